@@ -2,13 +2,14 @@
 
 What it detects
 At least eight copies of at most 64 KiB to the device in a row, in most steps: no kernel is launched between two of
-them, and the host does little else meanwhile. So all of them are there when the first is sent. Tensors that arrive at
-different times, or that the device works on before the next one comes, are not reported, nor what the host makes up.
+them, and the host does little else meanwhile. So all of them exist when the first is sent. Not reported: tensors that
+arrive at different times, tensors that the device works on before the next one comes, and tensors that the host makes
+up.
 
 Why is this bad?
-What a small copy costs is the call: PyTorch's operators, the memory for the result, the runtime's call and, from memory
-that is not pinned, a wait for the device. That is 20 to 40 µs for each tensor, in which 64 KiB would cross the bus ten
-times, and the device idles. One tensor that holds them all takes one call.
+A small copy costs its call: PyTorch's operators, the memory for the result, the runtime's call and, from memory that is
+not pinned, a wait for the device. That is 20 to 40 µs for each tensor, in which 64 KiB would cross the bus ten times,
+and the device idles. One tensor that holds them all takes one call.
 
 Example
     batch = {name: values.to(device) for name, values in features.items()}
@@ -18,8 +19,8 @@ Use instead
     batch = dict(zip(features, packed.to(device, non_blocking=True).split(widths, 1)))
 
 How the saving is estimated
-The recorded steps are replayed with one call in the place of each row of them, for which the host does not wait, and
-one copy of as many bytes at the rate of pinned memory (see pageable-transfer). To pack the tensors is not counted: a
+The recorded steps are replayed with one call in place of each such row, for which the host does not wait, and one copy
+of as many bytes at the rate of pinned memory (see pageable-transfer). Packing the tensors does not count: a
 DataLoader's worker does it while the step before runs.
 """
 
@@ -52,7 +53,7 @@ _FIX = (
 
 @rule(Kind.FAULT, Need.DEVICE)
 def many_small_transfers(facts: Facts) -> Iterator[Suspicion]:
-    """One finding for each line that a row of them begins at."""
+    """One finding for each line at which such a row begins."""
     if reason := faults.why_untold(facts, faults.TransferFault.MANY_SMALL):
         raise CannotLook(reason)
     transfers = faults.faulty_transfers(facts, faults.TransferFault.MANY_SMALL)
@@ -87,7 +88,7 @@ def _judge(facts: Facts, transfers: Transfers, run: Int64s) -> Iterator[Suspicio
 
 
 def _packed(facts: Facts, transfers: Transfers, run: Int64s, link: Link) -> Edit:
-    """Of each run the first call stays, without its wait, and one copy."""
+    """The first call of each run stays, without its wait, and one copy."""
     events, tree = facts.trace.events, facts.tree
     first = np.unique(run, return_index=True)[1]
     last = np.append(first[1:], len(run)) - 1

@@ -2,15 +2,16 @@
 
 What it detects
 `x.repeat(...)`, `torch.tile`, `repeat_interleave`, or `expand(...)` or `torch.broadcast_tensors(...)` followed by
-`contiguous()` or `clone()`, that repeat along dimensions of size one or new ones, and whose result an elementwise
-operator of two tensors takes next, or a function of pairs of vectors (`pairwise_distance`, `cosine_similarity`), or a
-product with weights that are the same for all copies (`linear`). Where another product, a concatenation or an embedding
-takes it first, which need it whole, or where rows are tiled (`[a, b, a, b]`), nothing is reported.
+`contiguous()` or `clone()`, that repeat along new dimensions or dimensions of size one, if the first operator to take
+the result is an elementwise operator of two tensors, a function of pairs of vectors (`pairwise_distance`,
+`cosine_similarity`), or a product with weights that are the same for all copies (`linear`). Nothing is reported if the
+first one is another product, a concatenation or an embedding, which need the whole tensor, or if rows are tiled
+(`[a, b, a, b]`).
 
 Why is this bad?
-The repeated tensor is allocated, written, and read back, all to hold the same numbers many times. An elementwise
+The repeated tensor is allocated, written and read back, all to hold the same numbers many times. An elementwise
 operator matches shapes by itself: it reads the small tensor again and again from the cache. And a layer computes the
-same for each copy.
+same result for each copy.
 
 Example
     differences = points[:, None].repeat(1, len(centers), 1) - centers
@@ -19,9 +20,9 @@ Use instead
     differences = points[:, None] - centers
 
 How the saving is estimated
-The operator that repeats vanishes. The one that takes its result keeps the share of its time that is left of its memory
-traffic when it reads the small tensor in place of the large one; its time says at which bandwidth that went. A product
-with weights, and its backward nodes, keep the share that one copy is of all.
+The operator that repeats vanishes. The operator that takes its result keeps as much of its time as its memory traffic
+keeps if it reads the small tensor instead of the large one. A product with weights, and its backward nodes, keep the
+share that one copy has in all.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from profkit.evidence.attribution import frequent_lines
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.loops.traffic import measure_traffic
 from profkit.evidence.program import program_operators
+from profkit.evidence.shapes import first_shape
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.pricing import drop_operators, scale_operators, scale_with_backward
@@ -48,16 +50,16 @@ from profkit.trace.values import among, distinct
 from profkit.units import format_bytes, format_count
 
 _MIN_BYTES = 64 << 10
-"""Copying less takes less than the call that does it; beyond it the second-level cache begins."""
+"""Copying less takes less time than the call. Beyond it the second-level cache begins."""
 _LOOK_AHEAD = 8
-"""Operators in which the result is looked for: a view or two, the other operand's own repetition, a scale. So many
-views and copies back a copied tensor is looked for where it was expanded."""
+"""Operators to search for the first use of the result: a view or two, the other operand's own repetition, a scale. And
+operators to search backwards, from a copy to the `expand` before it."""
 _UNCERTAINTY = 0.3
-"""The result and the operands of the operator may lie in the cache or not, and its arithmetic stays."""
+"""The operator's result and operands may or may not lie in the cache, and its arithmetic stays."""
 _REPEATING = frozenset(("repeat", "repeat_interleave", "tile"))
 _JOINTLY = "broadcast_tensors"
 _WEIGHING = frozenset(("addmm", "linear", "matmul", "mm"))
-"""Products, the right operand of which is the weights, where that is a matrix."""
+"""Products whose right operand is the weights, if it is a matrix."""
 _EXPANDING = frozenset(("broadcast_to", "expand", "expand_as", _JOINTLY))
 _COPYING = frozenset(("clone", "contiguous"))
 _MATCHING = frozenset((*ELEMENTWISE, "cosine_similarity", "pairwise_distance"))
@@ -68,8 +70,8 @@ Shape = tuple[int, ...]
 
 
 class _Repeats(Struct, frozen=True):
-    """Columns over operators that repeat a tensor: the row, the row that takes the result (`NONE`: none was found),
-    and the bytes of the tensor before and after."""
+    """Columns over operators that repeat a tensor: the row, the row that takes the result (`NONE` if not found), and
+    the bytes of the tensor before and after."""
 
     rows: Rows
     takers: Rows
@@ -88,7 +90,7 @@ class _Repetition(Struct, frozen=True):
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def materialised_broadcast(facts: Facts) -> Iterator[Suspicion]:
-    """Look at each line that repeats tensors for an elementwise operator."""
+    """Look at each line that repeats tensors for an operator that would broadcast them."""
     found = _find_repeats(facts)
     chosen = (found.takers >= 0) & (found.large_bytes >= _MIN_BYTES)
     for rows in frequent_lines(facts, found.rows[chosen]):
@@ -99,9 +101,9 @@ def materialised_broadcast(facts: Facts) -> Iterator[Suspicion]:
         yield Suspicion(
             message=f"{format_count(times_per_step(facts, rows), 'tensor')} a step "
             f"({format_bytes(small)}) repeated in memory ({format_bytes(large)}) for {_purpose(facts, found, mine)}.",
-            fix="Leave the repetition out: arithmetic broadcasts dimensions of size one. Where the dimension is "
-            "missing, add it (`x[:, None]`, `x.unsqueeze(1)`); where a shape is asked for, `expand` copies nothing. "
-            "What a layer makes of one copy it makes of all: apply it before.",
+            fix="Leave the repetition out: arithmetic broadcasts dimensions of size one. If the dimension is missing, "
+            "add it (`x[:, None]`, `x.unsqueeze(1)`); if something asks for the full shape, `expand` copies nothing. "
+            "A layer gives the same for each copy: apply it before repeating.",
             rows=rows,
             edit=_broadcast(facts, found, mine),
             confidence=0.85,
@@ -136,8 +138,8 @@ def _find_repeats(facts: Facts) -> _Repeats:
 
 
 def _find_expansions(facts: Facts, called: Rows, at: Int64s) -> tuple[Rows, Int64s]:
-    """The row that expanded the tensor which is copied there, `NONE` where nothing did, and how many copies of what it
-    gave come before: of several tensors that are expanded together each may be copied in turn."""
+    """For each copy the row that expanded the tensor (`NONE` if none did), and how many other copies lie between them:
+    tensors that are expanded together may be copied in turn."""
     expands = operators_of(facts.trace, _EXPANDING)
     copies = operators_of(facts.trace, _COPYING)
     aside = operators_of(facts.trace, VIEW, _COPYING)
@@ -158,14 +160,14 @@ def _find_expansions(facts: Facts, called: Rows, at: Int64s) -> tuple[Rows, Int6
 def _repetition(
     facts: Facts, name: int, dims: int, types: int, concrete: int, expansion: int, expanded: int, place: int
 ) -> _Repetition:
-    """What the operator repeats; an empty shape where it is no such repetition."""
-    shape, operator = _first_shape(facts, dims), base_name(facts.trace.names[name])
+    """What the operator repeats; an empty shape if broadcasting would not do the same."""
+    shape, operator = tuple(first_shape(parse_dims(facts.trace.text_of(dims)))), base_name(facts.trace.names[name])
     size = item_bytes(next(iter(parse_types(facts.trace.text_of(types))), "")) or 4
     source, result = shape, shape
     if operator in _COPYING:
         if expanded != NONE:
-            given = [tuple(one) for one in parse_dims(facts.trace.text_of(expanded))]
-            source = _at(given, place if base_name(facts.trace.names[expansion]) == _JOINTLY else 0)
+            place = place if base_name(facts.trace.names[expansion]) == _JOINTLY else 0
+            source = tuple(first_shape(parse_dims(facts.trace.text_of(expanded))[place:]))
     elif operator == "repeat_interleave":
         result = _interleaved(shape, parse_types(facts.trace.text_of(concrete)))
     else:
@@ -175,22 +177,14 @@ def _repetition(
     return _Repetition(result, math.prod(source) * size, math.prod(result) * size, source[-1] == result[-1])
 
 
-def _at(shapes: Sequence[Shape], place: int) -> Shape:
-    return shapes[place] if place < len(shapes) else ()
-
-
 def _broadcasts(source: Shape, result: Shape) -> bool:
-    """Whether a tensor of the one shape is taken for one of the other where they meet in arithmetic."""
+    """Whether arithmetic broadcasts a tensor of the one shape to the other."""
     padded = (1,) * (len(result) - len(source)) + source
     return len(padded) == len(result) and all(a in (1, b) for a, b in zip(padded, result, strict=True))
 
 
-def _first_shape(facts: Facts, dims: int) -> Shape:
-    return tuple(next(iter(parse_dims(facts.trace.text_of(dims))), ()))
-
-
 def _repeated(shape: Shape, arguments: Sequence[str]) -> Shape:
-    """The result of `repeat`, if only dimensions of size one are repeated; leading ones may be new."""
+    """The result of `repeat` if it only repeats dimensions of size one; leading ones may be new."""
     times = _numbers(arguments[1]) if len(arguments) > 1 else ()
     padded = (1,) * (len(times) - len(shape)) + shape
     if len(padded) != len(times) or any(n > 1 and size != 1 for n, size in zip(times, padded, strict=True)):
@@ -211,16 +205,16 @@ def _interleaved(shape: Shape, arguments: Sequence[str]) -> Shape:
 
 
 def _numbers(text: str) -> Shape:
-    """``'[1, 8, 1]'`` or ``'8'`` → numbers; nothing where it is something else."""
+    """``'[1, 8, 1]'`` or ``'8'`` → numbers; empty for anything else."""
     parts = text.strip("[]").replace(" ", "").split(",")
     return tuple(map(int, parts)) if all(part.lstrip("-").isdecimal() for part in parts) else ()
 
 
 def _find_takers(facts: Facts, called: Rows, at: Int64s, told: list[_Repetition], kind: Int64s) -> Rows:
-    """For each repetition the operator of two tensors that takes its result, if it is the first use and elementwise, or
-    a product with weights.
+    """For each repetition the operator that first uses its result, if it is an elementwise operator of two tensors or a
+    product with weights.
 
-    Views and further repetitions on the way are passed over, and so is arithmetic on the result alone.
+    Views, further repetitions, and arithmetic on the result alone are skipped on the way.
     """
     elementwise, weighing = operators_of(facts.trace, _MATCHING), operators_of(facts.trace, _WEIGHING)
     aside = operators_of(facts.trace, VIEW, _REPEATING, _COPYING)
@@ -240,8 +234,8 @@ def _find_takers(facts: Facts, called: Rows, at: Int64s, told: list[_Repetition]
 
 
 def _takes(facts: Facts, rows: Rows, told: list[_Repetition], kind: Int64s) -> tuple[Bools, Bools, Bools]:
-    """Which operators take what is repeated as their only tensor, which together with another, and which of these as
-    the left operand of a product whose others are one matrix, or a matrix and a vector to add."""
+    """Three masks over the operators: whether the repeated tensor is the only one they take, whether they take it with
+    another, and whether it is the left operand of a product with one matrix, and perhaps a vector to add."""
     dims = facts.trace.events.dims_code[rows]
     distinct, inverse = np.unique(np.stack([dims, kind]), axis=1, return_inverse=True)
     verdicts = np.zeros((3, distinct.shape[1]), dtype=bool)

@@ -1,17 +1,17 @@
 """Products of matrices whose rows do not begin at multiples of 16 bytes miss the fast kernels of the GPU.
 
 What it detects
-Products in 16 bits or TF32 whose kernels say by their names that they load fewer than 16 bytes at once (`align1`,
-`align2`), or that do without the units for tiles (`fp16_sgemm`), where the step would be 1 % shorter with the others.
-Mostly a dimension is no multiple of 8 (16 bits) or 4 (TF32): a vocabulary of 50,257. Where all of them are, a matrix is
-a slice that begins at an odd place. A shape alone says nothing: which dimension is the length of a row depends on the
-layout. Convolutions do not count, nor do 8-bit products, which PyTorch refuses on such shapes. It is an opportunity:
-a padded layer has more parameters.
+Products in 16 bits or TF32 whose kernels' names say that they load fewer than 16 bytes at once (`align1`, `align2`), or
+that they do without the tile units (`fp16_sgemm`), if the step would be 1 % shorter with aligned ones. Mostly a
+dimension is no multiple of 8 (16 bits) or 4 (TF32), like a vocabulary of 50,257. If all of them are, a matrix is a
+slice that begins at an odd place. A shape alone says nothing: the layout decides which dimension is the length of a
+row. Convolutions do not count, nor do 8-bit products, which PyTorch refuses on such shapes. It is an opportunity: a
+padded layer has more parameters.
 
 Why is this bad?
-A thread loads 16 bytes in one instruction if they begin at a multiple of 16. Where rows have an odd length they do not,
-and the library falls back to kernels that load single elements, often those of a GPU two generations older. The units
-that multiply wait for them; on an H100 such products take seven times as long. The backward products have the same
+A thread loads 16 bytes in one instruction if they begin at a multiple of 16. With rows of an odd length they do not,
+and the library falls back to kernels that load single elements, often those of a GPU two generations older. The
+multiply units wait for the data; on an H100 such products take seven times as long. The backward products have the same
 dimensions.
 
 Example
@@ -21,10 +21,10 @@ Use instead
     head = nn.Linear(1024, 50304, bias=False)  # the next multiple of 64; no target names the 47 new columns
 
 How the saving is estimated
-Each such kernel takes what a product of the next multiple of 128 bytes takes by the roofline model (Williams, Waterman
-and Patterson, CACM 52(4), 2009), the padded work included, at the share of the peak that the other large products of
-the same type reach in this recording; where there is none, at three quarters of it. The rates are those of the GPU's
-data sheet. What it costs to cut the padded columns off again is not in it.
+Each such kernel takes what a product padded to the next multiple of 128 bytes takes by the roofline model (Williams,
+Waterman and Patterson, CACM 52(4), 2009), padded work included, at the share of the peak that the other large products
+of the same type reach in this recording; if there are none, at three quarters of it. The peak rates come from the GPU's
+data sheet. Cutting the padded columns off again is not included.
 """
 
 from __future__ import annotations
@@ -57,25 +57,25 @@ from profkit.trace.values import distinct_rows
 from profkit.units import format_count, format_time, pick_form
 
 _OF_TILES = re.compile(r"tensorop|_tensor\d+x\d+x\d+")
-"""How CUTLASS, and cuBLAS in its own kernels, call the units that multiply tiles."""
+"""What CUTLASS, and cuBLAS in its own kernels, call the units that multiply tiles."""
 _ALIGNMENTS = re.compile(r"_align[ac]?(\d+)")
-"""The number of elements that such a kernel loads at once, or that of either factor's and the result's."""
+"""The number of elements that such a kernel loads at once: one for all, or one for either factor and the result."""
 _WITHOUT_TILES = re.compile(r"_(?:fp|bf)16_sgemm_")
-"""What cuBLAS takes on a Volta for matrices of 16 bits that the units for tiles cannot load."""
+"""cuBLAS's choice on a Volta for 16-bit matrices that the tile units cannot load."""
 _RATES = {"float32": "tf32", "float16": "float16", "bfloat16": "bfloat16"}
 _LARGE_NS = 20_000
-"""By the roofline. The beginning and the end of a shorter product weigh as much as its middle."""
+"""By the roofline. In a shorter product the beginning and the end weigh as much as the middle."""
 _MIN_FRACTION = 0.01
-"""Less than one per cent of the step is one layer's detail."""
+"""Less than one per cent of the step is a detail of one layer."""
 _UNCERTAINTY = 0.2
-"""Of two products with 50,304 columns one reached 0.77 of the peak and one 0.98 (H100, bfloat16)."""
+"""Of two products with 50,304 columns one reached 0.77 of the peak and the other 0.98 (H100, bfloat16)."""
 _SHOWN = 3
 """Dimensions in a message."""
 _MAIN = 0.5
-"""Of the time: a vocabulary has its part in three products, the number of words in a batch in the gradient alone."""
+"""Of the time: a vocabulary takes part in three products, the number of words in a batch only in the gradient."""
 _SLICE_FIX = (
-    "Let every matrix begin, and its rows follow each other, at multiples of 16 bytes: put what is sliced off a wider "
-    "tensor into one of its own (`.clone()`, `.contiguous()`), once and not in each step."
+    "Let every matrix begin, and its rows follow each other, at multiples of 16 bytes: copy a slice of a wider tensor "
+    "into a tensor of its own (`.clone()`, `.contiguous()`), once and not in each step."
 )
 
 
@@ -88,14 +88,14 @@ class _Operands(Struct, frozen=True):
 
     @property
     def odd_sizes(self) -> list[int]:
-        """Sizes that make rows which do not all begin at multiples of 16 bytes. The number of rows is the length of one
-        in a transposed factor alone, as in the gradient of a weight."""
+        """Sizes whose rows do not all begin at multiples of 16 bytes. The number of rows is only the length of a row in
+        a transposed factor, as in the gradient of a weight."""
         unit, product = aligned_elements(self.item_bytes), self.product
         lengths = [size for size in (product.inner, product.columns) if size % unit]
         return lengths or [size for size in (product.rows,) if size % unit]
 
     def least_ns(self, rates: Rates, is_padded: bool = False) -> float:
-        """By the roofline, as it is or with those sizes padded; 0 where the rate is not known."""
+        """By the roofline, as it is or with those sizes padded; 0 if the rate is not known."""
         peak, batch = rates.products.get(self.rate), self.product.batch
         sizes = (self.product.rows, self.product.inner, self.product.columns)
         rows, inner, columns = (
@@ -106,7 +106,7 @@ class _Operands(Struct, frozen=True):
 
 
 class _Kernels(Struct, frozen=True):
-    """Kernels of products: for each the operator that launched it, and which of the ``operands`` these are."""
+    """Kernels of products: for each the operator that launched it, and the number of its ``operands``."""
 
     work: Rows
     operator: Rows
@@ -117,7 +117,7 @@ class _Kernels(Struct, frozen=True):
         return structs.replace(self, work=self.work[chosen], operator=self.operator[chosen], kind=self.kind[chosen])
 
     def tell(self, ask: Callable[[_Operands], Any]) -> NDArray[Any]:
-        """What ``ask`` says of each one's operands."""
+        """What ``ask`` says of the operands of each."""
         return np.array([ask(one) for one in self.operands])[self.kind]
 
 
@@ -133,7 +133,7 @@ def misaligned_matmul(facts: Facts) -> Iterator[Suspicion]:
         return
     rates = rates_of(facts)
     if rates is None:
-        raise CannotLook("no data sheet is known that says how fast this GPU multiplies aligned matrices")
+        raise CannotLook("no data sheet says how fast this GPU multiplies aligned matrices")
     edit = _as_aligned(facts, slow, rates, _reached_share(facts, kernels.take(~load_little), rates))
     if replay(facts, edit).fraction < _MIN_FRACTION:
         return
@@ -163,7 +163,7 @@ def _told(facts: Facts, slow: _Kernels, edit: Edit) -> Suspicion:
 
 def _reason(odd: list[tuple[int, int]]) -> str:
     if not odd:
-        return "a matrix begins, or has rows that begin, at no multiple of that, as a slice of a wider tensor may"
+        return "a matrix or its rows begin at no multiple of that, as a slice of a wider tensor may"
     units = sorted({aligned_elements(item_bytes) for _, item_bytes in odd})
     sizes = " and ".join(f"{size:,}" for size in dict.fromkeys(size for size, _ in odd))
     verb = "is" if len({size for size, _ in odd}) == 1 else "are"
@@ -174,13 +174,13 @@ def _padding_fix(odd: list[tuple[int, int]]) -> str:
     size, item_bytes = odd[0]
     return (
         f"Pad that dimension to a multiple of {padded(1, item_bytes)}, {padded(size, item_bytes):,} instead of "
-        f"{size:,}: a vocabulary or a layer gets a few columns more that no target names and nothing reads, an input a "
-        "few zeros."
+        f"{size:,}: a vocabulary or a layer gets a few more columns that no target names and nothing reads, an input "
+        "gets a few zeros."
     )
 
 
 def _kernels_of_products(facts: Facts) -> _Kernels | None:
-    """Those that the measured steps launch, as far as shape and type of the product are known."""
+    """Those that the measured steps launch, if shape and type of the product are known."""
     launches, events = facts.launches, facts.trace.events
     owned = (launches.operator >= 0) & (events.category[launches.work] == Category.KERNEL)
     work, operator = launches.work[owned], launches.operator[owned]
@@ -203,7 +203,7 @@ def _operands_of(facts: Facts, row: int) -> _Operands | None:
 
 
 def _load_little(facts: Facts, kernels: _Kernels) -> Bools:
-    """Which of them load less than 16 bytes at once, or do without the units for tiles because of it."""
+    """Which of them load less than 16 bytes at once, or do without the tile units because of it."""
     names = facts.trace.where_name
     fewer = np.zeros(len(kernels.work), dtype=bool)
     for item_bytes in {one.item_bytes for one in kernels.operands}:
@@ -215,12 +215,12 @@ def _load_little(facts: Facts, kernels: _Kernels) -> Bools:
 
 
 def _loads_fewer(elements: int, name: str) -> bool:
-    """Whether a kernel's name says that it multiplies tiles and loads fewer elements at once for them."""
+    """Whether the name is that of a kernel on tiles that loads fewer elements at once."""
     return _OF_TILES.search(name) is not None and any(int(each) < elements for each in _ALIGNMENTS.findall(name))
 
 
 def _reached_share(facts: Facts, others: _Kernels, rates: Rates) -> dict[str, float]:
-    """Of the roofline, by rate, that the other large products reach, as far as the steps hold any."""
+    """By rate, the share of the roofline that the other large products of these steps reach."""
     _, first, number = np.unique(others.operator, return_index=True, return_inverse=True)
     took_ns = np.bincount(number, facts.trace.events.duration_ns[others.work], len(first))
     calls = others.take(first)
@@ -234,7 +234,7 @@ def _reached_share(facts: Facts, others: _Kernels, rates: Rates) -> dict[str, fl
 
 
 def _as_aligned(facts: Facts, slow: _Kernels, rates: Rates, reached: dict[str, float]) -> Edit:
-    """Each takes what aligned ones would; several of one operator share that."""
+    """Each takes what an aligned one would; several kernels of one operator share that."""
     took_ns = facts.trace.events.duration_ns[slow.work]
     _, number, count = np.unique(slow.operator, return_inverse=True, return_counts=True)
     least_ns = slow.tell(lambda one: one.least_ns(rates, is_padded=True) / reached.get(one.rate, ALIGNED_SHARE))

@@ -1,16 +1,16 @@
 """A language model reads the whole text again for each token that it adds.
 
 What it detects
-Look-ups of token embeddings whose sequence is one token longer from call to call, eight times in a row or from step to
+Lookups of token embeddings whose sequence grows by one token from call to call, eight times in a row or from step to
 step, without a backward pass, each followed by causal attention over that whole length and by a draw (`argmax`,
-`multinomial`, `topk`, ...) from the scores of one position. A model that is given only the new token attends with a
-query of length one; training on texts of many lengths draws nothing; attention without a causal mask gives other values
-for the old tokens each time. None of these is reported, nor is a window that slides at its full length, where learned
-positions change for every token.
+`multinomial`, `topk`, ...) from the scores of one position. Not reported: a model that is given only the new token,
+which attends with a query of length one; training on texts of many lengths, which draws nothing; attention without a
+causal mask, which gives other values for the old tokens each time; and a window that slides at its full length, where
+learned positions change for every token.
 
 Why is this bad?
-With a causal mask the keys and values of the earlier tokens are the same each time. To compute them again makes the
-work for n tokens grow with n² where n would do.
+With a causal mask the keys and values of the earlier tokens are the same each time. Computing them again makes the work
+for n tokens grow with n² instead of n.
 
 Example
     for _ in range(length):
@@ -25,11 +25,11 @@ Use instead
         tokens = torch.cat([tokens, new], dim=1)
 
 How the saving is estimated
-Of each operator of the model that works on all n positions the dispatch stays, and one n-th of the rest, but no less
-than reading its weights from memory takes: at the measured bandwidth, else at that of half a channel of DDR4-2400. The
-dispatch is taken to be the time of the cheapest of its name in the recording, and at most 15 µs. What keeping the keys
-and values costs is left out, and so is that later tokens, which were not recorded, would gain more.
-It is an opportunity: the model has to learn to go on from a cache, and its results differ by rounding.
+Each operator of the model that works on all n positions keeps its dispatch and one n-th of the rest, but at least the
+time to read its weights from memory: at the measured bandwidth, else at that of half a channel of DDR4-2400. The
+dispatch is the time of the cheapest operator of that name in the recording, and at most 15 µs. The cost of keeping keys
+and values does not count, nor does that later tokens, which were not recorded, would gain more. It is an opportunity:
+the model has to learn to go on from a cache, and its results differ by rounding.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import among, distinct, distinct_rows
 
 _MIN_CALLS = 8
-"""Fewer tokens are a label or an answer, for which a cache is not worth its code."""
+"""Fewer tokens are a label or an answer, which is not worth the code of a cache."""
 _MIN_STEPS = 3
-"""Where each call is a step, a recording holds as many as it has measured steps."""
+"""If each call is a step, a recording holds as many as it has measured steps."""
 _UNCERTAINTY = 0.4
-"""Whether weights come from a cache or from memory changes what one token takes by as much."""
+"""What one token takes changes by as much if weights come from memory and not from a cache."""
 _DRAWS = frozenset(("argmax", "max", "multinomial", "sort", "topk"))
 _MASKING = frozenset(("add", "masked_fill", "where"))
 _WITH_WEIGHTS = frozenset(("addmm", "linear", "matmul", "mm"))
@@ -69,8 +69,8 @@ _CAUSAL_ARGUMENT = 5
 
 
 class _Pass(Struct, frozen=True):
-    """One pass of the model: its operators from the look-up on, the like of them whose shapes are known, with the batch
-    and length of that look-up, and its own length."""
+    """One pass of the model: its operators from the lookup on, the operators with known shapes that these repeat, batch
+    and length of the lookup among those, and the pass's own length."""
 
     rows: Rows
     known: Rows
@@ -81,7 +81,7 @@ class _Pass(Struct, frozen=True):
 
 @rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def missing_kv_cache(facts: Facts) -> Iterator[Suspicion]:
-    """Look at the look-ups of each table, and report those that lead to one call of a model once."""
+    """Look at the lookups of each table, and report those that lead to one call of a model once."""
     told: set[int] = set()
     for passes in _growing_passes(facts):
         rows = np.concatenate([each.rows for each in passes])
@@ -110,7 +110,7 @@ def missing_kv_cache(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _growing_passes(facts: Facts) -> Iterator[list[_Pass]]:
-    """Of each table of embeddings the measured passes of runs in which the sequence grows by one token each time."""
+    """For each table of embeddings, the measured passes of runs in which the sequence grows by one token each time."""
     called = facts.operators.rows[~(facts.updates.inside | facts.lines.backward)[facts.operators.rows]]
     lookups = called[named_operators(facts, "aten::embedding")[called]]
     known = with_shapes(facts, lookups)
@@ -136,7 +136,7 @@ def _growing_passes(facts: Facts) -> Iterator[list[_Pass]]:
 
 
 def _table_and_ids(facts: Facts, row: int) -> tuple[tuple[int, ...], int, int]:
-    """The shape of the table, the sequences and the tokens in each, of a look-up."""
+    """For a lookup: the shape of the table, the number of sequences, and the tokens in each."""
     shapes = shapes_of(facts, row)
     if len(shapes) < 2 or not shapes[1]:
         return (), 0, 0
@@ -144,8 +144,8 @@ def _table_and_ids(facts: Facts, row: int) -> tuple[tuple[int, ...], int, int]:
 
 
 def _lengths(facts: Facts, lookups: Rows, known: Rows, known_length: Int64s) -> Int64s:
-    """How long the sequence of each look-up is: by what it allocates, compared with the like whose length is known; 0
-    where that is no whole number of tokens."""
+    """How long the sequence of each lookup is: told by what it allocates compared with the similar one whose length is
+    known; 0 if that is no whole number of tokens."""
     here, there = facts.allocated_bytes[lookups], facts.allocated_bytes[known]
     times = here * known_length
     whole = np.where(there > 0, times // there.clip(min=1), 0)
@@ -153,7 +153,7 @@ def _lengths(facts: Facts, lookups: Rows, known: Rows, known_length: Int64s) -> 
 
 
 def _cut(facts: Facts, called: Rows, run: list[tuple[int, int, int, int, int]]) -> list[_Pass]:
-    """The measured passes of a run; each ends at the next look-up or with its step, and is no longer than the first."""
+    """The measured passes of a run; each ends at the next lookup or with its step, and is no longer than the first."""
     passes: list[_Pass] = []
     longest = len(called)
     for lookup, stop, batch, known_length, length in run:
@@ -186,9 +186,9 @@ def _draws_from_causal_attention(facts: Facts, passes: list[_Pass]) -> bool:
 
 
 def _draws(facts: Facts, passes: list[_Pass], batch: int) -> bool:
-    """Whether the steps of these passes draw one token for each sequence of a batch: the last dimension of what is
-    drawn from are scores. Those of one sequence may have no other, `model(tokens)[0, -1]`; they are as many as the
-    table has tokens."""
+    """Whether the steps of these passes draw one token for each sequence of a batch: the last dimension of what they
+    draw from is the scores. Those of a single sequence may have no other dimension, `model(tokens)[0, -1]`; then they
+    are as many as the table has tokens."""
     called, start_ns = facts.operators.rows, facts.trace.events.start_ns
     called = called[operators_of(facts.trace, _DRAWS)[called]]
     step = facts.steps.index_of(start_ns[np.array([each.rows[0] for each in passes])])
@@ -231,7 +231,7 @@ def _read_once(facts: Facts, passes: list[_Pass]) -> Edit:
 
 
 def _goes_by_length(shapes: Shapes, batch: int, length: int) -> bool:
-    """Whether the first tensor of an operator has as many positions as there are tokens, of each sequence or in all."""
+    """Whether an operator's first tensor has as many positions as there are tokens, in each sequence or in all."""
     shape = next((shape for shape in shapes if shape), [])
     if len(shape) == 2 and shape[0] == batch * length:
         return True

@@ -1,17 +1,16 @@
 """At its peak the program takes more than nine tenths of the memory there is.
 
 What it detects
-A GPU of which more than 90 % are in use at the peak: by tensors, and by what else uses the GPU, such as CUDA's own
-memory and other processes. What PyTorch only keeps for later tensors does not count: it is given back when it is
+A GPU with more than 90 % of its memory in use at the peak: by tensors, and by what else uses the GPU, such as CUDA's
+own memory and other processes. Memory that PyTorch only keeps for later tensors does not count: it gives that back when
 needed. Without a GPU, a process whose own memory takes more than 90 % of the machine's, or of its container's limit;
-mapped files do not count, as the system drops them when it needs room. For information, unless PyTorch's allocator had
-to give back what it kept during the recorded steps, as it found no room.
+mapped files do not count, as the system drops them when it needs room. It is for information, unless PyTorch's
+allocator found no room during the recorded steps and had to give back what it kept.
 
 Why is this bad?
 It is no fault by itself: memory is there to be used. But the next larger batch, a longer sequence or an evaluation
-between two steps finds no room and ends the program. Before that, PyTorch gives everything it keeps back to the driver
-and asks again, for which it waits until the GPU is done. A process that fills the machine is killed, or slowed down by
-swapping.
+between two steps finds no room and ends the program. Before that, PyTorch waits until the GPU is done, gives everything
+it keeps back to the driver and asks again. A process that fills the machine is killed, or slowed down by swapping.
 
 Example
     for x, y in loader:                      # batches of up to 2,048 tokens, the longest of which just fit
@@ -24,7 +23,7 @@ Use instead
         optimizer.step()
 
 How the saving is estimated
-There is none: room is what a change gives.
+Not at all: a change gives room, not time.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from profkit.trace.events import Rows
 from profkit.units import format_bytes, format_count, format_share
 
 _FULL = 0.9
-"""What varies from step to step, and what lies in pieces too small to use, takes some of the rest."""
+"""Use varies from step to step, and pieces that are too small to use take some of the rest."""
 _ON_GPU = (
     "Leave a margin: a smaller batch with the gradients of several accumulated, bfloat16, checkpointing of the largest "
-    "blocks, or a limit on the length of what goes in. Set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` where "
-    "the sizes vary."
+    "blocks, or a limit on the length of the inputs. If sizes vary, set "
+    "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`."
 )
 _ON_HOST = (
-    "Leave a margin: load the data in parts or map them (`numpy.load(path, mmap_mode='r')`), and fewer workers, as "
+    "Leave a margin: load the data in parts or map them (`numpy.load(path, mmap_mode='r')`), and use fewer workers, as "
     "each has memory of its own."
 )
 
@@ -67,7 +66,7 @@ def near_capacity(facts: Facts) -> Iterator[Suspicion]:
         elif use.allocated_bytes:
             yield _on_gpu(facts, use)
         else:
-            raise CannotLook("the memory is nearly all taken, but how much of it by tensors was not recorded")
+            raise CannotLook("nearly all memory is taken, but how much of it by tensors was not recorded")
 
 
 def _on_gpu(facts: Facts, use: MemoryUse) -> Suspicion:
@@ -87,10 +86,10 @@ def _on_gpu(facts: Facts, use: MemoryUse) -> Suspicion:
 
 
 def _on_host(facts: Facts, use: MemoryUse) -> Iterator[Suspicion]:
-    """By what belongs to the process alone."""
+    """Only the memory that belongs to the process alone counts."""
     own = [one.rss_bytes - one.shared_bytes for one in facts.samples if one.shared_bytes is not None]
     if not own:
-        raise CannotLook("the memory is nearly all taken, but how much of that are mapped files was not recorded")
+        raise CannotLook("nearly all memory is taken, but how much of it by mapped files was not recorded")
     if max(own) > _FULL * use.total_bytes:
         yield Suspicion(
             message=f"{_full(use, max(own))}: a larger batch, or another worker, finds no room.",

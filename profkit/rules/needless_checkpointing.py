@@ -2,15 +2,15 @@
 
 What it detects
 Operators of the forward pass that run once more inside the backward pass, as `torch.utils.checkpoint` makes them, on a
-device that has room for what they compute: with all of it kept, 15 % of its memory or more would still be free. Where
-there is less room, checkpointing is what makes the step possible, and nothing is reported. What is in use is told by
-PyTorch's allocator or, in a run directory, by the device itself; on a CPU by the size of the process. A backward pass
-through a backward pass (`create_graph=True`) computes derivatives, not what the forward pass did.
+device that has room for their results: with all of them kept, 15 % of its memory or more would still be free. With less
+room, checkpointing is what makes the step possible, and nothing is reported. PyTorch's allocator tells how much is in
+use or, in a run directory, the device itself; on a CPU the size of the process. A backward pass through a backward pass
+(`create_graph=True`) computes derivatives, and does not repeat the forward pass.
 
 Why is this bad?
 Checkpointing trades time for memory: each checkpointed block runs its forward pass twice, about a third more arithmetic
-for a model that is checkpointed throughout. It stays switched on when the batch, the model or the GPU has changed and
-the memory is no longer short.
+for a model that is checkpointed throughout. It often stays on after the batch, the model or the GPU has changed and
+memory is no longer short.
 
 Example
     for block in self.blocks:
@@ -21,9 +21,9 @@ Use instead
         x = block(x)
 
 How the saving is estimated
-The operators that run again vanish, on the host with what Python does between them, and on the device. The gradients
-are computed as before. The memory that it takes instead is what these operators allocate, which is an upper bound: some
-of it is freed at once.
+The operators that run again vanish, on the host with Python's time between them, and on the device. The gradients are
+computed as before. The memory that this takes is what these operators allocate, which is an upper bound: some of it is
+freed at once.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ from profkit.trace.values import among
 from profkit.units import format_bytes, format_count, pick_form
 
 _MIN_OPERATORS = 4
-"""That one node of the backward pass runs again: a block of a network has as many, most gradients' formulas less."""
+"""That one node of the backward pass runs again: a block of a network has as many, most gradients' formulas fewer."""
 _GRAM = 3
 _SAME = 0.8
-"""Of the groups of three operators in a row: at the seams, casts that autocast keeps and random states differ."""
+"""Of the groups of three operators in a row. At the seams, casts that autocast keeps and random states differ."""
 _MIN_SHARE = 0.01
 """Of the step: less is not worth memory."""
 _UNCERTAINTY = 0.15
@@ -69,7 +69,7 @@ _CALLS = ("checkpoint", "checkpoint_sequential")
 
 @rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
 def needless_checkpointing(facts: Facts) -> Iterator[Suspicion]:
-    """One finding for all that is computed again: it fits into memory together or not."""
+    """One finding for everything that is computed again: it fits into memory together or not at all."""
     rows, node = _computed_again(facts)
     if not rows.size or not in_most_steps(facts, rows):
         return
@@ -88,7 +88,7 @@ def needless_checkpointing(facts: Facts) -> Iterator[Suspicion]:
         f"backward pass, to save at most {format_bytes(kept_bytes)}, while no more than "
         f"{format_bytes(memory.used_bytes)} of {format_bytes(memory.total_bytes)} are in use.",
         fix="Call the blocks without `torch.utils.checkpoint` (in transformers: leave out "
-        "`gradient_checkpointing_enable()`), and keep it for a few of them where memory gets short.",
+        "`gradient_checkpointing_enable()`), and keep it for a few of them if memory gets short.",
         rows=rows,
         edit=edit,
         confidence=0.8,
@@ -99,7 +99,7 @@ def needless_checkpointing(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _computed_again(facts: Facts) -> tuple[Rows, Rows]:
-    """Operators in the backward pass that do what operators of the forward pass did in the same order, and for each the
+    """Operators in the backward pass that repeat operators of the forward pass in the same order, and for each the
     outermost backward node around it. A backward pass records no gradients, except for what it computes again."""
     events, tree, backward = facts.trace.events, facts.tree, facts.lines.backward
     called = _called(facts) & facts.measured
@@ -131,7 +131,7 @@ def _called(facts: Facts) -> Bools:
 
 
 def _grams(facts: Facts, rows: Rows) -> Int64s:
-    """A number for each three operators in a row, by their names."""
+    """A number for each three operators in a row, made of their names."""
     code, count = facts.trace.events.name_code[rows].astype(np.int64), len(facts.trace.names)
     grams: Int64s = (code[:-2] * count + code[1:-1]) * count + code[2:]
     return grams
@@ -144,7 +144,7 @@ def _is_within(group: Rows) -> Bools:
 
 
 def _keep(facts: Facts, rows: Rows, node: Rows) -> Edit:
-    """Nothing runs again: from the first of a node's operators to the last, with what Python does between them."""
+    """Nothing runs again: from the first of a node's operators to the last, with Python's time between them."""
     first = np.flatnonzero(np.diff(node, prepend=-1))
     last = np.append(first[1:], len(rows)) - 1
     start, end = facts.trace.events.start_ns[rows[first]], facts.tree.end_ns[rows[last]]
@@ -155,7 +155,7 @@ def _keep(facts: Facts, rows: Rows, node: Rows) -> Edit:
 
 
 def _places(facts: Facts, nodes: Rows) -> Places:
-    """The line that asks for it; where that is in a library, the program's own line that leads there."""
+    """The line that asks for checkpointing; if that is in a library, the program's own line that leads there."""
     forward = where_marked(facts, nodes)
     marks = facts.trace.events.category == Category.LINE_MARK
     asks = np.array([*(any(calls(site.source, one) for one in _CALLS) for site in facts.callsites), False])

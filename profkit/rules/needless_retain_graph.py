@@ -1,16 +1,16 @@
 """A backward pass keeps its graph for another one that never comes.
 
 What it detects
-`backward(retain_graph=True)`, or the same of `torch.autograd.grad`, in a program whose recorded backward passes each
+`backward(retain_graph=True)`, or the same in `torch.autograd.grad`, in a program whose recorded backward passes each
 walk their graph once: the sequence numbers of its nodes come up in one pass and in no later one, of that step or of the
-next. Two losses that share a trunk, a second pass over the same loss and a state that is carried on from step to step
-walk nodes again: they need the flag. Where a name keeps more and more graphs, a later pass may be meant for them, and
-nothing is reported; nor where keeping them does not raise the peak.
+next. Two losses that share a trunk, a second pass over the same loss, and a state that is carried on from step to step
+walk nodes again: they need the flag. Nothing is reported if a name keeps more and more graphs, which a later pass may
+need, or if keeping them does not raise the peak.
 
 Why is this bad?
 A backward pass frees what the forward pass saved for it, node by node. With the flag all of that stays until the loss
-is gone: in a loop that binds it anew in each step, that is behind the next forward pass, and the activations of two
-steps are held at once.
+is gone. A loop that binds the loss anew in each step drops the old one only after the next forward pass, so the
+activations of two steps are held at once.
 
 Example
     for x, y in batches:
@@ -25,9 +25,9 @@ Use instead
         optimizer.step()
 
 How the saving is estimated
-Memory, not time: by how much lower the peak of the measured steps is if what the forward operators allocated, and what
-is held after their backward nodes, is freed at the end of these. What the program's names hold of it at the end of a
-step, such as the model's output, would stay, and is taken off.
+Memory, not time: by how much the peak of the measured steps falls if whatever the forward operators allocated, and is
+still held after their backward nodes, is freed when these end. The part that the program's names hold at the end of a
+step, such as the model's output, would stay and is subtracted.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _asking_lines(facts: Facts) -> list[int]:
 
 
 def asks_to_retain(line: str) -> bool:
-    """Whether a line says ``retain_graph=True``, and no pass over the pass itself is asked for."""
+    """Whether a line says ``retain_graph=True`` and does not ask to differentiate the pass itself."""
     statement = parse_piece(line) if _FLAG in line else None
     called = (node for node in ast.walk(statement) if isinstance(node, ast.Call)) if statement else ()
     return any(_is_set(call, _FLAG) and not _is_set(call, _HIGHER_ORDER) for call in called if name_called(call))
@@ -99,14 +99,14 @@ def _is_set(call: ast.Call, keyword: str) -> bool:
 
 
 def _walk_again(facts: Facts, nodes: Rows) -> bool:
-    """Whether a node of the graph is run twice, or none has a number by which that would show."""
+    """Whether a node of the graph runs twice, or no node has a number that would show it."""
     numbers = facts.trace.events.sequence[nodes]
     known = numbers[numbers >= 0]
     return not known.size or len(np.unique(known)) < len(known)
 
 
 def _peaks(facts: Facts, nodes: Rows) -> tuple[int, int]:
-    """The most that the measured steps' own allocations take at once: as it is, and with each graph freed as its
+    """The most that the measured steps' own allocations take at once: as recorded, and with each graph freed as its
     backward pass goes through it."""
     memory, (made_ns, freed_ns) = facts.memory, lifetimes(facts)
     own = facts.measured[memory.rows]
@@ -118,7 +118,7 @@ def _peaks(facts: Facts, nodes: Rows) -> tuple[int, int]:
 
 
 def _passed_ns(facts: Facts, nodes: Rows, rows: Rows) -> Int64s:
-    """For each event inside a forward operator, when the backward node of that has ended; 0 for others."""
+    """For each event inside a forward operator, when the backward node of that operator has ended; 0 for others."""
     forward = facts.lines.forward[nodes]
     known = forward >= 0
     ended_ns = np.zeros(len(facts.trace.events), dtype=np.int64)
@@ -129,5 +129,5 @@ def _passed_ns(facts: Facts, nodes: Rows, rows: Rows) -> Int64s:
 
 
 def _held_by_names(facts: Facts) -> int:
-    """What the program's names hold of tensors with a graph at the end of the last step that was looked at."""
+    """What the program's names hold of tensors with a graph at the end of the last sampled step."""
     return sum(holder.bytes for sample in facts.live[-1:] for holder in sample.holders if holder.graph_tensors)

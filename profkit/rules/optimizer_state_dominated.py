@@ -1,13 +1,13 @@
 """What the optimizer remembers of each parameter makes up most of a high memory peak.
 
 What it detects
-A memory snapshot with a peak of at least 256 MiB, of which at least half was allocated in an optimizer's step and
-outlives it. What is older than the snapshot's history counts where the optimizer gives it back.
+A memory snapshot with a peak of at least 256 MiB, at least half of which was allocated in an optimizer's step and
+outlives it. Memory older than the snapshot's history counts if the optimizer frees it.
 
 Why is this bad?
 It is no fault: Adam keeps two numbers for each parameter, in the parameter's precision. But they are there from the
-first step to the last, whatever the batch, so that a smaller batch or checkpointing cannot help where they are most of
-the memory.
+first step to the last, whatever the batch. If they are most of the memory, a smaller batch or checkpointing cannot
+help.
 
 Example
     optimizer = torch.optim.AdamW(model.parameters())
@@ -16,7 +16,7 @@ Use instead
     optimizer = bitsandbytes.optim.AdamW8bit(model.parameters())
 
 How the saving is estimated
-Memory: three quarters of the state, which is taken to be in float32: eight bits are a quarter of that.
+Memory: three quarters of the state. It is assumed to be in float32, of which eight bits are a quarter.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SAVED = 0.75
 
 @rule(Kind.OPPORTUNITY, Need.SNAPSHOT)
 def optimizer_state_dominated(facts: Facts) -> Iterator[Suspicion]:
-    """At most one finding: the fullest device's."""
+    """At most one finding, for the fullest device."""
     allocator = allocator_of(facts)
     if not allocator.devices or allocator.fullest.peak_bytes < LARGE_BYTES:
         return
@@ -52,9 +52,9 @@ def optimizer_state_dominated(facts: Facts) -> Iterator[Suspicion]:
     yield Suspicion(
         message=f"The optimizer's state is {format_share(state_bytes / use.peak_bytes)} of the peak of "
         f"{format_bytes(use.peak_bytes)}: {format_bytes(state_bytes)}{times}.",
-        fix="Where memory is what limits the model: an optimizer with state of 8 bits (bitsandbytes' AdamW8bit), or "
-        "one with less of it (Adafactor, SGD, or AdamW on fewer parameters, as with LoRA); on several GPUs share it "
-        "out (FSDP, ZeroRedundancyOptimizer), on one keep it on the host (CPU offload), which costs time.",
+        fix="If memory limits the model: an optimizer with 8-bit state (bitsandbytes' AdamW8bit), or one with less of "
+        "it (Adafactor, SGD, or AdamW on fewer parameters, as with LoRA); on several GPUs shard it (FSDP, "
+        "ZeroRedundancyOptimizer), on one keep it on the host (CPU offload), which costs time.",
         places=Places.of_sites(line.site for line in lines[:1]),
         size_bytes=int(_SAVED * state_bytes),
         peak_fraction=_SAVED * state_bytes / use.peak_bytes,

@@ -1,13 +1,14 @@
 """A request for the GPU's memory found no room.
 
 What it detects
-A memory snapshot whose history holds a request that failed, after PyTorch had given back all it kept unused and asked
-again. It tells which line asked for how much, what was held at that moment and by which lines, and what to change. For
-information where the program went on to allocate: it caught the error, as a search for the largest batch does.
+A memory snapshot whose history holds a request that failed, after PyTorch had given back everything it kept unused and
+asked again. The finding says which line asked for how much, how much was held at that moment and by which lines, and
+what to change. It is for information if the program went on to allocate: then it caught the error, as a search for the
+largest batch does.
 
 Why is this bad?
-The program dies, and where it does not, the step is lost. The line that asks is seldom the one to blame: it is the
-first that finds the memory full.
+The program dies, or at least loses the step. The line that asks is seldom the one to blame: it is the first to find the
+memory full.
 
 Example
     loss = criterion(model(x), y)    # 64 samples, float32
@@ -22,9 +23,9 @@ Use instead
     optimizer.step()
 
 How the saving is estimated
-Memory: the most that one of the changes gives back of what was held at that moment. Activations are taken to be in
-float32 and as large as the batch, so that half a batch, or bfloat16, leaves half of them; an optimizer's state in eight
-bits leaves a quarter. Only changes are named for which something was held.
+Memory: the most that one of the changes gives back of what was held at that moment. Activations are assumed to be in
+float32 and as large as the batch, so half a batch, or bfloat16, leaves half of them; an optimizer's state in eight bits
+leaves a quarter. Changes for which nothing was held are not named.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ from profkit.units import format_bytes, format_count, format_share
 _MOST_NAMED = 3
 _SEVERAL = 2
 _LEAST_SHARE = 0.05
-"""Of what is held: less is no help worth a line."""
+"""Of the memory held: a smaller help is not worth a line."""
 
 
 class _Change(Struct, frozen=True):
-    """What to change, and what that gives back at most."""
+    """What to change, and the most that it gives back."""
 
     size_bytes: int
     text: str
@@ -60,7 +61,7 @@ class _Change(Struct, frozen=True):
 
 @rule(Kind.FAULT, Need.SNAPSHOT)
 def out_of_memory(facts: Facts) -> Iterator[Suspicion]:
-    """The last failure of each device: the one that the program did not get over, if any."""
+    """The last failure of each device: the one that ended the program, if any."""
     last = {failure.device: failure for failure in failures(facts)}
     for device, failure in last.items():
         yield _suspect(facts, failure, sum(one.device == device for one in failures(facts)))
@@ -77,13 +78,12 @@ def _suspect(facts: Facts, failure: Failure, count: int) -> Suspicion:
     passes = held_passes(facts, held)
     called = site_of(facts, passes.frame) if passes is not None else None
     trains = bool((allocator.entries[: failure.row] == Origin.BACKWARD).any())
-    ending = "" if failure.is_last else " The program went on."
+    rounds = passes.rounds if passes is not None and passes.rounds >= _SEVERAL and not trains else 0
+    untrained = _UNTRAINED.format(rounds) if rounds else ""
     return Suspicion(
         message=f"{format_bytes(failure.asked_bytes)} found no room: {format_bytes(failure.held_bytes)} were held, "
-        f"{_name_parts(parts, failure.held_bytes)}."
-        + ("" if trains or passes is None or passes.rounds < _SEVERAL else f" The model was called in {passes.rounds} "
-           "rounds and no backward pass seen: each keeps what it saved for one.")
-        + f" {_room(failure)}{ending}",
+        f"{_name_parts(parts, failure.held_bytes)}.{untrained} {_room(failure)}"
+        f"{'' if failure.is_last else ' The program went on.'}",
         fix=_advise(changes, failure),
         places=Places.of_sites((asked, called, *lines)),
         size_bytes=changes[0].size_bytes if changes else 0,
@@ -101,22 +101,23 @@ def _suspect(facts: Facts, failure: Failure, count: int) -> Suspicion:
     )
 
 
+_UNTRAINED = " The model was called in {} rounds and no backward pass seen: each keeps what it saved for one."
+
+
 def _name_parts(parts: Mapping[Purpose, int], whole: int) -> str:
-    named = list(parts.items())[:_MOST_NAMED]
-    return ", ".join(f"{format_share(size / max(whole, 1))} of them {LABELS[purpose]}" if not at else
-                     f"{format_share(size / max(whole, 1))} {LABELS[purpose]}"
-                     for at, (purpose, size) in enumerate(named))  # fmt: skip
+    named = [(format_share(size / max(whole, 1)), LABELS[purpose]) for purpose, size in parts.items()][:_MOST_NAMED]
+    return ", ".join(f"{share}{'' if at else ' of them'} {label}" for at, (share, label) in enumerate(named))
 
 
 def _room(failure: Failure) -> str:
-    """Where the room was, if any."""
+    """Where room was left, if any."""
     gaps = f"{format_bytes(failure.gap_bytes)} lay free in gaps"
     if failure.gaps:
         gaps += f", {format_count(failure.gaps, 'gap')} of {format_bytes(failure.largest_gap_bytes)} at most"
     if failure.free_bytes >= failure.asked_bytes:
         return (
-            f"The device had {format_bytes(failure.free_bytes)} left: a limit of the process kept it from them "
-            f"(set_per_process_memory_fraction), or the driver found them in no one piece; {gaps}."
+            f"The device had {format_bytes(failure.free_bytes)} left, but a limit of the process kept it from them "
+            f"(set_per_process_memory_fraction), or they were not in one piece; {gaps}."
         )
     return f"The device had {format_bytes(failure.free_bytes)} left, and {gaps}."
 
@@ -133,7 +134,7 @@ def _advise(changes: list[_Change], failure: Failure) -> str:
 
 
 def _changes(facts: Facts, failure: Failure, parts: Mapping[Purpose, int]) -> Iterator[_Change]:
-    """The changes that what was held at that moment speaks for."""
+    """The changes that would have helped, by what was held at that moment."""
     allocator = allocator_of(facts)
     in_what = Origin(int(allocator.origins[failure.stack]))
     held = {purpose: parts.get(purpose, 0) for purpose in Purpose}

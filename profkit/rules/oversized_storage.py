@@ -1,10 +1,10 @@
 """A name keeps small views, and each keeps the whole storage that it looks into.
 
 What it detects
-A variable, an attribute or an entry of a container that holds more tensors at the end of each recorded step than at
-the end of the one before, over four samples or more, where no name uses even half of the bytes of their storages,
-while the allocator's live bytes grow as much. Views of one storage, such as slices of a data set, and views of what
-another name holds in full cost nothing and are no fault.
+A variable, an attribute or an entry of a container that holds more tensors at the end of each recorded step than at the
+end of the one before, over four samples or more, if no name uses even half of the bytes of their storages, and the
+allocator's live bytes grow as much. Views of one storage, such as slices of a data set, and views of what another name
+holds in full cost nothing and are no fault.
 
 Why is this bad?
 Indexing with a slice or an integer copies nothing: the result is a window on the same storage, which lives as long as
@@ -23,8 +23,8 @@ Use instead
         kept.append(features[:1].clone())
 
 How the saving is estimated
-Memory, not time: by how much the storages that the name holds grow from step to step, less what is used of them, which
-the copies would take; and no more than the live bytes grow by the allocator's word.
+Memory, not time: by how much the storages that the name holds grow from step to step, less the part in use, which the
+copies would take. It is at most the growth of the allocator's live bytes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def oversized_storage(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _suspect(facts: Facts, name: holding.GrowingName, wasted: int) -> Suspicion:
-    """What a container with a maximum wastes does not grow for ever: its share of the peak so far is what counts."""
+    """What a bounded container wastes does not grow for ever: then its share of the peak so far is what counts."""
     storages = pick_form(name.more_tensors, "it a storage", "them storages")
     kept = Location.of(name.site) if name.site else None
     viewed = _where_viewed(facts, name)
@@ -78,7 +78,7 @@ def _suspect(facts: Facts, name: holding.GrowingName, wasted: int) -> Suspicion:
 
 def _makes_what_it_keeps(source: str) -> bool:
     """Whether a line such as ``kept.append(part(x))`` or ``kept[i] = part(x)`` makes what it adds, so that it can add a
-    copy as well. What has a name already may be more than the tensor."""
+    copy instead. Something that already has a name may be more than the tensor."""
     line = parse_line(source)
     value = getattr(line, "value", None)
     if isinstance(line, ast.Expr) and isinstance(value, ast.Call):
@@ -87,8 +87,8 @@ def _makes_what_it_keeps(source: str) -> bool:
 
 
 def _where_viewed(facts: Facts, name: holding.GrowingName) -> Location | None:
-    """The one line that takes a part of a tensor which makes up most of what the name keeps of each step; None where
-    there are several, or none: then the line that keeps it has to do."""
+    """The one line that takes a part of a tensor which makes up most of what the name keeps of each step. None if there
+    are several or none; then the line that keeps it has to do."""
     if not facts.operators.has_shapes:
         return None
     rows = program_operators(facts, _TAKING_PARTS)

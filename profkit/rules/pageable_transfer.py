@@ -1,16 +1,15 @@
 """Each step sends its data to the device from memory that is not pinned, and the host waits for it.
 
 What it detects
-Copies of more than 64 KiB from pageable memory to the device, in most steps, with or without `non_blocking=True`, where
-the step would be shorter with pinned memory. Smaller ones are reported with them if they belong to the same batch: they
-cost little, but the host would wait at them instead. What is sent from pinned memory is not reported, nor a copy that
-is hidden behind the device's other work. Tensors that the host makes up, constants, and many small tensors in a row
-have rules of their own.
+Copies of more than 64 KiB from pageable memory to the device, in most steps, with or without `non_blocking=True`, if
+the step would be shorter with pinned memory. Smaller ones of the same batch are reported with them: they cost little,
+but the host would wait at them instead. Copies from pinned memory are not reported, nor copies hidden behind the
+device's other work. Tensors that the host makes up, constants, and many small tensors in a row have rules of their own.
 
 Why is this bad?
-The device can read the host's memory by itself only where the system may not move it: in pinned memory. From anywhere
-else the driver copies the data piece by piece through a pinned buffer of its own, on one thread, at a few GB/s; PCI
-Express carries 12 to 55. Meanwhile the host can launch nothing, and `non_blocking=True` changes nothing about that.
+The device can only read the host's memory by itself if the system may not move it: if it is pinned. From anywhere else
+the driver copies the data piece by piece through a pinned buffer of its own, on one thread, at a few GB/s; PCI Express
+carries 12 to 55. Meanwhile the host can launch nothing, and `non_blocking=True` does not change that.
 
 Example
     loader = DataLoader(dataset, batch_size=256, num_workers=8)
@@ -25,9 +24,9 @@ Use instead
 How the saving is estimated
 The recorded steps are replayed with the host going on instead of waiting, and with copies at the rate of pinned memory:
 that of the recording's own pinned copies, else 85 per cent of what the PCI Express link of the GPU's data sheet carries
-(30 per cent uncertain, 50 where the GPU is not known). To put the data into pinned memory takes the host a copy, which
-is not counted: a DataLoader does it on another thread. Copied on another stream during the step before, the data would
-cost nothing more than the link's time; the message says what that gives back where it is more.
+(30 per cent uncertain, 50 if the GPU is not known). Putting the data into pinned memory takes the host a copy, which
+does not count: a DataLoader does it on another thread. Copied on another stream during the step before, the data would
+only cost the link's time; if that saves more, the message says how much.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ from profkit.savings.bus import Link, host_link, pin
 from profkit.savings.edits import Edit, combine, shrink_work, unblock
 from profkit.savings.outliers import LEAST_STEPS, MOST_TIMES_MEDIAN
 from profkit.savings.replay import replay
-from profkit.trace.events import Bools
 from profkit.trace.values import among, distinct, median
 from profkit.units import format_bytes, format_share, format_time
 
@@ -63,7 +61,7 @@ _MOSTLY = 0.5
 
 @rule(Kind.FAULT, Need.DEVICE)
 def pageable_transfer(facts: Facts) -> Iterator[Suspicion]:
-    """One finding for all lines: what is to be changed is where the batch is made."""
+    """One finding for all lines: the change is where the batch is made."""
     if reason := faults.why_untold(facts, faults.TransferFault.PAGEABLE) or _why_unknown(facts):
         raise CannotLook(reason)
     transfers = faults.coming_again(facts, faults.faulty_transfers(facts, faults.TransferFault.PAGEABLE))
@@ -96,9 +94,8 @@ def pageable_transfer(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _without_stops(facts: Facts, transfers: Transfers) -> Transfers:
-    """Without those of steps in which the host takes many times as long for them as in the others: the machine had
-    stopped it, as another program may, or memory that it touches for the first time. Pinned memory changes nothing
-    about that."""
+    """Without the steps in which the host takes many times as long for them as in the others: something stopped it,
+    such as another program, or memory that it touches for the first time. Pinned memory does not help against that."""
     steps, waits = distinct(facts.step_of(transfers.place)), waits_below(facts, transfers.place)
     if len(steps) < LEAST_STEPS:
         return transfers
@@ -109,7 +106,7 @@ def _without_stops(facts: Facts, transfers: Transfers) -> Transfers:
 
 
 def _why_unknown(facts: Facts) -> str:
-    """AMD's profiler names no memory."""
+    """AMD's profiler does not name the kind of memory."""
     sent = program_transfers(facts)
     large = sent.to_device & (sent.size_bytes > STAGED_BYTES)
     is_told = (sent.is_pageable | sent.is_pinned)[large]
@@ -124,7 +121,10 @@ def _message(facts: Facts, large: Transfers, link: Link, waited: int, before: in
     queued = f", {format_time(before)} of it until the device has done what was queued before," if (
         before >= _MOSTLY * waited
     ) else ""  # fmt: skip
-    vain = "; `non_blocking=True` does not help without pinned memory" if not _synchronises(facts, large).any() else ""
+    # Without `non_blocking=True` the host also waits outside the copying call itself.
+    others = facts.trace.mask_of(np.setdiff1d(waits_below(facts, large.place), large.call))
+    is_asynchronous = not facts.tree.holding(others)[large.place].any()
+    vain = "; `non_blocking=True` does not help without pinned memory" if is_asynchronous else ""
     return (
         f"{format_bytes(size // facts.steps.measured_count)} a step go to the device from memory that is not pinned, "
         f"at {rate}/s: the host waits {format_time(waited)}{queued} and launches nothing{vain}. Pinned memory reaches "
@@ -132,17 +132,8 @@ def _message(facts: Facts, large: Transfers, link: Link, waited: int, before: in
     )
 
 
-def _synchronises(facts: Facts, transfers: Transfers) -> Bools:
-    """Where the host waits besides in the copying call itself, as it does without ``non_blocking=True``."""
-    waits = waits_below(facts, transfers.place)
-    others = facts.trace.mask_of(np.setdiff1d(waits, transfers.call))
-    holding: Bools = facts.tree.holding(others)[transfers.place]
-    return holding
-
-
 def _ahead(facts: Facts, edit: Edit, saved: float) -> str:
-    """What it gives back to send the data on another stream during the step before: no less than the link's time is
-    left of a step."""
+    """The gain of sending the data on another stream during the step before: the step still takes the link's time."""
     gone = shrink_work(edit.work, np.zeros(len(edit.work), dtype=np.int64), edit.uncertainty)
     hidden = replay(facts, combine([unblock(edit.waits), gone]))
     least_ns = int(edit.work_kept_ns.sum())

@@ -2,16 +2,16 @@
 
 What it detects
 Requests for a batch, in most steps, in which the main process picks 64 samples or more out of tensors one by one
-(`select`, `index`, `slice`) and stacks them, where operators take a quarter of the time or more: nothing is read,
-decoded or made in Python, so the samples could be picked all at once. Where the tensors' shapes are known, at least
-half of what becomes a tensor must have been picked: an index that is read out of a tensor, and from which Python makes
-the sample, does not count. It is reported where the step would get at least 3 % shorter. Where each sample draws random
-numbers of its own, it is an opportunity: a batch draws others.
+(`select`, `index`, `slice`) and stacks them, if operators take a quarter of the time or more: nothing is read, decoded
+or made in Python, so the samples could be picked all at once. If the tensors' shapes are known, at least half of what
+becomes a tensor must have been picked: an index that is read out of a tensor, and from which Python makes the sample,
+does not count. The step has to get at least 3 % shorter. If each sample draws random numbers of its own, it is an
+opportunity: a batch draws others.
 
 Why is this bad?
 Each pick is a call of Python, a view of its own and an entry in a list, for a few hundred bytes. One indexing operator
 with the list of all indices copies the same bytes in one call, a hundred times faster. Workers would not make it
-cheaper: they spread the calls, and add the handing over.
+cheaper: they spread the calls, and add the transfer between processes.
 
 Example
     loader = DataLoader(TensorDataset(images, labels), batch_size=256, shuffle=True)
@@ -23,9 +23,9 @@ Use instead
         train_step(images[batch], labels[batch])
 
 How the saving is estimated
-A batch that is picked at once moves the bytes that the stacking moves: of each request the time of its copying (the
-`cat` inside `stack`) is kept, and that of all other operators that work on each sample, less what calling an operator
-takes in this program: they then work on the batch.
+A batch that is picked at once moves the bytes that the stacking moves. So each request keeps the time of its copying
+(the `cat` inside `stack`), and that of all other operators that work on each sample, less the cost of a call in this
+program: they then work on the batch.
 """
 
 from __future__ import annotations
@@ -45,39 +45,34 @@ from profkit.ruling.places import loader_places
 from profkit.ruling.pricing import call_ns
 from profkit.savings.edits import shrink
 from profkit.savings.replay import replay
-from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.events import Category, Int64s, Rows
 from profkit.trace.values import median
 from profkit.units import format_count, format_time
 
 _WORTH = MEDIUM_FROM
-"""The loop has to be written anew for it."""
+"""The fix is to rewrite the loop."""
 _MOST_NAMED = 3
 _FREE = (
     "aten::item", "aten::lift_fresh", "aten::detach", "aten::detach_", "aten::empty", "aten::view", "aten::permute",
     "aten::unsqueeze", "aten::resolve_conj", "aten::resolve_neg",
 )  # fmt: skip
-"""What only makes a view, or a number of Python's: nothing of it is left in a batch."""
+"""These only make a view, or a Python number: a batch does not need them."""
 _DRAWING = ("rand", "bernoulli", "normal", "uniform", "multinomial")
 _UNCERTAINTY = 0.3
 """The bytes are read in one call instead of many small ones; the indices have to be made, too."""
 
 
 class _Fetches(Struct, frozen=True):
-    """Requests for a batch, and in each the time and the number of its picks and of its stackings."""
+    """Requests for a batch that pick and stack samples; for each its time, its picks, and the time of its stacking."""
 
     rows: Rows
     spent_ns: Int64s
     picks: Int64s
     stacking_ns: Int64s
-    stacks: Int64s
-
-    def where(self, chosen: Bools) -> _Fetches:
-        return _Fetches(self.rows[chosen], self.spent_ns[chosen], self.picks[chosen], self.stacking_ns[chosen],
-                        self.stacks[chosen])  # fmt: skip
 
 
 class _Transforms(Struct, frozen=True):
-    """What is done to each sample besides: the time in each request, the operators' names, the costliest first, and
+    """What else is done to each sample: the time in each request, the operators' names, the costliest first, and
     whether some ``draw`` random numbers."""
 
     spent_ns: Int64s
@@ -89,14 +84,13 @@ class _Transforms(Struct, frozen=True):
         if not self.names:
             return ""
         named = ", ".join(f"`{name}`" for name in self.names[:_MOST_NAMED])
-        return f" What is done to each sample ({named}) moves along: do it to the whole batch, or once to all data."
+        return f" Do what each sample goes through ({named}) to the whole batch, or once to all data."
 
 
 @rule(Kind.FAULT, Need.WHOLE_STEP)
 def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
     """One finding: the line that makes the DataLoader, or the loop that asks for batches."""
     fetches = _fetches(facts)
-    fetches = fetches.where(picked_one_by_one(facts, fetches.rows) & (fetches.stacks > 0))
     others = _transforms(facts, fetches.rows)
     edit = shrink(fetches.rows, fetches.stacking_ns + others.spent_ns, _UNCERTAINTY)
     if not in_most_steps(facts, fetches.rows) or replay(facts, edit).fraction < _WORTH:
@@ -104,8 +98,8 @@ def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
     picks = round(median(fetches.picks))
     yield Suspicion(
         message=f"Each batch is made of {format_count(picks, 'pick')} out of tensors in memory, one by one, and takes "
-        f"{format_time(median(fetches.spent_ns))}, of which copying them together takes "
-        f"{format_time(median(fetches.stacking_ns))}.",
+        f"{format_time(median(fetches.spent_ns))}, {format_time(median(fetches.stacking_ns))} of it to copy them "
+        "together.",
         fix="Pick each batch at once: loop over `torch.randperm(n).split(batch_size)` and index the tensors with it, "
         "or give the dataset a `__getitems__(indices)` that does so and the loader a `collate_fn` that keeps it."
         + others.advice,
@@ -138,24 +132,24 @@ def _transforms(facts: Facts, requests: Rows) -> _Transforms:
 
 
 def _fetches(facts: Facts) -> _Fetches:
-    """The requests of the main thread in the measured steps, with what happens in each."""
+    """The requests of the main thread in the measured steps that pick samples one by one and stack them."""
     events, tree = facts.trace.events, facts.tree
     requests = main_requests(facts)
     rows = facts.measured_rows(requests)
     if not rows.size:
         raise CannotLook("the recorded steps ask no DataLoader for batches")
     request = tree.nearest_ancestor(requests)
-    # What an operator calls itself is no pick of the program's.
+    # A pick inside another operator is not the program's.
     called = tree.outermost(events.category == Category.OPERATOR) & (request >= 0)
     operators = np.flatnonzero(called & named_operators(facts, *PICKS, "aten::stack"))
     stacked = named_operators(facts, "aten::stack")[operators]
     size, picks, stacks = len(events), operators[~stacked], operators[stacked]
     inside = np.flatnonzero(named_operators(facts, "aten::cat") & tree.under(named_operators(facts, "aten::stack")))
     copies = inside[request[inside] >= 0] if inside.size else stacks
+    rows = rows[picked_one_by_one(facts, rows) & (np.bincount(request[stacks], minlength=size)[rows] > 0)]
     return _Fetches(
         rows=rows,
         spent_ns=spent_ns(facts, rows),
         picks=np.bincount(request[picks], minlength=size)[rows],
         stacking_ns=np.bincount(request[copies], spent_ns(facts, copies), size)[rows].astype(np.int64),
-        stacks=np.bincount(request[stacks], minlength=size)[rows],
     )

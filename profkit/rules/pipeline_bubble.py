@@ -2,10 +2,10 @@
 
 What it detects
 Ranks that messages join to a chain, each of which works on what the one before has sent and sends it on, and whose
-gradients come back: a pipeline in training. It is reported where a step has fewer than four micro-batches for each
-stage, and twice as many would give back 6 % of the step or more if those of half the size took half as long. Chains of
-ranks that exchange borders, pipelines of which not every stage was recorded, and idle time that has other reasons than
-the number of micro-batches, as in a pipeline with many of them, are not reported.
+gradients come back: a pipeline in training. It is reported if a step has fewer than four micro-batches for each stage,
+and twice as many would give back 6 % of the step or more if those of half the size took half as long. Not reported:
+chains of ranks that exchange borders, pipelines with a stage that was not recorded, and idle time that has other
+reasons than the number of micro-batches, as in a pipeline with many of them.
 
 Why is this bad?
 The last stage has nothing to do until the first micro-batch has gone through all others, and the first has nothing to
@@ -19,13 +19,13 @@ Example
 Use instead
     schedule = Schedule1F1B(stage, n_microbatches=16, loss_fn=loss)
 
-1F1B idles as long as GPipe does with as many micro-batches, but holds the activations of four of them at most, so there
-is room for more.
+With as many micro-batches 1F1B idles as long as GPipe, but holds the activations of at most four of them, so there is
+room for more.
 
 How the saving is estimated
-All ranks are replayed together. At best, twice as many micro-batches take half as long each, and what a stage sends on
-is there after half of the work. At worst they take as long as those of twice the size, as small operators do, and
-nothing is gained. One recording does not show which it is: the estimate is the middle, and the range is all of it.
+All ranks are replayed together. At best, twice as many micro-batches take half as long each, and a stage sends its
+result on after half of the work. At worst they take as long as those of twice the size, as small operators do, and
+nothing is gained. One recording does not show which it is: the estimate is the middle, and the range covers both.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from profkit.savings.launches import predict_launch_saving
 from profkit.units import format_count, format_share
 
 _ENOUGH = 4
-"""Micro-batches for each stage, from which on what the bubble costs is negligible (Huang et al., GPipe: Efficient
-Training of Giant Neural Networks using Pipeline Parallelism, NeurIPS 2019)."""
+"""With this many micro-batches for each stage the bubble costs next to nothing (Huang et al., GPipe: Efficient Training
+of Giant Neural Networks using Pipeline Parallelism, NeurIPS 2019)."""
 _FIX = (
     "Cut the batch into more micro-batches (`n_microbatches=`), four for each stage or more, and try several numbers: "
-    "operators on very small ones take no less time. Where memory runs short use `Schedule1F1B`, which keeps the "
+    "operators on very small ones take no less time. If memory runs short use `Schedule1F1B`, which keeps the "
     "activations of as many as there are stages, or a schedule with several stages on each rank "
     "(`ScheduleInterleaved1F1B`), whose bubble is smaller with as many micro-batches."
 )
@@ -60,7 +60,7 @@ _FIX = (
 
 @rule(Kind.OPPORTUNITY, Need.RANKS)
 def pipeline_bubble(facts: Facts) -> Iterator[Suspicion]:
-    """Compare what the pipeline waits with what more micro-batches would leave of it."""
+    """Compare how long the pipeline idles with how long it would with more micro-batches."""
     launch = facts.launch
     assert launch is not None
     pipelines = facts.once(pipelines_in_training)
@@ -91,15 +91,15 @@ def pipeline_bubble(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _priced(facts: Facts, launch: Launch, pipelines: list[Pipeline]) -> JointEdit:
-    """No more than it would give equal stages: one whose forward and backward passes follow each other, as of the last
-    one, sends gradients on after less of the work than the formula has it."""
+    """Limited to what equal stages would gain. If a stage's forward and backward passes follow each other, as in the
+    last one, it sends gradients on after less of the work than the formula assumes."""
     edit = with_half_batches(launch, pipelines)
     most, found = max(map(_fills_for, pipelines)), predict_launch_saving(facts, edit).fraction
     return with_half_batches(launch, pipelines, most / found) if found > most else edit
 
 
 def _fills_for(pipeline: Pipeline) -> float:
-    """What the middle estimate is for equal stages: a quarter of the bubble."""
+    """The middle estimate for equal stages: a quarter of the bubble."""
     return even_share(pipeline) / 4
 
 

@@ -2,15 +2,15 @@
 
 What it detects
 Functions of the program that `torch.compile` compiled at least four times for one reason, a guard that fails each time
-with another number. What varies is told at the function, an attribute where the function reads it. The first time or
-two are how the compiler learns which sizes vary, and a mode or a type that changes once is another reason: neither is a
-finding. Recordings made elsewhere do not hold the compiler's records, but the events of its work: there it is a finding
-where one function is compiled in at least three steps and in most of them, without the guard that fails.
+with another number. The finding is at the function; if an attribute varies, where the function reads it. The first time
+or two are how the compiler learns which sizes vary, and a mode or a type that changes once is another reason: neither
+is a finding. Recordings made elsewhere hold the events of the compiler's work, but not its records: there one function
+has to be compiled in at least three steps and in most of them, and the guard that fails is unknown.
 
 Why is this bad?
 A compilation takes a second or so, as long as thousands of steps, and each further one makes every call check more
-guards. After eight (`torch._dynamo.config.recompile_limit`) the compiler gives up, and new sizes run uncompiled; a line
-of the log says so once.
+guards. After eight (`torch._dynamo.config.recompile_limit`) the compiler gives up, and new sizes run uncompiled; one
+line in the log says so.
 
 Example
     encode = torch.compile(model, dynamic=False)
@@ -24,9 +24,9 @@ Use instead
         encode(tokens)
 
 How the saving is estimated
-Where most recorded steps compile, the steps are replayed without the compiler's work. Otherwise the loss is one that
-stops by itself: the severity comes from the share of the process's time so far that went into the repeated
-compilations, low from half a percent, medium from a tenth. What is lost where the compiler gave up is not in it.
+If most recorded steps compile, the steps are replayed without the compiler's work. Otherwise the loss stops by itself:
+the severity comes from the share of the process's time so far that went into the repeated compilations, low from half a
+percent, medium from a tenth. What is lost because the compiler gave up is not included.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from profkit.trace.values import distinct
 from profkit.units import format_count, format_time
 
 _MOST_TO_LEARN = 2
-"""With `dynamic=None` the first other size makes that dimension dynamic, and one that is 0 or 1 is always special."""
+"""With `dynamic=None` the first other size makes that dimension dynamic, and a size of 0 or 1 is always special."""
 _NUMBER = re.compile(r"\b\d+(?:\.\d+)?(?:e[+-]?\d+)?\b")
 _OF_COMPILATION = re.compile(r"^\d+/\d+: ")
 _UNCERTAINTY = 0.1
 _LIMIT = re.compile(r"(recompile|cache_size)[ _]limit", re.IGNORECASE)
 _MOST_TEXT = 160
 _READ = re.compile(r'^  File "(.+)", line (\d{1,9}), in (.+)\n    (.*)', re.MULTILINE)
-"""The compiler shows the lines that led to what the guard looks at."""
+"""The compiler shows the lines that led to the value that the guard checks."""
 _OF_ATTRIBUTE = re.compile(r"(tensor ')?\w[^\s=]*\.\w")
 _FIXES = {
     r"size mismatch|stride mismatch|\.size\(|\.shape": "Let the compiler know that the size varies: "
@@ -69,12 +69,12 @@ _FIXES = {
     "numbers are constants to the compiler.",
 }
 """By the guard that failed."""
-_OTHER_FIX = "Keep what the guard looks at the same from call to call, or pass it as a tensor."
+_OTHER_FIX = "Keep what the guard checks the same from call to call, or pass it as a tensor."
 
 
 class _Repeated(Struct, frozen=True):
-    """A function's compilations for one reason, those of its parts after graph breaks included; ``gave_up`` says that
-    the compiler refuses further ones."""
+    """A function's compilations for one reason, with those of its parts after graph breaks; ``gave_up`` says that the
+    compiler refuses further ones."""
 
     frames: tuple[int, ...]
     site: CallSite
@@ -97,19 +97,19 @@ def recompilation(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _of_events(facts: Facts) -> Iterator[Suspicion]:
-    """What the compiler does in the steps of a recording that has no records of it."""
+    """The compiler's work in the steps of a recording that has no records of it."""
     rows, frame = compilations(facts)
     frame = np.where(frame >= 0, frame, function_run_next(facts, rows))
-    known = rows[facts.measured[rows]], frame[facts.measured[rows]]
-    again = [mine for mine in (known[0][known[1] == one] for one in distinct(known[1][known[1] >= 0]))
-             if in_most_steps(facts, mine, _MOST_TO_LEARN + 1)]  # fmt: skip
+    rows, frame = rows[facts.measured[rows]], frame[facts.measured[rows]]
+    of_function = [rows[frame == one] for one in distinct(frame[frame >= 0])]
+    again = [mine for mine in of_function if in_most_steps(facts, mine, _MOST_TO_LEARN + 1)]
     for mine in again:
         steps = len(distinct(facts.step_of(mine)))
         spent_ns = facts.steps.per_step_ns(int(facts.trace.events.duration_ns[mine].sum()))
         yield Suspicion(
             message=f"A function is compiled again in {format_count(steps, 'recorded step')}, {format_time(spent_ns)} "
-            "a step. Which guard fails the recording does not say; `TORCH_LOGS=recompiles` does.",
-            fix=_OTHER_FIX + " Where it is a size: `torch._dynamo.mark_dynamic(tensor, dim)`, or `dynamic=True`.",
+            "a step. The recording does not say which guard fails; `TORCH_LOGS=recompiles` does.",
+            fix=_OTHER_FIX + " If it is a size: `torch._dynamo.mark_dynamic(tensor, dim)`, or `dynamic=True`.",
             rows=mine,
             edit=remove(mine, uncertainty=_UNCERTAINTY),
             count=times_per_step(facts, mine),
@@ -117,7 +117,7 @@ def _of_events(facts: Facts) -> Iterator[Suspicion]:
             evidence={"compiling_ns_per_step": spent_ns, "steps": steps},
         )
     if not again:
-        raise CannotLook("recompilations outside the recorded steps are known only of recordings that profkit made")
+        raise CannotLook("only recordings that profkit made show recompilations outside the recorded steps")
 
 
 def _repeated(records: Sequence[Compilation]) -> list[_Repeated]:
@@ -136,7 +136,7 @@ def _repeated(records: Sequence[Compilation]) -> list[_Repeated]:
 
 def _join_resumed(found: list[_Repeated]) -> list[_Repeated]:
     """What varies in a function varies in its parts after graph breaks: one cause, one finding, at the function if it
-    is there, else at its first part."""
+    is among them, else at its first part."""
     joined: dict[tuple[str, str, str], _Repeated] = {}
     for one in sorted(found, key=lambda one: RESUMED.match(one.site.function) is not None):
         part = RESUMED.match(one.site.function)
@@ -152,14 +152,14 @@ def _join_resumed(found: list[_Repeated]) -> list[_Repeated]:
 
 
 def _guard(reason: str, number: str | None = None) -> str:
-    """The guard that failed, in one line without its place; its numbers replaced by ``number`` if that is given."""
+    """The guard that failed, in one line without its place; ``number`` replaces its numbers."""
     text = _OF_COMPILATION.sub("", reason.partition("\n")[0]).partition("  #")[0].strip()
     return text[:_MOST_TEXT] if number is None else _NUMBER.sub(number, text)
 
 
 def _in_steps(facts: Facts, one: _Repeated, functions: int) -> Rows:
-    """The compiler's work on this function in the measured steps. Where it left no number of the function, all of it is
-    this one's if no other function is compiled repeatedly."""
+    """The compiler's work on this function in the measured steps. Work without the number of a function is this one's
+    if no other function is compiled repeatedly."""
     rows, frame = compilations(facts)
     mine = np.isin(frame, one.frames) | ((frame < 0) & (functions == 1))
     of_measured: Rows = rows[mine & facts.measured[rows]]
@@ -200,6 +200,6 @@ def _read_at(one: _Repeated) -> Location | None:
 
 
 def _severity_of_loss(lost_ns: int, elapsed_ns: int) -> Severity:
-    """Never high: it grows no further while the process does."""
+    """Never high: the loss stops growing while the process goes on."""
     share = lost_ns / elapsed_ns if elapsed_ns else 0.0
     return Severity.MEDIUM if share >= HIGH_FROM else Severity.LOW if share >= LOW_FROM else Severity.INFO

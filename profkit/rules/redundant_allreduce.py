@@ -2,16 +2,16 @@
 
 What it detects
 Under `DistributedDataParallel`: several backward passes between two steps of an optimizer that each all-reduce the
-gradients, and of which the later ones add to the gradients of the earlier. Several models that step together, or
-several losses in one backward pass, are no accumulation and are not reported. And all-reduces that the program calls
-itself between the backward pass and the optimizer, which go to the same processes and carry exactly as many bytes as
-the gradients that the backward pass has averaged.
+gradients, if the later ones add to the gradients of the earlier. Several models that step together, or several losses
+in one backward pass, do not accumulate gradients and are not reported. And all-reduces that the program calls itself
+between the backward pass and the optimizer, which go to the same processes and carry exactly as many bytes as the
+gradients that the backward pass has averaged.
 
 Why is this bad?
 The all-reduce of every pass but the last is thrown away: its average is added to, and averaged again. With small
 batches, for which gradients are accumulated in the first place, sending all gradients takes as long as computing them
-or longer, and each time all processes wait for the slowest. Averaging what is the same on all processes changes
-nothing at all, and nothing is computed meanwhile.
+or longer, and each time all processes wait for the slowest. Averaging what is the same on all processes changes nothing
+at all, and nothing is computed meanwhile.
 
 Example
     for x, y in micro_batches:
@@ -28,9 +28,9 @@ Use instead
     optimizer.step()
 
 How the saving is estimated
-In all passes but the last before each step of the optimizer what DistributedDataParallel does vanishes: filling the
+In all passes but the last before each step of the optimizer, DistributedDataParallel's part vanishes: filling the
 buckets, the all-reduces on the host and on the device, the wait for them after the backward pass, and copying the
-averages back. Adding up the gradients stays. Of the program's own averaging the calls vanish, what they put on the
+averages back. Adding up the gradients stays. Of the program's own averaging, the calls vanish, their work on the
 device, and the waits for them; the division stays.
 """
 
@@ -58,12 +58,12 @@ from profkit.trace.values import distinct
 from profkit.units import format_bytes, format_count
 
 _UNCERTAINTY = 0.3
-"""Part of a wait is for the slowest process; where processes drift apart, the pass that still waits waits longer."""
+"""Part of a wait is for the slowest process; if processes drift apart, the pass that still waits waits longer."""
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
 def redundant_allreduce(facts: Facts) -> Iterator[Suspicion]:
-    """Compare the backward passes between two steps of an optimizer, and what the program all-reduces behind them."""
+    """Compare the backward passes between two steps of an optimizer, and what the program all-reduces after them."""
     if not len(find_passes(facts)):
         return
     if not facts.optimizing.any():
@@ -108,8 +108,8 @@ def _by_the_program(facts: Facts) -> Iterator[Suspicion]:
     yield Suspicion(
         message="DistributedDataParallel has averaged the gradients in the backward pass; after it the program "
         f"averages as many bytes again, {format_bytes(size_bytes)}, in {format_count(count, 'all-reduce')}.",
-        fix="Leave the program's own averaging out, with the division by the number of processes. Where it adds up "
-        "without dividing, gradients become smaller by that number: raise the learning rate by as much.",
+        fix="Leave the program's own averaging out, with the division by the number of processes. If it adds up "
+        "without dividing, gradients become smaller by that factor: raise the learning rate by as much.",
         rows=calls,
         edit=_without_second(facts, second),
         count=count,
@@ -123,7 +123,7 @@ def _pass_of(facts: Facts, rows: Rows) -> Int64s:
 
 
 def _without_second(facts: Facts, second: SecondAverages) -> Edit:
-    """Without the calls, what they put on the device and, on a CPU, the waits for them."""
+    """Without the calls, their work on the device and, on a CPU, the waits for them."""
     taken, calls = own_table(facts).collectives, find_exchanges(facts).call[second.rows]
     edit = remove(calls, works_under(facts, facts.trace.mask_of(calls)), _UNCERTAINTY)
     if facts.device.present:
@@ -154,7 +154,7 @@ def _of_redundant(facts: Facts, redundant: Bools, wanted: Bools) -> Rows:
 
 
 def _waits(facts: Facts, redundant: Bools, copies: Rows) -> Edit:
-    """On a CPU the backward pass returns when all buckets have been averaged and copied back: from its last node on it
+    """On a CPU the backward pass returns when all buckets have been averaged and copied back. From its last node on it
     waits until the last all-reduce, which a thread of the backend runs, or the last copy has ended."""
     events, lane = facts.trace.events, facts.trace.events.lane
     nodes = _of_redundant(facts, redundant, facts.lines.backward & (lane == facts.steps.main_lane))
@@ -168,7 +168,7 @@ def _waits(facts: Facts, redundant: Bools, copies: Rows) -> Edit:
 
 
 def _places(facts: Facts, reduces: Rows) -> Places:
-    """The line of the backward pass. Where a thread of its own ran it, that of the forward pass, which `no_sync` has
-    to enclose as well."""
+    """The line of the backward pass. If a thread of its own ran it, that of the forward pass, which `no_sync` has to
+    enclose as well."""
     forwards = facts.measured_rows(facts.trace.named(FORWARD))
     return Places.of(locations_of(facts, [busiest_site(facts, reduces), busiest_site(facts, forwards)])[:1])

@@ -1,14 +1,14 @@
 """The same inputs go through the same operators again, and the result was there.
 
 What it detects
-Calls of PyTorch that are given what an earlier call of the same function was given: the same memory, written to by
-nobody since, or what such calls made of it, with equal numbers and options and in the same modes. Either both lie in
-one step, as where each layer computes one normalisation of the same graph or two losses run one encoder on the same
-batch, or the next step makes the call again, as where a mask is built in each forward pass or a frozen model runs on
-the same data in each epoch. Calls that draw random numbers are none, nor are those whose result somebody writes into,
-those whose graph a backward pass has freed meanwhile, those in a backward pass, where activations are computed again on
-purpose, and buffers of zeros that are two on purpose. Equal numbers that lie elsewhere are not the same. A program each
-of whose steps computes what the one before did is a benchmark, and not judged.
+Calls of PyTorch with the arguments of an earlier call of the same function: the same memory, not written to since (or
+what such calls made of it), with equal numbers and options and in the same modes. Either both calls lie in one step, as
+if each layer computes one normalisation of the same graph, or two losses run one encoder on the same batch. Or the next
+step makes the call again, as if each forward pass builds a mask, or a frozen model runs on the same data in each epoch.
+Not reported: calls that draw random numbers, whose result somebody writes into, or whose graph a backward pass has
+freed meanwhile; calls in a backward pass, where activations are computed again on purpose; and buffers of zeros, which
+are two on purpose. Equal numbers in other memory are not the same. A program whose steps all compute the same is a
+benchmark, and not judged.
 
 Why is this bad?
 The second result holds the same numbers as the first, and its backward pass adds up what one pass could do at once.
@@ -27,8 +27,8 @@ Use instead
         return x
 
 How the saving is estimated
-The calls that repeat others vanish with their backward nodes, and with what Python does between two of them at one
-line. What is to be kept instead takes memory, which is not counted.
+The calls that repeat others vanish with their backward nodes, and with Python's time between two of them at one line.
+The memory that keeping the result takes does not count.
 """
 
 from __future__ import annotations
@@ -56,26 +56,27 @@ from profkit.units import format_count, pick_form
 
 _FILLS = tuple(f"aten::{name}" for name in ("arange", "eye", "full", "full_like", "linspace", "new_full", "new_ones",
                                              "new_zeros", "ones", "ones_like", "zeros", "zeros_like"))  # fmt: skip
-"""What fills memory with given numbers computes nothing, as a view does: to keep these alone is hardly faster than to
-make them anew."""
+"""Filling memory with given numbers computes nothing, just like a view: keeping the result is hardly faster than making
+it anew."""
 _WHOLE = 0.95
-"""Of what operators take below a line: the rest are checks of shapes and views, and the line's whole call repeats."""
+"""Of the operators' time below a line: the rest are checks of shapes and views, and the line's whole call repeats."""
 _LEAST_INSIDE = MEDIUM_FROM
-"""Where a library does it, which has to be looked up or passed by."""
+"""If a library does it, which users have to look up or work around."""
 _BENCHMARK = 0.8
-"""A program that computes one thing again and again to time it repeats all but what ends the step; one that prepares
-again what its steps have in common then computes something with it, and with other data."""
+"""A program that computes one thing again and again to time it repeats everything but the end of its step. One that
+prepares again what its steps have in common then computes something with it, and with other data."""
 _UNCERTAINTY = 0.2
 """Nothing is modelled; but what runs next may find less of its input in the cache, and memory is kept for longer."""
 
 
 class _Calls(Struct, frozen=True):
-    """Calls of the located step whose result existed already, by their marks. A call that repeats another of the step
-    has the other's mark in ``first``, else `NONE`; ``is_each`` says that the next step makes it again.
+    """Calls of the located step whose result existed already, by their marks. ``first`` is the mark of the call in the
+    same step that this one repeats, else `NONE`; ``is_each`` says that the next step makes the call again.
 
-    ``line`` and ``first_line`` are the marks of the lines to name: where a function does nothing else, the line that
-    calls it. Where one line makes both calls, ``parting`` and ``first_parting`` are the innermost marks by which the
-    ways to it differ."""
+    ``line`` and ``first_line`` are the marks of the lines to name: if a function does nothing else, the line that calls
+    it. If one line makes both calls, ``parting`` and ``first_parting`` are the innermost marks that tell the ways to it
+    apart.
+    """
 
     rows: Rows
     first: Rows
@@ -85,37 +86,28 @@ class _Calls(Struct, frozen=True):
     parting: Rows
     first_parting: Rows
 
-    @property
-    def is_again(self) -> Bools:
-        found: Bools = self.first >= 0
-        return found
-
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
 def redundant_recomputation(facts: Facts) -> Iterator[Suspicion]:
-    """Group the calls by the line that makes them, and by whether it was in one step."""
+    """Group the calls by the line that makes them, and by whether both were in one step."""
     calls = _find_calls(facts)
     rows, call = _operators_of(facts, calls)
-    if _repeats_itself(facts, rows[calls.is_each[call]]):
+    each_ns, all_ns = (spent_ns(facts, of).sum() for of in (rows[calls.is_each[call]], program_operators(facts)))
+    if each_ns > _BENCHMARK * max(int(all_ns), 1):
         raise CannotLook("each step computes what the one before did, as a benchmark does, on purpose")
     site = facts.trace.events.site[calls.line]
     for code in np.unique(site).tolist():
         mine = (site == code)[call]
-        is_each = not (mine & calls.is_again[call] & ~calls.is_each[call]).any()
-        chosen = mine if is_each else mine & calls.is_again[call]
+        is_again = calls.first[call] >= 0
+        is_each = not (mine & is_again & ~calls.is_each[call]).any()
+        chosen = mine if is_each else mine & is_again
         found = _judge(facts, calls, rows[chosen], call[chosen], is_each)
         if found is not None:
             yield found
 
 
-def _repeats_itself(facts: Facts, each: Rows) -> bool:
-    """Whether nearly all that the step computes itself, backward pass and updates aside, is what each step computes."""
-    every = program_operators(facts)
-    return bool(spent_ns(facts, each).sum() > _BENCHMARK * max(int(spent_ns(facts, every).sum()), 1))
-
-
 def _judge(facts: Facts, calls: _Calls, rows: Rows, call: Int64s, is_each: bool) -> Suspicion | None:
-    """One line's operators, and the indices of their calls."""
+    """Judge one line's operators, given with the numbers of their calls."""
     where = _place(facts, calls.line[call])
     computes = ~(named_operators(facts, *_FILLS) | operators_of(facts.trace, VIEW))[rows]
     if where is None or not computes.any() or not in_most_steps(facts, rows):
@@ -140,18 +132,18 @@ def _judge(facts: Facts, calls: _Calls, rows: Rows, call: Int64s, is_each: bool)
 
 
 _KEEP = (
-    "Compute it once and hand the result on: as an argument, or as an attribute that is set where the inputs are. "
-    "What is needed with gradients at both places may be shared as well."
+    "Compute it once and hand the result on: as an argument, or as an attribute that is set where the inputs are. A "
+    "result that both places need with gradients may be shared as well."
 )
-_SAME_EACH = "what the step before has computed of the same inputs."
+_SAME_EACH = "again what the step before has computed of the same inputs."
 _ONCE = (
     "Compute it once, before the loop or where the module is made (`register_buffer` for a table or a mask, "
-    "`cached=True` for PyG's `GCNConv` on one graph), and again only where its inputs change."
+    "`cached=True` for PyG's `GCNConv` on one graph), and again only when its inputs change."
 )
 
 
 def _place(facts: Facts, marks: Rows) -> Location | None:
-    """The first of the marks' lines."""
+    """The line of the first of the marks."""
     site = call_site(facts, int(facts.trace.events.site[marks[0]])) if marks.size and marks[0] >= 0 else None
     return None if site is None else Location.of(site)
 
@@ -191,7 +183,7 @@ def _find_calls(facts: Facts) -> _Calls:
 
 
 def _do_nothing_else(facts: Facts, needless: Bools) -> Bools:
-    """The marked lines of calls of functions that do hardly anything but what is needless."""
+    """The marked lines in calls of functions that do hardly anything but what is needless."""
     events, tree = facts.trace.events, facts.tree
     took = np.where(tree.outermost(events.category == Category.OPERATOR), tree.end_ns - events.start_ns, 0)
     total, wasted = tree.total_under(took), tree.total_under(np.where(needless, took, 0))
@@ -207,7 +199,8 @@ def _do_nothing_else(facts: Facts, needless: Bools) -> Bools:
 
 def _lines_of(facts: Facts, rows: Rows, first: Rows, whole: Bools) -> tuple[Rows, Rows]:
     """For each call the mark of the line to name: the one that makes it or, as long as the function around it does
-    nothing else, the one that calls that function. Of the call that it repeats, the mark as many lines outward."""
+    nothing else, the one that calls that function. For the call that it repeats, the mark equally many lines further
+    out."""
     above = marks_around(facts)
     line, first_line = above[rows], np.where(first >= 0, above[first], NONE)
     while True:
@@ -219,7 +212,7 @@ def _lines_of(facts: Facts, rows: Rows, first: Rows, whole: Bools) -> tuple[Rows
 
 
 def _part(facts: Facts, line: Rows, first_line: Rows) -> tuple[Rows, Rows]:
-    """Both marks, moved outward by as many lines until the same mark lies around both, or none does."""
+    """Both marks, moved outward equally far until the same mark, or none, lies around both."""
     above = marks_around(facts)
     while True:
         outer, first_outer = above[line], np.where(first_line >= 0, above[first_line], NONE)
@@ -230,8 +223,8 @@ def _part(facts: Facts, line: Rows, first_line: Rows) -> tuple[Rows, Rows]:
 
 
 def _operators_of(facts: Facts, calls: _Calls) -> tuple[Rows, Int64s]:
-    """What of the measured steps' operators repeats those of these calls, and the index of the call. What sends a
-    tensor to the device again `repeated-transfer` tells of."""
+    """The measured steps' operators that repeat those of these calls, and the number of the call. Not those that send a
+    tensor to the device again, which `repeated-transfer` reports."""
     rows, mark = repeating_below(facts, facts.trace.mask_of(calls.rows))
     told = facts.trace.mask_of(faulty_transfers(facts, TransferFault.REPEATED).place)[rows]
     rows, mark = rows[~told], mark[~told]

@@ -2,14 +2,14 @@
 
 What it detects
 Memory that was allocated in one step and freed in a later one, inside a garbage collection: no name reached it any
-more, but the objects that held it referred to each other. Three steps or more must leave such memory. When a recording
-by profkit ends it asks the collector once, so that what only waits for it is seen. A collection that the program asks
-for in the same step, memory that a name keeps, and a cycle that is made once are no fault.
+more, but the objects that held it referred to each other. Three steps or more must leave such memory. At the end of a
+recording profkit runs the collector once, to see what only waits for it. A collection that the program asks for in the
+same step, memory that a name keeps, and a cycle that is made once are no fault.
 
 Why is this bad?
-Objects that refer to each other in a circle are not freed when the last name goes, but when the collector comes by. It
-comes by the number of Python objects made, and does not know that a small object holds megabytes of a tensor, so the
-memory of several steps is alive at once, and on a GPU it runs out although nothing is leaked.
+Objects that refer to each other in a circle are not freed when the last name goes, but when the collector runs. It runs
+by the number of Python objects made, and does not know that a small object holds megabytes of a tensor. So the memory
+of several steps is alive at once, and a GPU runs out of memory although nothing is leaked.
 
 Example
     class Node:
@@ -25,7 +25,8 @@ Use instead
 
 How the saving is estimated
 Memory, not time: by how much the peak of the recorded steps would be lower if each step's share had been freed at the
-end of its step. A longer run often gains more: its garbage grows older, and old objects are looked through least often.
+end of its step. A longer run often gains more: its garbage grows older, and the collector looks at old objects least
+often.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.evidence.attribution import order_sites
 from profkit.evidence.loops.located import located_marks
+from profkit.evidence.places import call_site
 from profkit.evidence.retention.holding import notable_growth_bytes
 from profkit.evidence.retention.lifetimes import lifetimes, live_bytes
 from profkit.findings import Kind, Location
@@ -52,7 +54,7 @@ from profkit.trace.values import distinct, median
 from profkit.units import format_bytes
 
 _MIN_STEPS = 3
-"""Fewer steps' garbage may be a start, an exception's traceback or an epoch's iterator."""
+"""Garbage of fewer steps may come from a start, an exception's traceback or an epoch's iterator."""
 _ALSO = 3
 
 
@@ -65,7 +67,8 @@ class _Garbage(Struct, frozen=True):
 
 @rule(Kind.FAULT, Need.MEMORY)
 def reference_cycle(facts: Facts) -> Iterator[Suspicion]:
-    """One finding: at the line that closes the cycle where the source shows it, else where most of it is allocated."""
+    """One finding, at the line that closes the cycle if the source shows it, else at the line that allocates most of
+    it."""
     spans = _collections(facts)
     if not len(spans):
         raise CannotLook("no garbage collection ran while the program was recorded")
@@ -83,7 +86,7 @@ def reference_cycle(facts: Facts) -> Iterator[Suspicion]:
     yield Suspicion(
         message=f"Each step leaves {format_bytes(per_step)} in tensors that only the garbage collector frees, because "
         f"the objects that hold them refer to each other; up to {format_bytes(with_cycles - without)} waited for it.",
-        fix="Break the cycle when it has served: refer upwards by `weakref.ref(parent)`, keep no closure or bound "
+        fix="Break the cycle once it is not needed: refer upwards by `weakref.ref(parent)`, keep no closure or bound "
         "method of `self` in `self`, or clear the references at the step's end.",
         rows=memory.rows[garbage.index] if not facts.lines.known else memory.rows[:0],
         places=Places.of(places[: 1 + _ALSO]),
@@ -96,9 +99,10 @@ def reference_cycle(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _closing(facts: Facts) -> tuple[Location, ...]:
-    """Lines that the source shows to close a cycle, in functions and classes that the located step ran: the line to
-    change, while the tensors may be made anywhere."""
-    ran = [facts.callsites[code] for code in _located_sites(facts)]
+    """Lines that the source shows to close a cycle, in functions and classes that the located step ran. This is the
+    line to change; the tensors may be made anywhere."""
+    sites = distinct(facts.trace.events.site[located_marks(facts)]).tolist()
+    ran = [site for code in sites if (site := call_site(facts, code))]
     functions = {(site.file, _around(site)) for site in ran}
     lines = [line for site in ran if (line := parse_piece(site.source)) is not None]
     named = set[str]().union(*map(identifiers, lines))
@@ -109,15 +113,9 @@ def _closing(facts: Facts) -> tuple[Location, ...]:
 
 
 def _around(place: CallSite | Location) -> str:
-    """The outermost class or function that a line stands in."""
+    """The outermost class or function around a line."""
     outermost = place.function.partition(".<locals>")[0]
     return outermost.rpartition(".")[0] or outermost
-
-
-def _located_sites(facts: Facts) -> list[int]:
-    """The lines that were marked in the located step."""
-    sites = facts.trace.events.site[located_marks(facts)]
-    return [site for site in distinct(sites).tolist() if 0 <= site < len(facts.callsites)]
 
 
 def _collections(facts: Facts) -> Int64s:

@@ -3,9 +3,9 @@
 What it detects
 A call or a block of the recorded steps that evaluates without autograd, whose results the source uses in one place:
 under a condition that holds at every n-th step, such as `if epoch % 20 == 0: print(...)`. The text and the recording
-prove that together: the names are used nowhere else, the evaluation writes to nothing, logs nothing and saves nothing,
-and where the text does not say how many steps lie between two uses, the located step did not use it. An evaluation that
-early stopping, the choice of the best model, a scheduler or a list of all results waits for is used in each step.
+prove this together: the names are used nowhere else; the evaluation writes to nothing, logs nothing and saves nothing;
+and if the text does not say how many steps lie between two uses, the located step did not use it. Early stopping, the
+choice of the best model, a scheduler or a list of all results use an evaluation in each step.
 
 Why is this bad?
 An evaluation of the whole data takes as long as a step, and often longer. Nobody sees what it found in the other steps.
@@ -25,8 +25,8 @@ Use instead
             print(epoch, accuracy)
 
 How the saving is estimated
-The evaluation's operators, and what lies between them, take the n-th part of their time: 1 in n steps runs them. Where
-the text leaves n open it is taken for ten.
+The evaluation's operators, and the time between them, take an n-th of their time, because 1 in n steps runs them. If
+the text leaves n open, it is taken to be ten.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from profkit.source.remark_kinds import RARELY_USED
 from profkit.trace.events import Bools
 
 _USUAL = 10
-"""Steps between two uses, where the text does not say: progress is seldom told more often, and more adds little."""
+"""Steps between two uses if the text does not say: programs seldom report progress more often, and more adds little."""
 _UNCERTAINTY = 0.1
-"""Nothing is modelled but what the next operators find in the cache."""
+"""Only what the next operators find in the cache is not modelled."""
 _UNCERTAINTY_OF_USUAL = 0.4
-"""Every second step to never, of nine in ten: 0.5 / 0.9 to 1 / 0.9."""
+"""From every second step to never, relative to nine in ten: 0.5 / 0.9 to 1 / 0.9."""
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
@@ -78,7 +78,7 @@ def repeated_evaluation(facts: Facts) -> Iterator[Suspicion]:
         yield Suspicion(
             message=f"This evaluation runs in each step, but its results are only used {often}, from line "
             f"{remark.used_at} on.",
-            fix="Move it under the condition that its results are used under. Where it puts the model into evaluation "
+            fix="Move it under the condition under which its results are used. If it puts the model into evaluation "
             "mode, `model.train()` must come before the next training step, as it must now.",
             rows=rows,
             places=Places(Location.of(remark.site)),

@@ -2,13 +2,13 @@
 
 What it detects
 Copies from the host to the device, in most steps, of a tensor that was seen to be the same in two steps, with nothing
-written to it meanwhile: a mask, a table or class weights that are moved inside `forward` or inside the loop. A batch is
-another tensor in each step and is not reported, however much it looks like the last one. It takes a recording by
+written to it in between: a mask, a table or class weights that are moved inside `forward` or inside the loop. A batch
+is another tensor in each step and is not reported, however much it looks like the last one. It takes a recording by
 profkit: others do not say which tensor an operator is given.
 
 Why is this bad?
-The data cross the bus again, and from memory that is not pinned the host waits for them, as in pageable-transfer. What
-is on the device already costs nothing.
+The data cross the bus again, and from memory that is not pinned the host waits for them, as in pageable-transfer. Data
+that is already on the device costs nothing.
 
 Example
     class Positions(nn.Module):

@@ -2,14 +2,14 @@
 
 What it detects
 A variable, an attribute or an entry of a container from which more backward nodes can be reached at the end of each
-recorded step than at the end of the one before, by a steady amount, over four samples or more. A list of losses, a
-running sum of losses and a hidden state that is carried over without `detach` are the usual ones. Graphs that stay as
-large as they are, whatever their size, and numbers that go up and down are no fault. Names that keep the same graphs
-are one finding, as either alone keeps them alive; what several graphs add to memory is shared out by their nodes.
+recorded step than at the end of the one before, by a steady amount, over four samples or more. Usually it is a list of
+losses, a running sum of losses, or a hidden state that is carried over without `detach`. Graphs that stay as large as
+they are, whatever their size, and numbers that go up and down are no fault. Names that keep the same graphs are one
+finding, as either alone keeps them alive; several graphs share the growth of memory in proportion to their nodes.
 
-In a memory snapshot, where no names are known: lines that by turns allocate four times or more what is never freed, to
-the end of the history, of which more than half is what calls of the model keep for a backward pass. Where a backward
-pass freed as much before, and none ran meanwhile, it may still come: that is no fault.
+In a memory snapshot, which knows no names: lines that by turns allocate four times or more what is never freed, to the
+end of the history, if calls of the model keep more than half of it for a backward pass. If a backward pass freed as
+much before, and none ran meanwhile, it may still come: that is no fault.
 
 Why is this bad?
 A tensor with a graph holds the nodes that made it, and through them whatever they saved. Memory grows a little each
@@ -32,10 +32,10 @@ Use instead
         losses.append(loss.detach())
 
 How the saving is estimated
-Memory, not time: by how much the live bytes grow from the end of one measured step to the end of the next, as the
-allocator's events say; without those the growth of the tensors that the name holds. After a backward pass only the
-nodes are left, which no allocator counts: 500 bytes for each is the least. Time is not claimed. By a snapshot: what one
-of the rounds leaves behind, the median.
+Memory, not time: by how much the live bytes grow from the end of one measured step to the end of the next, by the
+allocator's events; without those, the growth of the tensors that the name holds. After a backward pass only the nodes
+are left, which no allocator counts: each counts as 500 bytes, the least it takes. In a snapshot: the median of what the
+rounds leave behind.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from profkit.derive.facts import Facts
-from profkit.evidence.allocator.rounds import KeptRounds, kept_rounds
+from profkit.evidence.allocator.rounds import kept_rounds
 from profkit.evidence.retention.growing_graphs import (
     GrowingGraph,
     adds_to_itself,
@@ -61,28 +61,25 @@ from profkit.units import format_bytes, format_count
 
 _UNTRAINED = (
     "Run it under `with torch.inference_mode():`: nothing is trained in the recorded steps, so nobody needs the graph. "
-    "Where a backward pass follows later, cut the history before each step with `detach()`."
+    "If a backward pass follows later, cut the history before each step with `detach()`."
 )
 
 
 _BY_SNAPSHOT_CONFIDENCE = 0.7
-"""A program may pass its model many times before the one backward pass."""
+"""A program may call its model many times before the one backward pass."""
 
 
 def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
     rounds = kept_rounds(facts)
-    if rounds is not None and rounds.keeps_passes:
-        yield _suspect_rounds(facts, rounds)
-
-
-def _suspect_rounds(facts: Facts, rounds: KeptRounds) -> Suspicion:
+    if rounds is None or not rounds.keeps_passes:
+        return
     while_it_ran = "although a backward pass ran meanwhile" if rounds.had_backward else "and no backward pass frees it"
-    return Suspicion(
+    yield Suspicion(
         message=f"{rounds.rounds} rounds keep what the model's calls saved for a backward pass, {while_it_ran}: "
         f"{format_bytes(rounds.each_bytes)} a round, {format_bytes(rounds.total_bytes)} by now. A snapshot does not "
         "show which name holds the graphs; this line allocates last in a round.",
         fix="Keep the values without their history: look from here on for what is appended, added up or carried over, "
-        "and put `x.detach()`, or `x.item()` for a number, there. Where nothing is trained, run it under `with "
+        "and put `x.detach()`, or `x.item()` for a number, there. If nothing is trained, run it under `with "
         "torch.inference_mode():`. If one backward pass for all rounds is still to come, call it after each instead.",
         places=kept_lines(facts, rounds),
         size_bytes=rounds.each_bytes,
@@ -108,11 +105,11 @@ def retained_graph(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _root_causes(graphs: tuple[GrowingGraph, ...]) -> Iterator[GrowingGraph]:
-    """Leave out what grows only because it was computed from something else that grows.
+    """Leave out graphs that only grow because they are computed from another one that grows.
 
     Containers and running sums keep graphs by themselves. Any other tensor whose graph grows carries it on from step to
-    step; of several the one that its own line uses is the origin, else the one with the smallest graph: the others'
-    graphs contain it.
+    step. The origin is the tensor that its own line uses, else the one with the smallest graph: the others' graphs
+    contain it.
     """
     keeps = [graph for graph in graphs if graph.more_tensors > 0 or adds_to_itself(graph)]
     others = (graph for graph in graphs if graph not in keeps)
@@ -123,7 +120,7 @@ def _root_causes(graphs: tuple[GrowingGraph, ...]) -> Iterator[GrowingGraph]:
 
 
 def _suspect(facts: Facts, names: Sequence[GrowingGraph], share: float) -> Suspicion:
-    """``share`` is the part of memory's growth that is laid to these names."""
+    """``share`` is the part of memory's growth that these names cause."""
     graph = names[0]
     more_bytes = growth_bytes(facts, graph, share)
     size = f"; memory grows by {format_bytes(more_bytes)} a step" if more_bytes else ""
@@ -140,7 +137,7 @@ def _suspect(facts: Facts, names: Sequence[GrowingGraph], share: float) -> Suspi
         places=growing_lines(facts, *(name.site for name in names)),
         size_bytes=more_bytes,
         grows=True,
-        # Where nothing is trained the graph is needless: `unused_autograd_graph` names the cause and comes first.
+        # If nothing is trained the graph is needless: `unused_autograd_graph` names the cause and ranks first.
         confidence=0.95 if carried_graph(facts) is None else 0.85,
         count=max(1, graph.more_tensors),
         evidence={"nodes_per_step": graph.more_nodes, "nodes": graph.nodes, "tensors_per_step": graph.more_tensors},

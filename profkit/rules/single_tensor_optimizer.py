@@ -1,16 +1,17 @@
 """The optimizer updates one parameter after another, with several small operators for each.
 
 What it detects
-Inside `Optimizer.step` of an optimizer of `torch.optim` that could do otherwise, or of the program's own: several
-elementwise operators for each parameter, and none of those that take all parameters at once (`_foreach_…`, `_fused_…`).
-On a GPU, or where the program asked for it with `foreach=False` or wrote the loop itself, it is a fault. On a CPU the
-loop is what PyTorch chooses by itself, so there it is an opportunity; and so is a loop of the program's own that makes
-the updates of Adam and spends its time on their data, which only a fused update would save. Sparse gradients
-(`nn.Embedding(…, sparse=True)`) are taken by the loop alone: an optimizer that has one is not reported.
+Inside `Optimizer.step` of an optimizer of `torch.optim`, or of the program's own: several elementwise operators for
+each parameter, and none of those that take all parameters at once (`_foreach_…`, `_fused_…`). It is a fault on a GPU,
+and wherever the program asks for the loop (`foreach=False`) or writes it itself. It is an opportunity on a CPU, where
+PyTorch chooses the loop by default, and for the program's own Adam-like loop if its time goes into data, because then
+only a fused update saves anything. Only the loop accepts sparse gradients (`nn.Embedding(…, sparse=True)`), so an
+optimizer that gets one is not reported.
 
 Why is this bad?
-Each operator is a call of Python and the dispatcher, on a GPU also a launch, for a few kilobytes of data; and each
-reads and writes the parameter or its state once more. A network of a hundred tensors makes a thousand calls a step.
+Each operator costs a call through Python and the dispatcher, on a GPU also a launch, for a few kilobytes of data; and
+each reads and writes the parameter or its state once more. A network with a hundred tensors makes a thousand calls a
+step.
 
 Example
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
@@ -19,15 +20,15 @@ Use instead
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
 
 How the saving is estimated
-The operators are counted by name, which gives the number k of operators per parameter. What the cheapest operator
-takes is the cost of any call; that, and Python's time between the operators, is paid once instead of k times. On a GPU
-an optimizer of `torch.optim` then launches as much for all parameters as it did for one; the time before its first
-operator, in which it gathers them, counts twice, as the lists are gone through once more. The rest is the moving of
-data: a fused update reads parameter, gradient and state once and writes parameter and state once (for
-s tensors of state 2s + 3 passes; Adam has two, SGD with momentum one), where the operators make as many passes as their
-inputs and outputs. Where threads would meet more often than in the loop, at each small parameter, the range is twice as
-wide. Optimizers that know only `foreach` keep that rest. With `--measure` both forms of the optimizer are
-run on the recorded shapes instead.
+Counting the operators by name gives k, the operators per parameter. The cheapest operator shows what any call costs;
+that, and Python's time between the operators, is paid once instead of k times. On a GPU an optimizer of `torch.optim`
+then launches as much for all parameters as it did for one; the time before its first operator, in which it gathers
+them, counts twice, because it goes through the lists once more. The rest is moving data: a fused update reads
+parameter, gradient and state once and writes parameter and state once (2s + 3 passes for s tensors of state; Adam has
+two, SGD with momentum one), where the operators make as many passes as they have inputs and outputs. Optimizers that
+only know `foreach` keep all of that. Where a fused update synchronises its threads more often than the loop, at each
+small parameter, the range is twice as wide. `--measure` runs both forms of the optimizer on the recorded shapes
+instead.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
-from profkit.derive.operators.operators import parse_dims
 from profkit.evidence.attribution import busiest_site, by_line
 from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.loops.own_optimizers import in_own_loop, loop_head, resembles_adam, rounds_of_lines
 from profkit.evidence.loops.traffic import measure_traffic
 from profkit.evidence.program import length_ns, spent_ns, works_under
 from profkit.evidence.releases import FOREACH, Release, has_release, note_since
+from profkit.evidence.shapes import first_shape, shapes_of
 from profkit.experiment import Case, Experiment
 from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, rule
@@ -60,28 +61,30 @@ from profkit.trace.values import among, distinct, quantile
 from profkit.units import format_count, format_time
 
 _FUSED = {"Adam": 2, "AdamW": 2, "SGD": 1, "Adagrad": 1}
-"""Optimizers that take ``fused=True`` (torch.optim's documentation), and how many tensors of state each keeps."""
+"""Optimizers that take ``fused=True`` (torch.optim's documentation), and how many state tensors each keeps."""
 _FUSED_SINCE: dict[str, Release] = {"Adam": (1, 13), "AdamW": (2, 0), "SGD": (2, 3), "Adagrad": (2, 13)}
 """On GPUs (release notes; Adagrad's came with pytorch/pytorch#177672)."""
 _FUSED_ON_CPU_SINCE: Release = (2, 4)
 """All four (release notes)."""
 _FOREACH = frozenset((*_FUSED, "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"))
-"""Those that take ``foreach=True``; the others of torch.optim have the loop alone."""
+"""Those that take ``foreach=True``; the others in torch.optim only have the loop."""
 _TOGETHER = ("aten::_foreach_", "aten::_fused_")
 _OF_SPARSE = "aten::_nnz"
-"""Asked of sparse tensors alone, by every operator that works on one."""
+"""Only operators on sparse tensors call this."""
 _SEVERAL = 1.5
-"""Updates in a step: a window that cuts one off, or holds one more, is no second one."""
+"""Above this many updates per step, the program really updates more than once; a window that clips one stays below
+it."""
 _MIN_OPERATORS = 16
-"""Fewer calls take less time than the rest of `Optimizer.step`, whatever they are replaced by."""
+"""Fewer calls take less time than the rest of `Optimizer.step`."""
 _MIN_PER_PARAMETER = 2
-"""Plain SGD is one operator per parameter: there is nothing to fuse."""
+"""Plain SGD runs one operator per parameter: there is nothing to fuse."""
 _PASSES_UNKNOWN = 2.5
-"""Where shapes were not recorded: elementwise operators in place read one or two tensors and write one."""
+"""Without shapes: an in-place elementwise operator reads one or two tensors and writes one."""
 _CALLS_LEFT, _MOVING_GROWS = 0.5, 2.0
-"""On a CPU ``foreach`` makes half of the calls, and runs the same operators tensor by tensor, in an order that is worse
-for the caches: medians of RMSprop, NAdam and Adadelta on 66 parameters of 8 x 8 to 192 x 192 and 12 of 64 x 64 and
-256 x 256, where the calls took 0.3 to 1.2 and moving the data 1 to 4 times as long. PyTorch never chooses it there."""
+"""On a CPU ``foreach`` halves the calls, but runs the same operators tensor by tensor, in an order that suits the
+caches less: for RMSprop, NAdam and Adadelta on 66 parameters of 8 x 8 to 192 x 192 and on 12 of 64 x 64 and 256 x 256,
+the median time of the calls was 0.3 to 1.2 times, and of moving the data 1 to 4 times, that of the loop. PyTorch never
+chooses it there."""
 _GATHERED_TWICE = 2.0
 """With 600 parameters on an H100 the loop's gathering took 1.5 ms and the whole fused step 3.0; with 122, 0.45 and 1.04
 (both under the profiler)."""
@@ -91,45 +94,37 @@ _UNCERTAINTY = 0.3
 
 _GRAIN_ELEMENTS = 1 << 15
 """From here on elementwise operators use several threads (``GRAIN_SIZE`` in ATen's ``TensorIterator.h``). A fused
-update uses them for every parameter (``parallel_for`` without a grain in ``cpu/FusedAdamKernel.cpp`` and its like)."""
+update uses them for every parameter (``parallel_for`` without a grain in ``cpu/FusedAdamKernel.cpp`` and its
+siblings)."""
 _UNCERTAINTY_OF_REGIONS = 0.6
-"""Where threads meet once for each small parameter, which takes microseconds on CPUs of their own. On two CPUs that
-other programs used as well (load 8), the update of six parameters took 87 times as long as the loop on one thread."""
-_SHARED_CPUS = (
-    " All threads then meet at each parameter, so that it is slower than the loop where other programs use the CPUs as "
-    "well."
-)
+"""Synchronising threads at each small parameter takes microseconds on idle CPUs. On two CPUs shared with other programs
+(load 8), updating six parameters took 87 times as long as the loop on one thread."""
+_SHARED_CPUS = " All threads then meet at each parameter, which is slower than the loop if other programs use the CPUs."
 
 
 class _Updates(Struct, frozen=True):
-    """The steps of one optimizer at one line, and the operators inside that work on parameters or their state."""
+    """One optimizer's steps at one line, and the operators in them that work on parameters or their state."""
 
     name: str
     steps: Rows
     operators: Rows
     per_parameter: float
     is_own: bool = False
-    """Whether the loop stands in the program's own optimizer."""
+    """The loop stands in the program's own optimizer."""
     head: CallSite | None = None
-    """Of such a loop the line that goes round, where it is known."""
+    """The ``for`` line of such a loop, if known."""
     may_be_adam: bool = False
-    """Whether it makes the updates of Adam, as far as its operators tell."""
+    """The program's own operators look like Adam's, and only fusing them would pay."""
     takes_fused: bool = False
-    """Whether ``fused=True`` is there in the program's PyTorch, or may be."""
-    adds_regions: bool = False
-    """Whether a fused update lets several threads meet more often than the loop does."""
+    """The program's PyTorch has ``fused=True`` for it, or may have."""
 
     @property
     def parameters(self) -> int:
         return max(1, round(len(self.operators) / self.per_parameter / len(self.steps)))
 
-    def per_step(self, facts: Facts) -> float:
-        """How often the optimizer steps in a step of the program."""
-        return len(self.steps) / facts.steps.measured_count
-
     @property
     def fused_states(self) -> int | None:
-        """Tensors of state that a fused update would keep; None where there is none that does the same."""
+        """State tensors that an equivalent fused update keeps; None if there is no such update."""
         return _FUSED["Adam"] if self.may_be_adam else _FUSED[self.name] if self.takes_fused else None
 
 
@@ -150,34 +145,34 @@ def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
             may_be_adam=found.may_be_adam and not pays_by_itself,
             takes_fused=_may_take_fused(facts, found.name, bool(work.size)),
         )
-        updates = structs.replace(updates, adds_regions=not work.size and _adds_regions(facts, updates))
         if not pays_by_itself and updates.fused_states is None:
             continue
-        # It may step in one step of several only; what a step of the optimizer takes is what matters then.
-        times = max(updates.per_step(facts), 1.0)
-        spent = facts.steps.per_step_ns(spent_ns(facts, updates.steps).sum() * times / updates.per_step(facts))
+        # Some optimizers only step in every n-th step of the program: then one of their steps is what counts.
+        each_step = len(found.steps) / facts.steps.measured_count
+        times = max(each_step, 1.0)
+        spent = facts.steps.per_step_ns(spent_ns(facts, updates.steps).sum() * times / each_step)
         each = f" in each of its {times:.0f} updates" if times >= _SEVERAL else ""
         yield Suspicion(
             message=f"{updates.name} runs {format_count(round(per_step * times), 'operator')} a step, about "
             f"{updates.per_parameter:.0f} for each of {format_count(updates.parameters, 'parameter')}{each}, and takes "
             f"{format_time(spent)}.",
             spent_ns=spent,
-            fix=_advise(facts, updates, bool(work.size)),
+            fix=_advise(facts, updates, work),
             rows=updates.operators if updates.is_own else updates.steps,
             edit=_update_together(facts, updates, work),
             confidence=0.9,
-            places=Places(
-                Location.of(updates.head), locations_of(facts, [busiest_site(facts, updates.operators)])
-            ) if updates.head else Places(),
+            places=Places(Location.of(updates.head), locations_of(facts, [busiest_site(facts, updates.operators)]))
+            if updates.head
+            else Places(),
             count=round(per_step * times),
             kind=Kind.FAULT if (asked or work.size) and not updates.may_be_adam else Kind.OPPORTUNITY,
             evidence={"operators_per_parameter": round(updates.per_parameter, 1), "parameters": updates.parameters},
-            trial=None if updates.is_own else _run_together(facts, updates, work),
+            trial=None if updates.is_own else _run_together(facts, updates, work, each_step),
         )
 
 
 def _has_sparse(facts: Facts, updates: _Updates) -> bool:
-    """Whether one of the gradients is sparse: `fused` raises, and `foreach` takes the loop."""
+    """Whether one of the gradients is sparse: `fused` raises for these, and `foreach` falls back to the loop."""
     asked = facts.trace.named(_OF_SPARSE) & facts.tree.under(facts.trace.mask_of(updates.steps))
     return bool(asked.any())
 
@@ -190,21 +185,23 @@ def _may_take_fused(facts: Facts, name: str, on_device: bool) -> bool:
     return name in _FUSED and has_release(facts, _fused_since(name, on_device)) is not False
 
 
-def _adds_regions(facts: Facts, updates: _Updates) -> bool:
-    """Whether more parameters would be shared out among threads than operators are now."""
+def _adds_regions(facts: Facts, updates: _Updates, work: Rows) -> bool:
+    """Whether a fused update on the CPU splits more parameters among threads than the loop splits operators."""
     host = facts.run.host
-    if updates.fused_states is None or host is None or host.torch_threads < 2 or not facts.operators.has_shapes:
+    if work.size or updates.fused_states is None or host is None or host.torch_threads < 2:
+        return False
+    if not facts.operators.has_shapes:
         return False
     shared_out = (facts.operators.elements[updates.operators] >= _GRAIN_ELEMENTS).sum() / len(updates.steps)
     return bool(shared_out < updates.parameters)
 
 
-def _advise(facts: Facts, updates: _Updates, on_device: bool) -> str:
+def _advise(facts: Facts, updates: _Updates, work: Rows) -> str:
     if updates.may_be_adam:
-        since = note_since(facts, _fused_since("AdamW", on_device))
+        since = note_since(facts, _fused_since("AdamW", bool(work.size)))
         return (
-            "Most of that time goes into data, over which each operator passes once more. If the updates are Adam's, "
-            f"`torch.optim.AdamW(…, fused=True)`{since} makes them in one pass."
+            "Most of that time goes into data, which each operator reads and writes once more. If the updates are "
+            f"Adam's, `torch.optim.AdamW(…, fused=True)`{since} makes them in one pass."
         )
     if updates.is_own:
         return (
@@ -212,26 +209,27 @@ def _advise(facts: Facts, updates: _Updates, on_device: bool) -> str:
             "`torch._foreach_add_(parameters, updates)` and so on take lists of tensors, one call for each operator."
         )
     if updates.takes_fused:
-        since = note_since(facts, _fused_since(updates.name, on_device), "`foreach=True`")
+        since = note_since(facts, _fused_since(updates.name, bool(work.size)), "`foreach=True`")
         fix = f"Pass `fused=True`{since} to `torch.optim.{updates.name}`: it updates all parameters in one call."
-        return f"{fix}{_SHARED_CPUS}" if updates.adds_regions else fix
+        return fix + _SHARED_CPUS * _adds_regions(facts, updates, work)
     since = note_since(facts, FOREACH)
     return f"Pass `foreach=True`{since} to `torch.optim.{updates.name}`: it updates all parameters in a few calls."
 
 
 def _find_updates(facts: Facts) -> Iterator[_Updates]:
-    """The optimizers that loop over their parameters in most steps."""
+    """The optimizers that loop over their parameters, and step in most steps."""
     rows = facts.measured_rows(facts.optimizing & (facts.trace.events.lane == facts.steps.main_lane))
     for site in (int(facts.lines.site[of_line[0]]) for of_line in by_line(facts, rows)):
         for code in distinct(facts.trace.events.name_code[rows]):
             steps = rows[(facts.lines.site[rows] == site) & (facts.trace.events.name_code[rows] == code)]
-            name = _class_of(facts.trace.names[code])
+            name = facts.trace.names[code].partition("#")[2].partition(".")[0]  # 'Optimizer.step#Adam.step'
             if not in_most_steps(facts, steps):
                 continue
             operators = _loop_operators(facts, steps)
             if not operators.size:
                 continue
-            found = _Updates(name, steps, operators, _operators_per_parameter(facts, operators))
+            each = len(operators) / len(_once_per_parameter(facts, operators))
+            found = _Updates(name, steps, operators, each)
             if name in _FOREACH:
                 yield found
             else:
@@ -239,33 +237,27 @@ def _find_updates(facts: Facts) -> Iterator[_Updates]:
 
 
 def _own_updates(facts: Facts, found: _Updates, site: int) -> Iterator[_Updates]:
-    """What of the steps of the program's own optimizer, called at the line ``site``, goes round with the parameters."""
+    """The part of the program's own optimizer, called at the line ``site``, that runs once per parameter."""
     rounds = rounds_of_lines(facts, found.steps)
     parameters = len(found.operators) / found.per_parameter / len(found.steps)
     operators = found.operators[in_own_loop(facts, found.operators, site, rounds, parameters)]
     if operators.size:
-        per_parameter = _operators_per_parameter(facts, operators)
-        updates = len(operators) / per_parameter
+        updates = len(_once_per_parameter(facts, operators))
         yield structs.replace(
             found,
             is_own=True,
             operators=operators,
-            per_parameter=per_parameter,
+            per_parameter=len(operators) / updates,
             head=loop_head(facts, rounds, updates / len(found.steps)),
             may_be_adam=resembles_adam(facts, operators, updates),
         )
 
 
-def _class_of(annotation: str) -> str:
-    """``'Optimizer.step#Adam.step'`` → ``'Adam'``."""
-    return annotation.partition("#")[2].partition(".")[0]
-
-
 def _loop_operators(facts: Facts, steps: Rows) -> Rows:
-    """The elementwise operators that the steps call; none where they call operators on all parameters at once.
+    """The elementwise operators that the steps call; none if they call operators on all parameters at once.
 
-    The counters of steps are 0-dimensional and do not count. A product of matrices means that a closure runs the
-    model inside the step, which cannot be told from the update.
+    The 0-dimensional counters of steps do not count. A product of matrices means that a closure runs the model inside
+    the step, and then nothing tells the update apart from the model.
     """
     inside = facts.tree.under(facts.trace.mask_of(steps))
     together = facts.trace.where_name(lambda name: name.startswith(_TOGETHER))
@@ -278,29 +270,31 @@ def _loop_operators(facts: Facts, steps: Rows) -> Rows:
 
 
 def _loops_mostly(facts: Facts, updates: _Updates) -> bool:
-    """Whether ``foreach`` saves more in Python and calls of operators than it loses in moving data, where nothing is
-    fused; what an operator takes beyond a call goes into data."""
+    """Whether an unfused ``foreach`` saves more in Python and in calls than it loses in moving data. An operator's time
+    beyond that of a call goes into data."""
     moving = float((spent_ns(facts, updates.operators) - call_ns(facts)).clip(min=0).sum())
     calling = float(spent_ns(facts, updates.steps).sum()) - moving
     return _CALLS_LEFT * calling + _MOVING_GROWS * moving <= calling + moving
 
 
-def _operators_per_parameter(facts: Facts, operators: Rows) -> float:
-    """All operators over those of the rarest name that still runs for each parameter.
+def _once_per_parameter(facts: Facts, operators: Rows) -> Rows:
+    """The operators of the rarest name that still runs for each parameter.
 
-    SGD adds twice and scales once for each, Adam runs seven operators once. What runs for every fourth at most, such as
-    weight decay on one group, does not tell how many there are.
+    SGD adds twice and scales once for each, Adam runs seven operators once. A name that is less than a quarter as
+    frequent as the commonest, such as weight decay on one group, does not tell how many parameters there are.
     """
-    counts = np.unique(facts.trace.events.name_code[operators], return_counts=True)[1]
-    return float(len(operators) / counts[counts * 4 > counts.max()].min())
+    names = facts.trace.events.name_code[operators]
+    codes, counts = np.unique(names, return_counts=True)
+    chosen: Rows = operators[names == codes[np.where(counts * 4 > counts.max(), counts, len(operators) + 1).argmin()]]
+    return chosen
 
 
 def _update_together(facts: Facts, updates: _Updates, work: Rows) -> Edit:
-    """One call instead of k per parameter, and on the data the passes of a fused update."""
+    """One call instead of k per parameter, and the data passes of a fused update."""
     spent = spent_ns(facts, updates.operators)
     kept_passes = _kept_passes(facts, updates)
-    # What remains of an operator besides its call: the moving of data where it can be fused, else all of it on a CPU,
-    # where `foreach` runs the same operators in a loop of C++.
+    # Besides its call an operator moves data, which fusing saves. Unfused on a CPU all of it remains: `foreach` runs
+    # the same operators in a C++ loop.
     remains = spent if kept_passes == 1.0 and not work.size else (spent - quantile(spent, 0.05)).clip(min=0)
     owner = facts.tree.nearest_ancestor(facts.trace.mask_of(updates.steps), of=updates.operators)
     moving = np.bincount(owner, weights=remains, minlength=len(facts.trace.events))[updates.steps]
@@ -309,13 +303,13 @@ def _update_together(facts: Facts, updates: _Updates, work: Rows) -> Edit:
         kept = _gathering_ns(facts, updates)
     else:
         kept = calling / updates.per_parameter + (0 if work.size else kept_passes * moving)
-    uncertainty = _UNCERTAINTY_OF_REGIONS if updates.adds_regions else _UNCERTAINTY
+    uncertainty = _UNCERTAINTY_OF_REGIONS if _adds_regions(facts, updates, work) else _UNCERTAINTY
     host = shrink(updates.steps, kept.astype(np.int64), uncertainty)
     return combine([host, _moved_at_once(facts, updates, work, kept_passes)])
 
 
 def _moved_at_once(facts: Facts, updates: _Updates, work: Rows, kept_passes: float) -> Edit:
-    """The device moves what is left of the data of each update in its last piece of work, and the others vanish."""
+    """On the device, each update's last piece of work moves all the data that is left, and the other pieces vanish."""
     if not work.size:
         return Edit()
     duration, mask = facts.trace.events.duration_ns[work], facts.trace.mask_of(updates.steps)
@@ -330,7 +324,8 @@ def _moved_at_once(facts: Facts, updates: _Updates, work: Rows, kept_passes: flo
 
 
 def _gathering_ns(facts: Facts, updates: _Updates) -> Float64s:
-    """What each step keeps where the device updates all parameters in as many launches as one takes."""
+    """What each step keeps on the host if the device updates all parameters with as many launches as it used for
+    one."""
     events, tree = facts.trace.events, facts.tree
     inside = tree.under(facts.trace.mask_of(updates.steps)) & (events.category == Category.OPERATOR)
     called = np.flatnonzero(inside)
@@ -345,18 +340,14 @@ def _gathering_ns(facts: Facts, updates: _Updates) -> Float64s:
     return np.minimum(kept, spent_ns(facts, updates.steps))
 
 
-def _run_together(facts: Facts, updates: _Updates, work: Rows) -> Trial | None:
-    """Run the optimizer in both forms on parameters of the recorded shapes: what the rarest operator of its first
-    step updates, as `_operators_per_parameter` counts."""
+def _run_together(facts: Facts, updates: _Updates, work: Rows, calls: float) -> Trial | None:
+    """Run both forms of the optimizer on parameters of the shapes that its first recorded step updates."""
     operators, events = updates.operators, facts.trace.events
     mine = operators[(operators > updates.steps[0]) & (operators < facts.tree.stop[updates.steps[0]])]
     if not facts.operators.has_shapes or not mine.size:
         return None
-    codes, counts = np.unique(events.name_code[mine], return_counts=True)
-    rarest = codes[np.where(counts * 4 > counts.max(), counts, len(mine) + 1).argmin()]
-    chosen = mine[events.name_code[mine] == rarest]
-    shapes = tuple(tuple(parse_dims(facts.trace.text_of(code))[0]) for code in events.dims_code[chosen])
-    calls = updates.per_step(facts)
+    chosen = _once_per_parameter(facts, mine)
+    shapes = tuple(tuple(first_shape(shapes_of(facts, row))) for row in chosen.tolist())
     case = Case(updates.name, shapes, dtype_of(facts, int(chosen[0])), calls)
     experiment = Experiment("fused-optimizer", (case,), to="fused" if updates.takes_fused else "foreach")
 
@@ -369,7 +360,7 @@ def _run_together(facts: Facts, updates: _Updates, work: Rows) -> Trial | None:
 
 
 def _kept_passes(facts: Facts, updates: _Updates) -> float:
-    """The share of the passes over the data that is left; all where the optimizer cannot be fused."""
+    """The share of the passes over the data that is left; 1 if the optimizer cannot be fused."""
     states = updates.fused_states
     if states is None:
         return 1.0

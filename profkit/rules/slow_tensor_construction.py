@@ -3,12 +3,13 @@
 What it detects
 `torch.tensor`, `torch.as_tensor`, `torch.FloatTensor` and the like on a list, in most steps and with a thousand numbers
 or more. In a recording such a call is an empty tensor, a stretch in which no operator runs, and the `to` and
-`lift_fresh` of a tensor of the same shape. A list of tensors and an array, which is copied as a whole, look otherwise.
+`lift_fresh` of a tensor of the same shape. A list of tensors looks different, and so does an array, which is copied as
+a whole.
 
 Why is this bad?
-PyTorch takes a list apart down to single Python objects, in an array too, and checks and converts each: about a tenth
-of a microsecond for a number that NumPy copies in less than a nanosecond. PyTorch warns of it, once, if the items of
-the list are arrays.
+PyTorch takes a list apart down to single Python objects, even inside an array, and checks and converts each: about a
+tenth of a microsecond for a number that NumPy copies in less than a nanosecond. If the items of the list are arrays,
+PyTorch warns of it, once.
 
 Example
     batch = torch.tensor([env.observe() for env in environments])
@@ -17,11 +18,11 @@ Use instead
     batch = torch.from_numpy(np.stack([env.observe() for env in environments]))
 
 How the saving is estimated
-The stretch between the two operators, over the numbers in it, is what PyTorch takes for one number here. `np.stack`
+The stretch between the two operators, divided by its numbers, is what PyTorch takes for one number here. `np.stack`
 makes a view of each array, which takes as long as PyTorch's handling of one or two numbers, and copies their bytes at
-the memory's bandwidth. NumPy too takes Python's own numbers one by one, in about a seventh of PyTorch's time. The
-recording does not say what is in the list: for a list of single numbers that seventh is kept, for a nested list the
-middle of both.
+the memory's bandwidth. NumPy, too, takes Python's own numbers one by one, in about a seventh of PyTorch's time. The
+recording does not say what is in the list: a list of single numbers keeps that seventh, a nested list the middle of
+both.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims, parse_types
@@ -48,30 +48,23 @@ from profkit.units import format_count, format_time
 _MIN_ELEMENTS = 1024
 """A tenth of a millisecond; shorter lists are labels, lengths, the settings of a layer or one observation."""
 _NUMBERS_PER_ARRAY = 1.5
-"""`np.stack` took 306 to 343 ns an array where PyTorch took 175 to 272 ns a number (arrays of 4 and 96 numbers of three
-types; torch 2.13, NumPy 2)."""
+"""`np.stack` took 306 to 343 ns an array, PyTorch 175 to 272 ns a number (arrays of 4 and 96 numbers of three types;
+torch 2.13, NumPy 2)."""
 _MOST_OF_ARRAYS = 0.3
-"""Of arrays of a few numbers: PyTorch's own handling of an array then is most of its time (0.09 to 0.30 measured)."""
+"""For arrays of a few numbers: then PyTorch's own handling of an array is most of its time (0.09 to 0.30 measured)."""
 _OF_NUMBERS = 0.15
-"""`np.asarray` took 0.07 to 0.29 of the time of `torch.tensor` for lists of Python's numbers (six shapes from 4096 x 2
+"""For lists of Python's numbers `np.asarray` took 0.07 to 0.29 of the time of `torch.tensor` (six shapes from 4096 x 2
 to 64 x 4096, into float32)."""
 _UNCERTAINTY = 0.15
-"""Between arrays that cost nothing and numbers that cost 0.29, around what is kept of most shapes."""
-
-
-class _Constructions(Struct, frozen=True):
-    """Columns: the `to` that ends the construction of a tensor, and when the stretch before it began."""
-
-    rows: Rows
-    start_ns: Int64s
+"""From arrays that cost nothing to numbers that cost 0.29, around what most shapes keep."""
 
 
 @rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
 def slow_tensor_construction(facts: Facts) -> Iterator[Suspicion]:
     """Look at each line that makes tensors of lists."""
-    found = _find_constructions(facts)
-    for rows in frequent_lines(facts, found.rows):
-        start = found.start_ns[among(found.rows, rows)]
+    constructions, start_ns = _find_constructions(facts)
+    for rows in frequent_lines(facts, constructions):
+        start = start_ns[among(constructions, rows)]
         end = facts.trace.events.start_ns[rows]
         steps = facts.steps.measured_count
         spent_ns = facts.steps.per_step_ns(length_ns(facts, start, end).sum())
@@ -100,13 +93,14 @@ def _joined_ns(facts: Facts, rows: Rows, spent_ns: Int64s) -> Int64s:
 
 
 def _last_size(shapes: Shapes) -> int:
-    """Of the first tensor, if it has several dimensions; else 0, a list of single numbers."""
+    """The last dimension of the first tensor, if it has several; else 0, for a list of single numbers."""
     shape = first_shape(shapes)
     return shape[-1] if len(shape) > 1 else 0
 
 
-def _find_constructions(facts: Facts) -> _Constructions:
-    """Where in the measured steps an empty tensor is followed by the `to` and `lift_fresh` of one of its shape."""
+def _find_constructions(facts: Facts) -> tuple[Rows, Int64s]:
+    """Where in the measured steps an empty tensor is followed by the `to` and `lift_fresh` of one of its shape: each
+    such `to`, and the end of the call that made the empty tensor."""
     events = facts.trace.events
     aside = facts.updates.inside | facts.lines.backward
     called = facts.operators.rows
@@ -121,7 +115,7 @@ def _find_constructions(facts: Facts) -> _Constructions:
     distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
     same = np.array([_is_of_size(facts.trace.text_of(a), facts.trace.text_of(b)) for a, b in distinct.T], dtype=bool)
     chosen = same[inverse.reshape(-1)]
-    return _Constructions(ends[chosen], facts.tree.end_ns[made[chosen]])
+    return ends[chosen], facts.tree.end_ns[made[chosen]]
 
 
 def _is_of_size(arguments: str, dims: str) -> bool:

@@ -1,14 +1,13 @@
 """Gradients are averaged in many small messages, each of which costs its latency.
 
 What it detects
-All-reduces of gradients, as DistributedDataParallel starts them in the backward pass, of which there are more than
-twice as many a step as with the buckets that it makes if it is not told otherwise (25 MB, the first one 1 MB), where
-the step waits for them or for the host that starts them: `bucket_cap_mb` is too small for the model. Messages that are
-hidden behind the backward pass are not reported.
+All-reduces of gradients, as DistributedDataParallel starts them in the backward pass, if there are more than twice as
+many a step as with its default buckets (25 MB, the first one 1 MB), and the step waits for them or for the host that
+starts them: `bucket_cap_mb` is too small for the model. Messages hidden behind the backward pass are not reported.
 
 Why is this bad?
 Each message goes through all processes before it is done, whatever its size: some tens of microseconds between the GPUs
-of a machine, a millisecond over a network. Below some hundred kilobytes that is most of what it takes.
+of a machine, a millisecond over a network. Below some hundred kilobytes that is most of the time it takes.
 
 Example
     model = DistributedDataParallel(model, bucket_cap_mb=0.1)
@@ -17,10 +16,10 @@ Use instead
     model = DistributedDataParallel(model)
 
 How the saving is estimated
-Time is latency plus bytes by bandwidth (Hockney, 1994), fitted to the recorded messages: to what their last rank spends
-in them if all ranks were recorded. Where all are of one size, half of what one of 262 kB takes is latency. The latency
-of those that the default buckets do without comes off the waits for them, and their calls off the host's time. The
-first bucket then starts later, which is not counted but widens the range.
+A message takes latency plus bytes over bandwidth (Hockney, 1994), fitted to the recorded messages: to the time that
+their last rank spends in them, if all ranks were recorded. If all are of one size, half of the time of a 262 kB message
+is latency. The latency of the messages that default buckets save comes off the waits for them, and their calls off the
+host's time. The first bucket then starts later, which is not priced but widens the range.
 """
 
 from __future__ import annotations
@@ -80,8 +79,8 @@ def small_collectives(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _in_default_buckets(facts: Facts, rows: Int64s, step: Int64s, size: Int64s, each_ns: float) -> Edit:
-    """The waits for a step's messages are shorter by the latencies that are saved, the last ones first, as all come at
-    the end of the backward pass; and so are the calls, as far as there are fewer of them."""
+    """The waits for a step's messages shrink by the saved latencies, the last ones first, as all come at the end of the
+    backward pass. The calls shrink in proportion to their number."""
     taken = own_table(facts).collectives
     start_ns, end_ns = (on_trace_clock(facts, times[rows]) for times in (taken.wait_start_ns, taken.wait_end_ns))
     length = end_ns - start_ns
@@ -104,7 +103,7 @@ def _in_default_buckets(facts: Facts, rows: Int64s, step: Int64s, size: Int64s, 
 
 
 def _places(facts: Facts, rows: Int64s) -> Places:
-    """The lines in whose backward pass most of them are."""
+    """The lines whose backward pass has most of them."""
     table = own_table(facts)
     site = table.collectives.site[rows]
     codes, counts = np.unique(site[site >= 0], return_counts=True)

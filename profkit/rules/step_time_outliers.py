@@ -1,13 +1,13 @@
 """A few steps take several times as long as the others.
 
 What it detects
-Steps of at least twice the median whose distance from it is more than 3.5 deviations, where there are two or more and
-they take at least a twentieth of all the time. Looked at are the steps that ran without the profiler, later than the
-first ones and those beside the recording, and the measured steps, each against the median of its kind.
+Steps of at least twice the median that lie more than 3.5 deviations above it, if there are two or more and they take at
+least a twentieth of all the time. The rule looks at the steps that ran without the profiler, except the first ones and
+those beside the recording, and at the measured steps, each against the median of its kind.
 
 Why is this bad?
-The median says nothing of them, and nor does a recording of four steps, but the program's running time does. In a
-training on many devices all wait for the one that has its slow step.
+The median does not show them, nor does a recording of four steps, but the program's running time does. In a training on
+many devices all wait for the one that has its slow step.
 
 Example
     for step, (x, y) in enumerate(loader):
@@ -22,10 +22,11 @@ Use instead
             validate(model)
 
 How the saving is estimated
-Not at all: what the slow steps do may be needed. Their share of the time beyond the median is stated, and what differs
-in those that were recorded: garbage collections, checkpoints, batches waited for, compilations, calls of the GPU's
-allocator, or, without a recording too, new memory from the system. The severity is low where one of these is the cause
-or the slow steps come at regular intervals; else it is for information: another program on the machine does the same.
+Not at all: the program may need what the slow steps do. The finding states their share of the time beyond the median,
+and what differs in those that were recorded: garbage collections, checkpoints, batches waited for, compilations, calls
+of the GPU's allocator or, even without a recording, new memory from the system. The severity is low if one of these is
+the cause or the slow steps come at regular intervals. Otherwise it is for information: another program on the machine
+has the same effect.
 
 Source of the deviations: the modified z-score over the median absolute deviation, Iglewicz and Hoaglin, How to detect
 and handle outliers, 1993.
@@ -50,24 +51,25 @@ from profkit.trace.values import median
 from profkit.units import format_count, format_share
 
 _BESIDE_RECORDING = 5
-"""Steps without the profiler that do not count: two before the recording, the first of the program among them, one in
-the middle of it and two behind, which find cold caches and give memory back."""
+"""Steps without the profiler that do not count: two before the recording (the first is the program's first), one in the
+middle of it and two after it, which find cold caches and give memory back."""
 _LEAST_STEPS = 10
-"""Of fewer, the deviation is that of a handful."""
+"""With fewer, the deviation is that of a handful."""
 _LEAST_SCORE = 3.5
 _TO_DEVIATION = 0.6745
 """The median absolute deviation of normal noise, in standard deviations."""
 _LEAST_RATIO = 2.0
-"""A busy machine stretches single steps by less, unless another program takes the CPU altogether."""
+"""A busy machine stretches single steps by less, unless another program takes the CPU completely."""
 _LEAST_SLOW = 2
 _LEAST_SHARE = 0.05
 _EXPLAINS = 0.5
-"""A cause that takes less than half of what a step is too long is not what made it slow."""
+"""A cause that takes less than half of a step's excess did not make it slow."""
 _ALLOCATOR = ("cudaMalloc", "cudaFree", "hipMalloc", "hipFree")
 
 
 class _Slow(Struct, frozen=True):
-    """Slow steps: places among the unprofiled and among the recorded ones, and how many medians they take."""
+    """Slow steps: their places among the unprofiled and among the recorded steps, how many medians each takes, and the
+    share of the time that they take beyond the median."""
 
     unprofiled: Rows
     recorded: Rows
@@ -85,15 +87,16 @@ def step_time_outliers(facts: Facts) -> Iterator[Suspicion]:
     cause, rows = _cause(facts, slow)
     often = f", one in {period}" if period else ""
     what = f" What differs in them: {cause}." if cause else f" {_what_is_known(facts, slow)}"
+    times = " to ".join(dict.fromkeys(f"{ratio:.1f}" for ratio in (slow.ratios.min(), slow.ratios.max())))
     yield Suspicion(
-        message=f"{format_count(len(slow.ratios), 'step')} took {slow.ratios.min():.1f} to {slow.ratios.max():.1f} "
-        f"times the median{often}: {format_share(slow.share)} of the time is what they took beyond it.{what}",
-        fix="Do less often what these steps do beyond the others, or outside the loop. Where it is not the program, "
-        "look for what else runs on the machine.",
+        message=f"{format_count(len(slow.ratios), 'step')} took {times} times the median{often}: "
+        f"what they took beyond it is {format_share(slow.share)} of the time.{what}",
+        fix="Do less often, or outside the loop, what only these steps do. If it is not the program, look for what "
+        "else runs on the machine.",
         rows=rows,
         confidence=0.8 if cause or period else 0.4,
         count=len(slow.ratios),
-        # That the system gave new memory is no line of the program's to change.
+        # New memory from the system has no line in the program that could be changed.
         severity=Severity.LOW if rows.size or period else Severity.INFO,
         evidence={
             "slow_steps": len(slow.ratios),
@@ -105,7 +108,7 @@ def step_time_outliers(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _find_slow(facts: Facts) -> _Slow | None:
-    """None where no step stands out; raises `CannotLook` where too few steps were timed."""
+    """None if no step stands out; raises `CannotLook` if too few steps were timed."""
     steps = facts.steps
     timed_ns = unprofiled_steps(facts.run, step_time(facts).bound_by)[0]
     without = np.asarray(timed_ns[_BESIDE_RECORDING:], dtype=np.float64)
@@ -128,14 +131,15 @@ def _in_medians(durations: Float64s) -> Float64s:
 
 
 def _period(at: Rows) -> int:
-    """The interval at which the slow steps come, 0 where it is not the same each time."""
+    """The interval between the slow steps; 0 if it varies."""
     intervals = np.diff(at)
     regular = len(intervals) > 1 and (intervals == intervals[0]).all()
     return int(intervals[0]) if regular and intervals[0] > 1 else 0
 
 
 def _cause(facts: Facts, slow: _Slow) -> tuple[str, Rows]:
-    """What takes most of the excess of the slow recorded steps, and its events; of the unprofiled ones the faults."""
+    """What takes most of the excess of the slow recorded steps, and its events. For unprofiled ones only page faults
+    can tell."""
     excess_ns = facts.steps.duration_ns - facts.steps.median_ns
     for name, wanted in _candidates(facts) if slow.recorded.size else ():
         taken_ns, rows = _per_step(facts, wanted)
@@ -147,9 +151,10 @@ def _cause(facts: Facts, slow: _Slow) -> tuple[str, Rows]:
 
 
 def _what_is_known(facts: Facts, slow: _Slow) -> str:
-    """Where nothing explains the slow steps: whether they were recorded at all, and what side of the program it is."""
+    """If nothing explains the slow steps: whether they were recorded at all, and how much of the excess is in
+    operators."""
     if not slow.recorded.size:
-        return "They passed while nothing was recorded: no more is known of them."
+        return "They ran while nothing was recorded: no more is known of them."
     steps = facts.steps
     taken_ns, _ = _per_step(facts, facts.trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE))
     excess_ns = (steps.duration_ns - steps.median_ns)[slow.recorded].sum()
@@ -181,7 +186,7 @@ def _per_step(facts: Facts, wanted: Bools) -> tuple[Float64s, Rows]:
 
 
 def _page_faults(facts: Facts, at: Rows) -> str:
-    """Empty where new memory does not explain the slow steps."""
+    """Empty if new memory does not explain the slow steps."""
     run = facts.run
     faults = np.asarray(run.reference_step_faults[_BESIDE_RECORDING:], dtype=np.float64)
     timed_ns = unprofiled_steps(run, step_time(facts).bound_by)[0]

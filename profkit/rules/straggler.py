@@ -1,20 +1,20 @@
 """One rank needs longer for its part of the step than the others, and they wait for it.
 
 What it detects
-Ranks, half of all at most, whose own work takes longer than that of the others by more than chance, where the others
-wait for them: if they were as fast, the steps of the job would be shorter. Chance is what ranks vary from step to step,
-or what the others differ among each other if that is more (Rosner's test of outliers, at a level of 1 % for the
-launch); and each rank has to be later than its own steps vary (Student's t test, 1 %). Waits for other ranks are no
-work, so it does not matter at which collective they show. Neither is the time in which a rank was ready to run and
-other threads had the CPUs, as far as profkit recorded it: no change to the program gives it back. Only ranks that take
-part in the same collectives are compared: stages of a pipeline have different work to do. A rank that is late now and
-then, ranks that take turns in being late, and work that is hidden behind a collective's transfer are not reported; what
-is longer for larger inputs, unbalanced-input tells. Where more than half of the ranks are slow, that is what the work
-takes, and the others have less to do.
+Ranks, at most half of all, whose own work takes longer than that of the others by more than chance, if the others wait
+for them: if they were as fast, the steps of the job would be shorter. Chance is how much ranks vary from step to step,
+or how much the others differ among each other if that is more (Rosner's test of outliers, at a level of 1 % for the
+launch); and each rank has to be later than its own steps vary (Student's t test, 1 %). Waits for other ranks are not
+work, so it does not matter at which collective they show. Nor is the time in which a rank was ready to run and other
+threads had the CPUs, if profkit recorded it: no change to the program gives it back. Only ranks that take part in the
+same collectives are compared, because stages of a pipeline have different work to do. Not reported: a rank that is late
+now and then, ranks that take turns in being late, and work hidden behind a collective's transfer. `unbalanced-input`
+reports what takes longer because inputs are larger. If more than half of the ranks are slow, the work takes that long,
+and the others have less to do.
 
 Why is this bad?
 Ranks that train together finish each step together. The time that one of them loses is lost on all of them: on a
-thousand GPUs, a thousandfold. It shows in no rank's step time, as all are equally long, and on the ranks that wait it
+thousand GPUs, a thousandfold. No rank's step time shows it, as all are equally long, and on the ranks that wait it
 looks like slow communication.
 
 Example
@@ -33,18 +33,17 @@ Use instead
 
 How the saving is estimated
 All ranks are replayed together, with the work that takes longer on the late ranks made as fast as the median of the
-others in the same step. The next slowest rank then holds the job up, so the job gains less than these ranks do.
+others in the same step. Then the next slowest rank holds the job up, so the job gains less than these ranks do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
-from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.findings import LOW_FROM, Kind, Location
+from profkit.findings import LOW_FROM, Kind
 from profkit.ranks.chance import LEAST_STEPS, stand_out
 from profkit.ranks.edits import JointEdit, combine_joint, shrink_ranks_work
 from profkit.ranks.late import MOST_OF_IT, Late, find_late, usual_ns
@@ -56,12 +55,12 @@ from profkit.ruling.places import Places
 from profkit.ruling.uneven_inputs import uneven_inputs
 from profkit.savings.launches import predict_launch_saving
 from profkit.trace.events import Bools, Int64s
-from profkit.units import format_count, format_time
+from profkit.units import format_count, format_time, pick_form
 
 _UNCERTAINTY = 0.15
 """The median of the others varies from step to step."""
 _MOST_NAMED = 8
-"""As many as a machine has GPUs; the page's table has all."""
+"""As many GPUs as a machine has; the page's table has all ranks."""
 _SPENT = {
     Cause.INPUT: "waiting for its DataLoader",
     Cause.COMPUTE: "computing",
@@ -79,12 +78,12 @@ _FIXES = {
     "compare clocks, temperature and what else runs on it.",
     Cause.COPY: "Find out why this rank copies more, or more slowly: the link of its GPU, pinned memory, NUMA binding.",
     Cause.MEMORY: "Find out why this rank's allocator runs short: larger inputs, or another process on its GPU.",
-    Cause.HOST: "Do what only this rank does here less often, or in another thread or process; if all do it, compare "
-    "their hosts.",
+    Cause.HOST: "Do what only this rank does here less often, or in another thread or process; if all ranks do it, "
+    "compare their hosts.",
     Cause.GARBAGE: "Collect garbage on all ranks in the same step (`gc.disable()`, and `gc.collect()` every n steps).",
     Cause.UNKNOWN: "Do what only this rank does here less often, or in another thread or process: writing files, "
     "logging, waiting for the network.",
-    Cause.UNRECORDED: "Record every rank whole (`--ranks` with their number) to see what this one does in that time.",
+    Cause.UNRECORDED: "Record every rank fully (`--ranks` with their number) to see what this one does in that time.",
 }
 _SLOWER = (
     "Compare this rank's machine with the others': clocks, temperature, NUMA binding, and what else runs on it; then "
@@ -92,21 +91,15 @@ _SLOWER = (
 )
 
 
-class _Reason(Struct, frozen=True):
-    """Why a rank is late: the places that explain most of it, the worst first; none if all of its work is slower."""
-
-    rank: int
-    places: Int64s
-
-    @property
-    def worst(self) -> int | None:
-        return int(self.places[0]) if len(self.places) else None
+Reasons = dict[int, Int64s]
+"""For each late rank, the latest first, the places that explain most of its lateness, the worst first. A rank whose
+whole work is slower has none."""
 
 
 @rule(Kind.FAULT, Need.RANKS)
 def straggler(facts: Facts) -> Iterator[Suspicion]:
-    """Compare what the ranks work in each step. To mend one of several that are equally late would give nothing back,
-    so that all are one finding."""
+    """Compare what the ranks work in each step. Fixing only one of several equally late ranks saves nothing, so all of
+    them are one finding."""
     launch = facts.launch
     assert launch is not None
     own = facts.once(uneven_inputs).balanced
@@ -119,14 +112,14 @@ def straggler(facts: Facts) -> Iterator[Suspicion]:
         return
     ordered = late.ranks[np.argsort(-late.excess_ns[late.ranks].mean(axis=1), kind="stable")]
     longer = _longer_anywhere(own)
-    reasons = [_Reason(rank, _longer_places(own, late, rank, longer[rank])) for rank in ordered.tolist()]
-    edit = combine_joint([_as_fast_as_usual(launch, own, late, one) for one in reasons])
+    reasons = {rank: _longer_places(own, late, rank, longer[rank]) for rank in ordered.tolist()}
+    edit = combine_joint([_as_fast_as_usual(launch, own, late, *reason) for reason in reasons.items()])
     if predict_launch_saving(facts, edit).fraction >= LOW_FROM:
         yield _tell(launch, own, late, reasons, edit)
 
 
 def _longer_anywhere(own: OwnWork) -> Bools:
-    """By rank and place: where it works longer than others of its kind, by more than chance."""
+    """By rank and place: whether the rank works longer there than others of its kind, by more than chance."""
     longer = np.zeros((len(own.kind), len(own.places)), dtype=bool)
     for code in np.unique(own.kind):
         mine = np.flatnonzero(own.kind == code)
@@ -136,18 +129,17 @@ def _longer_anywhere(own: OwnWork) -> Bools:
 
 
 def _longer_places(own: OwnWork, late: Late, rank: int, longer: Bools) -> Int64s:
-    """Of the places where the late rank works longer the worst first; none if they explain less than half of what it
-    works longer in all."""
+    """The places where the late rank works longer, the worst first; none if they explain less than half of its
+    lateness."""
     excess_ns = (own.place_ns[rank] - usual_ns(own.place_ns, own.kind, late.late, rank)).mean(axis=0)
     places = np.flatnonzero(longer & (excess_ns > 0))
     explains = excess_ns[places].sum() >= MOST_OF_IT * late.excess_ns[rank].mean()
     return places[np.argsort(-excess_ns[places], kind="stable")] if explains else places[:0]
 
 
-def _as_fast_as_usual(launch: Launch, own: OwnWork, late: Late, reason: _Reason) -> JointEdit:
-    """The rank's work at these places, or all of it, takes what it takes the median of those that are not late, in the
+def _as_fast_as_usual(launch: Launch, own: OwnWork, late: Late, rank: int, places: Int64s) -> JointEdit:
+    """The rank's work at these places, or all of it, takes what the median of the ranks that are not late takes in the
     same step."""
-    rank, places = reason.rank, reason.places
     table = launch.tables[rank]
     at, known = step_index(own.steps, table.work.step)
     if len(places):
@@ -163,37 +155,42 @@ def _as_fast_as_usual(launch: Launch, own: OwnWork, late: Late, reason: _Reason)
     return shrink_ranks_work(np.full(len(row), rank), row, kept_ns, _UNCERTAINTY)
 
 
-def _tell(launch: Launch, own: OwnWork, late: Late, reasons: Sequence[_Reason], edit: JointEdit) -> Suspicion:
-    mine_ns = late.excess_ns[late.ranks]
-    often = f"in {(mine_ns.mean(axis=0) > 0).sum()} of {len(own.steps)} steps"
-    worst = dict.fromkeys(one.worst for one in reasons)
+def _tell(launch: Launch, own: OwnWork, late: Late, reasons: Reasons, edit: JointEdit) -> Suspicion:
+    mine_ns = late.excess_ns[late.ranks].mean(axis=0)
+    longer_ns, late_steps = float(mine_ns.mean()), int((mine_ns > 0).sum())
+    worst = dict.fromkeys(_worst(places) for places in reasons.values())
     causes = [None if place is None else Cause(own.places[place][0]) for place in worst]
     sites = [place_site(launch, own.places[place]) for place in worst if place is not None]
-    is_one = len(late.ranks) == 1
     return Suspicion(
-        message=f"{_who(launch, late.ranks)} {'works' if is_one else 'work'} {format_time(float(mine_ns.mean()))} "
-        f"longer than the others, {often}, and they wait: {_why(launch, own, reasons)}.",
+        message=f"{_who(launch, late.ranks)} {pick_form(len(late.ranks), 'works', 'work')} {format_time(longer_ns)} "
+        f"longer than the others, in {late_steps} of {len(own.steps)} steps, and they wait: "
+        f"{_why(launch, own, reasons)}.",
         fix=" ".join(dict.fromkeys(_SLOWER if cause is None else _FIXES[cause] for cause in causes)),
         launch_edit=edit,
         count=1,
-        places=Places.of([Location.of(site) for site in sites if site is not None]),
-        evidence={"rank": launch.tables[reasons[0].rank].identity.rank, "late_ranks": len(late.ranks),
-                  "longer_ns_per_step": int(mine_ns.mean()), "late_steps": int((mine_ns.mean(axis=0) > 0).sum()),
+        places=Places.of_sites(sites),
+        evidence={"rank": launch.tables[next(iter(reasons))].identity.rank, "late_ranks": len(late.ranks),
+                  "longer_ns_per_step": int(longer_ns), "late_steps": late_steps,
                   "steps": len(own.steps)} | ({} if causes[0] is None else {"cause": causes[0].name.lower()}),
     )  # fmt: skip
 
 
-def _why(launch: Launch, own: OwnWork, reasons: Sequence[_Reason]) -> str:
-    """The reason, once for all that share it; the latest rank's first."""
+def _worst(places: Int64s) -> int | None:
+    return int(places[0]) if len(places) else None
+
+
+def _why(launch: Launch, own: OwnWork, reasons: Reasons) -> str:
+    """Each distinct reason once, starting with the latest rank's."""
     shared: dict[int | None, list[int]] = {}
-    for one in reasons:
-        shared.setdefault(one.worst, []).append(one.rank)
+    for rank, places in reasons.items():
+        shared.setdefault(_worst(places), []).append(rank)
     texts = []
     for place, ranks in shared.items():
         whose = "" if len(shared) == 1 else f" of {_who(launch, np.array(sorted(ranks)), is_first=False)}"
-        cause = None if place is None else Cause(own.places[place][0])
-        texts.append(f"most of that{whose} {_SPENT[cause]}" if cause is not None else
-                     f"all of the work{whose} takes longer" if whose else "all of its work takes longer")  # fmt: skip
+        if place is not None:
+            texts.append(f"most of that{whose} {_SPENT[Cause(own.places[place][0])]}")
+        else:
+            texts.append(f"all of the work{whose} takes longer" if whose else "all of its work takes longer")
     return ", ".join(texts)
 
 

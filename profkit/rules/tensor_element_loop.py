@@ -4,8 +4,8 @@ What it detects
 Lines that run, sixty-four times or more in a step, operators that take one element or row out of a tensor (`x[i]`,
 `x[i, j]`, `for v in x`), together with operators on at most a few thousand numbers and nothing larger in between. Loops
 around a layer or a product of matrices (time steps of a recurrent network, samples through a model) are something else
-and are not reported, nor is what a DataLoader does to make a batch, nor a loop over rows that its source shows to be a
-recurrence (`last = x[t] + decay * last`), whose rounds have to come one after the other.
+and are not reported. Neither is what a DataLoader does to make a batch, nor a loop over rows that its source shows to
+be a recurrence (`last = x[t] + decay * last`), whose rounds have to come one after the other.
 
 Why is this bad?
 Each `x[i]` makes a new tensor, and each sum of two of them is an operation with all its bookkeeping: a microsecond for
@@ -19,8 +19,9 @@ Use instead
     score = score + (weight * energy).sum()
 
 How the saving is estimated
-The stretch from the first to the last operator of the loop, Python's time included, takes one n-th of its time for n
-times round: one operator over the whole tensor costs about as much as one over a few numbers. So do the backward nodes.
+The stretch from the first to the last operator of the loop, with Python's time, keeps one n-th of its time for n
+rounds: one operator over the whole tensor costs about as much as one over a few numbers. The backward nodes shrink
+alike.
 """
 
 from __future__ import annotations
@@ -54,29 +55,29 @@ from profkit.units import format_count, format_time
 _MIN_ACCESSES = 64
 """Unrolled loops over heads, layers or the parts of a state are shorter, and 64 times a few microseconds show."""
 _MIN_ROUNDS = 32
-"""Two accesses in each of 32 rounds. Many in a few rounds are a loop over the images or sequences of a batch, whose
-sizes differ, or over heads: its body works on whole tensors."""
+"""Two accesses in each of 32 rounds. Many accesses in few rounds are a loop over heads, or over the images or sequences
+of a batch, which differ in size: its body works on whole tensors."""
 _MIN_RUN = 16
 """Accesses without anything large in between, so that a few reads between layers do not add up to a loop."""
 _NEAR_LINES = 3
-"""Lines so close in one function are one loop's body."""
+"""Lines this close in one function are one loop's body."""
 _READS = frozenset(("item", "_local_scalar_dense"))
 _VECTORISED = (
-    "Vectorise the loop: arithmetic and comparisons work on all elements at once, `sum`, `cumsum` "
-    "and `amax` take the place of accumulation, `torch.where` that of `if`, broadcasting that of nested loops."
+    "Vectorise the loop: arithmetic and comparisons work on all elements at once; `sum`, `cumsum` and `amax` replace "
+    "accumulation, `torch.where` replaces `if`, broadcasting replaces nested loops."
 )
 _AS_NUMBERS = (
-    "The loop goes over whole numbers in a tensor and reads each of them: where Python needs them, iterate over "
-    "`ix.tolist()`, one call for all; where they are indices, take everything at once: `x[ix]`, and for stretches of "
-    "one length `x[ix[:, None] + torch.arange(length)]`."
+    "The loop goes over whole numbers in a tensor and reads each of them. If Python needs them, iterate over "
+    "`ix.tolist()`, one call for all. If they are indices, take everything at once: `x[ix]`, and for stretches of one "
+    "length `x[ix[:, None] + torch.arange(length)]`."
 )
 _UNCERTAINTY = 0.1
-"""Of n times round all but one vanish; what is uncertain is whether the rest is one pass or three."""
+"""All but one of n rounds vanish; the uncertain part is whether the rest is one pass or three."""
 
 
 class _ElementLoop(Struct, frozen=True):
-    """One run of a loop: its operators from the first to the last that repeats, and how often it went round; the
-    ``takers`` take the elements, perhaps all at once before the first."""
+    """One run of a loop: its operators from the first to the last that repeats, and its number of rounds. The
+    ``takers`` take the elements, perhaps all at once before the first round."""
 
     rows: Rows
     rounds: int
@@ -97,7 +98,7 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
         if accesses < _MIN_ACCESSES or rounds < _MIN_ROUNDS or not in_most_steps(facts, rows):
             continue
         if facts.lines.known and not (facts.lines.site[rows] >= 0).any():
-            continue  # what does not run in the located step need be no loop: requests that come meanwhile
+            continue  # without the located step nothing shows a loop: these may be requests that come in between
         if _recurs(facts, rows):
             continue
         start, end, _ = _stretches(facts, loops)
@@ -117,7 +118,8 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _recurs(facts: Facts, rows: Rows) -> bool:
-    """Whether these operators are a recurrence over rows. One over single numbers is told: Python's own would do."""
+    """Whether these operators are a recurrence over rows. One over single numbers is reported: Python's own would
+    do."""
     elementwise = rows[operators_of(facts.trace, ELEMENTWISE)[rows]]
     if not elementwise.size or median(facts.operators.elements[elementwise]) <= 1:
         return False
@@ -144,9 +146,9 @@ def _reads_numbers(facts: Facts, loops: list[_ElementLoop]) -> bool:
 
 
 def _places(facts: Facts, rows: Rows, loops: list[_ElementLoop]) -> Places:
-    """The lines of the loop, the costliest first; those of functions that it calls, and that take no elements
-    themselves, stand behind it: they are the same for one element and for all. Where the loop goes over the elements of
-    a tensor (`for row in x`), that line's function is the loop's, whatever the others take of the elements."""
+    """The lines of the loop, the costliest first. Lines of functions that it calls, if they take no elements
+    themselves, come last: they are the same for one element and for all. If the loop iterates over a tensor (`for row
+    in x`), that line's function is the loop's, whatever other functions take of the elements."""
     takers = np.concatenate([loop.takers for loop in loops])
     places = locations_of(facts, dict.fromkeys([*sites_by_time(facts, rows), *sites_by_time(facts, takers)]))
     iterated = takers[operators_of(facts.trace, ITERATING)[takers]]
@@ -159,7 +161,7 @@ def _places(facts: Facts, rows: Rows, loops: list[_ElementLoop]) -> Places:
 
 
 def _find_loops(facts: Facts) -> Iterator[_ElementLoop]:
-    """Runs of operators of a step that take elements or work on few, repeated often."""
+    """Runs of operators within a step that take elements or work on few, and repeat often."""
     rows = program_operators(facts)
     accesses = count_accesses(facts, rows)
     large = operators_of(facts.trace, MATRIX)[rows] & ~_is_vector_product(facts, rows)
@@ -175,7 +177,7 @@ def _find_loops(facts: Facts) -> Iterator[_ElementLoop]:
 
 
 def _trim(facts: Facts, rows: Rows, accesses: Int64s) -> _ElementLoop | None:
-    """The part of a run that repeats: without what happens to stand before and after the loop."""
+    """The part of a run that repeats, without what happens to stand before and after the loop."""
     code = facts.trace.events.name_code[rows].astype(np.int64) * (len(facts.callsites) + 2) + facts.lines.site[rows]
     _, kind, count = np.unique(code, return_inverse=True, return_counts=True)
     repeats = np.flatnonzero(count[kind] >= _MIN_RUN / 2)
@@ -190,13 +192,13 @@ def _trim(facts: Facts, rows: Rows, accesses: Int64s) -> _ElementLoop | None:
 
 
 def _is_vector_product(facts: Facts, rows: Rows) -> Bools:
-    """Products of two vectors: `x[i] @ y[j]`, `torch.dot`; of what nobody knows the shapes it may be a layer."""
+    """Products of two vectors: `x[i] @ y[j]`, `torch.dot`. Without known shapes it may be a layer."""
     flat = by_shapes(facts, rows, lambda shapes: all(len(shape) <= 1 for shape in shapes))
     return flat & (facts.trace.events.dims_code[rows] >= 0)
 
 
 def _stretches(facts: Facts, loops: list[_ElementLoop]) -> tuple[Int64s, Int64s, Int64s]:
-    """Start and end of what the loops run without a pause, and how often the loop of each goes round."""
+    """Start and end of each stretch that the loops run without a pause, and the number of rounds of its loop."""
     rows = np.concatenate([loop.rows for loop in loops])
     rounds = np.concatenate([np.full(len(loop.rows), loop.rounds) for loop in loops])
     start, end = facts.trace.events.start_ns[rows], facts.tree.end_ns[rows]

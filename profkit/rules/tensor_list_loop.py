@@ -1,11 +1,11 @@
 """Python loops over lists of tensors, with the same arithmetic on a handful of numbers in each round.
 
 What it detects
-A loop or a comprehension that goes round thirty-two times or more, where each round calls the same operators on a few
-thousand numbers at most, and the source of its lines shows that no round needs what an earlier one computed: results
-are appended to a list, or added up. A recurrence, rounds of different shapes, loops around a layer or a product of
-matrices, over parameters and gradients, with random numbers, or with a branch or a state in an object are left alone.
-Loops over the elements of one tensor are `tensor-element-loop`'s.
+A loop or a comprehension of thirty-two rounds or more, each of which calls the same operators on a few thousand numbers
+at most, if the source of its lines shows that no round needs what an earlier one computed: results are appended to a
+list, or added up. Not reported: recurrences, rounds of different shapes, and loops that contain a layer or a product of
+matrices, go over parameters or gradients, draw random numbers, branch, or keep state in an object. Loops over the
+elements of one tensor belong to `tensor-element-loop`.
 
 Why is this bad?
 Each operator on one number costs as much as one on thousands: a microsecond or more of bookkeeping, the same again in
@@ -22,8 +22,8 @@ Use instead
     critic = F.smooth_l1_loss(values, targets, reduction="none")
 
 How the saving is estimated
-Of the operators of n rounds one n-th stays: one operator over all the numbers costs about as much as one over a few. So
-do the backward nodes. Of Python's time between two of them at most 10 µs vanish, what is longer stays.
+One n-th of the operators of n rounds stays: one operator over all the numbers costs about as much as one over a few.
+The backward nodes shrink alike. Python's time between two operators vanishes, but at most 10 µs of each gap.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from profkit.ruling.places import Places, locations_of
 from profkit.ruling.pricing import one_round_ns, scale_beside_spans
 from profkit.run import CallSite
 from profkit.savings.edits import Edit, combine, shrink_spans
-from profkit.trace.events import Bools, Category, Rows
+from profkit.trace.events import Category, Rows
 from profkit.trace.values import distinct, distinct_rows
 
 _MIN_ROUNDS = 32
 """Loops over heads, layers or the parts of a state are shorter."""
 _MIN_OPERATORS = 64
-"""Operators that compute, in a step: sixty-four times a few microseconds show."""
+"""Operators per step that compute: sixty-four times a few microseconds show."""
 _MIN_ACCESSES = 64
-"""From so many elements or rows on, `tensor-element-loop` reports the loop."""
+"""From this many elements or rows on, `tensor-element-loop` reports the loop."""
 _MAKING = """
     _local_scalar_dense _to_copy arange cat clone contiguous copy detach empty empty_like empty_strided fill full item
     lift_fresh new_empty new_full new_zeros ones ones_like result_type set stack to type_as zeros zeros_like"""
@@ -67,22 +67,22 @@ _RANDOM = """
     bernoulli dropout exponential feature_dropout multinomial native_dropout normal poisson rand rand_like randint
     randn randn_like random randperm rrelu uniform"""
 _NOT_HERE = MATRIX | DECOMPOSITION | frozenset(_RANDOM.split())
-"""Layers and products have rules of their own; random numbers would be others if they were drawn all at once."""
+"""Layers and products have rules of their own; random numbers would differ if they were drawn all at once."""
 _IN_PLACE = frozenset(("add", "detach", "requires_grad", "sub"))
-"""What may end in `_`: `total += x`, and what `torch.tensor` calls. What else writes to a tensor may have to."""
+"""What may end in `_`: `total += x`, and what `torch.tensor` calls. Other writes to a tensor may be necessary."""
 _READS = frozenset(("item", "_local_scalar_dense"))
 _FIX = (
     "Make one tensor of each list before the loop (`torch.stack`, or `torch.tensor` of Python's numbers) and write the "
     "arithmetic once, for all: sums become `.sum()`, losses take `reduction='none'`."
 )
-_DETACHED = " What `.item()` reads for it becomes `.detach()`."
+_DETACHED = " `.detach()` replaces `.item()`."
 _UNCERTAINTY = 0.2
-"""What the stacking costs, and what of Python's time between the operators belongs to them."""
+"""What stacking costs, and how much of Python's time between the operators belongs to them."""
 
 
 class _ListLoop(Struct, frozen=True):
-    """A loop in the located step: its head, its own lines that call operators, the costliest first, those at which the
-    operators stand (in functions that it calls, too), the operators, and how often it goes round."""
+    """A loop in the located step: its head, its own lines that call operators (the costliest first), the lines at which
+    the operators stand (also in functions that it calls), the operators, and the number of rounds."""
 
     head: Location
     lines: list[int]
@@ -98,7 +98,7 @@ def tensor_list_loop(facts: Facts) -> Iterator[Suspicion]:
     for loop in _find_loops(facts):
         runs = _in_measured_steps(facts, loop)
         rows = np.concatenate([*runs, loop.rows[:0]])
-        computing = int(_computes(facts, rows).sum() / steps)
+        computing = int((~operators_of(facts.trace, _SETTING_UP)[rows]).sum() / steps)
         if computing < _MIN_OPERATORS or not in_most_steps(facts, rows):
             continue
         places, head = locations_of(facts, loop.lines), (loop.head.file, loop.head.line)
@@ -117,7 +117,7 @@ def tensor_list_loop(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _find_loops(facts: Facts) -> Iterator[_ListLoop]:
-    """Lines that ran often in one call of their function, each loop of them once."""
+    """Lines that ran often in one call of their function, each loop once."""
     seen = set[bytes]()
     for first, last, sites in _repeated_lines(facts):
         if sites.tobytes() not in seen:
@@ -128,8 +128,8 @@ def _find_loops(facts: Facts) -> Iterator[_ListLoop]:
 
 
 def _repeated_lines(facts: Facts) -> Iterator[tuple[int, int, Rows]]:
-    """The first and the last mark, and the call sites, of lines that ran `_MIN_ROUNDS` times or more under one mark and
-    called operators, by turns with one another."""
+    """The first and the last mark, and the call sites, of lines that ran `_MIN_ROUNDS` times or more under one mark,
+    called operators, and alternate with one another."""
     events, around = facts.trace.events, marks_around(facts)
     marks = _holding_operators(facts, around)
     if not marks.size:
@@ -137,24 +137,18 @@ def _repeated_lines(facts: Facts) -> Iterator[tuple[int, int, Rows]]:
     first, line = distinct_rows(around[marks], events.site[marks])
     often = np.flatnonzero(np.bincount(line) >= _MIN_ROUNDS)
     begin, end = marks[first[often]], marks[len(marks) - 1 - np.unique(line[::-1], return_index=True)[1][often]]
-    order = np.argsort(begin, kind="stable")
-    order = order[np.argsort(around[begin[order]], kind="stable")]
-    together: list[int] = []
-    for i in order.tolist():
-        if together and (around[begin[i]] != around[begin[together[0]]] or begin[i] > end[together].max()):
-            yield _joined(facts, begin, end, together)
-            together = []
-        together.append(i)
-    if together:
-        yield _joined(facts, begin, end, together)
-
-
-def _joined(facts: Facts, begin: Rows, end: Rows, lines: list[int]) -> tuple[int, int, Rows]:
-    return int(begin[lines].min()), int(end[lines].max()), distinct(facts.trace.events.site[begin[lines]])
+    groups: list[list[int]] = []
+    for i in np.lexsort((begin, around[begin])).tolist():
+        last = groups[-1] if groups else []
+        if not last or around[begin[i]] != around[begin[last[0]]] or begin[i] > end[last].max():
+            groups.append([])
+        groups[-1].append(i)
+    for lines in groups:
+        yield int(begin[lines].min()), int(end[lines].max()), distinct(events.site[begin[lines]])
 
 
 def _holding_operators(facts: Facts, around: Rows) -> Rows:
-    """The marks of lines of the main thread that led to operators of the located step, in time order."""
+    """The marks of the main thread's lines that led to operators of the located step, in time order."""
     found = [np.zeros(0, dtype=np.int64)]
     level = distinct(around[in_located_step(facts, facts.operators.rows)])
     while level[level >= 0].size:
@@ -164,7 +158,7 @@ def _holding_operators(facts: Facts, around: Rows) -> Rows:
 
 
 def _read_loop(facts: Facts, first: int, last: int, sites: Rows) -> _ListLoop | None:
-    """The loop from one mark to another, where all that it runs is tiny, the same in each round, and independent."""
+    """The loop from one mark to another, if everything it runs is tiny, the same in each round, and independent."""
     events, around = facts.trace.events, marks_around(facts)
     until = facts.tree.end_ns[last]
     marks = facts.trace.rows(Category.LINE_MARK)
@@ -177,12 +171,12 @@ def _read_loop(facts: Facts, first: int, last: int, sites: Rows) -> _ListLoop | 
     if not body or not _is_tiny(facts, rows) or not np.isin(events.site[owner], sites).all():
         return None
     head = head_of(body)
-    beginning = int((events.site[own] == facts.callsites.index(head)).sum()) + 1  # the first stands before all this
+    beginning = int((events.site[own] == facts.callsites.index(head)).sum()) + 1  # the first mark is before `first`
     rounds = beginning if len(body) > 1 else len(distinct(owner))
     even = all(_is_even(facts, rows[events.site[owner] == site], rounds) for site in sites)
     if rounds < _MIN_ROUNDS or not even or _takes_elements(facts, body):
         return None
-    comprehensions = {(site.file, site.line) for site in body}  # whose own marks stand inside their line's
+    comprehensions = {(site.file, site.line) for site in body}  # their own marks lie inside those of their line
     if not rounds_are_independent(body, [site for site in called if (site.file, site.line) not in comprehensions]):
         return None
     lines = order_sites(events.site[owner], spent_ns(facts, rows))
@@ -195,7 +189,7 @@ def _lines_of(facts: Facts, marks: Rows) -> list[CallSite]:
 
 
 def _is_tiny(facts: Facts, rows: Rows) -> bool:
-    """Whether these are known operators on few numbers, none of them a layer, random, or written to a tensor."""
+    """Whether these are known operators on few numbers, none of them a layer, random, or writing to a tensor."""
     names = [facts.trace.names[code] for code in distinct(facts.trace.events.name_code[rows])]
     known = all(base_name(name) and (not name.endswith("_") or base_name(name) in _IN_PLACE) for name in names)
     few = facts.operators.elements[rows] <= TINY_ELEMENTS
@@ -213,7 +207,7 @@ def _is_even(facts: Facts, rows: Rows, rounds: int) -> bool:
 
 
 def _takes_elements(facts: Facts, lines: list[CallSite]) -> bool:
-    """Whether these lines take so many elements or rows out of tensors that `tensor-element-loop` reports them."""
+    """Whether these lines take enough elements or rows out of tensors for `tensor-element-loop` to report them."""
     within = {(site.file, site.line) for site in lines}
     here = np.array([(site.file, site.line) in within for site in facts.callsites] + [False])
     rows = in_located_step(facts, facts.operators.rows)
@@ -229,11 +223,6 @@ def _in_measured_steps(facts: Facts, loop: _ListLoop) -> list[Rows]:
     ends = np.flatnonzero((np.diff(step) != 0) | (np.diff(mine) != 0)) + 1
     least = _MIN_ROUNDS * (len(loop.rows) // loop.rounds)
     return [rows[part] for part in stretches(ends, len(rows), least) if mine[part.start]]
-
-
-def _computes(facts: Facts, rows: Rows) -> Bools:
-    computes: Bools = ~operators_of(facts.trace, _SETTING_UP)[rows]
-    return computes
 
 
 def _call_once(facts: Facts, runs: list[Rows], per_round: int) -> Edit:

@@ -2,15 +2,15 @@
 
 What it detects
 More threads for an operator (`torch.set_num_threads`, `OMP_NUM_THREADS`) than CPUs in the program's affinity mask and
-cgroup, or workers of a DataLoader that together run on more; and for evidence that it costs, so many threads that go to
-sleep, by the system's count, that waking them takes 6 % of the step or more. Where operators are few and large it
-costs little, and the rule is silent; so it is where only other programs want the same CPUs.
+cgroup, or workers of a DataLoader that together run on more. As evidence that it costs, by the system's count so many
+threads go to sleep that waking them takes 6 % of the step or more. The rule is silent if operators are few and large,
+where it costs little, and if only other programs want the same CPUs.
 
 Why is this bad?
 The threads of an operator share its work and wait for the last of them. With a CPU for each the wait is short, and they
-spin; with fewer CPUs than threads one has to sleep before the other can finish, and each operator, of which a step has
-hundreds, pays for waking all of them. It happens where the number was written for another machine, and in containers,
-where the machine's CPUs are seen and a quota holds.
+spin. With fewer CPUs than threads one has to sleep before the other can finish, and each operator, of which a step has
+hundreds, pays for waking all of them. It happens if the number was written for another machine, and in containers,
+which show the machine's CPUs while a quota limits them.
 
 Example
     torch.set_num_threads(64)
@@ -23,11 +23,11 @@ Use instead
         train_step(x, y)
 
 How the saving is estimated
-Threads as many as CPUs hardly sleep within an operator. What the sleeps cost is their number times 10 µs: a context
-switch each way and the waking (5 µs by lmbench's `lat_ctx`, for processes with data), and the hundred pauses that GNU
-OpenMP spins before a thread sleeps. Their share of the CPU time that the program used meanwhile is their share of the
-step, which is taken out of the operators that are long enough to be shared out, evenly. What else threads take from
-each other comes on top and is not priced. With `--measure` the costliest operators are run on both numbers of threads
+With as many threads as CPUs, threads hardly sleep within an operator. The sleeps cost their number times 10 µs: a
+context switch each way and the waking (5 µs by lmbench's `lat_ctx`, for processes with data), and the hundred pauses
+that GNU OpenMP spins before a thread sleeps. Their share of the CPU time that the program used meanwhile is their share
+of the step. It is taken evenly out of the operators that are long enough to be split among threads. What else threads
+take from each other comes on top and is not priced. `--measure` runs the costliest operators on both numbers of threads
 instead.
 """
 
@@ -59,26 +59,27 @@ from profkit.trace.values import median
 from profkit.units import format_count, format_share
 
 _SLEEP_NS = 10_000
-"""Half of it a context switch each way and the waking (lmbench's ``lat_ctx`` for processes with data: 5 µs), half the
-hundred pauses that GNU OpenMP spins before a thread sleeps where there are more threads than CPUs (its manual under
-``GOMP_SPINCOUNT``), of 140 cycles each on Intel's processors since Skylake."""
+"""Half of it is a context switch each way and the waking (lmbench's ``lat_ctx`` for processes with data: 5 µs). The
+other half is the hundred pauses that GNU OpenMP spins before a thread sleeps if there are more threads than CPUs (its
+manual under ``GOMP_SPINCOUNT``), of 140 cycles each on Intel's processors since Skylake."""
 _WORTH = MEDIUM_FROM
-"""What the lower end of the estimate has to reach."""
+"""The lower end of the estimate has to reach this."""
 _MIN_READINGS = 3
 _MIN_SLEEPS = 1000
-"""Per second and CPU. Python's threads hand over the interpreter at most 200 times a second, and a program that waits
+"""Per second and CPU. Python's threads hand over the interpreter at most 200 times a second; and a program that waits
 for files or other processes uses so little CPU time that a few sleeps are a large share of it."""
 _SHARED_OUT_NS = 20_000
-"""PyTorch shares out 32,768 elements and more (``at::internal::GRAIN_SIZE``), which take about as long to read and
-write at 10 GB/s."""
+"""PyTorch splits 32,768 elements and more among threads (``at::internal::GRAIN_SIZE``), which take about as long to
+read and write at 10 GB/s."""
 _MOST_GAIN = 0.9
 _UNCERTAINTY = 0.5
-"""A switch takes from two to ten microseconds, by what the thread finds in the caches; a pause a third on others."""
+"""A switch takes from two to ten microseconds, depending on what the thread finds in the caches; a pause takes a third
+on other processors."""
 
 
 class _Threads(Struct, frozen=True):
-    """``threads`` in ``processes`` each, on ``cpus``; ``sleeps`` of the main process a second, and the share of its CPU
-    time that they take."""
+    """``threads`` in ``processes`` each, on ``cpus``; how often the main process ``sleeps`` a second, and the share of
+    its CPU time that this takes."""
 
     threads: int
     processes: int
@@ -89,7 +90,7 @@ class _Threads(Struct, frozen=True):
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
 def thread_oversubscription(facts: Facts) -> Iterator[Suspicion]:
-    """One finding: where the number of threads is set, else the line at which the step computes."""
+    """One finding, at the line that sets the number of threads, else at the line at which the step computes."""
     found = _threads_of(facts)
     if found.threads * found.processes <= found.cpus or found.sleeps < _MIN_SLEEPS * found.cpus:
         return
@@ -105,7 +106,7 @@ def thread_oversubscription(facts: Facts) -> Iterator[Suspicion]:
         f"{format_count(found.cpus, 'CPU')}: its threads go to sleep {per_step:,} times a step, and waking them takes "
         f"{format_share(saved)} of the step.",
         fix=f"Use as many threads as there are CPUs: `torch.set_num_threads({found.cpus})`, or "
-        "`len(os.sched_getaffinity(0))` where it runs on other machines too; unset OMP_NUM_THREADS where it says more.",
+        "`len(os.sched_getaffinity(0))` if it runs on other machines too; unset OMP_NUM_THREADS if it says more.",
         rows=rows,
         edit=edit,
         confidence=0.8,
@@ -130,8 +131,8 @@ def _threads_of(facts: Facts) -> _Threads:
 
 
 def _sleeping(facts: Facts, cpus: int) -> tuple[float, float]:
-    """Sleeps a second, and their share of the CPU time, in the busier half of the time between readings: while the
-    program starts, or a recording is written, nothing is shared out."""
+    """Sleeps a second, and their share of the CPU time, in the busier half of the intervals between readings: while the
+    program starts, or writes a recording, no operator is split among threads."""
     read = [sample for sample in facts.samples if sample.switches is not None]
     if len(read) < _MIN_READINGS:
         raise CannotLook("the program ran too short, or on a system that does not count how often threads sleep")
@@ -145,8 +146,8 @@ def _sleeping(facts: Facts, cpus: int) -> tuple[float, float]:
 
 
 def _shared_out(facts: Facts) -> Rows:
-    """The outermost operators of the threads that take turns, in the measured steps, that are long enough to be shared
-    out; those in which a batch is loaded left out. Compiled code is one: on a CPU its own loops are not recorded."""
+    """The measured steps' outermost operators on the threads that take turns that are long enough to be split among
+    threads, except those that load a batch. Compiled code counts as one: on a CPU its own loops are not recorded."""
     events, tree = facts.trace.events, facts.tree
     computing = facts.trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE)
     outermost = tree.outermost(computing) & ~tree.under(facts.loading)
@@ -156,7 +157,7 @@ def _shared_out(facts: Facts) -> Rows:
 
 
 def _without_sleeps(facts: Facts, rows: Rows, lost_share: float) -> Edit:
-    """The operators without the time of the sleeps, all of which are taken to lie in them."""
+    """The operators without the time of the sleeps, all of which are assumed to lie in them."""
     spent = spent_ns(facts, rows)
     measured_ns = float(facts.steps.duration_ns[facts.steps.measured].sum())
     lost = min(_MOST_GAIN, lost_share * measured_ns / max(float(spent.sum()), 1.0))
@@ -164,8 +165,8 @@ def _without_sleeps(facts: Facts, rows: Rows, lost_share: float) -> Edit:
 
 
 def _places(facts: Facts, rows: Rows, found: _Threads) -> tuple[Location, ...]:
-    """The line that sets this number, or the only line that sets a number which its text does not show; behind it the
-    lines at which the step computes."""
+    """The line that sets this number, or the only line that sets a number which its text does not show; then the lines
+    at which the step computes."""
     lines = [(place, parse_line(place.source)) for place in remarked(facts, THREADS_SET)]
     numbers = {place: threads_set(line) if line is not None else (None,) for place, line in lines}
     setting = [place for place in numbers if found.threads in numbers[place]]
@@ -175,7 +176,7 @@ def _places(facts: Facts, rows: Rows, found: _Threads) -> tuple[Location, ...]:
 
 
 def _run_on_fewer(facts: Facts, rows: Rows, found: _Threads) -> Trial | None:
-    """Run the costliest of the operators on both numbers of threads, with their backward pass where there is one."""
+    """Run the costliest operators on both numbers of threads, with their backward pass if there is one."""
     called = np.intersect1d(program_operators(facts), rows)
     cases = cases_of(facts, called) if facts.operators.has_shapes and found.processes == 1 else ()
     if not cases:

@@ -1,17 +1,17 @@
 """Much of the step passes outside everything that PyTorch records: in Python, in other libraries, or waiting.
 
 What it detects
-Stretches in which the main thread does nothing that this recording explains. With a GPU the device idles meanwhile, for
-a millisecond or more, and the host neither launches work nor waits, nor does anything else that a rule looks at; it may
-compute on its own. Without a GPU no operator, no request for a batch, no optimizer's step and no garbage collection
-runs for a fifth of a millisecond or more, and no other rank is waited for. With a GPU such stretches make up a tenth of
-the steps' time, without one a fifth. The line is the one under which most of such time passes in the step whose lines
-profkit marked. A recording made elsewhere names the function that it passes in, or the range, if it has Python stacks
-or ranges of the program's own.
+Stretches in which the main thread does nothing that this recording explains. With a GPU these are stretches of a
+millisecond or more in which the device idles and the host neither launches work nor waits, nor does anything else that
+a rule looks at; it may compute on its own. Without a GPU they are stretches of a fifth of a millisecond or more without
+an operator, a request for a batch, an optimizer's step, garbage collection or a wait for another rank. With a GPU they
+have to make up a tenth of the steps' time, without one a fifth. The finding names the line under which most of this
+time passes in the step whose lines profkit marked. For a recording made elsewhere it names the function or the range in
+which it passes, if that has Python stacks or ranges of the program's own.
 
 Why is this bad?
 It need not be: a simulator, a tokenizer or an evaluation in NumPy may be what the program is for. But PyTorch waits for
-it, a GPU idles meanwhile, and no other rule can say anything about that time, so that it is easily overlooked.
+it, a GPU idles meanwhile, and no other rule can say anything about that time, so it is easily overlooked.
 
 Example
     for batch in batches:
@@ -24,9 +24,9 @@ Use instead
         loss = criterion(model(batch.ids), target)
 
 How the saving is estimated
-With a GPU the step is replayed without these stretches: what it would gain if that were done beforehand, by another
-process or on the device. Whether it can be, the recording does not tell. Without a GPU not at all: its share of the
-step is stated, without what the recording itself added, and the severity is low whatever it is.
+With a GPU the step is replayed without these stretches: this is the gain if that work is done beforehand, by another
+process or on the device. The recording does not tell whether that is possible. Without a GPU there is no estimate: the
+finding states the share of the step, without what the recording itself added, and its severity is always low.
 """
 
 from __future__ import annotations
@@ -53,17 +53,18 @@ from profkit.trace.values import among
 from profkit.units import format_share, format_time
 
 _LEAST_STRETCH_NS = {False: 200_000, True: 1_000_000}
-"""Without and with a device. Python takes microseconds from one operator to the next, hundreds of lines of it; that is
-what launch-bound and tensor-element-loop are about. A longer stretch is work, or a wait, of its own. A device's idle
+"""Without and with a device. Python takes microseconds from one operator to the next, even for hundreds of lines, which
+is what launch-bound and tensor-element-loop are about. A longer stretch is separate work or a wait. A device's idle
 millisecond begins when it has caught up with the host, and ends with the latency of a launch."""
 _LEAST_ARITHMETIC_NS = 200_000
-"""An operator that only makes a view or hands work over takes microseconds itself: this one computes on the host."""
+"""An operator that only makes a view or hands work over takes microseconds itself: a longer one computes on the
+host."""
 _LEAST_SHARE = {False: 0.2, True: HIGH_FROM}
-"""Without and with a device. Less is what logging, progress bars and the bookkeeping of a training loop may take in a
-program that is in order; where a device idles, several per cent are what recording adds here and there (Python frames,
-CUPTI's buffers)."""
+"""Without and with a device. In a healthy program logging, progress bars and the bookkeeping of a training loop may
+take less than this; and while a device idles, recording adds several per cent here and there (Python frames, CUPTI's
+buffers)."""
 _NOTABLE_SHARE = 0.2
-"""Of the located step's time outside: a line with less is no place to begin."""
+"""Of the located step's time outside PyTorch: a line with less is no place to begin."""
 _MOST_LINES = 3
 _UNCERTAINTY = 0.5
 """Part of it may have to stay where it is."""
@@ -89,8 +90,8 @@ def unattributed_time(facts: Facts) -> Iterator[Suspicion]:
     share, per_step_ns = outside_ns / total_ns, steps.per_step_ns(outside_ns)
     yield Suspicion(
         message=_describe(facts, spent, f"{format_share(share)} of the step, {format_time(per_step_ns)},", around),
-        fix="See what is done there: prepare once before the loop what is the same in every step, let NumPy or "
-        "PyTorch do what Python does element by element, move reading and parsing into a DataLoader's workers.",
+        fix="See what happens there: prepare what is the same in every step once before the loop, let NumPy or PyTorch "
+        "do what Python does element by element, move reading and parsing into a DataLoader's workers.",
         edit=shrink_spans(spent.start_ns, spent.end_ns, 0, _UNCERTAINTY) if has_device else None,
         confidence=0.6,
         count=max(1, round(len(spent.start_ns) / steps.measured_count)),
@@ -128,8 +129,8 @@ def _unexplained(facts: Facts, wanted: Bools) -> Intervals:
 
 
 def _of_main_thread(facts: Facts, free: Intervals) -> Intervals:
-    """Without the stretches between two events of another thread that takes turns with the main one: that one has its
-    turn, as autograd's thread does in a backward pass."""
+    """Without the stretches between two events of another thread that takes turns with the main one, such as autograd's
+    in a backward pass: then it is that thread's turn."""
     events, tree, lane = facts.trace.events, facts.tree, facts.steps.main_lane
     kinds = (Category.OPERATOR, Category.COMPILED_CODE, Category.RUNTIME)
     rows = np.flatnonzero(facts.serial_lanes[events.lane] & facts.trace.in_categories(*kinds))
@@ -144,7 +145,7 @@ def _of_main_thread(facts: Facts, free: Intervals) -> Intervals:
 
 @derived_once
 def _explained_idling(facts: Facts) -> Intervals:
-    """When the device worked, or the host did something besides arithmetic of its own that keeps it from working."""
+    """When the device worked, or something else than arithmetic on the host kept it from working."""
     events, tree = facts.trace.events, facts.tree
     own = np.flatnonzero(facts.trace.in_categories(Category.HOST_MARK, Category.PAUSE))
     long = _host_arithmetic(facts)
@@ -188,8 +189,8 @@ def _explained(facts: Facts) -> Intervals:
 
 
 def _fills_a_tensor(facts: Facts, free: Intervals) -> Bools:
-    """Stretches between making an empty tensor and its `to`: PyTorch reads a Python list, which is the matter of
-    slow-tensor-construction."""
+    """Stretches between making an empty tensor and its `to`: PyTorch reads a Python list, which
+    slow-tensor-construction reports."""
     made = facts.tree.end_ns[named_operators(facts, "aten::empty")]
     handed_over = facts.trace.events.start_ns[named_operators(facts, "aten::to")]
     filling: Bools = among(free.start_ns, made) & among(free.end_ns, handed_over)
@@ -197,7 +198,7 @@ def _fills_a_tensor(facts: Facts, free: Intervals) -> Bools:
 
 
 def _places(facts: Facts) -> tuple[Location, ...]:
-    """The lines of the first located step under which most of such time passes."""
+    """The lines of the first located step under which most of that time passes."""
     located = np.flatnonzero(facts.steps.located)
     if not located.size:
         return ()

@@ -2,16 +2,16 @@
 
 What it detects
 Ranks that take part in the same collectives and call the same number of matrix products, convolutions and embeddings,
-on inputs of different size, where a rank's own work is longer the larger its input, by more than chance (Student's t
-test of Pearson's correlation, step by step, at a level of 1 % for the launch). It does not matter whether the ranks
-take turns or one of them always has the most; in the latter case its work must be longer by about as much as its
-input is larger. Sizes are those of the recorded shapes, else what these operators allocate for their results. Sizes
-that the time does not go with, and stages of a pipeline, are not reported.
+on inputs of different size, if a rank's own work is longer the larger its input, by more than chance (Student's t test
+of Pearson's correlation, step by step, at a level of 1 % for the launch). The ranks may take turns, or one of them may
+always have the most; then its work must be longer by about as much as its input is larger. Sizes come from the recorded
+shapes, else from what these operators allocate for their results. Sizes that do not correlate with the time are not
+reported, nor are stages of a pipeline.
 
 Why is this bad?
 A step takes as long as that of the rank with the most tokens. With lengths that vary from batch to batch some rank
 nearly always has a long one, the more surely the more ranks there are, and all others idle meanwhile. On average no
-rank is slow, so that nobody looks for it.
+rank is slow, so nobody looks for it.
 
 Example
     sampler = DistributedSampler(texts)
@@ -23,8 +23,8 @@ Use instead
     loader = DataLoader(texts, batch_sampler=batches, collate_fn=pad_to_longest)
 
 How the saving is estimated
-All ranks are replayed together, and each with a larger input than the mean of the ranks in a step works as long as it
-would with the mean, by the slope of time over size. It is an opportunity: other samples then meet in a step.
+All ranks are replayed together, and each rank whose input is larger than the mean of the step works as long as it would
+with the mean, by the slope of time over size. It is an opportunity: other samples then meet in a step.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def unbalanced_input(facts: Facts) -> Iterator[Suspicion]:
     assert launch is not None
     uneven = facts.once(uneven_inputs)
     if uneven.imbalance is None:
-        raise CannotLook("fewer than three steps were recorded of all ranks: what a rank's time goes with is chance")
+        raise CannotLook("fewer than three steps were recorded of all ranks: size and time may correlate by chance")
     if not uneven.imbalance.compared:
         raise CannotLook(_why_not(launch, uneven.own))
     if uneven.edit is not None:
@@ -78,8 +78,8 @@ def _why_not(launch: Launch, own: OwnWork) -> str:
         return "no two of the recorded ranks take part in the same collectives"
     known = [one.inputs for one in launch.tables if one.inputs is not None and (one.inputs.operators > 0).any()]
     if len(known) < 2 or not all((one.elements > 0).any() or (one.allocated_bytes > 0).any() for one in known):
-        return "how large the inputs of the ranks are was not recorded (record_shapes=True or profile_memory=True)"
-    return f"the ranks call as many operators in fewer than {LEAST_STEPS} steps: the size of their inputs is not all"
+        return "the size of the ranks' inputs was not recorded (record_shapes=True or profile_memory=True)"
+    return f"the ranks call equally many operators in fewer than {LEAST_STEPS} steps: more than their inputs differs"
 
 
 def _tell(launch: Launch, imbalance: Imbalance) -> str:

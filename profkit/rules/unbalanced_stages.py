@@ -4,8 +4,8 @@ What it detects
 Ranks that messages join to a chain, each of which works on what the one before has sent and sends it on, and whose
 gradients come back: a pipeline in training. One stage works longer in the steps than the mean of the others, by more
 than chance (Student's t test of the differences, step by step, at a level of 1 % for the launch), and with stages of
-equal work the step would be at least 3 % shorter. Of several pipelines of as many stages the mean counts. A stage that
-waits, for the pipeline to fill or for a slower one, is not reported: waits are no work.
+equal work the step would be at least 3 % shorter. For several pipelines with equally many stages, their mean counts. A
+stage that waits, for the pipeline to fill or for a slower one, is not reported: waits are not work.
 
 Why is this bad?
 A pipeline runs at the pace of its slowest stage: each micro-batch takes as long as it takes there, and all other stages
@@ -21,7 +21,7 @@ Use instead
 
 How the saving is estimated
 All ranks are replayed together, and all stages work as long as their mean: those with less to do take over what the
-longest gives up. Whole layers move, so that hardly ever all of it can be gained.
+longest gives up. Only whole layers can move, so hardly ever all of it can be gained.
 """
 
 from __future__ import annotations

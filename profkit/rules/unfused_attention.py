@@ -1,17 +1,17 @@
 """Attention is written out as product, softmax and product, so a table of all scores is stored and passed over.
 
 What it detects
-A product of matrices whose result, perhaps scaled or masked, goes through a softmax, perhaps through dropout, and into
-another product: `softmax(q @ k.T) @ v`. The softmax has the shape of the first product's result and of an input of the
-second. `nn.MultiheadAttention` does this when it is asked for the weights (`need_weights=True`, its default).
-`scaled_dot_product_attention` is left alone, also where it falls back to this form inside, and so is attention with an
-active dropout on a CPU, where PyTorch has no fused kernel for it. So is what that function cannot compute: it scales
-the scores, adds to them and masks them, but knows no cap (`tanh`), no sign and no gate on them or on their softmax.
+`softmax(q @ k.T) @ v`: a product of matrices whose result, perhaps scaled or masked, goes through a softmax, perhaps
+through dropout, and into another product. The softmax has the shape of the first product's result and of an input of
+the second. `nn.MultiheadAttention` does this when asked for the weights (`need_weights=True`, its default). Not
+reported: `scaled_dot_product_attention`, even if it falls back to this form inside; attention with an active dropout on
+a CPU, where PyTorch has no fused kernel for it; and what that function cannot compute. It scales the scores, adds to
+them and masks them, but has no cap (`tanh`), no sign and no gate on them or on their softmax.
 
 Why is this bad?
-The table holds a number for each pair of positions. It is written by the product, read and written again by each
-operator on it, and kept for the backward pass, so time and memory grow with the square of the length and go into moving
-it. A fused kernel computes it in blocks that stay in the cache and never stores it.
+The table holds a number for each pair of positions. The product writes it, each operator on it reads and writes it
+again, and the backward pass needs it, so time and memory grow with the square of the length and go into moving it. A
+fused kernel computes it in blocks that stay in the cache and never stores it.
 
 Example
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
@@ -22,12 +22,12 @@ Use instead
     mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v)
 
 How the saving is estimated
-The operators on the table between the two products vanish, with their backward nodes. The products stay, at the time
-of the cheaper of the two: both do the same arithmetic, and what the other takes on top is the writing of the table.
-(Where keys and values differ in width, the dearer one: the fused kernel wants them padded.) On a GPU whose data sheet
-is known they take what they take at half of its peak, where that is less. The backward pass of a fused kernel makes
-five such products for the two of the forward pass, one of them to compute the table again (Dao et al., FlashAttention,
-2022, algorithms 1 and 4). With `--measure` both forms are run on the recorded shapes instead.
+The operators on the table between the two products vanish, with their backward nodes. The products stay, each at the
+time of the cheaper one: both do the same arithmetic, and what the other takes on top is writing the table. (If keys and
+values differ in width, each at the time of the dearer one: the fused kernel wants them padded.) On a GPU with a known
+data sheet they take at most what they need at half of its peak. The backward pass of a fused kernel makes five such
+products for the two of the forward pass, one of them to compute the table again (Dao et al., FlashAttention, 2022,
+algorithms 1 and 4). `--measure` runs both forms on the recorded shapes instead.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ from profkit.trace.events import Float64s, Rows
 from profkit.units import format_count
 
 _REACH = 64
-"""Operators to look at on either side: a scale and a mask are a few, a bias by relative position some forty."""
+"""Operators to look at on either side: a scale and a mask are a few, a bias by relative position is about forty."""
 _MIN_ELEMENTS = 4096
-"""A pass over a smaller table takes less time than starting the operator: a gate over a few experts is no attention."""
+"""One pass over a smaller table takes less time than starting the operator; a gate over a few experts is no
+attention."""
 _SOFTMAX = frozenset(("softmax", "_softmax"))
 _PRODUCTS = frozenset(("matmul", "bmm", "baddbmm", "mm"))
 _BENDS = frozenset((
@@ -70,19 +71,19 @@ _BENDS = frozenset((
     "exp2", "expm1", "log", "log1p", "log2", "pow", "square", "sqrt", "rsqrt", "reciprocal", "erf", "sin", "cos",
     "cumsum", "cumprod",
 ))  # fmt: skip
-"""Functions of single scores: the fused kernel has none but the softmax."""
+"""Functions of single scores: the fused kernel only has the softmax."""
 _OF_PEAK = 0.5
-"""Of the rate of products that fused kernels reach in the forward pass: half to three quarters on an A100 (Dao,
-FlashAttention-2, 2023), about half on an H100."""
+"""The share of the peak rate of products that fused kernels reach in the forward pass: half to three quarters on an
+A100 (Dao, FlashAttention-2, 2023), about half on an H100."""
 _BACKWARD_PRODUCTS = 5
 _UNCERTAINTY = 0.3
-"""The fused kernel's own softmax is not in it, nor that its smaller blocks make the products themselves faster."""
+"""Not modelled: the fused kernel's own softmax, and that its smaller blocks make the products themselves faster."""
 
 
 class _Attention(Struct, frozen=True):
-    """Operators of one written-out attention: its two products, the softmax, and all on the table of scores.
-    ``same_width``: keys and values have as many elements. ``attended``: the shapes of queries, keys and values, with
-    all dimensions but the last two as one; None where they are not of one batch."""
+    """One written-out attention: its two products, the softmax, and all operators on the table of scores.
+    ``same_width``: keys and values have as many elements. ``attended``: the shapes of queries, keys and values as
+    (batch, length, width); None if their batches differ."""
 
     scores: int
     softmax: int
@@ -94,7 +95,7 @@ class _Attention(Struct, frozen=True):
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def unfused_attention(facts: Facts) -> Iterator[Suspicion]:
-    """Report each line with such a softmax: where the formula begins, and its other lines besides."""
+    """Report each line with such a softmax: the line where the formula begins, then its other lines."""
     found = {attention.softmax: attention for attention in _find_attentions(facts)}
     for rows in frequent_lines(facts, np.array(sorted(found), dtype=np.int64)):
         attentions = [found[row] for row in rows]
@@ -139,8 +140,8 @@ def _find_attentions(facts: Facts) -> Iterator[_Attention]:
 
 
 def _bends_scores(facts: Facts, products: _Products, passes: Rows, softmax: int) -> bool:
-    """Whether a pass does to the scores, or to their softmax, what the fused kernel cannot: a function other than the
-    softmax, a product of two tables, or a sum of two tables behind it, where no mask can stand."""
+    """Whether a pass does something that the fused kernel cannot: to the scores or their softmax a function other than
+    the softmax or a product of two tables, or behind the softmax a sum of two tables, where no mask can stand."""
     gates = operators_of(facts.trace, frozenset(("mul", "div")))
     sums = operators_of(facts.trace, frozenset(("add", "sub", "rsub")))
     table = math.prod(products.shapes_of(softmax)[0])
@@ -151,10 +152,9 @@ def _bends_scores(facts: Facts, products: _Products, passes: Rows, softmax: int)
 
 
 def _drops(facts: Facts, passes: Rows) -> bool:
-    """Whether a dropout among the passes is active: one that is not has nothing inside."""
+    """Whether a dropout among the passes is active: an inactive one calls nothing."""
     dropout = passes[operators_of(facts.trace, frozenset(("dropout", "native_dropout")))[passes]]
-    around = facts.calling
-    return bool(np.isin(around, dropout).any())
+    return bool(np.isin(facts.calling, dropout).any())
 
 
 class _Products:
@@ -189,7 +189,7 @@ class _Products:
         return max((math.prod(right) for _, right in self._factors(row)), default=0.0)
 
     def values_of(self, row: int, table: Sequence[int]) -> float:
-        """Elements of the factor besides the table."""
+        """Elements of the factor that is not the table."""
         others = (one for factors in self._factors(row) for one in factors if not _is_same(one, table))
         return max((math.prod(one) for one in others), default=0.0)
 
@@ -209,7 +209,7 @@ class _Products:
         return (batch, query[-2], width), (batch, keys, width), (batch, keys, value[-1])
 
     def _factors(self, row: int) -> Iterator[list[Sequence[int]]]:
-        """The last two tensors that a product takes (`baddbmm` adds to its first), where they are matrices."""
+        """The last two tensors that a product takes (`baddbmm` adds to its first), if they are matrices."""
         for one in [row] if self._plain[row] else self._inside[self._around[self._inside] == row]:
             factors = self.shapes_of(one)[-2:]
             if len(factors) == 2 and min(map(len, factors)) > 1:
@@ -222,7 +222,7 @@ def _is_same(shape: Sequence[int], table: Sequence[int]) -> bool:
 
 
 def _fuse(facts: Facts, attentions: list[_Attention]) -> Edit:
-    """No passes over the tables, and products that write none."""
+    """No passes over the tables, and products that do not write one."""
     parts = []
     for attention in attentions:
         products = np.array([attention.scores, attention.mix])
@@ -238,8 +238,8 @@ def _fuse(facts: Facts, attentions: list[_Attention]) -> Edit:
 
 
 def _kept_of_products(facts: Facts, products: Rows, same_width: bool) -> Float64s:
-    """The share that each of the two keeps, so that both take as long. On the host it is told from what was recorded:
-    of so short operators the recording itself may have taken most of either time, and not the same of both."""
+    """The share that each of the two keeps, so that both take equally long. On the host the recorded times decide: in
+    such short operators the recording may have taken most of either time, and not the same of both."""
     whole = computing_ns(facts, products) if facts.device.present else facts.trace.events.duration_ns[products]
     kept_ns = whole.min() if same_width else whole.max()
     if facts.device.present and (fused_ns := _fused_ns(facts, products)):
@@ -249,7 +249,7 @@ def _kept_of_products(facts: Facts, products: Rows, same_width: bool) -> Float64
 
 
 def _fused_ns(facts: Facts, products: Rows) -> float:
-    """What each of the products takes inside of the fused kernel of a GPU whose rates are known; 0 elsewhere."""
+    """What each of the products takes inside the fused kernel of a GPU with known rates; 0 elsewhere."""
     rates, trace = rates_of(facts), facts.trace
     works = [work_of(trace.name_of(row), trace.text_of(trace.events.dims_code[row])) for row in products.tolist()]
     peaks = [rates.products.get(dtype_of(facts, row), 0.0) if rates else 0.0 for row in products.tolist()]
@@ -260,7 +260,7 @@ def _fused_ns(facts: Facts, products: Rows) -> float:
 
 
 def _run_fused(facts: Facts, attentions: list[_Attention]) -> Trial | None:
-    """Run the costliest of the attentions in both forms; what they leave is left of each of these operators."""
+    """Run the costliest attention in both forms, and keep the measured share of the operators of all of them."""
     slowest = max(attentions, key=lambda one: int(facts.trace.events.duration_ns[[one.scores, one.mix]].sum()))
     if slowest.attended is None:
         return None
@@ -280,6 +280,6 @@ def _run_fused(facts: Facts, attentions: list[_Attention]) -> Trial | None:
 
 
 def _cap(facts: Facts, rows: Rows, kept_ns: float) -> Edit:
-    """The rows take this time together, or their own where that is less."""
+    """The rows together take this time, or their own if that is less."""
     share = min(1.0, kept_ns / max(int(computing_ns(facts, rows).sum()), 1))
     return scale_operators(facts, rows, share, _UNCERTAINTY, launch_kept=float(kept_ns > 0))

@@ -2,14 +2,14 @@
 
 What it detects
 Three or more elementwise operators in a row (arithmetic, activations, comparisons, casts, dropout) on tensors of the
-same, large number of elements. Operators of an optimizer's step and of a DataLoader do not count, and a compiled
-region shows under other names, so it is never reported. A formula of several lines that is a function of its own is
-told at the line that calls it. It is an opportunity: the compiler costs seconds at the start.
+same, large number of elements. Operators of an optimizer's step and of a DataLoader do not count. A compiled region has
+operators of other names and is never reported. A formula of several lines that is a function of its own is reported at
+the line that calls it. It is an opportunity: the compiler costs seconds at the start.
 
 Why is this bad?
-Each of the operators loads its input from memory, does an addition or a multiplication, and stores a result that the
-next one loads again. Memory moves far fewer numbers in a second than the processor can add, so the time is that of
-the moving, and it is paid once for each operator instead of once for the formula.
+Each operator loads its input from memory, adds or multiplies, and stores a result that the next one loads again. Memory
+moves far fewer numbers a second than the processor can add, so moving takes the time, and it is paid once for each
+operator instead of once for the formula.
 
 Example
     def gelu(x):
@@ -21,16 +21,15 @@ Use instead
         return 0.5 * x * (1 + torch.tanh(0.79788456 * (x + 0.044715 * x**3)))
 
 How the saving is estimated
-The chain takes the share of its time that one fused kernel has of its memory traffic: the distinct inputs read once
-and the result written once, over the inputs and outputs of all operators. How many of the inputs are the same tensor
-is not recorded: one and a quarter of the others are taken to be distinct. On a CPU the arithmetic of `exp`, `tanh` and
-their like stays: what they take beyond the time in which the slowest other operator of the chains moves as many bytes,
-and beyond what those differ by from call to call, where each call of the dear one was as slow: the first write to
-memory that the system gives anew takes several times as long.
-`tanh` and `log` become dearer: as operators they are MKL's vector functions, inside a fused kernel SLEEF's, so that a
-fused formula with `tanh` may be no faster at all. Python's time between the operators vanishes. Their backward nodes
-shrink by the same share as the traffic; on a CPU a fused backward pass computes the functions once more. The time to
-compile is not in it.
+The chain keeps the share of its time that one fused kernel has of its memory traffic: the distinct inputs read once and
+the result written once, over the inputs and outputs of all operators. The recording does not tell how many of the
+inputs are the same tensor; one, plus a quarter of the others, count as distinct. On a CPU the arithmetic of `exp`,
+`tanh` and their like stays: the time beyond what the slowest other operator of the chains needs to move as many bytes.
+If every call of such an operator was that slow, it also loses as much as the other operators vary from call to call:
+the first write to memory that the system hands out anew takes several times as long. `tanh` and `log` become dearer: as
+operators they are MKL's vector functions, inside a fused kernel SLEEF's, so a fused formula with `tanh` may be no
+faster at all. Python's time between the operators vanishes. Their backward nodes shrink by the same share as the
+traffic; on a CPU a fused backward pass computes the functions once more. The time to compile is not included.
 """
 
 from __future__ import annotations
@@ -69,34 +68,34 @@ from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_bytes
 
 _MIN_OPERATORS = 3
-"""Two operators in a row (add and relu, scale and shift) stand everywhere, and fusing them saves a third at best."""
+"""Two operators in a row (add and relu, scale and shift) are everywhere, and fusing them saves a third at best."""
 _MIN_ELEMENTS = 64 << 10
-"""256 KiB of float32: two or three such tensors exceed the L2 cache of a core (256 KiB to 2 MiB), and on a GPU a kernel
-on fewer takes less time than its launch."""
+"""256 KiB of float32: two or three such tensors exceed the L2 cache of a core (256 KiB to 2 MiB), and on a GPU a
+smaller kernel takes less time than its launch."""
 _NEAR_LINES = 3
-"""Chains so many lines apart in one function are parts of one formula."""
+"""Chains this many lines apart in one function are parts of one formula."""
 _TRANSCENDENTAL = frozenset((
     "acos", "asin", "atan", "atan2", "celu", "cos", "cosh", "elu", "erf", "erfc", "exp", "exp2", "expm1", "gelu", "log",
     "log10", "log1p", "log2", "logaddexp", "mish", "pow", "selu", "sigmoid", "silu", "sin", "sinh", "softplus", "tan",
     "tanh",
 ))  # fmt: skip
-"""Computed by polynomials of ten and more terms, which on a CPU takes longer than the moving of the data."""
+"""Computed by polynomials of ten and more terms, which on a CPU takes longer than moving the data."""
 _SLEEF = {"tanh": 5.5, "erfc": 5.5, "log2": 3.0, "log": 2.0, "acos": 1.7, "atan": 1.7, "tan": 1.7, "asin": 1.5}
-"""How many times what the operator takes on one thread, its data in the cache, a kernel takes that computes the
-function amid others. PyTorch calls MKL for the operators alone (``IMPLEMENT_VML_MKL`` in ATen's ``cpu/vml.h``), and
-SLEEF everywhere else. Measured with Inductor's kernels (`bench_pointwise.py --functions`); `exp`, `sin`, `cos` and
-`erf` take the same in both."""
+"""How much longer a kernel that computes the function amid others takes than the operator alone, on one thread with the
+data in the cache. PyTorch calls MKL for the operators alone (``IMPLEMENT_VML_MKL`` in ATen's ``cpu/vml.h``), and SLEEF
+everywhere else. Measured with Inductor's kernels (`bench_pointwise.py --functions`); `exp`, `sin`, `cos` and `erf` take
+the same in both."""
 _VML_TYPES = ("float", "double")
-"""Others are computed by SLEEF in the operator already."""
+"""For all other types the operator already uses SLEEF."""
 _ARITHMETIC_UNCERTAINTY = 0.3
-"""Of what a fused kernel computes: with two to sixteen numbers in a vector, other processors may differ by as much."""
+"""Of what a fused kernel computes: with two to sixteen numbers in a vector, processors may differ by as much."""
 _UNCERTAINTY = 0.25
-"""How far the extremes, one distinct input or all of them, lie from the estimate for chains of three to ten."""
+"""For chains of three to ten, how far the extremes (one distinct input, or all of them) lie from the estimate."""
 
 
 class _Chain(Struct, frozen=True):
-    """One run of a chain: its elementwise operators, the bytes that each moves, and the share of this traffic that a
-    fused kernel keeps."""
+    """One run of a chain: its elementwise operators, the share of their traffic that a fused kernel keeps, and the
+    bytes that each moves."""
 
     rows: Rows
     kept: float
@@ -140,11 +139,11 @@ def _advise(facts: Facts, rows: Rows) -> str:
     since, seconds = note_since(facts, INDUCTOR), "Compiling takes seconds once."
     if runs_inside_a_call(facts, rows):
         return (
-            "The formula is not on this line but inside what it calls. Where that is a library, it may have a setting "
-            f"for a fused form; else put the model under `torch.compile`{since}. {seconds}"
+            "The formula is not on this line but inside what it calls. If that is a library, it may have a setting for "
+            f"a fused form; otherwise put the model under `torch.compile`{since}. {seconds}"
         )
     return (
-        f"Put the formula into a function under `torch.compile`{since}, or call the ready-made fused operator where "
+        f"Put the formula into a function under `torch.compile`{since}, or call the ready-made fused operator if "
         f"PyTorch has one (`nn.functional.gelu`, `silu`, `torch.lerp`, `addcmul`). {seconds}"
     )
 
@@ -156,7 +155,7 @@ def _find_chains(facts: Facts) -> Iterator[_Chain]:
     pointwise, transparent = program_elementwise(facts)
     pointwise = pointwise & (traffic.elements > 0)
     large = pointwise & (traffic.elements >= _MIN_ELEMENTS)
-    transparent = transparent | pointwise & (traffic.elements <= TINY_ELEMENTS)  # the compiler takes them in
+    transparent = transparent | pointwise & (traffic.elements <= TINY_ELEMENTS)  # the compiler fuses these too
     kept = np.flatnonzero(large | ~transparent)
     start, end = facts.trace.events.start_ns[rows], facts.tree.end_ns[rows]
     step = facts.steps.index_of(start)
@@ -169,16 +168,16 @@ def _find_chains(facts: Facts) -> Iterator[_Chain]:
 
 
 def _updates_in_turn(facts: Facts, rows: Rows) -> bool:
-    """Whether one or two operators in place repeat: a loop over parameters (an average of weights), not a formula."""
+    """Whether one or two in-place operators repeat: a loop over parameters (an average of weights), not a formula."""
     codes = distinct(facts.trace.events.name_code[rows])
     return len(codes) < _MIN_OPERATORS and all(facts.trace.names[code].endswith("_") for code in codes)
 
 
 def _price(rows: Rows, read_bytes: Int64s, written_bytes: Int64s) -> _Chain:
-    """Every result but the last is read by a later operator; what is read beyond that comes from outside.
+    """A later operator reads every result but the last; all other reads come from outside.
 
-    Which of the reads from outside are of one tensor is not recorded. Formulas name their few variables over and over,
-    so a quarter of what may be distinct counts as such.
+    The recording does not tell which of the reads from outside are of one tensor. Formulas name their few variables
+    over and over, so a quarter of what may be distinct counts as distinct.
     """
     moves = read_bytes + written_bytes
     least = int(written_bytes.max())
@@ -195,7 +194,7 @@ def _arithmetic_ns(facts: Facts, chains: list[_Chain]) -> tuple[Int64s, Int64s]:
     names, types = facts.trace.events.name_code[rows], facts.trace.events.types_code[rows]
     first, kind = distinct_rows(names, moves, types)
     best_ns, worst_ns = np.full(len(first), np.iinfo(np.int64).max), np.zeros(len(first), np.int64)
-    np.minimum.at(best_ns, kind, spent)  # of equal operators the fastest: the others waited for memory
+    np.minimum.at(best_ns, kind, spent)  # the fastest of equal operators: the others waited for memory
     np.maximum.at(worst_ns, kind, spent)
     plain = [base_name(facts.trace.names[code]) for code in names[first]]
     slow = np.array([name in _TRANSCENDENTAL for name in plain])
@@ -210,7 +209,7 @@ def _arithmetic_ns(facts: Facts, chains: list[_Chain]) -> tuple[Int64s, Int64s]:
 
 
 def _spans(facts: Facts, chains: list[_Chain]) -> tuple[Int64s, Int64s]:
-    """Where each chain starts and ends, Python's time between its operators included."""
+    """Where each chain starts and ends, with Python's time between its operators."""
     return (
         np.array([facts.trace.events.start_ns[chain.rows[0]] for chain in chains]),
         np.array([facts.tree.end_ns[chain.rows[-1]] for chain in chains]),
@@ -218,7 +217,7 @@ def _spans(facts: Facts, chains: list[_Chain]) -> tuple[Int64s, Int64s]:
 
 
 def _fuse_on_host(facts: Facts, chains: list[_Chain]) -> Edit:
-    """Each chain becomes one pass that does all its arithmetic; the backward pass is another, that does it again."""
+    """Each chain becomes one pass that does all its arithmetic; the backward pass is another that does it again."""
     rows = np.concatenate([chain.rows for chain in chains])
     share = np.array([chain.kept for chain in chains])
     at = np.cumsum([0, *(len(chain.rows) for chain in chains[:-1])])

@@ -1,19 +1,19 @@
 """A recurrent cell is called once for each time step, in a Python loop, where one call takes the whole sequence.
 
 What it detects
-`nn.LSTMCell`, `nn.GRUCell` or `nn.RNNCell` called eight times or more in a row with the same shapes, where between one
-call and the next nothing replaces the hidden state and the next input does not come from the last output: the source
-of the loop's lines shows it, or the operators do. So a decoder that feeds its own prediction back, a state that is
-masked or normalised on the way, and steps that begin with a new state are left alone: they need the loop.
+`nn.LSTMCell`, `nn.GRUCell` or `nn.RNNCell` called eight times or more in a row with the same shapes, if nothing
+replaces the hidden state between two calls and the next input does not come from the last output. Either the source of
+the loop's lines shows this, or the operators do. A decoder that feeds its own prediction back, a state that is masked
+or normalised on the way, and steps that begin with a new state need the loop and are not reported.
 
-A cell that the program writes itself counts where its operators are those of an `nn.RNNCell` or `nn.LSTMCell`: linear
-layers over input and state, side by side or added, then tanh or ReLU, or the gates of an LSTM. There the source has to
+A cell that the program writes itself counts if its operators are those of an `nn.RNNCell` or `nn.LSTMCell`: linear
+layers over input and state, side by side or added, then tanh or ReLU, or the gates of an LSTM. Here the source has to
 show that each round calls the same layers once, with an input that the loop picks and the state of the last round.
 
 Why is this bad?
-Each time step pays Python and the dispatcher for a dozen operators on a handful of numbers, and the product of the
-input with its weights, which needs no earlier step, runs in as many small pieces, as does what is computed of each
-output. The backward pass pays the same.
+Each time step pays Python and the dispatcher for a dozen operators on a handful of numbers. The product of the input
+with its weights needs no earlier step, yet it runs in as many small pieces as there are steps, and so does everything
+computed from each output. The backward pass pays the same.
 
 Example
     for t in range(x.shape[1]):
@@ -26,18 +26,17 @@ Use instead
     outputs = head(states)
 
 How the saving is estimated
-On a GPU, and on a CPU for an LSTM that is not in double precision, the whole sequence is one call of cuDNN or oneDNN:
-the arithmetic of the products stays, that is their recorded time without what a call costs, and the time of all other
-operators of the cell and of Python vanishes, in the backward pass too. Otherwise PyTorch itself runs the cell for each
-time step, in C++: then only Python's time and the calls for the input's products vanish, these in the backward pass
-too. What else the loop computes keeps its time; where the source shows that no input needs it, what its calls cost
-vanishes too.
+On a GPU, and on a CPU for an LSTM that is not in double precision, one call of cuDNN or oneDNN runs the whole sequence:
+the arithmetic of the products stays (their recorded time less the cost of a call), and everything else in the cell and
+in Python vanishes, also in the backward pass. Otherwise PyTorch itself runs the cell for each time step, in C++: then
+only Python's time and the calls for the input's products vanish. What else the loop computes keeps its time; if the
+source shows that no input needs it, its calls vanish too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from msgspec import Struct
@@ -69,9 +68,9 @@ from profkit.trace.values import distinct, distinct_rows
 
 _CELLS = frozenset(("gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"))
 _LAYERS = PRODUCTS | {"linear", "matmul"}
-"""What is called for each output of a cell, as a head is."""
+"""Run once for each output of a cell, such as a head."""
 _PASSING = frozenset(("_to_copy", "clone", "copy", "empty", "index_put", "to"))
-"""Operators that copy a state, to keep it or in another type: besides views they leave the state as it is."""
+"""Operators that copy a state, to keep it or to convert it. Like views they leave the state as it is."""
 _PICKING = frozenset(("narrow", "select", "slice"))
 _STACKED = (" Cells that feed one another are its layers (`num_layers`) where they are of one size, else one after "
             "the other.")  # fmt: skip
@@ -90,7 +89,8 @@ _ONCE = " What else the loop computes of the outputs is then called once, on all
 
 
 class _CellLoop(Struct, frozen=True):
-    """One run of time steps: the cells' calls, what else is computed, and which of them can be one call."""
+    """One run of time steps: the cells' calls, what else the loop computes, and which of the two one call can
+    replace."""
 
     cells: Rows
     others: Rows
@@ -99,7 +99,8 @@ class _CellLoop(Struct, frozen=True):
 
 
 class _Shown(Struct, frozen=True):
-    """Masks over the call sites, and a last one for none: what the source of its loop shows of a line with a cell."""
+    """What the source shows of the lines that call a cell: masks over the call sites, with a last entry for "no
+    line"."""
 
     fed_back: Bools
     independent: Bools
@@ -108,7 +109,7 @@ class _Shown(Struct, frozen=True):
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def unrolled_recurrence(facts: Facts) -> Iterator[Suspicion]:
-    """Find runs of calls of recurrent cells and report them by place."""
+    """Find runs of recurrent cells and report them by place."""
     found = list(_find_loops(facts))
     for place in group_by_place(facts, [loop.cells for loop in found], 3):
         loops = [found[i] for i in place]
@@ -161,7 +162,7 @@ def _suspect_written_cells(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _find_loops(facts: Facts) -> Iterator[_CellLoop]:
-    """Runs of cells within a step, each of which takes on the state of the last."""
+    """Runs of cells within a step, each of which takes the last one's state."""
     rows = program_operators(facts)
     at = np.flatnonzero(operators_of(facts.trace, _CELLS)[rows])
     if len(at) < LEAST_ROUNDS:
@@ -190,7 +191,8 @@ def _find_loops(facts: Facts) -> Iterator[_CellLoop]:
 
 
 def _read_source(facts: Facts) -> _Shown:
-    """What the source shows of the lines with these calls: of each as often as it ran in one loop, all must agree."""
+    """What the source shows of each line that calls a cell. A line may run in several loops; then all of them must
+    agree."""
     shown = _Shown(*(np.zeros(len(facts.callsites) + 1, dtype=bool) for _ in range(3)))
     around, site = marks_around(facts), facts.trace.events.site
     called = in_located_step(facts, facts.operators.rows)
@@ -213,20 +215,13 @@ def _read_source(facts: Facts) -> _Shown:
 
 
 def _between(facts: Facts, rows: Rows, cells: Rows) -> tuple[Bools, Bools]:
-    """Which operators may replace the hidden state, and which of the others compute something of their own.
-
-    A state can only be replaced by an operator that may give a tensor of its shape.
-    """
+    """Which operators may replace the hidden state, and which of the others compute something of their own. Only an
+    operator that may return a tensor of the state's shape can replace it."""
     first, _ = distinct_rows(facts.trace.events.dims_code[rows[cells]])
-    states = {state for row in rows[cells][first].tolist() if (state := _state_of(facts, row))}
+    states = {tuple(state) for row in rows[cells][first].tolist() for state in shapes_of(facts, row)[1:2] if state}
     replaces = by_operator(facts, rows, lambda name, shapes: may_give_state(name, shapes, states))
     passing = operators_of(facts.trace, VIEW, _PASSING, _CELLS)[rows]
     return replaces & ~passing, ~replaces & ~passing
-
-
-def _state_of(facts: Facts, cell: int) -> tuple[int, ...]:
-    """The shape of the hidden state, the second input of a cell."""
-    return tuple(next(iter(shapes_of(facts, cell)[1:2]), ()))
 
 
 def _takes_next_of_sequence(facts: Facts, rows: Rows, cells: Rows) -> Bools:
@@ -240,7 +235,7 @@ def _takes_next_of_sequence(facts: Facts, rows: Rows, cells: Rows) -> Bools:
 
 
 def _size_and_width(shapes: Shapes) -> tuple[int, int]:
-    """How many elements the first tensor has, and how many its last dimension."""
+    """The number of elements of the first tensor, and the size of its last dimension."""
     shape = first_shape(shapes)
     return (math.prod(shape), shape[-1]) if shape else (0, 0)
 
@@ -251,32 +246,35 @@ def _call_once(facts: Facts, loops: list[_CellLoop]) -> Edit:
     end = np.array([facts.tree.end_ns[loop.cells[-1]] for loop in loops])
     kept = np.array([_kept_ns(facts, loop).sum() + _kept_of_others_ns(facts, loop).sum() for loop in loops])
     parts = [shrink_spans(start, end, kept, UNCERTAINTY)]
-    cells = np.concatenate([loop.cells[:0] for loop in loops] + [loop.cells for loop in loops if loop.in_one_call])
+    cells = _together(loop.cells for loop in loops if loop.in_one_call)
     nodes = backward_of(facts, cells)
     if facts.device.present:
         share = _share_of_products(facts, cells)
         parts += [scale_operators(facts, rows, share, UNCERTAINTY, launch_kept=1 / len(cells))
                   for rows in (cells, nodes)]  # fmt: skip
     else:
-        others = np.concatenate([loop.others for loop in loops if loop.others_in_one_call] or [cells[:0]])
+        others = _together(loop.others for loop in loops if loop.others_in_one_call)
         layers = backward_of(facts, others[operators_of(facts.trace, _LAYERS)[others]])
         parts += [shrink(rows, arithmetic_ns(facts, rows), UNCERTAINTY) for rows in (nodes, layers)]
-        parts.append(_join_input_products(facts, loops))
+        parts.append(_join_input_products(facts, _together(loop.cells for loop in loops if not loop.in_one_call)))
     return combine(parts)
 
 
-def _join_input_products(facts: Facts, loops: list[_CellLoop]) -> Edit:
-    """Where PyTorch itself runs the cell for each time step: of a cell's two products in the backward pass the input's,
-    one for the sequence, is only arithmetic."""
-    cells = np.concatenate([loop.cells[:0] for loop in loops] + [loop.cells for loop in loops if not loop.in_one_call])
+def _together(parts: Iterable[Rows]) -> Rows:
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+
+def _join_input_products(facts: Facts, cells: Rows) -> Edit:
+    """Where PyTorch itself runs the cell for each time step, the backward pass of a cell has two products, of the input
+    and of the state. The input's become one for the sequence, so only their arithmetic stays."""
     nodes = backward_of(facts, cells)
     products = nodes[facts.tree.holding(operators_of(facts.trace, PRODUCTS))[nodes]]
     return shrink(products, (spent_ns(facts, products) + arithmetic_ns(facts, products)) // 2, UNCERTAINTY)
 
 
 def _kept_ns(facts: Facts, loop: _CellLoop) -> Int64s:
-    """What stays of each cell on the host: a share of one call on a device, the arithmetic in a library of the CPU,
-    all but the call of the input's product otherwise."""
+    """What stays of each cell on the host: on a device a share of one call, with a CPU library the arithmetic,
+    otherwise all but the call of the input's product."""
     spent = spent_ns(facts, loop.cells)
     if facts.device.present:
         return spent // len(spent)
@@ -284,7 +282,7 @@ def _kept_ns(facts: Facts, loop: _CellLoop) -> Int64s:
 
 
 def _kept_of_others_ns(facts: Facts, loop: _CellLoop) -> Int64s:
-    """What stays on the host of what else a loop computes: all, or what one call for the sequence would take."""
+    """What stays on the host of the loop's other operators: all, or what one call for the sequence would take."""
     spent = spent_ns(facts, loop.others)
     if not loop.others_in_one_call:
         return spent
@@ -296,9 +294,8 @@ def _kept_of_others_ns(facts: Facts, loop: _CellLoop) -> Int64s:
 
 
 def _share_of_products(facts: Facts, cells: Rows) -> float:
-    """Which share of the cells' time on the device their products have."""
-    inside = facts.trace.mask_of(cells)
-    inside = facts.tree.under(inside)
+    """The share that products have in the cells' time on the device."""
+    inside = facts.tree.under(facts.trace.mask_of(cells))
     duration = facts.trace.events.duration_ns
     products = duration[works_under(facts, operators_of(facts.trace, PRODUCTS) & inside)].sum()
     return float(products / max(duration[works_under(facts, inside)].sum(), 1))

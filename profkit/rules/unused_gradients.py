@@ -1,17 +1,17 @@
 """The backward pass computes gradients of parameters that nobody uses.
 
 What it detects
-In the located step, nodes of a backward pass that add to the gradients of parameters which no optimizer then updates by
-them, while an optimizer does use others of the same pass. Either the gradient is cleared before the step of the
-optimizer that holds the parameter, as a discriminator's is after the generator's loss went through it, or no optimizer
-holds the parameter and nothing changes it, as with a pretrained part whose head alone is trained. Where an operator
-reads such a gradient, to log or to clip its norm, where hooks are given it, where it is kept, or where it waits for a
-later step, as in gradient accumulation, nothing is reported.
+In the located step, nodes of a backward pass that add to the gradients of parameters which no optimizer then updates,
+while an optimizer does use other gradients of the same pass. Either the gradient is cleared before the optimizer that
+holds the parameter steps, like a discriminator's after the generator's loss went through it; or no optimizer holds the
+parameter and nothing changes it, like a pretrained part of which only the head is trained. Nothing is reported if an
+operator reads the gradient (to log or clip its norm), if hooks receive it, if it is kept, or if it waits for a later
+step, as in gradient accumulation.
 
 Why is this bad?
 A layer's backward node makes up to two products: the gradient of its input, which the layers before it need, and that
-of its weight. Where the weight is not trained by this loss the second is for nothing: half of what the backward pass
-takes there. Where nothing before the layer is trained either, the whole backward pass through it is.
+of its weight. If this loss does not train the weight, the second one is wasted: half of what the backward pass takes
+there. If nothing before the layer is trained either, the whole backward pass through it is wasted.
 
 Example
     optimizer_g.zero_grad()
@@ -26,10 +26,10 @@ Use instead
     optimizer_g.step()
 
 How the saving is estimated
-What stores the gradients vanishes, and of the node before it what makes them: the product or the sum whose result has
-the gradient's shape, half of a convolution's backward, and all of an embedding's. Nodes that run after the last
-gradient of the pass that somebody needs vanish with all that is in them. What other nodes would save, such as those of
-normalisations, is not counted, nor is the work of clearing the gradients.
+The nodes that store the gradients vanish, and so does what makes them in the node before: the product or the sum whose
+result has the gradient's shape, half of a convolution's backward, and all of an embedding's. Nodes that run after the
+last gradient of the pass that somebody needs vanish whole. Savings in other nodes, such as those of normalisations, do
+not count, nor does the work of clearing the gradients.
 """
 
 from __future__ import annotations
@@ -60,20 +60,20 @@ _SUM = "aten::sum"
 _CONVOLUTION = "aten::convolution_backward"
 _EMBEDDING = "aten::embedding_dense_backward"
 _HALF = 0.5
-"""Of a convolution's backward: the gradients of input and weight take as many multiplications each."""
-_MOVES_NOTHING = frozenset(
+"""Of a convolution's backward: the gradients of input and weight take equally many multiplications."""
+_MOVES_NOTHING = tuple(
     f"autograd::engine::evaluate_function: {name}Backward0"
     for name in ("Expand", "Permute", "ReshapeAlias", "Squeeze", "T", "Transpose", "UnsafeView", "Unsqueeze", "View")
 )
-"""Nodes between what makes a gradient and what stores it."""
+"""Nodes between the one that makes a gradient and the one that stores it."""
 _UNCERTAINTY = 0.3
-"""The two gradients of a layer are seldom equally fast to compute, and a kernel that makes one may take another way."""
+"""A layer's two gradients seldom take equally long, and a kernel that makes only one may take another way."""
 
 
 class _Stores(Struct, frozen=True):
-    """Nodes that add to a gradient, in time order (``rows``), for each the outermost node around it, the number of its
-    backward pass, and whether its result is ``unused`` or ``taken`` by an optimizer, else nobody knows; of the unused
-    which are ``unheld`` by any optimizer."""
+    """Nodes that add to a gradient, in time order (``rows``). For each: the outermost node around it, the number of its
+    backward pass, whether its result is ``unused`` or ``taken`` by an optimizer (if neither, nobody knows), and whether
+    no optimizer holds the parameter (``unheld``)."""
 
     rows: Rows
     nodes: Rows
@@ -85,7 +85,7 @@ class _Stores(Struct, frozen=True):
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
 def unused_gradients(facts: Facts) -> Iterator[Suspicion]:
-    """Look at each line that runs a backward pass of which a part is for nothing."""
+    """Look at each line that runs a backward pass with a useless part."""
     stores = _find_stores(facts)
     useless = stores.unused & among(stores.backward_pass, stores.backward_pass[stores.taken])
     for rows in frequent_lines(facts, stores.rows[useless & facts.measured[stores.rows]]):
@@ -93,7 +93,8 @@ def unused_gradients(facts: Facts) -> Iterator[Suspicion]:
         is_held = not stores.unheld[mine].mean() > 0.5
         count = times_per_step(facts, rows)
         yield Suspicion(
-            message=_message(count, is_held),
+            message=f"{format_count(count, 'gradient')} a step that this backward pass computes "
+            f"{pick_form(count, *(_CLEARED if is_held else _BELONGS))}.",
             fix=_HELD if is_held else _UNHELD,
             rows=rows,
             places=_places(facts, rows, stores.rows[useless]),
@@ -102,29 +103,28 @@ def unused_gradients(facts: Facts) -> Iterator[Suspicion]:
         )
 
 
+_CLEARED = (
+    "is cleared before the optimizer that holds its parameter steps; nothing reads it",
+    "are cleared before the optimizer that holds their parameters steps; nothing reads them",
+)
+_BELONGS = (
+    "belongs to a parameter that no optimizer holds; nothing reads it",
+    "belong to parameters that no optimizer holds; nothing reads them",
+)
 _HELD = (
     "Name what this loss trains: `loss.backward(inputs=list(model.parameters()))`, with the parameters of the "
-    "optimizer that steps next; autograd then computes no other gradient. Where the other model only hands its output "
-    "to the one that is trained, `detach()` that output; where it stands behind that one, `requires_grad_(False)` "
-    "before this forward pass through it does the same, with True again before its own."
+    "optimizer that steps next; autograd then computes no other gradient. If the other model only hands its output to "
+    "the one that is trained, `detach()` that output; if it stands behind that one, `requires_grad_(False)` before "
+    "this forward pass through it does the same, with True again before its own."
 )
 _UNHELD = (
-    "Call `requires_grad_(False)` on the part of the model that no optimizer holds, before the training. Where it is "
-    "meant to be trained, give its parameters to the optimizer."
+    "Call `requires_grad_(False)` before the training on the part of the model that no optimizer holds. If it is meant "
+    "to be trained, give its parameters to the optimizer."
 )
-
-
-def _message(count: int, is_held: bool) -> str:
-    why = (
-        f"{pick_form(count, 'is', 'are')} cleared before the optimizer that holds their parameters steps"
-        if is_held
-        else f"{pick_form(count, 'belongs', 'belong')} to parameters that no optimizer holds"
-    )
-    return f"{format_count(count, 'gradient')} a step that this backward pass computes {why}; nothing reads them."
 
 
 def _find_stores(facts: Facts) -> _Stores:
-    """What the run says of the located step's, and the same of those that repeat them."""
+    """What the run says of the located step's gradients, and the same of the steps that repeat it."""
     use, events = facts.run.gradients, facts.trace.events
     if use is None:
         raise CannotLook("what becomes of gradients was not recorded (run a program that trains under profkit)")
@@ -143,8 +143,8 @@ def _find_stores(facts: Facts) -> _Stores:
 
 
 def _number_passes(facts: Facts, rows: Rows) -> Int64s:
-    """How many operators the program called before each event, none of them in a backward pass: the same for all that
-    one pass runs."""
+    """For each event, how many operators the program called before it outside any backward pass. This is the same for
+    everything that one backward pass runs."""
     called = facts.operators.nodes
     called = called[~facts.lines.backward[called]]
     starts = facts.trace.events.start_ns
@@ -152,7 +152,8 @@ def _number_passes(facts: Facts, rows: Rows) -> Int64s:
 
 
 def _places(facts: Facts, rows: Rows, useless: Rows) -> Places:
-    """Of rows without a line, as the pass runs on a thread of the engine's own, that of the main thread meanwhile."""
+    """The rows have no line if the pass runs on a thread of the autograd engine; then that of the main thread
+    meanwhile."""
     located = in_located_step(facts, useless)
     if facts.lines.site[rows[0]] >= 0 or not located.size:
         return Places()
@@ -162,23 +163,19 @@ def _places(facts: Facts, rows: Rows, useless: Rows) -> Places:
 
 
 def _without(facts: Facts, stores: _Stores, mine: Bools) -> Edit:
-    """Without these stores, what makes their gradients, and what runs for nothing else."""
+    """Without these stores, without what makes their gradients, and without what runs for nothing else."""
     starts = facts.trace.events.start_ns
     nodes = np.flatnonzero(facts.tree.outermost(facts.lines.backward) & facts.measured)
     nodes = nodes[np.lexsort((starts[nodes], facts.trace.events.lane[nodes]))]
     rest = _rest(facts, stores, mine, nodes)
     single = mine & ~among(stores.nodes, rest)
     made, kept = _makers(facts, stores, single, nodes)
-    before = nodes[:-1][among(nodes[1:], stores.nodes[single]) & facts.trace.where_name(_moves_nothing)[nodes[:-1]]]
+    before = nodes[:-1][among(nodes[1:], stores.nodes[single]) & facts.trace.named(*_MOVES_NOTHING)[nodes[:-1]]]
     gone = np.unique(np.concatenate([rest, stores.nodes[single], before]))
     return combine([
         drop_operators(facts, gone, _UNCERTAINTY),
         scale_operators(facts, made, kept, _UNCERTAINTY, launch_kept=0.0),
     ])  # fmt: skip
-
-
-def _moves_nothing(name: str) -> bool:
-    return name in _MOVES_NOTHING
 
 
 def _rest(facts: Facts, stores: _Stores, mine: Bools, nodes: Rows) -> Rows:
@@ -193,17 +190,18 @@ def _rest(facts: Facts, stores: _Stores, mine: Bools, nodes: Rows) -> Rows:
 
 
 def _makers(facts: Facts, stores: _Stores, single: Bools, nodes: Rows) -> tuple[Rows, Float64s]:
-    """The operator that makes each gradient, in the last node before its store that computes anything, and which share
-    of its time is left; nothing of gradients whose making is not told by their shape. Of several it is the shortest."""
+    """The operators that make the gradients, and the share of each that is left. A gradient's maker is in the last node
+    before its store that computes anything, and is told by its shape; of several, the shortest. A gradient without such
+    an operator has no maker."""
     trace, events = facts.trace, facts.trace.events
-    computes = ~(among(nodes, stores.nodes) | trace.where_name(_moves_nothing)[nodes])
+    computes = ~(among(nodes, stores.nodes) | trace.named(*_MOVES_NOTHING)[nodes])
     place = np.maximum.accumulate(np.where(computes, np.arange(len(nodes)), -1))
     order = np.argsort(nodes, kind="stable")
     at = order[np.searchsorted(nodes[order], stores.nodes[single])]
     rows, maker = stores.rows[single], nodes[place[at]]
     known = (place[at] >= 0) & (_number_passes(facts, maker) == stores.backward_pass[single])
     rows, maker = rows[known], maker[known]
-    kinds = trace.mask_of(np.flatnonzero(named_operators(facts, *_PRODUCTS, _SUM, _CONVOLUTION, _EMBEDDING)))
+    kinds = named_operators(facts, *_PRODUCTS, _SUM, _CONVOLUTION, _EMBEDDING)
     candidates = np.flatnonzero(facts.tree.outermost(kinds & facts.tree.under(trace.mask_of(maker))))
     owner = facts.tree.nearest_ancestor(trace.mask_of(maker), of=candidates)
     row, candidate = _join(rows, maker, candidates, owner)
@@ -219,7 +217,7 @@ def _makers(facts: Facts, stores: _Stores, single: Bools, nodes: Rows) -> tuple[
 
 
 def _join(left: Rows, left_key: Rows, right: Rows, right_key: Rows) -> tuple[Rows, Rows]:
-    """All pairs with one key."""
+    """All pairs with equal keys."""
     order = np.argsort(right_key, kind="stable")
     first, behind = (np.searchsorted(right_key[order], left_key, side=side) for side in ("left", "right"))
     count = behind - first
@@ -228,7 +226,7 @@ def _join(left: Rows, left_key: Rows, right: Rows, right_key: Rows) -> tuple[Row
 
 
 def _kept(name: str, dims: str, of_gradient: str) -> float:
-    """Which share of an operator is left without a gradient of that shape: 1 where it does not make it."""
+    """The share of an operator that is left without a gradient of that shape; 1 if it does not make that gradient."""
     shapes, gradient = parse_dims(dims), next(iter(parse_dims(of_gradient)), ())
     if name == _EMBEDDING:
         return 0.0

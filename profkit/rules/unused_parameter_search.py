@@ -1,14 +1,14 @@
 """DistributedDataParallel looks for parameters without a gradient in each step, and there are none.
 
 What it detects
-`find_unused_parameters=True`: after each forward pass the autograd graph is searched for parameters that the loss does
-not depend on, and an extra all-reduce tells the ranks which of them were used somewhere. The length of what it sends is
-the number of the model's parameters. Where each recorded backward pass stores as many gradients, none was unused. With
-`static_graph=True` the search comes once, and nothing is reported.
+`find_unused_parameters=True`: after each forward pass DistributedDataParallel searches the autograd graph for
+parameters that the loss does not depend on, and an extra all-reduce tells the ranks which of them were used somewhere.
+The length of that message is the number of the model's parameters. If each recorded backward pass stores as many
+gradients, none was unused. With `static_graph=True` the search comes once, and nothing is reported.
 
 Why is this bad?
-The search walks the whole graph on the host while nothing is launched, and the extra all-reduce is another message that
-all ranks wait for, which takes its latency however small it is. PyTorch warns of it once, in the first step.
+The search walks the whole graph on the host while nothing is launched. The extra all-reduce is another message that all
+ranks wait for, and it takes its latency however small it is. PyTorch warns of it once, in the first step.
 
 Example
     model = DistributedDataParallel(model, find_unused_parameters=True)
@@ -17,7 +17,7 @@ Use instead
     model = DistributedDataParallel(model)
 
 How the saving is estimated
-The search vanishes, and so does asking for the extra all-reduce, its work on the device and, on a CPU, the wait for it
+The search vanishes, and so does the extra all-reduce: its call, its work on the device and, on a CPU, the wait for it
 after the gradients are copied back.
 """
 
@@ -44,12 +44,12 @@ from profkit.units import format_count
 _SEARCH = "torch.distributed.ddp.reducer::search_unused_parameters"
 _ASKS = "c10d::allreduce_"
 _UNCERTAINTY = 0.3
-"""The extra message may be waited for where the last bucket's would be otherwise."""
+"""The wait for the extra message may otherwise be a wait for the last bucket's."""
 
 
 class _Passes(Struct, frozen=True):
-    """From each search to the next forward pass: when they begin and end, how many gradients are stored, and the
-    all-reduce that tells which parameters were used; -1 where none is seen."""
+    """From each search to the next forward pass: begin and end, how many gradients are stored, and the all-reduce that
+    tells which parameters were used; -1 if none is seen."""
 
     searches: Rows
     begin_ns: Int64s
@@ -58,7 +58,7 @@ class _Passes(Struct, frozen=True):
     maps: Rows
 
     def of(self, times_ns: Int64s) -> Int64s:
-        """The pass that each of these times lies in, -1 outside all."""
+        """The pass that each of these times lies in; -1 outside all."""
         return within(self.begin_ns, self.end_ns, times_ns)
 
 
@@ -94,8 +94,8 @@ def _in_order(facts: Facts, rows: Rows) -> Rows:
 
 
 def _find_passes(facts: Facts, searches: Rows) -> _Passes:
-    """The extra all-reduce is asked for after that of the last bucket (``reducer.cpp``, ``all_reduce_local_used_map``),
-    so there are two at least."""
+    """The extra all-reduce comes after that of the last bucket (``reducer.cpp``, ``all_reduce_local_used_map``), so a
+    pass has at least two."""
     begin_ns = facts.trace.events.start_ns[searches]
     forwards = np.sort(facts.trace.events.start_ns[facts.trace.named(FORWARD)])
     end_ns = np.append(forwards, np.iinfo(np.int64).max)[np.searchsorted(forwards, begin_ns, side="right")]
@@ -111,7 +111,7 @@ def _find_passes(facts: Facts, searches: Rows) -> _Passes:
 
 
 def _elements(facts: Facts, row: int) -> int:
-    """How many elements an all-reduce of one list of numbers adds up, 0 if that is not known."""
+    """How many elements an all-reduce of one list of numbers adds up; 0 if that is not known."""
     if row < 0:
         return 0
     shapes = parse_dims(facts.trace.text_of(facts.trace.events.dims_code[row]))

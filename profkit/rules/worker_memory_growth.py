@@ -1,14 +1,14 @@
 """Worker processes copy the memory of a dataset that is a list of Python objects, page by page, as they read it.
 
 What it detects
-Workers of a DataLoader that were forked from the main process and whose own memory grows with the batches, while what
-they share with the main process shrinks by as much: from the third batch on, at each of four readings or more, in
-most workers, by 4 MB or more together. What a dataset keeps in a cache of its own grows as well, but shares no less and
-is no fault; nor is what the first batches touch.
+Workers of a DataLoader that were forked from the main process and whose own memory grows with the batches, while the
+memory that they share with the main process shrinks by as much: from the third batch on, at each of four readings or
+more, in most workers, by 4 MB or more together. A dataset's own cache grows as well, but shares no less and is no
+fault. Nor is the memory that the first batches touch.
 
 Why is this bad?
-A fork copies no memory: pages are shared until somebody writes to them. To read a Python object writes to it, since its
-counter of references goes up and down, so each worker ends up with a copy of all the objects that it reads. An epoch
+A fork copies no memory: processes share pages until one writes to them. Reading a Python object writes to it, because
+its reference counter goes up and down, so each worker ends up with a copy of all the objects that it reads. An epoch
 that fits in memory with one worker does not fit with sixteen, after hours, on a machine that is larger than any test.
 
 Example
@@ -24,10 +24,10 @@ Use instead
             self.text = np.frombuffer(b"".join(lines), dtype=np.uint8)
 
 How the saving is estimated
-Memory, not time: what all workers' own memory grew by per step between the readings of their accounts. It goes on until
-every object was read by every worker: the objects that the dataset holds, as far as they could be found, else all that
-is still shared, times the workers. The severity is that of this bound against what the program holds by then, or
-against the machine's memory.
+Memory, not time: by how much all workers' own memory grew per step between the readings. It grows until every worker
+has read every object. The bound is the size of the objects that the dataset holds, if they could be found, else of all
+memory that is still shared, times the workers. The severity compares this bound with what the program holds by then, or
+with the machine's memory.
 """
 
 from __future__ import annotations
@@ -48,21 +48,22 @@ from profkit.trace.worker_records import HeldObjects, LoaderRecord, WorkerRecord
 from profkit.units import format_bytes, format_count, pick_form
 
 _MIN_READINGS = 4
-"""Three intervals: fewer do not tell growth from a step."""
+"""Three intervals: with fewer, growth may be a single jump."""
 _WARM_UP = 2
-"""Batches: until then workers that only read arrays copied 0.6 to 2 MB of Python's and PyTorch's own objects, after it
-0.1 to 0.2 MB in 20 batches."""
+"""Batches: until then workers that only read arrays copied 0.6 to 2 MB of Python's and PyTorch's own objects, after
+that 0.1 to 0.2 MB in 20 batches."""
 _PAGE_BYTES = 4096
 _LEAST_BYTES = 4 << 20
 _STILL = 0.25
-"""Of the mean growth: a list whose pages are nearly all copied grows more slowly, what was a single jump not at all."""
+"""Of the mean growth: a list whose pages are nearly all copied grows more slowly, a single jump does not grow at all
+afterwards."""
 _COPIED = 0.5
-"""Of what a worker's own memory grows by: the batches that wait to be taken lie in it as well."""
+"""Of the growth of a worker's own memory, which also holds the batches that wait to be taken."""
 _MOST_WORKERS = 0.5
 _HIGH_SHARE = 0.1
-"""Of the machine's memory: what other programs and the page cache need as well."""
+"""Of the machine's memory, which other programs and the page cache need as well."""
 _MEDIUM_SHARE, _LOW_SHARE = 0.5, 0.1
-"""Of what the program holds, as for any lower peak."""
+"""Of the memory the program holds, as for any lower peak."""
 
 
 class _WorkerGrowth(Struct, frozen=True):
@@ -81,7 +82,7 @@ class _WorkerGrowth(Struct, frozen=True):
 
     @property
     def bound_bytes(self) -> int:
-        """What all workers together may yet have copied in the end."""
+        """What all workers together may have copied in the end."""
         objects = sum(held.bytes for held in self.loader.objects)
         each = min(objects, self.shared_bytes) if objects else self.shared_bytes
         return max(self.grown_bytes, self.workers * each)
@@ -105,7 +106,7 @@ def worker_memory_growth(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _growth_of(facts: Facts, loader: LoaderRecord) -> _WorkerGrowth | None:
-    """None where most workers do not grow."""
+    """None if most workers do not grow."""
     looked_at = [
         readings
         for record in facts.workers.records
@@ -140,8 +141,8 @@ def _shared(sums: WorkerSums) -> int:
 
 
 def _copies(readings: list[WorkerSums]) -> bool:
-    """Whether a worker's own memory grows all the time, out of what it shared, by pages that the worker itself was
-    given: what only the main process writes to becomes the worker's own, too."""
+    """Whether a worker's own memory keeps growing out of what it shared, by pages that the worker itself was given:
+    pages that only the main process writes to become the worker's own, too."""
     own, shared = np.array([_own(sums) for sums in readings]), np.array([_shared(sums) for sums in readings])
     per_batch = np.diff(own) / np.diff([sums.batches for sums in readings])
     grown = int(own[-1] - own[0])
@@ -193,7 +194,7 @@ def _requests(facts: Facts) -> Rows:
 
 
 def _severity(facts: Facts, growth: _WorkerGrowth) -> Severity:
-    """From what the copies may come to."""
+    """By how much the copies may take in the end."""
     bound, host = growth.bound_bytes, facts.run.host
     if host is not None and bound >= _HIGH_SHARE * host.memory_bytes:
         return Severity.HIGH

@@ -1,15 +1,15 @@
 """A DataLoader starts its worker processes anew for every epoch, and the epochs are short.
 
 What it detects
-Iterators of a DataLoader with workers and without `persistent_workers`, where starting the workers, waiting for their
-first batch and ending them takes at least 3 % of the time: in the recorded steps where at least half of these begin
-one, else by the accounts that workers keep of themselves, over three epochs or more. Long epochs pay as much, but
-hardly notice. Only profkit's own recordings say whether workers persist.
+Iterators of a DataLoader with workers and without `persistent_workers`, if starting the workers, waiting for their
+first batch and ending them takes at least 3 % of the time. If at least half of the recorded steps begin an iterator,
+this is measured there, else by the accounts that workers keep of themselves, over three epochs or more. Long epochs pay
+as much, but hardly notice. Only profkit's own recordings say whether workers persist.
 
 Why is this bad?
-Each worker is a new process with a copy of the program's memory or, where processes are spawned, with all modules
-imported and the dataset unpickled again. Until the first of them has read a batch the training waits, and at the end of
-the epoch it waits until all have exited.
+Each worker is a new process with a copy of the program's memory or, if processes are spawned, with all modules imported
+and the dataset unpickled again. The training waits until the first of them has read a batch, and at the end of the
+epoch it waits until all have exited.
 
 Example
     loader = DataLoader(dataset, batch_size=64, num_workers=4)
@@ -24,11 +24,11 @@ Use instead
             train_step(x, y)
 
 How the saving is estimated
-The time between the drawing of the workers' seed and the first request, in which nothing else happens, vanishes. Of the
-first request as long is kept as workers that are all busy take for a batch, the usual time between two requests times
-their number; of the last, in which the workers end, the usual wait. Where epochs are longer than the recording: the
-time from the start of the workers until one of them has the first batch ready, less what a batch takes them otherwise,
-as a share of the time from one start to the next; workers' ends are not counted.
+The time between drawing the workers' seed and the first request, in which nothing else happens, vanishes. The first
+request keeps what busy workers take for a batch: the usual time between two requests times their number. The last
+request, in which the workers end, keeps the usual wait. If epochs are longer than the recording: the time from the
+start of the workers until one of them has the first batch ready, less what a batch takes them otherwise, as a share of
+the time from one start to the next. Then the end of the workers does not count.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ from profkit.trace.values import median
 from profkit.units import format_count, format_time, pick_form
 
 _LEAST_START_NS = 1_000_000
-"""No system starts a process with PyTorch in it sooner: what takes less was no start of workers."""
+"""No system starts a process with PyTorch in it faster: anything shorter was not a start of workers."""
 _WORTH = MEDIUM_FROM
-"""Workers that persist keep their memory, which is worth it for a gain that one can see."""
+"""Workers that persist keep their memory, which only a visible gain is worth."""
 _UNCERTAINTY = 0.3
-"""While the workers start, those that run already read ahead; and a fork slows what touches its memory first."""
+"""While the workers start, those already running read ahead; and a fork slows whatever touches its memory first."""
 _SEEDING = ("aten::random_", "aten::item")
 
 
@@ -67,8 +67,8 @@ _FIX = "Pass `persistent_workers=True` to the DataLoader, and make the loader on
 
 
 class _Epoch(Struct, frozen=True):
-    """One iterator: its first and its last request (`NONE` where it goes on beyond the recording), when its workers
-    started, and what is kept of the two requests."""
+    """One iterator: its first and its last request (`NONE` if it goes on beyond the recording), when its workers
+    started, and what the two requests keep."""
 
     first: int
     last: int
@@ -80,7 +80,7 @@ class _Epoch(Struct, frozen=True):
 
 @rule(Kind.FAULT)
 def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
-    """One finding: the line that makes the DataLoader, or the loops over it."""
+    """One finding, at the line that makes the DataLoader, or at the loops over it."""
     if facts.run.torch is None:
         raise CannotLook("only profkit's own recordings say whether the workers of a DataLoader persist")
     started = [use.workers for use in facts.run.loaders if use.workers and not use.persistent_workers]
@@ -111,9 +111,9 @@ def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _between_recordings(facts: Facts) -> Iterator[Suspicion]:
-    """Epochs of more steps than were recorded: what the workers' own accounts say of their starts.
+    """Epochs of more steps than were recorded: the workers' own accounts tell of their starts.
 
-    The measured steps stand for the epoch: each gives back the share that the starts are of it.
+    The measured steps stand for the epoch: each gives back the share that the starts take of it.
     """
     rows = facts.measured_rows(facts.tree.outermost(facts.loading & asked_of_workers(facts)))
     restarts = max(restarts_of(facts), key=lambda one: one.lost_ns / max(one.period_ns, 1), default=None)
@@ -150,7 +150,7 @@ def _epochs(facts: Facts, workers: int) -> Iterator[_Epoch]:
         ends = at + 1 < len(iterators) or [len(rows)] == [length for length, _ in usual_length]
         start_ns, end_ns = _longest_gap_after_a_seed(facts, busy, previous_ns, int(events.start_ns[rows[0]]))
         previous_ns = int(events.ends_of(rows[-1]))
-        # One request alone: a number that the program drew between two batches was taken for a seed.
+        # A single request: the "seed" was a number that the program drew between two batches.
         if end_ns - start_ns < _LEAST_START_NS or len(rows) < 2:
             continue
         first_ns, middle = int(spent_ns(facts, rows[:1])[0]), rows[1:-1]
@@ -160,7 +160,7 @@ def _epochs(facts: Facts, workers: int) -> Iterator[_Epoch]:
 
 
 def _main_thread_events(facts: Facts) -> Rows:
-    """The outermost operators and ranges of the main thread, the steps' own left out."""
+    """The outermost operators and ranges of the main thread, except the steps' own."""
     events = facts.trace.events
     steps = facts.trace.where_name(lambda name: name.startswith(STEP_MARK))
     shown = facts.trace.in_categories(Category.OPERATOR, Category.ANNOTATION) & ~steps
@@ -168,7 +168,7 @@ def _main_thread_events(facts: Facts) -> Rows:
 
 
 def _longest_gap_after_a_seed(facts: Facts, busy: Rows, since_ns: int, until_ns: int) -> tuple[int, int]:
-    """The longest time between the drawing of a seed and what the main thread does next: there the workers start."""
+    """The longest time between drawing a seed and the main thread's next event: there the workers start."""
     events = facts.trace.events
     rows = busy[(events.start_ns[busy] >= since_ns) & (events.start_ns[busy] < until_ns)]
     start_ns = events.ends_of(rows)

@@ -2,13 +2,13 @@
 
 What it detects
 `zero_` (or `_foreach_zero_`) inside an optimizer's `zero_grad`, or elsewhere on as many tensors of the same shapes as
-the backward pass then adds gradients to: `module.zero_grad(set_to_none=False)`, `p.grad.zero_()`. Where several
-backward passes add to the gradients before they are cleared again, which is gradient accumulation, nothing is reported.
+the backward pass then adds gradients to: `module.zero_grad(set_to_none=False)`, `p.grad.zero_()`. Nothing is reported
+if several backward passes add to the gradients before they are cleared again, which is gradient accumulation.
 
 Why is this bad?
-Each gradient is written once to be zero; then the backward pass computes it in a tensor of its own and adds the one to
-the other. With `.grad` at `None` it hands that tensor over, and between `zero_grad` and the backward pass no memory is
-held for gradients at all.
+Each gradient is first overwritten with zeros; then the backward pass computes it in a tensor of its own and adds the
+one to the other. If `.grad` is `None` it hands that tensor over, and between `zero_grad` and the backward pass no
+memory is held for gradients at all.
 
 Example
     optimizer.zero_grad(set_to_none=False)
@@ -19,11 +19,11 @@ Use instead
     loss.backward()
 
 How the saving is estimated
-The additions in the backward pass vanish, and so do the fills. Where a gradient fits the cache of a CPU, the call of
-the fill alone vanishes, which takes as long as the program's cheapest operators: to be added it was written to a place
-that the cache held, and the backward pass is then the first to write to memory in the fill's place. The bytes are those
-of the gradients: free until the backward pass, which is at the peak only where that lies before. What the system takes
-to give the freed memory back to the program, page by page, is not in it; on a CPU it can take up all of the saving.
+The additions in the backward pass vanish, and so do the fills. If a gradient fits the cache of a CPU, only the call of
+the fill vanishes, which takes as long as the program's cheapest operators: the fill also put the gradient's memory into
+the cache, and without it the backward pass is the first to write there. The bytes are those of the gradients: they are
+free until the backward pass, so they only lower a peak that lies before it. The time in which the system gives the
+freed memory back to the program, page by page, is not included; on a CPU it can take up all of the saving.
 """
 
 from __future__ import annotations
@@ -58,21 +58,21 @@ from profkit.units import format_bytes, format_count
 
 _FILLS = ("aten::zero_", "aten::_foreach_zero_")
 _MOST_ADDED = 1.5
-"""Additions for each fill: one is a backward pass for each `zero_grad`, two and more are gradient accumulation."""
+"""Additions for each fill: one means a backward pass for each `zero_grad`, two and more mean gradient accumulation."""
 _LEAST_ADDED = 0.5
-"""Not every parameter gets a gradient in every step; where fewer than half do, the fills have another reason."""
+"""Not every parameter gets a gradient in every step; if fewer than half do, the fills have another reason."""
 _LEAST_ALIKE = 0.9
-"""The share of the tensors filled on a line that look like the gradients added to next, where no range says so."""
+"""The share of the tensors filled on a line that have to look like the gradients added to next, if no range says so."""
 _CACHED_BYTES = 2 << 20
-"""The largest second-level caches of CPUs today; a larger gradient is written to memory whatever becomes of it."""
+"""The largest second-level caches of CPUs today; a larger gradient goes to memory in any case."""
 _UNCERTAINTY = 0.3
-"""A gradient that is handed over lies elsewhere in memory each time; now and then it has to be copied instead."""
+"""A gradient that is handed over lies elsewhere in memory each time, and now and then has to be copied instead."""
 
 _LEAVE_DEFAULT = ChangedCall("zero_grad", (Argument("set_to_none", None, (False,)),))
 
 
 class _Clearing(Struct, frozen=True):
-    """The fills on one line, the additions to gradients between them, and the tensors filled."""
+    """The fills on one line, the additions to gradients between them, and the number of tensors filled."""
 
     fills: Rows
     adds: Rows
@@ -128,7 +128,7 @@ def _find_clearings(facts: Facts) -> Iterator[_Clearing]:
 
 
 def _fills(facts: Facts) -> Rows:
-    """What the program fills, in time order; also where a hook of the optimizer's step clears the gradients."""
+    """What the program fills, in time order; also if a hook of the optimizer's step clears the gradients."""
     called, in_range = facts.operators.rows, facts.tree.under(clearing_ranges(facts))
     wanted = among(called, program_operators(facts)) | (in_range & facts.measured)[called]
     fills = called[wanted & named_operators(facts, *_FILLS)[called]]
@@ -137,15 +137,15 @@ def _fills(facts: Facts) -> Rows:
 
 
 def _additions(facts: Facts) -> Rows:
-    """The additions, on any thread, to gradients that are there already, without those of hooks."""
+    """The additions, on any thread, to gradients that exist already, except those of hooks."""
     nodes = named_operators(facts, ACCUMULATES)
     adds = named_operators(facts, "aten::add_")
     return facts.measured_rows(facts.tree.outermost(adds & facts.tree.under(nodes)))
 
 
 def _tensors_in(facts: Facts, fills: Rows) -> Int64s:
-    """How many tensors each call fills: one, or for `_foreach_zero_` as many as it takes, or where that is not recorded
-    calls `zero_` for."""
+    """How many tensors each call fills: one, or for `_foreach_zero_` as many as it takes. If that is not recorded, as
+    many as it calls `zero_` for."""
     inner = facts.tree.total_under(named_operators(facts, "aten::zero_").astype(np.int64))[fills]
     together = named_operators(facts, "aten::_foreach_zero_")[fills]
     shapes, alike = _shapes(facts, fills)
@@ -154,8 +154,8 @@ def _tensors_in(facts: Facts, fills: Rows) -> Int64s:
 
 
 def _shapes(facts: Facts, rows: Rows) -> tuple[list[list[tuple[int, ...]]], Int64s]:
-    """The shapes of the tensors that an operator fills, or of the one that it adds to, for each distinct operator, and
-    for each of the rows which of these it is."""
+    """For each distinct operator the shapes of the tensors that it fills, or of the one that it adds to; and for each
+    row the number of its operator."""
     trace, events = facts.trace, facts.trace.events
     first, alike = distinct_rows(events.name_code[rows], events.dims_code[rows])
     listed = [(row, parse_dims(trace.text_of(int(events.dims_code[row])))) for row in rows[first].tolist()]
@@ -173,13 +173,13 @@ def _count_shapes(facts: Facts, rows: Rows) -> Counter[tuple[int, ...]]:
 
 
 def _are_alike(facts: Facts, fills: Rows, adds: Rows) -> bool:
-    """Whether nearly all tensors that are filled have the shape of a gradient that is added to, each its own."""
+    """Whether nearly every tensor that is filled has the shape of a gradient that is added to, each its own."""
     filled, added = _count_shapes(facts, fills), _count_shapes(facts, adds)
     return bool(filled) and (filled & added).total() >= _LEAST_ALIKE * filled.total()
 
 
 def _hand_over(facts: Facts, clearing: _Clearing) -> Edit:
-    """Without the additions, and of the fills with what moves data alone."""
+    """Without the additions; the fills only keep the time that moves data."""
     spent = spent_ns(facts, clearing.fills).astype(np.float64)
     calls = _tensors_in(facts, clearing.fills)
     cached = facts.operators.input_bytes[clearing.fills] <= calls * _CACHED_BYTES

@@ -1,7 +1,7 @@
-"""How fast data get from the host's memory to the device and back, where the host's memory is pinned.
+"""How fast data gets from the host's memory to the device and back, if the host's memory is pinned.
 
 The link's rates, one direction, 16 lanes: PCI-SIG, PCI Express Base Specification 3.0 (8 GT/s a lane), 4.0 (16 GT/s)
-and 5.0 (32 GT/s), with 128b/130b encoding. Which of them a GPU has is in its maker's data sheet.
+and 5.0 (32 GT/s), with 128b/130b encoding. The data sheet of a GPU says which of them it has.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ _LINKS = {
 }  # fmt: skip
 """By a word of the GPU's name."""
 _ACHIEVED = 0.85
-"""Of the link's rate: headers of packets of 256 bytes take a tenth (PCI Express Base Specification 3.0, 2.1), flow
-control the rest; an H100 copies 55 of 63 GB/s."""
+"""The share of the link's rate that copies reach: headers of packets of 256 bytes take a tenth (PCI Express Base
+Specification 3.0, 2.1), flow control the rest; an H100 copies 55 of 63 GB/s."""
 _BY_DATA_SHEET, _UNKNOWN = 0.3, 0.5
-"""The uncertainty of a price. Boards get fewer lanes than they have, and share them; an H100 behind a link of the
+"""The uncertainty of a price. Boards have fewer lanes than their GPUs, and share them; an H100 behind a link of the
 fourth generation copies 28 GB/s."""
 _MEASURED = 0.1
 _LEAST_BYTES = 1 << 20
-"""Of a copy that tells the rate: for smaller ones the start counts."""
+"""The least size of a copy that shows the rate: in smaller ones the start counts."""
 _SET_UP_NS = 1_400
 """What a copy of a few bytes takes on the device (H100)."""
 
 
 class Link(Struct, frozen=True):
-    """Bytes a nanosecond in one direction, and the uncertainty of a price that rests on it. ``is_measured`` where
-    copies of the same recording tell the rate."""
+    """Bytes per nanosecond in one direction, and the uncertainty of a price that rests on it. ``is_measured``: copies
+    of the same recording show the rate."""
 
     bytes_per_ns: float
     uncertainty: float
     is_measured: bool
 
     def copy_ns(self, size_bytes: Int64s) -> Int64s:
-        """What copies of these sizes take on the device, from or to pinned memory."""
+        """How long copies of these sizes take on the device, from or to pinned memory."""
         return (size_bytes / self.bytes_per_ns).astype(np.int64) + _SET_UP_NS
 
 
@@ -68,14 +68,14 @@ def host_link(facts: Facts, to_device: bool) -> Link:
 
 
 def pin(facts: Facts, transfers: Transfers, link: Link) -> Edit:
-    """The host goes on, and the copies take what they take from, or to, pinned memory."""
+    """The host does not wait, and the copies take as long as from or to pinned memory."""
     kept = np.minimum(link.copy_ns(transfers.size_bytes), facts.trace.events.duration_ns[transfers.work])
     waits = waits_below(facts, transfers.place)
     return combine([unblock(waits, link.uncertainty), shrink_work(transfers.work, kept, link.uncertainty)])
 
 
 def _rates(facts: Facts, to_device: bool, kind: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Bytes a nanosecond of each large copy from, or to, such memory of the host."""
+    """Bytes per nanosecond of each large copy from, or to, such memory of the host."""
     events, direction = facts.trace.events, "HtoD" if to_device else "DtoH"
     named = facts.trace.where_name(lambda name: direction in name and kind in name)
     chosen = named & (events.category == Category.MEMCPY) & (events.size_bytes >= _LEAST_BYTES)

@@ -1,4 +1,4 @@
-"""The recorded calls of operators as cases of an experiment: one for each operator and shape, the costliest first."""
+"""Recorded calls of operators as cases of an experiment: one for each operator and shape, the costliest first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from profkit.trace.values import distinct_rows
 _MOST_CASES = 6
 """Each takes a fraction of a second to measure."""
 _MIN_COVERED = 0.5
-"""Share of the operators' time that the cases must cover: the rest is assumed to behave like them."""
+"""The share of the operators' time that the cases must cover: the rest is assumed to behave like them."""
 _DTYPES = {"double": "float64", "float": "float32", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
 
 

@@ -1,10 +1,10 @@
-"""What GPUs can do at most, from their makers' data sheets, by the names in traces.
+"""The peak rates of GPUs, from their makers' data sheets, by the names in traces.
 
-Peak rates of matrix products, dense (makers print twice as much for structured sparsity), at boost clock. For doubles
-it is the rate of the tensor or matrix units if a GPU has them for doubles, as the vendors' libraries use those for
-products. If a data sheet does not mention doubles, the ratio comes from the table of arithmetic throughput in the CUDA
-C++ Programming Guide: 1/32 of float32 for compute capability 7.5, 1/64 for 8.6, 8.9 and 12.0. Products of 16 and of 8
-bits are summed in float32, as in PyTorch: gaming cards are half as fast at that as their data sheets say.
+Peak rates are those of dense matrix products (makers print twice as much for structured sparsity), at boost clock. For
+doubles it is the rate of the tensor or matrix units if a GPU has them for doubles, as the vendors' libraries use those
+for products. If a data sheet does not mention doubles, the ratio comes from the table of arithmetic throughput in the
+CUDA C++ Programming Guide: 1/32 of float32 for compute capability 7.5, 1/64 for 8.6, 8.9 and 12.0. Products of 16 and
+of 8 bits are summed in float32, as in PyTorch: gaming cards are half as fast at that as their data sheets say.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _NEUTRAL = frozenset(("nvidia", "amd", "tesla", "geforce", "instinct", "oam", "v
 
 
 OLD_DOUBLES = "d884"
-"""In the names of CUTLASS's kernels: `mma.m8n8k4` on doubles, from compute capability 8.0 on. `m16n8k4` and larger ones
-came with 9.0 (PTX ISA, "Matrix multiply-accumulate operation using mma instruction"), and with them twice the rate of
-a multiprocessor; with the old one large products reach 0.48 of an H100's rate."""
+"""Part of the names of CUTLASS's kernels with `mma.m8n8k4` on doubles, from compute capability 8.0 on. `m16n8k4` and
+larger ones came with 9.0 (PTX ISA, "Matrix multiply-accumulate operation using mma instruction"), and with them twice
+the rate of a multiprocessor; with the old one large products reach 0.48 of an H100's rate."""
 ALLOWING_TF32 = ("high", "medium")
-"""What `torch.set_float32_matmul_precision` calls the settings that let products use TF32 or less."""
+"""The settings of `torch.set_float32_matmul_precision` that let products use TF32 or less."""
 _HOPPER = frozenset(("h100", "h200", "gh200"))
 _TYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8")
 
@@ -127,13 +127,13 @@ def find_rates(name: str) -> Rates | None:
 
 
 def has_tf32(rates: Rates) -> bool:
-    """Whether PyTorch's settings of TF32 have an effect: on AMD's GPUs they have none but on some."""
+    """Whether PyTorch's TF32 settings have an effect; on AMD's GPUs they only have one on some."""
     return "tf32" in rates.products and not rates.device.startswith("AMD")
 
 
 def double_rates(rates: Rates, with_old_instruction: bool) -> Rates:
-    """The rates for a product of doubles: half of what Hopper does with its own instruction, if a kernel uses that of
-    the generation before."""
+    """The rates for a product of doubles: half of Hopper's if a kernel uses the instruction of the generation
+    before."""
     peak = rates.products.get("float64")
     hopper = _HOPPER & frozenset(re.findall(r"[a-z0-9]+", rates.device.lower()))
     if peak is None or not with_old_instruction or not hopper:
@@ -142,7 +142,7 @@ def double_rates(rates: Rates, with_old_instruction: bool) -> Rates:
 
 
 def rates_of(facts: Facts) -> Rates | None:
-    """What the recording's device does at most: as measured on the recording machine, or by a GPU's data sheet."""
+    """The peak rates of the recording's device: as measured on the recording machine, or by a GPU's data sheet."""
     measured = facts.run.rates
     names = {name for name in facts.trace.recording.devices if name}
     if not facts.device.present:

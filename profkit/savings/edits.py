@@ -1,4 +1,4 @@
-"""What a fix would change in a recording: the edits that rules hand to the replay."""
+"""Edits: what a fix would change in a recording. Rules make them, and the replay prices them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def _no_rows() -> Int64s:
 class Edit(Struct, frozen=True, eq=False):
     """A change to the recorded steps.
 
-    ``rows`` are host events that would take ``kept_ns`` each instead of their recorded time; they may come from any
-    step, the replay looks at the measured ones. ``spans`` are the same for stretches of a host thread that are not
-    events, such as a whole loop: start, end and what is kept of each. ``work`` are pieces of device work that would
-    take ``work_kept_ns``. ``waits`` are host waits that would not be waited for. ``uncertainty`` is the share by which
-    the model behind the kept times may be off either way (0.3: 30 % of the saving). An edit equals itself alone.
+    ``rows`` are host events that would take ``kept_ns`` each instead of their recorded time. They may come from any
+    step; the replay only looks at the measured ones. ``spans`` are the same for stretches of a host thread that are not
+    events, such as a whole loop: start, end, and what each keeps. ``work`` are pieces of device work that would take
+    ``work_kept_ns``. ``waits`` are waits of the host that would no longer be necessary. ``uncertainty`` is how far the
+    model behind the kept times may be off either way (0.3: 30 % of the saving). Edits are compared by identity.
     """
 
     rows: Rows = field(default_factory=_no_rows)
@@ -51,7 +51,8 @@ def shrink(rows: Rows, kept_ns: Int64s, uncertainty: float) -> Edit:
 
 
 def shrink_spans(start_ns: Int64s, end_ns: Int64s, kept_ns: Int64s | int, uncertainty: float) -> Edit:
-    """Stretches of the main thread take ``kept_ns`` instead, with all that runs in them: one value each, or one."""
+    """Stretches of the main thread, with everything that runs in them, take ``kept_ns`` instead: one value each, or one
+    for all."""
     kept = np.full(len(start_ns), kept_ns, dtype=np.int64)
     return Edit(span_start_ns=start_ns, span_end_ns=end_ns, span_kept_ns=kept, uncertainty=uncertainty)
 
@@ -67,7 +68,7 @@ def unblock(waits: Rows, uncertainty: float = 0.2) -> Edit:
 
 
 def combine(edits: list[Edit]) -> Edit:
-    """All edits at once. Time that two of them touch counts once in the replay."""
+    """All edits at once. The replay counts time that two of them take out only once."""
     columns = ("rows", "kept_ns", "span_start_ns", "span_end_ns", "span_kept_ns", "work", "work_kept_ns", "waits")
     joined = {name: np.concatenate([getattr(edit, name) for edit in edits]) for name in columns}
     return Edit(**joined, uncertainty=max(edit.uncertainty for edit in edits))

@@ -1,4 +1,4 @@
-"""What an edit of a launch gives back: how much sooner its steps would be over for all of its ranks."""
+"""The saving of an edit of a launch: how much sooner its steps would be over for all of its ranks."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def predict_launch_saving(facts: Facts, edit: JointEdit) -> Saving:
 
 
 def predict_together(facts: Facts, edits: Sequence[Edit | JointEdit]) -> Saving:
-    """What all these edits give back at once. In a launch it is what the job gains, and the rank's own edits are made
-    on all ranks, as they run the same program; else they are this program's."""
+    """What all these edits give back at once: for this program or, in a launch, for the job. Then the rank's own edits
+    apply to all ranks, which run the same program."""
     own = [edit for edit in edits if isinstance(edit, Edit)]
     joint = [edit for edit in edits if isinstance(edit, JointEdit)]
     spread = edit_of_launch(facts, combine(own)) if own else None
@@ -45,7 +45,8 @@ def predict_together(facts: Facts, edits: Sequence[Edit | JointEdit]) -> Saving:
 
 
 def _uncertainty(facts: Facts, parts: Sequence[JointEdit]) -> float:
-    """That of each counts by what it gives back alone: a small gain that is uncertain leaves a large one as it is."""
+    """Each edit's uncertainty, weighted by what it gives back alone, so that a small uncertain gain does not spoil a
+    large certain one."""
     gains = [predict_launch_saving(facts, part).fraction for part in parts]
     if not any(gains):
         return max(part.uncertainty for part in parts)
@@ -58,7 +59,8 @@ def _launch_of(facts: Facts) -> Launch:
 
 
 class _Replaying(Struct, frozen=True):
-    """Of each edit once: a rule asks whether it is worth telling, then the finding is priced, then all together."""
+    """The replay of one edit as a key of `Facts.once`: a rule asks whether it is worth reporting, then the finding is
+    priced, then all findings together."""
 
     edit: JointEdit
 
@@ -68,7 +70,6 @@ class _Replaying(Struct, frozen=True):
 
 @derived_once
 def _replay_unedited(facts: Facts) -> JointReplay:
-    """Once for all edits."""
     return replay_launch(_launch_of(facts))
 
 

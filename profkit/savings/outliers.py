@@ -1,7 +1,8 @@
 """Time that the machine took while an operator ran, which an edit does not give back.
 
-If another program keeps a thread from its CPU for some milliseconds, these pass in whatever operator it runs. Steps
-that run the same operators give back about the same; what one step would give back beyond that is the machine's.
+If another program keeps a thread from its CPU for some milliseconds, these pass in whatever operator it is running.
+Steps that run the same operators give back about the same time; whatever one step would give back beyond that is the
+machine's.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from profkit.trace.values import median
 
 LEAST_STEPS = 3
 MOST_TIMES_MEDIAN = 3.0
-"""How many times the median one step may give back. Inputs of other lengths change it by less, seldom by more."""
+"""The most that one step may give back, in medians. Inputs of other lengths seldom change it by more."""
 
 
 def outliers_ns(facts: Facts, edit: Edit, removed: Intervals) -> int:
     """How much of the time that the edit takes out of the host's timeline is not the operators' own.
 
-    0 with a GPU, whose work hides such stops, and for edits of anything that may well take long in one step alone, such
-    as waits for batches, which workers hand over several at a time.
+    0 with a GPU, whose work hides such stops. Also 0 for edits of anything that may well take long in a single step,
+    such as waits for batches, which workers hand over several at a time.
     """
     events, steps = facts.trace.events, facts.steps
     number = np.flatnonzero(steps.measured)

@@ -1,8 +1,8 @@
-"""What one rank's own edit takes out of its part of a launch.
+"""From one rank's own edit to an edit of all ranks of its launch.
 
-Where it shortens the rank's work is told by where it takes host time or device work out of the steps; how much comes
-free, where a device runs beside the host, by the replay of the rank alone. What it takes out of a wait for others is
-taken out of the transfer, and a collective whose call goes is not asked for.
+Host time and device work that the edit takes out of the steps says at which places the rank's work gets shorter. If a
+device runs beside the host, the replay of the rank alone says by how much. Time taken out of a wait for others comes
+off the transfer. A collective whose call vanishes is not asked for.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from profkit.trace.values import among, distinct_rows
 
 
 def edit_of_launch(facts: Facts, edit: Edit) -> JointEdit | None:
-    """The rank's edit on all ranks of its launch; None where the recording belongs to none."""
+    """The rank's edit on all ranks of its launch; None if the recording belongs to none."""
     return facts.once(_OnAllRanks(edit))
 
 
 class _OnAllRanks(Struct, frozen=True):
-    """The same of one edit, to be derived once."""
+    """The same of one edit as a key of `Facts.once`."""
 
     edit: Edit
 
@@ -56,7 +56,7 @@ def own_edit(facts: Facts, edit: Edit, table: int) -> OwnEdit:
 
 
 def _shares(facts: Facts, edit: Edit, on_host: Intervals) -> dict[Place, float]:
-    """What goes of each place's time in the measured steps."""
+    """The share of each place's time in the measured steps that vanishes."""
     had, left = _spent(facts), _spent_without(facts, _taken(facts, edit, on_host))
     cause, site = (np.concatenate([getattr(one, name) for one in (had, left)]) for name in ("cause", "site"))
     if not len(cause):
@@ -74,8 +74,8 @@ def _shares(facts: Facts, edit: Edit, on_host: Intervals) -> dict[Place, float]:
 
 
 def _as_replayed(facts: Facts, edit: Edit, had_ns: Floats, kept_ns: Floats) -> Floats:
-    """Host and device hide each other's work: in all as much goes as the rank alone would gain. What it gains beyond
-    the time that is taken out, as where a wait for the device goes, comes evenly."""
+    """Host and device hide each other's work: in all, as much time vanishes as the rank alone would gain. If it gains
+    more than the time taken out, because a wait for the device vanishes, the rest is spread evenly."""
     own = ~among(edit.work, facts.device.work[facts.device.collective])
     alone = structs.replace(edit, work=edit.work[own], work_kept_ns=edit.work_kept_ns[own])
     gained_ns, taken_ns = replay(facts, alone).fraction * facts.steps.measured_ns, float((had_ns - kept_ns).sum())
@@ -90,7 +90,7 @@ def _spent(facts: Facts) -> Spent:
 
 
 def _spent_without(facts: Facts, taken: Intervals) -> Spent:
-    """What the rank does in the measured steps outside of its waits for others, but for what is taken out."""
+    """What the rank does in the measured steps outside its waits for others, without the time taken out."""
     begin_ns, end_ns = standing_still(facts)
     outside = union(np.concatenate([begin_ns, taken.start_ns]), np.concatenate([end_ns, taken.end_ns]))
     steps = facts.steps
@@ -112,7 +112,7 @@ def _place(facts: Facts, cause: int, site: int) -> Place:
 
 
 def _not_asked_for(facts: Facts, edit: Edit, exchanges: Exchanges) -> Bools:
-    """Those whose calls, or kernels, the edit takes out whole."""
+    """The exchanges whose calls or kernels the edit takes out whole."""
     rows, spans = edit.kept_ns <= 0, edit.span_kept_ns <= 0
     start_ns = np.concatenate([facts.trace.events.start_ns[edit.rows[rows]], edit.span_start_ns[spans]])
     end_ns = np.concatenate([facts.tree.end_ns[edit.rows[rows]], edit.span_end_ns[spans]])
@@ -126,7 +126,8 @@ def _not_asked_for(facts: Facts, edit: Edit, exchanges: Exchanges) -> Bools:
 
 
 def _shorter_transfers(facts: Facts, edit: Edit, exchanges: Exchanges, on_host: Intervals) -> Int64s:
-    """By how much, for each: a kernel by what goes of it, one of the host's by what goes of the wait for it."""
+    """By how much each gets shorter: an exchange on the device by the part of its kernel that vanishes, one on the host
+    by the part of the wait for it that vanishes."""
     begin_ns, end_ns = standing_still(facts)
     waited_ns = on_host.covered_within(begin_ns, np.maximum(begin_ns, end_ns))
     kept_ns = facts.trace.events.duration_ns.copy()

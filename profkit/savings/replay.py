@@ -1,13 +1,21 @@
 """The replay: how long the measured steps would take with an edit applied.
 
-The host is one timeline: its threads wait for each other (the main thread for the autograd thread), so time taken out
-of one is taken out of all. Each stream runs its work in order (see `profkit.savings.streams`). A wait of the host ends
-when the work that ended it in the recording ends, and a launch into a full queue when there is room. Whatever was
-launched before the window stays as it was. Without an edit this reproduces the recording; with one, times move by what
-the dependencies allow, so a wait hidden behind a busy device is worth nothing.
+A saving is not simply the time of the removed events. If the host spends 2 ms less while the device works anyway, the
+step gets no shorter. So the replay runs the recorded step again, as a graph of dependencies:
 
-The steps take as long as the slower of two: from the end of the step before until host and device are done, or, if the
-host had run ahead before the window, the time that it is at work and does not wait for the device.
+- The host is one timeline. Its threads take turns (the main thread waits for the autograd thread), so time taken out of
+  one moves everything after it, on all of them. `removed_host_time` says what an edit takes out.
+- Each stream of the device runs its work in order. A piece starts once it was launched and its stream is free (see
+  `profkit.savings.streams`). Work launched before the measured steps stays as it was.
+- A wait of the host ends when the work ends that ended it in the recording. A launch into a full queue ends when there
+  is room again.
+
+Without an edit this reproduces the recording exactly. With one, times move as far as the dependencies allow, so a wait
+hidden behind a busy device is worth nothing.
+
+The length of the steps is the longer of two. One is the time from the end of the step before until host and device are
+done. The other is the host's own work without its waits for the device: it is longer if the host had run ahead of the
+device before the measured steps.
 """
 
 from __future__ import annotations
@@ -27,27 +35,27 @@ from profkit.trace.values import among
 
 
 class Replay(Struct, frozen=True):
-    """Length of the measured window as recorded and with the edit, in nanoseconds."""
+    """The length of the measured steps as recorded and with the edit, in nanoseconds."""
 
     recorded_ns: int
     edited_ns: int
 
     @property
     def fraction(self) -> float:
-        """Share of the window that the edit gives back, never negative."""
+        """The share of the steps' time that the edit gives back, never negative."""
         return max(0.0, (self.recorded_ns - self.edited_ns) / max(self.recorded_ns, 1))
 
 
 def replay(facts: Facts, edit: Edit) -> Replay:
     """Replay the measured steps without what the recording added to them, and then with ``edit`` applied too.
 
-    Each edit is replayed once: a rule asks whether it is worth telling, and the price of the finding is the answer.
+    Each edit is replayed once: a rule asks whether it is worth reporting, and the finding's price is the same answer.
     """
     return facts.once(_Replaying(edit))
 
 
 class _Replaying(Struct, frozen=True):
-    """The same of one edit, to be derived once."""
+    """The replay of one edit as a key of `Facts.once`."""
 
     edit: Edit
 
@@ -66,8 +74,8 @@ def host_at_work_ns(facts: Facts) -> int:
 
 
 def device_alone_ns(facts: Facts, edit: Edit | None = None) -> int:
-    """What the device needs for the measured steps, with an edit applied or none, if everything is launched at once:
-    its work one after another, as its streams wait for each other."""
+    """How long the device needs for the measured steps, with an edit or without one, if everything is launched at once:
+    it then only waits for itself, one stream for another."""
     window, (start_ns, end_ns) = _window(facts), facts.steps.window_ns
     queue = window.queue
     whole = union(np.array([start_ns]), np.array([end_ns]))
@@ -80,8 +88,8 @@ def device_alone_ns(facts: Facts, edit: Edit | None = None) -> int:
 
 
 class _Lengths(Struct, frozen=True):
-    """The time from the end of the step before the measured ones until host and device are done with them, and how long
-    the host worked meanwhile without waiting for the device."""
+    """``together_ns``: from the end of the step before the measured ones until host and device are done.
+    ``working_ns``: how long the host worked meanwhile without waiting for the device."""
 
     together_ns: int
     working_ns: int
@@ -93,8 +101,8 @@ def _unedited(facts: Facts) -> _Lengths:
 
 
 class _Window(Struct, frozen=True):
-    """The device's work that was launched in the measured steps, or before them if it still kept the device busy, and
-    the waits of the threads that take turns."""
+    """The part of the recording that is replayed: the device's work that was launched in the measured steps, or earlier
+    if it still kept the device busy, and the waits of the host's threads. No stream is free before ``free_ns``."""
 
     queue: Queue
     waits: HostWaits
@@ -102,8 +110,8 @@ class _Window(Struct, frozen=True):
 
 
 def _run(facts: Facts, edit: Edit, removed: Intervals) -> _Lengths:
-    """The measured steps with the edit applied, which takes ``removed`` out of the host's timeline, and without what
-    the recording added. Anything between them keeps its time."""
+    """Replay the measured steps with the edit, which takes ``removed`` out of the host's timeline, and without what the
+    recording added. Time between the measured steps stays."""
     window, (start_ns, end_ns) = _window(facts), facts.steps.window_ns
     between, pauses = _outside_measured(facts), _pauses(facts)
     edited = removed.minus(between).minus(pauses).clipped_to(start_ns, end_ns)
@@ -128,22 +136,23 @@ def _begun_ns(facts: Facts) -> int:
 
 
 def _device_begun_ns(facts: Facts) -> int:
-    """When the device was done with what was launched before the measured steps, recorded or not."""
+    """When the device was done with everything launched before the measured steps, recorded or not."""
     window = _window(facts)
     before = window.queue.end_ns[window.queue.launched_ns < facts.steps.window_ns[0]]
     return max(_begun_ns(facts), int(before.max(initial=window.free_ns)))
 
 
 def _between_ns(facts: Facts) -> int:
-    """What lies between the measured steps: steps that are left out, time outside any step, and profkit's pauses."""
+    """The time between the measured steps: steps that are left out, time outside any step, and profkit's pauses."""
     steps, measured = facts.steps, facts.steps.measured
     between_ns = (steps.begun_ns[measured][1:] - steps.done_ns[measured][:-1]).clip(min=0).sum()
     return int(between_ns + steps.pause_ns[measured].sum())
 
 
 def _applied(facts: Facts, edit: Edit, window: _Window, taken: Removed) -> Edited:
-    """Work launched before the window, or between measured steps, belongs to steps that are not measured, and stays.
-    Without the device's side of the recording, nothing shows what waits hid."""
+    """What the edit leaves of the device's work and of the waits. Work launched before the window or between measured
+    steps belongs to other steps and stays. Without the device's side of the recording nothing shows what waits hid, so
+    they stay too."""
     queue, longest = window.queue, np.iinfo(np.int64).max
     kept_ns = np.full(len(facts.trace.events), longest, dtype=np.int64)
     np.minimum.at(kept_ns, edit.work, edit.work_kept_ns)
@@ -162,7 +171,7 @@ def removed_host_time(facts: Facts, edit: Edit) -> Intervals:
     start = np.concatenate([start, edit.span_start_ns])
     end = np.concatenate([end, edit.span_end_ns])
     kept = np.concatenate([kept, edit.span_kept_ns])
-    added = facts.overhead  # kept time is the program's, so that much must lie outside of it
+    added = facts.overhead  # the kept time is the program's own: it must not fall on what the recording added
     until = added.when_uncovered(start - added.covered_before(start) + kept)
     return union(np.minimum(np.where(kept > 0, until, start), end), end)
 
@@ -196,8 +205,8 @@ def _window(facts: Facts) -> _Window:
 
 
 def _host_waits(facts: Facts, queue: Queue, call: Rows) -> HostWaits:
-    """The waits in the window of the threads that take turns, and the launches into a full queue among ``call``, the
-    calls that launched the queue's work."""
+    """The waits in the window of the threads that take turns. Among ``call``, the calls that launched the queue's work,
+    those that were blocked by a full queue count too."""
     events, waits, (start_ns, end_ns) = facts.trace.events, facts.waits, facts.steps.window_ns
     rows = waits.rows[~waits.own & facts.serial_lanes[events.lane[waits.rows]]]
     full = find_full_queue(events, queue, call)

@@ -3,8 +3,8 @@
     time = max(operations / peak rate, bytes / memory bandwidth)
 
 S. Williams, A. Waterman, D. Patterson, Roofline: An Insightful Visual Performance Model for Multicore Architectures,
-Communications of the ACM 52(4), 2009. Both terms assume perfect overlap and that every operand is moved once, so an
-operator really takes a multiple of it. The model is used for ratios only, in which that multiple cancels.
+Communications of the ACM 52(4), 2009. Both terms assume perfect overlap and that every operand is moved once, so a real
+operator takes a multiple of it. The model is only used for ratios, in which that multiple cancels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from profkit.run import Rates
 ITEM_BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _MATMULS = frozenset(("matmul", "mm", "bmm", "linear", "addmm", "baddbmm", "inner"))
 _WITH_SUMMAND = ("addmm", "baddbmm")
-"""They take what is added to the product before its factors."""
+"""Their first input is added to the product; the factors follow."""
 _CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d", "convolution", "_convolution"))
 _ATTENTION = frozenset(("scaled_dot_product_attention",))
 
@@ -77,7 +77,7 @@ def _matmul(name: str, shapes: Sequence[Sequence[int]]) -> Work | None:
     if sizes is None:
         return None
     batch, rows, inner, columns = sizes
-    read = shapes[: 3 if name in _WITH_SUMMAND or name == "linear" else 2]  # what follows is `out`
+    read = shapes[: 3 if name in _WITH_SUMMAND or name == "linear" else 2]  # `out` may follow
     moved = sum(math.prod(shape) for shape in read) + batch * rows * columns
     return Work(2.0 * batch * rows * columns * inner, float(moved), True)
 
@@ -120,8 +120,8 @@ def _sizes_of(name: str, shapes: Sequence[Sequence[int]]) -> tuple[int, int, int
 
 
 def _convolution(name: str, shapes: Sequence[Sequence[int]], values: Sequence[str]) -> Work | None:
-    """2 operations for each element of the result and each weight that it takes; the result's size from stride,
-    padding and dilation as PyTorch's documentation of ``Conv2d`` gives it."""
+    """2 operations for each element of the result and each weight that it takes. The size of the result follows from
+    stride, padding and dilation as in PyTorch's documentation of ``Conv2d``."""
     image, weight = shapes[0], shapes[1] if len(shapes) > 1 else []
     spatial = len(weight) - 2
     settings = [_numbers(value, spatial) for value in values[3:6]]
@@ -141,8 +141,8 @@ def _convolution(name: str, shapes: Sequence[Sequence[int]], values: Sequence[st
 
 
 def _attention(shapes: Sequence[Sequence[int]]) -> Work | None:
-    """Two products, queries by keys and weights by values. The scores stay in the cache (Dao et al., FlashAttention,
-    2022, theorem 1), so that only the inputs and the result are moved."""
+    """Two products: queries by keys and weights by values. The scores stay in the cache (Dao et al., FlashAttention,
+    2022, theorem 1), so only the inputs and the result are moved."""
     if len(shapes) < 3 or min(map(len, shapes[:3])) < 2:
         return None
     query, key, value = shapes[:3]

@@ -1,4 +1,4 @@
-"""What an edit gives back per step, with a range, on the scale of the steps without the recording."""
+"""The saving of an edit: what it gives back per step, with a range, relative to the steps without the recording."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ from profkit.trace.values import median
 
 
 def predict_saving(facts: Facts, edit: Edit, size_bytes: int = 0) -> Saving:
-    """What an edit gives back per step, with a range from the edit's uncertainty and the spread of the steps.
-
-    The time is on the scale of the unprofiled steps if those were measured.
-    """
+    """What an edit gives back per step. The range comes from the edit's uncertainty and the spread of the steps. The
+    time is relative to the unprofiled steps if those were measured."""
     replayed = replay(facts, edit)
     high = max(replayed.fraction, _with_a_faster_host(facts, edit, replayed) if replayed.fraction else 0.0)
     return _saving_of(facts, (replayed.fraction, replayed.fraction, high), edit.uncertainty, size_bytes)
 
 
 def _with_a_faster_host(facts: Facts, edit: Edit, replayed: Replay) -> float:
-    """The most that the edit may give back of steps that the device bounds. How fast the host is without the recording
-    does not show behind a busy device, and it is what bounds the steps once the device has less to do."""
+    """The most that the edit may give back of steps that the device bounds. A busy device hides how fast the host is
+    without the recording, and the host bounds the steps once the device has less to do."""
     if step_time(facts).bound_by != DEVICE:
         return 0.0
     least_ns = max(device_alone_ns(facts, edit), replayed.edited_ns / SLOWED)
@@ -38,15 +36,15 @@ def predict_part(facts: Facts, joint: Edit, part: float) -> Saving:
 
 
 def measured_saving(facts: Facts, edits: tuple[Edit, Edit, Edit], size_bytes: int = 0) -> Saving:
-    """What edits with measured times give back: for the median time and for both ends of its range, of which the first
-    keeps least. The spread of the steps widens the range; there is no model to be uncertain."""
+    """What edits with measured times give back: for both ends of the measured range and its median, the edit that keeps
+    least first. Only the spread of the steps widens the range, because no model is involved."""
     high, middle, low = (replay(facts, edit).fraction for edit in edits)
     return _saving_of(facts, (low, middle, high), 0.0, size_bytes)
 
 
 def _saving_of(facts: Facts, fractions: tuple[float, float, float], uncertainty: float, size_bytes: int) -> Saving:
-    """The least, likely and largest part of the step that is freed, widened by the uncertainty and the steps'
-    spread."""
+    """A saving from its low, middle and high share of the step, widened by the uncertainty and the spread of the
+    steps."""
     low, middle, high = fractions
     margin = uncertainty + _spread_of_steps(facts)
     return Saving(

@@ -1,6 +1,6 @@
-"""What a step takes without the recording, and whether host or device bounds it.
+"""How long a step takes without the recording, and whether host or device bounds it.
 
-A recording slows the host but hardly the device. What bounds the recorded steps need not bound the others.
+A recording slows the host, but hardly the device. So the side that bounds the recorded steps need not bound the others.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from profkit.trace.events import Category
 from profkit.trace.values import median
 
 DEVICE, HOST = "device", "host"
-"""What bounds a step."""
+"""The side that bounds a step."""
 SLOWED = 4.0
-"""None of the programs in `profkit.derive.steps.distortion` whose step takes a millisecond was slowed by more."""
+"""In `profkit.derive.steps.distortion`, no program whose step takes a millisecond was slowed by more."""
 _ATTACHED = 1.4
-"""How many times shorter the host's part may really be if it was timed while the profiler stood by, or estimated
-without Python frames: attached, CUPTI makes every launch slower, a step of launches by up to 40 % (H100)."""
+"""How many times faster the host may really be if it was timed while the profiler was attached, or if its time was
+estimated without Python frames: attached, CUPTI makes every launch slower, a step of launches by up to 40 % (H100)."""
 _SEEN = 0.05
-"""Steps of one program differ by as much from run to run."""
+"""Steps of one program differ by this much from run to run."""
 _BOUND = 0.9
-"""If the device works this share of a step, it bounds the step: a faster host gives back no more than the rest."""
+"""If the device works for this share of a step, it bounds the step: a faster host gives back at most the rest."""
 
 
 class StepTime(Struct, frozen=True):
-    """In nanoseconds: a step as recorded; a step without the recording, with whether that was ``measured`` or is
-    ``estimated``, None if neither is possible; what the device alone needs and what the host alone does, without its
-    waits for the device. ``bound_by`` is ``device`` or ``host``. These three are None without a device. ``least_ns`` is
-    the shortest that the step may be without the recording, given how uncertain that is."""
+    """In nanoseconds: a step as recorded; a step without the recording, with whether that was ``measured`` or
+    ``estimated`` (None if neither is possible); the time that the device alone needs, and the host's own work without
+    its waits for the device. ``bound_by`` is ``device`` or ``host``. These three are None without a device.
+    ``least_ns`` is the shortest that a step without the recording may be, given how uncertain that is."""
 
     recorded_ns: int
     unrecorded_ns: int | None = None
@@ -51,17 +51,17 @@ class StepTime(Struct, frozen=True):
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether the step without the recording may be shorter than told, by so much that a reader would see it."""
+        """Whether the step without the recording may be shorter than reported, by enough for a reader to notice."""
         known = self.least_ns is not None and self.unrecorded_ns is not None
         return known and self.least_ns < (1 - _SEEN) * self.unrecorded_ns  # type: ignore[operator]
 
 
 @derived_once
 def step_time(facts: Facts) -> StepTime:
-    """The step time of a recording; derived once."""
+    """The step time of a recording."""
     steps, run = facts.steps, facts.run
     recorded_ns = steps.median_ns
-    is_whole = not run.is_part and steps.source != WHOLE_RECORDING  # else nothing says how much of a step it is
+    is_whole = not run.is_part and steps.source != WHOLE_RECORDING  # else it may be any part of a step
     timed_ns = unprofiled_steps(run, None)[0] if is_whole else ()
     reference_ns = int(median(timed_ns)) if timed_ns else None
     if not facts.device.present:
@@ -71,7 +71,7 @@ def step_time(facts: Facts) -> StepTime:
     if any(run.reference_step_device_ns):
         unrecorded_ns, source = reference_ns, "measured"
     elif reference_ns is not None:
-        # Steps that nobody waits for are timed by their launches: the device may need longer.
+        # Without a wait at its end a step is timed by its launches: the device may need longer.
         unrecorded_ns, source, factor = max(reference_ns, device_ns), "measured", _ATTACHED
     elif facts.overhead.total_ns:
         frames = bool((facts.trace.events.category == Category.PYTHON).any())
@@ -90,8 +90,8 @@ def step_time(facts: Facts) -> StepTime:
 
 
 def _device_ns(facts: Facts) -> int:
-    """What the device alone needs for a step, that with its usual work: where the host held one step up, its device had
-    no more to do than in the others."""
+    """How long the device alone needs for a step with its usual work. If the host held one step up, the device had no
+    more to do in it than in the others, so the median counts."""
     steps, launches = facts.steps, facts.launches
     step = steps.index_of(launches.launched_ns)
     worked_ns = np.bincount(
@@ -102,7 +102,8 @@ def _device_ns(facts: Facts) -> int:
 
 def _estimate(facts: Facts, device_ns: int) -> int:
     """The step without what the recording added. A host that waits for nothing runs ahead, step after step, and the
-    slower of the two decides; a short window holds the beginning, when the device still waits for the first launch."""
+    slower side decides. The short recorded window does not show that: at its beginning the device still waits for the
+    first launch."""
     steps, waits = facts.steps, facts.waits
     if (facts.measured[waits.rows] & ~waits.own).any():
         return steps.per_step_ns(replay(facts, Edit()).recorded_ns)

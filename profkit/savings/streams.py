@@ -1,18 +1,21 @@
 """Replaying the device's streams against a host timeline from which time has been taken out.
 
-Work starts when its launch has reached the device and its stream is free::
+A piece of work starts when its launch has reached the device, its stream is free, and the work of another stream that
+it waits for, if any, has ended::
 
-    start[i] = max(launched[i] + latency[i], end[i-1] + gap[i], end of what it waits for on another stream + delay)
+    start[i] = max(launched[i] + latency[i], end[i-1] + gap[i], end[other] + delay[i])
 
-The latency of a launch runs while earlier work does, and is no charge on a busy stream. Which of these held each piece
-up in the recording is told from its times, so that without an edit every piece starts when it did; what the others
-would have allowed is what launches and gaps take elsewhere in the trace. A graph of such nodes is what Daydream (Zhu et
-al., ATC 2020) and Lumos (MLSys 2025) replay.
+A launch travels while earlier work runs, so its latency costs a busy stream nothing. The trace does not say which of
+the three held a piece up. `Queue.of` tells by the times, and gives that one exactly the recorded value, so that without
+an edit every piece starts when it did. The other two get the usual latency and gap of the trace: an edit may make one
+of them the latest. Daydream (Zhu et al., ATC 2020) and Lumos (MLSys 2025) replay such graphs, too.
 
-Between two places where the host waits, or one stream for another, every stream is a max-plus recurrence, ``end[i] =
-max(ready[i], end[i-1] + advance[i])``. With ``A`` the running sum of the advances, ``end[i] - A[i] = max(ready[i] -
-A[i], end[i-1] - A[i-1])``, a running maximum. How far it rises within a segment is known beforehand, so the only loop
-runs over those places, in plain integers.
+A loop over all pieces would be slow in Python. But what happens only depends on other streams or on the host at the
+*places* where the host waits for work, or one stream for another. In the segment between two places each stream follows
+``end[i] = max(ready[i], end[i-1] + advance[i])``: a piece ends when it would on a free stream, or that much after the
+one before. With ``A`` the running sum of the advances this is ``end[i] - A[i] = max(ready[i] - A[i], end[i-1] -
+A[i-1])``, a running maximum, which NumPy finds for all segments at once. At each place the host's delay may change,
+which moves all later launches alike. So the only loop runs over the places, in plain integers.
 """
 
 from __future__ import annotations
@@ -26,24 +29,24 @@ from profkit.trace.events import NONE, Bools, Events, Int64s, Rows
 from profkit.trace.values import distinct, median
 
 _LATENCY_NS = 10_000
-"""The time from a launch to the start on an idle device if no launch of the trace shows it: 6.5 µs on an H100, 11.6 on
+"""The time from a launch to the start on an idle device, if no launch of the trace shows it: 6.5 µs on an H100, 11.6 on
 an A100, 16 on a 2080 Ti, 18 on an MI300X."""
 GAP_NS = 1_500
-"""The gap between two queued kernels if the trace shows none: 1 to 2 µs on all of these."""
+"""The gap between two queued kernels, if the trace shows none: 1 to 2 µs on all of these."""
 _QUEUED_NS = 50_000
-"""Work launched this long before its stream was free was queued; far more than any latency."""
+"""Work launched this long before its stream was free was queued; this is far more than any latency."""
 _TOLERATED_NS = 5_000
-"""Starts of queued work differ by this much for no reason that a trace holds."""
+"""Starts of queued work differ by this much for no reason that a trace shows."""
 _MOST_LATE_NS = 20_000
-"""What a wait may take to return after the work is done."""
+"""The longest time that a wait takes to return after the work is done."""
 
 
 class Queue(Struct, frozen=True):
     """The device's work in launch order, as columns: when it was launched, started and ended, and on which stream.
 
-    ``latency_ns`` is what its launch took to reach the device. ``gap_ns`` is the least time between the end before it
-    on its stream and its start (negative if pieces overlap). ``waits_for`` is the work of another stream after whose
-    end it started, ``delay_ns`` later; `NONE` for most.
+    ``latency_ns`` is the time from the launch until it has reached the device. ``gap_ns`` is the least time between the
+    end before it on its stream and its start (negative if pieces overlap). ``waits_for`` is the work of another stream
+    that it waits for, and ``delay_ns`` the time from the end of that to its start; `NONE` for most.
     """
 
     work: Rows
@@ -62,8 +65,7 @@ class Queue(Struct, frozen=True):
 
     @classmethod
     def of(cls, events: Events, work: Rows, launched_ns: Int64s, free_ns: int) -> Queue:
-        """What held each piece of recorded work up, by its times, in launch order. Before ``free_ns`` no stream could
-        begin."""
+        """Tell by the times what held each piece of recorded work up. Before ``free_ns`` no stream could begin."""
         start_ns, end_ns = events.start_ns[work], events.ends_of(work)
         stream = np.unique(events.lane[work], return_inverse=True)[1].astype(np.int64)
         free = _previous_end(end_ns, stream, free_ns)
@@ -86,8 +88,8 @@ class Queue(Struct, frozen=True):
 
 
 class HostWaits(Struct, frozen=True):
-    """Where the host waited, in time order: from when until when, and for the work at which place of the queue, `NONE`
-    if there was none before. That work may have ended before the host came: then the call took its own time, and would
+    """The host's waits, in time order: from when until when, and for the work at which place of the queue (`NONE` if
+    there was none before). That work may have ended before the host came: then the call took its own time, and would
     have waited if the host had come earlier."""
 
     rows: Rows
@@ -98,7 +100,7 @@ class HostWaits(Struct, frozen=True):
 
 class Edited(Struct, frozen=True):
     """What an edit leaves: the time taken out of the host's timeline, how long each piece of work takes, which pieces
-    are gone, and which waits are removed."""
+    are gone, and which waits are dropped."""
 
     removed: Removed
     duration_ns: Int64s
@@ -115,7 +117,7 @@ class Outcome(Struct, frozen=True):
 
 
 def _previous_end(end_ns: Int64s, stream: Int64s, free_ns: int) -> Int64s:
-    """For each piece of work the latest end before it in its stream; ``free_ns`` for the first."""
+    """For each piece of work the latest end before it on its stream; ``free_ns`` for the first."""
     previous = np.full(len(end_ns), free_ns, dtype=np.int64)
     for code in range(int(stream.max(initial=-1)) + 1):
         rows = np.flatnonzero(stream == code)
@@ -124,7 +126,7 @@ def _previous_end(end_ns: Int64s, stream: Int64s, free_ns: int) -> Int64s:
 
 
 def _ended_just_before(places: Rows, start_ns: Int64s, end_ns: Int64s, stream: Int64s) -> Rows:
-    """For the work at these places the work of another stream, launched before it, just after whose end it started;
+    """For the work at these places: the work of another stream, launched before it, that ended just before it started;
     `NONE` if there is none."""
     found = np.full(len(places), NONE, dtype=np.int64)
     latest = start_ns[places] - _TOLERATED_NS
@@ -139,8 +141,8 @@ def _ended_just_before(places: Rows, start_ns: Int64s, end_ns: Int64s, stream: I
 
 
 def find_waits_for(queue: Queue, start_ns: Int64s, end_ns: Int64s, own: Rows) -> Rows:
-    """The work that each wait was for: its ``own`` if it is a copy that the host waits for, else whatever launched
-    before it ended last by its end; `NONE` if nothing did."""
+    """The work that each wait was for. If the wait is for a copy of its ``own``, that copy; else, of the work launched
+    before the wait, the piece that ended last by its end; `NONE` if nothing did."""
     found = np.full(len(start_ns), NONE, dtype=np.int64)
     if not len(queue.end_ns):
         return found
@@ -159,13 +161,13 @@ def find_waits_for(queue: Queue, start_ns: Int64s, end_ns: Int64s, own: Rows) ->
 
 
 def replay_streams(queue: Queue, waits: HostWaits, edited: Edited, host_end_ns: int, free_ns: int) -> Outcome:
-    """Run the host's and the device's part with the edit applied. A wait in what is removed holds nothing up."""
+    """Run the host and the device with the edit applied. A wait inside the removed time holds nothing up."""
     gone_by = edited.removed.covered_before
     start_ns, end_ns = waits.start_ns - gone_by(waits.start_ns), waits.end_ns - gone_by(waits.end_ns)
     waiting = np.flatnonzero(((waits.ended_by >= 0) & (end_ns > start_ns)) | edited.ignored)
     places = _Places(queue, edited, queue.launched_ns - gone_by(queue.launched_ns), waits, waiting, free_ns)
     held = np.append(queue.end_ns, 0)[waits.ended_by[waiting]] > waits.start_ns[waiting]
-    ready_ns = np.where(held, start_ns[waiting], end_ns[waiting])  # a call that held nobody up took that long
+    ready_ns = np.where(held, start_ns[waiting], end_ns[waiting])  # a call that waited for nothing took its own time
     spans = _Spans(start_ns[waiting].tolist(), ready_ns.tolist(), end_ns[waiting].tolist())
     shift, waited_ns = places.run_all(spans, edited.ignored[waiting].tolist())
     host_ns = host_end_ns - int(gone_by(np.array([host_end_ns]))[0]) + shift
@@ -173,7 +175,8 @@ def replay_streams(queue: Queue, waits: HostWaits, edited: Edited, host_end_ns: 
 
 
 class _Spans(Struct, frozen=True):
-    """For each wait, when the host comes to it, when it would go on if nothing held it up, and when it went on."""
+    """For each wait: when the host comes to it, when it would go on if nothing held it up, and when it went on in the
+    recording."""
 
     start_ns: list[int]
     ready_ns: list[int]
@@ -181,7 +184,7 @@ class _Spans(Struct, frozen=True):
 
 
 class _Pace(Struct, frozen=True):
-    """For each piece of work when it would end on a free stream (``ready_ns``), how far it moves its stream's end
+    """For each piece of work: when it would end on a free stream (``ready_ns``), how far it moves its stream's end
     (``advance_ns``), and how long before that end it ends itself if pieces overlap (``early_ns``)."""
 
     ready_ns: Int64s
@@ -198,8 +201,10 @@ class _Pace(Struct, frozen=True):
 class _Places:
     """The places in launch order where the host waits or a stream waits for another, and the segments between them.
 
-    Per stream ``highest`` is the running maximum's own part, the greatest ``ready - A`` of each segment, and
-    ``reached`` what the maximum was before each segment that was run.
+    At each place somebody waits for one piece of work, the ``culprit``. It ends at ``max(reached, begun + shift) +
+    after``: ``reached`` is its stream's running maximum before the culprit's segment, ``begun`` how far the launches of
+    the segment raise it up to the culprit, ``shift`` the host's delay in that segment, and ``after`` turns the maximum
+    back into a time. Per stream ``highest`` is how far the launches of each whole segment raise the maximum.
     """
 
     def __init__(
@@ -210,7 +215,7 @@ class _Places:
         waited_for = np.searchsorted(queue.launched_ns, waits.end_ns[holding])
         position = np.concatenate([np.maximum.accumulate(waited_for), waiting])
         culprit = np.concatenate([waits.ended_by[holding], queue.waits_for[waiting]])
-        ended_ns = np.append(queue.end_ns, 0)[waits.ended_by[holding]]  # the last one is for waits that nobody looks at
+        ended_ns = np.append(queue.end_ns, 0)[waits.ended_by[holding]]  # the 0 is for dropped waits without work
         late_ns = np.where(ended_ns > waits.start_ns[holding], waits.end_ns[holding] - ended_ns, 0)
         late_ns = np.concatenate([late_ns, queue.delay_ns[waiting]])
         order = np.argsort(position, kind="stable")  # at the same place, the host's wait comes first
@@ -246,11 +251,8 @@ class _Places:
         self._shifts: list[int] = []
 
     def run_all(self, spans: _Spans, skipped: list[bool]) -> tuple[int, int]:
-        """Run each segment, with the host delayed by how much longer the waits before it took. Returns the delay after
-        the last one, and how long the host waited.
-
-        Work that somebody waited for ends with what its stream reached before, or with what was launched in between.
-        """
+        """Run segment after segment. Each wait that takes longer or shorter than recorded changes the ``shift``, the
+        delay of all that the host does afterwards. Returns the last shift, and how long the host waited."""
         streams, shifts, shift, waited = list(zip(self._reached, self._highest, strict=True)), self._shifts, 0, 0
         waits = iter(zip(spans.start_ns, spans.ready_ns, spans.end_ns, skipped, strict=True))
         for i, (is_wait, (stream, segment, begun, after)) in enumerate(zip(self._is_wait, self._culprits, strict=True)):
@@ -279,5 +281,5 @@ class _Places:
 
 
 def _codes(queue: Queue, work: Rows) -> list[int]:
-    """The stream of each piece of work; of nothing if nothing ran."""
+    """The stream of each piece of work; zeros if nothing ran."""
     return queue.stream[work].tolist() if len(queue.stream) else [0] * len(work)

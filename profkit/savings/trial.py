@@ -1,4 +1,4 @@
-"""Experiments that price a fix by running it, and the edit that makes of what they measured."""
+"""Trials: experiments that price a fix by running it, and the edit that follows from what they measure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from profkit.savings.edits import Edit
 
 
 class Trial(Struct, frozen=True):
-    """An experiment that can take the place of a rule's model, and the edit for what it finds: ``edit_of`` takes the
-    share of the time that is left with the fix."""
+    """An experiment that can replace a rule's model. ``edit_of`` makes the edit for its result: the share of the time
+    that the fix leaves."""
 
     experiment: Experiment
     edit_of: Callable[[float], Edit]

@@ -135,7 +135,7 @@ def test_what_is_done_to_each_sample_moves_along_and_keeps_its_time():
     work = [op("aten::div", 0, 2), op("aten::sub", 0, 2), op("aten::view", 0, 1)]
     facts = facts_about(*[made([9500, 6], *work)] * 4, length=2000)
     (found,) = find(facts)
-    assert "each sample (`div`, `sub`) moves along" in found.fix
+    assert "each sample goes through (`div`, `sub`) to the whole batch" in found.fix
     assert found.kind is None
     (plain,) = find(facts_about(*[made([9500, 6], *fresh([6]))] * 4, length=2000))
     assert "moves along" not in plain.fix

@@ -54,7 +54,7 @@ def test_slow_steps_at_regular_intervals_are_found_without_a_recording_of_them()
 def test_at_no_regular_interval_and_without_a_cause_they_are_for_information():
     (found,) = find(with_slow(3, 4, 19))
     assert (found.severity, found.confidence) == (Severity.INFO, 0.4)
-    assert found.message.endswith("They passed while nothing was recorded: no more is known of them.")
+    assert found.message.endswith("They ran while nothing was recorded: no more is known of them.")
 
 
 def test_one_slow_step_is_an_accident():

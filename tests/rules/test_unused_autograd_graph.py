@@ -165,7 +165,7 @@ def test_an_evaluation_that_only_the_source_shows_is_low_at_its_line():
     assert found.location is not None
     assert (found.location.file, found.location.line, found.location.function) == ("train.py", 20, "evaluate")
     assert (found.severity, found.confidence, found.saving) == (Severity.LOW, 0.6, None)
-    assert "The recorded steps have none of it" in found.message
+    assert "The recorded steps do not include it" in found.message
 
 
 def test_an_evaluation_that_was_recorded_is_reported_once():
