@@ -9,7 +9,7 @@ from functools import partial
 from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts
-from profkit.evidence.attribution import order_sites
+from profkit.evidence.attribution import leading_site
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.places import call_site, enclosing_function
 from profkit.failures import describe_failure
@@ -192,10 +192,8 @@ def weigh(saving: Saving | None, suspicion: Suspicion) -> Severity:
 
 def _locate(facts: Facts, suspicion: Suspicion) -> Location | None:
     """The line that most of the rows come from; if no line is known, the function around them."""
-    if not len(suspicion.rows):
-        return None
-    for site in order_sites(facts.lines.site[suspicion.rows])[:1]:
-        if (place := call_site(facts, site)) is not None:
-            return Location.of(place)
+    site = call_site(facts, leading_site(facts.lines.site[suspicion.rows]))
+    if site is not None:
+        return Location.of(site)
     around = enclosing_function(facts, suspicion.rows)
     return Location.in_function(around) if around else None
