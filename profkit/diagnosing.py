@@ -53,7 +53,7 @@ from profkit.findings import (
 )
 from profkit.forks import share_out
 from profkit.health import check_recording, check_snapshot, find_obstacles
-from profkit.health.accelerator import describe_unrecorded
+from profkit.health.device import describe_unrecorded
 from profkit.health.memory import describe_end_of_memory
 from profkit.judging import Judged, Outcome, edit_behind, gather, judging_tasks, price_together, weigh
 from profkit.pictures.from_facts import draw
