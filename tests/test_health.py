@@ -291,7 +291,8 @@ def test_kernels_that_start_before_their_launch_are_counted_with_when_and_by_how
     (note,) = notes_of(*launched(50, shift=-40))
     assert note == (
         "GPU work starts before the call that launches it (50 of 50 GPU events, by up to 30.0 µs, from 30.0 µs "
-        "to 4.93 ms into the recording): the clocks of host and GPU disagree, so waits and idle times are off by as much"
+        "to 4.93 ms into the recording): the clocks of host and GPU disagree, so waits and idle times are off by as "
+        "much"
     )
     assert notes_of(*launched(50, shift=-10)) == ()
 
