@@ -191,7 +191,8 @@ def diagnose_with_rows(
         ignored=dict(ignored),
     )
     rows = [one.suspicion.rows for one in judged]
-    diagnosis = _with_memory(facts, diagnosis)
+    failure, unknown = attempt("what ended the program", partial(describe_end_of_memory, facts), None)
+    diagnosis = replace(diagnosis, failure=failure, health=(*diagnosis.health, *unknown))
     if has_steps:
         diagnosis = _with_steps(facts, diagnosis, rows)
     return replace(diagnosis, verdict=conclude(diagnosis, _obstacles(facts, diagnosis, has_steps))), rows
@@ -219,14 +220,16 @@ def _with_steps(facts: Facts, diagnosis: Diagnosis, rows: Sequence[Rows]) -> Dia
     """With what is told of recorded steps besides the findings."""
     workers, no_workers = attempt("the account of the DataLoader's workers", partial(_account, facts), ())
     run, no_device = attempt("naming the device", partial(_summarise, facts), diagnosis.run)
+    peaks, untold = attempt("how full memory was", partial(_tell_peaks, facts), ())
     pictures, not_drawn = attempt("the pictures of the steps", partial(draw, facts, rows), None)
     diagnosis = replace(
         diagnosis,
         run=run,
         workers=workers,
+        peaks=peaks,
         pictures=pictures,
         cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
-        health=(*diagnosis.health, *no_workers, *no_device, *not_drawn),
+        health=(*diagnosis.health, *no_workers, *no_device, *untold, *not_drawn),
     )
     if any(finding.severity in (Severity.HIGH, Severity.MEDIUM) for finding in diagnosis.findings):
         return diagnosis
@@ -394,13 +397,6 @@ def _share_time(facts: Facts, found: StepTime) -> tuple[TimeShare, ...]:
     whole_ns = max(sum(time for _, time in shares), 1)
     parts = ((label, time / whole_ns) for label, time in shares)
     return tuple(TimeShare(label, int(part * found.ns), part) for label, part in parts if part > 0)
-
-
-def _with_memory(facts: Facts, diagnosis: Diagnosis) -> Diagnosis:
-    """How full memory was, and whether a lack of it ended the program."""
-    failure, unknown = attempt("what ended the program", partial(describe_end_of_memory, facts), None)
-    peaks, untold = attempt("how full memory was", partial(_tell_peaks, facts), ())
-    return replace(diagnosis, failure=failure, peaks=peaks, health=(*diagnosis.health, *unknown, *untold))
 
 
 def _tell_peaks(facts: Facts) -> tuple[MemoryPeak, ...]:
