@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,9 +37,9 @@ def diagnose(target: str | Path) -> Diagnosis:
     (``.sqlite``), a GPU's memory snapshot (``.pickle``), a run directory that profkit made, or a folder with the
     recordings of several ranks of one launch.
 
-    Every rule looks: the settings of a ``pyproject.toml`` are the command line's, but comments ``# profkit: ignore`` on
-    lines of the program count. Nothing is written. Raises `ProfkitError` for anything else; its message is one line
-    that names the file and the cause.
+    Every rule looks: ``pyproject.toml`` is read by the command line only. Comments ``# profkit: ignore`` in the program
+    do count. Nothing is written. Raises `ProfkitError` for anything else, with a message of one line that names the
+    file and the cause.
     """
     from profkit.diagnosing import diagnose_path
     from profkit.gathering.finding import find_ranks
@@ -52,11 +53,11 @@ def diagnose(target: str | Path) -> Diagnosis:
 
 
 def compare(before: str | Path, after: str | Path, *, force: bool = False) -> Comparison:
-    """Compare what was recorded before a change with what was recorded after it: is a step longer, and what moved.
+    """Compare a recording from before a change with one from after it: did the step get longer, and what moved?
 
-    Each is a trace, a run directory, or a directory of several run directories; with several on each side, recorded by
-    turns, smaller changes can be told from noise. Anything else raises `ProfkitError`, as do the same recording twice
-    and, without ``force``, recordings of different programs.
+    Each side is a trace, a run directory, or a directory of several run directories. Several on each side, recorded in
+    turns, tell smaller changes from noise. Raises `ProfkitError` for anything else, for the same recording twice and,
+    without ``force``, for recordings of different programs.
     """
     from profkit.comparing import compare_paths
 
@@ -64,9 +65,9 @@ def compare(before: str | Path, after: str | Path, *, force: bool = False) -> Co
 
 
 def load(path: str | Path) -> Diagnosis:
-    """Read a diagnosis that was saved: a ``diagnosis.json``, or the run directory that holds one.
+    """Read a saved diagnosis: a ``diagnosis.json``, or the run directory that holds one.
 
-    Nothing is judged anew. Raises `ProfkitError` for anything else.
+    Nothing is judged again. Raises `ProfkitError` for anything else.
     """
     from profkit.report.json import load_json
     from profkit.run import DIAGNOSIS_FILE
@@ -103,7 +104,7 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs torch or NumPy when it is first used, so that ``import profkit`` costs nothing."""
+    """Import what needs torch or NumPy on first use, so that ``import profkit`` costs next to nothing."""
     if name == "profile":
         from profkit.collect.recorder.profiler import profile
 
@@ -123,16 +124,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _as_text(diagnosis: Diagnosis) -> str:
+def _rendered(output: str, diagnosis: Diagnosis) -> str:
     from profkit.report import render
 
-    return render(diagnosis, "text")
-
-
-def _as_json(diagnosis: Diagnosis) -> str:
-    from profkit.report import render
-
-    return render(diagnosis, "json")
+    return render(diagnosis, output)
 
 
 def _as_html(diagnosis: Diagnosis) -> str:
@@ -147,9 +142,9 @@ def _compared_as_text(comparison: Comparison) -> str:
     return render_comparison(comparison, "text")
 
 
-# Here, as every import of a value passes through this file: one that was unpickled prints as its report too.
-show_as("Diagnosis", "text", _as_text)
+# Here, because every import of a value runs this file: an unpickled value prints as its report too.
+show_as("Diagnosis", "text", partial(_rendered, "text"))
 show_as("Diagnosis", "html", _as_html)
-show_as("Diagnosis", "json", _as_json)
+show_as("Diagnosis", "json", partial(_rendered, "json"))
 show_as("Comparison", "text", _compared_as_text)
 diagnose_with(_diagnose_and_write)

@@ -1,8 +1,8 @@
 """The scenarios and recordings that come with profkit, found without running any.
 
 A scenario is read as text: its docstring, its settings (``triggers``, ``needs_gpu``, ``effect``), and the comments that
-mark the lines to be reported. Nothing imports PyTorch, or a package of the user's that happens to be called
-``scenarios``: only profkit's own directories are searched, by path.
+mark the lines to report. Nothing imports PyTorch, or a package of the user's that happens to be called ``scenarios``:
+only profkit's own directories are searched, by path.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ _OWN_NAME = re.compile(r'^name = "profkit"$', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One pitfall and its fix. ``expected`` gives, by variant, the lines (from 1) to be reported and their rules.
+    """One pitfall and its fix. ``expected`` holds, by variant, the lines (from 1) to report and their rules.
 
     ``effect`` says what the fix changes: ``time``, ``memory``, or ``time on a GPU``, which a CPU does not show;
-    `NOTHING` in a control, whose variants are both right, and `ANOTHER_RESULT` where the pitfall computes something
-    wrong. Without ``triggers`` no rule has anything to report in either variant.
-    ``gpus``: how many it takes where it runs on GPUs. ``needs_measuring``: only an experiment on the machine can price
-    it (``--measure``).
+    `NOTHING` in a control, whose variants are both right, and `ANOTHER_RESULT` if the pitfall computes something wrong.
+    Without ``triggers`` no rule has anything to report in either variant. ``gpus`` is how many it needs when it runs on
+    GPUs. ``needs_measuring`` says that only an experiment on the machine (``--measure``) can price it.
     """
 
     name: str
@@ -50,12 +49,12 @@ class Scenario:
 
 
 def list_scenarios() -> tuple[Scenario, ...]:
-    """Every built-in scenario, by name; none if profkit was installed without them."""
+    """All built-in scenarios, sorted by name; none if profkit was installed without them."""
     return tuple(read_scenario(path) for path in _scenario_paths().values())
 
 
 def scenario_names() -> list[str]:
-    """The names of the built-in scenarios, in order, without a look into their files."""
+    """The sorted names of the built-in scenarios, without reading their files."""
     return list(_scenario_paths())
 
 
@@ -71,7 +70,7 @@ def find_scenario(name: str) -> Scenario:
 
 
 def recordings_root() -> Path | None:
-    """The directory of committed recordings, ``<device>/<scenario>/…``, or None if profkit came without them."""
+    """The directory of committed recordings, ``<device>/<scenario>/…``; None if profkit was installed without them."""
     return _own_directory("_recorded", "traces/recorded")
 
 
@@ -83,7 +82,7 @@ def _scenario_paths() -> dict[str, Path]:
 
 
 def _own_directory(in_package: str, in_checkout: str) -> Path | None:
-    """A directory that lies inside an installed profkit, and beside the package in a checkout."""
+    """A directory that is inside the package if profkit is installed, and beside it in a checkout."""
     installed = _PACKAGE / in_package
     if installed.is_dir():
         return installed
@@ -92,7 +91,7 @@ def _own_directory(in_package: str, in_checkout: str) -> Path | None:
 
 
 def _is_checkout(directory: Path) -> bool:
-    """Whether ``directory`` holds profkit's sources and not, as site-packages may, somebody else's ``scenarios``."""
+    """Whether ``directory`` holds profkit's sources. Site-packages may hold somebody else's ``scenarios``."""
     project = directory / "pyproject.toml"
     return project.is_file() and _OWN_NAME.search(project.read_text(encoding="utf-8")) is not None
 
@@ -140,7 +139,7 @@ def _read_settings(module: ast.Module) -> dict[str, Any]:
 
 
 def _read_expectations(module: ast.Module, source: str) -> dict[str, tuple[tuple[int, str], ...]]:
-    """Marked lines by variant. A mark in a class or function that only the pitfall uses is the pitfall's."""
+    """Marked lines by variant. A mark outside of ``fix`` is the pitfall's."""
     fix_lines = {
         line
         for statement in module.body

@@ -1,4 +1,4 @@
-"""The verdict: what was found, or where the time goes if nothing was, or why the recording cannot be judged."""
+"""The verdict, a report's first line: what was found, else where the time goes, else why nothing can be said."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from profkit.run import FAILED
 from profkit.units import format_bytes, format_count, format_share, format_time, pick_form
 
 _MOSTLY_COMPUTING_SHARE = 0.9
-"""From this share on, the step consists of what is computed."""
+"""From this share on, the verdict says that the step computes, and nothing more."""
 _MOST_REASONS = 2
 _LEAST_REASON_SHARE = 0.01
 _UPDATE = "Optimizer.step#"
@@ -41,8 +41,8 @@ _ON_DEVICE = {
 
 
 def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
-    """The verdict on a diagnosis. ``obstacles`` are the reasons why it cannot say that the program has no faults. If
-    there are findings nevertheless, the verdict names them with the first obstacle."""
+    """The verdict on a diagnosis. ``obstacles`` are reasons why finding nothing would not mean that the program is
+    fine. Findings are named all the same, with the first obstacle as a caveat."""
     mend, chances = faults(diagnosis.findings), opportunities(diagnosis.findings)
     failure, ended = _capitalised(diagnosis.failure or ""), "" if obstacles else _capitalised(_end_of(diagnosis))
     if mend or chances:
@@ -87,8 +87,8 @@ def _capitalised(sentence: str) -> str:
 
 
 def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding], in_doubt: bool) -> str:
-    """The first comes first, fault or opportunity. If all gains are small, the verdict also says what the step consists
-    of. That there is no fault is not said ``in_doubt``."""
+    """Leads with the top-ranked finding, fault or opportunity. If its gain is small, also says where the step's time
+    goes. ``in_doubt`` it never claims that there is no fault."""
     lead = rank([*mend, *chances])[0]
     if lead.kind is Kind.FAULT:
         found = _faults(diagnosis, mend)
@@ -171,7 +171,7 @@ def _share_of(saving: Saving) -> str:
 
 
 def _memory(diagnosis: Diagnosis) -> str:
-    """The peak of the fullest device, what it is mostly for, and how much more was reserved."""
+    """The peak of the fullest device, its main use, and how much more was reserved."""
     device = max(diagnosis.memory, key=lambda one: one.peak_bytes)
     part = device.parts[0] if device.parts else None
     mostly = f", {format_share(part.fraction)} of it {part.label}" if part else ""
@@ -182,7 +182,7 @@ def _memory(diagnosis: Diagnosis) -> str:
 
 
 def _largest_part(timing: Timing) -> str:
-    """What the step consists of, and its largest part that is not computing."""
+    """How much of the step computes, and the largest part that does not."""
     shares = timing.shares
     if not shares:
         return step_figure(timing)

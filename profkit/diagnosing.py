@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from profkit import run as run_directory
 from profkit.concluding import conclude
@@ -53,7 +53,7 @@ from profkit.findings import (
 )
 from profkit.forks import share_out
 from profkit.health import check_recording, check_snapshot, find_obstacles
-from profkit.health.accelerator import describe_unrecorded
+from profkit.health.device import describe_unrecorded
 from profkit.health.memory import describe_end_of_memory
 from profkit.judging import Judged, Outcome, edit_behind, gather, judging_tasks, price_together, weigh
 from profkit.pictures.from_facts import draw
@@ -77,14 +77,14 @@ from profkit.trace.worker_records import read_workers
 from profkit.units import format_time
 
 _SHARED_EVENTS = 100_000
-"""Fewer events are judged in a fifth of a second: another process would gain next to nothing."""
+"""Fewer events are judged in a fifth of a second: a second process would save next to nothing."""
 _MOST_LINES = 8
-"""Of those that hold memory at the peak: about as many as fit beside the parts."""
+"""Lines that hold memory at the peak: about as many as fit beside the parts."""
 _LEAST_LINE_SHARE = 0.01
 _SAME_IN_ACCOUNT = ("device", "allocated_bytes", "reserved_bytes", "inactive_split_bytes", "cached_bytes",
                     "split_bytes", "peak_bytes", "reserved_peak_bytes", "older_bytes")  # fmt: skip
 _MOST_EXPERIMENTS = 8
-"""Each takes two seconds, and a diagnosis with many faulty lines must not take minutes."""
+"""Each takes two seconds, and a diagnosis must not take minutes."""
 
 
 def diagnose_path(path: Path, measure: Measure | None = None, settings: Settings = EVERYTHING) -> Diagnosis:
@@ -101,9 +101,11 @@ def read_facts(
     launch: Launch | None = None,
     origin: Origin | None = None,
 ) -> Facts:
-    """The facts of a trace file, of a memory snapshot, or of a run directory with its side files. ``on_progress`` is
-    told how much of the trace is read. ``launch`` is what the recorded process and others did together, ``origin`` what
-    the trace is a copy of."""
+    """The facts of a trace file, of a memory snapshot, or of a run directory with its side files.
+
+    ``on_progress`` hears how much of the trace has been read. ``launch`` is what the ranks of a launch did together,
+    ``origin`` the recording that the trace is a copy of. Raises `UnreadableInput`.
+    """
     directory = path if path.is_dir() else path.parent
     if path.is_dir():
         trace_path, snapshot_path = run_directory.find_trace(path), run_directory.find_snapshot(path)
@@ -137,7 +139,7 @@ def read_facts(
 
 
 def _read_beside(directory: Path) -> tuple[Snapshot | None, tuple[str, ...]]:
-    """The snapshot of a run directory, and a note where it cannot be read: the trace is worth its diagnosis anyway."""
+    """The snapshot of a run directory, or a note if it cannot be read: the trace is worth its diagnosis anyway."""
     path = run_directory.find_snapshot(directory)
     try:
         return None if path is None else read_snapshot(path, memory_limit()), ()
@@ -146,13 +148,13 @@ def _read_beside(directory: Path) -> tuple[Snapshot | None, tuple[str, ...]]:
 
 
 Measure = Callable[[Facts, Sequence[Experiment]], Sequence[Answer]]
-"""Runs experiments on the machine of the recording: `profkit.measuring.measure`, passed in by the caller."""
+"""Runs experiments on the machine of the recording. The caller passes in `profkit.measuring.measure`."""
 
 
 def diagnose(facts: Facts, measure: Measure | None = None, settings: Settings = EVERYTHING) -> Diagnosis:
-    """Let every rule judge the facts. The result is ranked; a rule that could not look is in ``skipped``.
+    """Let every rule judge the facts. Findings are ranked; a rule that could not look is in ``skipped``.
 
-    With ``measure``, findings that have an experiment are priced by it if it can be run. ``settings`` choose the rules.
+    ``settings`` choose the rules. With ``measure``, a finding that has an experiment is priced by it where it can run.
     """
     return diagnose_with_rows(facts, measure, settings)[0]
 
@@ -160,9 +162,10 @@ def diagnose(facts: Facts, measure: Measure | None = None, settings: Settings = 
 def diagnose_with_rows(
     facts: Facts, measure: Measure | None = None, settings: Settings = EVERYTHING
 ) -> tuple[Diagnosis, Sequence[Rows]]:
-    """The diagnosis, and the events behind each of its findings: none for those of a memory snapshot alone."""
-    subject = _STEPS if facts.has_trace or facts.snapshot is None else _SNAPSHOT
-    outcomes, timing, health = subject.look(facts, settings, measure is not None)
+    """The diagnosis, and the events behind each finding: none for a finding from a memory snapshot."""
+    has_steps = facts.has_trace or facts.snapshot is None
+    look = _look_at_steps if has_steps else _look_at_snapshot
+    outcomes, timing, health = look(facts, settings, measure is not None)
     judged, skipped = gather(outcomes)
     ignored = Counter(one.rule for one in judged if is_left_out(one.finding))
     judged = [one for one in judged if not is_left_out(one.finding)]
@@ -188,18 +191,11 @@ def diagnose_with_rows(
         ignored=dict(ignored),
     )
     rows = [one.suspicion.rows for one in judged]
-    diagnosis = subject.describe(facts, diagnosis, rows)
-    return replace(diagnosis, verdict=conclude(diagnosis, subject.obstacles(facts, diagnosis))), rows
-
-
-class _Subject(Struct, frozen=True):
-    """What differs between the diagnosis of recorded steps and that of a memory snapshot alone, which has none: what
-    is looked at, what is described besides the findings, and what stands in the way of an all-clear."""
-
-    look: Callable[[Facts, Settings, bool], tuple[Sequence[Outcome], Timing, tuple[str, ...]]]
-    describe: Callable[[Facts, Diagnosis, Sequence[Rows]], Diagnosis]
-    obstacles: Callable[[Facts, Diagnosis], Sequence[str]]
-
+    failure, unknown = attempt("what ended the program", partial(describe_end_of_memory, facts), None)
+    diagnosis = replace(diagnosis, failure=failure, health=(*diagnosis.health, *unknown))
+    if has_steps:
+        diagnosis = _with_steps(facts, diagnosis, rows)
+    return replace(diagnosis, verdict=conclude(diagnosis, _obstacles(facts, diagnosis, has_steps))), rows
 
 def _look_at_steps(
     facts: Facts, settings: Settings, measured: bool
@@ -211,58 +207,48 @@ def _look_at_steps(
     return outcomes, timing, (*health, *not_timed)
 
 
-def _describe_recording(facts: Facts, diagnosis: Diagnosis, rows: Sequence[Rows]) -> Diagnosis:
-    workers, no_workers = attempt("the account of the DataLoader's workers", partial(_account, facts), ())
-    run, no_device = attempt("naming the device", partial(_summarise, facts), diagnosis.run)
-    pictures, not_drawn = attempt("the pictures of the steps", partial(draw, facts, rows), None)
-    diagnosis = replace(
-        diagnosis,
-        run=run,
-        workers=workers,
-        pictures=pictures,
-        cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
-        health=(*diagnosis.health, *no_workers, *no_device, *not_drawn),
-    )
-    diagnosis = _with_memory(facts, diagnosis)
-    if _is_telling(diagnosis):
-        return diagnosis
-    hottest, no_hottest = attempt("finding the hottest lines and operators", partial(_find_hottest, facts), ())
-    return replace(diagnosis, hottest=hottest, health=(*diagnosis.health, *no_hottest))
-
-
-def _obstacles_in_steps(facts: Facts, diagnosis: Diagnosis) -> Sequence[str]:
-    looked = len(diagnosis.skipped) < len(all_rules())
-    return [*find_obstacles(facts), *(() if looked else ("no rule could look at it",))]
-
-
 def _look_at_snapshot(
     facts: Facts, settings: Settings, measured: bool
 ) -> tuple[Sequence[Outcome], Timing, tuple[str, ...]]:
+    """For a memory snapshot alone, which has no steps."""
     outcomes = [task() for task in judging_tasks(facts, settings, with_experiments=measured)]
     notes, unchecked = attempt("checking the snapshot", partial(check_snapshot, facts), ())
     return outcomes, Timing(0, None, ""), (*notes, *unchecked)
 
 
-def _describe_snapshot(facts: Facts, diagnosis: Diagnosis, _rows: Sequence[Rows]) -> Diagnosis:
-    return replace(diagnosis, failure=attempt("", partial(describe_end_of_memory, facts), None)[0])
+def _with_steps(facts: Facts, diagnosis: Diagnosis, rows: Sequence[Rows]) -> Diagnosis:
+    """With what is told of recorded steps besides the findings."""
+    workers, no_workers = attempt("the account of the DataLoader's workers", partial(_account, facts), ())
+    run, no_device = attempt("naming the device", partial(_summarise, facts), diagnosis.run)
+    peaks, untold = attempt("how full memory was", partial(_tell_peaks, facts), ())
+    pictures, not_drawn = attempt("the pictures of the steps", partial(draw, facts, rows), None)
+    diagnosis = replace(
+        diagnosis,
+        run=run,
+        workers=workers,
+        peaks=peaks,
+        pictures=pictures,
+        cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
+        health=(*diagnosis.health, *no_workers, *no_device, *untold, *not_drawn),
+    )
+    if any(finding.severity in (Severity.HIGH, Severity.MEDIUM) for finding in diagnosis.findings):
+        return diagnosis
+    # Nothing important to change: the reader needs a place to begin.
+    hottest, no_hottest = attempt("finding the hottest lines and operators", partial(_find_hottest, facts), ())
+    return replace(diagnosis, hottest=hottest, health=(*diagnosis.health, *no_hottest))
 
 
-def _obstacles_in_snapshot(_facts: Facts, diagnosis: Diagnosis) -> Sequence[str]:
+def _obstacles(facts: Facts, diagnosis: Diagnosis, has_steps: bool) -> Sequence[str]:
+    """Why finding nothing would not mean that the program is fine."""
+    if has_steps:
+        looked = len(diagnosis.skipped) < len(all_rules())
+        return [*find_obstacles(facts), *(() if looked else ("no rule could look at it",))]
     is_known = any(one.peak_bytes for one in diagnosis.memory)
     return () if is_known else ("the snapshot holds no memory of any device",)
 
 
-_STEPS = _Subject(_look_at_steps, _describe_recording, _obstacles_in_steps)
-_SNAPSHOT = _Subject(_look_at_snapshot, _describe_snapshot, _obstacles_in_snapshot)
-
-
 def _with_source(facts: Facts, finding: Finding) -> Finding:
     return finding if finding.location is None else replace(finding, location=finding.location.within(facts.sources))
-
-
-def _is_telling(diagnosis: Diagnosis) -> bool:
-    """Whether there is something important to change; if not, the reader needs a place to begin."""
-    return any(finding.severity in (Severity.HIGH, Severity.MEDIUM) for finding in diagnosis.findings)
 
 
 def _find_hottest(facts: Facts) -> tuple[HotSpot, ...]:
@@ -276,14 +262,14 @@ def _find_hottest(facts: Facts) -> tuple[HotSpot, ...]:
 
 
 def _share_out(facts: Facts, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Let two processes work through the tasks, after deriving what most of them need."""
+    """Let two processes work through the tasks, after deriving what most tasks need."""
     for name in ("lines", "operators", "launches", "waits", "memory", "updates"):
         attempt(name, partial(getattr, facts, name), None)  # before the fork, so that both have it
     return share_out(tasks)
 
 
 def _measure_all(facts: Facts, judged: list[Judged], measure: Measure) -> tuple[list[Judged], list[str]]:
-    """The findings, with those that have an experiment priced by it, and a note for each that could not be."""
+    """The findings, priced by their experiment if they have one, and a note for each that could not be."""
     chosen = [i for i, one in enumerate(judged)
               if one.suspicion.trial is not None
               and (one.finding.severity is not Severity.INFO or _awaits_price(one))]  # fmt: skip
@@ -310,7 +296,7 @@ def _describe_no_gain(rule: str, found: Measurement) -> str:
 
 
 def _price_as_measured(facts: Facts, judged: Judged, trial: Trial, found: Measurement) -> Judged:
-    """The finding, priced by what the experiment left of the time; the range is that of the rounds."""
+    """The finding, priced by how much of the time the experiment left; the rounds give the range."""
     edits = trial.edit_of(found.low), trial.edit_of(found.factor), trial.edit_of(found.high)
     saving = measured_saving(facts, edits, judged.suspicion.size_bytes)
     half_range = (saving.high - saving.low) / 2 / max(saving.fraction, 1e-9)
@@ -329,20 +315,19 @@ def _price_as_measured(facts: Facts, judged: Judged, trial: Trial, found: Measur
 
 
 def _predict_total(facts: Facts, judged: list[Judged]) -> Saving | None:
-    """What fixing all faults at once gives back. They overlap, so it is less than their sum. None for fewer than
-    two."""
+    """What fixing all faults at once gives back: less than the sum, as fixes overlap. None for fewer than two."""
     mended = (edit_behind(one) for one in judged if is_worth_mending(one.finding))
     edits = [edit for edit in mended if edit is not None]
     return predict_together(facts, edits) if len(edits) > 1 else None
 
 
 def _awaits_price(judged: Judged) -> bool:
-    """Only an experiment can price it, and none did."""
+    """Only an experiment can price it, and none has."""
     return bool(judged.suspicion.unpriced) and judged.edit is None
 
 
 def _is_worthless(finding: Finding) -> bool:
-    """An opportunity asks for a trade; without a gain it is not worth a line."""
+    """An opportunity is a trade: without a gain it is not worth a line."""
     return finding.kind is Kind.OPPORTUNITY and finding.severity is Severity.INFO
 
 
@@ -363,7 +348,7 @@ def _summarise_program(run: Run) -> RunSummary:
 
 
 def _is_counted(run: Run) -> bool:
-    """Whether the steps have the program's own numbers: nobody counts before a later window begins."""
+    """Whether the steps have the program's own numbers. Nothing counts steps before a later window begins."""
     return run.step_signal is not None and run.window == 1
 
 
@@ -373,7 +358,7 @@ def _describe_steps(facts: Facts) -> str:
 
 
 def _time(facts: Facts) -> tuple[Timing, tuple[str, ...]]:
-    """The times of the steps and where they went, and a note for each part that broke."""
+    """The times of the steps and where they went, and a note for each part that failed."""
     recorded = StepTime(facts.steps.median_ns)
     found, not_bound = attempt("the step without the recording", partial(step_time, facts), recorded)
     timing, not_timed = attempt("timing the steps", partial(_time_steps, facts, found), Timing(0, None, ""))
@@ -399,8 +384,8 @@ def _time_steps(facts: Facts, found: StepTime) -> Timing:
 
 
 def _share_time(facts: Facts, found: StepTime) -> tuple[TimeShare, ...]:
-    """Where the time of the step without the recording goes. Recording slows the host but hardly the device: the
-    device's work keeps its length, and its idle time gets the rest."""
+    """Where the time of an unrecorded step goes. Recording slows the host but hardly the device: the device's work
+    keeps its length, and its idle time gets the rest."""
     recorded = facts.once(time_shares)
     worked_ns = sum(time for label, time in recorded if not label.startswith(IDLE))
     idle_ns = sum(time for _, time in recorded) - worked_ns
@@ -412,13 +397,6 @@ def _share_time(facts: Facts, found: StepTime) -> tuple[TimeShare, ...]:
     whole_ns = max(sum(time for _, time in shares), 1)
     parts = ((label, time / whole_ns) for label, time in shares)
     return tuple(TimeShare(label, int(part * found.ns), part) for label, part in parts if part > 0)
-
-
-def _with_memory(facts: Facts, diagnosis: Diagnosis) -> Diagnosis:
-    """How full memory was, and whether a lack of it ended the program."""
-    failure, unknown = attempt("what ended the program", partial(describe_end_of_memory, facts), None)
-    peaks, untold = attempt("how full memory was", partial(_tell_peaks, facts), ())
-    return replace(diagnosis, failure=failure, peaks=peaks, health=(*diagnosis.health, *unknown, *untold))
 
 
 def _tell_peaks(facts: Facts) -> tuple[MemoryPeak, ...]:
@@ -452,7 +430,7 @@ def _times_of(worker: WorkerAccount) -> WorkerTimes:
 
 
 def _account_memory(facts: Facts) -> tuple[DeviceMemory, ...]:
-    """What the memory snapshot says of each device that anything is or was held of."""
+    """What the memory snapshot says of each device that holds, or held, any memory."""
     uses = facts.allocator.devices if facts.allocator is not None else ()
     return tuple(_account_device(facts, use) for use in uses if use.peak_bytes or use.reserved_bytes)
 

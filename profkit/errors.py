@@ -3,14 +3,14 @@
 ::
 
     ProfkitError
-    ├── UsageError           what was asked for cannot be done
+    ├── UsageError           the request cannot be met
     ├── UnreadableInput      a file is not what it should be
     └── RunDirectoryError    a run directory cannot be made or used
 
-Each message is one line that names the file or the word at fault and the cause; the command line prints it and
-exits with status 2. Any other exception is a flaw of profkit itself: the part of a diagnosis that it costs is named in
-the report (see `profkit.failures`); elsewhere the command line prints one line with the place to report, and exits
-with status 4.
+Each message is one line that names the file or the word at fault, and the cause; the command line prints it and exits
+with status 2. Any other exception is a bug in profkit. If it breaks part of a diagnosis, the report names that part
+(see `profkit.failures`); elsewhere the command line prints one line that says where to report it, and exits with
+status 4.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 
 
 class ProfkitError(Exception):
-    """Base of every error that profkit raises on purpose."""
+    """Base of every error that profkit raises on purpose. The message is one line: what is wrong, and where."""
 
 
 class UsageError(ProfkitError):
-    """What was asked for cannot be done as asked."""
+    """The request cannot be met: an unknown name, an option that does not fit."""
 
 
 class _OfPath(ProfkitError):
@@ -34,8 +34,8 @@ class _OfPath(ProfkitError):
 
 
 class UnreadableInput(_OfPath):
-    """A file given to profkit cannot be read as what it should be."""
+    """A file cannot be read, or is not what it should be. ``path`` is the file, ``cause`` the reason."""
 
 
 class RunDirectoryError(_OfPath):
-    """A run directory cannot be made, written or used."""
+    """A run directory cannot be made, written or used. ``path`` is the directory, ``cause`` the reason."""

@@ -1,6 +1,6 @@
-"""An experiment: what a program does and what it could do instead, small enough to be run side by side.
+"""An experiment: what a program does beside what it could do instead, small enough to run both.
 
-A rule describes one by shapes and types, as far as the recording shows them. `profkit.collect.experiments.process` runs
+A rule describes it by shapes and types, as far as the recording shows them. `profkit.collect.experiments.process` runs
 it with random numbers on the machine of the recording. These are plain values that go through JSON.
 """
 
@@ -14,15 +14,15 @@ RUNNABLE_UNARY = frozenset(("abs", "cos", "erf", "exp", "gelu", "log", "mean", "
                             "sigmoid", "silu", "sin", "sqrt", "square", "sum", "tanh"))  # fmt: skip
 RUNNABLE_BINARY = frozenset(("add", "div", "maximum", "minimum", "mul", "sub"))
 RUNNABLE_ON_IMAGES = frozenset(("adaptive_avg_pool2d", "avg_pool2d", "batch_norm", "conv2d", "max_pool2d"))
-"""Operators whose time depends on the order of an image's dimensions in memory."""
+"""Operators whose time depends on the memory order of an image's dimensions."""
 RUNNABLE = RUNNABLE_PRODUCTS | RUNNABLE_UNARY | RUNNABLE_BINARY
-"""The operators that an experiment may name. A recording may come from anybody, and only these are ever looked up."""
+"""The only operators that an experiment may name. A recording may come from anybody, and no other name is looked up."""
 
 
 class Case(Struct, frozen=True):
-    """One kind of call. ``operator`` is one of `RUNNABLE` or an optimizer's class; ``arguments`` are the values that
-    the profiler recorded for inputs that are not tensors; ``calls`` is the number per step. ``recorded_ns`` is what
-    these took, which weighs the case against the others (0: unknown, its measured time counts)."""
+    """One kind of call. ``operator`` is one of `RUNNABLE` or an optimizer's class. ``arguments`` are the recorded
+    values of inputs that are not tensors. ``calls`` is the number per step; ``recorded_ns`` is what they took, which
+    weighs the case against the others (0: unknown, so the measured time counts)."""
 
     operator: str
     shapes: tuple[tuple[int, ...], ...]
@@ -55,8 +55,8 @@ class Experiment(Struct, frozen=True):
 
 
 class Measurement(Struct, frozen=True):
-    """The share of the time that is left in the second form: the median, and a range from the spread of the rounds.
-    ``first_ns`` and ``second_ns`` are what the calls of one step took."""
+    """The share of the time that the second form needs: the median, and a range from the spread of the rounds.
+    ``first_ns`` and ``second_ns`` are what the calls of one step took in each form."""
 
     factor: float
     low: float
@@ -66,7 +66,7 @@ class Measurement(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """What the measuring process is asked. Only a machine with this device or processor may answer."""
+    """A request to the measuring process. Only a machine with this device or processor may answer."""
 
     device: str
     processor: str

@@ -1,6 +1,6 @@
-"""Unforeseen exceptions: the report does without the part that failed, and one line says what to report.
+"""Unforeseen exceptions: the report leaves out the part that failed, and one line says what to report.
 
-With `STRICT`, which profkit's own tests set, the exception is raised.
+With `STRICT`, which profkit's own tests set, the exception is raised instead.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import TypeVar
 
 STRICT = "PROFKIT_STRICT"
-"""The environment variable that, set to 1, lets such errors be raised."""
+"""The environment variable that, set to 1, lets such exceptions through."""
 OWN_ERROR = "failed inside profkit"
-"""Says that something broke rather than abstained."""
+"""Tells a failure from a rule that merely abstained."""
 _PACKAGE = Path(__file__).parent
 Value = TypeVar("Value")
 Other = TypeVar("Other")
 
 
 def attempt(what: str, do: Callable[[], Value], otherwise: Other) -> tuple[Value | Other, tuple[str, ...]]:
-    """What ``do`` returns. If it breaks, ``otherwise`` and a note that names ``what`` broke."""
+    """What ``do`` returns. If it fails: ``otherwise``, and a note that names ``what`` failed."""
     try:
         return do(), ()
-    except Exception as error:  # one broken part must not cost the user the others
+    except Exception as error:  # one failing part must not cost the user the others
         return otherwise, (f"{what} {describe_failure(error)}",)
 
 
@@ -39,8 +39,8 @@ def is_strict() -> bool:
 
 
 def place_of(error: BaseException) -> str:
-    """The last line of profkit's that the exception passed: the file within the package, and the line."""
-    import traceback  # hardly ever needed, and the command line starts with this module
+    """The last line of profkit's that the exception passed through: file within the package, and line."""
+    import traceback  # rarely needed, and the command line starts with this module
 
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if _PACKAGE in Path(frame.filename).parents]

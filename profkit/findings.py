@@ -1,7 +1,7 @@
 """What profkit concludes: the values between the rules and the reports.
 
-`Diagnosis` is the one value that every report renders and that ``diagnosis.json`` stores. Times are integer
-nanoseconds, sizes bytes, fractions shares of the step time.
+`Diagnosis` is what every report renders and what ``diagnosis.json`` stores. Times are integer nanoseconds, sizes are
+bytes, and a fraction is a share of the step (0.25 is a quarter).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ SCHEMA = "profkit.diagnosis/1"
 
 
 class Kind(str, Enum):
-    """A fault can be avoided without changing the result; an opportunity also changes numerics or structure."""
+    """A fault can be fixed without changing the result; an opportunity also changes numerics or structure."""
 
     FAULT = "fault"
     OPPORTUNITY = "opportunity"
 
 
 class Severity(str, Enum):
-    """How much a finding matters, by what comes free: high from a tenth of the step or for memory that grows without
-    bound, medium from 3 %, low from half a per cent, info below. A lower peak of memory counts too."""
+    """How much a finding matters, by what fixing it gives back: high from 10 % of the step or for memory that grows
+    without bound, medium from 3 %, low from 0.5 %, info below. A lower memory peak counts too."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -40,22 +40,22 @@ class Severity(str, Enum):
 
     @property
     def rank(self) -> int:
-        """0 for the worst."""
+        """0 is the worst."""
         return list(Severity).index(self)
 
 
 _MOST_AROUND = 3
-"""Lines before and after the one that is meant."""
+"""Lines shown before and after the finding's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
     """A place in the program's code.
 
-    ``line`` counts from 1; 0 where it is not known. ``source`` is the line's text, without its indentation.
-    ``precision`` is ``call`` for the calling line, ``def`` where only the function is known, whose first line ``line``
-    is then. ``around`` are lines of the file from number ``around_from`` on, among them this one; none if they were not
-    recorded."""
+    ``line`` counts from 1; 0 if unknown. ``source`` is the text of the line without its indentation. ``precision`` is
+    ``call`` if ``line`` is the line that makes the call, ``def`` if only the function is known; ``line`` is then its
+    first. ``around`` are the lines of the file from number ``around_from`` on, this one among them; empty if they were
+    not recorded."""
 
     file: str
     line: int
@@ -67,11 +67,16 @@ class Location:
 
     @classmethod
     def of(cls, site: CallSite) -> Location:
-        """The place of a marked line."""
+        """The location of a recorded line."""
         return cls(site.file, site.line, site.function, site.source)
 
+    @classmethod
+    def in_function(cls, site: CallSite) -> Location:
+        """The location of something in a function, of which no more than the ``def`` is known."""
+        return cls(site.file, site.line, site.function, site.source, precision="def")
+
     def within(self, sources: Sources) -> Location:
-        """The same with the lines around it, as far as they are known without a gap."""
+        """The same location with the lines around it, up to the first that was not recorded."""
         known = sources.get(self.file, {})
         first = last = self.line
         if self.line not in known or known[self.line].strip() != self.source:
@@ -84,7 +89,7 @@ class Location:
 
     @property
     def short(self) -> str:
-        """``train.py:31``: the file without its folders, which may be those of another system."""
+        """``train.py:31``: without folders, as the path may be one of another system."""
         name = re.split(r"[\\/]", self.file)[-1] or self.file
         if self.line <= 0:
             return name
@@ -94,27 +99,26 @@ class Location:
 
 
 GROWTH_EVIDENCE = "growth_bytes_per_step"
-"""The evidence name of rules whose ``saving.bytes`` is what memory gains with every step."""
-
+"""A rule's evidence has this name if ``saving.bytes`` is growth per step."""
 
 MEASURED_EVIDENCE = "measured_factor"
-"""The evidence name for findings whose saving rests on an experiment: the share of the time that was left."""
+"""A finding priced by an experiment has this evidence: the share of the time that the fix left."""
 
 
 def no_gain_note(rule: str) -> str:
-    """The beginning of the health note that an experiment found no gain, so that the rule reports nothing."""
+    """The beginning of the health note that an experiment found no gain, so the rule reports nothing."""
     return f"--measure: {rule} has nothing to report"
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What the step would gain by the fix, as the replay of the recorded step without the fault tells it.
+    """What fixing a finding gives back: the recorded step is replayed without the fault.
 
-    ``time_ns_per_step`` is how much shorter the step gets, ``fraction`` that as a share of the step (0.25 for a
-    quarter), likely between ``low`` and ``high``. ``bytes`` is the memory that comes free at the peak, or with every
-    step where memory grows. With ``of_part`` only part of a step was recorded, and shares are of that part.
-    ``beyond`` is what is left of ``fraction`` once the findings above have given back theirs, as two fixes may free the
-    same time; None where nothing above has a price."""
+    ``time_ns_per_step`` is how much shorter the step gets, ``fraction`` the same as a share of the step, likely between
+    ``low`` and ``high``. ``bytes`` is the memory that becomes free at the peak, or per step if memory grows. If
+    ``of_part`` is set, only part of a step was recorded, and the shares are of that part. ``beyond`` is the fraction
+    that is left once the findings above are fixed, as two fixes may free the same time; None if no finding above has a
+    price."""
 
     time_ns_per_step: int
     fraction: float
@@ -132,7 +136,7 @@ class Saving:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A fix that is one line: as it is, and as it should be; empty where the line goes."""
+    """A fix of one line: ``before`` as it is, ``after`` as it should be; empty if the line should go."""
 
     file: str
     line: int
@@ -144,11 +148,11 @@ class Change:
 class Finding:
     """One thing to change.
 
-    ``rule`` is the name that `profkit explain` takes. ``message`` says what is wrong, ``fix`` what to do, in several
-    lines where it holds code; ``change`` is the fix as a line, where the line's own text proves it. ``count`` is how
-    often it comes in a step. ``confidence``, 0 to 1, is that of the evidence, not of the price. ``location`` is the
-    line to change, None where no single one is at fault; ``also`` are further ones. ``saving`` is None where the
-    recording does not tell a price. ``evidence`` are the figures behind the message, by names of the rule's own."""
+    ``rule`` is the name that `profkit explain` takes. ``message`` says what is wrong, ``fix`` what to do about it, with
+    code on lines of its own. ``change`` is the fix as a changed line, if the text of the line proves that it fits.
+    ``count`` is how often it happens per step. ``confidence`` (0 to 1) is that of the evidence, not of the price.
+    ``location`` is the line to change, None if no single line is at fault; ``also`` are related lines. ``saving`` is
+    None if the recording does not show a price. ``evidence`` are the figures behind the message, by name."""
 
     rule: str
     kind: Kind
@@ -166,8 +170,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What was run, where and with what; None for what the recording does not tell. ``started`` is in ISO 8601,
-    ``files`` are the recording's, by kind (``trace``)."""
+    """What was run, where and with what; None for what the recording does not show. ``started`` is in ISO 8601.
+    ``files`` are the names of the recording's files by kind (``trace``)."""
 
     command: tuple[str, ...]
     python: str | None
@@ -179,7 +183,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class TimeShare:
-    """A row of the table of where the step's time went: nanoseconds of one step, and their share of it (0 to 1)."""
+    """A row of the table of where the step's time goes: nanoseconds per step, and their share of the step."""
 
     label: str
     time_ns_per_step: int
@@ -188,8 +192,9 @@ class TimeShare:
 
 @dataclass(frozen=True, slots=True)
 class HotSpot:
-    """Where much of the step's time goes, at fault or not: a line, from the step that was traced line by line, or an
-    operator, by its time on the device if there is one. An optimizer's step is an operator with its line."""
+    """Where much of the step's time goes, at fault or not. Either a line, with the share of the step that was traced
+    line by line, or an operator, with its share on the device (on the host without one). An optimizer's step is an
+    operator that also has a line."""
 
     fraction: float
     location: Location | None = None
@@ -198,15 +203,17 @@ class HotSpot:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Step times: the median as recorded (``step_time_ns``), the median without a profiler where that is known
-    (``unprofiled_step_time_ns``), and by what share recording makes a step longer (``profiler_overhead_fraction``).
+    """Step times, in nanoseconds.
 
-    ``steps`` counts the measured ones, and ``steps_from`` says what ended them. ``measured_steps`` are the first and
-    last step behind the figures, as the program counts them from 0. ``unprofiled_from`` says whether the time without
-    the profiler was ``measured`` or ``estimated``. ``bound_by`` is ``device`` or ``host``, whichever the step waits
-    for. ``device_step_time_ns`` is how long the device works in a step, ``host_step_time_ns`` how long the host takes
-    to launch it, without waits for the device. ``unprofiled_least_time_ns`` is the shortest that the step without the
-    profiler may be, None where that is as sure as the time itself.
+    ``step_time_ns`` is the median as recorded, ``unprofiled_step_time_ns`` the median without a profiler, None if
+    unknown; ``unprofiled_from`` says whether that was ``measured`` or ``estimated``. ``unprofiled_least_time_ns`` is
+    the shortest that it may be, None if it is about as certain as a measurement. ``profiler_overhead_fraction`` is how
+    much longer recording makes a step (0.25: a quarter).
+
+    ``steps`` counts the measured steps, ``steps_from`` says what ends one, and ``measured_steps`` are the numbers of
+    the first and the last, as the program counts them from 0. ``shares`` say where the time goes. ``bound_by`` is
+    ``device`` or ``host``, whichever the step waits for; ``device_step_time_ns`` is how long the device works per step,
+    ``host_step_time_ns`` how long the host takes to launch a step, without waits for the device.
     """
 
     steps: int
@@ -225,11 +232,13 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class WorkerTimes:
-    """What one worker of a DataLoader did in its ``batches`` after the first, as shares of its time: fetching samples,
-    collating them, and waiting for something to do. ``cpu_ns_per_batch`` is that of the whole process.
-    ``hand_over_ns_per_batch`` passes alongside, until a batch is pickled and the pipe has room for it.
-    ``private_bytes`` is the memory that it alone held at the end, ``private_growth_bytes`` how much more that was than
-    after its first batch."""
+    """One worker of a DataLoader, over its ``batches`` after the first, which took ``time_ns``.
+
+    ``fetch`` (samples from the dataset), ``collate`` and ``waiting`` (for something to do) are shares of that time.
+    ``cpu_ns_per_batch`` is the CPU time of the whole process. ``hand_over_ns_per_batch`` runs alongside: from a
+    finished batch until it is pickled and the pipe has room for it. ``private_bytes`` is the memory that only this
+    worker held at the end, ``private_growth_bytes`` how much more that is than after its first batch; None if
+    unknown."""
 
     loader: int
     worker: int
@@ -246,7 +255,7 @@ class WorkerTimes:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPart:
-    """What part of the peak is for one purpose: bytes, and their share of the peak (0 to 1)."""
+    """The bytes of the peak that serve one purpose, and their share of the peak."""
 
     label: str
     bytes: int
@@ -255,8 +264,8 @@ class MemoryPart:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLine:
-    """What one line allocated of what was held at the peak, in ``count`` pieces. Without a ``location`` no line is
-    known, as of what the backward pass allocates."""
+    """What one line allocated of the memory held at the peak, in ``count`` pieces. ``location`` is None if no line is
+    known, as for what the backward pass allocates."""
 
     bytes: int
     fraction: float
@@ -266,7 +275,7 @@ class MemoryLine:
 
 @dataclass(frozen=True, slots=True)
 class MemorySeries:
-    """How much was held for one purpose at each moment of a `MemoryTimeline`."""
+    """The bytes held for one purpose at each moment of a `MemoryTimeline`."""
 
     label: str
     bytes: tuple[int, ...]
@@ -274,8 +283,9 @@ class MemorySeries:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTimeline:
-    """What was held at some moments of the allocator's history: after so many ``entries``, for each purpose, from below
-    upwards as a picture stacks them; and what was reserved then."""
+    """What was held at some moments of the allocator's history. ``entries`` are the moments, as the number of entries
+    before them; ``reserved_bytes`` and each of the ``parts`` have one value for each moment. ``parts`` are in stacking
+    order, the lowest first."""
 
     entries: tuple[int, ...]
     reserved_bytes: tuple[int, ...]
@@ -284,12 +294,14 @@ class MemoryTimeline:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """What a memory snapshot says of one device, in bytes. ``allocated_bytes``, ``reserved_bytes`` and
-    ``inactive_split_bytes`` are those of `torch.cuda.memory_stats` at its moment. ``cached_bytes`` lie free in whole
-    segments, ``split_bytes`` inside of used ones. Without ``history_entries`` the peak is what is held now. ``peak_ns``
-    is when most was held, counted from the beginning of the history, ``history_ns`` how long that is; None where the
-    allocator noted no times. ``older_bytes`` were held when the history begins. Of ``lines`` only those that hold most
-    are listed."""
+    """What a memory snapshot says of one device.
+
+    ``allocated_bytes``, ``reserved_bytes`` and ``inactive_split_bytes`` are those of `torch.cuda.memory_stats` at the
+    time of the snapshot. ``cached_bytes`` are free in whole segments, ``split_bytes`` inside used ones.
+    ``history_entries`` is the length of the allocator's history; at 0 the peak is what is held now. ``older_bytes``
+    were already held when the history begins. ``peak_ns`` is the time of the peak since the history began,
+    ``history_ns`` the length of the history; None if the allocator noted no times. ``lines`` are only those that hold
+    most of the peak."""
 
     device: int
     allocated_bytes: int
@@ -310,8 +322,9 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPeak:
-    """The most that was in use of the memory of one device, or of the host: by tensors, by PyTorch's allocator with
-    what it keeps for later tensors, and by all processes (on the host by this one); 0 for what is not known."""
+    """The most memory in use on one device, or on the host: ``tensor_bytes`` by tensors, ``reserved_bytes`` by
+    PyTorch's allocator with what it keeps for later tensors, ``seen_bytes`` by all processes (on the host by this one).
+    0 means unknown."""
 
     where: str
     total_bytes: int
@@ -322,8 +335,8 @@ class MemoryPeak:
 
 @dataclass(frozen=True, slots=True)
 class OwnTime:
-    """What of a rank's mean step goes to own work of one ``cause`` (a name of `LATE_BECAUSE`), beside that of the
-    median rank of which as much was recorded, and the line that takes longest of it, where it is known."""
+    """How much of a rank's mean step is own work of one ``cause`` (a key of `LATE_BECAUSE`), beside that of the median
+    rank that was recorded in as much detail, and the line that takes most of it, None if unknown."""
 
     cause: str
     time_ns: int
@@ -333,7 +346,7 @@ class OwnTime:
 
 @dataclass(frozen=True, slots=True)
 class RankWait:
-    """The rank at the other end of a wait, and how long that takes in a mean step."""
+    """The rank at the other end of a wait, and how long the wait takes in a mean step."""
 
     rank: int
     time_ns: int
@@ -341,11 +354,13 @@ class RankWait:
 
 @dataclass(frozen=True, slots=True)
 class CallSummary:
-    """A collective that a rank calls in its steps: the ``number``-th of ``alike`` calls of a step with this group and
-    operation. ``size_bytes`` is what the rank puts in, the median of the steps, -1 if unknown. Times are means of the
-    ``steps`` that have it: how long the rank waits in it for others, how long others wait in it for the rank, how long
-    the transfer takes and how much of that holds up the rank's work. Others waited for ``last_rank`` in ``last_steps``
-    of them, more often than for any other; -1 where nobody waited."""
+    """A collective that a rank calls in its steps: the ``number``-th of the step's ``alike`` calls with this group and
+    operation.
+
+    ``size_bytes`` is what the rank puts in (median, -1 if unknown). Times are means over the ``steps`` that have the
+    call: ``waited_ns`` is how long the rank waits in it for others, ``caused_ns`` how long others wait in it for the
+    rank, ``transfer_ns`` how long the transfer takes, and ``exposed_ns`` how much of that holds up the rank's work.
+    ``last_rank`` is the rank that others waited for most often, in ``last_steps`` steps; -1 if nobody waited."""
 
     operation: str
     group: str
@@ -365,8 +380,8 @@ class CallSummary:
 
 @dataclass(frozen=True, slots=True)
 class RankStep:
-    """One step of a rank: its length, how much of it is own work, waiting for others and communication that own work
-    does not cover, and how long others wait in it for the rank."""
+    """One step of a rank: its length, split into own work, waits for others, and communication that no own work covers.
+    ``caused_ns`` is how long others wait for the rank in it."""
 
     number: int
     time_ns: int
@@ -378,13 +393,15 @@ class RankStep:
 
 @dataclass(frozen=True, slots=True)
 class RankDetails:
-    """Where the time of one rank goes. ``step_ns`` is its mean step, None where its steps are not those of the others;
-    it is the sum of ``own``, of the rank's ``waited_ns`` and ``exposed_ns``, and of ``uncompared_ns``, in which it
-    stood still for collectives that no other rank's fit. ``waits_for`` are the ranks that it waits for longest,
-    ``awaited_by`` those that wait longest for it. Of the ``collectives`` of a step the fraction ``compared`` was found
-    in another rank's recording too; ``calls`` are those with the longest waits. Of many steps each of ``steps`` is the
-    longest of ``steps_per_column``. ``clock_behind_ns`` is by how much its clock is behind that of the first rank, as
-    the collectives tell it; None where none does."""
+    """Where the time of one rank goes.
+
+    ``step_ns`` is its mean step, None if its steps are not those of the others. It is the sum of ``own``, of the rank's
+    ``waited_ns`` and ``exposed_ns``, and of ``uncompared_ns``: standing still for collectives that match none of
+    another rank. ``waits_for`` are the ranks that it waits for longest, ``awaited_by`` those that wait longest for it.
+    ``collectives`` is the number per step, ``compared`` the fraction of them that another rank's recording has too;
+    ``calls`` are those with the longest waits. If there are many steps, each of ``steps`` is the longest of
+    ``steps_per_column``. ``clock_behind_ns`` is how far its clock is behind that of the first rank, as the collectives
+    show it; None if none does."""
 
     step_ns: int | None = None
     own: tuple[OwnTime, ...] = ()
@@ -401,15 +418,16 @@ class RankDetails:
 
 @dataclass(frozen=True, slots=True)
 class RankSummary:
-    """One recorded rank of a launch. It is late in ``late_steps`` of its ``steps``, by ``late_ns`` in the median of
-    these, and ``kept_waiting`` others wait for it. ``caused_ns`` is how long a step waits for it, ``waited_ns`` how
-    long it waits in a step for others, ``exposed_ns`` how long its communication itself holds up its work; all three
-    are means of the steps that it took part in. Ranks that are late together share the wait: each stretch of it counts
-    in equal parts as ``caused_ns`` of those that are missing. Waits of a pipeline's stages for each other's messages
-    are in ``waited_ns`` alone. ``cause`` names what made it late (`LATE_BECAUSE`), ``location`` the line; empty and
-    None where it was not or nothing shows why. ``is_by_chance`` says that its own work is not longer than the others'
-    by more than chance. ``host`` and ``device`` are empty and None where the recording does not say. Of many ranks only
-    those that others wait for longest, and those that wait longest, have ``details``."""
+    """One recorded rank of a launch.
+
+    Others waited for it in ``late_steps`` of its ``steps``: ``kept_waiting`` of them, for ``late_ns`` (median).
+    ``cause`` is a key of `LATE_BECAUSE`, ``location`` the line; empty and None if it was not late or nothing shows why.
+    ``is_by_chance`` says that its own work is not longer than the others' by more than chance. The next three are means
+    over the steps that it took part in: ``caused_ns`` is how long a step waits for it, ``waited_ns`` how long it waits
+    for others, and ``exposed_ns`` how long its communication itself holds up its work. Ranks
+    that are late together share the wait: each stretch counts in equal parts for those still missing. Waits between the stages of a
+    pipeline count only in ``waited_ns``. ``host`` and ``device`` are empty and None if the recording does not name
+    them. Of many ranks, only those with the longest waits, caused or suffered, have ``details``."""
 
     rank: int
     source: str
@@ -441,13 +459,13 @@ LATE_BECAUSE = {
     "unrecorded": "what it does meanwhile was not recorded",
     "contention": "the machine is busy, and it is ready to run but waits for a CPU",
 }
-"""What makes a rank late, in words."""
+"""What makes a rank late: the causes, and their words."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeCount:
-    """How many collectives of a step put in ``up_to_bytes`` or less (and more than the class below), and how much that
-    is; means."""
+    """How many collectives per step put in ``up_to_bytes`` or less (and more than the class below), and their bytes;
+    both are means."""
 
     up_to_bytes: int
     count: float
@@ -456,9 +474,9 @@ class SizeCount:
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """What a process group of ``size`` ranks, of which ``recorded`` were recorded, moves in a step: how many
-    collectives, the bytes that a rank puts in, and the time of the transfers without waiting for the last rank. Bytes
-    divided by time is what NCCL's tests call the algorithm's bandwidth."""
+    """What a process group moves per step. ``size`` is its number of ranks, ``recorded`` how many were recorded.
+    ``bytes_per_step`` is what one rank puts in; ``time_ns_per_step`` is the time of the transfers, without waits for
+    the last rank. Bytes divided by time is the "algorithm bandwidth" of NCCL's tests."""
 
     name: str
     size: int
@@ -471,7 +489,7 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class StageSummary:
-    """A stage of a pipeline in a mean step: how long it works, and waits for micro-batches that are not there yet."""
+    """A stage of a pipeline in a mean step: how long it works, and how long it waits for micro-batches."""
 
     rank: int
     worked_ns: int
@@ -480,9 +498,9 @@ class StageSummary:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSummary:
-    """Ranks that pass so many ``micro_batches`` on to each other in a step. ``idle_fraction`` is the share of the step
-    in which the mean stage has none to work on, ``even_fraction`` what it would be with stages of equal work:
-    (p - 1)/(m + p - 1) for p stages and m micro-batches."""
+    """Ranks that pass micro-batches on to each other. ``idle_fraction`` is the share of the step in which the mean
+    stage has none to work on; ``even_fraction`` is what it would be with stages of equal work: (p - 1)/(m + p - 1) for
+    p stages and m ``micro_batches``."""
 
     stages: tuple[StageSummary, ...]
     micro_batches: int
@@ -492,10 +510,10 @@ class PipelineSummary:
 
 @dataclass(frozen=True, slots=True)
 class LaunchSummary:
-    """Several ranks of one launch, of ``world_size`` in all, -1 if unknown. ``step_time_ns`` is the median rank's.
-    ``shown_rank`` is the one whose own code the rest of the diagnosis judges. ``notes`` say what is missing, doubled or
-    does not fit. In ``pipelines``, which have their gradients come back, a stage that waits for another's micro-batch
-    makes none of them late."""
+    """Several ranks of one launch. ``world_size`` is the number of all its ranks, -1 if unknown. ``steps`` counts the
+    steps that they have in common; ``step_time_ns`` is the median rank's. ``shown_rank`` is the rank whose own code the
+    rest of the diagnosis judges. ``notes`` say what is missing, doubled or does not fit. In the ``pipelines``, a stage
+    that waits for another's micro-batch makes no rank late."""
 
     world_size: int
     ranks: tuple[RankSummary, ...]
@@ -509,7 +527,7 @@ class LaunchSummary:
 
 
 class VerdictKind(str, Enum):
-    """Whether there is something to change, nothing was found, or the recording holds too little to tell."""
+    """Whether there is something to change, nothing was found, or the recording is too thin to tell."""
 
     FOUND = "found"
     NOTHING_FOUND = "nothing-found"
@@ -518,7 +536,7 @@ class VerdictKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The most important thing that a diagnosis says, in one line."""
+    """The most important point of a diagnosis, in one line."""
 
     kind: VerdictKind
     text: str
@@ -528,19 +546,19 @@ class Verdict:
 class Diagnosis:
     """What profkit concludes from one recording. Printed, or shown by a notebook, it is the report.
 
-    ``findings`` are ranked: severity, then what they give back. ``skipped`` says of each rule that could not look why;
-    a rule that is in neither looked and found nothing. ``health`` is what is wrong with the recording itself.
-    ``total`` is what fixing all faults at once gives back, if more than one has a price: less than their sum, as fixes
-    overlap.
+    ``findings`` are ranked by severity, then by what they give back. ``skipped`` names the rules that could not look,
+    with the reason; a rule that is in neither looked and found nothing. ``health`` says what is wrong with the
+    recording itself. ``total`` is what fixing all faults at once gives back, if more than one has a price: less than
+    the sum, as fixes overlap.
 
     ``verdict`` is the first line of the report. ``cannot_judge`` says why the recording does not show where the step's
-    time went, as with an accelerator whose work is not in it; "nothing found" then means nothing. ``hottest`` says
-    where most of the time goes if nothing important was found: first lines, then operators.
+    time went, for example because the GPU's work is missing; "nothing found" then means nothing. ``hottest`` are the
+    lines, then the operators that take most time, if nothing important was found.
 
-    ``workers`` are those of DataLoaders that kept an account of themselves. ``memory`` is that of a memory snapshot, by
-    device. ``failure`` is what ended the program if that was a lack of memory, ``peaks`` how full memory was.
-    ``pictures`` are what reports draw. ``ignored`` counts by rule the findings that comments on their lines leave out.
-    ``launch`` is what several ranks did together. Old diagnoses have neither a ``verdict`` nor pictures."""
+    ``workers`` are the DataLoader workers that kept an account of themselves. ``memory`` is what a memory snapshot
+    says, by device. ``failure`` says what ended the program, if that was a lack of memory; ``peaks`` how full memory
+    was. ``pictures`` are what reports draw. ``ignored`` counts, by rule, the findings that comments on their lines
+    leave out. ``launch`` is what several ranks did together. Old diagnoses have no ``verdict`` and no pictures."""
 
     run: RunSummary
     timing: Timing
@@ -562,23 +580,23 @@ class Diagnosis:
 
     @property
     def worst(self) -> Severity | None:
-        """The severity of the worst fault, None if there is no fault. Opportunities do not count."""
+        """The severity of the worst fault, None without a fault. Opportunities do not count."""
         faults = [f.severity for f in self.findings if f.kind is Kind.FAULT]
         return min(faults, key=lambda severity: severity.rank, default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``diagnosis.json`` holds, as dicts, lists, text, numbers, booleans and None.
+        """The content of ``diagnosis.json``: dicts, lists, strings, numbers, booleans and None.
 
-        ``docs/schemas/diagnosis.schema.json`` tells its form. Keys ending in ``_ns`` are whole nanoseconds, those in
+        ``docs/schemas/diagnosis.schema.json`` describes it. Keys that end in ``_ns`` are whole nanoseconds, those in
         ``bytes`` bytes, and a ``fraction`` of 0.25 is a quarter of the step.
         """
         found: dict[str, Any] = json.loads(shown(self, "json"))
         return found
 
     def save(self, path: str | Path) -> None:
-        """Write ``diagnosis.json`` to a file, which is replaced if it is there; `profkit.load` reads it back.
+        """Write ``diagnosis.json`` to the file ``path``, replacing it if it exists; `profkit.load` reads it back.
 
-        Raises `ProfkitError` where it cannot be written.
+        Raises `ProfkitError` if it cannot be written.
         """
         try:
             Path(path).write_text(shown(self, "json"), encoding="utf-8")
@@ -598,12 +616,12 @@ class Diagnosis:
 
 
 LOW_FROM, MEDIUM_FROM, HIGH_FROM = 0.005, 0.03, 0.10
-"""Shares of the step: for less than the first nobody touches a line, for less than the second nobody writes code anew
-or holds memory for it; the third shows without a measurement."""
+"""Shares of the step. Nobody touches a line for less than the first; nobody rewrites code or spends memory for less
+than the second; the third shows without a measurement."""
 
 
 def severity_of(saving: Saving | None, grows_without_bound: bool = False) -> Severity:
-    """By what comes free of the step; memory that grows without bound is high."""
+    """By the share of the step that becomes free; memory that grows without bound is high."""
     fraction = saving.fraction if saving else 0.0
     if grows_without_bound or fraction >= HIGH_FROM:
         return Severity.HIGH
@@ -618,22 +636,22 @@ def is_worth_mending(finding: Finding) -> bool:
 
 
 def faults(findings: Iterable[Finding]) -> list[Finding]:
-    """The faults worth fixing, in their order."""
+    """The faults worth fixing, in the given order."""
     return [finding for finding in findings if is_worth_mending(finding)]
 
 
 def opportunities(findings: Iterable[Finding]) -> list[Finding]:
-    """Those that are more than information, in their order."""
+    """The opportunities that are more than information, in the given order."""
     return [finding for finding in notable(findings) if finding.kind is Kind.OPPORTUNITY]
 
 
 def notable(findings: Iterable[Finding]) -> list[Finding]:
-    """The faults and opportunities that are more than information, in their order."""
+    """The faults and opportunities that are more than information, in the given order."""
     return [finding for finding in findings if finding.severity is not Severity.INFO]
 
 
 def left_beyond(finding: Finding) -> float | None:
-    """What is left of the saving once the findings above are mended; None where nothing worth a word is missing."""
+    """What is left of the saving once the findings above are fixed; None if hardly anything is lost."""
     saving = finding.saving
     if saving is None or saving.beyond is None or saving.fraction - saving.beyond < LOW_FROM:
         return None
@@ -641,7 +659,7 @@ def left_beyond(finding: Finding) -> float | None:
 
 
 def grows(finding: Finding) -> bool:
-    """Whether ``saving.bytes`` is growth per step, as the rule's evidence says."""
+    """Whether ``saving.bytes`` is growth per step."""
     saving = finding.saving
     return saving is not None and saving.bytes > 0 and GROWTH_EVIDENCE in finding.evidence
 
@@ -652,9 +670,9 @@ def rank(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 def rank_order(findings: Sequence[Finding]) -> list[int]:
-    """The findings' indices, worst first: by severity, memory that grows until the program dies before time, then by
-    what they give back, whatever their kind. Where a fault's gain lies in the likely range of an opportunity's, nobody
-    knows which is larger: then the fault comes first, as to mend it changes no result."""
+    """The findings' indices, worst first: by severity, then growth of memory before time, as it ends the program, then
+    by what they give back, whatever their kind. If a fault's gain lies within the likely range of an opportunity's,
+    either may be larger, and the fault comes first: fixing it changes no result."""
     order: list[int] = []
     for at in sorted(range(len(findings)), key=lambda at: _rank_key(findings[at])):
         place = len(order)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, ClassVar, NoReturn
 
 PROCESSES = "PROFKIT_PROCESSES"
-"""The environment variable that says how many processes may work on one trace; 1 means only the first."""
+"""The environment variable that limits how many processes work on one trace; 1 means no forks."""
 _MOST_PROCESSES = 4
 """A reader unpacks about four times as fast as one process decodes."""
 _SIZE_BYTES = 8
@@ -24,9 +24,9 @@ _BLOCK_BYTES = 1 << 20
 
 
 def processes_at_hand() -> int:
-    """How many processes may work: one for each free processor, if this one can be forked safely.
+    """How many processes may work: one per available processor, if this process can be forked safely.
 
-    A process with threads cannot: a fork would stop them in the middle of whatever they hold.
+    A process with threads cannot: the fork would have their locks, but not the threads that release them.
     """
     if sys.platform != "linux" or "torch" in sys.modules:
         return 1
@@ -40,9 +40,9 @@ def processes_at_hand() -> int:
 
 
 class Channel:
-    """One end of what two processes say to each other: whole values, in order.
+    """One end of a connection between two processes, which carries whole values in order.
 
-    They are pickled. Whatever is read was written by this program a moment ago: the pipe has no name.
+    Values are pickled. That is safe: the pipe has no name, so only this program can have written what is read.
     """
 
     def __init__(self, source: int, target: int) -> None:
@@ -56,7 +56,7 @@ class Channel:
             left = left[os.write(self._target, left) :]
 
     def receive(self) -> Any:
-        """The next value, once it is there. Raises `EOFError` if the other process is gone."""
+        """Wait for the next value. Raises `EOFError` if the other process is gone."""
         size = int.from_bytes(self._read(_SIZE_BYTES), "little")
         return pickle.loads(self._read(size))  # noqa: S301  # written by this program, as above
 
@@ -86,13 +86,13 @@ class Channel:
 
 
 class Fork:
-    """A process that does the ``work``, with its end of the channel, and ends. Raises `OSError` if it cannot be made.
+    """A process that does the ``work``, given its end of the channel, and ends. Raises `OSError` if it cannot be made.
 
-    It neither runs what this process would run at exit nor writes what this one still had to write.
+    It runs none of this process's exit handlers and flushes none of its buffers.
     """
 
     _open: ClassVar[set[Channel]] = set()
-    """This process's ends. A later fork closes them, or the earlier ones would never notice that this process is
+    """This process's ends. A later fork closes its copies, or earlier forks would never notice that this process is
     gone."""
 
     def __init__(self, work: Callable[[Channel], None]) -> None:
@@ -115,7 +115,7 @@ class Fork:
     def _run(self, work: Callable[[Channel], None], own: Channel, theirs: Channel) -> NoReturn:
         status = 1
         try:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends this one
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this one
             for channel in (own, *self._open):
                 channel.close()
             work(theirs)
@@ -124,7 +124,7 @@ class Fork:
             os._exit(status)
 
     def end(self) -> None:
-        """End it, whatever it is doing."""
+        """Kill it, whatever it is doing."""
         self._open.discard(self.channel)
         self.channel.close()
         with suppress(ProcessLookupError, ChildProcessError):  # somebody else waited for it
@@ -133,20 +133,20 @@ class Fork:
 
 
 def share_out(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-    """What the tasks, 256 at most, return, in order.
+    """The results of the tasks (256 at most), in order.
 
-    Two processes work through them if possible, from last to first: each takes the next task from a pipe, so what a
-    task returns must be picklable. Tasks that the other process had taken when it ended are done here.
+    Two processes work through them if possible, from last to first: each takes the next task from a pipe. Results must
+    be picklable. If the other process dies, its tasks are done here.
     """
     done: dict[int, Any] = {}
     if processes_at_hand() > 1:
-        with suppress(OSError):  # without processes or pipes, this one does everything
+        with suppress(OSError):  # no processes or pipes to be had: this one does everything
             done = _work_with_another(tasks)
     return [done[number] if number in done else task() for number, task in enumerate(tasks)]
 
 
 def _work_with_another(tasks: Sequence[Callable[[], Any]]) -> dict[int, Any]:
-    """What each task returned that somebody finished, by its number."""
+    """The results of the tasks that got done, by number."""
     numbers, source = os.pipe()
     os.write(source, bytes(reversed(range(len(tasks)))))
     os.close(source)

@@ -1,4 +1,4 @@
-"""What the rules suspect, and what becomes of it: each rule judges, and the replay prices its edits."""
+"""What the rules suspect, and what becomes of it: each rule judges, and a replay of the step prices its edits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts
-from profkit.evidence.attribution import order_sites
+from profkit.evidence.attribution import leading_site
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.places import call_site, enclosing_function
 from profkit.failures import describe_failure
@@ -27,7 +27,7 @@ from profkit.units import format_time
 
 
 class Judged(Struct, frozen=True):
-    """What a rule suspects, and the finding that became of it. ``edit`` is the one behind the saving."""
+    """What a rule suspects, and the finding made of it. ``edit`` is the one behind the saving."""
 
     rule: str
     suspicion: Suspicion
@@ -44,8 +44,8 @@ class Outcome(Struct, frozen=True):
 
 
 def judging_tasks(facts: Facts, settings: Settings, with_experiments: bool = False) -> list[Callable[[], Outcome]]:
-    """A task for each rule that is asked for. What it returns can be sent to another process, unless it comes with
-    experiments: they hold functions."""
+    """A task for each rule that the settings ask for. Its result can be sent to another process, unless it comes with
+    experiments, which hold functions."""
     judge = _judge_by if with_experiments else _judge_without_experiments
     return [partial(judge, facts, rule) for rule in all_rules().values() if settings.wants(rule.name)]
 
@@ -57,24 +57,26 @@ def gather(outcomes: Sequence[Outcome]) -> tuple[list[Judged], dict[str, str]]:
 
 
 _MOST_TOGETHER = 8
-"""Findings that are priced beyond those above them: each takes a replay, and nobody reads on to the ninth for time."""
+"""Findings priced beyond those above them. Each takes a replay, and nobody reads as far as the ninth to save time."""
 
 
 def price_together(facts: Facts, judged: Sequence[Judged]) -> list[Judged]:
     """The findings as they rank, each with what it gives back beyond those above it: two fixes may free the same time,
-    and nobody gets that twice."""
+    which nobody gets twice."""
     ranked = [judged[at] for at in rank_order([one.finding for one in judged])]
     priced = [at for at, one in enumerate(ranked) if _frees_time(one)][:_MOST_TOGETHER]
     edits: list[Edit | JointEdit] = []
-    gains: list[float] = []
+    gains: dict[int, float] = {}
     for at in priced if len(priced) > 1 else ():
-        edit, part = _edit_of_cause(ranked[at])
-        if not any(edit is other for other in edits):
+        one, suspicion = ranked[at], ranked[at].suspicion
+        edit = suspicion.joint or edit_behind(one) or Edit()  # places with one cause share an edit
+        if id(edit) not in gains:
             edits.append(edit)
-            gains.append(predict_together(facts, edits).fraction - sum(gains))
-        if at != priced[0]:
-            gain = next(gain for other, gain in zip(edits, gains, strict=True) if other is edit)
-            ranked[at] = _with_beyond(ranked[at], max(0.0, gain * part))
+            gains[id(edit)] = predict_together(facts, edits).fraction - sum(gains.values())
+        if at != priced[0] and one.finding.saving is not None:
+            gain = max(0.0, gains[id(edit)] * (suspicion.part if suspicion.joint else 1.0))
+            saving = replace(one.finding.saving, beyond=round(min(gain, one.finding.saving.fraction), 6))
+            ranked[at] = structs.replace(one, finding=replace(one.finding, saving=saving))
     return ranked
 
 
@@ -85,22 +87,14 @@ def _frees_time(one: Judged) -> bool:
 
 
 def edit_behind(one: Judged) -> Edit | JointEdit | None:
-    """What the finding's price rests on: a change to the launch, or to this rank."""
+    """The change behind the finding's price: to the launch, or to this rank."""
     return one.suspicion.launch_edit or one.edit
 
 
 def _edit_of_cause(one: Judged) -> tuple[Edit | JointEdit, float]:
-    """The edit behind the price, and this place's part of it: places with one cause share one edit."""
+    """The edit behind the price, and this place's part of it: places with one cause share an edit."""
     joint = one.suspicion.joint
     return (edit_behind(one) or Edit(), 1.0) if joint is None else (joint, one.suspicion.part)
-
-
-def _with_beyond(one: Judged, beyond: float) -> Judged:
-    saving = one.finding.saving
-    if saving is None:
-        return one
-    told = replace(saving, beyond=round(min(beyond, saving.fraction), 6))
-    return structs.replace(one, finding=replace(one.finding, saving=told))
 
 
 def _judge_without_experiments(facts: Facts, rule: Rule) -> Outcome:
@@ -119,7 +113,7 @@ def _judge_by(facts: Facts, rule: Rule) -> Outcome:
 
 
 def _suspect(facts: Facts, rule: Rule) -> list[Suspicion]:
-    """What the rule sees in the recording or, if that is nothing or it cannot look, in a memory snapshot."""
+    """What the rule sees in the recording. If that is nothing, or it cannot look, what it sees in a memory snapshot."""
     if facts.run.is_light:
         raise CannotLook("of this rank only collectives and steps were recorded")
     by_snapshot = rule.by_snapshot if facts.snapshot is not None else None
@@ -159,7 +153,7 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Judged:
 
 
 def _change(suspicion: Suspicion, location: Location | None) -> Change | None:
-    """The fix as a line, where the line was recorded whole and proves it."""
+    """The fix as a changed line, if the line was recorded whole and proves that the change fits."""
     if suspicion.rewrite is None or location is None or location.precision != "call":
         return None
     before = location.source
@@ -168,8 +162,8 @@ def _change(suspicion: Suspicion, location: Location | None) -> Change | None:
 
 
 def _tell(suspicion: Suspicion, saving: Saving | None) -> str:
-    """The message, with the reason if the saving exceeds the time that it names: nobody would believe the two
-    together."""
+    """The message. If the saving exceeds the time that the message names, it also says why: the two figures would
+    contradict each other."""
     if saving is None or not suspicion.spent_ns or saving.time_ns_per_step <= suspicion.spent_ns:
         return suspicion.message
     return (
@@ -187,7 +181,7 @@ def _price(facts: Facts, suspicion: Suspicion) -> Saving | None:
 
 
 def weigh(saving: Saving | None, suspicion: Suspicion) -> Severity:
-    """Severity by time. A lower peak counts too: medium from half of it, low from a tenth."""
+    """By time. A lower memory peak counts too: medium from half of the peak, low from a tenth."""
     by_time = severity_of(saving, suspicion.grows)
     by_peak = (
         Severity.MEDIUM if suspicion.peak_fraction >= 0.5 else
@@ -197,11 +191,9 @@ def weigh(saving: Saving | None, suspicion: Suspicion) -> Severity:
 
 
 def _locate(facts: Facts, suspicion: Suspicion) -> Location | None:
-    """The line that most of the rows come from; without marked lines the function around them."""
-    if not len(suspicion.rows):
-        return None
-    for site in order_sites(facts.lines.site[suspicion.rows])[:1]:
-        if (place := call_site(facts, site)) is not None:
-            return Location.of(place)
+    """The line that most of the rows come from; if no line is known, the function around them."""
+    site = call_site(facts, leading_site(facts.lines.site[suspicion.rows]))
+    if site is not None:
+        return Location.of(site)
     around = enclosing_function(facts, suspicion.rows)
-    return replace(Location.of(around), precision="def") if around else None
+    return Location.in_function(around) if around else None

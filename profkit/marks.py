@@ -5,12 +5,12 @@ from __future__ import annotations
 LINE_MARK = "profkit.line#"
 """Prefix of the line tracer's events; a call site's index follows."""
 PAUSE_MARK = "profkit.pause"
-"""An event around profkit's own work between two steps; not part of any step."""
+"""An event around profkit's own work between two steps, which belongs to neither."""
 GC_MARK = "profkit.gc#"
-"""Prefix of the events around Python's garbage collections; the generation follows, and `GC_AUTOMATIC` if Python began
-the collection itself."""
+"""Prefix of the events around Python's garbage collections; the generation follows, then `GC_AUTOMATIC` if Python
+started the collection itself."""
 GC_AUTOMATIC = ".automatic"
-"""Suffix of those that the program did not ask for with ``gc.collect()``."""
+"""Suffix of collections that the program did not ask for with ``gc.collect()``."""
 SAVE_MARK = "profkit.save"
 """An event around each file that ``torch.save`` writes."""
 CALL_MARK = "profkit.call#"

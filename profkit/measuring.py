@@ -1,6 +1,6 @@
 """Experiments instead of models: what ``profkit diagnose --measure`` runs, in a process of its own.
 
-That process imports PyTorch and may run out of memory or time; the answers it gave before count.
+That process imports PyTorch and may run out of memory or time; the answers that it gave before that count.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from profkit.experiment import Answer, Experiment, Request
 
 _CHILD = "profkit.collect.experiments.process"
 _TIMEOUT_S = 90.0
-"""Far more than importing PyTorch and the experiments take; a process that hangs is ended then."""
+"""Far more than importing PyTorch and running the experiments takes; a process that hangs is killed then."""
 _NO_ANSWER = Answer(failed="the measuring process ended, or took too long, before it came to this")
 
 
 def measure(facts: Facts, experiments: Sequence[Experiment], timeout_s: float = _TIMEOUT_S) -> list[Answer]:
-    """Run the experiments on the machine of the recording, with its number of threads. One answer for each."""
+    """Run the experiments on the machine of the recording, with its number of threads. One answer per experiment."""
     host = facts.run.host
     request = Request(
         device=_device_of(facts),
@@ -34,7 +34,7 @@ def measure(facts: Facts, experiments: Sequence[Experiment], timeout_s: float = 
 
 
 def _device_of(facts: Facts) -> str:
-    """``cpu``, or the GPU's name; empty if the trace does not give one."""
+    """``cpu``, or the GPU's name; empty if the trace does not name it."""
     if not facts.device.present:
         return "cpu"
     return next((name for name in facts.trace.recording.devices if name), "")
@@ -62,5 +62,5 @@ def _ask(request: bytes, timeout_s: float) -> bytes:
 def _answer_in(line: bytes) -> Answer:
     try:
         return msgspec.json.decode(line, type=Answer)
-    except msgspec.DecodeError:  # the last line of a process that was ended
+    except msgspec.DecodeError:  # the last line of a process that was killed
         return _NO_ANSWER

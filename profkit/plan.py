@@ -1,4 +1,4 @@
-"""What is recorded, and how much of it, as the user asked for it or as it comes."""
+"""What is recorded and how much of it, by the user's choice or by default."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIGNALS = {
     "forward": "forward",
     "epoch": "epoch",
 }
-"""What may end a step: its name for users, and in ``run.json``. ``epoch`` ends steps only if it is chosen."""
+"""What may end a step: the users' name for it, and the name in ``run.json``. ``epoch`` ends steps only if chosen."""
 COUNTED_AS = {
     EXPLICIT: "calls of step()",
     "optimizer": "the optimizer's steps",
@@ -24,25 +24,25 @@ COUNTED_AS = {
 }
 """What the steps are, by the signal that ends them."""
 BEST_SIGNAL = "auto"
-"""The users' name for the best signal that comes."""
+"""The users' name for "the best signal that comes"."""
 
 WAIT_STEPS, WARMUP_STEPS, ACTIVE_STEPS = 3, 1, 4
-"""Steps that are timed without a profiler, that are recorded to learn which line runs what, and that are measured."""
+"""Steps timed without a profiler, steps recorded to learn which line runs what, and steps measured."""
 AFTER_STEPS = 30
-"""Steps that are timed after the recording."""
+"""Steps timed after the recording."""
 LIMIT_S = 30.0
-"""The longest that is recorded."""
+"""The longest recording, in seconds."""
 FULL_RANKS = 8
-"""Ranks of a launch that record everything: as many as a host has GPUs as a rule, so that a launch on one host loses
-nothing; for each, a report reads a trace of up to 50 MB."""
+"""How many ranks of a launch record everything: as many as a host usually has GPUs, so that a launch on one host loses
+nothing. A report reads a trace of up to 50 MB for each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is recorded: the command as the user gave it, the target's name and, of a scenario, its variant.
+    """What is recorded: the command as the user gave it, the target's name and, for a scenario, its variant.
 
-    Code below ``roots`` is the user's wherever these lie; ``generators`` run the user's code without being on the
-    stack between steps.
+    Code below ``roots`` is the user's wherever it lies. ``generators`` run the user's code without being on the stack
+    between steps.
     """
 
     command: tuple[str, ...] = ()
@@ -54,20 +54,20 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How many steps of each kind; limits in seconds, ``max_lines`` per located step.
+    """How many steps of each kind are recorded. Limits are in seconds; ``max_lines`` is per located step.
 
     With a ``prologue`` the recording begins before the first step ends, for programs that never end one; without it the
     program must end its steps itself. The prologue ends after ``limit_s``. Once the recorded steps took that long, no
-    more are recorded, if one could be measured.
+    more are recorded, provided that one could be measured.
 
-    ``steps_from`` is the only signal that ends steps, by its name in `SIGNALS`; None means the best that comes. No step
-    before ``at_step`` is recorded. ``stops`` ends the program once it is recorded. ``window`` counts the recordings of
-    one run of the program, from 1; one that ``is_second`` takes the place of the first. Each ``every``-th signal ends a
-    step; times and page faults of such steps may be ``known`` from before. ``anew`` counts the recordings that were
-    replaced because the steps behind them differed.
+    ``steps_from`` is the only signal that ends steps, by its name in `SIGNALS`; None means the best that comes.
+    Recording starts no earlier than ``at_step``. ``stops`` ends the program once it is recorded. ``window`` counts the
+    recordings of one run of the program, from 1; one that ``is_second`` replaces the first. Each ``every``-th signal
+    ends a step; times and page faults of such steps may be ``known`` from before. ``anew`` counts the recordings that
+    were replaced because the steps after them differed.
 
-    Of the ranks of a launch (``is_rank``) all record the same steps, ``ranks`` of them everything; in the others the
-    recording ``is_light``: collectives and steps alone.
+    All ranks of a launch (``is_rank``) record the same steps. ``ranks`` of them record everything; the recordings of
+    the others are ``is_light``: only collectives and steps.
     """
 
     wait: int = WAIT_STEPS
@@ -99,28 +99,28 @@ class Plan:
 
     @property
     def chosen_signal(self) -> str | None:
-        """The only signal that ends steps, as ``run.json`` names it; None if the best one does."""
+        """The only signal that ends steps, as ``run.json`` names it; None for the best one."""
         return None if self.steps_from is None else SIGNALS[self.steps_from]
 
     @property
     def finds_cycles(self) -> bool:
-        """Whether a step may turn out to be several steps of the optimizer: the user has not chosen what it is. Ranks
-        would each find out for themselves, and some of them record other steps than the rest."""
+        """Whether a step may turn out to be several steps of the optimizer, as the user has not chosen what a step is.
+        Ranks would find out separately, and some would then record other steps than the rest."""
         chosen = None if self.is_second else self.steps_from
         return chosen is None and self.every == 1 and not (self.at_step or self.stops or self.is_rank)
 
     def for_window(self, window: int, signal: str) -> Plan:
-        """The plan of a later window, which begins where a step ends by ``signal``."""
+        """The plan of a later window, which begins where ``signal`` ends a step."""
         chosen = next(name for name, given in SIGNALS.items() if given == signal)
         return replace(self, prologue=False, steps_from=chosen, at_step=0, window=window)
 
     def for_better(self, signal: str) -> Plan:
-        """The plan of the recording that takes the place of one from before ``signal`` came."""
+        """The plan of the recording that replaces one from before ``signal`` came."""
         return replace(self.for_window(2, signal), is_second=True)
 
     def for_cycles(self, every: int, cycles: int) -> Plan:
-        """The plan of a recording whose steps are ``cycles`` of ``every`` steps of the optimizer. As a cycle may take
-        seconds, none passes unrecorded between or behind them."""
+        """The plan of a recording whose steps are ``cycles`` of ``every`` optimizer steps. A cycle may take seconds, so
+        none goes by unrecorded between or after them."""
         wait, after = (self.wait, self.after) if every == 1 else (0, 0)
         better = self.for_better(SIGNALS["optimizer"])
         return replace(better, wait=wait, warmup=1, active=cycles, after=after, every=every, anew=self.anew + 1)

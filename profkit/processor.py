@@ -8,12 +8,12 @@ from pathlib import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
 _BFLOAT16 = frozenset(("avx512_bf16", "amx_bf16", "bf16", "svebf16"))
-"""Instructions for dot products and tiles as Linux names them (``cpufeatures.h`` on x86, ``hwcap.h`` on Arm).
+"""Linux's names for instruction sets with dot products and tiles (``cpufeatures.h`` on x86, ``hwcap.h`` on Arm).
 ``avx_ne_convert`` only converts."""
 
 
 def processor_name() -> str:
-    """The CPU's model as its maker calls it; on systems other than Linux, what Python knows."""
+    """The CPU's model as its maker calls it; outside Linux, what Python knows."""
     with suppress(OSError):
         for line in _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
@@ -22,7 +22,7 @@ def processor_name() -> str:
 
 
 def multiplies_bfloat16(cpuinfo: Path = _CPUINFO) -> bool | None:
-    """Whether the processor has instructions for bfloat16 products; None if the system does not list them."""
+    """Whether the processor multiplies bfloat16 in hardware; None if the system does not list instruction sets."""
     with suppress(OSError):
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
             kind, _, listed = line.partition(":")

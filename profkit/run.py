@@ -4,14 +4,14 @@
 
     <run directory>/
       run.json                     what was run, with which settings, and what went wrong with the recording
-      <host>_<pid>.<ns>.pt.trace.json.gz   the torch.profiler trace (the name torch-tb-profiler looks for)
+      <host>_<pid>.<ns>.pt.trace.json.gz   the trace of torch.profiler (torch-tb-profiler looks for this name)
       callsites.json               the lines that the trace's line marks stand for
       sources.json                 these lines and a few around each, as they were when the program ran
       live.json                    what was alive at the end of each recorded step
-      samples.json                 host and GPU load, sampled
-      device_memory.json           what PyTorch's allocator held of each GPU at the ends of recorded steps
-      snapshot.pickle              a snapshot of that allocator: of the located step, or of the moment it found no room
-      workers/                     what each worker of a DataLoader did (`profkit.trace.worker_records`)
+      samples.json                 samples of host and GPU load
+      device_memory.json           what PyTorch's allocator held on each GPU at the ends of recorded steps
+      snapshot.pickle              a snapshot of that allocator, of the located step or of the moment it ran out
+      workers/                     what each DataLoader worker did (`profkit.trace.worker_records`)
       diagnosis.json, report.html  what profkit concluded
 
 The directory of a launch of several processes holds one run directory for each of them::
@@ -50,11 +50,11 @@ DIAGNOSIS_FILE = "diagnosis.json"
 REPORT_FILE = "report.html"
 TRACE_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
 SMALL_FILES = (RUN_FILE, CALLSITES_FILE, SOURCES_FILE, LIVE_FILE, SAMPLES_FILE, DEVICE_MEMORY_FILE)
-"""What lies beside a trace and is read with it, but for the workers' files and the snapshot."""
+"""What is read with the trace beside it, except the workers' files and the snapshot."""
 
 _MAX_SIDE_FILE_BYTES = 64 << 20
 _LEAST_FREE_BYTES = 4096
-"""A page: a full disk may still accept an empty file."""
+"""One page: a full disk may still accept an empty file."""
 _Value = TypeVar("_Value")
 
 
@@ -72,7 +72,7 @@ Sources = Mapping[str, Mapping[int, str]]
 
 
 class SharedHold(Struct, frozen=True):
-    """What a name holds together with another, ``path``: while either does, it stays."""
+    """What a name holds together with another name, ``path``: it stays as long as either holds it."""
 
     path: str
     graph_nodes: int
@@ -80,12 +80,12 @@ class SharedHold(Struct, frozen=True):
 
 
 class LiveHolder(Struct, frozen=True):
-    """A name of the user's program and the tensors it reached at the end of a step.
+    """A name of the user's program and the tensors that it reached at the end of a step.
 
-    ``graph_tensors`` counts the tensors that carry an autograd graph, ``graph_nodes`` the backward nodes reachable
-    from them, ``bytes`` the storage of all tensors reached. Of these bytes the program's names use ``used_bytes``: a
-    view uses less than the storage that it keeps. ``is_bounded`` says that the container has a maximum, or that the
-    program visibly empties it or joins it into one tensor. ``shared`` is told among the few names that hold most.
+    ``graph_tensors`` counts the tensors with an autograd graph, ``graph_nodes`` the backward nodes reachable from them;
+    ``bytes`` is the storage of all tensors reached. ``used_bytes`` is the part of that storage that the program's names
+    use: a view uses less than the storage it keeps alive. ``is_bounded`` says that the container has a maximum, or that
+    the program visibly empties it or joins it into one tensor. ``shared`` covers only the few names that hold most.
     """
 
     path: str
@@ -100,18 +100,18 @@ class LiveHolder(Struct, frozen=True):
 
 
 class LiveSample(Struct, frozen=True):
-    """What the user's names held at the end of one recorded step."""
+    """What the user's names held at the end of a recorded step."""
 
     step: int
     holders: tuple[LiveHolder, ...]
 
 
 class LoadSample(Struct, frozen=True):
-    """One reading of the machine. Memory is in bytes, shares are 0..1, ``gpu_*`` is None without a GPU. ``switches`` is
-    how often threads of the process had gone to sleep by then (``getrusage``), None if the system does not say.
-    ``others_cpus`` is how many of the CPUs that the process may use other processes, its children included, kept busy
-    since the reading before, None if unknown. ``shared_bytes`` is how much of ``rss_bytes`` are mapped files and memory
-    shared with other processes, None if unknown."""
+    """One reading of the machine. Memory is in bytes, shares are 0 to 1, ``gpu_*`` is None without a GPU. ``switches``
+    is how often threads of the process had gone to sleep by then (``getrusage``). ``others_cpus`` is how many of the
+    CPUs that the process may use other processes, its children included, kept busy since the reading before.
+    ``shared_bytes`` is the part of ``rss_bytes`` in mapped files and memory shared with other processes. None means
+    unknown."""
 
     time_ns: int
     rss_bytes: int
@@ -124,13 +124,13 @@ class LoadSample(Struct, frozen=True):
 
 
 class DeviceMemorySample(Struct, frozen=True):
-    """What PyTorch's allocator said of one device at the end of a step, -1 for the end of the recording.
+    """What PyTorch's allocator said of one device at the end of a step; ``step`` -1 is the end of the recording.
 
-    ``allocated_bytes`` is what tensors take, ``reserved_bytes`` that and what is kept for later ones, of which
-    ``inactive_bytes`` lie unused in blocks that are partly in use. The peaks are the most since the program began, or
-    since it reset them. ``retries`` counts how often no room was found before the cache was given back, ``failures``
-    how often none was found afterwards either. ``total_bytes`` is all memory of the device, ``limit_bytes`` what the
-    process may have of it, 0 for all (`torch.cuda.set_per_process_memory_fraction`).
+    ``allocated_bytes`` is what tensors take. ``reserved_bytes`` is that plus what is kept for later tensors;
+    ``inactive_bytes`` of it lie unused in blocks that are partly in use. The peaks are since the program began, or
+    since it reset them. ``retries`` counts requests that found room only once the cache was given back, ``failures``
+    those that found none even then. ``total_bytes`` is all memory of the device, ``limit_bytes`` what the process may
+    use of it, 0 for all (`torch.cuda.set_per_process_memory_fraction`).
     """
 
     step: int
@@ -148,7 +148,7 @@ class DeviceMemorySample(Struct, frozen=True):
 
 class Host(Struct, frozen=True):
     """The machine as the program may use it: CPUs in its affinity mask and cgroup, PyTorch's threads, memory, the
-    processor's name (empty if unknown), and whether it has instructions for bfloat16 products."""
+    processor's name (empty if unknown), and whether it multiplies bfloat16 in hardware."""
 
     cpus: int
     torch_threads: int
@@ -158,8 +158,8 @@ class Host(Struct, frozen=True):
 
 
 class Rates(Struct, frozen=True):
-    """What a device does at most: bytes a second between its memory and its arithmetic, and floating-point operations a
-    second in matrix products, by the type's name (``float64``, ``float32``, ``tf32``, ``bfloat16``…)."""
+    """The most that a device does: bytes per second between its memory and its arithmetic, and floating-point
+    operations per second in matrix products by type (``float64``, ``float32``, ``tf32``, ``bfloat16``…)."""
 
     device: str
     bandwidth: float
@@ -179,8 +179,8 @@ class LoaderUse(Struct, frozen=True):
 
 
 class Feeding(Struct, frozen=True):
-    """How many CPUs the process kept busy in steps that were not recorded: while it asked a DataLoader for a batch, and
-    from then until it asked again. Medians."""
+    """How many CPUs the process kept busy in unrecorded steps (medians): while it asked a DataLoader for a batch, and
+    from then until it asked again."""
 
     loading_cpus: float
     computing_cpus: float
@@ -188,7 +188,7 @@ class Feeding(Struct, frozen=True):
 
 class OptimizerUse(Struct, frozen=True):
     """An optimizer that stepped while steps were recorded: its class name, ``foreach`` and ``fused`` as the program set
-    them (None: PyTorch chooses), and how many parameters it holds."""
+    them (None: PyTorch chooses), and its number of parameters."""
 
     name: str
     foreach: bool | None
@@ -197,10 +197,10 @@ class OptimizerUse(Struct, frozen=True):
 
 
 class GradientUse(Struct, frozen=True):
-    """What became of the gradients of the located step. The numbers count the trace's nodes that add to one
-    (``torch::autograd::AccumulateGrad``), in order of their starts. An optimizer used the results of the ``taken``
-    ones; the ``thrown_away`` ones were cleared before the parameter's optimizer stepped; the ``unheld`` ones belong to
-    parameters that no optimizer holds and nothing changes. Nobody read the last two."""
+    """What became of the gradients of the located step. The numbers count the trace's nodes that add to a gradient
+    (``torch::autograd::AccumulateGrad``) in order of their starts. An optimizer used the results of the ``taken`` ones.
+    The ``thrown_away`` ones were cleared before the parameter's optimizer stepped. The ``unheld`` ones belong to
+    parameters that no optimizer holds and nothing changes. Nothing read the last two."""
 
     taken: tuple[int, ...] = ()
     thrown_away: tuple[int, ...] = ()
@@ -208,17 +208,17 @@ class GradientUse(Struct, frozen=True):
 
 
 class Recomputation(Struct, frozen=True):
-    """Calls of PyTorch whose result existed already, by the numbers that their events in the located step carry.
-    ``again`` repeats another call of that step, given with its number; ``each_step`` is repeated by the next step.
-    Their inputs have not changed meanwhile, they draw no random numbers, and nobody writes to their results."""
+    """Calls of PyTorch whose result existed already, by the numbers of their events in the located step. ``again``
+    repeats another call of that step, given with its number; ``each_step`` is repeated by the next step. The inputs
+    have not changed in between, the calls draw no random numbers, and nothing writes to their results."""
 
     again: tuple[tuple[int, int], ...] = ()
     each_step: tuple[int, ...] = ()
 
 
 class GraphBreak(Struct, frozen=True):
-    """Where PyTorch's compiler had to stop tracing: its reason, the lines that led there, outermost first, of which the
-    last ``library_frames`` are not the user's, and how often."""
+    """A place where PyTorch's compiler had to stop tracing: its reason, how often, and the lines that led there,
+    outermost first. The last ``library_frames`` of these are not the user's."""
 
     reason: str
     stack: tuple[CallSite, ...]
@@ -227,9 +227,9 @@ class GraphBreak(Struct, frozen=True):
 
 
 class Compilation(Struct, frozen=True):
-    """One compilation of a function. ``frame`` is the compiler's number of the function. ``site`` is its first line,
-    None if the compiler gave up early or a backward pass compiled its part later. ``reason`` is why earlier
-    compilations did not fit, ``failure`` why there is none, and ``failed_at`` the line that the compiler stopped at."""
+    """One compilation of a function. ``frame`` is the compiler's number for the function. ``site`` is its first line,
+    None if the compiler gave up early or if this part was compiled later, by a backward pass. ``reason`` says why
+    earlier compilations did not fit, ``failure`` why there is none, and ``failed_at`` is where the compiler stopped."""
 
     frame: int
     site: CallSite | None
@@ -240,8 +240,8 @@ class Compilation(Struct, frozen=True):
 
 
 class SkippedGraph(Struct, frozen=True):
-    """A CUDA graph that was asked for (``mode="reduce-overhead"``) and that the compiler went without: its reason, the
-    user's lines that led to it, innermost last, and the compiler's number of the function, -1 where it has none."""
+    """A CUDA graph that was asked for (``mode="reduce-overhead"``) but that the compiler went without: its reason, the
+    user's lines that led to it, innermost last, and the compiler's number for the function, -1 if it has none."""
 
     reason: str
     stack: tuple[CallSite, ...] = ()
@@ -250,7 +250,7 @@ class SkippedGraph(Struct, frozen=True):
 
 class Compiled(Struct, frozen=True):
     """What PyTorch's compiler did with the user's functions. ``elapsed_ns`` is how long the process had run.
-    ``skipped`` is None in recordings from before it was looked at."""
+    ``skipped`` is None in recordings made before it was looked at."""
 
     breaks: tuple[GraphBreak, ...] = ()
     compilations: tuple[Compilation, ...] = ()
@@ -265,14 +265,14 @@ PROFKIT_FAILED = "profkit failed: "
 
 
 KILLED = "the system killed the program"
-"""The ``message`` of an `OutOfMemory` that no request told of."""
+"""The ``message`` of an `OutOfMemory` that did not come from a request."""
 
 
 class OutOfMemory(Struct, frozen=True):
-    """A request for memory that found no room: by the program's line ``site``, None if unknown, on a ``device``, -1 for
-    the host. 0 bytes stand for what nobody said: how much was asked for, and of the ``total_bytes`` that the process
-    may have how much was free. ``ended`` says that it ended the program, which else caught it; ``count`` is how often a
-    device had no room."""
+    """A request for memory that found no room. ``site`` is the program's line, None if unknown; ``device`` is -1 for
+    the host. ``asked_bytes`` were asked for, when ``free_bytes`` were free of the ``total_bytes`` that the process may
+    have; 0 means unknown. ``ended`` says that the request ended the program, which otherwise caught it. ``count`` is
+    how often a device had no room."""
 
     device: int = -1
     asked_bytes: int = 0
@@ -285,10 +285,10 @@ class OutOfMemory(Struct, frozen=True):
 
 
 class RankIdentity(Struct, frozen=True):
-    """Which process of a launch of several this was, -1 and empty for what is not known.
+    """Which rank of a launch this process was; -1 and empty for what is unknown.
 
-    ``launch`` is the same for all ranks of one launch and for no other. ``clock_offset_ns`` is what has to be added to
-    this rank's times to get rank 0's, give or take ``clock_error_ns``.
+    ``launch`` is the same for all ranks of one launch and for no other. Adding ``clock_offset_ns`` to this rank's times
+    gives rank 0's, to within ``clock_error_ns``.
     """
 
     rank: int = -1
@@ -301,8 +301,8 @@ class RankIdentity(Struct, frozen=True):
 
 
 class Launch(Struct, frozen=True):
-    """What ``launch.json`` says: the ``launch`` that its ranks' `RankIdentity` names, who launched it, and how many
-    ranks it has, -1 if unknown."""
+    """The content of ``launch.json``: the ``launch`` that the `RankIdentity` of its ranks names, who launched it, and
+    its number of ranks, -1 if unknown."""
 
     launch: str = ""
     launcher: str = ""
@@ -311,7 +311,7 @@ class Launch(Struct, frozen=True):
 
 class Remark(Struct, frozen=True):
     """What the program's source says about a line, recorded or not; `profkit.source.remark_kinds` names the kinds. For
-    work that is rarely used: its last line, the first line that uses it, and every how many steps that is, 0 if the
+    work that is rarely used: its last line, the first line that uses it, and the number of steps between uses, 0 if the
     text does not say."""
 
     kind: str
@@ -323,22 +323,22 @@ class Remark(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What ``run.json`` says.
+    """The content of ``run.json``.
 
     Times: ``reference_step_ns`` are the steps without a profiler, before and soon after the recorded ones;
-    ``later_step_ns`` are those that followed, of which only the times are known. The three ``…_step_device_ns`` give
-    for the same steps how long a GPU took from the end of one to the end of the next, in the program's stream: 0 for a
-    step that could not be read, empty if none could. ``own_cpu_ns`` and ``children_cpu_ns`` are the CPU time, from the
-    beginning of the recording to the program's end, of the program and of the processes that it started, of which
-    nothing is recorded. ``measured_step_crowded_ns`` is how long the recorded thread was ready to run in each of the
-    measured steps while other threads had the CPUs; empty if the system does not say.
+    ``later_step_ns`` are those that followed, of which only the times are known. The three ``…_step_device_ns`` are,
+    for the same steps, how long a GPU took from the end of one to the end of the next in the program's stream: 0 for a
+    step that could not be read, empty if none could. ``own_cpu_ns`` and ``children_cpu_ns`` are CPU time from the
+    beginning of the recording to the end of the program: its own, and that of the processes it started, which are not
+    recorded. ``measured_step_crowded_ns`` is how long the recorded thread was ready to run in each measured step while
+    other threads had the CPUs; empty if the system does not say.
 
-    Memory: ``reference_step_faults`` and ``measured_step_faults`` are the page faults in each of the reference and the
-    measured steps; ``page_fault_ns`` is what one takes. ``rates`` are those of the device or the host, if they were
-    measured before.
+    Memory: ``reference_step_faults`` and ``measured_step_faults`` are the page faults in each reference and each
+    measured step; ``page_fault_ns`` is the cost of one. ``rates`` are those of the device or the host, if they were
+    measured before. ``out_of_memory`` is the last request that found no room, if any.
 
-    ``out_of_memory`` is the last request that found no room, if there was one. ``identity`` is None in a program that
-    is not one of several ranks; ``is_light`` says that of this one only collectives and steps were recorded.
+    Ranks: ``identity`` is None in a program that is not one of several ranks; ``is_light`` says that only collectives
+    and steps of this one were recorded.
 
     Steps: ``window`` counts the recordings of one run of the program, from 1; the first names the directories of the
     others, beside its own. ``signals_per_step`` is how often ``step_signal`` comes in a step: an epoch may be one step,
@@ -393,10 +393,10 @@ class Run:
 
 
 def unprofiled_steps(run: Run, bound_by: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """How long the steps took that passed with no profiler on, and those after them, in nanoseconds.
+    """How long the steps without a profiler took, and those after them, in nanoseconds.
 
-    By the GPU's events where these were read, else by the host's clock. Of steps that a GPU bounds (``bound_by`` is
-    ``device``) that tells no more than how long they took to launch: then there are none.
+    By the GPU's events where these were read, else by the host's clock. For steps that a GPU bounds (``bound_by`` is
+    ``device``) the host's clock tells only how long they took to launch, so there are none.
     """
     if any(run.reference_step_device_ns):
         first, later = (tuple(ns for ns in steps if ns) for steps in
@@ -406,7 +406,7 @@ def unprofiled_steps(run: Run, bound_by: str | None) -> tuple[tuple[int, ...], t
 
 
 def default_directory(target: str, root: Path = Path("traces")) -> Path:
-    """``traces/<target>/<time>``: a new directory for each run, as the TensorBoard tab needs it."""
+    """``traces/<target>/<time>``: a new directory for each run, as TensorBoard's tab needs it."""
     first = directory_of_target(target, root) / time.strftime("%Y%m%d-%H%M%S")
     return next(path for path in numbered(first) if not path.exists())
 
@@ -418,7 +418,7 @@ def directory_of_target(target: str, root: Path = Path("traces")) -> Path:
 
 
 def numbered(path: Path) -> Iterator[Path]:
-    """``path``, ``path-2``, ``path-3`` …: a program that names its directory is started more than once."""
+    """``path``, ``path-2``, ``path-3`` …, as a program that names its directory is started more than once."""
     return (path if n == 1 else path.with_name(f"{path.name}-{n}") for n in itertools.count(1))
 
 
@@ -428,12 +428,12 @@ def unused_directory(path: Path) -> Path:
 
 
 def holds_run(path: Path) -> bool:
-    """Whether it holds a run, or those of a launch's ranks."""
+    """Whether the directory holds a run, or those of a launch's ranks."""
     return is_run(path) or (path / LAUNCH_FILE).exists()
 
 
 def is_run(path: Path) -> bool:
-    """Whether it holds a run itself."""
+    """Whether the directory itself is a run."""
     return any((path / file).exists() for file in (RUN_FILE, DIAGNOSIS_FILE)) or any(path.glob("*.pt.trace.json*"))
 
 
@@ -444,7 +444,7 @@ def refuse_other_run(path: Path) -> None:
 
 
 def create_directory(path: Path) -> Path:
-    """Make ``path`` ready to hold a run; refuse one that holds another run or cannot be written."""
+    """Make ``path`` ready to hold a run. Raises `RunDirectoryError` if it holds another run or cannot be written."""
     refuse_other_run(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -455,7 +455,7 @@ def create_directory(path: Path) -> Path:
 
 
 def what_keeps_from_writing(directory: Path) -> str | None:
-    """Why nothing can be written to a directory that was writable before; None if something can."""
+    """Why nothing can be written to a directory that was writable before; None if it still can."""
     try:
         _try_to_write(directory)
     except OSError as error:
@@ -473,15 +473,15 @@ def _try_to_write(directory: Path) -> None:
 
 
 def fixed(path: Path) -> Path:
-    """The absolute path, as a program may change its working directory while profkit keeps ``path``. If the working
-    directory is gone, the path as it is."""
+    """The absolute path, as a program may change its working directory while profkit keeps ``path``; unchanged if the
+    working directory is gone."""
     with suppress(OSError):
         return path.absolute()
     return path
 
 
 def why_not_written(directory: Path, error: OSError) -> str:
-    """The cause of a failed write to a run directory; if the directory is gone, that comes first."""
+    """The cause of a failed write to a run directory: first of all, whether the directory is gone."""
     if not directory.is_dir():
         return "the directory is gone, removed or renamed while the program ran"
     return error.strerror or str(error)
@@ -501,12 +501,12 @@ def save(directory: Path, file: str, value: object) -> None:
 
 
 def load_run(directory: Path) -> Run:
-    """Read ``run.json``; a directory without one has an empty `Run`."""
+    """Read ``run.json``; an empty `Run` if there is none."""
     return _load(directory / RUN_FILE, Run, Run())
 
 
 def load_launch(directory: Path) -> Launch:
-    """Read ``launch.json``; a directory without one has an empty `Launch`."""
+    """Read ``launch.json``; an empty `Launch` if there is none."""
     return _load(directory / LAUNCH_FILE, Launch, Launch())
 
 
@@ -531,8 +531,8 @@ def load_device_memory(directory: Path) -> tuple[DeviceMemorySample, ...]:
 
 
 def find_trace(directory: Path) -> Path | None:
-    """The trace in a run directory: the newest if there are several, None if there is none. Raises `UnreadableInput` if
-    nobody may look into it."""
+    """The newest trace in a run directory, None if there is none. Raises `UnreadableInput` if the directory cannot be
+    listed."""
     try:
         present = directory.iterdir() if directory.is_dir() else ()
         traces = [p for p in present if p.name.endswith(TRACE_SUFFIXES) and p.is_file()]

@@ -1,4 +1,4 @@
-"""What the user asks for once and for all: rules to look with, findings to leave out, and when a command fails.
+"""The user's standing choices: which rules look, which findings to leave out, and when a command fails.
 
 ``[tool.profkit]`` in the nearest ``pyproject.toml``, from the working directory upwards::
 
@@ -9,8 +9,8 @@
     fail-on-opportunity = "high"
     editor = "pycharm"
 
-and on a line of the program, as far as its source was recorded, ``# profkit: ignore[rule, …]`` or, for all rules,
-``# profkit: ignore``.
+and, on a line of the program whose source was recorded, ``# profkit: ignore[rule, …]``, or ``# profkit: ignore`` for
+all rules.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ EDITORS = {
     "none": "",
 }
 """The addresses by which editors open a line; files begin with a slash, as in ``/C:/train.py``. VS Code and JetBrains
-register theirs; Sublime Text takes a handler."""
+register theirs; Sublime Text needs a handler."""
 _OTHER_EDITOR = re.compile(r"(?!(?:about|blob|data|file|ftp|https?|javascript|vbscript|ws|wss):)[a-z][a-z0-9+.-]*://\S+")
-"""A page of the internet would be told the file's path by a click, and a script is no editor."""
+"""A web address would learn the file's path from a click, and a script is no editor."""
 _LEVELS = [level.value for level in Severity if level is not Severity.INFO]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``select`` names the only rules that look, all if it is empty; those in ``ignore`` never do. ``fail_on`` and
-    ``fail_on_opportunity`` are severities, or None. ``editor`` is the template of a link that opens a line, empty for
-    no links, None where nobody chose."""
+    """``select`` names the only rules that look, empty for all; those in ``ignore`` never do. ``fail_on`` and
+    ``fail_on_opportunity`` are severities, or None. ``editor`` is the template of a link that opens a line: empty for
+    no links, None if nothing was chosen."""
 
     select: frozenset[str] = field(default_factory=frozenset)
     ignore: frozenset[str] = field(default_factory=frozenset)
@@ -65,14 +65,14 @@ class Settings:
         return (not self.select or rule in self.select) and rule not in self.ignore
 
     def fails(self, finding: Finding) -> bool:
-        """Whether the finding is as severe as the least that fails a command for its kind."""
+        """Whether the finding is severe enough to fail a command, for its kind."""
         least = self.fail_on if finding.kind is Kind.FAULT else self.fail_on_opportunity
         return least is not None and finding.severity.rank <= Severity(least).rank
 
     def overridden(
         self, select: Iterable[str], ignore: Iterable[str], fail_on: str | None, fail_on_opportunity: str | None
     ) -> Settings:
-        """With what the command line says in the place of what the file says; rules to ignore are added."""
+        """With the command line's choices instead of the file's; rules to ignore are added."""
         chosen = replace(
             self,
             select=frozenset(select) or self.select,
@@ -91,7 +91,8 @@ UNCHOSEN = "not asked for (select and ignore)"
 
 
 def read_settings(folder: Path) -> Settings:
-    """Those of the nearest ``pyproject.toml``. Raises `UsageError` that names the file and what is wrong in it."""
+    """The settings of the nearest ``pyproject.toml``. Raises `UsageError` that names the file and what is wrong in
+    it."""
     path = next((one / _FILE for one in (folder, *folder.parents) if (one / _FILE).is_file()), None)
     if path is None:
         return Settings()
@@ -106,11 +107,11 @@ def read_settings(folder: Path) -> Settings:
 
 def _settings_of(table: object, path: Path) -> Settings:
     if not isinstance(table, Mapping):
-        raise UsageError(f"{path}: tool.profkit is no table")
+        raise UsageError(f"{path}: tool.profkit is not a table")
     known = ("select", "ignore", "fail-on", "fail-on-opportunity", "editor")
     for key in table:
         if key not in known:
-            raise UsageError(f"{path}: tool.profkit.{key} is no setting; there are {', '.join(known)}")
+            raise UsageError(f"{path}: tool.profkit.{key} is not a setting; the settings are {', '.join(known)}")
     names = {key: _names(table.get(key, []), f"{path}: tool.profkit.{key}") for key in known[:2]}
     levels = {key: _level(table.get(key), f"{path}: tool.profkit.{key}") for key in known[2:4]}
     _check_rules(names["select"] | names["ignore"], str(path))
@@ -120,7 +121,7 @@ def _settings_of(table: object, path: Path) -> Settings:
 
 def _names(value: Any, where: str) -> frozenset[str]:
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise UsageError(f"{where}: give a list of rules' names")
+        raise UsageError(f"{where}: give a list of rule names")
     return frozenset(value)
 
 
@@ -150,7 +151,7 @@ def _check_rules(names: Iterable[str], where: str) -> None:
 
 
 def is_left_out(finding: Finding) -> bool:
-    """Whether a comment on its line asks for that."""
+    """Whether a comment on the finding's line asks to leave it out."""
     found = _COMMENT.search(finding.location.source) if finding.location is not None else None
     if found is None:
         return False

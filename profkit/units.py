@@ -1,4 +1,4 @@
-"""Quantities as people read them: three significant digits and the unit that fits."""
+"""Quantities as people read them: three significant digits and a fitting unit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def format_bytes(size_bytes: float) -> str:
 
 
 def format_share(fraction: float) -> str:
-    """``0.1234`` → ``'12 %'``; below ten percent one decimal is kept, and what would round to nothing says so."""
+    """``0.1234`` → ``'12 %'``; one decimal below ten percent, and what would round to nothing is ``'< 0.1 %'``."""
     percent = fraction * 100
     if 0 < abs(percent) < 0.05:
         return "< 0.1 %" if percent > 0 else "> -0.1 %"
@@ -25,7 +25,7 @@ def format_share(fraction: float) -> str:
 
 
 def format_count(number: int, noun: str, plural: str = "") -> str:
-    """``(2, 'step')`` → ``'2 steps'``; ``plural`` where that is not the noun and an s."""
+    """``(2, 'step')`` → ``'2 steps'``; ``plural`` if an s is not enough."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 

@@ -1,11 +1,10 @@
-"""Proof of a prediction: a scenario's two variants measured side by side, beside what profkit said about the pitfall.
+"""Proof of a prediction: both variants of a scenario are measured, and compared with what profkit predicted.
 
-Each variant runs in a process of its own, unrecorded and with one thread, a few steps of one and then of the other, so
-that whatever else the machine does affects both. The measured effect is the median over rounds of ``1 - fix /
-pitfall``, of the step's time or of its peak memory: the two turns of a round follow each other, so a machine whose
-speed changes from second to second changes both alike. Its interval is the percentile bootstrap over rounds (Efron and
-Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13): rounds, not steps, because what disturbs one step often
-disturbs the next.
+Each variant runs in a process of its own, unrecorded and with one thread. They take turns of a few steps, so whatever
+else the machine does affects both. The measured effect is the median over rounds of ``1 - fix / pitfall``, of the
+step's time or of its peak memory: the two turns of a round are so close that a change in the machine's speed changes
+both alike. The interval is the percentile bootstrap over rounds (Efron and Tibshirani, An Introduction to the
+Bootstrap, 1993, chapter 13): over rounds, not steps, because what disturbs one step often disturbs the next.
 """
 
 from __future__ import annotations
@@ -35,20 +34,20 @@ from profkit.trace.events import Int64s
 _ROUNDS = 12
 """A bootstrap over fewer rounds says little about the spread."""
 _BLOCK_S = 0.15
-"""The length of a variant's turn, which is at least one step: long enough that switching processes weighs little."""
+"""The length of a turn, at least one step: long enough that switching processes weighs little."""
 _LARGEST_BLOCK = 50
 _MEMORY_STEPS = 12
 _BUDGET_S = 8.0
 _FIRST_ON_DEVICE = 3
-"""Steps of a variant before the length of a turn is chosen: the first on a GPU loads libraries for seconds, and with
-turns of one step each step would wait for the device."""
+"""Steps before the length of a turn is chosen. The first step on a GPU loads libraries for seconds, which would make
+each turn one step, and then each step would wait for the device."""
 _WARM_UP = 2
-"""Rounds that do not count: lazy initialisation, caches, the first touch of memory."""
+"""Rounds that do not count: lazy initialisation, cold caches, first touch of memory."""
 _RESAMPLES = 2000
 _CONFIDENCE = (2.5, 97.5)
 _TIMEOUT_S = 300
 _THREADS = "1"
-"""The two processes' idle threads must not take each other's CPUs; recordings are made alike."""
+"""The idle threads of one process must not take the other's CPUs. Recordings are made alike."""
 _MEMORY_SETTINGS = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 """With these glibc gives freed tensors back at once, so that the process holds what the program holds
 (``mallopt(3)``)."""
@@ -69,12 +68,12 @@ class Proof:
 
     name: str
     kind: str
-    measured: Share | None
-    predicted: Share | None
-    fired: bool
-    exact_line: bool
-    silent_on_fix: bool
     verdict: str
+    measured: Share | None = None
+    predicted: Share | None = None
+    fired: bool = False
+    exact_line: bool = False
+    silent_on_fix: bool = False
 
     @property
     def holds(self) -> bool:
@@ -87,7 +86,7 @@ class Proof:
 
 _Answer = dict[str, list[int]]
 SILENCE = "silence"
-"""The kind of a proof that nothing is reported where nothing is wrong, and nothing measured."""
+"""The kind of proof that no fault is reported where nothing is wrong; nothing is measured."""
 HOLDS = "holds"
 INCONCLUSIVE = "inconclusive: the difference lies inside the noise"
 NOT_HERE = "not run: it needs a GPU"
@@ -96,8 +95,7 @@ _NOT_RUN = "not run: "
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Medians by round (rows) and variant (pitfall, fix): time, peak memory, and number of steps since the
-    beginning."""
+    """Medians by round (rows) and variant (pitfall, fix): time, peak memory, and the number of steps so far."""
 
     ns: Int64s
     peak_bytes: Int64s
@@ -114,11 +112,11 @@ def verify(scenario: Scenario, device: str = "cpu") -> Proof:
     kind = "memory" if scenario.effect == "memory" else "time"
     kind = SILENCE if scenario.effect in (NOTHING, ANOTHER_RESULT) else kind
     if device == "cpu" and (scenario.needs_gpu or scenario.effect == "time on a GPU"):
-        return Proof(scenario.name, kind, None, None, False, False, False, NOT_HERE)
+        return Proof(scenario.name, kind, NOT_HERE)
     try:
         return _prove(scenario, device, kind) if scenario.triggers else _prove_silence(scenario, device, kind)
     except ProfkitError as error:
-        return Proof(scenario.name, kind, None, None, False, False, False, f"failed: {error}")
+        return Proof(scenario.name, kind, f"failed: {error}")
 
 
 def _prove(scenario: Scenario, device: str, kind: str) -> Proof:
@@ -127,7 +125,7 @@ def _prove(scenario: Scenario, device: str, kind: str) -> Proof:
     unable = [pitfall.skipped[rule] for rule in scenario.triggers if rule in pitfall.skipped]
     unable += [note for note in pitfall.health if note.startswith(tuple(map(no_gain_note, scenario.triggers)))]
     if scenario.needs_measuring and not found and unable:  # a machine without what the fix needs, or that gains nothing
-        return Proof(scenario.name, kind, None, None, False, False, False, f"{_NOT_RUN}{unable[0]}")
+        return Proof(scenario.name, kind, f"{_NOT_RUN}{unable[0]}")
     with _processes(scenario, device, kind) as variants:  # they import PyTorch while the fix is still being recorded
         fix = diagnose_variant(scenario, "fix", device)
         measurement = _measure(variants, kind)
@@ -148,7 +146,7 @@ def _prove(scenario: Scenario, device: str, kind: str) -> Proof:
 
 
 def _prove_silence(scenario: Scenario, device: str, kind: str) -> Proof:
-    """No rule has a fault of weight to report in either variant, and the effect is real if there should be one."""
+    """No rule reports a fault above low severity in either variant, and the effect is real if there should be one."""
     found = [finding for variant in ("pitfall", "fix")
              for finding in faults(diagnose_variant(scenario, variant, device).findings)
              if finding.severity is not Severity.LOW]  # fmt: skip
@@ -158,7 +156,7 @@ def _prove_silence(scenario: Scenario, device: str, kind: str) -> Proof:
         measured = effect_of(measurement.ns if kind == "time" else measurement.peak_bytes)
     verdict = _judge_effect(measured) if measured else HOLDS
     verdict = f"{found[0].rule} is reported where nothing is wrong" if found else verdict
-    return Proof(scenario.name, kind, measured, None, bool(found), False, not found, verdict)
+    return Proof(scenario.name, kind, verdict, measured, fired=bool(found), silent_on_fix=not found)
 
 
 def diagnose_variant(scenario: Scenario, variant: str, device: str) -> Diagnosis:
@@ -182,14 +180,14 @@ def is_expected(finding: Finding, scenario: Scenario) -> bool:
 
 
 def measure(scenario: Scenario, device: str, kind: str, clock: Callable[[], float] = time.monotonic) -> Measurement:
-    """Run both variants by turns until there are enough rounds or the time is up."""
+    """Run both variants in turns until there are enough rounds and the time is up."""
     with _processes(scenario, device, kind) as variants:
         return _measure(variants, kind, clock)
 
 
 @contextmanager
 def _processes(scenario: Scenario, device: str, kind: str) -> Iterator[list[_Variant]]:
-    """Of the pitfall and of the fix."""
+    """The processes of the pitfall and of the fix."""
     environment = _environment(kind)
     with ExitStack() as stack:
         yield [stack.enter_context(_Variant(scenario, variant, device, environment)) for variant in ("pitfall", "fix")]
@@ -212,7 +210,7 @@ def _by_turns(variants: list[_Variant], clock: Callable[[], float]) -> list[list
 
 def _step_by_step(variants: list[_Variant]) -> list[list[_Answer]]:
     """The later half of the twelve steps that every scenario has. Memory is compared at the same step of both, and
-    never after a variant began again, as the process then still holds what was freed."""
+    never after a variant starts over, as the process then still holds what was freed."""
     return [[variant.run(1) for variant in variants] for _ in range(_MEMORY_STEPS)][_MEMORY_STEPS // 2 :]
 
 
@@ -229,8 +227,7 @@ def effect_of(values: Int64s, seed: int = 0) -> Share:
 
 
 def _predicted(diagnosis: Diagnosis, found: list[Finding], kind: str, measurement: Measurement) -> Share | None:
-    """What profkit said about the pitfall: the finding's saving, or that of all together if the mistake is on several
-    lines."""
+    """The saving of the finding on the pitfall, or of all of them together if the mistake is on several lines."""
     first = next((finding.saving for finding in found if finding.saving), None)
     saving = diagnosis.total if len(found) > 1 and diagnosis.total else first
     if saving is None:
@@ -241,7 +238,7 @@ def _predicted(diagnosis: Diagnosis, found: list[Finding], kind: str, measuremen
 
 
 def _predicted_memory(found: list[Finding], saving: Saving, measurement: Measurement) -> Share:
-    """Bytes as a share of the pitfall's peak. What grows with each step has grown by the median number of steps."""
+    """Bytes as a share of the pitfall's peak. What grows with each step has grown for the median number of steps."""
     peak = max(1.0, float(np.median(measurement.peak_bytes[:, 0])))
     grows = any(GROWTH_EVIDENCE in finding.evidence for finding in found)
     grown = float(np.median(measurement.number[:, 0])) if grows else 1.0
@@ -266,7 +263,7 @@ def _judge_effect(measured: Share) -> str:
 
 
 class _Variant:
-    """The process that runs one variant; the first turn has ``first`` steps, as nobody knows yet how long one takes."""
+    """The process that runs one variant. Its first turn has ``first`` steps, as it is unknown how long one takes."""
 
     def __init__(self, scenario: Scenario, variant: str, device: str, environment: dict[str, str]) -> None:
         self._name = f"{scenario.name}, {variant}"
@@ -286,8 +283,8 @@ class _Variant:
         self._process.communicate()
 
     def _signal(self, name: str) -> None:
-        """Send a signal to the process and those that it started, such as a loader's workers; none if there are no
-        groups."""
+        """Send a signal to the process and its children, such as a loader's workers. On systems without process groups
+        only kill it."""
         number = getattr(signal, name, None)
         if number is not None and hasattr(os, "killpg"):
             with suppress(ProcessLookupError):
@@ -296,7 +293,7 @@ class _Variant:
             self._process.kill()
 
     def run(self, steps: int) -> _Answer:
-        """Run that many steps. Between turns everything stands still, or workers would prepare what the next turn
+        """Run that many steps. The process is stopped between turns, or its workers would prepare what the next turn
         measures."""
         self._signal("SIGCONT")
         stdin, stdout = _pipe(self._process.stdin), _pipe(self._process.stdout)

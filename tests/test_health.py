@@ -11,8 +11,8 @@ from msgspec import structs
 from profkit.derive.facts import Facts
 from profkit.diagnosing import diagnose
 from profkit.health import check_recording, find_obstacles
-from profkit.health.accelerator import check_foreign
 from profkit.health.program import check_children, check_operators
+from profkit.health.window import check_foreign
 from profkit.report import render
 from profkit.run import LoaderUse, Run
 from tests.traces import facts_of, json_of, kernel, mark, op, python, runtime, step, trace_of, trace_of_bytes
@@ -54,7 +54,7 @@ def test_a_program_whose_children_did_the_work_cannot_be_judged():
     said = verdict_of(events, own_cpu_ns=1_000_000_000, children_cpu_ns=9_000_000_000, target="sweep.py")
     assert said.startswith(
         "Cannot judge: only the program that starts the work was recorded: the processes that it started used 9.00 s "
-        "of CPU time, it used 1.00 s itself. Put `with profkit.profile(DIRECTORY):`"
+        "of CPU time, the program itself 1.00 s. Put `with profkit.profile(DIRECTORY):`"
     )
     said = verdict_of(events, own_cpu_ns=1, children_cpu_ns=2, target="torch.distributed.run")
     assert "`torchrun ... -m profkit record train.py`" in said
@@ -78,7 +78,7 @@ def test_children_that_help_are_no_launchers_work(run):
 
 def test_where_nothing_of_pytorch_ran_nothing_is_judged():
     steps = [step(0, 0, 100), step(1, 100, 100)]
-    assert verdict_of(steps, step_signal="epoch") == "Cannot judge: no operator of PyTorch ran in what was recorded"
+    assert verdict_of(steps, step_signal="epoch") == "Cannot judge: no operator of PyTorch ran in the recording"
     assert check_operators(facts_of([*steps, op("aten::mul", 0, 50)])) is None
     assert check_operators(facts_of([*steps, kernel("gemm", 0, 50)])) is None
 
@@ -164,7 +164,7 @@ def test_fewer_than_thirty_later_steps_tell_nothing():
 def test_recorded_steps_that_were_slower_than_recording_makes_them_say_so():
     events = [step(0, 0, 125), step(1, 125, 125), op("aten::mul", 10, 50)]
     (note,) = check_recording(facts_of(events, run=Run(reference_step_ns=(50_000,))))
-    assert note.startswith("the recorded steps took 150 % longer than those without the profiler, whose own")
+    assert note.startswith("the recorded steps took 150 % longer than those without the profiler, more than its own")
 
 
 def test_the_recorders_own_notes_come_first():
@@ -240,7 +240,7 @@ def test_rocms_launches_count_like_cudas():
 def test_a_kernel_that_lasts_into_the_later_ones_of_its_stream_is_named():
     (note,) = notes_of(*launched(40), kernel("long", 11, 3000, correlation=900),
                        runtime("cudaLaunchKernel", 6, 1, correlation=900))  # fmt: skip
-    assert note.startswith("1 GPU event cannot have lasted as long as recorded, by up to 2.90 ms: later work")
+    assert note.startswith("1 GPU event cannot have lasted as long as recorded, by up to 2.90 ms: the next work")
 
 
 def test_kernels_of_one_graph_launch_and_of_other_streams_may_run_side_by_side():
@@ -291,7 +291,7 @@ def test_kernels_that_start_before_their_launch_are_counted_with_when_and_by_how
     (note,) = notes_of(*launched(50, shift=-40))
     assert note == (
         "GPU work starts before the call that launches it (50 of 50 GPU events, by up to 30.0 µs, from 30.0 µs "
-        "to 4.93 ms into the recording): the clocks of host and GPU disagree, and waits and idle times are wrong by as "
+        "to 4.93 ms into the recording): the clocks of host and GPU disagree, so waits and idle times are off by as "
         "much"
     )
     assert notes_of(*launched(50, shift=-10)) == ()
@@ -326,7 +326,7 @@ def test_a_stretch_without_anything_that_is_longer_than_all_the_rest_is_told():
     notes = check_recording(facts_of([*events, python("train.py(1): main", 0, 60_000_200)]))
     assert (
         "nothing was recorded for 60.0 s, 100 % of the recording, from 110 µs on: the clock was set or the machine "
-        "slept, and the step around it is too long" in notes
+        "slept, so the step around it is too long" in notes
     )
 
 

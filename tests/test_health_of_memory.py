@@ -37,8 +37,8 @@ def test_of_a_gpu_what_was_asked_for_and_what_was_free_is_told():
 @pytest.mark.parametrize(
     ("known", "told"),
     [
-        ({}, "a line that is not known asked for more memory of the host's memory; the process held 300 B of 24.0 kB"),
-        ({"device": 0}, "a line that is not known asked for more memory of GPU 0's memory"),
+        ({}, "an unknown line asked for more memory of the host's memory; the process held 300 B of 24.0 kB"),
+        ({"device": 0}, "an unknown line asked for more memory of GPU 0's memory"),
         ({"device": 0, "asked_bytes": 5, "site": SITE}, "train.py:31 asked for 5 B of GPU 0's memory"),
     ],
 )

@@ -50,7 +50,7 @@ def on_two_devices() -> None:
     [
         (not_on_the_processor, "`x.detach().cpu().numpy()`"),
         (on_two_devices, "`x = x.to(device)`"),
-        (without_parameters, "depends on no parameter"),
+        (without_parameters, "depends on no trainable parameter"),
         (graph_of_the_step_before, "detach it"),
         (overwritten, "Write a new tensor"),
     ],
@@ -71,7 +71,7 @@ def test_the_words_of_this_pytorch_are_known(fail: Callable[[], None], advice: s
          "`x = x.to(device)`"),
         ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "smaller batches"),
         ("AssertionError: Torch not compiled with CUDA enabled", "device-agnostic"),
-        ("RuntimeError: Cannot re-initialize CUDA in forked subprocess.", "workers use"),
+        ("RuntimeError: Cannot re-initialize CUDA in forked subprocess.", "used by workers"),
     ],
 )  # fmt: skip
 def test_what_comes_on_a_gpu_alone_is_known_by_its_words(failure: str, advice: str) -> None:
@@ -100,12 +100,12 @@ def test_the_verdict_on_a_program_that_failed_before_any_step_says_what_to_do() 
     facts = facts_of([op("aten::mul", 0, 50)], run=Run(torch="2.13", notes=(FAILED + NUMPY,), exit_status=1))
     verdict = diagnose(facts).verdict
     assert verdict is not None
-    assert f"before any step of it was recorded: {NUMPY}. NumPy sees the processor's memory alone" in verdict.text
+    assert f"before any step of it was recorded: {NUMPY}. NumPy sees the CPU's memory only" in verdict.text
     assert check_recording(facts)[0] == FAILED + NUMPY, "told once"
 
 
 def test_beside_recorded_steps_the_note_says_it() -> None:
     run = Run(torch="2.13", notes=(FAILED + NUMPY, "another note"), exit_status=1, step_signal="optimizer")
     first, second, *_ = check_recording(facts_of(STEPS, run=run))
-    assert first.startswith(f"{FAILED}{NUMPY}. NumPy sees the processor's memory alone")
+    assert first.startswith(f"{FAILED}{NUMPY}. NumPy sees the CPU's memory only")
     assert second == "another note"

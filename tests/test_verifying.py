@@ -193,9 +193,9 @@ def test_a_real_scenario_is_measured_in_both_variants(monkeypatch, name, kind):
 
 
 PROOFS = [
-    Proof("a-fault", "time", Share(0.4, 0.3, 0.5), Share(0.38, 0.2, 0.5), True, True, True, HOLDS),
-    Proof("b-fault", "time", Share(0.1, 0.05, 0.2), Share(0.2, 0.1, 0.3), True, True, True, HOLDS),
-    Proof("on-a-gpu", "time", None, None, False, False, False, NOT_HERE),
+    Proof("a-fault", "time", HOLDS, Share(0.4, 0.3, 0.5), Share(0.38, 0.2, 0.5), True, True, True),
+    Proof("b-fault", "time", HOLDS, Share(0.1, 0.05, 0.2), Share(0.2, 0.1, 0.3), True, True, True),
+    Proof("on-a-gpu", "time", NOT_HERE),
 ]
 
 

@@ -1,6 +1,8 @@
-"""Which lines of the program events belong to: one group for each line or place, and the line that leads.
+"""Which line is a finding about? One group of events for each line or place, and the line that leads.
 
-Lines are put in order by count, by time or by bytes, and always by `order_sites`, so that one loop is told at one line.
+A marked line has a number, its call site (`Facts.lines`). If no line is marked, Python frames may tell the function
+(`profkit.evidence.places`). Lines are ordered by count, time or bytes, and always by `order_sites`, so that one loop is
+always reported at the same line.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from profkit.trace.events import NONE, Int32s, Int64s, Rows
 from profkit.trace.values import distinct
 
 _NEAR = 0.75
-"""Of the greatest weight: what takes as long within a quarter may lead in one recording and follow in the next."""
+"""Of the greatest weight. What takes within a quarter as long may lead in one recording and follow in the next."""
 
 
 def order_sites(sites: Int32s | Int64s, weights: Int64s | None = None) -> list[int]:
-    """The known ones among the call sites of some events, the heaviest first: by ``weights``, or else by the number of
-    events. Of those within a quarter of the heaviest the one whose events come first leads: weights vary by as much
-    from run to run, and where a loop begins says more."""
+    """The known call sites of some events, the heaviest first: by ``weights``, or else by the number of events. Of
+    those within a quarter of the heaviest, the one whose events come first leads: weights vary that much from run to
+    run, and where a loop begins says more."""
     known = sites >= 0
     if not known.any():
         return []
@@ -36,9 +38,14 @@ def order_sites(sites: Int32s | Int64s, weights: Int64s | None = None) -> list[i
     return ordered
 
 
+def leading_site(sites: Int32s | Int64s, weights: Int64s | None = None) -> int:
+    """The first of `order_sites`, `NONE` if no line is known."""
+    return next(iter(order_sites(sites, weights)), NONE)
+
+
 def busiest_site(facts: Facts, rows: Rows) -> int:
-    """The call site at which most of the rows' time was spent, `NONE` where no line is known."""
-    return next(iter(sites_by_time(facts, rows)), NONE)
+    """The call site that takes most of the rows' time, `NONE` if no line is known."""
+    return leading_site(facts.lines.site[rows], spent_ns(facts, rows))
 
 
 def sites_by_time(facts: Facts, rows: Rows) -> list[int]:
@@ -47,9 +54,9 @@ def sites_by_time(facts: Facts, rows: Rows) -> list[int]:
 
 
 def by_line(facts: Facts, rows: Rows, forward: bool = False) -> Iterator[Rows]:
-    """The rows of each calling line, the most frequent line first; those without a line are together.
+    """The rows of each calling line, the most frequent line first. Rows without a line are one group.
 
-    With ``forward``, backward operators count to the line of their forward operator.
+    With ``forward``, backward operators count towards the line of their forward operator.
     """
     sites = (facts.lines.forward_site if forward else facts.lines.site)[rows]
     codes, counts = np.unique(sites, return_counts=True)
@@ -58,14 +65,14 @@ def by_line(facts: Facts, rows: Rows, forward: bool = False) -> Iterator[Rows]:
 
 
 def frequent_lines(facts: Facts, rows: Rows, least: int = 1) -> Iterator[Rows]:
-    """The rows of each line at which they come in most steps, and in at ``least`` so many."""
+    """The rows of each line that has them in most steps, and in at least ``least`` steps."""
     return (of_line for of_line in by_line(facts, rows) if in_most_steps(facts, of_line, least))
 
 
 def group_by_place(facts: Facts, runs: list[Rows], near_lines: int) -> Iterator[list[int]]:
     """Indices of the runs of operators that belong to one place of the program: in one function, with at most
-    ``near_lines`` between the lines of one and the next. Without lines: in one function of the user's, where Python
-    frames tell, else of the same operators."""
+    ``near_lines`` between the lines of one run and the next. If no line is known: in one function of the user's, if
+    Python frames tell it, else with the same operators."""
     names = facts.trace.events.name_code
     functions: dict[bytes, CallSite | None] = {}
     placed: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
@@ -83,7 +90,7 @@ def group_by_place(facts: Facts, runs: list[Rows], near_lines: int) -> Iterator[
 
 
 def _split_by_distance(ranges: list[tuple[int, int, int]], near_lines: int) -> Iterator[list[int]]:
-    """The third members of ranges of lines, those together that overlap or lie near each other."""
+    """The third members of the ranges, grouped: ranges of lines that overlap or lie near each other are together."""
     together: list[int] = []
     reach = 0
     for first, last, index in ranges:

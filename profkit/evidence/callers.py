@@ -1,8 +1,8 @@
-"""Which line calls the function that operators run in: told by what lies around them, the marks of lines in the located
-step, or Python frames.
+"""Which line calls the function that operators run in. What lies around the operators tells it: the line marks of the
+located step, or Python frames.
 
-A setting of a whole model is changed where the model is called or made, and not in the layer that takes the most time;
-a formula that is a function of its own is compiled where that is called.
+A setting of a whole model is changed where the model is called or made, not in the layer that takes most time. A
+formula in a function of its own is compiled where that function is called.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from profkit.trace.values import distinct
 
 _SEVERAL = 2
 _FORWARD = "forward"
-"""What `torch.nn.Module` calls, in its own layers and in those of the user."""
+"""What `torch.nn.Module` calls, in its own layers and in the user's."""
 
 
 def where_marked(facts: Facts, rows: Rows) -> Rows:
-    """The operators that these repeat, or whose backward nodes they are, where lines are marked; else themselves."""
+    """The marked operators that these repeat, or whose backward nodes they are; themselves where nothing is marked."""
     forward = facts.lines.forward[rows]
     return facts.lines.marked[np.where(forward >= 0, forward, rows)].astype(np.int64)
 
 
 def model_call_sites(facts: Facts, rows: Rows) -> Int32s:
-    """For each operator, of the forward pass or the backward, the line that calls the outermost module around it; the
-    line of the operator where there is none, `NONE` where no line is known."""
+    """For each operator, forward or backward, the line that calls the outermost module around it. Without a module it
+    is the operator's own line, `NONE` if unknown."""
     marks = facts.trace.events.category == Category.LINE_MARK
     site = _known_sites(facts)
     within = np.array([*(_base(one.function) == _FORWARD for one in facts.callsites), False])
@@ -38,20 +38,20 @@ def model_call_sites(facts: Facts, rows: Rows) -> Int32s:
 
 
 def model_caller(facts: Facts, rows: Rows) -> CallSite | None:
-    """The function that calls the outermost module around most of these operators, from recorded Python frames."""
+    """The function that calls the outermost module around most of these operators, by recorded Python frames."""
     frames, forward = user_frames(facts), facts.lines.forward[rows]
     rows = np.where(forward >= 0, forward, rows)
     return commonest_function(facts, _outside(facts, rows, frames, facts.trace.where_name(_is_forward)))
 
 
 def calling_sites(facts: Facts, rows: Rows) -> Int32s:
-    """For each event the line that calls the function around its own line, `NONE` where that is not known."""
+    """For each event the line that calls the function around the event's own line, `NONE` if unknown."""
     outer = _outer_marks(facts, where_marked(facts, rows))[1]
     return np.where(outer >= 0, _known_sites(facts)[outer], np.int32(NONE))
 
 
 def sole_call_site(facts: Facts, rows: Rows) -> int:
-    """The one line that calls the function of which these operators are all, on several of its lines; else `NONE`."""
+    """The one line that calls the function that consists of these operators alone, on several lines; else `NONE`."""
     located = distinct(where_marked(facts, rows))
     inner, outer = _outer_marks(facts, located)
     if not located.size or (outer < 0).any():
@@ -67,7 +67,7 @@ def sole_call_site(facts: Facts, rows: Rows) -> int:
 
 
 def _outside(facts: Facts, rows: Rows, places: Bools, forward: Bools) -> Rows:
-    """For each row the innermost of the ``places`` around the outermost that is a module's ``forward``."""
+    """For each row the innermost of the ``places`` around the outermost module ``forward``."""
     at = facts.tree.nearest_ancestor(places, of=rows)
     found = at
     while (at >= 0).any():
@@ -78,7 +78,7 @@ def _outside(facts: Facts, rows: Rows, places: Bools, forward: Bools) -> Rows:
 
 
 def _outer_marks(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
-    """For each row the innermost mark of a line, and that of the line that calls the function there."""
+    """For each row the innermost line mark around it, and the mark of the line that calls the function there."""
     events = facts.trace.events
     marks = events.category == Category.LINE_MARK
     function = _functions(facts)[_known_sites(facts)]
@@ -90,13 +90,13 @@ def _outer_marks(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
 
 
 def _known_sites(facts: Facts) -> Int32s:
-    """The call site of each event's mark, `NONE` where the list of them has no such number."""
+    """The call site of each event's mark, `NONE` if the list of call sites has no such number."""
     site = facts.trace.events.site
     return np.where(site < len(facts.callsites), site, np.int32(NONE))
 
 
 def _functions(facts: Facts) -> Int64s:
-    """For each call site the number of its function; the last is that of no site."""
+    """For each call site the number of its function; the last entry stands for no site."""
     names = [(site.file, site.function) for site in facts.callsites]
     number = {name: at for at, name in enumerate(dict.fromkeys(names))}
     return np.array([*(number[name] for name in names), NONE], dtype=np.int64)

@@ -1,7 +1,8 @@
-"""The line of what the program calls between two operators, such as a wait for the device or the freeing of its cache.
+"""The line of something that the program calls between two operators, such as a wait for the device.
 
-A located step need not hold the runtime's calls, and a measured step holds no lines. What they share are the operators
-(`profkit.derive.steps.matching`): the call lies behind one and before another, and so does the mark of its line.
+The located step need not hold calls of the runtime, and measured steps hold no lines. What they share are the operators
+(`profkit.derive.steps.matching`): the call lies after one operator and before another, and so does the mark of its
+line.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from profkit.trace.events import NONE, Category, Int32s, Int64s, Rows
 
 
 def sites_of_calls(facts: Facts, rows: Rows, function: str) -> Int32s:
-    """For each event the call site of the line that ran it; where only its place between two operators is known, that
-    of the one line there that calls the function. `NONE` if there is none, or several."""
+    """For each event the call site of the line that ran it. If only its place between two operators is known, it is
+    that of the one line there that calls the function; `NONE` if there is none, or several."""
     sites, events = facts.lines.site[rows].copy(), facts.trace.events
     marks = marks_calling(facts, function)
     if not marks.size:
@@ -30,7 +31,7 @@ def sites_of_calls(facts: Facts, rows: Rows, function: str) -> Int32s:
 
 
 def marks_calling(facts: Facts, function: str) -> Rows:
-    """The marks in the first located step, in time order, of lines that call a function of this name, and which ran no
+    """The marks, in the first located step and in time order, of lines that call a function of this name and run no
     operator."""
     located = np.flatnonzero(facts.steps.located)
     named = [i for i, site in enumerate(facts.callsites) if calls(site.source, function)]
@@ -45,8 +46,8 @@ def marks_calling(facts: Facts, function: str) -> Rows:
 
 
 def _between_operators(facts: Facts, rows: Rows) -> tuple[Int64s, Int64s]:
-    """When, in the located step, the operators ended and began that lie around each event in its own step: the edges of
-    the located step where there is none, and nothing at all where it repeats nothing."""
+    """When the operators that surround each event in its own step ended and began in the located step. Without one it
+    is the edge of the located step; an event outside the steps gets an empty range."""
     events, steps, origin = facts.trace.events, facts.steps, facts.repeats.row
     called = facts.tree.outermost(events.category == Category.OPERATOR) & (events.lane == steps.main_lane)
     called = np.flatnonzero(called & (origin >= 0))

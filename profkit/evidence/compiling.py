@@ -16,22 +16,28 @@ COMPILED_REGION = "Torch-Compiled Region"
 """Prefix of the events around each run of a compiled function (``_dynamo/output_graph.py``)."""
 _REGION = re.compile(rf"{COMPILED_REGION}: (\d{{1,9}})/\d{{1,9}}")
 RESUMED = re.compile(r"torch_dynamo_resume_in_(.*)_at_(\d{1,9})$")
-"""What the compiler calls the rest of a function behind the line at which it stopped, and takes for a function of its
-own (``torch/_dynamo/resume_execution.py``)."""
+"""The compiler's name for the rest of a function after the line at which it stopped, which it treats as a function of
+its own (``torch/_dynamo/resume_execution.py``)."""
 _COMPILE_ID = re.compile(r".*\bcompile_id=(?:!\d+/)?(\d{1,9})/\d{1,9}")
-"""What the compiler notes beside the events of its work, since PyTorch 2.8."""
+"""What the compiler notes beside the events of its work, from PyTorch 2.8 on."""
 
 
 @derived_once
 def frame_of_regions(facts: Facts) -> Int64s:
-    """For each event that is a run of a compiled function the compiler's number of that function, else `NONE`."""
-    names = facts.trace.names
-    frame = np.full(len(names), NONE, dtype=np.int64)
-    for code in facts.trace.codes_where(lambda name: name.startswith(COMPILED_REGION)):
-        if match := _REGION.match(names[code]):
-            frame[code] = int(match[1])
-    found: Int64s = frame[facts.trace.events.name_code]
+    """For each event that runs a compiled function the compiler's number of that function, else `NONE`."""
+    found: Int64s = _numbers_in_names(facts, COMPILED_REGION, _REGION)[facts.trace.events.name_code]
     return found
+
+
+def _numbers_in_names(facts: Facts, part: str, pattern: re.Pattern[str]) -> Int64s:
+    """For each name of the trace the number that the pattern finds in it, else `NONE`. Names without ``part`` have
+    none."""
+    names = facts.trace.names
+    number = np.full(len(names), NONE, dtype=np.int64)
+    for code in facts.trace.codes_where(lambda name: part in name):
+        if match := pattern.match(names[code]):
+            number[code] = int(match[1])
+    return number
 
 
 def has_compiler_events(facts: Facts) -> bool:
@@ -41,14 +47,11 @@ def has_compiler_events(facts: Facts) -> bool:
 
 @derived_once
 def compilations(facts: Facts) -> tuple[Rows, Int64s]:
-    """The compiler's pieces of work, none inside another, each with the compiler's number of the function: that of the
-    note before it, or `NONE`."""
-    events, names = facts.trace.events, facts.trace.names
+    """The compiler's outermost pieces of work, each with the compiler's number of the function: that of the note before
+    it, or `NONE`."""
+    events = facts.trace.events
     rows = np.flatnonzero(facts.tree.outermost(compiling(facts.trace)))
-    number = np.full(len(names), NONE, dtype=np.int64)
-    for code in facts.trace.codes_where(lambda name: "compile_id=" in name):
-        if match := _COMPILE_ID.match(names[code]):
-            number[code] = int(match[1])
+    number = _numbers_in_names(facts, "compile_id=", _COMPILE_ID)
     frame = np.full(len(rows), NONE, dtype=np.int64)
     for lane in distinct(events.lane[rows]):
         notes = np.flatnonzero((number[events.name_code] >= 0) & (events.lane == lane))
@@ -61,7 +64,7 @@ def compilations(facts: Facts) -> tuple[Rows, Int64s]:
 
 def function_run_next(facts: Facts, rows: Rows) -> Int64s:
     """For each piece of the compiler's work the number of the function that its thread runs next in the same step,
-    which is what was compiled; `NONE` if it runs none."""
+    which is the one that was compiled; `NONE` if it runs none."""
     events, number = facts.trace.events, frame_of_regions(facts)
     found = np.full(len(rows), NONE, dtype=np.int64)
     for lane in distinct(events.lane[rows]):

@@ -1,4 +1,4 @@
-"""What the names of recorded Python frames say, and whose code these are."""
+"""What the names of recorded Python frames say, and whose code they are."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LIBRARY = re.compile(
     r"|^(numpy|PIL|cv2|scipy|pandas|decord|av|imageio|tqdm|torchvision/(transforms|io|datasets))(/|\.py$)"
     r"|^(threading|queue|multiprocessing|concurrent|asyncio|selectors|contextlib|functools|importlib|pickle)(/|\.py$)"
 )
-"""PyTorch strips from a file's path what it shares with ``sys.path``. Of the standard library's names, and of those of
-packages that read and prepare data, those count that programs do not give to their own files. `torch.compile` writes to
-a directory ``torchinductor_<user>``."""
+"""PyTorch strips from a file's path what it shares with ``sys.path``. Of the standard library, and of packages that
+read and prepare data, only names that programs do not use for their own files count. `torch.compile` writes to a
+directory ``torchinductor_<user>``."""
 
 
 def parse_frame(name: str) -> tuple[str, int, str] | None:
@@ -36,19 +36,19 @@ def is_user_frame(name: str) -> bool:
 
 @derived_once
 def user_frames(facts: Facts) -> Bools:
-    """The recorded frames of the user's code; derived once."""
+    """The recorded frames of the user's code."""
     frames: Bools = facts.trace.events.category == Category.PYTHON
     return frames & facts.trace.where_name(is_user_frame) if frames.any() else frames
 
 
 def commonest_function(facts: Facts, frames: Rows) -> CallSite | None:
-    """The function that most of these frames are of, `NONE` among them left out. Its line is that of the ``def``, which
-    is all that a recording made elsewhere can give."""
+    """The function of most of these frames, without `NONE` among them. Its line is that of the ``def``: a recording
+    made elsewhere shows no more."""
     names = facts.trace.events.name_code[frames[frames >= 0]]
     frame = parse_frame(facts.trace.names[int(np.bincount(names).argmax())]) if names.size else None
     return CallSite(*frame) if frame else None
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is not the user's code, by its path."""
+    """Whether a file, by its path, is not the user's code."""
     return _LIBRARY.search(file) is not None

@@ -7,21 +7,21 @@ from profkit.trace.events import Rows
 from profkit.trace.values import distinct
 
 _MOST_STEPS = 0.5
-"""What comes in fewer may be rare on purpose, as logging is, and a recording of a few steps cannot tell its rate."""
+"""What is in fewer steps may be rare on purpose, as logging is, and a few recorded steps do not show its rate."""
 
 
 def per_step(facts: Facts, rows: Rows) -> float:
-    """How many of the rows a measured step holds on average."""
+    """The mean number of these rows in a measured step."""
     return len(rows) / facts.steps.measured_count
 
 
 def times_per_step(facts: Facts, rows: Rows) -> int:
-    """The same as a whole number for a message: what is told of happens at least once."""
+    """The same as a whole number for a message, at least 1."""
     return max(1, round(per_step(facts, rows)))
 
 
 def in_most_steps(facts: Facts, rows: Rows, least: int = 1) -> bool:
-    """Whether half of the measured steps or more, and at ``least`` so many of them, hold one of the rows."""
+    """Whether at least half of the measured steps, and at least ``least``, hold one of the rows."""
     index = facts.step_of(rows)
     held = int(facts.steps.measured[distinct(index[index >= 0])].sum())
     return held >= max(least, _MOST_STEPS * facts.steps.measured_count)

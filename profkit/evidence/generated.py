@@ -1,9 +1,9 @@
 """What a kernel written by `torch.compile` does, by its name.
 
 Inductor calls its Triton kernels ``triton_<kind>_fused_<operators>_<number>`` (``TritonScheduling.define_kernel`` in
-``_inductor/codegen/triton.py``): the first three letters of the kind, and the ATen names of the operators in
-alphabetical order, joined by the underscore that is also part of many names. The number is the place in the generated
-file, so the same kernel gets another number after any change.
+``_inductor/codegen/triton.py``). The kind is cut to three letters. The operators are ATen names in alphabetical order,
+joined by the underscore that many names also contain. The number is the place in the generated file, so the same kernel
+gets another number after any change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS = {
     "for": "foreach",
     "spl": "split scan",
 }
-"""The categories of ``_inductor/wrapper_benchmark.py``; its templates are those of products, attention included."""
+"""The categories of ``_inductor/wrapper_benchmark.py``. Its templates are products, attention included."""
 _NAME = re.compile(r"triton_([a-z]{3})_fused_(?:(\w+)_)?\d+$")
 _UNDERSCORED = """
     _adaptive_avg_pool2d _adaptive_avg_pool3d _cdist_forward _embedding_bag _fft_r2c _fused_rms_norm _log_softmax
@@ -48,11 +48,11 @@ _OF_SEVERAL_WORDS = """
     select_scatter slice_scatter smooth_l1_loss soft_margin_loss split_with_sizes squeeze_dim std_mean true_divide
     upsample_bicubic2d upsample_bilinear2d upsample_nearest1d upsample_nearest2d upsample_nearest3d
     upsample_trilinear3d var_mean view_as_complex view_as_real view_copy zeros_like"""
-"""ATen names with an underscore, of operators for which Inductor writes kernels; from ``native_functions.yaml``."""
+"""ATen names with an underscore, of the operators for which Inductor writes kernels; from ``native_functions.yaml``."""
 
 
 def _either(names: str) -> str:
-    """A pattern for any of these, the longest first."""
+    """A pattern for any of these names, the longest first."""
     return "|".join(sorted(names.split(), key=len, reverse=True))
 
 
@@ -60,17 +60,17 @@ _OPERATOR = re.compile(
     rf"(?:(?:{_either(_UNDERSCORED + _OF_SEVERAL_WORDS)})(?=_|$)|[a-z0-9]+)(?:_backward(?=_|$))?"
     rf"(?:_(?=_|$)(?!(?:{_either(_UNDERSCORED)})(?:_|$)))?"
 )
-"""One name, with the underscore at its end that operators in place have; the next may begin with one too."""
+"""One name. An in-place operator's ends in an underscore, and the next name may begin with one."""
 
 
 class GeneratedKernel(Struct, frozen=True):
-    """``operators`` are the ATen names of what is fused in it, as far as its name shows them."""
+    """``operators`` are the ATen names of what is fused in the kernel, as far as its name shows them."""
 
     kind: str
     operators: tuple[str, ...]
 
     def __str__(self) -> str:
-        """``fused add, gelu (pointwise)``; views are only named if there is nothing else, as they cost nothing."""
+        """``fused add, gelu (pointwise)``; views cost nothing and are named only if there is nothing else."""
         plain = tuple(dict.fromkeys(name.strip("_") for name in self.operators))
         working = tuple(name for name in plain if name not in VIEW and name not in _MOVE_NOTHING)
         names = ", ".join(working or plain)
@@ -78,7 +78,7 @@ class GeneratedKernel(Struct, frozen=True):
 
 
 _MOVE_NOTHING = ("unsafe_view", "select_backward", "slice_backward")
-"""Besides `VIEW`: a view, and work that a fused kernel does by leaving zeros out."""
+"""Besides `VIEW`: a view under another name, and work that a fused kernel does by leaving out zeros."""
 
 
 @lru_cache(1 << 12)

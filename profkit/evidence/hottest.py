@@ -8,17 +8,18 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.timeline.intervals import Intervals, union
-from profkit.evidence.attribution import order_sites
-from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.evidence.attribution import leading_site
+from profkit.evidence.idling import own_time
+from profkit.trace.events import Category, Int64s, Rows
 
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
 
 MOST = 5
 _LEAST_SHARE = 0.01
-"""Less is no place to begin."""
+"""A smaller share is no place to begin."""
 _LEAST_UPDATE_SHARE = 0.1
-"""An optimizer is named from a tenth of the step on: a fault that costs as much is of high severity."""
+"""An optimizer is named from a tenth of the step on: a fault that costs as much has high severity."""
 BACKWARD = "autograd::engine::evaluate_function: "
 """What the autograd engine puts before the name of a node that it runs."""
 
@@ -33,17 +34,17 @@ class Hot(Struct, frozen=True):
 
 
 def hottest_lines(facts: Facts) -> tuple[Hot, ...]:
-    """The lines of the main thread in the located steps, with everything they call except time under other lines of the
-    program. Empty if no lines were recorded."""
+    """The lines of the main thread in the located steps. A line has the time of everything it calls, except for time
+    under other lines of the program. Empty if no lines were recorded."""
     steps = facts.steps
     return lines_by_time(facts, union(steps.start_ns[steps.located], steps.end_ns[steps.located]))
 
 
 def lines_by_time(facts: Facts, spent: Intervals) -> tuple[Hot, ...]:
-    """The lines of the main thread at which these times were spent, as shares of them."""
+    """The lines of the main thread at which these times were spent, with their shares."""
     events = facts.trace.events
     marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == facts.steps.main_lane))
-    own_ns = _own_ns(facts, marks, spent.covered_within(events.start_ns[marks], facts.tree.end_ns[marks]))
+    own_ns = own_time(facts, marks, spent)
     known = events.site[marks] >= 0
     sites, inverse = np.unique(events.site[marks][known], return_inverse=True)  # numbers from a file may be anything
     by_site = np.bincount(inverse, own_ns[known], len(sites)) / max(spent.total_ns, 1)
@@ -51,8 +52,8 @@ def lines_by_time(facts: Facts, spent: Intervals) -> tuple[Hot, ...]:
 
 
 def hottest_operators(facts: Facts) -> tuple[Hot, ...]:
-    """By their time on the device if one was recorded, else on the main thread. Work of the backward pass counts for
-    the operator that it belongs to."""
+    """By their time on the device if it was recorded, else on the main thread. Backward work counts towards the
+    operator that it belongs to."""
     rows, taken_ns, whole_ns = _device_work(facts) if facts.device.present else _host_work(facts)
     names = facts.trace.names
     by_name = np.bincount(facts.trace.events.name_code[rows], taken_ns, len(names)) / max(whole_ns, 1)
@@ -60,8 +61,9 @@ def hottest_operators(facts: Facts) -> tuple[Hot, ...]:
 
 
 def hottest_updates(facts: Facts) -> tuple[Hot, ...]:
-    """Optimizers that take a tenth of the measured steps or more, with the line that calls most of their steps: each of
-    their many operators is too short to be seen. With a device the host's time says nothing about it."""
+    """Optimizers that take a tenth of the measured steps or more, with the line that calls most of their steps. Each of
+    their many operators is too short to show. None with a device: the host's time then says nothing about the
+    update."""
     steps, updates, names = facts.steps, facts.updates, facts.trace.names
     if facts.device.present:
         return ()
@@ -71,7 +73,7 @@ def hottest_updates(facts: Facts) -> tuple[Hot, ...]:
     codes, sites = facts.trace.events.name_code[rows], facts.lines.site[rows]
     by_name = np.bincount(codes, taken_ns, len(names)) / whole_ns
     return tuple(
-        Hot(fraction, site=next(iter(order_sites(sites[codes == code])), NONE), name=names[code])
+        Hot(fraction, site=leading_site(sites[codes == code]), name=names[code])
         for code, fraction in _largest(by_name)
         if fraction >= _LEAST_UPDATE_SHARE
     )
@@ -85,7 +87,7 @@ def _host_work(facts: Facts) -> tuple[Rows, Int64s, int]:
 
 
 def _device_work(facts: Facts) -> tuple[Rows, Int64s, int]:
-    """The operators that launched the work, and how long it took; streams that work at the same time both count."""
+    """The operators that launched the work, and how long it took. Streams that work at the same time both count."""
     events, launches = facts.trace.events, facts.launches
     wanted = facts.steps.in_measured(launches.launched_ns) & (launches.operator >= 0)
     duration_ns = events.duration_ns[launches.work[wanted]]
@@ -97,12 +99,3 @@ def _device_work(facts: Facts) -> tuple[Rows, Int64s, int]:
 def _largest(fractions: np.ndarray) -> list[tuple[int, float]]:
     order = np.argsort(-fractions, kind="stable")[:MOST]
     return [(int(code), min(float(fractions[code]), 1.0)) for code in order if fractions[code] >= _LEAST_SHARE]
-
-
-def _own_ns(facts: Facts, marks: Rows, covered_ns: Int64s) -> Int64s:
-    """The time under each mark and under none inside it."""
-    wanted: Bools = facts.trace.mask_of(marks)
-    around, own_ns = facts.tree.nearest_ancestor(wanted, of=marks), covered_ns.copy()
-    inner = around >= 0
-    np.subtract.at(own_ns, np.searchsorted(marks, around[inner]), covered_ns[inner])
-    return own_ns.clip(min=0)

@@ -1,8 +1,8 @@
 """What the host does while the device has nothing to do: why part of the step is idle.
 
-The reasons are ordered by how much they explain: a synchronisation inside an operator that launches is a wait, and a
-call of the allocator during a compilation is the compiler's. If several threads take turns (the main one and those of
-the backward pass that it waits for), the one at work counts.
+The first matching reason counts, and the reasons are ordered by how much they explain: a synchronisation inside an
+operator that launches is a wait, and a call of the allocator during a compilation is the compiler's. If several threads
+take turns (the main one, and those of the backward pass that it waits for), the working one counts.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from profkit.derive.steps.steps import compiling
 from profkit.derive.timeline.intervals import Intervals, union
 from profkit.evidence.frames import parse_frame, user_frames
 from profkit.marks import STEP_MARK
-from profkit.trace.events import Bools, Category, Rows
+from profkit.trace.events import Bools, Category, Int64s, Rows
 
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
 
 _CLOSE_NS = 1_000_000
-"""Between two launches Python takes 5 to 100 µs; a millisecond holds something besides the way to the next one."""
+"""Between two launches Python takes 5 to 100 µs. A millisecond holds more than the way to the next launch."""
 HOST_OPERATORS = "operators on the host"
-"""The reason that stands for arithmetic of the CPU's, launching nothing."""
+"""The reason for arithmetic on the CPU that launches nothing."""
 _PYTORCHS_OWN = (STEP_MARK, "Optimizer.", "enumerate(DataLoader)#", "DistributedDataParallel.", "DataParallel.",
                  "nccl:")  # fmt: skip
-"""Beginnings of the ranges that PyTorch itself records."""
+"""Prefixes of the ranges that PyTorch itself records."""
 
 
 def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
-    """When the host did what, by the reasons why the device idles; the first reason counts."""
+    """When the host did what, by the reason why the device idles; the first reason counts."""
     trace, waits = facts.trace, facts.waits
     events, serial = trace.events, facts.serial_lanes[trace.events.lane]
     waiting, first = trace.mask_of(waits.rows[~waits.own]), trace.mask_of(facts.first_calls)
@@ -51,14 +51,14 @@ def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
 
 
 def busy_otherwise(facts: Facts) -> Bools:
-    """What keeps a thread of the program from launching anything: the allocator, the compiler and first calls."""
+    """What keeps a thread of the program from launching: the allocator, the compiler and first calls."""
     trace, serial = facts.trace, facts.serial_lanes[facts.trace.events.lane]
     busy: Bools = (allocating(trace) | trace.mask_of(facts.first_calls) | compiling(trace)) & serial
     return busy
 
 
 def _launching(facts: Facts, operators: Bools) -> Intervals:
-    """Inside operators that launch something, inside the launching calls, and between two of these that are close."""
+    """Inside operators that launch something, inside the launching calls, and between two launching calls close by."""
     events, launches = facts.trace.events, facts.launches
     calls = launches.call[launches.call >= 0]
     calls = np.unique(calls[facts.serial_lanes[events.lane[calls]]])
@@ -75,15 +75,10 @@ def _launching(facts: Facts, operators: Bools) -> Intervals:
 
 
 def time_by_place(facts: Facts, spent: Intervals) -> list[tuple[str, int]]:
-    """Each function, range or marked line of the user's in which the main thread was meanwhile, innermost only, with
-    its part of the time in nanoseconds, most first. Empty if none was recorded."""
-    events, tree = facts.trace.events, facts.tree
-    rows = _named_places(facts)
-    covered = spent.covered_within(events.start_ns[rows], tree.end_ns[rows])
-    around = tree.nearest_ancestor(facts.trace.mask_of(rows), of=rows)
-    own, inner = covered.copy(), around >= 0
-    np.subtract.at(own, np.searchsorted(rows, around[inner]), covered[inner])
-    by_name = np.bincount(events.name_code[rows], own.clip(min=0), minlength=len(facts.trace.names))
+    """The user's functions, ranges and marked lines that the main thread was in, innermost only, with their part of the
+    time in nanoseconds, the largest first. Empty if none was recorded."""
+    events, rows = facts.trace.events, _named_places(facts)
+    by_name = np.bincount(events.name_code[rows], own_time(facts, rows, spent), minlength=len(facts.trace.names))
     totals: dict[str, int] = {}
     for code in np.flatnonzero(by_name).tolist():
         label = _label(facts, code, rows[events.name_code[rows] == code])
@@ -91,16 +86,27 @@ def time_by_place(facts: Facts, spent: Intervals) -> list[tuple[str, int]]:
     return sorted(totals.items(), key=lambda item: (-item[1], item[0]))
 
 
+def own_time(facts: Facts, rows: Rows, spent: Intervals) -> Int64s:
+    """How much of this time is inside each of the rows, in ascending order, and inside no other row within it; in
+    nanoseconds."""
+    covered_ns = spent.covered_within(facts.trace.events.start_ns[rows], facts.tree.end_ns[rows])
+    around, own_ns = facts.tree.nearest_ancestor(facts.trace.mask_of(rows), of=rows), covered_ns.copy()
+    inner = around >= 0
+    np.subtract.at(own_ns, np.searchsorted(rows, around[inner]), covered_ns[inner])
+    clipped: Int64s = own_ns.clip(min=0)
+    return clipped
+
+
 class Around(Struct, frozen=True):
-    """A place that holds much of some time: how reports call it, and the recorded name if it is a function."""
+    """A place that holds much of some time: its name in reports, and the recorded name if it is a function."""
 
     label: str
     frame: str = ""
 
 
 def place_around(facts: Facts, spent: Intervals) -> Around | None:
-    """The function or range of the user's in which the main thread was for half of the time or more, with everything
-    it calls. If there are several, one inside the other, it is the shortest; None if there is none."""
+    """The user's function or range that the main thread was in, with everything it calls, for half of the time or more.
+    The shortest one if several enclose each other; None if there is none."""
     events, tree = facts.trace.events, facts.tree
     rows = _named_places(facts)
     rows = rows[events.category[rows] != Category.LINE_MARK]
@@ -118,7 +124,7 @@ def place_around(facts: Facts, spent: Intervals) -> Around | None:
 
 
 def _named_places(facts: Facts) -> Rows:
-    """The functions, ranges and marked lines of the user's on the main thread."""
+    """The user's functions, ranges and marked lines on the main thread."""
     events = facts.trace.events
     named = (events.category == Category.LINE_MARK) | user_frames(facts) | _user_ranges(facts)
     return np.flatnonzero(named & (events.lane == facts.steps.main_lane))
@@ -136,7 +142,7 @@ def _label(facts: Facts, code: int, rows: Rows) -> str:
 
 
 def _file(path: str) -> str:
-    """The file without its folders, which may be those of another system."""
+    """The file without its folders, as the path may be one of another system."""
     return re.split(r"[\\/]", path)[-1]
 
 
@@ -147,11 +153,11 @@ def _user_ranges(facts: Facts) -> Bools:
 
 
 def when(facts: Facts, wanted: Bools) -> Intervals:
-    """When any of these events was going on."""
+    """When any of these events was running."""
     rows = np.flatnonzero(wanted)
     return union(facts.trace.events.start_ns[rows], facts.tree.end_ns[rows])
 
 
 def when_on_main(facts: Facts, wanted: Bools) -> Intervals:
-    """When any of these was on the main thread."""
+    """When any of these events was running on the main thread."""
     return when(facts, wanted & (facts.trace.events.lane == facts.steps.main_lane))

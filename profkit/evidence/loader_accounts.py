@@ -10,20 +10,21 @@ from msgspec.structs import replace
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.trace.values import median
-from profkit.trace.worker_records import HeldObjects, WorkerRecord
+from profkit.trace.worker_records import HeldObjects, WorkerRecord, WorkerSums
 
 _LEAST_EPOCHS = 3
 _WARM_UP = 1
-"""Batches of a worker that are left out: the first one touches modules, files and memory for the first time."""
+"""Batches of a worker that are left out: the first one loads modules and touches files and memory for the first
+time."""
 
 
 class WorkerAccount(Struct, frozen=True):
     """One worker after its first batch: times in nanoseconds over ``batches``, which took ``elapsed_ns``.
 
-    ``fetch_ns`` (the dataset), ``collate_ns`` and ``put_ns`` are the time of its main thread, which waited for work the
-    rest of the time. ``send_ns`` passed alongside until batches were pickled and taken. ``cpu_ns`` is the CPU time of
-    the process, ``blocked_ns`` the time when a batch was being made but its thread needed no CPU: files, networks,
-    locks. ``private_bytes`` are the last and the first reading, None if there was none.
+    ``fetch_ns`` (the dataset), ``collate_ns`` and ``put_ns`` are the time of its main thread, which otherwise waited
+    for work. ``send_ns`` runs alongside, until batches were pickled and taken. ``cpu_ns`` is the CPU time of the
+    process. ``blocked_ns`` is the time in which a batch was being made but its thread needed no CPU: files, networks,
+    locks. ``private_bytes`` and ``private_first_bytes`` are the last and the first reading, None if there was none.
     """
 
     loader: int
@@ -42,7 +43,7 @@ class WorkerAccount(Struct, frozen=True):
     threads: int = 1
 
     def joined(self, later: WorkerAccount) -> WorkerAccount:
-        """This one and the process that replaced it in the next epoch, as one."""
+        """This worker and the process that replaced it in the next epoch, as one."""
         sums = ("batches", "elapsed_ns", "fetch_ns", "collate_ns", "put_ns", "send_ns", "cpu_ns", "blocked_ns",
                 "queued_ns")  # fmt: skip
         added = {name: getattr(self, name) + getattr(later, name) for name in sums}
@@ -59,7 +60,7 @@ class WorkerAccount(Struct, frozen=True):
 
 
 class LoaderAccount(Struct, frozen=True):
-    """The workers of one loader, by number. ``objects`` counts the Python objects that its dataset holds."""
+    """The workers of one loader, by number. ``objects`` counts the Python objects in its dataset."""
 
     loader: int
     dataset: str
@@ -71,7 +72,7 @@ class LoaderAccount(Struct, frozen=True):
         return sum(worker.batches for worker in self.workers)
 
     def per_batch(self, name: str) -> float:
-        """Mean of one of the times over all batches."""
+        """The mean of one of the times over all batches."""
         return float(sum(getattr(worker, name) for worker in self.workers)) / max(self.batches, 1)
 
     @property
@@ -82,7 +83,7 @@ class LoaderAccount(Struct, frozen=True):
 
 class Restarts(Struct, frozen=True):
     """How often a loader started all its workers anew, and medians in nanoseconds: from one start to the next, from a
-    start to the first batch, and per batch otherwise."""
+    start to the first batch, and per later batch."""
 
     loader: int
     workers: int
@@ -98,7 +99,7 @@ class Restarts(Struct, frozen=True):
 
 
 def restarts_of(facts: Facts) -> Iterator[Restarts]:
-    """The loaders that started workers anew, without keeping them, three times or more."""
+    """The loaders that started their workers anew three times or more, instead of keeping them."""
     lasting = {loader.loader for loader in facts.workers.loaders if loader.persistent}
     known = [record for record in facts.workers.records if record.asked_ns and record.sums]
     for loader in sorted({record.loader for record in known} - lasting):
@@ -116,17 +117,20 @@ def restarts_of(facts: Facts) -> Iterator[Restarts]:
 
 
 def _batch_ns(record: WorkerRecord) -> float:
-    """What a batch took the worker, without the first if there are others."""
+    """The mean time of a batch, without the first if there are others."""
     last, first = record.sums[-1], record.sums[0]
     if last.batches > first.batches:
-        busy_ns = last.fetch_ns + last.collate_ns + last.put_ns - first.fetch_ns - first.collate_ns - first.put_ns
-        return busy_ns / (last.batches - first.batches)
-    return (last.fetch_ns + last.collate_ns + last.put_ns) / max(last.batches, 1)
+        return (_busy_ns(last) - _busy_ns(first)) / (last.batches - first.batches)
+    return _busy_ns(last) / max(last.batches, 1)
+
+
+def _busy_ns(sums: WorkerSums) -> int:
+    return sums.fetch_ns + sums.collate_ns + sums.put_ns
 
 
 @derived_once
 def loader_accounts(facts: Facts) -> tuple[LoaderAccount, ...]:
-    """The loaders whose workers made batches after their first, the busiest loader first."""
+    """The loaders whose workers made more than one batch, the busiest loader first."""
     known = {loader.loader: loader for loader in facts.workers.loaders}
     accounts = [account for record in facts.workers.records if (account := _account_of(record)) is not None]
     loaders = []

@@ -1,4 +1,4 @@
-"""From events to places in the user's code."""
+"""From events to places in the user's code: a marked line, or the function around it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WRITTEN: Mapping[str, type[ast.AST]] = {
     "index": ast.Subscript, "index_put": ast.Subscript, "le": ast.LtE, "lt": ast.Lt, "mul": ast.Mult, "ne": ast.NotEq,
     "neg": ast.USub, "pow": ast.Pow, "remainder": ast.Mod, "rsub": ast.Sub, "sub": ast.Sub,
 }  # fmt: skip
-"""How Python writes operators that have no name in the source (language reference, Emulating numeric types)."""
+"""How the source spells operators that it does not name (language reference, Emulating numeric types)."""
 
 
 def call_site(facts: Facts, site: int) -> CallSite | None:
@@ -30,8 +30,8 @@ def call_site(facts: Facts, site: int) -> CallSite | None:
 
 def runs_inside_a_call(facts: Facts, rows: Rows) -> bool:
     """Whether these operators run inside a function that their line calls: the line calls something, and contains
-    neither the name nor the symbol of any of them. Lines are the innermost of the program's own, so the operators are
-    then in a library. False if no line is known, or one cannot be read."""
+    neither the name nor the symbol of any of them. As lines are the innermost ones of the program, the operators are
+    then in a library. False if no line is known, or one cannot be parsed."""
     sites = facts.lines.site[rows]
     places = {int(site): call_site(facts, int(site)) for site in np.unique(sites)}
     lines = {site: parse_piece(place.source) for site, place in places.items() if place is not None}
@@ -41,7 +41,7 @@ def runs_inside_a_call(facts: Facts, rows: Rows) -> bool:
 
 
 def _calls_for(line: ast.stmt | None, operator: str) -> bool:
-    """``y = act(x)`` calls something for ``tanh``; ``y = x * torch.tanh(x)`` writes it down, and ``mul`` too."""
+    """``y = act(x)`` calls something for ``tanh``; ``y = x * torch.tanh(x)`` spells it out, and ``mul`` too."""
     nodes = list(ast.walk(line)) if line is not None else []
     symbol, names = _WRITTEN.get(operator, ()), (operator, f"{operator}_")
     is_written = any(isinstance(node, symbol) or last_name(node) in names for node in nodes)
@@ -49,13 +49,13 @@ def _calls_for(line: ast.stmt | None, operator: str) -> bool:
 
 
 def enclosing_function(facts: Facts, rows: Rows) -> CallSite | None:
-    """The function of the user's code that most of the rows run in, from recorded Python frames."""
+    """The function of the user's code that most of the rows run in, by recorded Python frames."""
     return commonest_function(facts, _frames_around(facts)[rows])
 
 
 @derived_once
 def _frames_around(facts: Facts) -> Rows:
-    """For each event the innermost frame of the user's code around it. The autograd engine's own thread has none: there
-    it is that of the forward operator."""
+    """For each event the innermost frame of the user's code around it. The autograd engine's thread has none; there it
+    is the frame of the forward operator."""
     around, forward = facts.tree.nearest_ancestor(user_frames(facts)), facts.lines.forward
     return np.where((around < 0) & (forward >= 0), around[forward], around)

@@ -1,4 +1,4 @@
-"""What the program itself called, forward and backward, on the host and on the device, and how long it took."""
+"""What the program itself called, forward and backward, on host and device, and how long it took."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct
 
 ACCUMULATES = "torch::autograd::AccumulateGrad"
-"""What stores one gradient, or adds it to what is there."""
+"""Stores one gradient, or adds it to the one that is there."""
 COPIES_BACK = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
-"""What DistributedDataParallel does for one parameter at the end of the backward pass, once a bucket is averaged."""
+"""What DistributedDataParallel does per parameter at the end of the backward pass, once a bucket is averaged."""
 
 
 def named_operators(facts: Facts, *names: str) -> Bools:
-    """Operators with one of these names."""
+    """The operators with one of these names."""
     mask: Bools = facts.trace.named(*names) & (facts.trace.events.category == Category.OPERATOR)
     return mask
 
@@ -32,15 +32,15 @@ def clearing_ranges(facts: Facts) -> Bools:
 
 @derived_once
 def run_for_the_program(facts: Facts) -> Bools:
-    """What the backward pass, an optimizer's step, the DataLoader or DistributedDataParallel's reducer runs."""
+    """What runs in the backward pass, an optimizer's step, a DataLoader or DistributedDataParallel's reducer."""
     aside: Bools = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward | _gives_back(facts)
     return aside
 
 
 def _gives_back(facts: Facts) -> Bools:
-    """What runs in a thread from one gradient that is copied back to the next, with no node of the backward pass in
-    between: the reducer's own loop over the parameters (``finalize_backward`` in ``reducer.cpp``), which runs below no
-    event of its own. Where unused parameters are looked for, it reads a number for each."""
+    """What a thread runs between one gradient that is copied back and the next, if no backward node starts in between:
+    the reducer's own loop over the parameters (``finalize_backward`` in ``reducer.cpp``), which is under no event of
+    its own. If it looks for unused parameters, it reads a number for each."""
     events, copies = facts.trace.events, facts.trace.named(COPIES_BACK)
     inside = facts.tree.under(copies)
     nodes = np.sort(events.start_ns[facts.lines.backward]) if copies.any() else np.zeros(0, dtype=np.int64)
@@ -55,8 +55,8 @@ def _gives_back(facts: Facts) -> Bools:
 
 
 def program_operators(facts: Facts, *families: frozenset[str]) -> Rows:
-    """What the program itself called in the measured steps, in time order: the outermost operators of the main
-    thread, without what is run for it. With ``families`` those with a name of theirs."""
+    """What the program itself called in the measured steps, in time order: the outermost operators of the main thread,
+    except for `run_for_the_program`. With ``families``, only operators of these."""
     rows = _program_operators(facts)
     return rows[operators_of(facts.trace, *families)[rows]] if families else rows
 
@@ -69,15 +69,15 @@ def _program_operators(facts: Facts) -> Rows:
 
 
 def located_operators(facts: Facts) -> Rows:
-    """What the program itself called in the first located step, as `program_operators` in the measured ones."""
+    """Like `program_operators`, for the first located step."""
     rows = in_located_step(facts, facts.operators.rows)
     chosen: Rows = rows[~run_for_the_program(facts)[rows]]
     return chosen
 
 
 def repeating_below(facts: Facts, marks: Bools) -> tuple[Rows, Rows]:
-    """What of the measured steps' operators repeats, one for one, what ran below these marks, and the innermost of the
-    marks around what it repeats."""
+    """The operators of the measured steps that repeat, one for one, what ran below these marks; and for each the
+    innermost mark around what it repeats."""
     rows = program_operators(facts)
     rows = rows[facts.repeats.exact[rows]]
     mark = facts.tree.nearest_ancestor(marks, of=facts.repeats.row[rows])
@@ -92,12 +92,12 @@ def program_traffic(facts: Facts) -> Traffic:
 
 @derived_once
 def program_elementwise(facts: Facts) -> tuple[Bools, Bools]:
-    """Which of `program_operators` work element by element, and which of the others move no data at all."""
+    """Which of `program_operators` work element by element, and which of the others move no data."""
     return tell_elementwise(facts, program_operators(facts))
 
 
 def backward_of(facts: Facts, rows: Rows) -> Rows:
-    """The nodes of the backward pass, on any thread, that belong to these forward operators or what runs in them."""
+    """The backward nodes, on any thread, of these forward operators or of what runs in them."""
     wanted = facts.trace.mask_of(rows)
     forward = facts.lines.forward
     belongs = (forward >= 0) & facts.tree.under(wanted)[forward]
@@ -105,31 +105,38 @@ def backward_of(facts: Facts, rows: Rows) -> Rows:
 
 
 def works_under(facts: Facts, host: Bools) -> Rows:
-    """The device work launched by the given host events or anything below them."""
+    """The device work launched by these host events or by anything below them."""
     inside, owner = facts.tree.under(host), facts.launches.owner
     work: Rows = facts.launches.work[(owner >= 0) & inside[owner.clip(min=0)]]
     return work
 
 
 def launching(facts: Facts, rows: Rows, work: Bools) -> Bools:
-    """Which of the operators ``rows`` launch something of ``work``, a mask of events."""
+    """Which of the operators ``rows`` launch some of ``work``, a mask of events."""
     owner = facts.launches.owner
     owner = owner[(owner >= 0) & work[facts.launches.work]]
     carrier = facts.tree.nearest_ancestor(facts.trace.mask_of(rows), include_self=True, of=owner)
     return facts.trace.mask_of(carrier[carrier >= 0])[rows]
 
 
+def copies_named(facts: Facts, *parts: str) -> Bools:
+    """Which pieces of launched work are copies with one of these in their name, such as ``HtoD``."""
+    named = facts.trace.where_name(lambda name: any(part in name for part in parts))
+    copies: Bools = (named & (facts.trace.events.category == Category.MEMCPY))[facts.launches.work]
+    return copies
+
+
 def launches_anything(facts: Facts) -> Bools:
-    """Host events under which something is put on the device."""
+    """Host events that put something on the device."""
     launches = facts.launches
     launching = np.concatenate([launches.call[launches.call >= 0], launches.operator[launches.operator >= 0]])
     return facts.tree.holding(facts.trace.mask_of(launching))
 
 
 def calling_operator(facts: Facts, rows: Rows) -> Rows:
-    """For each of the host events the outermost operator around it, itself where there is none.
+    """For each of the host events the outermost operator around it, or itself without one.
 
-    Operators have a name with a namespace; ranges of the program that old traces file under operators do not.
+    An operator's name has a namespace; old traces file ranges of the program under operators, and these have none.
     """
     around = _outermost_operators(facts)[rows]
     return np.where(around >= 0, around, rows)
@@ -148,6 +155,6 @@ def spent_ns(facts: Facts, rows: Rows) -> Int64s:
 
 
 def length_ns(facts: Facts, start_ns: Int64s, end_ns: Int64s) -> Int64s:
-    """How long stretches of the host's time are, without what the recording added."""
+    """How long these stretches of the host's time are, without what the recording added."""
     length: Int64s = end_ns - start_ns - facts.overhead.covered_within(start_ns, end_ns)
     return length

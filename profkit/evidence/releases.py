@@ -1,7 +1,7 @@
-"""Which release of PyTorch the recorded program had, so that no fix names what that release does not have.
+"""The recorded program's release of PyTorch, so that no fix names what that release lacks.
 
-`run.json` says it. A trace alone shows at most that the release is no older than some: what that one has is named
-plainly, and anything newer together with the release that brought it.
+`run.json` says it. A trace alone shows at most that the release is no older than some other. Fixes name what that one
+has plainly, and anything newer together with the release that brought it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ INDUCTOR: Release = (2, 0)
 """``torch.compile``, ``scaled_dot_product_attention``, ``torch.func`` and ``torch.vmap``, and gradients that
 ``zero_grad()`` sets to None (release notes of 2.0)."""
 FOREACH: Release = (1, 12)
-"""The argument ``foreach`` of optimizers; from 2.0 on it is the default on GPUs."""
+"""The argument ``foreach`` of optimizers; the default on GPUs from 2.0 on."""
 
 
 def has_release(facts: Facts, since: Release) -> bool | None:
-    """Whether the program's PyTorch was of that release or a later one; None where the recording does not tell."""
+    """Whether the program's PyTorch has that release or a later one; None if the recording does not tell."""
     exact = _RELEASE.match(facts.run.torch or "")
     if exact is not None:
         return (int(exact[1]), int(exact[2])) >= since
@@ -30,9 +30,9 @@ def has_release(facts: Facts, since: Release) -> bool | None:
 
 
 def note_since(facts: Facts, since: Release, before: str = "") -> str:
-    """What to put behind the name of something: ``' (from torch 2.4 on)'``, nothing where the program's PyTorch has it.
+    """What to add to a name: ``' (from torch 2.4 on)'``, or nothing if the program's PyTorch has it.
 
-    ``before`` is what older releases have in its place.
+    ``before`` is what older releases have instead.
     """
     if has_release(facts, since):
         return ""

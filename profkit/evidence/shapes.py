@@ -18,24 +18,24 @@ Shapes = Sequence[Sequence[int]]
 
 
 def shapes_of(facts: Facts, row: int) -> Shapes:
-    """One for each input; none where they were not recorded."""
+    """One shape per input; empty if shapes were not recorded."""
     return parse_dims(facts.trace.text_of(int(facts.trace.events.dims_code[row])))
 
 
 def with_shapes(facts: Facts, rows: Rows) -> Rows:
-    """Each operator whose shapes were recorded, and in place of any other the one of the located step that it repeats;
-    `NONE` where it repeats none."""
+    """Each operator whose shapes were recorded. Any other is replaced by the operator of the located step that it
+    repeats, `NONE` if it repeats none."""
     known: Rows = np.where(facts.trace.events.dims_code[rows] >= 0, rows, facts.repeats.row[rows])
     return known
 
 
 def first_shape(shapes: Shapes) -> Sequence[int]:
-    """That of the first input, without dimensions where there is none."""
+    """The shape of the first input; no dimensions if there is none."""
     return next(iter(shapes), ())
 
 
 def result_of_linear(shapes: Shapes) -> tuple[int, ...]:
-    """What a linear layer gives; nothing where it is none."""
+    """The shape that a linear layer returns; empty if it is none."""
     if len(shapes) < 2 or len(shapes[1]) != 2 or not shapes[0]:
         return ()
     return (*shapes[0][:-1], shapes[1][0])
@@ -44,8 +44,8 @@ def result_of_linear(shapes: Shapes) -> tuple[int, ...]:
 def by_operator(
     facts: Facts, rows: Rows, tell: Callable[[str, list[tuple[int, ...]]], Any], of: type = bool
 ) -> NDArray[Any]:
-    """For each operator what ``tell`` says of its name and its inputs' shapes, which is asked once for each distinct
-    pair of them."""
+    """For each operator what ``tell`` says of its name and its inputs' shapes. It is asked once per distinct pair of
+    them."""
     names, codes = facts.trace.events.name_code[rows], facts.trace.events.dims_code[rows]
     first, kind = distinct_rows(names, codes)
     told = [tell(base_name(facts.trace.names[name]), [tuple(shape) for shape in parse_dims(facts.trace.text_of(code))])
@@ -54,7 +54,7 @@ def by_operator(
 
 
 def by_shapes(facts: Facts, rows: Rows | slice, tell: Callable[[Shapes], Any], of: type = bool) -> NDArray[Any]:
-    """For each row what ``tell`` says of its inputs' shapes, which is asked once for each distinct list of them."""
+    """For each row what ``tell`` says of its inputs' shapes. It is asked once per distinct list of shapes."""
     codes = facts.trace.events.dims_code[rows]
     first, kind = distinct_rows(codes)
     told = [tell(parse_dims(facts.trace.text_of(code))) for code in codes[first].tolist()]

@@ -1,4 +1,4 @@
-"""Where the step's time went: shares that exclude each other and add up to the step."""
+"""Where the step's time goes: shares that exclude each other and add up to the step."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from profkit.evidence.idling import idle_parts, time_by_place, when_on_main
 from profkit.trace.events import Category
 
 Share = tuple[str, int]
-"""A label and nanoseconds of the median step."""
+"""A label, and nanoseconds of the median step."""
 COMPUTING = "device: computing"
 COMMUNICATING = "device: communicating, nothing computed meanwhile"
 COPYING = "device: copying and clearing memory"
 INHERITED = "device: at work launched before the recording"
 IDLE = "idle: "
-"""The beginning of the labels for what the host does while the device idles."""
+"""Prefix of the labels for what the host does while the device idles."""
 HOST_COMPUTING = ("optimizer", "backward", "operators of the forward pass and others")
-"""What counts as computing if there is no device."""
+"""What counts as computing without a device."""
 _BETWEEN_OPERATORS = "Python and all else between operators"
 
 
 def time_shares(facts: Facts) -> tuple[Share, ...]:
-    """Split the measured steps by what the device did and, while it idled or if there is none, by what the host did."""
+    """Split the measured steps by what the device did and, while it idled or without one, by what the host did."""
     *parts, (_, left) = time_parts(facts)
     totals = [(label, when.total_ns) for label, when in parts]
     totals += _idle_places(facts, left) if facts.device.present else _host_places(facts, left)
@@ -53,7 +53,7 @@ def _device_parts(facts: Facts) -> list[tuple[str, Intervals]]:
 
 
 def _idle_places(facts: Facts, left: Intervals) -> list[Share]:
-    """The rest goes to the place with most of it, to all other places together, and to none."""
+    """Splits the rest: the place with most of it, all other places together, and no place."""
     places = time_by_place(facts, left)
     elsewhere = sum(time_ns for _, time_ns in places[1:])
     return [
@@ -76,7 +76,7 @@ def _host_parts(facts: Facts) -> list[tuple[str, Intervals]]:
 
 
 def _host_places(facts: Facts, left: Intervals) -> list[Share]:
-    """The rest goes to the place with most of it, and to everything else."""
+    """Splits the rest: the place with most of it, and everything else."""
     largest = time_by_place(facts, left)[:1]
     return [
         *((f"Python in {place}", time_ns) for place, time_ns in largest),

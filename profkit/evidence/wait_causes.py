@@ -1,5 +1,5 @@
-"""Why the host waits for the device. Each wait has one cause, and each cause a rule that judges it or a reason why none
-does, so that nothing falls between two rules."""
+"""Why the host waits for the device. Each wait has one cause, and for each cause either one rule judges it or there is
+a reason why none does: no wait falls between two rules."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts, derived_once
+from profkit.evidence.program import copies_named, named_operators
 from profkit.trace.events import Bools, Category, Int64s
 from profkit.trace.values import among
 
@@ -26,16 +27,16 @@ class WaitCause(IntEnum):
     """In rising order of precedence: a wait in a DataLoader is the loader's, whatever it waits for."""
 
     OTHER = 0
-    """An operator waits, and no copy of it is recorded."""
+    """An operator waits, and no copy by it is recorded."""
     CALL = 1
-    """The program, or a library that it calls, waits outside every operator: ``torch.cuda.synchronize()``."""
+    """The program, or a library that it calls, waits outside of operators: ``torch.cuda.synchronize()``."""
     DATA_TO_DEVICE = 2
-    """A copy of more than 64 KiB from memory that is not pinned, or one that is told to block."""
+    """A copy of more than 64 KiB from memory that is not pinned, or one that is asked to block."""
     SMALL_COPY_TO_DEVICE = 3
     DATA_FROM_DEVICE = 4
     NUMBER_FROM_DEVICE = 5
     SIZE_OF_RESULT = 6
-    """A mask or distinct values are counted: `data-dependent-shape` judges it."""
+    """The elements of a mask, or distinct values, are counted: `data-dependent-shape` judges it."""
     PYTORCHS_OWN = 7
     """In an optimizer's step, GradScaler's check, a sampler's seed, a DataLoader, or profkit's pauses."""
     ANOTHER_THREAD = 8
@@ -47,19 +48,19 @@ class WaitCause(IntEnum):
 
 @derived_once
 def wait_causes(facts: Facts) -> NDArray[np.int64]:
-    """A `WaitCause` for each of the facts' waits; derived once."""
+    """A `WaitCause` for each of the facts' waits."""
     waits, events = facts.waits, facts.trace.events
     rows, operator = waits.rows, waits.operator
     inside = operator >= 0
     to_device, from_device = _copied(facts, "HtoD")[operator], _copied(facts, "DtoH")[operator]
-    sizes = facts.tree.under(facts.trace.named(*_SIZES) & (events.category == Category.OPERATOR))
+    sizes = facts.tree.under(named_operators(facts, *_SIZES))
     cause = np.where(inside, int(WaitCause.OTHER), int(WaitCause.CALL))
     of_data = (
         (inside & (to_device > _STAGED_BYTES), WaitCause.DATA_TO_DEVICE),
         (inside & (to_device > 0) & (to_device <= _STAGED_BYTES), WaitCause.SMALL_COPY_TO_DEVICE),
         (inside & (from_device > _NUMBER_BYTES), WaitCause.DATA_FROM_DEVICE),
         (inside & (from_device > 0) & (from_device <= _NUMBER_BYTES), WaitCause.NUMBER_FROM_DEVICE),
-        (_reads_number(facts)[rows], WaitCause.NUMBER_FROM_DEVICE),
+        (facts.tree.under(named_operators(facts, *READS))[rows], WaitCause.NUMBER_FROM_DEVICE),
         (sizes[rows], WaitCause.SIZE_OF_RESULT),
         (pytorchs_own(facts)[rows], WaitCause.PYTORCHS_OWN),
         (~facts.serial_lanes[events.lane[rows]], WaitCause.ANOTHER_THREAD),
@@ -74,33 +75,27 @@ def wait_causes(facts: Facts) -> NDArray[np.int64]:
 def _copied(facts: Facts, direction: str) -> Int64s:
     """For each operator the bytes that it copies in this direction."""
     events, launches = facts.trace.events, facts.launches
-    copies = facts.trace.where_name(lambda name: direction in name)[launches.work] & (launches.operator >= 0)
-    copies &= events.category[launches.work] == Category.MEMCPY
+    copies = copies_named(facts, direction) & (launches.operator >= 0)
     size = np.zeros(len(events), dtype=np.int64)
     np.add.at(size, launches.operator[copies], events.size_bytes[launches.work[copies]].clip(min=1))
     return size
 
 
-def _reads_number(facts: Facts) -> Bools:
-    reads: Bools = facts.trace.named(*READS) & (facts.trace.events.category == Category.OPERATOR)
-    return facts.tree.under(reads)
-
-
 @derived_once
 def pytorchs_own(facts: Facts) -> Bools:
-    """Waits inside a DataLoader, an optimizer's step or profkit's pauses, and PyTorch's own reads outside of them.
+    """Waits inside a DataLoader, an optimizer's step or profkit's pauses, and reads that PyTorch makes itself
+    elsewhere.
 
     A DataLoader and a sampler draw a seed, ``torch.empty(()).random_().item()``. GradScaler reads ``found_inf`` just
     before the optimizer's step, in a step with ``_amp_foreach_non_finite_check_and_unscale_``.
     """
     trace, events = facts.trace, facts.trace.events
-    operators = events.category == Category.OPERATOR
     inside = facts.updates.inside | facts.tree.under(facts.loading | (events.category == Category.PAUSE))
-    calls = np.flatnonzero(facts.tree.outermost(operators))
+    calls = np.flatnonzero(facts.tree.outermost(events.category == Category.OPERATOR))
     calls = calls[events.lane[calls] == facts.steps.main_lane]
-    reads = (trace.named(*READS) & operators)[calls]
-    seeds = (trace.named("aten::random_") & operators)[np.append(calls[:1], calls[:-1])]
+    reads = named_operators(facts, *READS)[calls]
+    seeds = named_operators(facts, "aten::random_")[np.append(calls[:1], calls[:-1])]
     step = facts.steps.index_of(events.start_ns)
-    scaled = step[trace.named("aten::_amp_foreach_non_finite_check_and_unscale_") & operators]
+    scaled = step[named_operators(facts, "aten::_amp_foreach_non_finite_check_and_unscale_")]
     checks = inside[np.append(calls[1:], calls[-1:])] & among(step[calls], scaled)
     return inside | facts.tree.under(trace.mask_of(calls[reads & (seeds | checks)]))

@@ -1,7 +1,7 @@
 """What is wrong with the recording itself, so that nobody trusts a figure too much.
 
 A check looks at the facts and returns one line or None: what is wrong, how much of it, and what that means for the
-figures. It stays silent if the effect is below a hundredth of what it counts.
+figures. Below one hundredth of what it counts it stays silent.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from profkit.derive.facts import Facts
 from profkit.evidence.compiling import describe_left_out
 from profkit.failures import attempt
 from profkit.health import device, window
-from profkit.health.accelerator import check_foreign, describe_unrecorded
 from profkit.health.clocks import check_hole, check_launch_order, check_wait_order
 from profkit.health.memory import check_history, check_memory_failures, describe_end_of_memory
 from profkit.health.overhead import check_own_work, check_slowdown
 from profkit.health.program import check_children, check_failure, check_light, check_operators, notes_of_run
 
 CHECKS = (
-    check_foreign,
+    window.check_foreign,
     check_memory_failures,
     check_light,
     check_children,
@@ -46,9 +45,9 @@ CHECKS = (
     check_history,
 )
 """In order of importance."""
-OBSTACLES = (describe_unrecorded, check_failure, check_light, check_children, device.check_most_lost,
+OBSTACLES = (device.describe_unrecorded, check_failure, check_light, check_children, device.check_most_lost,
              window.check_cut_off, check_operators, window.check_steps, window.check_part)  # fmt: skip
-"""Flaws that leave too little to say that nothing is wrong with the program, whatever the rules found."""
+"""Flaws after which too little is left to call the program clean, whatever the rules found."""
 
 
 def check_recording(facts: Facts) -> tuple[str, ...]:
@@ -56,7 +55,7 @@ def check_recording(facts: Facts) -> tuple[str, ...]:
     show."""
     read = (*facts.trace.health, *(facts.snapshot.notes if facts.snapshot else ()))
     told = [*notes_of_run(facts), *read, *facts.failures]
-    return (*_check(facts, (describe_end_of_memory, describe_unrecorded)), *told, *_check(facts, CHECKS))
+    return (*_check(facts, (describe_end_of_memory, device.describe_unrecorded)), *told, *_check(facts, CHECKS))
 
 
 def check_snapshot(facts: Facts) -> tuple[str, ...]:
@@ -72,5 +71,5 @@ def _check(facts: Facts, checks: Iterable[Callable[[Facts], str | None]]) -> Ite
 
 
 def find_obstacles(facts: Facts) -> tuple[str, ...]:
-    """The reasons why a recording without findings does not show a program without faults."""
+    """The reasons why a recording without findings does not prove a program without faults."""
     return tuple(_check(facts, OBSTACLES))

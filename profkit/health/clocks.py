@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.health.window import is_notable
 from profkit.trace.events import Category, Int64s
 from profkit.units import format_count, format_share, format_time
 
-_NOTABLE_SHARE = 0.01
 _TOLERATED_NS = 20_000
-"""What a wait may take to return after the work is done, and by how much the clocks of host and device may differ."""
+"""How late a wait may return after the work is done, and how far the clocks of host and device may be apart."""
 _HOLE_NS = 10 * 10**9
 _MOST_SHARE = 0.9
-_MEANING = "the clocks of host and GPU disagree, and waits and idle times are wrong by as much"
+_MEANING = "the clocks of host and GPU disagree, so waits and idle times are off by as much"
 
 
 def check_launch_order(facts: Facts) -> str | None:
@@ -23,7 +23,7 @@ def check_launch_order(facts: Facts) -> str | None:
     called_ns = events.start_ns[launches.call[linked]]
     lead_ns = called_ns - events.start_ns[launches.work[linked]]
     early = lead_ns > 0
-    if early.sum() < _NOTABLE_SHARE * len(lead_ns) or not early.any():
+    if not is_notable(early.sum(), len(lead_ns)):
         return None
     return (
         f"GPU work starts before the call that launches it ({int(early.sum()):,} of "
@@ -48,7 +48,7 @@ def check_wait_order(facts: Facts) -> str | None:
     returned_ns = events.ends_of(rows)
     late_ns = np.where(before >= 0, done_ns[before.clip(min=0)] - returned_ns, 0)
     late = late_ns > _TOLERATED_NS
-    if late.sum() < _NOTABLE_SHARE * len(rows) or not late.any():
+    if not is_notable(late.sum(), len(rows)):
         return None
     return (
         f"waits for the GPU return before its work is done ({int(late.sum()):,} of "
@@ -58,9 +58,9 @@ def check_wait_order(facts: Facts) -> str | None:
 
 
 def check_hole(facts: Facts) -> str | None:
-    """A stretch without any event, longer than all the rest: the clock was set, or the machine slept."""
+    """A stretch without any event, far longer than all the rest: the clock was set, or the machine slept."""
     events = facts.trace.events
-    rows = np.flatnonzero(events.category != Category.PYTHON)  # Python frames were open before the start
+    rows = np.flatnonzero(events.category != Category.PYTHON)  # Python frames began before the recording
     if not rows.size:
         return None
     start_ns, end_ns = events.start_ns[rows], events.ends_of(rows)
@@ -75,10 +75,10 @@ def check_hole(facts: Facts) -> str | None:
     at_ns = int(start_ns[order][int(quiet_ns.argmax()) + 1]) - longest_ns
     return (
         f"nothing was recorded for {format_time(longest_ns)}, {format_share(longest_ns / span_ns)} of the recording, "
-        f"from {format_time(at_ns)} on: the clock was set or the machine slept, and the step around it is too long"
+        f"from {format_time(at_ns)} on: the clock was set or the machine slept, so the step around it is too long"
     )
 
 
 def _between(times_ns: Int64s) -> str:
-    """From when to when: it may go on throughout the recording, or begin when the clock was set."""
+    """From when to when, as it may affect the whole recording or begin when the clock was set."""
     return f"from {format_time(int(times_ns.min()))} to {format_time(int(times_ns.max()))} into the recording"

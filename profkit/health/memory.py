@@ -7,16 +7,16 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.evidence.memory_use import memory_uses
 from profkit.findings import Location
+from profkit.health.window import is_notable
 from profkit.run import KILLED, OutOfMemory
 from profkit.trace.events import NONE
 from profkit.units import format_bytes, format_count
 
 _HOST = -1
-_NOTABLE_SHARE = 0.01
 
 
 def describe_end_of_memory(facts: Facts) -> str | None:
-    """The request that ended the program, as it found no room: ``out of memory: train.py:31 asked for 2 GB …``."""
+    """The request that ended the program because it found no room: ``out of memory: train.py:31 asked for 2 GB …``."""
     failed = facts.run.out_of_memory
     if failed is None or not failed.ended:
         return None
@@ -26,7 +26,7 @@ def describe_end_of_memory(facts: Facts) -> str | None:
 
 
 def check_memory_failures(facts: Facts) -> str | None:
-    """Requests that found no room, and which the program got over: it gave the memory back and tried again."""
+    """Requests that found no room but did not end the program: it gave memory back and tried again."""
     failed = facts.run.out_of_memory
     if failed is None or failed.ended:
         return None
@@ -35,13 +35,13 @@ def check_memory_failures(facts: Facts) -> str | None:
 
 
 def _request(failed: OutOfMemory) -> str:
-    where = Location.of(failed.site).short if failed.site else "a line that is not known"
+    where = Location.of(failed.site).short if failed.site else "an unknown line"
     asked = format_bytes(failed.asked_bytes) if failed.asked_bytes else "more memory"
     return f"{where} asked for {asked}"
 
 
 def _held(facts: Facts, failed: OutOfMemory) -> str:
-    """`` of the host's memory; the process held 300 MB of 24 GB``, as far as it is known."""
+    """`` of the host's memory; the process held 300 MB of 24 GB``, as far as that is known."""
     if failed.device == _HOST:
         return f" of the host's memory{_by_the_process(facts)}"
     peaks = {one.device: one.allocated_bytes for one in memory_uses(facts)}
@@ -60,7 +60,7 @@ def _by_the_process(facts: Facts) -> str:
 
 
 def check_history(facts: Facts) -> str | None:
-    """Of what is older than the history only the size is known, and a peak before it is not known at all."""
+    """Of anything older than the history only the size is known, and an earlier peak is not known at all."""
     allocator = facts.allocator
     if allocator is None or not allocator.devices:
         return None
@@ -70,13 +70,13 @@ def check_history(facts: Facts) -> str | None:
             "the memory snapshot holds no history: what is held at its moment is known, but neither the peak nor what "
             "was freed (torch.cuda.memory._record_memory_history() records it)"
         )
-    if use.older_bytes < _NOTABLE_SHARE * use.peak_bytes:
+    if not is_notable(use.older_bytes, use.peak_bytes):
         return None
     found = allocator.allocations
     older = (found.device == use.device) & (found.made_by == NONE)
     known = int(found.size_bytes[older & np.isin(found.stack, 0, invert=True)].sum())
-    lines = f"; the lines of {format_bytes(known)} of it are known nevertheless" if known else ""
+    lines = f"; the lines of {format_bytes(known)} of it are known all the same" if known else ""
     return (
-        f"the history of the memory snapshot begins when {format_bytes(use.older_bytes)} were already held, as it was "
-        f"switched on later or has lost its beginning (max_entries): a peak before is not known{lines}"
+        f"the history of the memory snapshot begins when {format_bytes(use.older_bytes)} were already held, because it "
+        f"was switched on late or has lost its beginning (max_entries): an earlier peak is not known{lines}"
     )

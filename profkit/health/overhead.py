@@ -15,7 +15,7 @@ from profkit.units import format_share
 _NOTABLE_SLOWDOWN_SHARE = 0.25
 _NOTABLE_WORK_SHARE = 0.05
 _OWN_WORK = ("Activity Buffer Request", "Buffer Flush", "Instrumentation", "Resource")
-"""CUPTI's overhead (``CUpti_ActivityOverheadKind``); the other kinds are the driver's."""
+"""CUPTI's own overhead (``CUpti_ActivityOverheadKind``); the other kinds are the driver's."""
 
 
 def check_slowdown(facts: Facts) -> str | None:
@@ -28,14 +28,14 @@ def check_slowdown(facts: Facts) -> str | None:
     excess_ns = (time.recorded_ns - time.unrecorded_ns) * facts.steps.measured_count
     if facts.overhead.total_ns < excess_ns / 2:
         return (
-            f"the recorded steps took {format_share(overhead)} longer than those without the profiler, whose own work "
-            "cannot account for it: the machine was busy, or these steps were not like the others"
+            f"the recorded steps took {format_share(overhead)} longer than those without the profiler, more than its "
+            "own work explains: the machine was busy, or these steps were unlike the others"
         )
     return f"recording made the steps {format_share(overhead)} slower: times of many small operators are overstated"
 
 
 def check_own_work(facts: Facts) -> str | None:
-    """The time in which the profiler says it was at work itself, on whichever thread."""
+    """The time in which the profiler says that it was at work itself, on any thread."""
     events = facts.trace.events
     rows = np.flatnonzero(facts.trace.named(*_OWN_WORK) & (events.category == Category.OTHER) & facts.measured)
     share = union(events.start_ns[rows], events.ends_of(rows)).total_ns / window_ns(facts)

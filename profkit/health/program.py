@@ -1,4 +1,4 @@
-"""Is what was recorded the program's work, or did it fail before, or leave the work to other processes?"""
+"""Is what was recorded the program's work, or did the program fail first, or leave the work to other processes?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LAUNCHERS = ("torch.distributed", "torchrun", "accelerate", "deepspeed")
 
 
 def notes_of_run(facts: Facts) -> tuple[str, ...]:
-    """What the recorder noted. Where the verdict is not about it, a failure of the program comes with its remedy."""
+    """What the recorder noted. A failure of the program comes with its remedy, unless the verdict gives it."""
     if check_failure(facts) is not None:
         return facts.run.notes
     return tuple(_with_remedy(note) if note.startswith(FAILED) else note for note in facts.run.notes)
@@ -37,28 +37,28 @@ def check_failure(facts: Facts) -> str | None:
 
 
 def check_children(facts: Facts) -> str | None:
-    """The processes that the program started worked longer than the program, and it has no steps of its own."""
+    """The processes that the program started worked longer than the program, which has no steps of its own."""
     run = facts.run
     is_loading = any(loader.workers for loader in run.loaders)
     if run.step_signal is not None or is_loading or run.children_cpu_ns <= run.own_cpu_ns:
         return None
-    times = f"used {format_time(run.children_cpu_ns)} of CPU time, it used {format_time(run.own_cpu_ns)} itself"
+    times = f"used {format_time(run.children_cpu_ns)} of CPU time, the program itself {format_time(run.own_cpu_ns)}"
     told = f"only the program that starts the work was recorded: the processes that it started {times}"
     return f"{told}. {_advise(run.target)}"
 
 
 def check_light(facts: Facts) -> str | None:
-    """The recording is one of many ranks', of which some are recorded whole."""
+    """The recording is one of many ranks', only some of which are recorded whole."""
     if not facts.run.is_light:
         return None
     return "of this rank only collectives and steps were recorded: diagnose the whole launch, or record more --ranks"
 
 
 def check_operators(facts: Facts) -> str | None:
-    """Neither the host nor a device did any work of PyTorch's."""
+    """Neither the host nor a device did any of PyTorch's work."""
     if facts.run.is_light or facts.accelerator is not None or facts.device.present or facts.operators.rows.size:
         return None
-    return "no operator of PyTorch ran in what was recorded"
+    return "no operator of PyTorch ran in the recording"
 
 
 def _advise(target: str | None) -> str:

@@ -1,4 +1,4 @@
-"""What to do about failures of PyTorch's whose messages do not say it.
+"""Remedies for failures of PyTorch whose messages do not give one.
 
 The patterns are PyTorch's own words: `torch/csrc/utils/tensor_numpy.cpp`, `torch/csrc/autograd/engine.cpp` and
 `saved_variable.cpp`, `torch/cuda/__init__.py`, `c10/cuda/CUDACachingAllocator.cpp`, and ATen's checks of devices.
@@ -9,32 +9,32 @@ from __future__ import annotations
 import re
 
 _ONE_DEVICE = (
-    "Send the model and each batch to one device (`model.to(device)`, `x = x.to(device)`); what a module makes itself "
-    "belongs to it by `register_buffer`, or is made with `device=x.device`."
+    "Send the model and each batch to one device (`model.to(device)`, `x = x.to(device)`). A tensor that a module "
+    "makes itself should be a buffer (`register_buffer`), or be made with `device=x.device`."
 )
 _NUMPY = (
-    "NumPy sees the processor's memory alone: `x.detach().cpu().numpy()` works on every device. It waits for the GPU, "
-    "so it belongs behind the loop."
+    "NumPy sees the CPU's memory only: `x.detach().cpu().numpy()` works on every device. It waits for the GPU, so do "
+    "it after the loop."
 )
 _MEMORY = (
-    "Take smaller batches and add up the gradients of several, compute in bfloat16, or recompute activations "
+    "Use smaller batches and accumulate their gradients, compute in bfloat16, or recompute activations "
     "(`torch.utils.checkpoint`); evaluate under `torch.no_grad()`; keep no loss or output that carries a graph."
 )
 _NO_GRAPH = (
-    "The loss depends on no parameter that trains: look for `torch.no_grad()`, `.detach()`, `.item()` or `.numpy()` "
-    "on the way to it, for a tensor made anew from its values, and for parameters that are all frozen."
+    "The loss depends on no trainable parameter: look for `torch.no_grad()`, `.detach()`, `.item()` or `.numpy()` on "
+    "the way to it, for a tensor made anew from its values, and for parameters that are all frozen."
 )
 _GRAPH_BEFORE = (
-    "Something that is kept from step to step, such as a hidden state, still belongs to the graph of the step before: "
-    "detach it (`h = h.detach()`). Add up two losses of one step before `backward()`."
+    "Something kept from step to step, such as a hidden state, still belongs to the previous step's graph: detach it "
+    "(`h = h.detach()`). Add up two losses of one step before `backward()`."
 )
 _OVERWRITTEN = (
-    "Write a new tensor (`x = x + y` instead of `x += y`), or change a copy (`x.clone()`); "
+    "Write a new tensor (`x = x + y` instead of `x += y`), or change a copy (`x.clone()`). "
     "`torch.autograd.set_detect_anomaly(True)` names the forward line whose result was overwritten."
 )
-_FORKED = "A Dataset that workers use makes its tensors on the processor; the loop sends the batch to the GPU."
+_FORKED = "A Dataset used by workers must make its tensors on the CPU; the loop sends the batch to the GPU."
 _NO_GPU = (
-    'There is no GPU for PyTorch here: `device = "cuda" if torch.cuda.is_available() else "cpu"` takes what there is '
+    'PyTorch finds no GPU here: `device = "cuda" if torch.cuda.is_available() else "cpu"` takes what there is '
     "(see the scenario device-agnostic)."
 )
 _REMEDIES = (
@@ -52,5 +52,6 @@ _REMEDIES = (
 
 
 def remedy_for(failure: str) -> str:
-    """What to do about a failure, told as ``TypeError: message``; empty where its message says so, or for others."""
+    """What to do about a failure, given as ``TypeError: message``; empty if its message says so, or if it is
+    unknown."""
     return next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, failure)), "")

@@ -11,12 +11,29 @@ from profkit.trace.values import distinct, median
 from profkit.units import format_count, format_time
 
 _NOTABLE_SHARE = 0.01
+_MOST_NAMED = 6
 _LONGER_FACTOR, _LAST_STEPS = 2.0, 30
-"""How many times as long, by the median of how many steps: more than machines vary, over steps of one kind."""
+"""How much longer the median of how many steps must be: more than machines vary, over steps of one kind."""
 _LONG_WAIT_NS = 100_000
 """A wait on an idle device takes about 10 µs."""
 _COVERED_SHARE = 0.1
-"""A wait for recorded work overlaps that work; one that is covered less waited for something else."""
+"""A wait for recorded work overlaps that work; one that overlaps less than this waited for something else."""
+
+
+def is_notable(part: float, whole: float) -> bool:
+    """Whether the effect is worth a line: a hundredth of what it is counted against."""
+    return part > 0 and part >= _NOTABLE_SHARE * whole
+
+
+def check_foreign(facts: Facts) -> str | None:
+    """Events of categories that the reader does not know, which no figure includes."""
+    foreign = facts.trace.recording.foreign
+    if not foreign:
+        return None
+    total = format_count(sum(count for _, count in foreign), "event")
+    kinds = ", ".join(f"{name} {count:,}" for name, count in sorted(foreign, key=lambda each: -each[1])[:_MOST_NAMED])
+    more = f" and {len(foreign) - _MOST_NAMED:,} more" if len(foreign) > _MOST_NAMED else ""
+    return f"no figure includes {total} of kinds that profkit does not know: {kinds}{more}"
 
 
 def check_steps(facts: Facts) -> str | None:
@@ -40,11 +57,11 @@ def check_cut_off(facts: Facts) -> str | None:
 def check_located(facts: Facts) -> str | None:
     if not facts.steps.located.all():
         return None
-    return "every recorded step was traced line by line, which slows Python down: times are too long, shares less wrong"
+    return "every recorded step was traced line by line, which slows Python down: times are too long, shares less so"
 
 
 def check_later(facts: Facts) -> str | None:
-    """The last timed steps take much longer than those around the recorded ones."""
+    """The last timed steps take much longer than those around the recording."""
     usual, later = unprofiled_steps(facts.run, None)
     if not usual or len(later) < _LAST_STEPS:
         return None
@@ -58,8 +75,8 @@ def check_later(facts: Facts) -> str | None:
 
 
 def check_first_calls(facts: Facts) -> str | None:
-    """What comes once in a run: code that is loaded onto the device, libraries that set themselves up, and memory that
-    is got from the driver."""
+    """What happens once in a run: code is loaded onto the device, libraries set themselves up, and memory is taken from
+    the driver."""
     trace, steps, first = facts.trace, facts.steps, facts.trace.mask_of(facts.first_calls)
     calls = np.flatnonzero(facts.tree.outermost(first | allocating(trace)))
     index = facts.step_of(calls)
@@ -67,35 +84,35 @@ def check_first_calls(facts: Facts) -> str | None:
     kept = (index >= 0) & steps.measured[index] & first[calls]
     gone_ns, kept_ns = (int(trace.events.duration_ns[calls[chosen]].sum()) for chosen in (left_out, kept))
     what = "first calls (code is loaded, libraries and the allocator start)"
-    if kept_ns >= _NOTABLE_SHARE * window_ns(facts):
+    if is_notable(kept_ns, window_ns(facts)):
         return f"{what} took {format_time(kept_ns)} of the measured time: they come once, and later steps take less"
     count = len(distinct(index[left_out]))
-    if gone_ns < _NOTABLE_SHARE * int(steps.duration_ns[distinct(index[left_out])].sum()) or not count:
+    if not is_notable(gone_ns, int(steps.duration_ns[distinct(index[left_out])].sum())):
         return None
     steps_told = format_count(count, "recorded step")
     return f"{what} took {format_time(gone_ns)} in {steps_told}, left out of the measured ones"
 
 
 def check_inherited_work(facts: Facts) -> str | None:
-    """The recording begins while the device still works on what was launched before."""
+    """The recording begins while the device still works on what was launched earlier."""
     inherited_ns = facts.device.inherited.total_ns
-    if inherited_ns < _NOTABLE_SHARE * window_ns(facts):
+    if not is_notable(inherited_ns, window_ns(facts)):
         return None
     return (
-        f"the GPU spent its first {format_time(inherited_ns)} on work launched before the recording began: nothing is "
-        "known about that work"
+        f"the GPU spent its first {format_time(inherited_ns)} on work launched before the recording began, about which "
+        "nothing is known"
     )
 
 
 def check_waits(facts: Facts) -> str | None:
-    """Waits for the device without recorded work to wait for: their cause lies outside the window."""
+    """Waits for the device with no recorded work to wait for: their cause lies outside the recording."""
     if not facts.device.present:
         return None
     waits, start_ns = facts.waits, facts.trace.events.start_ns[facts.waits.rows]
     covered_ns = facts.device.any_occupied.covered_within(start_ns, start_ns + waits.duration_ns)
     unexplained = ~waits.own & (waits.duration_ns >= _LONG_WAIT_NS) & (covered_ns < _COVERED_SHARE * waits.duration_ns)
     lost_ns = int(waits.duration_ns[unexplained].sum())
-    if not unexplained.any() or lost_ns < _NOTABLE_SHARE * window_ns(facts):
+    if not is_notable(lost_ns, window_ns(facts)):
         return None
     times, first = format_count(int(unexplained.sum()), "time"), int(start_ns[unexplained].min())
     return (
@@ -106,9 +123,9 @@ def check_waits(facts: Facts) -> str | None:
 
 def check_nesting(facts: Facts) -> str | None:
     count = facts.tree.overlapping
-    if count < _NOTABLE_SHARE * len(facts.trace.events):
+    if not is_notable(count, len(facts.trace.events)):
         return None
-    return f"host events overlap without nesting ({count:,}): their ends are cut to that of the event they begin in"
+    return f"host events overlap without nesting ({count:,}): they are cut where the event that they began in ends"
 
 
 def window_ns(facts: Facts) -> int:

@@ -1,1 +1,1 @@
-"""Reading the program's source text: what it says and a recording of a few steps cannot show. Nothing is run."""
+"""Reading the program's source: what the text says and a recording of a few steps cannot show. Nothing is run."""

@@ -1,4 +1,5 @@
-"""A fix as a changed line: what the syntax tree of the line proves, and nothing else of the line touched."""
+"""A fix as a changed line. It changes only what the line's syntax tree proves, and leaves the rest of the line
+alone."""
 
 from __future__ import annotations
 
@@ -9,17 +10,17 @@ from msgspec import Struct
 from profkit.source.syntax import last_name, name_called
 
 _BODIES = ("", "\n pass")
-"""What makes a statement of a line: nothing, or a body for the head of a block."""
+"""What makes a line a statement: nothing, or a body after the head of a block."""
 _DETERMINISTIC = frozenset(("arange", "empty", "eye", "full", "linspace", "logspace", "ones", "zeros"))
-"""Functions that make a tensor: the numbers are the same on every device, as those of random ones are not."""
+"""Functions that make a tensor with the same numbers on every device, unlike random ones."""
 _ON_GPU = ("cuda",)
 _Spot = tuple[int, int]
 """Where a piece of the line begins and ends, in bytes of UTF-8, as syntax trees count."""
 
 
 class Argument(Struct, frozen=True):
-    """An argument that becomes ``after``, or goes where that is None. It may have the literal values ``now``, or be
-    ``absent`` if that is allowed; at ``position`` it may be passed without its name."""
+    """An argument that becomes ``after``, or is removed if that is None. It may have any of the literal values ``now``,
+    or be missing if ``absent`` is set; at ``position`` it may be passed without its name."""
 
     name: str
     after: str | None
@@ -36,14 +37,14 @@ class ChangedCall(Struct, frozen=True):
 
 
 class MadeOnDevice(Struct, frozen=True):
-    """A tensor that is made and sent to a device at once, ``torch.zeros(8).to(device)``, is made there."""
+    """A tensor that is made and sent to a device at once, ``torch.zeros(8).to(device)``, is made on the device."""
 
 
 Rewrite = ChangedCall | MadeOnDevice
 
 
 def rewrite_line(line: str, rewrite: Rewrite) -> str | None:
-    """The changed line; None where the line does not show on its own that this is the change."""
+    """The changed line; None if the line alone does not prove that this is the change."""
     changed = _made_on_device(line) if isinstance(rewrite, MadeOnDevice) else _with_arguments(line, rewrite)
     return changed if changed is not None and changed != line and _calls(changed) else None
 
@@ -94,7 +95,7 @@ def _is_same(value: object, other: object) -> bool:
 
 
 def _appended(line: str, call: ast.Call, text: str) -> str:
-    """With one more argument, behind the others."""
+    """With one more argument after the others."""
     end = (call.end_col_offset or 0) - 1
     before = line.encode()[:end].rstrip()
     comma = b"" if not (call.args or call.keywords) else b" " if before.endswith(b",") else b", "
@@ -102,7 +103,7 @@ def _appended(line: str, call: ast.Call, text: str) -> str:
 
 
 def _without(line: str, call: ast.Call, word: ast.keyword) -> str:
-    """Without an argument and the comma that parts it from its neighbour."""
+    """Without an argument and the comma between it and its neighbour."""
     spots = sorted([*map(_spot, call.args), *map(_spot, call.keywords)])
     at = spots.index(_spot(word))
     begin, end = spots[at]
@@ -134,7 +135,7 @@ def _made_on_device(line: str) -> str | None:
 
 
 def _device_sent_to(line: str, call: ast.Call) -> str:
-    """The text of the device that a call sends a tensor to; empty for any other call."""
+    """The source of the device that a call sends a tensor to; empty for any other call."""
     options = [word.arg for word in call.keywords]
     if not isinstance(call.func, ast.Attribute) or options not in ([], ["non_blocking"]):
         return ""
@@ -146,7 +147,7 @@ def _device_sent_to(line: str, call: ast.Call) -> str:
 
 
 def _is_device(value: ast.expr) -> bool:
-    """A name that ends in ``device``, the text of one, or ``torch.device(…)``; a type of numbers has other names."""
+    """A name that ends in ``device``, a device as a string, or ``torch.device(…)``. Types of numbers look different."""
     if isinstance(value, ast.Constant):
         return isinstance(value.value, str) and value.value.partition(":")[0] in _ON_GPU
     named = value.func if isinstance(value, ast.Call) else value
@@ -154,7 +155,7 @@ def _is_device(value: ast.expr) -> bool:
 
 
 def _is_made_by_torch(call: ast.Call) -> bool:
-    """``torch.zeros(…)`` without a device or a place for the result."""
+    """``torch.zeros(…)`` without a device or an ``out`` tensor."""
     function, given = call.func, {word.arg for word in call.keywords}
     is_torchs = isinstance(function, ast.Attribute) and last_name(function.value) == "torch"
     return (

@@ -14,14 +14,14 @@ PROFKIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MOST_FILE_BYTES = 1 << 20
 _LINES_AROUND = 3
 MOST_SOURCE = 200
-"""Characters of a line that are kept."""
+"""Characters kept of a line."""
 
 
 def source_file(code: CodeType) -> str:
-    """The absolute path of the file; a name in angle brackets, as a prompt's or a notebook's, stays as it is.
+    """The absolute path of the file; a name in angle brackets, as of a prompt or a notebook, stays as it is.
 
-    The code of the program itself may have the name that stood on the command line, relative to a working directory
-    that it has left since: ``__main__`` knows the whole one.
+    The main program's code may have the name from the command line, relative to a working directory that the program
+    has left since: ``__main__`` knows the whole path.
     """
     name = code.co_filename
     if name.startswith("<") or os.path.isabs(name):
@@ -32,7 +32,7 @@ def source_file(code: CodeType) -> str:
 
 
 def function_name(code: CodeType) -> str:
-    """The qualified name where Python has it (3.11); a comprehension belongs to the function around it."""
+    """The qualified name if Python has it (3.11); a comprehension belongs to the function around it."""
     name: str = getattr(code, "co_qualname", code.co_name)
     around, _, last = name.rpartition(".<locals>.")
     if last in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):
@@ -41,13 +41,13 @@ def function_name(code: CodeType) -> str:
 
 
 def source_line(file: str, line: int) -> str:
-    """The text of the line without what is around it, cut where it is very long; empty where there is none."""
+    """The text of the line without its indentation, cut if very long; empty if there is none."""
     return linecache.getline(file, line).strip()[:MOST_SOURCE]
 
 
 def recorded_line(file: str, line: int) -> str:
-    """`source_line` for a place that a recording names, which may come from anybody and from another machine: of a
-    Python file of ordinary size that lies here, else empty."""
+    """`source_line` for a place that a recording names. A recording may come from anybody and from another machine, so
+    the file must be a Python file of ordinary size; else the text is empty."""
     path = Path(file)
     try:
         is_known = path.is_absolute() and path.suffix == ".py" and path.is_file()
@@ -57,7 +57,7 @@ def recorded_line(file: str, line: int) -> str:
 
 
 def lines_around(places: Iterable[tuple[str, int]]) -> dict[str, dict[int, str]]:
-    """Each line with the few before and after it, by file and number, as they stand in the file."""
+    """Each line with the few lines before and after it, by file and number, as they are in the file."""
     found: dict[str, dict[int, str]] = {}
     for file, line in places:
         lines = linecache.getlines(file)

@@ -1,8 +1,8 @@
-"""Where a program's data may become float64, read off a syntax tree: of a file or of one line.
+"""Where a program's data may become float64, by the syntax tree of a file or of one line.
 
-NumPy computes in float64 unless told otherwise, and ``torch.from_numpy`` and its like keep the type. The line is mostly
-before the loop, where nothing is recorded. What converts to another type at once is left out; whether the rest makes
-float64 indeed, only the recording can tell.
+NumPy computes in float64 unless told otherwise, and ``torch.from_numpy`` and its like keep the type. The line is
+usually before the loop, where nothing is recorded. Data that is converted to another type at once is left out. Whether
+the rest really is float64, only the recording can tell.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from profkit.source.syntax import identifiers, name_called
 
 _TAKES_A_TYPE = frozenset(("from_numpy", "from_dlpack", "as_tensor", "tensor", "asarray"))
 _ONLY_TORCHS = frozenset(("from_numpy", "as_tensor"))
-"""Names that are plain enough without their module."""
+"""Names that are clear enough without their module."""
 _CONVERTS = frozenset(("float", "half", "bfloat16", "long", "int", "bool", "type", "type_as", "short"))
 _LEAVES = frozenset(("numpy", "tolist", "item"))
 _DOUBLES = frozenset(("float64", "double"))
@@ -25,7 +25,7 @@ _TYPES = _DOUBLES | _OTHER_TYPES | {"dtype"}
 
 
 class DoubleMakers(Struct, frozen=True):
-    """Lines that make float64 the type of all new tensors, that ask for it by name, and that take what the data has."""
+    """The lines that make float64 the default, that ask for it by name, and that take the type of the data."""
 
     by_default: tuple[int, ...]
     asked_for: tuple[int, ...]
@@ -55,8 +55,8 @@ def double_makers(tree: ast.AST) -> DoubleMakers:
 
 
 def _calls(node: ast.AST, is_converted: bool = False, is_left: bool = False) -> Iterator[tuple[ast.Call, bool]]:
-    """All calls, each with whether its type goes no further: its result is converted at once, or it is part of a
-    formula whose result is no tensor (``is_left``)."""
+    """All calls, each with whether its type goes no further: either the result is converted at once, or the call is
+    part of a formula whose result is not a tensor (``is_left``)."""
     if isinstance(node, ast.Call):
         yield node, is_converted or is_left
     is_left = is_left or (isinstance(node, ast.Attribute) and node.attr in _LEAVES)
@@ -67,7 +67,7 @@ def _calls(node: ast.AST, is_converted: bool = False, is_left: bool = False) -> 
 
 
 def _converts(node: ast.AST) -> bool:
-    """``x.to(y.dtype)``, and not ``x.to(device)``."""
+    """``x.to(y.dtype)``, but not ``x.to(device)``."""
     if not isinstance(node, ast.Call) or name_called(node) != "to":
         return False
     given = (*node.args, *(word.value for word in node.keywords))
@@ -86,11 +86,11 @@ def _is_torchs(call: ast.Call) -> bool:
 
 
 def _type_asked_for(call: ast.Call) -> str | None:
-    """``float64`` of ``dtype=torch.float64``, empty where it is something else, None where no type is given."""
+    """``float64`` of ``dtype=torch.float64``; empty for anything else, None if no type is given."""
     return next((getattr(keyword.value, "attr", "") for keyword in call.keywords if keyword.arg == "dtype"), None)
 
 
 def _is_literal(call: ast.Call) -> bool:
-    """Numbers of Python become float32."""
+    """Python's own numbers become float32."""
     first = next(iter(call.args), None)
     return first is None or isinstance(first, (ast.Constant, ast.List, ast.Tuple, ast.ListComp))

@@ -1,9 +1,9 @@
-"""Evaluations whose results the source uses at few of the steps that compute them.
+"""Evaluations whose results the source uses at only a few of the steps that compute them.
 
-That is said only where the text proves it. A statement assigns what an evaluation returns, or holds one in a block
-without autograd; the names that it assigns are used nowhere else in their scope but under an ``if`` behind it in the
-same block, whose condition asks for every n-th step (``epoch % 20 == 0``). The evaluation itself puts the model into
-evaluation mode, switches autograd off, and leaves nothing behind (`profkit.source.side_effects`).
+Only what the text proves counts. A statement assigns what an evaluation returns, or is a block without autograd that
+holds one. The names that it assigns are used nowhere in their scope except under an ``if`` after it in the same block,
+whose condition asks for every n-th step (``epoch % 20 == 0``). The evaluation itself puts the model into evaluation
+mode, switches autograd off, and leaves nothing behind (`profkit.source.side_effects`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _GUARDS = frozenset(("no_grad", "inference_mode"))
 
 @dataclass(frozen=True, slots=True)
 class RareUse:
-    """An evaluation from ``line`` to ``until``, used at ``used_at`` every so many steps: 0 where a name says that."""
+    """An evaluation from ``line`` to ``until``, used at ``used_at`` every ``every`` steps; 0 if that is not a
+    number."""
 
     line: int
     until: int
@@ -29,7 +30,7 @@ class RareUse:
 
 
 def rarely_used(tree: ast.Module) -> Iterator[RareUse]:
-    """All in one file."""
+    """All of them in one file."""
     effects = SideEffects(tree)
     if effects.models_may_keep_what_they_get():
         return
@@ -44,7 +45,7 @@ def rarely_used(tree: ast.Module) -> Iterator[RareUse]:
 
 
 def _evaluated(statement: ast.stmt, scope: ast.AST, effects: SideEffects) -> set[str]:
-    """The names that the statement gives the results of an evaluation which leaves nothing else behind."""
+    """The names to which the statement assigns results of an evaluation that leaves nothing else behind."""
     if isinstance(statement, ast.With) and _guards(statement):
         inside = [node for inner in statement.body for node in ast.walk(inner)]
         is_evaluation = any(isinstance(node, ast.Call) for node in inside) and _evaluates(scope)
@@ -69,7 +70,7 @@ def _is_evaluation(call: ast.Call, effects: SideEffects) -> bool:
 
 
 def _find_use(scope: ast.AST, names: set[str], statement: ast.stmt, behind: list[ast.stmt]) -> RareUse | None:
-    """Where the names are used, if that is under one such condition alone, behind the statement."""
+    """Where the names are used, if all uses are under one such condition after the statement."""
     of_statement = {id(node) for node in ast.walk(statement)}
     uses = [node for node in ast.walk(scope)
             if isinstance(node, ast.Name) and node.id in names and id(node) not in of_statement]  # fmt: skip
@@ -84,7 +85,8 @@ def _find_use(scope: ast.AST, names: set[str], statement: ast.stmt, behind: list
 
 
 def _period(test: ast.expr) -> int | None:
-    """The ``n`` of a condition that holds at every n-th step at most, 0 where it is no number; None of another one."""
+    """The ``n`` of a condition that holds at most at every n-th step, 0 if it is not a number; None for any other
+    condition."""
     if isinstance(test, ast.BoolOp):
         periods = [_period(one) for one in test.values]
         known = [one for one in periods if one is not None]
@@ -110,12 +112,12 @@ def _modulus(node: ast.expr) -> int | None:
 
 
 def _is_one_step(node: ast.expr) -> bool:
-    """Whether a condition holds at one step, such as the last."""
+    """Whether a condition holds at a single step, such as the last."""
     return isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq)
 
 
 def _blocks(scope: ast.AST, node: ast.AST | None = None) -> Iterator[tuple[ast.AST, list[ast.stmt]]]:
-    """The bodies of loops and functions, each with the function that it is in, or the module."""
+    """The bodies of loops and functions, each with the function or module that it is in."""
     for child in ast.iter_child_nodes(node or scope):
         is_function = isinstance(child, FUNCTIONS)
         if isinstance(child, (ast.For, ast.While, *FUNCTIONS)):

@@ -1,7 +1,7 @@
-"""Evaluations that run with autograd on, told by the syntax trees of all files of the program.
+"""Evaluations that run with autograd on, by the syntax trees of all of the program's files.
 
-Only what cannot be meant otherwise: a model is put into evaluation mode and then called in a loop; up to where it is
-put back, nothing is differentiated, and neither the call nor any visible caller switches autograd off.
+Only what cannot mean anything else counts. A model is put into evaluation mode and then called in a loop; until it is
+put back nothing is differentiated, and neither the call nor any visible caller switches autograd off.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """``model.eval()`` is a call of ``eval`` on ``model``, ``model(x)`` one of nothing on ``model``."""
+    """``model.eval()`` calls ``eval`` on ``model``; ``model(x)`` calls nothing (empty ``method``) on ``model``."""
 
     line: int
     target: str
@@ -71,7 +71,7 @@ def _describe(node: ast.Call, guarded: bool, in_loop: bool) -> _Call:
 
 
 def _dotted(node: ast.AST) -> str:
-    """``self.model.eval`` of its syntax tree; empty for what is no chain of names."""
+    """``self.model.eval`` of its syntax tree; empty if it is not a chain of names."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -86,7 +86,7 @@ def _guards(node: ast.AST) -> bool:
 
 
 def _evaluations(calls: list[_Call]) -> Iterator[int]:
-    """The lines at which a model in evaluation mode is called in a loop; the first of each evaluation."""
+    """The lines at which a model in evaluation mode is called in a loop; only the first of each evaluation."""
     if any(call.method in ("requires_grad_", *_GUARDS) and not call.guarded for call in calls):
         return  # autograd, or the parameters' part in it, is switched by hand
     for at, begin in enumerate(calls):

@@ -1,11 +1,11 @@
 """The line in the user's source that makes a name hold more and more.
 
-A name is given as its parts: ``("self", ".history")``, ``("stats", "['loss']")``. In the syntax tree of the file, lines
-that extend it (``X.append(…)``, ``X += …``, ``X[…] = …``, ``X = X + …``) come before plain assignments in a loop; lines
-that were seen to run before others, and lines in a loop before those outside.
+A name is given as its parts: ``("self", ".history")``, ``("stats", "['loss']")``. Lines that extend it
+(``X.append(…)``, ``X += …``, ``X[…] = …``, ``X = X + …``) come before plain assignments in a loop, lines that were seen
+to run before others, and lines in a loop before those outside.
 
-The same tree tells where growth ends by design: the file empties the name, binds it anew in a loop, extends it only as
-long as it is short or does not hold something already, or joins its tensors into one.
+The syntax tree also tells where growth ends by design: the file empties the name, binds it anew in a loop, extends it
+only while it is short or does not hold something yet, or joins its tensors into one.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _EMPTIERS = frozenset(("clear", "pop", "popitem", "popleft", "remove"))
 _JOINERS = frozenset(("cat", "concat", "concatenate", "dstack", "hstack", "stack", "vstack"))
 _PUSHERS = frozenset(("heappush", "insort", "insort_left", "insort_right"))
 _POPPERS = frozenset(("heappop", "heappushpop", "heapreplace"))
-"""Functions of `heapq` and `bisect`, that are given the list."""
+"""Functions of `heapq` and `bisect`, which take the list as an argument."""
 _TAKERS = _JOINERS | _POPPERS
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """Where a name was found: the file, and the function's code where it is a local variable.
+    """Where a name was found: the file, and the function's code if it is a local variable.
 
-    An attribute of the user's class ``owner`` is looked for in that class first, without the ``skip`` parts that led
-    to the object, then ``around`` it, where the object itself was found.
+    An attribute of the user's class ``owner`` is looked for in that class first, without the ``skip`` parts that led to
+    the object, then ``around`` it, where the object itself was found.
     """
 
     file: str
@@ -66,13 +66,13 @@ class _Change:
 
     @property
     def recurs(self) -> bool:
-        """Whether it binds the name again and again: in a loop, or an attribute in a method that is no constructor."""
+        """Whether it binds the name again and again: in a loop, or as an attribute outside of the constructor."""
         function = getattr(self.scope[-1], "name", "<lambda>") if self.scope else "__init__"
         return self.in_loop or (len(self.parts) > 1 and function != "__init__")
 
     @property
     def function(self) -> str:
-        """The qualified name as Python would give it."""
+        """The qualified name, as Python would give it."""
         name = ""
         for node in self.scope:
             inner = getattr(node, "name", "<lambda>")
@@ -82,14 +82,14 @@ class _Change:
 
 
 class GrowthLines:
-    """Finds the lines; each file is read once. ``was_executed`` tells whether a line was seen to run."""
+    """Finds the lines, reading each file once. ``was_executed`` tells whether a line was seen to run."""
 
     def __init__(self, was_executed: Callable[[str, int], bool]) -> None:
         self._was_executed = was_executed
         self._changes: dict[str, tuple[_Change, ...]] = {}
 
     def find(self, parts: Parts, origin: Origin) -> CallSite | None:
-        """The line that extends ``parts``, or None where no line of the files visibly does."""
+        """The line that extends ``parts``; None if no line in the files visibly does."""
         ranked = sorted(self._candidates(parts, origin), key=lambda pair: pair[0], reverse=True)
         if not ranked:
             return next((found for other in _wider(parts, origin) if (found := self.find(*other))), None)
@@ -105,7 +105,7 @@ class GrowthLines:
         return any(self.is_bounded(*other) for other in _wider(parts, origin))
 
     def _candidates(self, parts: Parts, origin: Origin) -> Iterator[tuple[tuple[int, ...], _Change]]:
-        """Changes of the name with their rank, in the order of the reasons that the module names."""
+        """Changes of the name, each with its rank by the criteria above."""
         for change in self._changes_of(origin.file):
             likeness = _likeness_within(change, parts, origin)
             if likeness and not change.limits and (change.extends or change.recurs):
@@ -119,7 +119,7 @@ class GrowthLines:
 
 
 def _wider(parts: Parts, origin: Origin) -> Iterator[tuple[Parts, Origin]]:
-    """Where else a change of the name may stand: around the object, or where the sequence that it is in changes."""
+    """Where else the name may change: around the object, or where the sequence that holds it changes."""
     if origin.around is not None:
         yield parts, origin.around
     elif ANY_ITEM in parts:
@@ -147,8 +147,8 @@ def _is_code_of(node: ast.AST, code: CodeType) -> bool:
 
 
 def _likeness(changed: Parts, held: Parts) -> int:
-    """3 for the same parts, 2 where an item of unknown key stands for a known one, 1 where one is an item of the
-    other, 0 for another name."""
+    """3 for the same parts, 2 if an item of unknown key stands for a known one, 1 if one is an item of the other, 0 for
+    another name."""
     shorter = min(len(changed), len(held))
     pairs = zip(changed[:shorter], held[:shorter], strict=True)
     if not shorter or any(a != b and not (a == ANY_ITEM and b.startswith("[")) for a, b in pairs):
@@ -213,9 +213,9 @@ def _limited_by(node: ast.AST) -> Iterator[Parts]:
 
 
 def _limited_by_condition(node: ast.AST, function: ast.AST, file: SourceFile) -> Iterator[Parts]:
-    """The names that a condition such as ``len(X) < limit`` or ``key not in X`` keeps from growing for ever: either the
-    branch where it holds extends them, or the other branch leaves the function or the loop that does, or hands them to
-    a function that may shorten them."""
+    """The names that a condition such as ``len(X) < limit`` or ``key not in X`` keeps from growing for ever. Either the
+    branch where it holds extends them, or the other branch leaves the function or loop that does, or hands them to a
+    function that may shorten them."""
     if not isinstance(node, (ast.If, ast.While, ast.IfExp)):
         return
     for parts, is_below in _measured_by(node.test):
@@ -231,9 +231,9 @@ def _nodes(branch: list[ast.stmt] | ast.expr) -> list[ast.AST]:
 
 
 def _measured_by(test: ast.expr) -> Iterator[tuple[Parts, bool]]:
-    """The names whose length or content a condition asks for, and whether they may grow where it holds.
+    """The names whose length or content a condition tests, and whether they may grow where it holds.
 
-    Where ``a and b`` holds both do, and where ``a or b`` fails both do.
+    Where ``a and b`` holds both hold, and where ``a or b`` fails both fail.
     """
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from ((parts, not is_below) for parts, is_below in _measured_by(test.operand))
@@ -263,8 +263,8 @@ def _extends(nodes: Iterable[ast.AST], parts: Parts) -> bool:
 
 
 def _may_shorten(node: ast.AST, parts: Parts, file: SourceFile) -> bool:
-    """Whether a statement does nothing but call a function on the name, and the function shortens what it is given, or
-    stands in another file. Python's own functions do not."""
+    """Whether a statement does nothing but call a function on the name, and the function shortens what it is given or
+    is defined in another file. Python's own functions do not shorten it."""
     call = node.value if isinstance(node, ast.Expr) else None
     if not isinstance(call, ast.Call) or parts not in map(parts_of, call.args):
         return False

@@ -1,4 +1,4 @@
-"""What a source file holds: its syntax tree, functions and classes. Each file is parsed once, for all readers."""
+"""What a source file holds: its syntax tree, functions and classes. Each file is parsed once for all readers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_FILES = 128
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The module, a function or a class, with its name as a traceback gives it."""
+    """The module, a function or a class, with its name as in a traceback."""
 
     name: str
     node: ast.Module | Function | ast.ClassDef
@@ -42,12 +42,12 @@ class SourceFile:
         return [scope.node for scope in self.scopes if isinstance(scope.node, FUNCTIONS)]
 
     def function_named(self, name: str) -> Function | None:
-        """The only function or method of that name."""
+        """The function or method of that name, None if there are several or none."""
         found = [function for function in self.functions if function.name == name]
         return found[0] if len(found) == 1 else None
 
     def function_at(self, line: int) -> str:
-        """The name of the innermost function that a line runs in; that of a ``def`` runs in the one around."""
+        """The name of the innermost function that a line runs in; a ``def`` runs in the function around it."""
         around = [(scope.node.lineno, scope.name) for scope in self.scopes if isinstance(scope.node, FUNCTIONS)
                   and scope.node.body[0].lineno <= line <= (scope.node.end_lineno or line)]  # fmt: skip
         return max(around, default=(0, "<module>"))[1]
@@ -55,7 +55,7 @@ class SourceFile:
 
 @lru_cache(maxsize=_MOST_FILES)
 def parsed_file(path: str) -> SourceFile | None:
-    """None for what cannot be read, is very long or is no Python."""
+    """None for a file that cannot be read, is very long or is not Python."""
     text = "".join(linecache.getlines(path))
     if not text or len(text) > _MOST_CHARACTERS:
         return None
@@ -67,7 +67,8 @@ def parsed_file(path: str) -> SourceFile | None:
 
 
 def forget_source_files() -> None:
-    """Syntax trees are many objects, which the collector of a program that goes on would walk through."""
+    """Drop the syntax trees: a program that goes on would have its garbage collector walk through their many
+    objects."""
     parsed_file.cache_clear()
 
 

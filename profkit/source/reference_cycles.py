@@ -1,8 +1,9 @@
-"""Where objects come to refer to each other, read off the syntax tree of one function.
+"""Where objects come to refer to each other, by the syntax tree of one function.
 
-An object holds what is assigned to its attributes or put into them; a lambda or an inner function holds the names that
-it uses, and a bound method its object. The statement that closes a circle of such references is the one to change. A
-call holds nothing of its arguments, unless it makes an object of a class of the program whose constructor keeps them.
+An object holds what is assigned to its attributes or put into them. A lambda or an inner function holds the names that
+it uses, and a bound method its object. The statement that closes a cycle of such references is the one to change. A
+call holds none of its arguments, unless it makes an object of one of the program's classes whose constructor keeps
+them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _CONTAINERS = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Starred, ast.IfExp, a
 
 @dataclass(frozen=True, slots=True)
 class _Constructor:
-    """The names of a class's arguments, in their order, and those that its objects keep."""
+    """A class's arguments, in order, and those that its objects keep."""
 
     arguments: tuple[str, ...]
     kept: frozenset[str]
@@ -33,7 +34,7 @@ class _Constructor:
 
 
 def cycle_closers(files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, int]]:
-    """The lines at which objects of a function come to refer to each other; what a module holds is no garbage."""
+    """The lines at which objects of a function come to refer to each other. What a module holds is not garbage."""
     own = [dict(_constructors(file)) for file in files]
     names = [name for constructors in own for name in constructors]
     known = {name: one for constructors in own for name, one in constructors.items() if names.count(name) == 1}
@@ -76,8 +77,8 @@ def _constructor_of(kind: ast.ClassDef) -> _Constructor | None:
 def _follow(
     function: Function, owner: str, methods: Mapping[str, bool], constructors: Mapping[str, _Constructor]
 ) -> _References:
-    """What the names of one function come to hold. ``methods`` are those of the class whose object it calls ``owner``,
-    each with whether it returns what holds that object."""
+    """What the names of one function come to hold. ``methods`` are those of the class whose object is called ``owner``,
+    each with whether it returns something that holds that object."""
     references = _References(owner, methods, constructors)
     for statement in _statements(function.body):
         references.follow(statement)
@@ -85,7 +86,7 @@ def _follow(
 
 
 def _returns_what_holds_its_object(method: ast.AST) -> bool:
-    """Whether a method returns a function or a container that refers to the object whose method it is."""
+    """Whether a method returns a function or a container that refers to the method's own object."""
     if not isinstance(method, FUNCTIONS) or not (owner := _first_argument(method)):
         return False
     references = _follow(method, owner, {}, {})
@@ -98,7 +99,7 @@ def _first_argument(function: Function) -> str:
 
 
 def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """All statements of a function in the order of the source; those of inner functions belong to these."""
+    """All statements of a function in the order of the source, without those of inner functions."""
     for node in body:
         yield node
         if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
@@ -106,7 +107,7 @@ def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 class _References:
-    """Which names hold which, and the lines that closed a circle. ``owner`` is what the class's methods call their
+    """Which names hold which, and the lines that closed a cycle. ``owner`` is the methods' name for their own
     object."""
 
     def __init__(
@@ -116,7 +117,7 @@ class _References:
         self._owner, self._methods, self._constructors = owner, methods, constructors
         self._held: dict[str, set[str]] = {}
         self._errors: set[str] = set()
-        """Names of exceptions: these hold the frames that they passed, with all their names."""
+        """Names of exceptions, which hold the frames that they passed, with all names in them."""
 
     def follow(self, statement: ast.AST) -> None:
         if isinstance(statement, ast.ExceptHandler) and statement.name:
@@ -182,7 +183,6 @@ class _References:
         is_own = isinstance(value, ast.Attribute) and getattr(value.value, "id", "") == self._owner
         return is_own and value.attr in self._methods  # type: ignore[attr-defined]  # of an attribute
 
-
     def _kept_parts(self, value: ast.AST) -> Iterable[ast.AST]:
         """The parts of an expression that its value keeps."""
         if isinstance(value, _CONTAINERS):
@@ -200,7 +200,7 @@ class _References:
 
 
 def _root(node: ast.AST) -> str:
-    """``a`` of ``a.b[0].c``; empty for what begins with no name."""
+    """``a`` of ``a.b[0].c``; empty if it does not begin with a name."""
     while isinstance(node, (ast.Attribute, ast.Subscript)):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""

@@ -1,13 +1,12 @@
-"""What the program's source says and a recording of a few steps cannot show, read off its syntax tree.
+"""What the program's source says and a recording of a few steps cannot show, by its syntax tree.
 
 Settings that are changed, DataLoaders that are made, objects that come to refer to each other, data that may become
-float64, evaluations that run with autograd on or whose results are rarely used. Much of that comes once an epoch, long
-after the recorded steps. Where the text does not prove it, nothing is said.
+float64, and evaluations that run with autograd on or whose results are rarely used. Much of that happens once an epoch,
+long after the recorded steps. Nothing is said unless the text proves it.
 """
 
 from __future__ import annotations
 
-import ast
 import sys
 from collections.abc import Callable, Iterable, Mapping
 
@@ -20,11 +19,11 @@ from profkit.source.evaluations_with_grad import evaluations_with_grad
 from profkit.source.index import SourceFile, parsed_file
 from profkit.source.reference_cycles import cycle_closers
 from profkit.source.settings import anomaly_mode_setters
-from profkit.source.syntax import name_called
+from profkit.source.syntax import calls_named
 
 _MOST_FILES = 100
 _MOST_REMARKS = 100
-"""Of one kind."""
+"""Per kind."""
 
 
 def user_sources(is_user: Callable[[str], bool]) -> list[str]:
@@ -34,7 +33,7 @@ def user_sources(is_user: Callable[[str], bool]) -> list[str]:
 
 
 def review_sources(paths: Iterable[str]) -> tuple[Remark, ...]:
-    """Remarks on the given files; what cannot be read or is no Python is passed over."""
+    """Remarks on the given files. A file that cannot be read or is not Python is skipped."""
     files = [file for path in paths if (file := parsed_file(path)) is not None]
     with_grad = [Remark(kinds.EVALUATION_WITH_GRAD, _site(file, line)) for file, line in evaluations_with_grad(files)]
     rare = [Remark(kinds.RARELY_USED, _site(file, use.line), use.until, use.used_at, use.every)
@@ -47,9 +46,8 @@ def review_sources(paths: Iterable[str]) -> tuple[Remark, ...]:
 
 
 def _calls_of(name: str) -> Callable[[SourceFile], list[int]]:
-    """Finds the lines of ``name(...)`` and ``module.name(...)``."""
-    return lambda file: sorted(node.lineno for node in ast.walk(file.tree)
-                               if isinstance(node, ast.Call) and name_called(node) == name)  # fmt: skip
+    """Finds the lines that call ``name(...)`` or ``module.name(...)``."""
+    return lambda file: sorted(call.lineno for call in calls_named(file.tree, name))
 
 
 _FINDERS: Mapping[str, Callable[[SourceFile], Iterable[int]]] = {

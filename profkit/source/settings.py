@@ -1,17 +1,17 @@
-"""Which settings of PyTorch a program changes, and where, read off a syntax tree: of a file or of one line.
+"""Which settings of PyTorch a program changes, and where, by the syntax tree of a file or of one line.
 
-That is mostly long before the loop, where nothing is recorded. What the settings are, the recording says.
+That is usually long before the loop, where nothing is recorded. The recording says what the settings are.
 """
 
 from __future__ import annotations
 
 import ast
 
-from profkit.source.syntax import name_called
+from profkit.source.syntax import calls_named, name_called
 
 _ANOMALY_SWITCHES = frozenset(("set_detect_anomaly", "detect_anomaly"))
 _ANOMALY_OPTION = "detect_anomaly"
-"""What trainers of libraries call it."""
+"""The name of the option in the trainers of libraries."""
 
 
 def anomaly_mode_setters(tree: ast.AST) -> list[int]:
@@ -34,14 +34,13 @@ def anomaly_mode_setters(tree: ast.AST) -> list[int]:
 
 
 def sync_debug_setters(tree: ast.AST) -> list[int]:
-    """The lines of calls that have waits for a GPU reported."""
-    return [node.lineno for node in ast.walk(tree)
-            if isinstance(node, ast.Call) and name_called(node) == "set_sync_debug_mode"]  # fmt: skip
+    """The lines of calls that make PyTorch report waits for a GPU."""
+    return [call.lineno for call in calls_named(tree, "set_sync_debug_mode")]
 
 
 def threads_set(tree: ast.AST) -> tuple[int | None, ...]:
-    """The numbers of threads that calls set for an operator; None for what the text does not tell."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and name_called(node) == "set_num_threads"]
+    """The numbers of threads that calls set for an operator; None for a number that the text does not tell."""
+    calls = calls_named(tree, "set_num_threads")
     values = [value for call in calls for value in (*call.args, *(word.value for word in call.keywords))]
     return tuple(value.value if isinstance(value, ast.Constant) and isinstance(value.value, int) else None
                  for value in values)  # fmt: skip

@@ -1,9 +1,8 @@
-"""What code of a file leaves behind, besides its result: nothing, where the text proves it.
+"""What the code of a file leaves behind besides its result: nothing, if the text proves it.
 
-All that the code does has to be known to be harmless. It writes to its own variables alone, and it calls functions of
-the file that do the same, functions and methods that are listed here, and models and losses that the file makes of its
-own classes, whose ``forward`` is read too, or of a library's. Whatever else is called may print, log, save or draw
-random numbers.
+Everything that the code does must be known to be harmless. It writes only to its own variables. It calls only functions
+of the file that do the same, the functions and methods listed here, and models and losses: those made from the file's
+own classes, whose ``forward`` is read too, or a library's. Anything else may print, log, save or draw random numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _INNER = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
 _SUSPENDS = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.Delete)
 _DEEPEST = 4
 _COLLECTS = frozenset(("append", "extend", "add", "update", "insert"))
-"""Harmless to what the code itself made."""
+"""Harmless on what the code made itself."""
 _LISTED_BUILTINS = """
     abs all any bool dict enumerate float frozenset int isinstance len list max min range reversed round set sorted str
     sum tuple type zip"""
@@ -35,12 +34,12 @@ _LISTED = """
     smooth_l1_loss softmax softplus split spmm sqrt square squeeze stack std sub sum t tanh tensor to tolist topk
     transpose tril triu type type_as unbind unflatten unique unsqueeze values var view vstack where zeros zeros_like"""
 _OF_TENSORS = frozenset(_LISTED.split())
-"""Functions and methods of tensors, arrays and containers, by the names that PyTorch and NumPy give them: they make
-something new, or a view. What writes to a tensor ends in an underscore. Some of them change a model (`half`, `to`)."""
+"""Functions and methods of tensors, arrays and containers, by PyTorch's and NumPy's names: they make something new, or
+a view. A name that ends in an underscore writes to a tensor. Some of them change a model (`half`, `to`)."""
 _SETS_MODE = frozenset(("eval", "train"))
 _COMPUTING = ("torch.", "numpy.")
 _PURE_MODULES = ("math.", "sklearn.metrics.")
-"""Modules of which each function only computes."""
+"""Modules in which each function only computes."""
 _CLOCKS = frozenset(("time.time", "time.perf_counter", "time.monotonic"))
 _LIBRARIES = frozenset(("torch", "numpy", "torchvision", "torch_geometric", "transformers", "timm"))
 """Their models and losses leave nothing behind in evaluation mode."""
@@ -51,7 +50,7 @@ _HOOKS = "register_forward_"
 
 
 class SideEffects:
-    """Judges the code of one file, by what the file defines, imports and assigns."""
+    """Judges the code of one file by what the file defines, imports and assigns."""
 
     def __init__(self, tree: ast.Module) -> None:
         nodes = list(ast.walk(tree))
@@ -71,14 +70,14 @@ class SideEffects:
                 self._values.setdefault(name, []).append(value)
 
     def function_called(self, call: ast.Call) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-        """The only function of the file that can be meant by ``f(…)`` or ``self.f(…)``."""
+        """The only function of the file that ``f(…)`` or ``self.f(…)`` can mean."""
         is_own = isinstance(call.func, ast.Name) or (
             isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") == "self"
         )
         return self._functions.get(name_called(call)) if is_own else None
 
     def models_may_keep_what_they_get(self) -> bool:
-        """Whether the call of a model of the file, or of a metric that it imports, may leave something behind."""
+        """Whether calling a model of the file, or a metric that it imports, may leave something behind."""
         accumulates = any(name.partition(".")[0] in _ACCUMULATE for name in self._imported.values())
         return accumulates or self._has_hooks or not all(self.leaves_nothing(one.body) for one in self._forwards)
 
@@ -116,7 +115,7 @@ class SideEffects:
         return name in _BUILTINS or self._are_models(name)
 
     def _full_name(self, called: ast.expr) -> str:
-        """``torch.nn.functional.relu`` of ``F.relu``; empty for what is not imported."""
+        """``torch.nn.functional.relu`` of ``F.relu``; empty if it is not imported."""
         parts: list[str] = []
         while isinstance(called, ast.Attribute):
             parts.append(called.attr)
@@ -125,7 +124,7 @@ class SideEffects:
         return ".".join((source, *reversed(parts))) if source else ""
 
     def _given(self, node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-        """The names, attributes and arguments that a node gives values."""
+        """The names, attributes and arguments to which a node gives values."""
         if isinstance(node, ast.Assign):
             yield from ((last_name(target), node.value) for target in node.targets)
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -136,8 +135,8 @@ class SideEffects:
             yield from ((word.arg, word.value) for word in node.keywords if word.arg)
 
     def _are_models(self, name: str, known: frozenset[str] = frozenset()) -> bool:
-        """Whether all that the file assigns to a name, or to an attribute or an argument of that name, is made by its
-        own classes and by libraries. ``known`` names stand for the same."""
+        """Whether everything that the file assigns to a name, or to an attribute or argument of that name, is made by
+        its own classes or by libraries. ``known`` names stand for the same thing."""
         known |= {name}
         values = [value for value in self._values.get(name, ()) if last_name(value) not in known]
         return bool(values) and all(self._is_model(value, known) for value in values)
@@ -159,7 +158,7 @@ class SideEffects:
 
 
 def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
-    """The names that imports bind, and what they stand for; what begins with a dot is a file of the program."""
+    """The names that imports bind, and what they stand for; a leading dot stands for a file of the program."""
     for node in nodes:
         if isinstance(node, ast.ImportFrom):
             module = "." if node.level else str(node.module)

@@ -1,4 +1,4 @@
-"""What nodes of a syntax tree are called, and single lines as statements."""
+"""The names of nodes of a syntax tree, and single lines as statements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 Parts = tuple[str, ...]
 """A name, its attributes and its items: ``("self", ".history")``, ``("stats", "['loss']")``."""
 ANY_ITEM = "[*]"
-"""An item of a container whose keys have no names."""
+"""An item of a container whose keys are not names."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LEAVES = (ast.Return, ast.Break, ast.Continue, ast.Raise)
@@ -17,7 +17,7 @@ _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 
 
 def name_called(call: ast.Call) -> str:
-    """``f`` of ``f(x)`` and of ``a.b.f(x)``; empty for what is called without a name."""
+    """``f`` of ``f(x)`` and of ``a.b.f(x)``; empty if what is called has no name."""
     return last_name(call.func)
 
 
@@ -27,7 +27,7 @@ def last_name(node: ast.AST) -> str:
 
 
 def flat_targets(targets: Iterable[ast.expr]) -> Iterator[ast.expr]:
-    """What an assignment to these targets gives values: ``a``, ``b`` and ``c`` of ``a, (b, *c) = …``."""
+    """What an assignment to these targets gives values to: ``a``, ``b`` and ``c`` of ``a, (b, *c) = …``."""
     for target in targets:
         if isinstance(target, (ast.Tuple, ast.List)):
             yield from flat_targets(target.elts)
@@ -36,7 +36,7 @@ def flat_targets(targets: Iterable[ast.expr]) -> Iterator[ast.expr]:
 
 
 def only_names(targets: Iterable[ast.expr]) -> set[str] | None:
-    """The names that an assignment gives values, None where it assigns to anything else."""
+    """The names to which an assignment gives values; None if it assigns to anything else."""
     parts = list(flat_targets(targets))
     names = {part.id for part in parts if isinstance(part, ast.Name)}
     return names if all(isinstance(part, ast.Name) for part in parts) else None
@@ -48,7 +48,7 @@ def identifiers(node: ast.AST) -> set[str]:
 
 
 def parts_of(node: ast.AST) -> Parts:
-    """``stats['loss']`` → ``("stats", "['loss']")``; empty for what is not a name, its attributes and its items."""
+    """``stats['loss']`` → ``("stats", "['loss']")``; empty for anything but a name with attributes and items."""
     if isinstance(node, ast.Name):
         return (node.id,)
     if isinstance(node, ast.Attribute):
@@ -66,7 +66,7 @@ def parts_of(node: ast.AST) -> Parts:
 
 
 def parse_line(line: str) -> ast.stmt | None:
-    """One line as a statement; heads of loops get an empty body, pieces of comprehensions become heads."""
+    """One line as a statement. The head of a loop gets an empty body; a piece of a comprehension becomes a head."""
     text = line.strip().rstrip(",")
     for candidate in (text, f"{text}\n pass", f"{text}: pass", text.rstrip("])},"), text.lstrip("[({")):
         try:
@@ -79,15 +79,19 @@ def parse_line(line: str) -> ast.stmt | None:
 
 
 def parse_piece(line: str) -> ast.stmt | None:
-    """The same of a line that may end amid brackets, where the statement goes on in the next line."""
+    """The same for a line that may end inside brackets, with the statement going on in the next line."""
     return parse_line(line.strip() + closing_brackets(line))
+
+
+def calls_named(tree: ast.AST, name: str) -> list[ast.Call]:
+    """The calls ``name(...)`` and ``module.name(...)`` in a tree."""
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call) and name_called(node) == name]
 
 
 def calls(line: str, function: str) -> bool:
     """Whether a line, or the part of a statement on it, calls a function of this name, with or without a module's."""
     statement = parse_piece(line) if function in line else None
-    nodes = () if statement is None else ast.walk(statement)
-    return any(isinstance(node, ast.Call) and name_called(node) == function for node in nodes)
+    return statement is not None and bool(calls_named(statement, function))
 
 
 def closing_brackets(text: str) -> str:

@@ -13,16 +13,16 @@ from profkit.source.code import PROFKIT
 _SCENARIOS = os.path.join(PROFKIT, "_scenarios") + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
 _TYPED_IN = ("<stdin>", "<ipython-input", "<console>")
-"""Code without a file that is nevertheless the user's: an interpreter's prompt or a notebook's cell."""
+"""Code without a file that is the user's all the same: from an interpreter's prompt or a notebook's cell."""
 _COMPILED = "torchinductor_"
-"""Part of the directory names under which torch.compile writes the code that it generates."""
+"""Part of the names of the directories to which torch.compile writes the code that it generates."""
 
 
 class UserFiles(dict[str, bool]):
     """File name of a code object → whether it is the user's; each name is judged once.
 
     ``roots`` are directories whose code is the user's even inside a library, such as an installed module that is itself
-    the program being run. Of the directories around a file the innermost decides.
+    the program. Of the directories around a file the innermost decides.
     """
 
     def __init__(self, roots: Iterable[Path | str] = ()) -> None:

@@ -1,1 +1,1 @@
-"""What rules and reports ask of a memory snapshot: the lines that hold memory, and what is held."""
+"""What rules and reports ask of a memory snapshot: the lines that hold memory, and what they hold."""

@@ -15,11 +15,11 @@ from profkit.trace.snapshot.values import Action, Snapshot, State
 
 
 class Failure(Struct, frozen=True):
-    """A request that found no room, after PyTorch had handed back all segments that were free as a whole. ``row`` is
-    that of the history, ``free_bytes`` what the driver had left. ``gap_bytes`` lay free inside of used segments, where
-    the request might have gone; in how many ``gaps``, how large, and whose, only a snapshot shows that was taken at
-    that moment: else all of it counts. ``is_last`` says that nothing was allocated afterwards: the program ended by it,
-    or the snapshot was taken there."""
+    """A request that found no room even after PyTorch had handed back all segments that were free as a whole. ``row``
+    is its place in the history, ``free_bytes`` what the driver had left. ``gap_bytes`` were free inside used segments,
+    where the request might have fitted. Only a snapshot taken at that moment shows how many ``gaps`` that request could
+    use and how large they were; otherwise all that was free counts. ``is_last`` says that nothing was allocated
+    afterwards: the request ended the program, or the snapshot was taken there."""
 
     device: int
     row: int
@@ -36,7 +36,7 @@ class Failure(Struct, frozen=True):
 
 @derived_once
 def failures(facts: Facts) -> tuple[Failure, ...]:
-    """The requests that found no room, by device and in their order."""
+    """The requests that found no room, by device and in order."""
     return tuple(failure for use in allocator_of(facts).devices for failure in _of_device(allocator_of(facts), use))
 
 
@@ -68,7 +68,7 @@ def _of_device(allocator: Allocator, use: DeviceUse) -> Iterator[Failure]:
 
 
 def _gaps(snapshot: Snapshot, device: int, stream: int) -> Int64s:
-    """The sizes of what lies free now for requests of a stream: not in the private pools of CUDA graphs."""
+    """The sizes of what is free now for requests of a stream, without the private pools of CUDA graphs."""
     blocks, segments = snapshot.blocks, snapshot.segments
     usable = (segments.device == device) & (segments.stream == stream) & (segments.pool == 0)
     sizes: Int64s = blocks.size_bytes[usable[blocks.segment] & (blocks.state == State.INACTIVE)]

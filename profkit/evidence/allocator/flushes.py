@@ -16,7 +16,8 @@ _EMPTYING = "empty_cache"
 
 class Flushes(Struct, frozen=True):
     """How often a device's unused segments were handed back, how much that was in all, and how much was asked for again
-    between two of these times. ``by_program`` says that `empty_cache` did most of it; ``frame`` is the line's."""
+    between the first and the last time. ``by_program`` says that `empty_cache` did most of it; ``frame`` is its
+    line's."""
 
     times: int
     freed_bytes: int
@@ -26,14 +27,14 @@ class Flushes(Struct, frozen=True):
 
 
 def flushes(facts: Facts) -> tuple[Flushes, ...]:
-    """Of each device, what was handed back more than once with something asked for in between."""
+    """For each device, what was handed back more than once with new requests in between."""
     allocator = allocator_of(facts)
     found = (_of_device(facts, allocator, use) for use in allocator.devices)
     return tuple(one for one in found if one is not None)
 
 
 def _of_device(facts: Facts, allocator: Allocator, use: DeviceUse) -> Flushes | None:
-    """Frees of segments with no new one in between are one flush."""
+    """Frees of segments with no new segment in between are one flush."""
     history, stacks = allocator.snapshot.history, allocator.snapshot.stacks
     wanted = np.isin(history.action, (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE)) & (history.device == use.device)
     rows = np.flatnonzero(wanted)

@@ -16,8 +16,8 @@ from profkit.trace.snapshot.values import Stacks
 
 
 class HoldingLine(Struct, frozen=True):
-    """What one line of the program allocated of some pieces, in ``count`` of them: None stands for memory that no
-    Python frame is known of, as that of the backward pass. ``frame`` is the line's among the snapshot's frames."""
+    """What one line of the program allocated of some pieces, ``count`` of them. ``site`` is None for memory without a
+    known Python frame, such as the backward pass's. ``frame`` is the line's among the snapshot's frames."""
 
     frame: int
     site: CallSite | None
@@ -26,7 +26,7 @@ class HoldingLine(Struct, frozen=True):
 
 
 def allocator_of(facts: Facts) -> Allocator:
-    """What the snapshot tells, for rules that need one."""
+    """The allocator as the snapshot shows it, for rules that need a snapshot."""
     if facts.allocator is None:
         raise ValueError("there is no memory snapshot")
     return facts.allocator
@@ -34,7 +34,7 @@ def allocator_of(facts: Facts) -> Allocator:
 
 @derived_once
 def frames_of_stacks(facts: Facts) -> Rows:
-    """For each stack the innermost frame of the user's code, else the innermost of Python, `NONE` without any."""
+    """For each stack the innermost frame of the user's code, else the innermost Python frame, `NONE` without any."""
     stacks = allocator_of(facts).snapshot.stacks
     own, any_python = innermost(stacks, user_frames(facts)), innermost(stacks, python_frames(stacks))
     return _frames_at(stacks, np.where(own == NONE, any_python, own))
@@ -42,8 +42,8 @@ def frames_of_stacks(facts: Facts) -> Rows:
 
 @derived_once
 def calling_frames_of_stacks(facts: Facts) -> Rows:
-    """For each stack the innermost frame of the user's code that stands outside of all calls of modules: where the
-    model is called. `NONE` without any."""
+    """For each stack the innermost frame of the user's code outside all calls of modules: where the model is called.
+    `NONE` without any."""
     stacks = allocator_of(facts).snapshot.stacks
     called = outermost(stacks, calling_frames(stacks))
     begin = np.where(called == NONE, stacks.starts[:-1], called + 1)
@@ -59,7 +59,7 @@ def _frames_at(stacks: Stacks, places: Rows) -> Rows:
 
 @derived_once
 def user_frames(facts: Facts) -> Bools:
-    """Which of the snapshot's distinct frames are of the user's code."""
+    """Which of the snapshot's distinct frames are the user's code."""
     stacks = allocator_of(facts).snapshot.stacks
     library = np.array([is_library(file.replace("\\", "/")) for file in stacks.files], dtype=bool)
     python = python_frames(stacks)

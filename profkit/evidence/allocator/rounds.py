@@ -1,7 +1,7 @@
-"""Rounds of the program that leave memory behind, told by a memory snapshot alone.
+"""Rounds of the program that leave memory behind, by a memory snapshot alone.
 
-A snapshot shows which lines allocated what is held, not which name holds it. So what counts is that the same lines
-allocate by turns, again and again until the end of the history, and nothing of that is given back.
+A snapshot shows which lines allocated what is held, not which name holds it. So the sign is that the same lines
+allocate in turns, again and again until the end of the history, and none of it is freed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.values import median
 
 MIN_ROUNDS = 4
-"""As `holding.MIN_SAMPLES`: fewer do not distinguish growth from fluctuation."""
+"""As in `holding.MIN_SAMPLES`: fewer rounds do not tell growth from fluctuation."""
 _STEADY = 3
-"""No round keeps more than so many times what half of them keep, nor less than that part."""
+"""No round keeps more than this many times the median, nor less than the median divided by it."""
 _NOTABLE_SHARE = 0.1
-"""Of the peak, from which a lower peak counts."""
+"""The share of the peak from which a lower peak counts."""
 
 
 class KeptRounds(Struct, frozen=True):
-    """Rounds that leave memory behind: how many, what each leaves (the median) and all by now, and what of it came from
-    calls of the model. ``last`` is the frame that allocates last in a round, ``largest`` the one that leaves most.
-    ``keeps_passes`` says that what is left is more than half of what the model's calls allocated in these rounds: a
-    pass without a graph leaves its result only. ``had_backward`` says that a backward pass ran meanwhile."""
+    """Rounds that leave memory behind: how many, what each leaves (median) and all together have left by now, and how
+    much of that comes from calls of the model. ``last`` is the frame that allocates last in a round, ``largest`` the
+    frame that leaves most. ``keeps_passes`` says that what is left is more than half of what the model's calls
+    allocated in these rounds: a pass without a graph leaves only its result. ``had_backward`` says that a backward pass
+    ran in between."""
 
     device: int
     rounds: int
@@ -45,15 +46,13 @@ class KeptRounds(Struct, frozen=True):
 
 @derived_once
 def kept_rounds(facts: Facts) -> KeptRounds | None:
-    """The rounds that leave memory behind on the fullest device; None where there are none, or where the backward pass
-    that frees it may be still to come, as it did before."""
+    """The rounds that leave memory behind on the fullest device. None if there are none, or if the backward pass that
+    frees the memory may be still to come, as it did before."""
     allocator = allocator_of(facts)
     if not allocator.devices or not allocator.fullest.has_history:
         return None
     use, found, history = allocator.fullest, allocator.allocations, allocator.snapshot.history
-    kept = _kept(allocator, use)
-    kept = kept[np.argsort(found.made_by[kept], kind="stable")]
-    kept = _of_one_function(facts, kept)
+    kept = _own_pieces(facts, (found.device == use.device) & found.is_held)
     starts = _round_starts(facts, kept)
     if len(starts) < MIN_ROUNDS:
         return None
@@ -92,12 +91,9 @@ class HeldPasses(Struct, frozen=True):
 
 
 def held_passes(facts: Facts, pieces: Bools) -> HeldPasses | None:
-    """Whose calls of the model left most of what these pieces hold; None where no piece comes from such a call."""
+    """Whose calls of the model left most of what these pieces hold; None if no piece comes from such a call."""
     allocator = allocator_of(facts)
-    found = allocator.allocations
-    wanted = pieces & (found.made_by != NONE) & np.isin(allocator.purposes, (Purpose.ACTIVATIONS, Purpose.OWN))
-    kept = np.flatnonzero(wanted)
-    kept = _of_one_function(facts, kept[np.argsort(found.made_by[kept], kind="stable")])
+    found, kept = allocator.allocations, _own_pieces(facts, pieces)
     kept_forward = kept[allocator.origins[found.stack[kept]] == Origin.FORWARD]
     if not len(kept_forward):
         return None
@@ -105,17 +101,14 @@ def held_passes(facts: Facts, pieces: Bools) -> HeldPasses | None:
     return HeldPasses(max(1, len(_round_starts(facts, kept))), _heaviest(frames, found.size_bytes[kept_forward]))
 
 
-def _kept(allocator: Allocator, use: DeviceUse) -> Rows:
-    """What the program's own threads allocated outside of the optimizer, and what is still held."""
-    found = allocator.allocations
-    kept = (found.device == use.device) & found.is_held & (found.made_by != NONE)
-    return np.flatnonzero(kept & np.isin(allocator.purposes, (Purpose.ACTIVATIONS, Purpose.OWN)))
-
-
-def _of_one_function(facts: Facts, kept: Rows) -> Rows:
-    """Of these pieces those from the one function, outside of the model, that leaves most."""
+def _own_pieces(facts: Facts, pieces: Bools) -> Rows:
+    """Those of the pieces that the program's own threads allocated outside of the optimizer, in time order, and of
+    these only what comes from the one function, outside of the model, that leaves most."""
     allocator = allocator_of(facts)
     stacks, found = allocator.snapshot.stacks, allocator.allocations
+    wanted = pieces & (found.made_by != NONE) & np.isin(allocator.purposes, (Purpose.ACTIVATIONS, Purpose.OWN))
+    kept: Rows = np.flatnonzero(wanted)
+    kept = kept[np.argsort(found.made_by[kept], kind="stable")]
     frames = calling_frames_of_stacks(facts)[found.stack[kept]]
     kept, frames = kept[frames != NONE], frames[frames != NONE]
     if not len(kept):
@@ -126,9 +119,9 @@ def _of_one_function(facts: Facts, kept: Rows) -> Rows:
 
 
 def _round_starts(facts: Facts, kept: Rows) -> Rows:
-    """Where among these pieces, in time order, rounds begin: at each turn of the line that has most turns. A line has a
-    turn wherever another comes before it; what a line calls the model for and what it does itself count as two. Where
-    only one is seen the rounds of a loop cannot be told from the layers of a model."""
+    """Where among these pieces, in time order, rounds begin: at each turn of the line that has most turns. A turn ends
+    where another line comes; what a line calls the model for and what it does itself count as two lines. With only one
+    line, the rounds of a loop cannot be told from the layers of a model."""
     allocator = allocator_of(facts)
     stack = allocator.allocations.stack[kept]
     in_model = allocator.origins[stack] == Origin.FORWARD
@@ -155,7 +148,7 @@ def _is_growth(sizes: Int64s, begins: Rows, end: int, origins: NDArray[np.uint8]
 
 
 def _keeps_passes(allocator: Allocator, use: DeviceUse, kept: Rows, begin: int) -> bool:
-    """Whether most of what the model's calls allocated from there on is held."""
+    """Whether most of what the model's calls allocated from ``begin`` on is held."""
     found = allocator.allocations
     made = (found.device == use.device) & (found.made_by >= begin)
     made &= allocator.origins[found.stack] == Origin.FORWARD

@@ -1,4 +1,4 @@
-"""This rank's own collectives, and which of the ranks of its launch it is."""
+"""This rank's own collectives, and which of its launch's ranks it is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def own_table(facts: Facts) -> RankTable:
 
 
 def own_number(facts: Facts, tables: Sequence[RankTable]) -> int:
-    """Which of the tables is this rank's, `NONE` if it is none of them."""
+    """Which of the tables is this rank's, `NONE` if none is."""
     mine = own_table(facts).collectives
     return next((number for number, table in enumerate(tables)
                  if np.array_equal(table.collectives.start_ns, mine.start_ns)
@@ -29,23 +29,27 @@ def own_number(facts: Facts, tables: Sequence[RankTable]) -> int:
 
 
 def on_trace_clock(facts: Facts, times_ns: Int64s) -> Int64s:
-    """A table's times as those of the trace's events."""
+    """A table's times on the clock of the trace's events."""
     return times_ns - facts.trace.base_ns
 
 
 def called_under(facts: Facts, calls: Rows, names: tuple[str, ...]) -> Bools:
-    """Which calls, `NONE` where none is known, are inside a range whose name begins with one of these."""
+    """Which calls, `NONE` where unknown, are inside a range whose name begins with one of these."""
     inside = facts.tree.under(facts.trace.where_name(lambda name: name.startswith(names)))
     found: Bools = (calls >= 0) & inside[calls]
     return found
 
 
+def with_operation(table: RankTable, operation: str) -> Bools:
+    """Which of a rank's collectives have this operation, such as ``all_reduce``."""
+    is_operation = np.array([*(text == operation for text in table.texts), False], dtype=bool)
+    found: Bools = is_operation[table.collectives.operation]
+    return found
+
+
 def all_reduces(facts: Facts) -> Bools:
     """Which of this rank's collectives are all-reduces."""
-    table = own_table(facts)
-    names = np.array([name == "all_reduce" for name in table.texts], dtype=bool)
-    found: Bools = np.append(names, False)[table.collectives.operation]
-    return found
+    return with_operation(own_table(facts), "all_reduce")
 
 
 def gradient_messages(facts: Facts) -> tuple[Int64s, Int64s]:
@@ -58,7 +62,7 @@ def gradient_messages(facts: Facts) -> tuple[Int64s, Int64s]:
 
 
 def sizes_by_order(taken: Collectives, rows: Int64s, step: Int64s) -> Int64s:
-    """The bytes of these collectives; those of a step without shapes are as in one with as many that has them."""
+    """The bytes of these collectives. A step without shapes has those of a step with as many collectives and shapes."""
     size = taken.size_bytes[rows].copy()
     known: dict[int, Int64s] = {}
     for one in distinct(step):

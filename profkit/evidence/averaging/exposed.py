@@ -1,5 +1,5 @@
-"""What of each collective's transfer held up a rank's own work, waits for late ranks left out, and what a message costs
-however small it is."""
+"""How much of each collective's transfer held up a rank's own work, without waits for late ranks, and what a message
+costs however small it is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
-from profkit.evidence.averaging.exchanged import own_number, own_table
+from profkit.evidence.averaging.exchanged import own_number, own_table, with_operation
 from profkit.ranks.lateness import weigh_lateness
 from profkit.ranks.launch import Launch
 from profkit.ranks.own_work import Floats, step_index
@@ -18,20 +18,20 @@ from profkit.trace.events import NONE, Bools, Int64s
 from profkit.trace.values import distinct, median
 
 _SLOW_LINK = 1.25
-"""Bytes in a nanosecond of 10 Gbit Ethernet. What takes longer from one rank's sight may as well be a wait."""
+"""Bytes per nanosecond of 10 Gbit Ethernet. What takes longer, as one rank sees it, may as well be a wait."""
 
 _APART = 4
-"""Sizes that differ by less tell no slope from noise."""
+"""Sizes that differ by less than this factor do not tell a slope from noise."""
 _HALF_BYTES = 1 << 18
-"""A message of which half the time is latency (Hockney's half-performance length), where the recording does not tell.
-Between two processes of one machine gloo takes 0.45 ms and 1.1 ns a byte (torch 2.13, two hyperthreads), which makes
-400 kB; less is assumed, so that less of a message's time counts as latency."""
+"""A message of which half the time is latency (Hockney's half-performance length), if the recording does not tell.
+Between two processes of one machine gloo takes 0.45 ms plus 1.1 ns per byte (torch 2.13, two hyperthreads), which makes
+400 kB. Less is assumed here, so that less of a message's time counts as latency."""
 
 
 class Exposed(Struct, frozen=True):
     """Columns over the ranks' parts in collectives: the rank's place in ``tables``, the row in its table, the joint
-    collective (`NONE` where ``is_whole`` is False: there the one rank's sight is all there is), how long its transfer
-    took and how much of that the rank stood still."""
+    collective, how long its transfer took, and how much of that the rank stood still. Unless it ``is_whole``, one
+    rank's view is all there is, and ``joint`` is `NONE`."""
 
     tables: tuple[RankTable, ...]
     is_whole: bool
@@ -42,7 +42,7 @@ class Exposed(Struct, frozen=True):
     exposed_ns: Int64s
 
     def column(self, name: str) -> Int64s:
-        """That column of the tables' collectives."""
+        """This column of the tables' collectives."""
         values = np.zeros(len(self.row), dtype=np.int64)
         for number, table in enumerate(self.tables):
             mine = self.table == number
@@ -51,7 +51,7 @@ class Exposed(Struct, frozen=True):
 
 
 class PerStep(Struct, frozen=True):
-    """By rank and step, of the steps that all of them recorded: how long the step took and how much of it the rank
+    """By rank and step, over the steps that all ranks recorded: the length of the step, and how much of it the rank
     computed."""
 
     number: Int64s
@@ -61,7 +61,7 @@ class PerStep(Struct, frozen=True):
 
 @derived_once
 def find_exposed(facts: Facts) -> Exposed:
-    """Of the whole launch where all of its ranks were recorded whole, else of this rank alone."""
+    """For the whole launch if all of its ranks were recorded whole, else for this rank alone."""
     launch = facts.launch
     if launch is not None and len(launch.joint) and not any(table.is_light for table in launch.tables):
         complete = _complete(launch)
@@ -71,10 +71,10 @@ def find_exposed(facts: Facts) -> Exposed:
 
 
 def latency_ns(facts: Facts, rows: Int64s) -> float | None:
-    """What each of this rank's messages costs apart from its bytes: time is latency plus bytes by bandwidth (Hockney,
+    """What each of this rank's messages costs apart from its bytes. Time is latency plus bytes over bandwidth (Hockney,
     The communication challenge for MPP, Parallel Computing 1994), through the medians of the smallest and the largest
-    size. Of one size, it is a share of the median time; of the shortest, where one rank's sight is all there is, as the
-    others hold waits for other ranks too. None where no size is known.
+    size. If all have about one size, it is a share of the median time, or of the shortest time if one rank's view is
+    all there is: the longer ones contain waits for other ranks. None if no size is known.
     """
     taken = own_table(facts).collectives
     transfer_ns, is_alone = _by_themselves(facts)
@@ -93,7 +93,7 @@ def latency_ns(facts: Facts, rows: Int64s) -> float | None:
 
 
 def _by_themselves(facts: Facts) -> tuple[Int64s, Bools]:
-    """How long each of this rank's collectives took, and whether that is without any wait for others."""
+    """How long each of this rank's collectives took, and whether that excludes waits for others."""
     taken, exposed = own_table(facts).collectives, find_exposed(facts)
     took_ns, is_alone = taken.end_ns - taken.start_ns, np.zeros(len(taken), dtype=bool)
     if exposed.is_whole:
@@ -103,7 +103,7 @@ def _by_themselves(facts: Facts) -> tuple[Int64s, Bools]:
 
 
 def _of_launch(launch: Launch, complete: Bools) -> Exposed:
-    """The shortest time of all ranks in a collective is its transfer's: the last one waits for nobody."""
+    """A collective's transfer takes the shortest time of all ranks in it, as the last one waits for nobody."""
     toll, parts = weigh_lateness(launch), launch.parts
     mine = complete[parts.joint]
     return Exposed(launch.tables, True, parts.table[mine], parts.row[mine], parts.joint[mine],
@@ -121,7 +121,7 @@ def find_exposed_of(table: RankTable) -> Exposed:
 
 
 def _complete(launch: Launch) -> Bools:
-    """Which collectives all ranks of their group were recorded in: the last one may be missing from others."""
+    """Which collectives were recorded in all ranks of their group: the last one may be missing from some."""
     world = launch.world_size
     sizes = np.array([*(group.size if group.size > 0 else world for group in launch.groups), world])
     found: Bools = (launch.joint.members >= sizes[launch.joint.group]) & (launch.joint.members > 1)
@@ -129,7 +129,7 @@ def _complete(launch: Launch) -> Bools:
 
 
 def _most_of_transfer(table: RankTable) -> Int64s:
-    """How long each collective's transfer took at most, as one rank alone can tell: 0 where its size is not known."""
+    """The longest that each collective's transfer may have taken, as one rank sees it; 0 if its size is unknown."""
     taken = table.collectives
     took_ns = np.minimum(taken.end_ns - taken.start_ns, _over_slow_link_ns(table))
     found = np.zeros(len(taken), dtype=np.int64)
@@ -143,19 +143,15 @@ def _most_of_transfer(table: RankTable) -> Int64s:
 def _over_slow_link_ns(table: RankTable) -> Int64s:
     taken = table.collectives
     sizes = np.array([max(group.size, 2) for group in table.groups] + [2], dtype=np.float64)[taken.group]
-    gathers, reduces = (_is(table, name)[taken.operation] for name in ("all_gather", "all_reduce"))
+    gathers, reduces = (with_operation(table, name) for name in ("all_gather", "all_reduce"))
     times = np.where(gathers, sizes - 1, np.where(reduces, 2 * (sizes - 1) / sizes, 1.0))
     moved = taken.size_bytes.clip(min=0).astype(np.float64) * times
     return (moved / _SLOW_LINK).clip(max=2.0**62).astype(np.int64)
 
 
-def _is(table: RankTable, operation: str) -> Bools:
-    return np.array([text == operation for text in (*table.texts, "")], dtype=bool)
-
-
 def _shortest_comparable(taken: Collectives, rows: Int64s) -> Int64s:
-    """The shortest of these collectives that move as many bytes or more, or what a smaller one would take with as many
-    bytes: a message's time for each byte falls with its size (Hockney, 1994)."""
+    """The shortest of these collectives with at least as many bytes, or what a smaller one would take with as many: the
+    time per byte falls with a message's size (Hockney, 1994)."""
     order = rows[np.argsort(taken.size_bytes[rows], kind="stable")]
     size = taken.size_bytes[order].astype(np.float64)
     took_ns = (taken.end_ns - taken.start_ns)[order].astype(np.float64)
@@ -182,7 +178,7 @@ def measure_steps(exposed: Exposed) -> PerStep:
 
 
 def add_up(exposed: Exposed, steps: PerStep, time_ns: Int64s, wanted: Bools) -> Floats:
-    """What the wanted parts take of each rank's steps."""
+    """How much the wanted parts take of each rank's steps."""
     found = np.zeros_like(steps.length_ns)
     index, known = step_index(steps.number, exposed.column("step"))
     mine = known & wanted

@@ -1,8 +1,8 @@
-"""All-gathers of FSDP's parameters that kept the device waiting while they could have been sent earlier.
+"""All-gathers of FSDP's parameters that kept the device waiting although they could have been sent earlier.
 
-Parameters do not change within a step, so their gather can run beside the layer before the one that needs them. FSDP
-names what it does in ranges of its own, so that gathers of activations, which need what was computed last, are told
-apart, and those that FSDP asked for ahead of their layer.
+Parameters do not change within a step, so they can be gathered while the layer before computes. FSDP names its work in
+ranges of its own. They tell its gathers from gathers of activations, which need what was computed last, and show which
+ones FSDP asked for ahead of their layer.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.timeline.intervals import union
-from profkit.evidence.averaging.exchanged import called_under, own_number, own_table
+from profkit.evidence.averaging.exchanged import called_under, own_number, own_table, with_operation
 from profkit.evidence.averaging.exposed import find_exposed
 from profkit.evidence.ranks.exchanges import Exchanges, find_exchanges
-from profkit.ranks.table import RankTable
 from profkit.trace.events import NONE, Bools, Int64s, Rows
 
 _FSDP = ("FSDP::", "FullyShardedDataParallel.")
-"""``torch/distributed/fsdp`` names its ranges so: ``fully_shard``, and the class."""
+"""The names of ranges in ``torch/distributed/fsdp``: of ``fully_shard``, and of the class."""
 _AHEAD = ("FSDP::forward_prefetch", "FSDP::backward_prefetch", "FullyShardedDataParallel._pre_forward_prefetch",
           "FullyShardedDataParallel._pre_backward_prefetch")  # fmt: skip
 _BACKWARD = ("FSDP::pre_backward", "FSDP::backward_prefetch", "FullyShardedDataParallel._pre_backward",
              "FullyShardedDataParallel._post_backward_prefetch")  # fmt: skip
 _LIMITER = "FullyShardedDataParallel.rate_limiter"
 _AT_ONCE_NS = 20_000
-"""An idle stream begins 6.5 µs after the launch on an H100, 16 on an RTX 2080 Ti."""
+"""An idle stream starts work 6.5 µs after its launch on an H100, 16 µs on an RTX 2080 Ti."""
 _MOST = 0.5
 
 
@@ -40,12 +39,12 @@ class Held(IntEnum):
     LIMITER = 1
     """The host waited in FSDP's rate limiter before it asked."""
     STREAM = 2
-    """It had been asked for: what is before it in its stream, or what that stream waits for, had to end."""
+    """It had been asked for, but work before it in its stream, or work that the stream waits for, had to end first."""
 
 
 class LateGathers(Struct, frozen=True):
-    """Columns over this rank's late gathers: the row in its table, how much of what it kept the device waiting would
-    have fitted beside the computing since the gather before, what held it, and whether it is one of the backward
+    """Columns over this rank's late gathers: the row in its table; how much of the time that it kept the device waiting
+    would have fitted beside the computing since the gather before; what held it; and whether it is in the backward
     pass."""
 
     row: Int64s
@@ -68,7 +67,7 @@ def find_late_gathers(facts: Facts) -> LateGathers:
     free = facts.device.computing.minus(union(exchanges.start_ns, exchanges.end_ns))
     room_ns = free.covered_within(begin_ns, np.maximum(begin_ns, start_ns))
     saved_ns = np.minimum(stood_ns[row], room_ns)
-    late = (saved_ns > 0) & (before >= 0) & ~ahead & _in_measured(facts, exchanges, row)
+    late = (saved_ns > 0) & (before >= 0) & ~ahead & facts.steps.in_measured(exchanges.issue_ns[row])
     late &= ~own_table(facts).collectives.on_compute[row]
     row, before = row[late], before[late]
     backward = called_under(facts, exchanges.call[row], _BACKWARD)
@@ -76,20 +75,20 @@ def find_late_gathers(facts: Facts) -> LateGathers:
 
 
 def gathered_again(facts: Facts) -> Rows:
-    """The rows of FSDP's gathers in the backward pass: it has given up what it gathered in the forward pass."""
+    """The rows of FSDP's gathers in the backward pass: it gave up what it had gathered in the forward pass."""
     table = own_table(facts)
-    again = _named(table, "all_gather") & called_under(facts, find_exchanges(facts).call, _BACKWARD)
+    again = with_operation(table, "all_gather") & called_under(facts, find_exchanges(facts).call, _BACKWARD)
     return np.flatnonzero(again)
 
 
 def beside_nothing(facts: Facts) -> Rows:
-    """The rows of FSDP's collectives on a device that no layer is there to run beside: the first gather of each pass,
-    and the last reduce-scatter of each step."""
+    """The rows of FSDP's device collectives that have no layer to run beside: the first gather of each pass, and the
+    last reduce-scatter of each step."""
     exchanges, table = find_exchanges(facts), own_table(facts)
     if not facts.device.present or not len(exchanges):
         return np.zeros(0, dtype=np.int64)
     gathers, before, _ = _gathers_in_order(facts, exchanges)
-    scatters = np.flatnonzero(_named(table, "reduce_scatter") & of_parameters(facts))
+    scatters = np.flatnonzero(with_operation(table, "reduce_scatter") & of_parameters(facts))
     step = facts.steps.index_of(exchanges.issue_ns[scatters])
     is_last = np.append(step[1:] != step[:-1], True)[: len(scatters)]
     found: Rows = np.concatenate([gathers[before < 0], scatters[is_last]])
@@ -102,9 +101,10 @@ def of_parameters(facts: Facts) -> Bools:
 
 
 def _gathers_in_order(facts: Facts, exchanges: Exchanges) -> tuple[Rows, Rows, Bools]:
-    """FSDP's gathers, the one before each in the same step and pass, `NONE` without one, and which were asked for
+    """FSDP's gathers; for each the one before in the same step and pass, `NONE` without one; and which were asked for
     ahead."""
-    row = np.flatnonzero(_named(own_table(facts), "all_gather") & exchanges.on_device & of_parameters(facts))
+    gathers = with_operation(own_table(facts), "all_gather")
+    row = np.flatnonzero(gathers & exchanges.on_device & of_parameters(facts))
     call = exchanges.call[row]
     backward = called_under(facts, call, _BACKWARD)
     step = facts.steps.index_of(exchanges.issue_ns[row])
@@ -112,18 +112,6 @@ def _gathers_in_order(facts: Facts, exchanges: Exchanges) -> tuple[Rows, Rows, B
     before = np.full(len(row), NONE, dtype=np.int64)
     before[1:][same] = row[:-1][same]
     return row, before, called_under(facts, call, _AHEAD)
-
-
-def _named(table: RankTable, operation: str) -> Bools:
-    names = np.array([*(text == operation for text in table.texts), False])
-    found: Bools = names[table.collectives.operation]
-    return found
-
-
-def _in_measured(facts: Facts, exchanges: Exchanges, row: Rows) -> Bools:
-    step = facts.steps.index_of(exchanges.issue_ns[row])
-    found: Bools = (step >= 0) & facts.steps.measured[step]
-    return found
 
 
 def _held_by(facts: Facts, exchanges: Exchanges, row: Rows, before: Rows) -> Int64s:

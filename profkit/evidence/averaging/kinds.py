@@ -1,4 +1,4 @@
-"""What kinds of exchanges there are, and which of them other rules tell of."""
+"""What kinds of exchanges there are, and which of them other rules report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from enum import IntEnum
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.averaging.exchanged import called_under, gradient_messages, on_trace_clock, own_number, own_table
+from profkit.evidence.averaging.exchanged import (
+    called_under,
+    gradient_messages,
+    on_trace_clock,
+    own_number,
+    own_table,
+    with_operation,
+)
 from profkit.evidence.averaging.exposed import Exposed
 from profkit.evidence.averaging.gathers import beside_nothing, find_late_gathers, of_parameters
 from profkit.evidence.averaging.gradients import FORWARD, are_too_many, storing_gradients
@@ -38,8 +45,8 @@ _COUNTS = ("int", "long", "short", "bool", "byte", "char")
 
 
 def kinds_of(facts: Facts, exposed: Exposed) -> Int64s:
-    """The kind of each part. An all-reduce is one of gradients if the storing of gradients calls it; a rank whose
-    operators are not known tells nothing else."""
+    """The kind of each part. An all-reduce is one of gradients if the storing of gradients calls it, or if nothing is
+    known of the rank's operators."""
     kind = np.zeros(len(exposed.row), dtype=np.int64)
     operation = exposed.column("operation")
     for number, table in enumerate(exposed.tables):
@@ -53,9 +60,9 @@ def kinds_of(facts: Facts, exposed: Exposed) -> Int64s:
 
 
 def cannot_be_hidden(facts: Facts, exposed: Exposed, kind: Int64s) -> Bools:
-    """Which parts no compute could hide as far as is known. In the stream that computes they may bring what the kernel
-    behind them needs, and cost no more there than elsewhere; gradients, and parameters of FSDP, need nothing of the
-    layers beside them. Of FSDP's, the first gathers and the last reduce-scatter have no layer to run beside."""
+    """Which parts no computation could hide, as far as is known. A part in the stream that computes may bring what the
+    next kernel needs, and costs no more there than elsewhere. Gradients and FSDP's parameters need nothing of the
+    layers beside them, but FSDP's first gathers and last reduce-scatter have no layer to run beside."""
     free = beside(facts, exposed, np.flatnonzero(of_parameters(facts)))
     free |= among(kind, np.array([Exchange.GRADIENTS, Exchange.BUFFERS]))
     found: Bools = (exposed.column("on_compute") > 0) & ~free
@@ -63,13 +70,13 @@ def cannot_be_hidden(facts: Facts, exposed: Exposed, kind: Int64s) -> Bools:
 
 
 def is_told_elsewhere(facts: Facts, exposed: Exposed) -> Bools:
-    """Which parts belong to collectives that are a fault of another rule's."""
+    """Which parts belong to collectives that another rule reports as a fault."""
     return beside(facts, exposed, np.concatenate([_late(facts), _small(facts), _again(facts), _maps(facts),
                                                    find_late_gathers(facts).row]))  # fmt: skip
 
 
 def beside(facts: Facts, exposed: Exposed, rows: Int64s) -> Bools:
-    """The parts of all ranks in the collectives that these rows of this rank's own table are in."""
+    """The parts of all ranks in the collectives of these rows of this rank's own table."""
     own = own_number(facts, exposed.tables)
     mine = (exposed.table == own) & among(exposed.row, rows)
     return among(exposed.joint, distinct(exposed.joint[mine])) if exposed.is_whole else mine
@@ -77,9 +84,8 @@ def beside(facts: Facts, exposed: Exposed, rows: Int64s) -> Bools:
 
 def _of_buffers(facts: Facts) -> Int64s:
     """What DistributedDataParallel sends from rank 0 before each forward pass, unless told not to."""
-    table, calls = own_table(facts), find_exchanges(facts).call
-    names = np.array([*(text == "broadcast" for text in table.texts), False])
-    return np.flatnonzero(names[table.collectives.operation] & called_under(facts, calls, (FORWARD,)))
+    calls = find_exchanges(facts).call
+    return np.flatnonzero(with_operation(own_table(facts), "broadcast") & called_under(facts, calls, (FORWARD,)))
 
 
 def _late(facts: Facts) -> Int64s:
@@ -95,7 +101,7 @@ def _small(facts: Facts) -> Int64s:
 
 
 def _again(facts: Facts) -> Int64s:
-    """Of backward passes whose gradients are averaged again."""
+    """Those of backward passes whose gradients are averaged again."""
     passes = find_passes(facts)
     rows, _ = gradient_messages(facts)
     issue_ns = on_trace_clock(facts, own_table(facts).collectives.issue_ns)[rows]
@@ -105,7 +111,7 @@ def _again(facts: Facts) -> Int64s:
 
 
 def _maps(facts: Facts) -> Int64s:
-    """Which parameters were used: whole numbers among the gradients."""
+    """Which parameters were used: integers among the gradients."""
     table, (rows, _) = own_table(facts), gradient_messages(facts)
     whole = np.array([*(any(word in text.lower() for word in _COUNTS) for text in table.texts), False])
     chosen: Int64s = rows[whole[table.collectives.dtype[rows]]]

@@ -1,4 +1,4 @@
-"""Gradients that are averaged only after the backward pass, by the program itself."""
+"""Gradients that the program itself averages only after the backward pass."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.evidence.averaging.exchanged import all_reduces, on_trace_clock, own_table
-from profkit.evidence.averaging.gradients import gradient_all_reduces, gradient_sizes, storing_gradients
-from profkit.evidence.program import ACCUMULATES
+from profkit.evidence.averaging.gradients import gradient_all_reduces, gradient_sizes, stored_gradients
 from profkit.trace.events import Bools, Int64s
 
 _MOST = 0.5
-"""Of the bytes of a step's gradients: fewer are a metric, or the parameters that a sharded layer shares."""
+"""Of the bytes of a step's gradients: less is a metric, or the parameters that a sharded layer shares."""
 
 
 class LateAverages(Struct, frozen=True):
-    """Columns over the steps in which it was found: the step's index, when the first gradient is stored and the last
-    one is, and how many bytes of gradients there are. ``rows`` are the table's collectives, ``of`` the place in those
-    columns that each belongs to."""
+    """Columns over the steps in which it was found: the step's index, when its first and its last gradient are stored,
+    and the bytes of its gradients. ``rows`` are the table's collectives, ``of`` the place in those columns of each."""
 
     step: Int64s
     begin_ns: Int64s
@@ -30,9 +28,9 @@ class LateAverages(Struct, frozen=True):
 
 @derived_once
 def find_late_averages(facts: Facts) -> LateAverages:
-    """All-reduces between a step's last gradient and the optimizer that carry most of what the gradients are."""
+    """All-reduces between a step's last gradient and the optimizer that carry most of the bytes of the gradients."""
     taken = own_table(facts).collectives
-    stored = np.flatnonzero(facts.trace.named(ACCUMULATES) & facts.tree.under(storing_gradients(facts)))
+    stored = stored_gradients(facts)
     count = len(facts.steps)
     step = facts.step_of(stored)
     stored, step = stored[step >= 0], step[step >= 0]
@@ -42,7 +40,7 @@ def find_late_averages(facts: Facts) -> LateAverages:
     np.maximum.at(end, step, facts.tree.end_ns[stored])
     of_each = gradient_sizes(facts, stored)
     np.add.at(size, step, of_each)
-    size[step[of_each == 0]] = 0  # what is known of a part of a step alone is not known
+    size[step[of_each == 0]] = 0  # a size known for part of a step is unknown for the step
     rows = np.flatnonzero(all_reduces(facts))
     issue_ns = on_trace_clock(facts, taken.issue_ns[rows])
     at = facts.steps.index_of(issue_ns)
@@ -58,8 +56,8 @@ def find_late_averages(facts: Facts) -> LateAverages:
 
 
 def _as_in_known_steps(size: Int64s, found: Int64s, stored: Int64s, sent: Int64s) -> Int64s:
-    """By step the bytes of gradients that are averaged late. Recorded without shapes, a step does what one does that
-    has them, if it stores as many gradients and sends as many messages."""
+    """By step the bytes of gradients that are averaged late. A step recorded without shapes counts as one with shapes
+    that stores as many gradients and sends as many messages."""
     known = {(int(stored[at]), int(sent[at])): int(found[at]) for at in np.flatnonzero(size)}
     unknown = np.flatnonzero((size == 0) & (stored > 0))
     told = found.copy()

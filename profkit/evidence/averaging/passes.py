@@ -11,13 +11,12 @@ from profkit.trace.events import Bools, Category, Int64s
 from profkit.trace.values import among, distinct
 
 _MOST = 0.5
-"""Parameters without a gradient yet, such as those of a branch that is taken now and then, are assigned, not added."""
+"""Parameters without a gradient yet, such as those of a branch that is rarely taken, are assigned, not added."""
 
 
 class Passes(Struct, frozen=True):
-    """Backward passes that all-reduce gradients. Columns over them: ``start_ns`` of the forward pass before, and
-    ``end_ns``, when the next forward pass or the optimizer's step begins; ``window`` counts the optimizers' steps
-    before."""
+    """Backward passes that all-reduce gradients, as columns: ``start_ns`` of the forward pass before; ``end_ns``, when
+    the next forward pass or the optimizer's step begins; ``window``, the number of optimizer steps before."""
 
     start_ns: Int64s
     end_ns: Int64s
@@ -27,14 +26,13 @@ class Passes(Struct, frozen=True):
         return len(self.start_ns)
 
     def of(self, times_ns: Int64s) -> Int64s:
-        """The pass that each of these times lies in, -1 outside all."""
+        """The pass that each of these times is in, -1 outside all of them."""
         return within(self.start_ns, self.end_ns, times_ns)
 
 
 def find_redundant(facts: Facts) -> Bools:
-    """By pass: whether a later one before the same step of an optimizer makes it redundant, which stores as many
-    gradients, and adds them to what is there. Models that step together have gradients of their own, which are
-    assigned."""
+    """By pass: whether a later one before the same optimizer step makes it redundant, by storing as many gradients and
+    adding them to those that are there. Models that step together have gradients of their own, which are assigned."""
     passes = find_passes(facts)
     window = passes.window
     storing = np.flatnonzero(storing_gradients(facts))
@@ -52,19 +50,14 @@ def find_redundant(facts: Facts) -> Bools:
 
 @derived_once
 def find_passes(facts: Facts) -> Passes:
-    forwards = _starts(facts, facts.trace.named(FORWARD))
-    updates = facts.updates
-    steps = np.sort(updates.start_ns[facts.trace.events.lane[updates.rows] == facts.steps.main_lane])
-    bounds = np.sort(np.concatenate([forwards, steps]))
-    reduces = facts.trace.events.start_ns[gradient_all_reduces(facts)]
+    events, updates = facts.trace.events, facts.updates
+    on_main = events.lane == facts.steps.main_lane
+    forwards = facts.trace.named(FORWARD) & (events.category == Category.ANNOTATION) & on_main
+    forward_ns, update_ns = np.sort(events.start_ns[forwards]), np.sort(updates.start_ns[on_main[updates.rows]])
+    bounds = np.sort(np.concatenate([forward_ns, update_ns]))
+    reduces = events.start_ns[gradient_all_reduces(facts)]
     at = distinct(np.searchsorted(bounds, reduces, side="right"))
     at = at[at > 0]
-    at = at[among(bounds[at - 1], forwards)]
+    at = at[among(bounds[at - 1], forward_ns)]
     begin, end = bounds[at - 1], np.append(bounds, np.iinfo(np.int64).max)[at]
-    return Passes(begin, end, np.searchsorted(steps, begin, side="right"))
-
-
-def _starts(facts: Facts, wanted: Bools) -> Int64s:
-    """When the wanted ranges of the main thread begin, in order."""
-    mine = wanted & (facts.trace.events.category == Category.ANNOTATION)
-    return np.sort(facts.trace.events.start_ns[mine & (facts.trace.events.lane == facts.steps.main_lane)])
+    return Passes(begin, end, np.searchsorted(update_ns, begin, side="right"))

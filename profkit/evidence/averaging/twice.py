@@ -1,4 +1,4 @@
-"""Gradients that DistributedDataParallel has averaged, and that the program averages once more behind it."""
+"""Gradients that DistributedDataParallel has averaged, and that the program then averages once more."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.evidence.averaging.exchanged import all_reduces, on_trace_clock, own_table, sizes_by_order
-from profkit.evidence.averaging.gradients import gradient_sizes, storing_gradients
+from profkit.evidence.averaging.gradients import gradient_sizes, stored_gradients, storing_gradients
 from profkit.evidence.averaging.passes import Passes, find_passes
-from profkit.evidence.program import ACCUMULATES
 from profkit.evidence.ranks.exchanges import find_exchanges
 from profkit.trace.events import Bools, Int64s
 from profkit.trace.values import distinct
 
 _MOST_ELSE = 0.5
 """Of the bytes of the gradients: what else is all-reduced there is a metric, or a second-order optimizer's statistics,
-which are as large as gradients are."""
+which are as large as gradients."""
 _FEWEST_OF_GROUPS = 4
 """Ranks that can be averaged over in two ways, within a machine and then between machines."""
-_NO_SIZES = "the recording does not tell how large what is all-reduced after the backward pass is"
-_NO_GROUPS = "the recording does not tell between which processes gradients are all-reduced after the backward pass"
+_NO_SIZES = "the recording does not show how large the messages after the backward pass are"
+_NO_GROUPS = "the recording does not show which processes all-reduce gradients after the backward pass"
 
 
 class SecondAverages(Struct, frozen=True):
-    """``rows`` are the table's collectives, ``size_bytes`` what each of them sends, and ``of`` the backward pass that
-    has averaged the same before. ``untold`` says why none could be told, if so."""
+    """``rows`` are the table's collectives, ``size_bytes`` what each sends, and ``of`` the backward pass that had
+    averaged the same already. ``untold`` says why none could be found, if so."""
 
     rows: Int64s
     size_bytes: Int64s
@@ -35,7 +34,7 @@ class SecondAverages(Struct, frozen=True):
 
 class _Messages(Struct, frozen=True):
     """The all-reduces of all passes: the table's collective, the pass, its bytes, the group of processes, and whether
-    the storing of a gradient called it, or it came after the last one was stored."""
+    the storing of a gradient called it, or it came after the last gradient was stored."""
 
     rows: Int64s
     of: Int64s
@@ -47,8 +46,8 @@ class _Messages(Struct, frozen=True):
 
 @derived_once
 def find_second_averages(facts: Facts) -> SecondAverages:
-    """All-reduces between the last gradient of a pass and the optimizer, in the group in which the pass has averaged
-    all of its gradients, that one after another carry exactly as many bytes as these."""
+    """All-reduces between the last gradient of a pass and the optimizer, in the group in which the pass averaged all of
+    its gradients, that one after another carry exactly as many bytes as these."""
     last_ns, whole = _stored(facts, find_passes(facts))
     sent = _messages(facts, find_passes(facts), last_ns)
     chosen = [np.zeros(0, dtype=np.int64)]
@@ -79,10 +78,10 @@ def find_second_averages(facts: Facts) -> SecondAverages:
 
 
 def _stored(facts: Facts, passes: Passes) -> tuple[Int64s, Int64s]:
-    """By pass: when its last gradient is stored, and the bytes of all of them. One recorded without shapes has as many
-    as another that stores as many gradients; 0 where that is not known either."""
+    """By pass: when its last gradient is stored, and the bytes of all its gradients. A pass recorded without shapes has
+    as many as another that stores as many gradients; 0 if there is none."""
     storing = storing_gradients(facts)
-    rows = np.flatnonzero(facts.trace.named(ACCUMULATES) & facts.tree.under(storing))
+    rows = stored_gradients(facts)
     of = passes.of(facts.trace.events.start_ns[rows])
     rows, of = rows[of >= 0], of[of >= 0]
     around = facts.tree.nearest_ancestor(storing, include_self=True, of=rows)
@@ -108,7 +107,7 @@ def _messages(facts: Facts, passes: Passes, last_ns: Int64s) -> _Messages:
 
 
 def _carrying(size_bytes: Int64s, whole: int) -> slice:
-    """Which of these messages, one after another, carry exactly that many bytes; none where the others are many."""
+    """Which of these messages, one after another, carry exactly that many bytes; none if the others are many."""
     sent = np.concatenate([[0], np.cumsum(size_bytes)])
     first = np.flatnonzero(np.isin(sent + whole, sent))
     if not first.size or sent[-1] - whole >= _MOST_ELSE * whole:
@@ -117,8 +116,8 @@ def _carrying(size_bytes: Int64s, whole: int) -> slice:
 
 
 def _is_one_group(facts: Facts, group: int) -> bool:
-    """Whether what the table holds as one group is known to be one: by its name, by its stream, or as there are too
-    few ranks for two."""
+    """Whether what the table holds as one group is known to be one: by its name, by its stream, or because there are
+    too few ranks for two."""
     table = own_table(facts)
     mine = table.collectives.group == group
     told = table.groups[group].name or find_exchanges(facts).on_device[mine].all()

@@ -9,14 +9,14 @@ from profkit.evidence.shapes import Shapes, by_operator, first_shape
 from profkit.trace.events import Int64s, Rows
 
 TINY_ELEMENTS = 4096
-"""At eight or more float32 a cycle from the first-level cache (16 KiB of at least 32) the arithmetic takes less than
+"""At eight or more float32 per cycle from the first-level cache (16 KiB of at least 32), the arithmetic takes less than
 the microsecond of the dispatch."""
 MAX_GAP_NS = 200_000
-"""Python takes microseconds between two operators of one loop or formula; a longer gap is other work, which stays."""
+"""Python takes microseconds between two operators of one loop or formula. A longer gap is other work, which stays."""
 ITERATING = frozenset(("unbind",))
 """The operators that Python's `for` calls on a tensor."""
 _FEW_INDICES = 16
-"""A loop that indexes by a tensor does so with a single number or a coordinate."""
+"""A loop that indexes by a tensor uses a single number or a coordinate."""
 _BY_NUMBER = frozenset(("select", "slice", "narrow"))
 _BY_TENSOR = frozenset(("index", "index_put", "index_select", "gather", "take"))
 """Element accesses if the tensor of indices holds a few; with many they are the vectorised way."""

@@ -1,5 +1,5 @@
-"""What the source of a loop's lines says about a state that some of them carry from round to round: whether they also
-take the next part of a sequence that exists before the loop, with the same weights each time."""
+"""What the source of a loop's lines says about a state that some of them carry from round to round: do they also take
+the next part of a sequence that exists before the loop, with the same weights each time?"""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class CarriedState(Struct, frozen=True):
 
 
 def read_carried_state(state_lines: Sequence[str], body_lines: Iterable[str]) -> CarriedState:
-    """Follow the names from what ``state_lines`` assign, in their order, through the other lines of the loop.
+    """Follow the names from what ``state_lines`` assign, in order, through the other lines of the loop.
 
-    If a line cannot be read, or a test reads a result, nothing is known: that test may end the loop.
+    Nothing is known if a line cannot be parsed, or if a test reads a result: that test may end the loop.
     """
     parsed = [parse_line(line) for line in body_lines]
     cells = [parse_line(line) for line in state_lines]
@@ -56,7 +56,7 @@ def read_carried_state(state_lines: Sequence[str], body_lines: Iterable[str]) ->
 
 
 def has_steady_weights(lines: Iterable[str], changing: set[str]) -> bool:
-    """Whether these lines call the same functions and modules each time, with at most one argument that changes, and
+    """Whether these lines call the same functions and modules each time, with at most one argument that changes and
     none that could be a weight. Layers of a stack differ in all of that."""
     parsed = [line for line in map(parse_line, lines) if line is not None]
     assigned = changing.union(*(flow_of(line).to for line in parsed))
@@ -87,7 +87,7 @@ def _is_plain(line: ast.Assign) -> bool:
 
 
 def _written_and_read(lines: list[ast.Assign]) -> tuple[set[str], set[str]]:
-    """What lines assign, and what they read that none of them assigned before."""
+    """What the lines assign, and what they read that none of them has assigned before."""
     written, read = set[str](), set[str]()
     for line in lines:
         read |= names_in(line.value) - written

@@ -1,4 +1,4 @@
-"""Whether the rounds of a Python loop need each other, as far as the source of its lines shows."""
+"""Do the rounds of a Python loop need each other, as far as the source of its lines shows?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from profkit.run import CallSite
 from profkit.source.syntax import closing_brackets, flat_targets, only_names, parse_line
 
 _LIBRARIES = frozenset(("F", "functional", "math", "nn", "np", "numpy", "torch"))
-"""Common names of modules whose functions change nothing, unless a name ends in `_`."""
+"""Common names of modules whose functions change nothing, unless the function's name ends in `_`."""
 _LOOKING = """
     all amax amin any argmax argmin bool cpu cumprod cumsum dim double float get half int item items keys log_softmax
     logsumexp long max mean median min norm numel numpy prod size softmax std sum tolist values var"""
@@ -22,13 +22,13 @@ _WITH_EFFECT = frozenset(("eval", "exec", "input", "next", "open", "print", "set
 _OF_MODELS = frozenset(
     ("buffers", "data", "grad", "named_buffers", "named_parameters", "param_groups", "parameters", "state_dict")
 )
-"""Loops over these belong to an optimizer, to clipping or to an average of weights. Stacking what a model holds would
-copy it; `torch._foreach_…` is their cure."""
+"""Loops over these belong to an optimizer, to clipping or to averaging weights. Stacking what a model holds would copy
+it; `torch._foreach_…` is the cure there."""
 _ACCUMULATING = frozenset(("add", "max", "maximum", "min", "minimum", "mul", "sub"))
 
 
 class _Effect(Struct, frozen=True):
-    """What a statement of a round does: the names that it gives new values, what it adds or appends to, and what it
+    """What a statement of a round does: the names to which it gives new values, what it adds or appends to, and what it
     reads. The last two may be attributes, such as `self.losses`."""
 
     renews: frozenset[str] = frozenset()
@@ -41,9 +41,9 @@ def rounds_are_independent(
 ) -> bool:
     """Whether no round of a loop needs what an earlier one computed, except to add or append to it.
 
-    ``body`` are the loop's own lines, ``called`` those of functions that it calls. If a line cannot be read, or may
-    change what the next round finds (a state in an object, an iterator that is advanced, a tensor that is written to, a
-    branch), the answer is no. So it is for parameters and gradients, unless the caller says otherwise.
+    ``body`` are the loop's own lines, ``called`` those of functions that it calls. The answer is no if a line cannot be
+    parsed, or may change what the next round finds: a state in an object, an iterator that advances, a tensor that is
+    written to, a branch. It is also no for parameters and gradients, unless the caller says otherwise.
     """
     statements = _statements(body)
     if not all(_keeps_to_itself(statement) for statement in _statements(called)):
@@ -70,8 +70,7 @@ def rounds_recur(body: Iterable[CallSite], computing: Container[CallSite]) -> bo
     """Whether a line of a loop computes a value from its own value in the round before, `last = x + decay * last`,
     other than by adding to it, multiplying it or taking the larger: these are `cumsum`, `cumprod` and `cummax`.
 
-    Only ``computing`` lines count. In a loop within a loop the answer is no: the rounds of the other one may be
-    independent.
+    Only ``computing`` lines count. In nested loops the answer is no: the rounds of the other loop may be independent.
     """
     lines = [(site, parse_line(site.source)) for site in sorted(body, key=lambda site: site.line)]
     if sum(isinstance(statement, (ast.For, ast.While)) for _, statement in lines) != 1:
@@ -102,8 +101,8 @@ def _is_accumulated(name: str, value: ast.expr) -> bool:
 
 
 def _statements(sites: Iterable[CallSite]) -> list[ast.stmt | None]:
-    """The lines as statements, with None for a line that is none. Lines after an open bracket belong to its statement.
-    A last line of closing brackets only does not run."""
+    """The lines as statements, None for a line that is none. Lines after an open bracket belong to its statement; a
+    last line with only closing brackets does not run, so it is missing here."""
     found: list[ast.stmt | None] = []
     text, last = "", CallSite("", 0, "")
     for site in sorted({(site.file, site.line): site for site in sites}.values(), key=lambda one: (one.file, one.line)):
@@ -116,7 +115,7 @@ def _statements(sites: Iterable[CallSite]) -> list[ast.stmt | None]:
 
 
 def _is_comprehension_of_its_own(statement: ast.stmt | None) -> bool:
-    """Whether a line only repeats because of its comprehensions, each of whose elements is made independently."""
+    """Whether a line repeats only because of its comprehensions, whose elements are made independently."""
     kinds = (ast.ListComp, ast.GeneratorExp, ast.SetComp)
     loops = [node for node in ast.walk(statement or ast.Pass()) if isinstance(node, kinds)]
     for loop in loops:
@@ -133,7 +132,7 @@ def _touches_a_model(statement: ast.stmt | None) -> bool:
 
 
 def _keeps_to_itself(statement: ast.stmt | None) -> bool:
-    """Whether a statement of a function has no effect beyond what the function returns."""
+    """Whether a statement of a function has no effect beyond the function's result."""
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant)
     if isinstance(statement, (ast.Assign, ast.AnnAssign)) and not _renewed(statement):
@@ -197,14 +196,14 @@ def _is_carried(head: ast.For, effects: Sequence[_Effect]) -> bool:
 
 
 def _goes_through_inputs(head: ast.For, effects: Sequence[_Effect]) -> bool:
-    """Whether each round has its own input and its result is kept. Loops that repeat work to time it, or to converge,
-    do neither. Only pieces of a comprehension over several lines are known."""
+    """Whether each round has its own input and its result is kept, unlike loops that repeat work to time it, or to
+    converge. Of a comprehension over several lines only pieces are known."""
     takes = any(effect.reads & names_in(head.target) for effect in effects)
     return takes and (any(effect.gathers for effect in effects) or not any(effect.renews for effect in effects))
 
 
 def _renewed(statement: ast.stmt | None) -> set[str]:
-    """The names that an assignment gives new values; none if it assigns to anything else."""
+    """The names to which an assignment gives new values; none if it assigns to anything else."""
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     targets = [statement.target] if isinstance(statement, ast.AnnAssign) else targets
     return only_names(targets) or set()
@@ -225,8 +224,8 @@ def _is_pure(expression: ast.expr, known: set[str]) -> bool:
 
 
 def _is_harmless(call: ast.Call, known: set[str]) -> bool:
-    """Calls of functions and losses by their own name or as an attribute of `self`, of methods that change nothing, and
-    of any method of what the round itself made. Anything that ends in `_` writes to a tensor."""
+    """Harmless are functions and losses called by their own name or as an attribute of `self`, methods that change
+    nothing, and any method of what the round itself made. A name that ends in `_` writes to a tensor."""
     function = call.func
     if any(keyword.arg in {"out", "inplace"} for keyword in call.keywords):
         return False

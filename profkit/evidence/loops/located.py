@@ -1,4 +1,4 @@
-"""The located step: its lines are marked, so that whole chains of calls can be read off it."""
+"""The located step: its lines are marked, so it shows whole chains of calls."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lines_between(facts: Facts, first: int, last: int) -> list[str]:
 
 def sites_between(facts: Facts, first: int, last: int) -> list[CallSite]:
     """The distinct lines that ran from one mark to another of the same level, both included. From a loop's first round
-    to its last, these are its lines."""
+    to its last, these are the loop's lines."""
     events = facts.trace.events
     marks = events.category == Category.LINE_MARK
     level = marks_around(facts)
@@ -53,12 +53,12 @@ def sites_between(facts: Facts, first: int, last: int) -> list[CallSite]:
 
 @derived_once
 def marks_around(facts: Facts) -> Rows:
-    """Column over all events: the innermost line's mark around each, or `NONE`."""
+    """Column over all events: the innermost line mark around each, or `NONE`."""
     return facts.tree.nearest_ancestor(facts.trace.events.category == Category.LINE_MARK)
 
 
 def call_marks(facts: Facts) -> Rows:
-    """The located step's mark of each call of PyTorch's functions, by the call's number; `NONE` where there is none."""
+    """The located step's mark of each call of PyTorch's functions, by the call's number; `NONE` if it has none."""
     numbers = [name.removeprefix(CALL_MARK) if name.startswith(CALL_MARK) else "" for name in facts.trace.names]
     by_name = np.array(
         [int(n) if n.isascii() and n.isdigit() and len(n) < 8 else NONE for n in numbers], dtype=np.int64

@@ -1,7 +1,7 @@
-"""What the source text of a loop's lines says: whether it calls a different module each time, on the same input, and
-whether a recurrent cell's input needs the loop.
+"""What the source of a loop's lines says: does it call a different module each time, on the same input, and does the
+input of a recurrent cell need the loop?
 
-The lines are those that ran in a located step, one by one; a statement over several lines is read piece by piece.
+The lines are those that ran in a located step, one by one. A statement over several lines is read piece by piece.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from profkit.source.syntax import only_names, parse_line
 def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool:
     """Whether ``call_line`` calls what the loop varies, on an input that neither the loop nor an earlier call makes.
 
-    ``body_lines`` are all lines of the loop including its head; for a comprehension, its own line alone.
+    ``body_lines`` are all lines of the loop including its head; for a comprehension, only its own line.
     """
     body_lines = list(body_lines)
     statement = parse_line(call_line)
@@ -28,14 +28,16 @@ def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool
         if any(_callee_names(call) & varying and not _argument_names(call) & varying for call in _calls(element)):
             return True
     lines = [parsed for line in body_lines if (parsed := parse_line(line)) is not None]
-    varying = set[str]().union(*(names_in(line.target) for line in lines if isinstance(line, ast.For)))
+    varying = _union(names_in(line.target) for line in lines if isinstance(line, ast.For))
     calls = [call for call in _calls(statement) if _callee_names(call) & varying]
-    derived = _derived_from(_targets(statement), [line for line in lines if not isinstance(line, ast.For)])
+    others = [line for line in lines if not isinstance(line, ast.For)]
+    flows = [Flow("", _targets(line), _reads(line), renews=True, is_loop=False) for line in others]
+    derived = derived_names(_targets(statement), flows)
     return any(not (_argument_names(call) & (derived | varying)) for call in calls)
 
 
 def is_named_lambda(line: str) -> bool:
-    """Whether the line only gives a lambda a name, and the lambda does not loop itself: the loop is where it is
+    """Whether the line only gives a name to a lambda that does not loop itself: the loop is where the lambda is
     called."""
     statement = parse_line(line)
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Lambda):
@@ -64,8 +66,8 @@ class Flow(Struct, frozen=True):
 def read_cell_call(call_line: str, body_lines: Iterable[str]) -> CellCall:
     """Follow the names of a loop's lines from the result of ``call_line`` to its input.
 
-    If one line cannot be read, nothing is known. A branch hides the lines that did not run: anything assigned in such a
-    loop may be assigned elsewhere too.
+    If one line cannot be parsed, nothing is known. A branch hides the lines that did not run, so anything assigned in
+    such a loop may also be assigned elsewhere.
     """
     statement = parse_line(call_line)
     parsed = [parse_line(line) for line in body_lines]
@@ -86,7 +88,7 @@ def read_cell_call(call_line: str, body_lines: Iterable[str]) -> CellCall:
 
 
 def _surely_derived(given: set[str], results: set[str], flows: list[Flow]) -> bool:
-    """Whether one of the given names only has values computed from the results."""
+    """Whether one of the given names only ever has values computed from the results."""
     derived = derived_names(results, [flow for flow in flows if flow.renews])
     return any(all(flow.renews and flow.read & derived for flow in flows if name in flow.to)
                for name in given & derived)  # fmt: skip
@@ -99,7 +101,7 @@ def flow_of(line: ast.stmt) -> Flow:
 
 
 def assigned_names(*targets: ast.expr) -> set[str]:
-    """The names whose values an assignment to these changes: `h` of `h[i]`, `self` of `self.h`, not the index."""
+    """The names whose values an assignment to these changes: `h` of `h[i]`, `self` of `self.h`, but not the index."""
     names: set[str] = set()
     for target in targets:
         if isinstance(target, (ast.Tuple, ast.List)):
@@ -112,7 +114,7 @@ def assigned_names(*targets: ast.expr) -> set[str]:
 
 
 def _written(line: ast.stmt) -> list[ast.expr]:
-    """What a statement changes: what it assigns to, and the object whose method it calls without using the result."""
+    """What a statement changes: what it assigns to, or the object whose method it calls without using the result."""
     if isinstance(line, ast.Assign):
         return line.targets
     if isinstance(line, (ast.AugAssign, ast.AnnAssign, ast.For)):
@@ -146,8 +148,8 @@ def _union(sets: Iterable[set[str]]) -> set[str]:
 
 
 def _comprehensions(node: ast.AST) -> Iterator[tuple[set[str], ast.expr]]:
-    """The names that each comprehension varies, and its element. A mapped lambda counts as one, and so does a lambda
-    with a name: the line that repeats is then the lambda's."""
+    """The names that each comprehension varies, and its element. A mapped lambda counts as one. So does a lambda with a
+    name, as the line that repeats is then the lambda's."""
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
         yield {argument.arg for argument in node.value.args.args}, node.value.body
     for inner in ast.walk(node):
@@ -160,7 +162,7 @@ def _comprehensions(node: ast.AST) -> Iterator[tuple[set[str], ast.expr]]:
 
 
 def _varied(generators: list[ast.comprehension]) -> set[str]:
-    return set[str]().union(*(names_in(part.target) for part in generators))
+    return _union(names_in(part.target) for part in generators)
 
 
 def _is_map(call: ast.Call) -> bool:
@@ -168,8 +170,8 @@ def _is_map(call: ast.Call) -> bool:
 
 
 def _calls(node: ast.AST) -> list[ast.Call]:
-    """The calls that may be a module's: not those of a tensor's methods, such as `unsqueeze` of `row.unsqueeze(0)`, and
-    not those of methods that take nothing by name."""
+    """The calls that may be a module's: not those of a tensor's methods, such as `row.unsqueeze(0)`, nor of methods
+    that take no names."""
     calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
     return [call for call in calls if not isinstance(call.func, ast.Attribute) or
             (call.func.attr not in OF_TENSORS and _argument_names(call))]  # fmt: skip
@@ -189,13 +191,13 @@ def _callee_names(call: ast.Call) -> set[str]:
 
 
 def _argument_names(call: ast.Call) -> set[str]:
-    return set[str]().union(*(names_in(part) for part in [*call.args, *(keyword.value for keyword in call.keywords)]))
+    return _union(names_in(part) for part in [*call.args, *(keyword.value for keyword in call.keywords)])
 
 
 def _targets(statement: ast.stmt) -> set[str]:
     """The names that a statement assigns, or the container in which it puts its result."""
     if isinstance(statement, ast.Assign):
-        return set[str]().union(*map(names_in, statement.targets))
+        return _union(map(names_in, statement.targets))
     if isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
         return names_in(statement.target)
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
@@ -205,14 +207,8 @@ def _targets(statement: ast.stmt) -> set[str]:
 
 
 OF_TENSORS = ELEMENTWISE | VIEW | {"bmm", "dot", "matmul", "mm", "mv"}
-"""Without the other products: `linear` and `gru` are names of modules."""
+"""Without the other products: `linear` and `gru` are also names of modules."""
 COLLECTING = ("append", "extend", "add", "insert", "update")
-
-
-def _derived_from(names: set[str], lines: list[ast.stmt]) -> set[str]:
-    """``names`` and everything that the lines compute from them, directly or indirectly."""
-    return derived_names(names, [Flow("", _targets(line), _reads(line), True, False) for line in lines])
-
 
 def _reads(statement: ast.stmt) -> set[str]:
     value = getattr(statement, "value", None)

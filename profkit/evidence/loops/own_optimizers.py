@@ -1,6 +1,6 @@
 """The loop over parameters in a program's own optimizer: its lines, and whether its updates resemble Adam's.
 
-A located step shows the lines inside the optimizer's step and how often each runs.
+A located step shows the lines inside the optimizer's step, and how often each runs.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def rounds_of_lines(facts: Facts, steps: Rows) -> Float64s:
 
 
 def in_own_loop(facts: Facts, operators: Rows, site: int, rounds: Float64s, parameters: float) -> Bools:
-    """Which operators of steps called at the line ``site`` are on a line of the program that runs once per parameter.
-    Of a library's optimizer only the call has a line; a line that calls the step of another optimizer, or of its base
-    class, runs once and has all operators."""
+    """Which operators of steps called at the line ``site`` are on a line of the program that runs once per parameter. A
+    library's optimizer has a line only for the call. A line that calls the step of another optimizer, or of its base
+    class, runs once and has all the operators."""
     found = facts.lines.site[operators]
     inside: Bools = (found >= 0) & (found != site)
     if inside.any():
@@ -43,7 +43,7 @@ def in_own_loop(facts: Facts, operators: Rows, site: int, rounds: Float64s, para
 
 
 def loop_head(facts: Facts, rounds: Float64s, parameters: float) -> CallSite | None:
-    """The line that runs once per parameter, and once more to end the loop, if it reads like one."""
+    """The line that runs once per parameter, plus once to end the loop, if it reads like the head of one."""
     often = [i for i in range(len(facts.callsites)) if rounds[i] >= parameters]
     heads = [i for i in often if isinstance(parse_line(facts.callsites[i].source), (ast.For, ast.While))]
     nearest = min(heads, key=lambda i: float(rounds[i]), default=None)
@@ -51,7 +51,7 @@ def loop_head(facts: Facts, rounds: Float64s, parameters: float) -> CallSite | N
 
 
 def resembles_adam(facts: Facts, operators: Rows, updates: float) -> bool:
-    """Whether two averages decay in each update, one of them of squares, by whose root the other is divided (Kingma and
+    """Whether each update decays two averages, one of them of squares, and divides the other by its root (Kingma and
     Ba, 2015, algorithm 1)."""
     codes, counts = np.unique(facts.trace.events.name_code[operators], return_counts=True)
     each: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Loops that read a number from a tensor in each round, though no round needs what an earlier one computed."""
+"""Loops that read a number from a tensor in each round, although no round needs what an earlier one computed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from profkit.trace.values import distinct
 
 def reading_loops(facts: Facts, reads: Rows, called: Rows) -> list[Rows]:
     """Each run, in the measured steps, of a loop around these reads of one line: those of the program's operators
-    ``called`` that it calls, with no others in between.
+    ``called`` that the loop calls, with no others in between.
 
-    None if the source does not show that the rounds are independent, or if a round multiplies or decomposes matrices or
-    runs what is not PyTorch's own: that is work, as of a loop over batches, and no bookkeeping.
+    Empty if the source does not show that the rounds are independent. Empty too if a round multiplies or decomposes
+    matrices, or runs what is not PyTorch's own: that is work, as in a loop over batches, not bookkeeping.
     """
-    sites = [_sites_of_loop(facts, first, last) for first, last in _loops_around(facts, reads)]
+    site = facts.trace.events.site
+    sites = [site[_marks_from(facts, first, last)].astype(np.int64) for first, last in _loops_around(facts, reads)]
     within = distinct(np.concatenate([*sites, np.zeros(0, dtype=np.int64)]))
     if not within.size:
         return []
@@ -52,15 +53,10 @@ def _is_independent(facts: Facts, first: int, last: int) -> bool:
     around, during = marks_around(facts), _marks_from(facts, first, last)
     own = around[during] == around[first]
     body, called = (_lines_of(facts, marks) for marks in (during[own], during[~own]))
-    of_body = {(site.file, site.line) for site in body}  # a comprehension's own marks stand inside their line's
+    of_body = {(site.file, site.line) for site in body}  # a comprehension's own marks are inside its line's
     return rounds_are_independent(
         body, [site for site in called if (site.file, site.line) not in of_body], may_go_through_a_model=True
     )
-
-
-def _sites_of_loop(facts: Facts, first: int, last: int) -> Rows:
-    """The call sites of what one of these loops calls."""
-    return distinct(facts.trace.events.site[_marks_from(facts, first, last)]).astype(np.int64)
 
 
 def _marks_from(facts: Facts, first: int, last: int) -> Rows:

@@ -12,11 +12,11 @@ from profkit.evidence.loops.located import marks_around
 from profkit.trace.events import NONE, Int64s, Rows
 
 _DEEPEST_LEVEL = 64
-"""Levels of marks that are considered, from the program's outermost line on."""
+"""How many levels of marks are considered, from the program's outermost line on."""
 
 
 class Rounds(Struct, frozen=True):
-    """A loop in which one line led to each of some events: the marks of that line, one a round, and their level."""
+    """A loop in which one line led to each of some events: that line's marks, one per round, and their level."""
 
     events: Rows
     marks: Rows
@@ -24,8 +24,8 @@ class Rounds(Struct, frozen=True):
 
 
 def find_rounds(facts: Facts, rows: Rows) -> Iterator[Rounds]:
-    """Loops over these events, in time order: between one event and the next, the chain of lines that led to it changes
-    at the same level, below the same mark, and at the same line."""
+    """Loops over these events, in time order: from one event to the next, the chain of lines that led to it changes at
+    the same level, below the same mark, and at the same line."""
     chains = mark_chains(facts, rows)
     if len(rows) < 2 or not chains.size:
         return
@@ -43,7 +43,7 @@ def find_rounds(facts: Facts, rows: Rows) -> Iterator[Rounds]:
 
 
 def mark_chains(facts: Facts, rows: Rows) -> Int64s:
-    """The marks around each of the events, a row each, outermost first, padded with `NONE`."""
+    """The marks around each of the events, one row per event, outermost first, padded with `NONE`."""
     around = marks_around(facts)
     levels: list[Int64s] = []
     above = around[rows].astype(np.int64)
@@ -51,7 +51,7 @@ def mark_chains(facts: Facts, rows: Rows) -> Int64s:
         levels.append(above)
         above = np.where(above >= 0, around[above], NONE)
     chains = np.array(levels, dtype=np.int64).reshape(len(levels), len(rows))[::-1].T
-    first = (chains < 0).sum(axis=1)  # the rest of a less deep row
+    first = (chains < 0).sum(axis=1)  # the padding of a row with fewer levels
     columns = (np.arange(chains.shape[1]) + first[:, None]) % max(chains.shape[1], 1)
     ordered: Int64s = np.take_along_axis(chains, columns, axis=1)
     return ordered

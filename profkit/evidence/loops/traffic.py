@@ -17,14 +17,14 @@ from profkit.trace.values import distinct_rows
 
 _PREDICATES = frozenset(("eq", "ge", "gt", "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not",
                          "logical_or", "logical_xor", "lt", "ne"))  # fmt: skip
-"""Operators whose result is a tensor of bool: one byte an element."""
+"""Operators whose result is a tensor of bool, with one byte per element."""
 _CONDITIONAL = frozenset(("dropout", "feature_dropout", "to", "type_as"))
 _COPYING = frozenset(("_to_copy", "clone", "copy"))
 
 
 class Traffic(Struct, frozen=True):
-    """Columns over the rows asked for. ``elements`` is the size of the result, from broadcasting the inputs. The bytes
-    count every input tensor as often as it is named, and the result with the widest type of the inputs."""
+    """Columns over the rows asked for. ``elements`` is the size of the result, by broadcasting the inputs. The bytes
+    count every input tensor as often as it is named, and the result in the widest type of the inputs."""
 
     elements: Int64s
     read_bytes: Int64s
@@ -55,7 +55,7 @@ def _traffic_of(name: str, dims: str, types: str) -> tuple[int, int, int]:
 
 
 def _broadcast(shapes: list[Sequence[int]]) -> int:
-    """Elements of the shapes broadcast together; 0 if there are none or they do not fit."""
+    """The elements of the shapes broadcast together; 0 if there are none or they do not fit."""
     if shapes and all(shape == shapes[0] for shape in shapes[1:]):
         return math.prod(shapes[0])
     try:

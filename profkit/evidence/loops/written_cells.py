@@ -1,16 +1,16 @@
 """Recurrent cells that a program writes itself: operators that together compute what `nn.RNNCell` or `nn.LSTMCell` do.
 
 A form is an order of operators, one letter each, with only views in between, and their shapes: either one product over
-a concatenation of input and state, or two products that are added, and after that only results of the state's shape.
-The recording does not show which result goes into which operator. So a form has exactly the formula's operators in a
-possible order; other work on something of the state's shape is for others to look for.
+a concatenation of input and state, or two products that are added, followed only by results of the state's shape. The
+recording does not show which result goes into which operator. So a form has exactly the formula's operators in a
+possible order, and other work on something of the state's shape must be found by other means.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
@@ -18,6 +18,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
 from profkit.derive.operators.operators import parse_dims
+from profkit.evidence.shapes import Shapes
 from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.values import distinct_rows
 
@@ -26,7 +27,6 @@ LETTERS = {
 }  # fmt: skip
 PASSING = VIEW | {"_to_copy", "clone", "copy", "embedding", "to"}
 """They leave a state as it is, or look up an input."""
-_Shapes = Sequence[Sequence[int]]
 
 
 class Form(Struct, frozen=True):
@@ -54,8 +54,8 @@ FORMS = (
 
 class WrittenCells(Struct, frozen=True):
     """Cells among some operators. ``owner`` is the number of each operator's cell, or `NONE`. ``form``, ``batch`` and
-    ``hidden`` (the sizes of its state) are per cell. ``of_input`` are products that take no state, and so could be one
-    for the whole sequence."""
+    ``hidden`` (the sizes of its state) are per cell. ``of_input`` are products that take no state, so they could be one
+    product for the whole sequence."""
 
     owner: Int64s
     form: Int64s
@@ -86,7 +86,7 @@ def find_written_cells(facts: Facts, rows: Rows) -> WrittenCells:
 
 
 def _letters(facts: Facts, rows: Rows) -> str:
-    """One letter for each operator, `-` if no form has it."""
+    """One letter per operator, `-` if no form has it."""
     names = facts.trace.events.name_code[rows]
     known, inverse = np.unique(names, return_inverse=True)
     letters = np.array([LETTERS.get(base_name(facts.trace.names[code]), "-") for code in known], dtype="U1")
@@ -113,8 +113,8 @@ def _fitting(
             yield starts[kind == number], fit
 
 
-def _fit(form: Form, letters: str, shapes: list[_Shapes]) -> tuple[int, int, tuple[int, ...]] | None:
-    """Batch and hidden size, and which operators are products of the input alone; None if shapes do not agree."""
+def _fit(form: Form, letters: str, shapes: list[Shapes]) -> tuple[int, int, tuple[int, ...]] | None:
+    """Batch and hidden size, and which operators are products of the input alone; None if the shapes do not agree."""
     tensors = [[tuple(shape) for shape in of_one if shape] for of_one in shapes]
     state = tensors[-1][0] if tensors[-1] else ()
     if len(state) != 2:
@@ -148,7 +148,7 @@ def _is_product(tensors: list[tuple[int, ...]], batch: int, width: int) -> bool:
 
 
 def _is_joined(parts: list[tuple[int, ...]], state: tuple[int, ...], widths: set[int]) -> bool:
-    """Whether an input and a state lie side by side, as wide together as each product's input."""
+    """Whether an input and a state are side by side, together as wide as each product's input."""
     if len(parts) != 2 or state not in parts or any(len(part) != 2 or part[0] != state[0] for part in parts):
         return False
     return widths == {parts[0][1] + parts[1][1]}

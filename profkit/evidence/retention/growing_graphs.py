@@ -1,4 +1,4 @@
-"""Names that reach more of the autograd graph at each step's end, and whether anybody may want it."""
+"""Names that reach more of the autograd graph at the end of each step, and whether that may be intended."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from profkit.source.syntax import parse_piece, parts_of
 from profkit.trace.values import median
 
 LEAST_PASS = 10
-"""Backward nodes: fewer are a metric or an output that the loss happens not to use, not a pass of a model."""
+"""Backward nodes. Fewer are a metric or an output that the loss happens not to use, not a pass of a model."""
 _NODE_BYTES = 500
-"""The least host memory that a backward node takes besides what it saves: the members of ``Node`` in
+"""The least host memory of a backward node besides what it saves: the members of ``Node`` in
 ``torch/csrc/autograd/function.h``, mostly the hooks, the mutex and the metadata of one input."""
 
 
 class GrowingGraph(Struct, frozen=True):
     """A name that reaches more of the autograd graph at each step's end; ``more_*`` are medians per step.
 
-    ``tensors`` and ``nodes`` are what it reached at the last one.
+    ``tensors`` and ``nodes`` are what it reached at the end of the last step.
     """
 
     path: str
@@ -48,7 +48,7 @@ class GrowingGraph(Struct, frozen=True):
 def growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
     """The names whose backward nodes, or tensors with a graph, grow steadily over all sampled steps.
 
-    Steadily means that every step adds something, and none more than three times what another adds: the lengths of a
+    Steadily means that every step adds something, and none more than three times what another adds. The lengths of a
     few sequences that happen to rise do not count.
     """
     found = []
@@ -63,7 +63,7 @@ def growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
 
 
 def graphs_held_together(facts: Facts, graphs: Iterable[GrowingGraph]) -> list[list[GrowingGraph]]:
-    """The graphs, with those side by side that grow by the same nodes; the largest of each comes first."""
+    """The graphs, grouped by those that grow by the same nodes; the largest of each group comes first."""
     by_size = sorted(graphs, key=lambda graph: -graph.nodes)
     return held_together(facts, by_size, "graph_nodes", lambda graph: graph.more_nodes)
 
@@ -103,7 +103,7 @@ def _binds(line: ast.stmt | None, graph: GrowingGraph) -> TypeGuard[ast.Assign]:
 
 
 def _is_named(node: ast.AST, graph: GrowingGraph) -> bool:
-    """By the last attribute: what one function knows as ``model.total``, a method calls ``self.total``."""
+    """By the last attribute: what one function calls ``model.total``, a method calls ``self.total``."""
     return "".join(parts_of(node)).rpartition(".")[2] == graph.path.rpartition(".")[2]
 
 
@@ -116,8 +116,8 @@ def _terms(value: ast.expr) -> Iterator[ast.expr]:
 
 
 def growth_bytes(facts: Facts, graph: GrowingGraph, share: float = 1.0) -> int:
-    """How much memory grows from step to step: by its ``share`` of what the allocator says, or else by the name's own
-    tensors, and no less than the nodes take, which the allocator does not see."""
+    """How much memory grows per step: this ``share`` of the allocator's growth, or else the name's own tensors, but no
+    less than the nodes take, which the allocator does not see."""
     measured = np.flatnonzero(facts.steps.measured)
     growth = graph.more_bytes
     if facts.memory.present and len(measured) > 1:

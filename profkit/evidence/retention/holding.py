@@ -20,28 +20,27 @@ from profkit.trace.events import NONE, Float64s, Int64s
 from profkit.trace.values import median
 
 MIN_SAMPLES = 4
-"""Fewer steps show three changes or less, which does not distinguish growth from fluctuation."""
+"""Fewer steps show three changes or less, which does not tell growth from fluctuation."""
 _LEAST_AGREEING_SHARE = 0.5
-"""The share of the census's growth that the allocator must see. It rounds sizes up, never down; what it does not see
-was there before or came from elsewhere (NumPy, a worker's shared memory)."""
+"""How much of the census's growth the allocator must see. It rounds sizes up, never down; what it does not see was
+there before or came from elsewhere (NumPy, a worker's shared memory)."""
 
 _USED = "used_bytes"
 _NOTABLE_BYTES = 100_000
 """Less per step adds up to no more than 10 GB in 100,000 steps, an ordinary training (ImageNet's 90 epochs at batch
-size 256 are 450,000): losses and scores, kept on purpose."""
+size 256 are 450,000): losses and scores that are kept on purpose."""
 _NOTABLE_SHARE = 1e-3
-"""Anything below this share of the peak takes a thousand steps, more than most epochs, to double it."""
-
+"""A smaller share of the peak takes a thousand steps, more than most epochs, to double it."""
 
 _MOST = 0.5
-"""Of what the smaller gains; the rest is its own."""
+"""Of what the smaller one gains; the rest is its own."""
 
 
 class GrowingName(Struct, frozen=True):
     """A name that holds more tensors without a graph at each step's end; ``more_*`` are medians per step.
 
-    ``more_used_bytes`` are those of the held storages that some name uses, ``wasted_bytes`` what the name holds in vain
-    in the last sample; a census that did not look for it says that all is used.
+    ``more_used_bytes`` are the bytes of the held storages that some name uses. ``wasted_bytes`` is what the name holds
+    in vain in the last sample. A census that did not look for it says that everything is used.
     """
 
     path: str
@@ -54,26 +53,22 @@ class GrowingName(Struct, frozen=True):
 
     @property
     def is_mostly_wasted(self) -> bool:
-        """Whether less than half of what is kept is used, so that a copy of that would be smaller."""
+        """Whether less than half of what is kept is used, so that a copy of that half would be smaller."""
         return self.more_bytes > 2 * self.more_used_bytes
 
 
-class _HasLine(Protocol):
+class _Growing(Protocol):
+    @property
+    def path(self) -> str: ...
     @property
     def site(self) -> CallSite | None: ...
 
 
-class _HasName(Protocol):
-    @property
-    def path(self) -> str: ...
+Growing = TypeVar("Growing", bound=_Growing)
 
 
-Held = TypeVar("Held", bound=_HasLine)
-Named = TypeVar("Named", bound=_HasName)
-
-
-def first_at_each_line(names: Iterable[Held]) -> Iterator[Held]:
-    """Of the names that one line makes grow the first; a name whose line is not known stands for itself."""
+def first_at_each_line(names: Iterable[Growing]) -> Iterator[Growing]:
+    """Of the names that one line makes grow, only the first. Names whose line is unknown all stay."""
     told = set[CallSite]()
     for name in names:
         if name.site not in told:
@@ -105,12 +100,12 @@ def held_by_name(facts: Facts) -> Iterable[tuple[str, list[LiveHolder | None]]]:
 
 
 def held_together(
-    facts: Facts, names: Iterable[Named], column: str, more: Callable[[Named], int]
-) -> list[list[Named]]:
-    """The names, with those side by side of which most that the smaller gains in a step is what the other gains: while
-    one holds that, letting go of it elsewhere frees nothing. ``column`` of what they share counts it, ``more`` what a
-    name gains."""
-    groups: list[list[Named]] = []
+    facts: Facts, names: Iterable[Growing], column: str, more: Callable[[Growing], int]
+) -> list[list[Growing]]:
+    """The names, grouped: most of what the smaller gains per step is what another of its group gains too. As long as
+    one of them holds it, letting go elsewhere frees nothing. ``column`` counts what they share, ``more`` what a name
+    gains."""
+    groups: list[list[Growing]] = []
     for name in names:
         whole = next((group for group in groups if any(
             _shared_per_step(facts, name.path, other.path, column) > _MOST * min(more(name), more(other))
@@ -124,7 +119,7 @@ def held_together(
 
 
 def _shared_per_step(facts: Facts, path: str, other: str, column: str) -> float:
-    """By how much what both names hold grew in a step, from the first sample to the last."""
+    """How much what both names hold grew per step, from the first sample to the last."""
     first, last = facts.live[0], facts.live[-1]
     grown = _shared(last, path, other, column) - _shared(first, path, other, column)
     return grown / max(1, last.step - first.step)
@@ -136,8 +131,8 @@ def _shared(sample: LiveSample, path: str, other: str, column: str) -> int:
 
 
 def growth_per_step(facts: Facts, held: list[LiveHolder | None], column: str) -> Float64s:
-    """How much of ``column`` the name gained from each sample to the next, per step between them; ``held`` is that of
-    the last samples, or of all."""
+    """How much of ``column`` the name gained from each sample to the next, per step. ``held`` are the name's last
+    samples, or all of them."""
     steps = np.array([sample.step for sample in facts.live[len(facts.live) - len(held) :]], dtype=np.int64)
     growth: Float64s = np.diff(_values(held, column)) / np.diff(steps).clip(min=1)
     return growth
@@ -149,14 +144,14 @@ def is_steady(growth: Float64s) -> bool:
 
 
 def notable_growth_bytes(facts: Facts) -> float:
-    """The growth per step from which it matters compared to the peak, without what lay there before the recording: on a
-    full device little growth is much."""
+    """The growth per step from which it matters compared to the peak. What was there before the recording does not
+    count: on a full device little growth is much."""
     return max(_NOTABLE_BYTES, _NOTABLE_SHARE * (facts.memory.peak_bytes - facts.memory.base_bytes))
 
 
 def live_growth_per_step(facts: Facts) -> int:
-    """How many bytes memory grows from the end of one measured step to the end of the next: the median, 0 if it does
-    not grow every time."""
+    """How many bytes memory grows from the end of one measured step to the next: the median, 0 unless it grows every
+    time."""
     ends = facts.memory.live_at_step_end_bytes[facts.steps.measured] if facts.memory.present else np.zeros(0, np.int64)
     growth = np.diff(ends)
     return int(median(growth)) if len(growth) and growth.min() > 0 else 0
@@ -183,7 +178,7 @@ def _growth_of(facts: Facts, path: str, held: list[LiveHolder | None]) -> Growin
 
 
 def since_growing(held: list[LiveHolder | None], column: str) -> list[LiveHolder | None]:
-    """The last samples, from the one before the name begins to hold more: that may be after some steps."""
+    """The last samples, from the one before the name begins to hold more, which may be after some steps."""
     begun = np.flatnonzero(np.diff(_values(held, column)))
     return held[int(begun[0]) :] if begun.size else held[-1:]
 
@@ -199,8 +194,7 @@ def _used_bytes(holder: LiveHolder | None) -> int:
 
 
 def outliving_sites(facts: Facts) -> list[int]:
-    """The call sites that allocate what outlives its step, made in a measured step before the last and never freed, the
-    largest first."""
+    """The call sites that allocate, in a measured step before the last, what is never freed; the largest first."""
     memory, steps = facts.memory, facts.steps
     if not memory.present:
         return []

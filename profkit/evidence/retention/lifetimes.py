@@ -8,7 +8,7 @@ from profkit.derive.facts import Facts
 from profkit.trace.events import Int64s
 
 NEVER_NS = int(np.iinfo(np.int64).max)
-"""When memory is freed of which the recording does not see the end."""
+"""The time of a free that the recording does not see."""
 
 
 def lifetimes(facts: Facts) -> tuple[Int64s, Int64s]:

@@ -1,1 +1,1 @@
-"""What goes over the bus between the host and the device, and what it is that is sent."""
+"""What goes over the bus between the host and the device, and what is sent."""

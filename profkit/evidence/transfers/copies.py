@@ -6,9 +6,9 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
-from profkit.evidence.program import calling_operator
+from profkit.evidence.program import calling_operator, copies_named
 from profkit.evidence.wait_causes import pytorchs_own
-from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows
+from profkit.trace.events import Bools, Int32s, Int64s, Rows
 
 STAGED_BYTES = 64 << 10
 """CUDA stages copies of up to this size from pageable memory (CUDA Runtime API, "API synchronization behavior"): the
@@ -17,10 +17,10 @@ host goes on at once, and the copy itself costs next to nothing."""
 
 class Transfers(Struct, frozen=True):
     """The copies between host and device that the measured steps call for on the threads that take turns, as columns in
-    the order of their calls: the device's work, the runtime call, the operator that the program called, and its line.
+    the order of the calls: the device's work, the runtime call, the operator that the program called, and its line.
 
-    ``is_pageable`` and ``is_pinned`` say what the host's memory is; neither is true where the recording does not tell.
-    What PyTorch copies by itself, in an optimizer or a DataLoader, is not among them.
+    ``is_pageable`` and ``is_pinned`` say what the host's memory is; neither is true if the recording does not tell.
+    What PyTorch copies by itself, in an optimizer or a DataLoader, is left out.
     """
 
     work: Rows
@@ -36,20 +36,19 @@ class Transfers(Struct, frozen=True):
         return len(self.work)
 
     def at(self, chosen: Bools | Rows) -> Transfers:
-        """Those that are chosen."""
+        """The chosen ones."""
         return Transfers(*(getattr(self, name)[chosen] for name in self.__struct_fields__))
 
 
 @derived_once
 def program_transfers(facts: Facts) -> Transfers:
-    """The program's transfers, derived once."""
+    """The program's transfers."""
     events, launches = facts.trace.events, facts.launches
     to_device, to_host, pageable, pinned = (
-        facts.trace.where_name(lambda name, part=part: part in name)[launches.work]  # type: ignore[misc]
-        for part in ("HtoD", "DtoH", "Pageable", "Pinned")
+        copies_named(facts, part) for part in ("HtoD", "DtoH", "Pageable", "Pinned")
     )
     call = launches.call
-    chosen = (events.category[launches.work] == Category.MEMCPY) & (to_device | to_host) & (call >= 0)
+    chosen = (to_device | to_host) & (call >= 0)
     chosen &= facts.measured[call] & facts.serial_lanes[events.lane[call]]
     order = np.flatnonzero(chosen)
     order = order[~pytorchs_own(facts)[call[order]]] if order.size else order
@@ -62,9 +61,8 @@ def program_transfers(facts: Facts) -> Transfers:
 
 
 def has_unlinked_copies(facts: Facts) -> bool:
-    """Whether the device copies to or from the host, and no copy has a record of the call."""
-    copies = facts.trace.where_name(lambda name: "HtoD" in name or "DtoH" in name)[facts.launches.work]
-    copies &= facts.trace.events.category[facts.launches.work] == Category.MEMCPY
+    """Whether the device copies to or from the host, and no copy has a record of its call."""
+    copies = copies_named(facts, "HtoD", "DtoH")
     return bool(copies.any()) and not (facts.launches.call[copies] >= 0).any()
 
 

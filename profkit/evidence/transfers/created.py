@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.operators.operators import parse_types
-from profkit.evidence.program import launches_anything, named_operators
+from profkit.evidence.program import copies_named, launches_anything, named_operators
 from profkit.trace.events import Bools, Category, Int64s, Rows
 
 FACTORIES = ("aten::rand", "aten::randn", "aten::randint", "aten::randperm", "aten::normal", "aten::zeros",
@@ -22,7 +20,7 @@ _EMPTIES = ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new
 _RESHAPES = ("aten::view", "aten::reshape", "aten::unsqueeze", "aten::squeeze", "aten::expand", "aten::permute",
              "aten::transpose", "aten::t", "aten::flatten", "aten::contiguous", "aten::detach", "aten::tril",
              "aten::triu", "aten::pin_memory", "aten::_pin_memory")  # fmt: skip
-"""What may stand between: the same elements in another shape, or half of them cleared, as a causal mask is made."""
+"""What may come in between: the same elements in another shape, or half of them cleared, as for a causal mask."""
 _COPIES = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::cuda")
 
 
@@ -35,11 +33,8 @@ class CreatedTensor(Struct, frozen=True):
 
 @derived_once
 def created_tensors(facts: Facts) -> list[CreatedTensor]:
-    """Every tensor of the measured steps that the host filled and then sent to the device; derived once."""
-    return list(_created(facts))
-
-
-def _created(facts: Facts) -> Iterator[CreatedTensor]:
+    """Every tensor of the measured steps that the host filled and then sent to the device."""
+    found = []
     events = facts.trace.events
     operators = (events.category == Category.OPERATOR) & facts.trace.where_name(lambda name: "::" in name)
     calls = np.flatnonzero(facts.tree.outermost(operators))
@@ -57,15 +52,14 @@ def _created(facts: Facts) -> Iterator[CreatedTensor]:
             continue
         same_thread = events.lane[calls[begin]] == events.lane[calls[at]]
         if same_thread and _same_elements(facts, int(calls[source]), int(calls[at])):
-            yield CreatedTensor(calls[begin : at + 1], int(calls[at]))
+            found.append(CreatedTensor(calls[begin : at + 1], int(calls[at])))
+    return found
 
 
 def _sends(facts: Facts) -> Bools:
     """Operators that call for a copy from the host to the device."""
-    events, launches = facts.trace.events, facts.launches
-    sent = facts.trace.where_name(lambda name: "HtoD" in name)
-    copies = ((events.category == Category.MEMCPY) & sent)[launches.work]
-    sent = facts.trace.mask_of(launches.call[copies & (launches.call >= 0)])
+    call = facts.launches.call
+    sent = facts.trace.mask_of(call[copies_named(facts, "HtoD") & (call >= 0)])
     return named_operators(facts, *_COPIES) & facts.tree.holding(sent)
 
 
@@ -82,7 +76,7 @@ def _same_elements(facts: Facts, source: int, copy: int) -> bool:
 
 
 def _lane_starts(facts: Facts, row: int) -> Int64s:
-    """Start times of what follows an event on its thread."""
+    """The start times of what follows an event on its thread."""
     events = facts.trace.events
     end = int(np.searchsorted(events.lane, events.lane[row], side="right"))
     return events.start_ns[row + 1 : end]

@@ -1,5 +1,5 @@
-"""What is wrong with a transfer. Each has one fault at most, and each fault one rule that tells of it, so that no time
-is claimed twice."""
+"""What is wrong with a transfer. Each has at most one fault, and one rule reports each fault, so no time is claimed
+twice."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct
 
 LEAST_TOGETHER = 8
-"""Small copies in a row. A batch of a language model or of a detector holds up to six tensors; to pack these would
-save five calls."""
+"""Small copies in a row. A batch of a language model or of a detector holds up to six tensors; packing these would save
+five calls."""
 _LONGEST_PAUSE = 4
-"""Times what the copy before took. To make a small tensor of an array or a list takes that long; what comes later than
-that arrives by itself, and the others would have to wait for it."""
+"""How many times the previous copy's duration. Making a small tensor of an array or a list takes that long; what comes
+later arrives by itself, and the others would have to wait for it."""
 
 _LEAST_AGAIN = 3
 
 
 class TransferFault(IntEnum):
-    """In rising order of precedence among those to the device: what need not be sent is sent in no better way."""
+    """In rising order of precedence among those to the device: what need not be sent needs no better way to be sent."""
 
     NONE = 0
     PAGEABLE = 1
@@ -45,14 +45,14 @@ class TransferFault(IntEnum):
     REPEATED = 3
     """What the step before sent too."""
     CREATED = 4
-    """What the host made up: `host-created-tensor` tells of it."""
+    """What the host made up: `host-created-tensor` reports it."""
     FROM_DEVICE = 5
-    """Data that the host waits for, amid a step or more than a few numbers."""
+    """Data that the host waits for, in the middle of a step or more than a few numbers."""
 
 
 @derived_once
 def transfer_faults(facts: Facts) -> NDArray[np.int64]:
-    """A `TransferFault` for each of the program's transfers; derived once."""
+    """A `TransferFault` for each of the program's transfers."""
     transfers = program_transfers(facts)
     if not len(transfers):
         return np.zeros(0, dtype=np.int64)
@@ -79,14 +79,14 @@ def faulty_transfers(facts: Facts, fault: TransferFault) -> Transfers:
 
 @derived_once
 def waits_told_of(facts: Facts) -> Bools:
-    """Waits for transfers that have a fault of their own, so that they are no fault of another kind."""
+    """Waits for transfers that have a fault of their own, so the waits are no fault of another kind."""
     faulty = program_transfers(facts).at(transfer_faults(facts) != TransferFault.NONE)
     return facts.trace.mask_of(waits_below(facts, faulty.place))
 
 
 def runs_of_small(facts: Facts, transfers: Transfers) -> Int64s:
     """The number of the run that each transfer belongs to: small ones to the device, one after another in one step,
-    with no kernel launched between two of them and no long pause."""
+    with no kernel launched and no long pause in between."""
     small = np.flatnonzero(transfers.to_device & (transfers.size_bytes <= STAGED_BYTES))
     small = small[facts.trace.events.lane[transfers.call[small]] == facts.steps.main_lane]
     run = np.full(len(transfers), NONE, dtype=np.int64)
@@ -100,8 +100,8 @@ def runs_of_small(facts: Facts, transfers: Transfers) -> Int64s:
 
 
 def _is_pageable_data(facts: Facts, transfers: Transfers) -> Bools:
-    """Large copies from pageable memory, and what else of it is sent before the next kernel is launched: the rest of
-    the same batch, which the host would wait at instead."""
+    """Large copies from pageable memory, and what else is sent from it before the next kernel is launched: the rest of
+    the same batch, at which the host would wait instead."""
     pageable = transfers.to_device & transfers.is_pageable
     large = pageable & (transfers.size_bytes > STAGED_BYTES)
     stretch = _stretch(facts, transfers)
@@ -109,7 +109,7 @@ def _is_pageable_data(facts: Facts, transfers: Transfers) -> Bools:
 
 
 def _stretch(facts: Facts, transfers: Transfers) -> Int64s:
-    """Equal for transfers of one step between whose calls no kernel is launched."""
+    """Equal for transfers of one step with no kernel launched between their calls."""
     launched = np.searchsorted(_kernels_launched_ns(facts), facts.trace.events.start_ns[transfers.call])
     steps = len(facts.steps)
     return launched * (steps + 1) + facts.step_of(transfers.call)
@@ -129,7 +129,7 @@ def _is_repeated(facts: Facts, transfers: Transfers) -> Bools:
 
 
 def _is_held_up_by(facts: Facts, transfers: Transfers) -> Bools:
-    """Reads of data that the host waits for. A few numbers that a step ends or begins with are logged, which
+    """Reads of data that the host waits for. A few numbers at the beginning or end of a step are logging, which
     `host-sync-in-step` judges."""
     waiting = facts.waits.operator[wait_causes(facts) == WaitCause.DATA_FROM_DEVICE]
     data = ~transfers.to_device & among(facts.calling[transfers.call].astype(np.int64), waiting)
@@ -155,36 +155,36 @@ def _kernels_launched_ns(facts: Facts) -> Int64s:
 
 
 def comes_again(facts: Facts, transfers: Transfers) -> bool:
-    """Whether most steps hold one of the transfers; in a recording of one step, whether kernels run between three of
-    them, as a model's parameters are sent in a row."""
+    """Whether most steps hold one of the transfers. In a recording of one step: whether kernels run between three of
+    them, unlike a model's parameters, which are sent in a row."""
     if len(facts.steps) > 1:
         return in_most_steps(facts, transfers.place)
     return len(distinct(_stretch(facts, transfers))) >= _LEAST_AGAIN
 
 
 def why_untold(facts: Facts, fault: TransferFault) -> str:
-    """Why nothing can be said of transfers with this fault although there may be some; empty where it can be."""
+    """Why nothing can be said of transfers with this fault although there may be some; empty if it can."""
     if not len(program_transfers(facts)) and has_unlinked_copies(facts):
         return "the recording does not say which calls copy between host and device"
     faulty = faulty_transfers(facts, fault)
     if len(facts.steps) == 1 and len(faulty) and not comes_again(facts, faulty):
-        return "one step was recorded: whether its copies come in each is not known"
+        return "one step was recorded: whether its copies come in every step is not known"
     return ""
 
 
 def coming_again(facts: Facts, transfers: Transfers) -> Transfers:
-    """Those at lines at which they come again and again; what has no line is one group."""
+    """Those at lines at which they come again and again; those without a line are one group."""
     lasting = [code for code in distinct(transfers.site) if comes_again(facts, transfers.at(transfers.site == code))]
     return transfers.at(np.isin(transfers.site, lasting))
 
 
 def waited_ns(facts: Facts, transfers: Transfers) -> int:
-    """How long the host waits in a step where these transfers are called for."""
+    """How long the host waits per step where these transfers are called for."""
     return facts.steps.per_step_ns(int(spent_ns(facts, waits_below(facts, transfers.place)).sum()))
 
 
 def waited_before_ns(facts: Facts, transfers: Transfers) -> int:
-    """How much of that is a wait for what the stream was to do before: no copy begins earlier, whatever it is from."""
+    """How much of that is a wait for what the stream had to do before: no copy, from any memory, begins earlier."""
     events = facts.trace.events
     place, first = np.unique(transfers.place, return_index=True)
     call, free_ns = transfers.call[first], _free_ns(facts)[transfers.work[first]]

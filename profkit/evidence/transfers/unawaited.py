@@ -1,4 +1,4 @@
-"""Copies to the host that nobody waits for, and whose result the host computes with all the same."""
+"""Copies to the host that nothing waits for, although the host computes with the result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _QUERIES = ("EventQuery", "StreamQuery")
 
 def unawaited_reads(facts: Facts) -> Transfers:
     """Asynchronous copies to the host that no call waits for, or asks about, before the next one at the same line,
-    though an operator of the host works on a tensor of that shape and type before the device has ended the copy."""
+    although the host works on a tensor of that shape and type before the device has finished the copy."""
     transfers = program_transfers(facts)
     waited = facts.tree.holding(facts.trace.mask_of(facts.waits.rows))[transfers.place]
     copies = transfers.at(~transfers.to_device & ~waited)
@@ -56,7 +56,7 @@ def _computing(facts: Facts) -> Rows:
 
 def _asking(facts: Facts) -> Rows:
     """Calls of the program that wait for the device or ask how far it is. PyTorch's allocator of pinned memory asks
-    too, below an operator."""
+    too, but below an operator."""
     asked = facts.trace.where_name(lambda name: any(query in name for query in _QUERIES))
     rows = np.flatnonzero(asked & (facts.trace.events.category == Category.RUNTIME))
     rows = np.concatenate([facts.waits.rows[~facts.waits.own], rows[calling_operator(facts, rows) == rows]])
@@ -65,7 +65,7 @@ def _asking(facts: Facts) -> Rows:
 
 
 def _first_inputs(facts: Facts, rows: Rows) -> Int64s:
-    """Equal for operators whose first input has the same shape and type; `NONE` where it is one number or unknown."""
+    """Equal for operators whose first input has the same shape and type; `NONE` if it is one number or unknown."""
     events = facts.trace.events
     first, inverse = distinct_rows(events.dims_code[rows], events.types_code[rows])
     numbers: dict[tuple[tuple[int, ...], str], int] = {}
@@ -79,6 +79,6 @@ def _first_inputs(facts: Facts, rows: Rows) -> Int64s:
 
 
 def _holds(begin_ns: Int64s, end_ns: Int64s, times_ns: Int64s) -> Bools:
-    """Whether one of the times, in order, lies in each stretch."""
+    """Whether one of the times, which are in order, is in each stretch."""
     found: Bools = np.searchsorted(times_ns, end_ns) > np.searchsorted(times_ns, begin_ns)
     return found
