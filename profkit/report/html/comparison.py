@@ -1,4 +1,4 @@
-"""A comparison as a page: both steps on one axis, each step a dot, the interval a band."""
+"""A comparison as a page: both steps on one axis, each recorded step a dot, the interval a band."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from profkit.units import format_time
 
 _MOST_DOTS = 200
 _HIGHEST_STEP = 4.0
-"""Times the longer median: a single step beyond that would squeeze all others."""
+"""Times the longer median. A longer axis would squeeze all steps to show a single one."""
 
 
 class Range(Struct, frozen=True):
@@ -26,7 +26,7 @@ class Range(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """One side: the bar of its step time, the interval around it, and its steps, in per cent of the axis."""
+    """One side, in per cent of the axis: the bar of its step time, the interval around it, and its steps."""
 
     label: str
     value: str
@@ -37,7 +37,7 @@ class Row(Struct, frozen=True):
 
 
 def render_html(comparison: Comparison) -> str:
-    """The whole page; no script is in it."""
+    """The whole page, without a script."""
     style = asset("report.css")
     return _template().render(
         policy=policy(),
@@ -54,7 +54,7 @@ def render_html(comparison: Comparison) -> str:
 
 
 def policy() -> str:
-    """The Content-Security-Policy of every comparison, for a server to send with it."""
+    """The Content-Security-Policy of every comparison, also for a server's headers."""
     return f"default-src 'none'; style-src '{digest(asset('report.css'))}'; base-uri 'none'; form-action 'none'"
 
 
