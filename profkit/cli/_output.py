@@ -40,9 +40,11 @@ class Delivery:
 def write(diagnosis: Diagnosis, directory: Path, wished: Delivery) -> Diagnosis:
     """Write the files of a run, and return the diagnosis as it may be shown."""
     from profkit.report.files import write_reports
+    from profkit.report.html.editor import usual_editor
 
     shown = shown_to_others(diagnosis, wished.shared, wished.without_source, wished.around)
-    write_reports(diagnosis, directory, shown, _editor(wished))
+    editor = usual_editor() if wished.editor is None else wished.editor
+    write_reports(diagnosis, directory, shown, "" if wished.shared else editor)
     return shown
 
 
@@ -54,14 +56,6 @@ def shown_to_others(shown: Shown, shared: bool, no_source: bool, *around: Path) 
         roots = {project_of(place) for place in (Path.cwd(), *around)}
         shown = share(shown, sorted(roots), names_of_this_machine())
     return without_source(shown) if no_source else shown
-
-
-def _editor(wished: Delivery) -> str:
-    from profkit.report.html.editor import usual_editor
-
-    if wished.shared:
-        return ""
-    return usual_editor() if wished.editor is None else wished.editor
 
 
 def open_page(directory: Path) -> None:

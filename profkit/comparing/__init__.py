@@ -77,13 +77,10 @@ def _times(run: Recorded, unprofiled: bool) -> tuple[int, ...]:
 
 def _took_turns(before: Sequence[Recorded], after: Sequence[Recorded]) -> bool:
     """Whether the runs of both sides were recorded in turns, so that the machine's load affected both by chance."""
-    started = [[run.run.started for run in side] for side in (before, after)]
-    if min(map(len, started)) < 2:
+    one, other = ([run.run.started for run in side if run.run.started is not None] for side in (before, after))
+    if len(one) < max(len(before), 2) or len(other) < max(len(after), 2):
         return False
-    known = [[time for time in side if time is not None] for side in started]
-    if len(known[0]) < len(before) or len(known[1]) < len(after):
-        return False
-    return min(known[0]) < max(known[1]) and min(known[1]) < max(known[0])
+    return min(one) < max(other) and min(other) < max(one)
 
 
 def _side(runs: Sequence[Recorded], step_time_ns: int, steps: str) -> Side:

@@ -157,7 +157,8 @@ def _memory_curve(facts: Facts, window: _Window) -> MemoryCurve | None:
     if memory.is_absolute:
         times, live = memory.times_ns, np.concatenate([[memory.base_bytes], memory.held_bytes])
     else:
-        times, live = _live_from_zero(facts)
+        times, live = live_bytes(*lifetimes(facts), memory.size_bytes)
+        live = np.concatenate([[0], live])
     first = np.searchsorted(times, window.edges_ns, side="left")
     highest = np.maximum.reduceat(live, first[:-1])
     highest = np.maximum(highest, live[first[1:]])
@@ -184,16 +185,6 @@ def _holders(facts: Facts, window: _Window) -> tuple[MemoryHolder, ...]:
     largest = np.argsort(-sums, kind="stable")[:_MOST_HOLDERS].tolist()
     return tuple(MemoryHolder(lines.labels[at], int(sums[at]), lines.sources[at]) for at in largest
                  if sums[at] > _LEAST_HOLDER * sums.sum())
-
-
-def _live_from_zero(facts: Facts) -> tuple[Int64s, Int64s]:
-    """The moments at which memory is allocated or freed, and the live bytes before the first and after each."""
-    memory, starts_ns = facts.memory, facts.trace.events.start_ns
-    freed = memory.freed_by[memory.freed_by >= 0]
-    times = np.concatenate([starts_ns[memory.rows], starts_ns[freed]])
-    sizes = np.concatenate([memory.size_bytes, -memory.size_bytes[memory.freed_by >= 0]])
-    order = np.argsort(times, kind="stable")
-    return times[order], np.concatenate([[0], np.cumsum(sizes[order])])
 
 
 def _branches(facts: Facts) -> tuple[tuple[str, ...], tuple[Branch, ...]]:

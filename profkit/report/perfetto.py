@@ -75,14 +75,14 @@ def finding_events(diagnosis: Diagnosis, trace: Trace, marked: Sequence[Rows]) -
     process = _FIRST_PROCESS
     while not used.isdisjoint(map(str, range(process, process + len(marked) + 1))):
         process += len(marked) + 1
-    yield {**_metadata("process_name", process, process), "args": {"name": "profkit: findings"}}
-    yield {**_metadata("process_sort_index", process, process), "args": {"sort_index": -1}}
+    yield _metadata("process_name", process, process, name="profkit: findings")
+    yield _metadata("process_sort_index", process, process, sort_index=-1)
     arrows = 0
     for number, (finding, rows) in enumerate(zip(diagnosis.findings, marked, strict=True), 1):
         thread = process + number
         spans = _spans(trace, rows)
-        yield {**_metadata("thread_name", process, thread), "args": {"name": _title(number, finding)}}
-        yield {**_metadata("thread_sort_index", process, thread), "args": {"sort_index": number}}
+        yield _metadata("thread_name", process, thread, name=_title(number, finding))
+        yield _metadata("thread_sort_index", process, thread, sort_index=number)
         yield from _slices(trace, finding, spans, {"pid": process, "tid": thread})
         targets = _targets(trace, rows, spans)
         yield from _arrows(trace, targets, {"pid": process, "tid": thread}, arrows)
@@ -94,8 +94,8 @@ def _title(number: int, finding: Finding) -> str:
     return f"{number}. {finding.severity.value.upper()} {printable(finding.rule)}{where}"
 
 
-def _metadata(name: str, process: int, thread: int) -> _Event:
-    return {"ph": "M", "name": name, "pid": process, "tid": thread, "ts": 0}
+def _metadata(kind: str, process: int, thread: int, **args: str | int) -> _Event:
+    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "ts": 0, "args": args}
 
 
 def _spans(trace: Trace, rows: Rows) -> Intervals:

@@ -11,9 +11,9 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlencode
 
 from profkit.errors import UnreadableInput
-from profkit.findings import Diagnosis, Severity, notable
+from profkit.findings import Severity, notable
 from profkit.integrations.tensorboard.tab import NAME
-from profkit.report.json import parse_json
+from profkit.report.json import load_json
 from profkit.report.wording import printable, verdict
 from profkit.run import DIAGNOSIS_FILE
 
@@ -125,15 +125,6 @@ def _age_ns(folder: Path) -> int:
         return 0
 
 
-def read_diagnosis(folder: Path) -> Diagnosis:
-    """The diagnosis in a run directory. Raises `UnreadableInput`."""
-    path = folder / DIAGNOSIS_FILE
-    try:
-        return parse_json(path.read_bytes(), path)
-    except OSError as error:
-        raise UnreadableInput(path, f"cannot be read: {error.strerror or error}") from error
-
-
 def row_of(run: str, folder: Path) -> RunRow:
     """What the tab shows of a run, or the reason why its diagnosis cannot be read."""
     return _row(run, folder, _age_ns(folder))
@@ -143,7 +134,7 @@ def row_of(run: str, folder: Path) -> RunRow:
 def _row(run: str, folder: Path, age_ns: int) -> RunRow:  # noqa: ARG001  # a new age is a new diagnosis
     name = printable(unquote(run, errors="surrogateescape"))
     try:
-        found = read_diagnosis(folder)
+        found = load_json(folder / DIAGNOSIS_FILE)
     except UnreadableInput as error:
         return RunRow(run, name, "", printable(str(error)), None, 0.0, "")
     acted = notable(found.findings)

@@ -9,7 +9,7 @@ from jinja2 import Template
 from markupsafe import Markup
 from msgspec import Struct
 
-from profkit.comparing.values import Comparison, Move, Side
+from profkit.comparing.values import Comparison, Move
 from profkit.report import comparison_wording as wording
 from profkit.report.html.drawing import percent
 from profkit.report.html.environment import asset, digest, environment
@@ -71,18 +71,12 @@ def _sides(comparison: Comparison) -> list[Row]:
     if time.low is not None and time.high is not None:
         low, high = (percent(time.before_ns * (1 + change) / axis_ns) for change in (time.low, time.high))
         interval = Range(low, round(high - low, 2))
+    before, after = (tuple(percent(step_ns / axis_ns) for step_ns in side.step_ns[:_MOST_DOTS])
+                     for side in (comparison.before, comparison.after))
     return [
-        _row("before", time.before_ns, comparison.before, axis_ns, "now", None),
-        _row("after", time.after_ns, comparison.after, axis_ns, "after", interval),
+        Row("before", format_time(time.before_ns), percent(time.before_ns / axis_ns), "now", None, before),
+        Row("after", format_time(time.after_ns), percent(time.after_ns / axis_ns), "after", interval, after),
     ]
-
-
-def _row(label: str, step_ns: int, side: Side, axis_ns: float, hue: str, interval: Range | None) -> Row:
-    return Row(label, format_time(step_ns), percent(step_ns / axis_ns), hue, interval, _dots(side, axis_ns))
-
-
-def _dots(side: Side, axis_ns: float) -> tuple[float, ...]:
-    return tuple(percent(step_ns / axis_ns) for step_ns in side.step_ns[:_MOST_DOTS])
 
 
 @cache

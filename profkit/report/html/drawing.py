@@ -274,8 +274,8 @@ def explain_levels(pictures: Pictures) -> Levels:
     time = "Time on the device" if pictures.of_device else "Time of operators on the main thread"
     inner = "" if pictures.of_device else ", and what these call"
     missing = "" if "module" in known else " No modules were recorded."
-    title = f"Which {'s, '.join(known[:-1])}s and {known[-1]}s" if len(known) > 1 else "Operators"
-    return Levels(title, f"{time}: from above {'s, '.join(known)}s{inner}.{missing}")
+    title = f"Time by {', '.join(known[:-1])} and {known[-1]}" if len(known) > 1 else "Time by operator"
+    return Levels(title, f"{time}. From the top: {'s, '.join(known)}s{inner}.{missing}")
 
 
 def leaves(pictures: Pictures) -> list[Leaf]:

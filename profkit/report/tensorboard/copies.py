@@ -17,7 +17,7 @@ from isal import igzip, isal_zlib
 from profkit.derive.steps.steps import WHOLE_RECORDING
 from profkit.diagnosing import read_facts
 from profkit.errors import ProfkitError, RunDirectoryError, UnreadableInput
-from profkit.report.json import parse_json
+from profkit.report.json import load_json
 from profkit.report.tensorboard.rewriting import Fields, Window, count_levels, rewrite_events
 from profkit.report.tensorboard.scalars import PREFIX, write_scalars
 from profkit.run import DIAGNOSIS_FILE, TRACE_SUFFIXES
@@ -57,7 +57,8 @@ def prepare_logdir(
     for source in sources:
         target = prepared / _run_of(source, logdir) / source.name
         try:
-            _refresh(source, target)
+            if not target.is_file() or target.stat().st_mtime_ns != source.stat().st_mtime_ns:
+                rewrite_trace(source, target)
         except UnreadableInput as error:
             if on_unreadable is None:
                 raise
@@ -136,16 +137,11 @@ def _refresh_scalars(run: Path, folder: Path) -> set[Path]:
         kept = {file for file in folder.glob(f"{PREFIX}*") if file.stat().st_mtime_ns == age_ns}
         if kept or not folder.is_dir():
             return kept
-        written = write_scalars(parse_json(path.read_bytes(), path), folder, age_ns / 1e9)
+        written = write_scalars(load_json(path), folder, age_ns / 1e9)
         os.utime(written, ns=(age_ns, age_ns))
     except (OSError, UnreadableInput):
         return set()
     return {written}
-
-
-def _refresh(source: Path, target: Path) -> None:
-    if not target.is_file() or target.stat().st_mtime_ns != source.stat().st_mtime_ns:
-        rewrite_trace(source, target)
 
 
 def _prune(prepared: Path, copies: set[Path]) -> None:

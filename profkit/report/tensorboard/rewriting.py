@@ -240,7 +240,8 @@ def _is_wanted(event: Fields) -> bool:
     if _text(event, "ph") != b'"X"':
         return True
     start, duration = _figure(event, "ts"), _figure(event, "dur")
-    if start is None or (start == 0 and not duration and _is_launch_or_work(event)):
+    is_launch_or_work = _is_launch(event) or _text(event, "cat").lower() in _ON_DEVICE
+    if start is None or (start == 0 and not duration and is_launch_or_work):
         return False
     if _text(event, "ts").startswith(b'"'):
         event["ts"] = msgspec.Raw(msgspec.json.encode(start))
@@ -249,10 +250,6 @@ def _is_wanted(event: Fields) -> bool:
     if not _text(event, "cat").startswith(b'"'):
         event["cat"] = msgspec.Raw(b'""')
     return True
-
-
-def _is_launch_or_work(event: Fields) -> bool:
-    return _is_launch(event) or _text(event, "cat").lower() in _ON_DEVICE
 
 
 def _rename(event: Fields) -> None:
