@@ -1,10 +1,10 @@
 """Accumulating gradients under DistributedDataParallel averages them over all processes after every small batch.
 
-``loss.backward()`` sends each bucket of gradients around as soon as it is full, which is right where a step of the
-optimizer follows. With eight small batches for each step, seven of the eight averages are made for nothing. Under
-``model.no_sync()`` gradients are only added up; the last backward pass outside of it averages the sums.
+``loss.backward()`` sends each bucket of gradients as soon as it is full. That is right if an optimizer step follows.
+With eight small batches per optimizer step, seven of the eight averages are wasted. Under ``model.no_sync()`` gradients
+are only added up; the last backward pass, outside of it, averages the sums.
 
-It runs in two processes, of which rank 0 is recorded.
+It runs in two processes; rank 0 is recorded.
 
 Source: PyTorch documentation, torch.nn.parallel.DistributedDataParallel, no_sync.
 """

@@ -1,8 +1,8 @@
 """An optimizer that updates one parameter after another runs a dozen small operations for each of them.
 
-``foreach=False`` is often set to save memory or copied from an old script, and on a CPU it is what PyTorch chooses
-by itself. A network of many small layers then spends more time starting operations inside ``optimizer.step()`` than
-computing. ``fused=True`` does the same update in one call for all parameters.
+``foreach=False`` is often set to save memory, or copied from an old script; on a CPU it is PyTorch's default. A network
+of many small layers then spends more time starting operations inside ``optimizer.step()`` than computing.
+``fused=True`` does the same update for all parameters in one call.
 
 Source: PyTorch documentation, torch.optim, the part on the for-loop, foreach and fused implementations.
 """

@@ -1,7 +1,7 @@
 """Autograd's anomaly mode, switched on to find a NaN and never switched off, slows every step down.
 
-While it is on, each operator of the forward pass writes down Python's stack as text, and each gradient of the backward
-pass is searched for NaN. The bug was found long ago; the line stayed. The results are the same without it.
+While it is on, each operator of the forward pass stores Python's stack as text, and each gradient of the backward pass
+is searched for NaN. The bug was found long ago, but the line stayed. The results are the same without it.
 
 Source: PyTorch documentation, Automatic differentiation package, "Anomaly detection", and Performance Tuning Guide,
 "Disable debugging APIs".

@@ -1,12 +1,12 @@
-"""A second name for a tensor is not a copy: a write in place changes what both names show.
+"""A second name for a tensor is not a copy: writing in place changes what both names show.
 
-To tell how far a training step has moved the weights, somebody keeps the weights of before. ``before = weights`` copies
-nothing: both names stand for one tensor, the optimizer writes into it, and the distance is 0 for ever. The same holds
-for ``b = a`` in general, for views such as ``a[0]``, ``a.view(…)``, ``a.T`` and ``a.detach()``, and for
-``torch.from_numpy`` and ``.numpy()`` on a CPU. ``.clone()`` copies.
+To measure how far a training step has moved the weights, somebody keeps the old weights. But ``before = weights``
+copies nothing. Both names refer to one tensor, the optimizer writes into it, and the distance is always 0. The same
+holds for any ``b = a``, for views such as ``a[0]``, ``a.view(…)``, ``a.T`` and ``a.detach()``, and on a CPU for
+``torch.from_numpy`` and ``.numpy()``. ``.clone()`` copies.
 
-This is about what a program computes, not how fast: no rule tells of it, and the variants yield different numbers.
-The distance in `pitfall` is 0, in `fix` it is not.
+This is about what a program computes, not how fast, so no rule reports it. The variants yield different numbers: the
+distance is 0 in `pitfall`, but not in `fix`.
 
 Source: PyTorch documentation, "Tensor Views"; NumPy documentation, "Copies and views".
 """

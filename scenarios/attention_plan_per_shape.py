@@ -1,10 +1,10 @@
-"""Attention over sequences that are longer each time makes cuDNN compile a plan for each of their lengths.
+"""Attention over sequences that get longer each time makes cuDNN compile a plan for each of their lengths.
 
-On Hopper and Blackwell `scaled_dot_product_attention` takes cuDNN's kernels in half precision. They come with a plan
-for the exact shapes and strides, which cuDNN takes 20 to 550 ms on the host to make. A cache of keys and values that
-grows token by token brings a new shape with each step.
+On Hopper and Blackwell `scaled_dot_product_attention` uses cuDNN's kernels in half precision. They need a plan for the
+exact shapes and strides, which cuDNN takes 20 to 550 ms on the host to make. A cache of keys and values that grows
+token by token has a new shape in each step.
 
-Its recording is missing: it was written where there is no GPU.
+Its recording is missing, because it was written on a machine without a GPU.
 
 Source: modelscope/FunASR issue 3704 (steps of 98 ms took 1.05 s whenever a new length came; without cuDNN's attention
 100 ms on average instead of 245); meta-pytorch/torchtune issue 1652.

@@ -1,10 +1,10 @@
-"""Gradients that DistributedDataParallel averages are averaged once more by a loop that was there before it.
+"""Gradients that DistributedDataParallel averages are averaged again by a loop that was there before it.
 
-A program that averages its gradients by hand is wrapped in ``DistributedDataParallel``, and the loop over
-``model.parameters()`` stays. As all processes have the same averages after the backward pass, adding them up and
+A program that averages its gradients by hand is wrapped in ``DistributedDataParallel``, but the loop over
+``model.parameters()`` stays. All processes have the same averages after the backward pass, so adding them up and
 dividing by the number of processes gives the same again.
 
-It runs in two processes, of which rank 0 is recorded.
+It runs in two processes; rank 0 is recorded.
 
 Source: PyTorch documentation, torch.nn.parallel.DistributedDataParallel: gradients are averaged during the backward
 pass; PyTorch tutorial "Writing Distributed Applications with PyTorch", average_gradients.

@@ -1,9 +1,10 @@
-"""Each batch travels to the GPU in the stream that computes, so the GPU computes nothing until it is there.
+"""Each batch travels to the GPU in the stream that computes, so the GPU computes nothing until it has arrived.
 
-From pinned memory with `non_blocking=True` the host goes on, but a stream runs its work in order. The GPU's engines for
-copies work beside its kernels, in a stream of their own: the next batch can travel while this one is computed with.
+From pinned memory with `non_blocking=True` the host goes on, but a stream runs its work in order. The GPU's copy
+engines work in parallel to its kernels if copies have a stream of their own. Then the next batch travels while this one
+is used.
 
-Its recording is missing: it was written where there is no GPU.
+Its recording is missing, because it was written on a machine without a GPU.
 
 Source: PyTorch documentation, CUDA semantics, "CUDA streams" and "Use pinned memory buffers"; NVIDIA/apex's
 `data_prefetcher` in its ImageNet example does the same.

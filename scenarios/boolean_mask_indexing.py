@@ -1,8 +1,8 @@
 """Picking the valid elements with a boolean mask makes a list of indices, and gathers and scatters along it.
 
-``error[valid]`` has to find the true elements of the mask first, 64-bit indices of which are written down and read
-back; the backward pass does so once more. ``torch.where`` makes one pass over all elements. On a GPU the program also
-stops until the device has counted them.
+``error[valid]`` first finds the true elements of the mask and writes their 64-bit indices to memory, then reads them
+back; the backward pass reads them again. ``torch.where`` makes a single pass over all elements. On a GPU the program
+also waits until the device has counted the elements.
 
 Source: PyTorch documentation, torch.nonzero, the note on synchronisation; PyTorch tutorials, Performance Tuning Guide,
 "Avoid unnecessary CPU-GPU synchronization".
@@ -24,7 +24,7 @@ class State:
 
 
 def setup(device: str) -> State:
-    """Depth maps with holes, as a sensor gives them, are predicted from images."""
+    """Images, and the depth maps to predict from them, with holes as a sensor leaves them."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), nn.Conv2d(8, 1, 1)).to(device)
     images = []

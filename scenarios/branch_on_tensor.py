@@ -1,10 +1,10 @@
-"""An ``if`` on a tensor makes the host wait in every step, as Python has to know which way to go.
+"""An ``if`` on a tensor makes the host wait in every step, because Python has to know which way to go.
 
-``if loss > limit:`` compares on the device and then asks for the answer as a Python bool, which is there only once
-everything queued before it has run. Where both ways can be computed, ``torch.where`` chooses on the device; where not,
-decide later, for several steps at once.
+``if loss > limit:`` compares on the device and asks for the answer as a Python bool, which exists only once everything
+queued before it has run. If both branches can be computed, ``torch.where`` chooses on the device. Otherwise decide
+later, for several steps at once.
 
-On a CPU there is no queue to drain: the line is there, and costs next to nothing.
+On a CPU there is no queue to drain, so the line costs next to nothing.
 
 Source: PyTorch tutorials, Performance Tuning Guide, "Avoid unnecessary CPU-GPU synchronization".
 """

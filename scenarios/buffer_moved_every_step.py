@@ -1,10 +1,10 @@
 """A table that never changes is sent to the GPU in each forward pass.
 
 A tensor that a module keeps as a plain attribute stays on the host when the module moves, so somebody wrote
-``.to(x.device)`` where it is used. From then on every step sends the whole table over the bus, and waits for it. As a
-buffer it moves with the module, once.
+``.to(x.device)`` where it is used. Now every step sends the whole table over the bus, and waits for it. A buffer moves
+with the module, once.
 
-Its recording is missing: it was written where there is no GPU.
+Its recording is missing, because it was written on a machine without a GPU.
 
 Source: PyTorch documentation, ``torch.nn.Module.register_buffer``.
 """

@@ -1,8 +1,8 @@
 """Growing a cache of keys and values with torch.cat copies the whole cache for each token.
 
-A token adds one row for each head to the cache, and attention then reads all of it. `torch.cat` reads and writes all of
-it once more before that, so that most of a token's time goes into copying what is there already. A cache that is
-allocated at its greatest length takes the new row in place, and attention reads the filled part through a view.
+A token adds one row per head to the cache, and attention then reads all of it. Before that, `torch.cat` reads and
+writes all of it once more, so most of a token's time goes into copying old rows. A cache allocated at its maximum
+length takes the new row in place, and attention reads the filled part through a view.
 
 Source: Hugging Face documentation, "Cache strategies" (transformers: StaticCache); Pope et al., "Efficiently Scaling
 Transformer Inference", 2022.

@@ -1,7 +1,7 @@
 """Casting the result of every stage to double, only to cast it back to float in the next, copies the data both ways.
 
-Each stage asks for float32 at its entrance and hands on float64 "to be safe". Nothing is computed in double precision:
-the numbers are copied into a tensor twice the size and back. One type for the whole pipeline gives the same numbers.
+Each stage expects float32 and returns float64 "to be safe". Nothing is computed in double precision: the numbers are
+copied into a tensor twice the size and back. A single type for the whole pipeline gives the same numbers.
 
 Source: PyTorch documentation, Tensor.to (returns a copy wherever the type differs).
 """

@@ -1,8 +1,8 @@
 """Growing a tensor with torch.cat inside a loop copies everything gathered so far, each time round.
 
-It looks like ``list.append``. A tensor cannot grow in place, so each call allocates a longer one and copies the old
-one into it: n pieces cost on the order of n squared copies. Append the pieces to a Python list and concatenate once,
-or write them into a tensor allocated beforehand.
+It looks like ``list.append``. But a tensor cannot grow in place, so each call allocates a longer one and copies the old
+one into it: n pieces cost on the order of n squared copies. Append the pieces to a Python list and concatenate once, or
+write them into a preallocated tensor.
 
 Source: PyTorch documentation, torch.cat; PyTorch tutorials, Performance Tuning Guide, the part on preallocating memory.
 """

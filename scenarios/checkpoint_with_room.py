@@ -1,8 +1,8 @@
-"""Checkpointing blocks whose activations would have fitted into memory computes their forward pass twice.
+"""Checkpointing blocks whose activations would fit into memory computes their forward pass twice.
 
-``torch.utils.checkpoint`` keeps what goes into a block and computes the rest once more in the backward pass. That is
-worth its time where memory is short, and stays in the code when it no longer is: with a smaller batch, a smaller model
-or a larger GPU. Without it the blocks run once, and the memory that is free anyway holds their activations.
+``torch.utils.checkpoint`` keeps a block's input and recomputes the rest in the backward pass. That is worth its time if
+memory is short. But it often stays in the code with a smaller batch, a smaller model or a larger GPU. Without it the
+blocks run once, and free memory holds their activations.
 
 Source: PyTorch documentation, torch.utils.checkpoint; Chen, Xu, Zhang and Guestrin, "Training Deep Nets with Sublinear
 Memory Cost", 2016.

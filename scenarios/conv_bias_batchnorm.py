@@ -1,8 +1,8 @@
 """A convolution in front of a batch norm needs no bias: the norm subtracts the mean, and the bias with it.
 
-Layers have a bias by default, so it is there unless somebody left it out. The result is the same without, and the
-bias's gradient is zero but for rounding; still each layer adds it, sums up its gradient over the whole output, and
-updates it. In a network of small layers, as those for point clouds are, that is a noticeable part of the step.
+Layers have a bias by default, so it is there unless somebody turned it off. The result is the same without it, and its
+gradient is zero except for rounding. Still, each layer adds it, sums its gradient over the whole output, and updates
+it. In a network of small layers, such as one for point clouds, that is a noticeable part of the step.
 
 Source: PyTorch tutorials, Performance Tuning Guide, "Disable bias for convolutions directly followed by a batch norm".
 """
@@ -23,7 +23,7 @@ class State:
 
 
 class PointNetwork(nn.Module):
-    """The same small network for each point of a cloud, and the largest of each feature over all points."""
+    """The same small network for each point of a cloud, then the maximum of each feature over all points."""
 
     def __init__(self, bias: bool) -> None:
         super().__init__()

@@ -1,12 +1,13 @@
 """A large convolution is computed on the processor, though the machine may have a GPU.
 
-32 filters of 7 by 7 by 3 over 100 images of 100 by 100 by 3 are 8.3 billion multiplications and additions that wait
-for nothing but their inputs: what a GPU is made for. For ten of them the source measures 3.86 s on a processor and
-0.108 s on a GPU, 35 times faster. PyTorch takes no GPU by itself: the module and its input have to be put there, once,
-and the first convolution on a GPU takes far longer than the next, as libraries are loaded.
+32 filters of 7 by 7 by 3 over 100 images of 100 by 100 by 3 are 8.3 billion multiplications and additions that depend
+only on their inputs, which is ideal for a GPU. For ten of them the source measures 3.86 s on a processor and 0.108 s on
+a GPU, 35 times faster. PyTorch does not choose a GPU by itself: the module and its input have to be moved there, once.
+The first convolution on a GPU takes far longer than the next, because libraries are loaded.
 
-Without a GPU both variants do the same, and nothing is to be gained. A recording of a program that never asks for a GPU
-does not tell whether the machine has one, as asking would set up CUDA in that program: no rule tells of it.
+Without a GPU both variants do the same, and there is nothing to gain. A recording of a program that never asks for a
+GPU does not show whether the machine has one, because asking would initialise CUDA in that program. So no rule reports
+it.
 
 Source: TensorFlow with GPU, Google Colab, "Observe TensorFlow speedup on GPU relative to CPU".
 """

@@ -1,8 +1,8 @@
 """A convolutional network scores images with the channels first, the layout that libraries have to rearrange.
 
-Images come as batch, channels, height, width, and so they are stored. A convolution sums over the channels, and is
-faster where these lie side by side: ``channels_last`` keeps the shape and changes the order in memory. All layers keep
-the layout of their input. How much it gains depends on layers, sizes and processor, so it has to be measured.
+Images come as batch, channels, height, width, and are stored that way. A convolution sums over the channels, and is
+faster if they are adjacent in memory. ``channels_last`` keeps the shape and changes the order in memory, and all layers
+keep the layout of their input. How much this gains depends on layers, sizes and processor, so measure it.
 
 Source: PyTorch tutorial "Channels Last Memory Format in PyTorch", and Performance Tuning Guide.
 """

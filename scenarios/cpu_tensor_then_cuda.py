@@ -1,7 +1,7 @@
 """Creating a tensor on the host and then moving it to the device fills it slowly and copies it needlessly.
 
-``torch.rand(n).to(device)`` reads like "random numbers on the device". It draws them on one host thread, then sends
-them over the bus from pageable memory, and the host waits for both. With ``device=`` the device draws them itself.
+``torch.rand(n).to(device)`` reads like "random numbers on the device". But it draws them on a single host thread, then
+sends them over the bus from pageable memory, and the host waits for both. With ``device=`` the device draws them.
 
 The two devices draw different numbers from one seed, so the result is an average over many of them: the integral of
 exp(-x*x) from 0 to 1 by random sampling, 0.7468 with either generator.

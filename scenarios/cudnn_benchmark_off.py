@@ -1,8 +1,8 @@
 """A network sees images of one size in every step, and cuDNN never tries which of its kernels is fastest for them.
 
 By default cuDNN chooses a kernel by rules. With ``torch.backends.cudnn.benchmark = True`` it runs all of them once for
-each size and keeps the fastest, which costs a part of the first step. What that gains depends on sizes, GPU and
-version, from nothing to a third, so it has to be measured.
+each size and keeps the fastest, which costs part of the first step. The gain depends on sizes, GPU and version, from
+nothing to a third, so measure it.
 
 Source: PyTorch tutorials, Performance Tuning Guide, "Enable cuDNN auto-tuner".
 """

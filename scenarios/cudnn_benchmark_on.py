@@ -1,8 +1,8 @@
-"""cuDNN tries all of its kernels for images that come in a new size each time, and never needs the answer again.
+"""cuDNN tries all of its kernels for images that have a new size each time, and never needs the answer again.
 
-``torch.backends.cudnn.benchmark = True`` lets cuDNN run every kernel that it has for a convolution, forward and
-backward, when a size comes for the first time, and keep the fastest. Images as large as they come bring a new size
-with each step, so each step waits for a dozen kernels where one would do.
+With ``torch.backends.cudnn.benchmark = True``, cuDNN runs every kernel that it has for a convolution, forward and
+backward, when it sees a size for the first time, and keeps the fastest. If every step has images of a new size, every
+step waits for a dozen kernels where one would do.
 
 Source: PyTorch tutorials, Performance Tuning Guide, "Enable cuDNN auto-tuner"; pytorch/pytorch issue 2759, where it
 made steps ten times as long.

@@ -1,12 +1,12 @@
 """DataParallel sends the whole model to every GPU in each step and runs the copies in threads of one process.
 
-One line wraps the model, and the batch is split over all GPUs. But each forward pass sends the parameters anew, builds
-a module for each GPU, and starts a thread for each, which take turns at Python's lock; the outputs come back to the
-first GPU. DistributedDataParallel has one process for each GPU: the parameters stay, and only gradients are sent, while
-the backward pass still runs.
+One line wraps the model and splits the batch over all GPUs. But each forward pass sends the parameters again, builds a
+module per GPU and starts a thread per GPU. The threads take turns at Python's lock, and the outputs return to the first
+GPU. DistributedDataParallel has a process per GPU: the parameters stay, and only gradients are sent, while the backward
+pass still runs.
 
-It needs two GPUs: on one, and on a CPU, DataParallel calls the model itself. There `fix` is one process as well. Its
-recording is missing: it was written where there is no GPU.
+It needs two GPUs. On one, or on a CPU, DataParallel calls the model itself, and `fix` is a single process, too. Its
+recording is missing, because it was written on a machine without a GPU.
 
 Source: PyTorch documentation, "CUDA semantics", "Use nn.parallel.DistributedDataParallel instead of multiprocessing or
 nn.DataParallel".
@@ -77,15 +77,15 @@ def fix(state: State) -> Iterator[Tensor]:
 
 
 def mean_of_all(loss: Tensor) -> Tensor:
-    """Each process has the loss of its part of the batch."""
+    """Each process has the loss of its part of the batch; this is the mean over all."""
     distributed.all_reduce(loss)
     return loss / distributed.get_world_size()
 
 
 @contextmanager
 def in_processes(state: State) -> Iterator[DistributedDataParallel]:
-    """The model, in a process for each GPU. The others end with this one, whatever ends it: killed here, or by the
-    broken connection where nothing here runs any more."""
+    """The model, in a process per GPU. The others end with this one, whatever ends it: they are killed here, or by the
+    broken connection if nothing runs here any more."""
     on_gpus = state.processes > 1
     with TemporaryDirectory() as directory:
         meeting = state.meeting or Path(directory, "meeting").as_uri()

@@ -1,10 +1,10 @@
 """A DataLoader without workers prepares each batch while the model waits for it.
 
-``num_workers`` is 0 unless someone sets it, and with a small dataset nobody notices. Once reading a sample means
-decompressing and augmenting it, the training process spends most of a step in ``__getitem__`` with the device idle.
-Workers prepare the next batches while this one is trained on.
+``num_workers`` is 0 by default, and with a small dataset nobody notices. But if reading a sample means decompressing
+and augmenting it, the training process spends most of a step in ``__getitem__`` while the device idles. Workers prepare
+the next batches during the training on this one.
 
-No workers is not wrong in itself: with cheap samples it is the faster choice.
+Having no workers is not always wrong: with cheap samples it is faster.
 
 Source: PyTorch tutorials, Performance Tuning Guide, "Enable asynchronous data loading and augmentation".
 """
@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 triggers = ("input-bound",)
 
 SIDE = 96
-# A scenario is loaded by its path, so a worker that starts as a new process could not import the dataset's class.
+# A scenario is loaded by its path, so a worker in a new process could not import the dataset's class.
 START = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
 
 

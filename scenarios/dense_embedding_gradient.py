@@ -1,8 +1,8 @@
-"""A table of embeddings whose gradient is dense is written and updated whole, though a batch looks up a few rows of it.
+"""An embedding table with a dense gradient is written and updated whole, though a batch looks up only a few rows.
 
-``nn.Embedding`` gives its table a gradient of the table's own size unless ``sparse=True`` is set. The rows that no
-batch looks up hold zeros there, and the optimizer adds these zeros to every row. With a sparse gradient it updates the
-rows that were looked up; SGD without momentum and Adagrad then compute the very same.
+``nn.Embedding`` gives its table a gradient of the table's own size unless ``sparse=True`` is set. Rows that no batch
+looks up hold zeros there, and the optimizer adds these zeros to every row. With a sparse gradient it only updates the
+rows that were looked up. SGD without momentum and Adagrad then compute exactly the same.
 
 Source: PyTorch documentation, torch.nn.Embedding, the note on ``sparse``.
 """

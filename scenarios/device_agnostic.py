@@ -1,16 +1,15 @@
-"""A control: one program for every device, which takes a GPU where there is one and the processor where there is none.
+"""A control: one program for every device, which uses a GPU if there is one and the processor otherwise.
 
 ``device = "cuda" if torch.cuda.is_available() else "cpu"`` stands once, at the beginning. After that either each
-constructor is given ``device=device``, or ``torch.set_default_device(device)`` says it for all of them. Both make the
+constructor gets ``device=device``, or ``torch.set_default_device(device)`` sets it for all of them. Both make the
 tensors where they are used; ``torch.rand(…).to(device)`` would make them on the processor first.
 
-What works on a processor alone is ``x.numpy()``: NumPy cannot see a GPU's memory, so of a tensor on a GPU PyTorch
-raises ``TypeError: can't convert cuda:0 device type tensor to numpy``. ``x.cpu().numpy()`` works everywhere, and waits
-for the GPU, so it belongs behind the loop. A program that dies of it is reported as failed, with its line and this
-remedy.
+``x.numpy()`` works only on a processor: NumPy cannot see a GPU's memory, so for a tensor on a GPU PyTorch raises
+``TypeError: can't convert cuda:0 device type tensor to numpy``. ``x.cpu().numpy()`` works everywhere, but waits for the
+GPU, so it belongs after the loop. If a program dies of this error, profkit reports its line and this remedy.
 
-Both variants are right and compute the same, so nothing is reported in either. The device is the one that profkit
-chooses, by the same question.
+Both variants are right and compute the same, so nothing is reported in either. profkit chooses the device by the same
+test.
 
 Source: PyTorch documentation, "CUDA semantics", "Device-agnostic code"; PyTorch tutorials, "Changing default device".
 """
@@ -72,7 +71,7 @@ def fix(state: State) -> Iterator[Tensor]:
 
 @contextmanager
 def everything_on(device: str) -> Iterator[None]:
-    """`torch.set_default_device`, taken back in the end: a program would call it once and leave it."""
+    """`torch.set_default_device`, undone at the end; a program would set it once and leave it."""
     torch.set_default_device(device)
     try:
         yield

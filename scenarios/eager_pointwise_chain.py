@@ -1,12 +1,12 @@
 """Running a chain of elementwise operations one at a time reads and writes the whole tensor once for each of them.
 
-A formula typed out of a paper, here the smoothstep curve of degree five, is eight operations. Each one loads its input
-from memory, does one addition or multiplication, and stores a result that the next loads again: the time is that of
-the memory, not of the arithmetic. ``torch.compile`` turns the chain into one pass.
+A formula from a paper, here the smoothstep curve of degree five, is eight operations. Each of them loads its input from
+memory, does one addition or multiplication, and stores a result that the next one loads again, so the memory decides
+the time, not the arithmetic. ``torch.compile`` turns the chain into a single pass.
 
-The compiler is slow the first time (20 s on two CPU cores, still 3 to 7 s in a new process once its cache is warm, and
-it needs a C++ compiler on a CPU), so `fix` pays for that before its first step. A program that runs for
-seconds never earns it back.
+The compiler is slow the first time: 20 s on two CPU cores, and still 3 to 7 s in a new process with a warm cache. On a
+CPU it needs a C++ compiler. `fix` pays for that before its first step; a program that runs
+for seconds never earns it back.
 
 Source: PyTorch tutorials, Performance Tuning Guide, "Fuse operations" (its example is GELU).
 """

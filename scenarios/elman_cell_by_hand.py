@@ -1,8 +1,8 @@
-"""A recurrent cell written by hand and called for each time step runs the embedding, the cell and the head in pieces.
+"""A handwritten recurrent cell, called for each time step, runs the embedding, the cell and the head in pieces.
 
-The cell of the tutorials joins the input with the state and puts one linear layer behind it. That is ``nn.RNN`` with
-the layer's columns split into its two weights, which takes the whole sequence in one call; embedding, head and
-criterion then see all time steps at once.
+The tutorials' cell joins the input with the state and puts a linear layer behind it. That is ``nn.RNN`` with the
+layer's columns split into its two weights. It takes the whole sequence in one call, and embedding, head and criterion
+then see all time steps at once.
 
 Source: PyTorch tutorials, "NLP From Scratch: Classifying Names with a Character-Level RNN", which wrote its cell by
 hand for years and now calls ``nn.RNN``.

@@ -1,8 +1,8 @@
 """Emptying the GPU's memory cache in every training step makes the next step ask the driver for all of it again.
 
-``torch.cuda.empty_cache()`` is put there against out-of-memory errors. It frees what PyTorch keeps unused, which other
-programs can then have; PyTorch itself would have used it again, without asking anyone. The driver takes about a hundred
-microseconds for each block, and to free one it waits until the GPU has finished its work.
+People add ``torch.cuda.empty_cache()`` against out-of-memory errors. It frees memory that PyTorch keeps but does not
+use, so that other programs can have it; PyTorch itself would have reused it anyway. The driver takes about a hundred
+microseconds per block, and before freeing one it waits until the GPU has finished its work.
 
 On a CPU the call does nothing.
 

@@ -1,8 +1,8 @@
 """Calling the models of an ensemble one after another runs every small operation once for each model.
 
-A list of models and a list comprehension is the obvious way to write it. When the models are small, starting an
-operation costs more than running it, and the loop starts the same sequence again for each of them.
-``torch.func.stack_module_state`` and ``vmap`` run all of them as one model with a batch of weights.
+A list of models and a list comprehension is the obvious way to write it. With small models, starting an operation costs
+more than running it, and the loop starts the same sequence for each model. ``torch.func.stack_module_state`` and
+``vmap`` run all of them as one model with a batch of weights.
 
 Source: PyTorch tutorials, "Model ensembling" (torch.func).
 """

@@ -1,8 +1,8 @@
 """Evaluating a model without switching autograd off records a graph that nobody will use.
 
-``model.eval()`` sounds as if it did it. It changes dropout and batch norm alone: each operation still notes what its
-backward would need, and every activation stays in memory until the output is dropped. ``torch.inference_mode()``
-frees each activation as soon as the next layer has read it.
+``model.eval()`` sounds sufficient, but only changes dropout and batch norm. Each operation still saves what its
+backward pass would need, and every activation stays in memory until the output is dropped. With
+``torch.inference_mode()`` each activation is freed as soon as the next layer has read it.
 
 Source: PyTorch tutorials, Performance Tuning Guide, "Disable gradient calculation for validation or inference".
 """

@@ -1,7 +1,7 @@
 """The model is evaluated in each epoch, and every twentieth result is logged.
 
-With all of the data in one batch, as graph networks are trained, an evaluation is a forward pass as large as the
-training's. Under the same condition as the message it runs when somebody reads it.
+If all data is in one batch, as in training a graph network, an evaluation is a forward pass as large as the training's.
+Put it under the same condition as the log message, and it only runs when somebody reads the result.
 
 Source: pytorch/examples, gcn/main.py, whose two evaluations come with every epoch.
 """

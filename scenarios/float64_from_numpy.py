@@ -1,8 +1,8 @@
 """NumPy's default float64 goes into the model unchanged, and the model is made double to match.
 
-NumPy creates float64, ``torch.from_numpy`` keeps the type, and the first matrix product then complains that Double
-and Float do not fit. Calling ``model.double()`` silences it and doubles the work: twice the bytes, half the
-arithmetic on a CPU, far less than half on most GPUs. Nothing else in training needs more than float32.
+NumPy creates float64, ``torch.from_numpy`` keeps the type, and the first matrix product complains that Double and Float
+do not match. Calling ``model.double()`` silences it and doubles the work: twice the bytes, half the arithmetic speed on
+a CPU, far less than half on most GPUs. Nothing else in this training needs more than float32.
 
 Source: PyTorch documentation, torch.from_numpy and torch.set_default_dtype (float32 is PyTorch's default).
 """

@@ -1,8 +1,8 @@
 """A network is trained in full float32 on a processor that multiplies bfloat16 several times as fast.
 
 Under ``torch.autocast`` the parameters stay float32 and the matrix products use bfloat16, which has the range of
-float32 and fewer digits; the loss is the same to three of them. Processors without such instructions gain nothing, and
-may lose, so it has to be measured where it is to run.
+float32 and fewer digits; the loss agrees to three of them. Processors without such instructions gain nothing and may
+lose, so measure it where it is to run.
 
 Source: PyTorch documentation, Automatic Mixed Precision package, and Performance Tuning Guide, "Use mixed precision".
 """

@@ -1,8 +1,8 @@
 """The generator's loss computes gradients of the discriminator too, and throws them away.
 
-The generator learns through the discriminator, so the backward pass must go through it; but the discriminator's weights
-are not trained by this loss. Their gradients are computed, stored and cleared before the discriminator's own step.
-``backward(inputs=…)`` says which ones are wanted.
+The generator learns through the discriminator, so the backward pass must go through it. But this loss does not train
+the discriminator's weights. Their gradients are computed, stored, and cleared before the discriminator's own step.
+``backward(inputs=…)`` names the wanted ones.
 
 Source: PyTorch documentation, torch.Tensor.backward (``inputs``); the PyTorch DCGAN tutorial has the mistake.
 """

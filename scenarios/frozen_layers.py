@@ -1,11 +1,11 @@
-"""A control: frozen layers whose parameters still sit in the optimizer cost nothing, as they have no gradients.
+"""A control: frozen layers whose parameters are still in the optimizer cost nothing, as they have no gradients.
 
-``requires_grad_(False)`` keeps the backward pass out of the layers, so their ``.grad`` stays None, and an optimizer
-passes over what has no gradient: neither a state is made nor a step taken. To hand over only what trains says more
-clearly what is meant, and gains nothing.
+``requires_grad_(False)`` keeps the backward pass out of the layers, so their ``.grad`` stays None, and the optimizer
+skips parameters without a gradient: it makes no state and takes no step. Passing only the trained parameters states the
+intent more clearly, but gains nothing.
 
-It is no longer harmless where the layers have trained before: with ``zero_grad(set_to_none=False)`` their gradients are
-zeros instead of None, and momentum and weight decay go on moving what is thought to be frozen.
+It is not harmless if the layers have been trained before. With ``zero_grad(set_to_none=False)`` their gradients are
+zeros instead of None, and momentum and weight decay keep moving the layers that seem frozen.
 
 Both variants compute the same, so nothing is reported in either.
 

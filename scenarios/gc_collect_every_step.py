@@ -1,8 +1,8 @@
 """Calling gc.collect() in every training step makes Python look through all objects of the program each time.
 
-It is put there in the hope of freeing memory. A tensor is freed as soon as nothing refers to it, without the
-collector; and a full collection visits every list, dict and object alive, here the records of a dataset, which no step
-has changed. Collections that are needed because of reference cycles come by themselves.
+People add it in the hope of freeing memory. But a tensor is freed as soon as nothing refers to it, without the
+collector. A full collection visits every list, dict and object alive, here the records of a dataset, which no step has
+changed. Collections needed for reference cycles happen by themselves.
 
 Source: Python documentation, gc; PyTorch documentation, FAQ, "My model reports 'cuda runtime error(2): out of memory'".
 """

@@ -1,7 +1,7 @@
-"""Writing the GELU activation as its formula passes over the data eight times, forwards alone.
+"""Writing out the formula of the GELU activation passes over the data eight times in the forward pass alone.
 
-Implementations of transformers copy the formula from the paper. Each power, product and sum in it is an operation of
-its own, which reads a whole tensor and writes another one. ``nn.functional.gelu`` computes the same in one pass.
+Implementations of transformers copy the formula from the paper. Each power, product and sum in it is a separate
+operation that reads a whole tensor and writes another. ``nn.functional.gelu`` computes the same in a single pass.
 
 Source: PyTorch documentation, torch.nn.functional.gelu (approximate="tanh").
 """

@@ -1,9 +1,9 @@
-"""A control: adding up the gradients of small batches gives those of the large batch, and nothing of it is a fault.
+"""A control: adding up the gradients of small batches gives those of the large batch, and is no fault.
 
-A batch that does not fit into memory is taken in parts. Each part's loss is divided by their number, ``backward()``
-adds to the gradients that are there, and only after the last part the optimizer steps and the gradients are cleared.
-Forgetting the division trains with a gradient that is several times too large; layers that look at the whole batch,
-such as batch normalisation, see the parts.
+A batch that does not fit into memory is processed in parts. Each part's loss is divided by their number, ``backward()``
+adds to the existing gradients, and after the last part the optimizer steps and the gradients are cleared. Without the
+division the gradient is several times too large. Layers that look at the whole batch, such as batch normalisation, see
+only the parts.
 
 Both variants are right and compute the same, so nothing is reported in either.
 

@@ -1,8 +1,8 @@
 """`retain_graph=True` keeps a graph for a second backward pass, here one that never comes.
 
-The flag is added when PyTorch complains of a second pass through a graph, and stays when that pass is gone. Without it
-the backward pass frees what the forward pass saved as it goes; with it all of that is held until the loss is bound
-anew, behind the forward pass of the next step: the activations of two steps lie in memory at once.
+The flag is added when PyTorch complains about a second pass through a graph, and stays after that pass is gone. Without
+it, the backward pass frees what the forward pass saved as it goes. With it, everything is held until the name ``loss``
+is rebound, after the forward pass of the next step, so the activations of two steps are in memory at once.
 
 Source: PyTorch documentation, torch.Tensor.backward: "in nearly all cases setting this option to True is not needed and
 often can be worked around in a much more efficient way".

@@ -1,9 +1,9 @@
 """Attention written out as two matrix products and a softmax stores the whole table of scores, several times over.
 
-The three lines are the formula of the paper, and most tutorials teach them. They hold a score for each pair of
-positions in memory, and again after scaling, after the softmax and for the backward pass, so time and memory go into
-moving a table that grows with the square of the length. ``scaled_dot_product_attention`` computes the same in
-blocks and never stores it.
+The three lines are the paper's formula, and most tutorials teach them. They store a score for each pair of positions,
+then again after scaling, after the softmax and for the backward pass. Time and memory go into moving a table that grows
+with the square of the length. ``scaled_dot_product_attention`` computes the same in blocks and never stores the
+table.
 
 Source: PyTorch tutorials, "Implementing High-Performance Transformers with Scaled Dot Product Attention (SDPA)".
 """

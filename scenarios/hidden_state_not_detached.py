@@ -1,8 +1,8 @@
 """Carrying the hidden state of a recurrent network to the next chunk without detaching it never ends its history.
 
-The second chunk's backward pass reaches into the first chunk's graph, which is freed by then. The error message offers
-``retain_graph=True``, and with it the program runs: each backward pass goes through all chunks so far, so time and
-memory grow with every step. Truncated backpropagation through time hands on the state's values alone.
+The second chunk's backward pass reaches into the first chunk's graph, which has been freed. The error message suggests
+``retain_graph=True``, and with it the program runs. But each backward pass goes through all chunks so far, so time and
+memory grow with every step. Truncated backpropagation through time only passes on the state's values.
 
 Source: PyTorch examples, word_language_model, repackage_hidden; PyTorch forums, "Trying to backward through the graph
 a second time, but the buffers have already been freed".

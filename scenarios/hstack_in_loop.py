@@ -1,8 +1,8 @@
 """Adding one column block after another with torch.hstack copies the whole matrix of features each time.
 
-Coming from data frames, where columns are added one by one, each feature map is joined to what is there. A tensor
-cannot grow in place: every ``hstack`` allocates a wider matrix and copies the old one. One ``hstack`` of a list at the
-end moves each block once.
+With data frames, columns are added one by one, and here each feature map is joined to the others the same way. But a
+tensor cannot grow in place: every ``hstack`` allocates a wider matrix and copies the old one. A single ``hstack`` of a
+list at the end moves each block once.
 
 Source: NumPy documentation, numpy.hstack, and PyTorch documentation, torch.hstack, which takes any number of tensors.
 """

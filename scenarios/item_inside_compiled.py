@@ -1,8 +1,8 @@
 """A compiled recurrence reads its norm as a Python number, to keep it within bounds.
 
-The compiler cannot trace what depends on a number that it would have to compute first, so it stops at `.item()` and
-starts another graph behind it: each of the many short calls enters compiled code twice. Written with tensors, the
-bound is part of the one graph.
+The compiler cannot trace code that depends on a number it would have to compute first. So it ends the graph at
+`.item()` and starts another after it, and each of the many short calls enters compiled code twice. Written with
+tensors, the bound is part of a single graph.
 
 Source: PyTorch documentation, torch.compile troubleshooting, "Graph breaks" (`.item()` is the first cause it names).
 """

@@ -1,10 +1,10 @@
 """Gradients are averaged parameter by parameter after the backward pass, not in buckets while it runs.
 
-A loop that calls ``all_reduce`` for each ``p.grad`` is the first thing that tutorials on data parallelism write. Each
-call waits for the others, and all of them come when nothing is left to compute. ``DistributedDataParallel`` sends a
-bucket of gradients as soon as it is full, while the backward pass goes on. Both average the same gradients.
+Tutorials on data parallelism begin with a loop that calls ``all_reduce`` for each ``p.grad``. Each call waits for the
+others, and all of them come when nothing is left to compute. ``DistributedDataParallel`` sends a bucket of gradients as
+soon as it is full, while the backward pass goes on. Both average the same gradients.
 
-It runs in two processes, of which rank 0 is recorded.
+It runs in two processes; rank 0 is recorded.
 
 Source: PyTorch tutorial "Writing Distributed Applications with PyTorch", average_gradients; Li et al., PyTorch
 Distributed: Experiences on Accelerating Data Parallel Training, VLDB 2020, 3.2.

@@ -1,8 +1,8 @@
-"""Scoring the vocabulary at all positions, to take the scores of the last one.
+"""Scoring the vocabulary at all positions, but using only the scores of the last one.
 
-A forward pass that serves training returns the scores at every position, for there each is compared with the next
-token. To continue a text, or to compare answers by their first token, only the scores behind the last token count: the
-largest product of a small language model then runs for all positions in vain.
+A forward pass for training returns the scores at every position, because each is compared with the next token. To
+continue a text, or to compare answers by their first token, only the scores after the last token count. The largest
+product of a small language model is then wasted on all other positions.
 
 Source: karpathy/nanoGPT, model.py ("inference-time mini-optimization: only forward the lm_head on the very last
 position"); Hugging Face documentation, the argument `logits_to_keep` of causal language models.

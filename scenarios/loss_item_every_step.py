@@ -1,10 +1,10 @@
 """Reading the loss as a Python number in every step makes the host wait for the device each time.
 
-A running average for the progress bar needs the loss, and ``.item()`` is how a tensor becomes a number. The number
-exists only once everything queued before it has run, so the host stops, the queue runs dry, and the device stands
-idle while the host catches up. Adding the detached tensor and reading the sum once in a while gives the same average.
+A running average for the progress bar needs the loss, and ``.item()`` turns a tensor into a number. The number exists
+only once everything queued before it has run. So the host stops, the queue runs dry, and the device idles while the
+host catches up. Adding up the detached tensor and reading the sum once in a while gives the same average.
 
-On a CPU there is no queue to drain: the line is there, and costs next to nothing.
+On a CPU there is no queue to drain, so the line costs next to nothing.
 
 Source: PyTorch tutorials, Performance Tuning Guide, "Avoid unnecessary CPU-GPU synchronization".
 """

@@ -1,8 +1,8 @@
 """Keeping each step's loss tensor in a list keeps every step's autograd graph alive.
 
-People collect the losses to plot a curve later, and a loss looks like a number. It is a tensor that still points at
-the graph it was computed by, so no step's graph can be freed while the list lives: memory grows by a little each
-step, until the run dies hours later, far from this line.
+People collect the losses to plot a curve later, and a loss looks like a number. But it is a tensor that still points at
+the graph that computed it, so no step's graph can be freed while the list lives. Memory grows a little in each step,
+until the run dies hours later, far from this line.
 
 Source: PyTorch documentation, FAQ, "My model reports 'cuda runtime error(2): out of memory'", the part on not
 accumulating history across the training loop.

@@ -1,8 +1,8 @@
 """A loss for each time step, computed in a Python loop over lists of tensors, runs hundreds of tiny operations.
 
-An agent, a decoder or a tracker collects a tensor at each time step in a list, and so the loss is written as a loop
-over the lists, `zip(log_probs, values, returns)`. No time step's loss needs another's: stacked, the lists are one
-tensor each, and every operation runs once, in the forward pass and in the backward pass.
+An agent, a decoder or a tracker appends a tensor per time step to a list, so the loss becomes a loop over the lists,
+`zip(log_probs, values, returns)`. No time step's loss needs another's. Stacked, each list is a single tensor, and every
+operation runs once, forward and backward.
 
 Source: PyTorch examples, reinforcement_learning/actor_critic.py (the loop); PyTorch documentation, "Broadcasting
 semantics" (how to say it without one).

@@ -1,7 +1,7 @@
 """Calling nn.LSTMCell for each time step in a Python loop runs a dozen small operations per step of the sequence.
 
-The cell is what tutorials explain, so the loop over time gets written by hand. ``nn.LSTM`` with the same weights takes
-the whole sequence in one call, which multiplies all inputs with their weights at once and needs no Python in between.
+Tutorials explain the cell, so people write the loop over time by hand. ``nn.LSTM`` with the same weights takes the
+whole sequence in one call. It multiplies all inputs with their weights at once and needs no Python in between.
 
 Source: PyTorch documentation, torch.nn.LSTMCell (the loop of its example) and torch.nn.LSTM.
 """

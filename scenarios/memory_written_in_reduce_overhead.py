@@ -1,8 +1,8 @@
 """A function that writes into its input gets no CUDA graph, though it was compiled to run as one.
 
 ``mode="reduce-overhead"`` asks the compiler to launch all kernels of a function at once, as a CUDA graph. A graph reads
-and writes at fixed places, so an input that the function changes would have to be copied back; the compiler warns once
-and launches the kernels one by one. Returned and copied outside, the new value costs one more kernel.
+and writes at fixed addresses, so an input that the function changes would have to be copied back. The compiler warns
+once and launches the kernels one by one. Returning the new value and copying it outside costs one more kernel.
 
 Source: PyTorch documentation, torch.compiler, CUDAGraph Trees, the part on limitations.
 """

@@ -1,8 +1,8 @@
 """A deep stack of blocks keeps every intermediate result of the forward pass for the backward pass.
 
-With long inputs that is most of the memory that a training step needs: it grows with depth, while the parameters are
-small beside it. Under ``torch.utils.checkpoint`` only what goes into a block is kept, and its forward pass runs once
-more when the backward pass comes to it. That costs time, so it is worth it where memory is what limits the batch.
+With long inputs that is most of a training step's memory: it grows with depth, while the parameters are small beside
+it. Under ``torch.utils.checkpoint`` only a block's input is kept, and its forward pass runs again when the backward
+pass reaches it. That costs time, so it pays if memory limits the batch.
 
 Source: Chen, Xu, Zhang and Guestrin, "Training Deep Nets with Sublinear Memory Cost", 2016; PyTorch documentation,
 torch.utils.checkpoint.

@@ -1,9 +1,9 @@
-"""A control: an evaluation without gradients after each round of training, whose result is used, is as it should be.
+"""A control: an evaluation without gradients after each round of training, whose result is used, is no fault.
 
-``torch.no_grad()`` keeps no graph. ``torch.inference_mode()`` goes further and leaves out what only a later backward
-pass would need; its results may not enter one. ``model.eval()`` is another matter: it switches dropout and batch
-normalisation, and records the graph all the same. Here the training stops early when the validation loss no longer
-falls, so each evaluation is read.
+``torch.no_grad()`` keeps no graph. ``torch.inference_mode()`` goes further and also skips what only a later backward
+pass would need, so its results must not enter one. ``model.eval()`` is something else: it switches dropout and batch
+normalisation, but still records the graph. Here training stops early once the validation loss stops falling, so each
+result is used.
 
 Both variants are right and compute the same, so nothing is reported in either.
 

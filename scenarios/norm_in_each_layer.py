@@ -1,7 +1,8 @@
 """Each layer of a graph network computes the graph's normalisation for itself.
 
-The weights of the edges follow from the edges alone, which all layers share: counting the neighbours of each node and
-gathering the counts at both ends of each edge costs as much as the layer. One call before the layers does it for all.
+The weights of the edges depend only on the edges, which all layers share. Counting the neighbours of each node and
+gathering the counts at both ends of each edge costs as much as the layer itself. One call before the layers does it for
+all.
 
 Source: PyTorch Geometric documentation, GCNConv (``cached``) and gcn_norm; a layer written by hand has no cache.
 """

@@ -1,10 +1,10 @@
 """The best rows are chosen with NumPy between two models on the GPU.
 
-``scores.cpu()`` returns when the first model has computed everything that was queued. Then the host sorts, sends the
-indices back, and only now launches the second model, on a GPU that has run dry. ``topk`` chooses the same rows on the
-device, and nobody waits.
+``scores.cpu()`` returns when the first model has finished everything in the queue. Then the host sorts, sends the
+indices back, and launches the second model only now, on an idle GPU. ``topk`` chooses the same rows on the device, and
+nobody waits.
 
-Its recording is missing: it was written where there is no GPU.
+Its recording is missing, because it was written on a machine without a GPU.
 
 Source: PyTorch tutorials, Performance Tuning Guide, "Avoid unnecessary CPU-GPU synchronization".
 """

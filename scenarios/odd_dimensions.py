@@ -1,7 +1,7 @@
 """A language model's vocabulary of 50,257 words is no multiple of 8, and the widest product misses the fast kernels.
 
-GPT-2's vocabulary has 256 bytes, 50,000 merges and one end of text. In 16 bits a row of that many numbers does not end
-at a multiple of 16 bytes, so the rows of the logits begin where no thread can load 16 bytes at once, and the library
+GPT-2's vocabulary has 256 bytes, 50,000 merges and one end of text. In 16 bits a row of that many numbers is not a
+multiple of 16 bytes long. So rows of the logits begin where no thread can load 16 bytes at once, and the library
 chooses kernels that load single elements, forward and backward. 47 words that never occur make it 50,304.
 
 Source: NVIDIA, Matrix Multiplication Background User's Guide, "Tensor Core Requirements"; Karpathy's nanoGPT pads the

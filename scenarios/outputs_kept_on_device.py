@@ -1,8 +1,8 @@
-"""Keeping each batch's outputs until the end, for a number that could have been added up on the way.
+"""Keeping each batch's outputs until the end, for a number that could be added up on the way.
 
-There is no graph on them, so this is not a leak of the graph; they are simply never let go. The accuracy needs two
-counts, but all scores of all batches stay in the memory of the device they were computed on, and a data set that is
-ten times as large needs ten times as much.
+The outputs have no graph, so this is no leak of graphs; they are simply never released. The accuracy needs two counts,
+but all scores of all batches stay in the memory of the device that computed them. A data set that is ten times as large
+needs ten times as much.
 
 Source: PyTorch documentation, FAQ, "My model reports 'cuda runtime error(2): out of memory'", the part on not holding
 onto tensors that are not needed.

@@ -1,10 +1,10 @@
 """Batches go to the GPU from ordinary memory, and the host waits for each of them.
 
-The GPU reads the host's memory by itself only where the system may not move it, in pinned memory. From anywhere else
-the driver copies the batch piece by piece through a small pinned buffer of its own, several times slower than the bus,
-and the call returns only when that is done. From pinned memory ``non_blocking=True`` lets the host go on.
+The GPU can read the host's memory by itself only if the system may not move it, which means pinned memory. From other
+memory the driver copies the batch piece by piece through its own small pinned buffer, several times slower than the
+bus, and the call returns only when that is done. From pinned memory ``non_blocking=True`` lets the host go on.
 
-Its recording is missing: it was written where there is no GPU.
+Its recording is missing, because it was written on a machine without a GPU.
 
 Source: PyTorch tutorials, "A guide on good usage of non_blocking and pin_memory() in PyTorch".
 """

@@ -1,7 +1,7 @@
-"""Calling a language model with the whole text for each token that it adds computes the earlier tokens again each time.
+"""Calling a language model with the whole text for each new token computes the earlier tokens again each time.
 
-With a causal mask a token's keys and values do not depend on what comes after it. A model that keeps them needs one
-query, that of the new token, and the work for a text grows with its length instead of with the square of it.
+With a causal mask a token's keys and values do not depend on later tokens. A model that keeps them needs a single
+query, that of the new token, so the work for a text grows with its length instead of its square.
 
 Source: Hugging Face documentation, "Caching" (transformers, KV cache); Pope et al., "Efficiently Scaling Transformer
 Inference", 2022.

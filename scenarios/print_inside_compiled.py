@@ -1,7 +1,7 @@
 """A print that was left in a compiled function, here with a file to print to.
 
-`print` has to happen between two operations, so the compiler ends its graph there and begins another behind it. It is
-the same with a logger. The shape is known without the tensor: whoever calls the function can print it as well.
+`print` must happen between two operations, so the compiler ends its graph there and begins another after it. The same
+goes for a logger. The shape is known without the tensor, so the caller can print it as well.
 
 Source: PyTorch documentation, torch.compile troubleshooting, "Graph breaks" (`print` is among the causes it names).
 """

@@ -1,9 +1,9 @@
-"""Printing a tensor in every step makes the host wait for the device, and formats numbers that nobody can read as fast.
+"""Printing a tensor in every step makes the host wait for the device, and formats numbers faster than anyone reads.
 
-``print(loss)`` shows a value, and a value has to be fetched: the host stops until everything queued before has run.
-Log once in a while, and of tensors that are detached and stay on the device.
+``print(loss)`` shows a value, and the value must be fetched: the host stops until everything queued before has run. Log
+once in a while instead, and keep detached tensors on the device until then.
 
-On a CPU there is no queue to drain: what remains is the formatting, some hundred microseconds in Python.
+On a CPU there is no queue to drain; only the formatting remains, some hundred microseconds in Python.
 
 Source: PyTorch tutorials, Performance Tuning Guide, "Avoid unnecessary CPU-GPU synchronization".
 """

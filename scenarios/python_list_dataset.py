@@ -1,8 +1,8 @@
 """A dataset that is a list of Python objects is copied into each worker of its DataLoader, page by page.
 
-A fork shares all memory until somebody writes to it, and reading a Python object writes to it: its counter of
-references lies beside it. Each worker ends up with its own copy of every record that it has read, and memory grows
-until the epoch is over, or the machine has no more. Arrays hold the same records without a counter for each.
+A fork shares all memory until somebody writes to it, and reading a Python object writes to its reference count, which
+lies beside it. Each worker ends up with its own copy of every record that it has read. Memory grows until the epoch is
+over, or until the machine has no more. Arrays hold the same records without a count for each.
 
 Source: pytorch/pytorch issue 13246, "DataLoader num_workers > 0 causes CPU memory from parent process to be replicated
 in all worker processes".
@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader, Dataset
 triggers = ("worker-memory-growth",)
 effect = "memory"
 
-# A scenario is loaded by its path, so a worker that starts as a new process could not import the dataset's class; and
-# only a fork shares memory at all.
+# A scenario is loaded by its path, so a worker in a new process could not import the dataset's class. Besides, only a
+# fork shares memory.
 START = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
 COUNT, BATCH, STEPS = 150_000, 256, 36
 

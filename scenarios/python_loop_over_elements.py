@@ -1,8 +1,8 @@
 """Looping in Python over the elements of a tensor runs several operations, each on one number.
 
-Code carried over from plain Python or from a formula with indices reads ``x[i]`` as if it were a list. Each ``x[i]``
-makes a new tensor, and each sum of two of them is an operation with all its bookkeeping: microseconds for what takes
-a nanosecond inside one operation over the whole tensor.
+Code from plain Python, or from a formula with indices, treats a tensor like a list. But each ``x[i]`` makes a new
+tensor, and each sum of two of them is an operation with all its bookkeeping. It takes microseconds instead of a
+nanosecond inside a single operation over the whole tensor.
 
 Source: PyTorch documentation, "Broadcasting semantics" (how to say it without the loop); NumPy documentation,
 "What is NumPy?", the part on vectorisation.

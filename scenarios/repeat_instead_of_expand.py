@@ -1,8 +1,8 @@
 """Repeating a tensor with ``repeat`` so that its shape fits the other operand writes all the copies to memory.
 
-Coming from languages without broadcasting, one makes the shapes equal before subtracting. Arithmetic on tensors does
-that by itself: a dimension of size one is matched with any size and nothing is copied, and where a shape is asked for,
-``expand`` gives a view of it.
+In languages without broadcasting, shapes must be made equal before subtracting. Arithmetic on tensors does that by
+itself: a dimension of size one fits any size, and nothing is copied. If a shape is really needed, ``expand`` gives a
+view of it.
 
 Source: PyTorch documentation, Tensor.repeat ("copies the tensor's data", unlike expand) and broadcasting semantics.
 """

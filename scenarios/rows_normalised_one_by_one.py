@@ -1,7 +1,7 @@
 """Scaling every row of a matrix to length one in a Python loop runs a handful of operations for each row.
 
-Going through the rows reads like the formula for one vector, and ``for i in range(len(x))`` is how lists are worked on.
-With ``dim=1`` the same norm is taken of all rows at once, and broadcasting divides each row by its own.
+A loop over the rows reads like the formula for one vector, and ``for i in range(len(x))`` is how people work on lists.
+With ``dim=1`` the norm is taken of all rows at once, and broadcasting divides each row by its own.
 
 Source: PyTorch documentation, torch.linalg.vector_norm (dim) and torch.nn.functional.normalize.
 """

@@ -1,8 +1,8 @@
 """Summing up the loss tensors themselves links the graphs of all steps into one.
 
-``total += loss`` for the mean of the epoch looks like arithmetic on numbers. The sum of two tensors with a history has
-a history too: after n batches ``total`` is the end of a chain through n graphs, none of which can be freed before the
-epoch ends. A backward pass gives the activations back, but not the nodes of the graph.
+``total += loss`` for the mean of the epoch looks like arithmetic on numbers. But the sum of two tensors with a history
+has a history too. After n batches ``total`` is the end of a chain through n graphs, none of which can be freed before
+the epoch ends. A backward pass releases the activations, but not the nodes of the graph.
 
 Source: PyTorch documentation, FAQ, "My model reports 'cuda runtime error(2): out of memory'", the example total_loss.
 """

@@ -1,10 +1,10 @@
 """A sample is a dictionary of 64 small tensors, and each of them is sent to the GPU on its own.
 
-A copy of a few kilobytes crosses the bus in a microsecond. What costs is the call: the operator, memory for the result,
+A copy of a few kilobytes crosses the bus in a microsecond. The call is what costs: the operator, memory for the result,
 the runtime's call, and from ordinary memory a wait for the GPU, 20 to 40 µs in all. Packed into one tensor, the sample
-takes one call, and ``split`` gives views of its parts on the device.
+takes a single call, and ``split`` gives views of its parts on the device.
 
-Its recording is missing: it was written where there is no GPU.
+Its recording is missing, because it was written on a machine without a GPU.
 
 Source: NVIDIA, CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device": "batching many small transfers
 into one larger transfer performs significantly better than making each transfer separately".

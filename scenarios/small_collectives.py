@@ -1,9 +1,9 @@
 """DistributedDataParallel sends gradients in buckets of 10 kB, each of which costs the latency of a message.
 
-``bucket_cap_mb`` is lowered in the hope of more overlap, or to save the memory of the buckets. Each bucket is a message
-of its own that goes through all processes. With the default the same gradients go in one or two.
+People lower ``bucket_cap_mb`` in the hope of more overlap, or to save the memory of the buckets. But each bucket is a
+separate message through all processes. By default the same gradients go in one or two.
 
-It runs in two processes, of which rank 0 is recorded.
+It runs in two processes; rank 0 is recorded.
 
 Source: Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, VLDB 2020, 3.2.2.
 """

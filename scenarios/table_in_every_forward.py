@@ -1,7 +1,7 @@
-"""The sines of all positions are computed anew in each forward pass.
+"""The sines of all positions are computed again in each forward pass.
 
-They follow from the length and the width alone, which no step changes. Computed once, with the model, the table costs
-an addition a step.
+They depend only on the length and the width, which no step changes. Computed once, with the model, the table costs an
+addition per step.
 
 Source: "Language Modeling with nn.Transformer" (PyTorch tutorials), whose PositionalEncoding keeps the table in a
 buffer; models written by hand often do not.

@@ -1,8 +1,8 @@
 """Making a tensor of a list of NumPy arrays goes through every number as a Python object.
 
-``torch.tensor`` and ``torch.FloatTensor`` read a list element by element, and a list of arrays is a list of sequences
-to them: PyTorch even warns that this is extremely slow. ``np.stack`` copies the arrays as blocks of memory into one,
-and ``torch.from_numpy`` shares that one's memory.
+``torch.tensor`` and ``torch.FloatTensor`` read a list element by element, and treat a list of arrays as a list of
+sequences; PyTorch even warns that this is extremely slow. ``np.stack`` copies the arrays into one, as blocks of memory,
+and ``torch.from_numpy`` shares its memory.
 
 Source: the warning of torch.tensor on a list of numpy.ndarrays; PyTorch issue 13918.
 """

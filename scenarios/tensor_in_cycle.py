@@ -1,9 +1,9 @@
 """Nodes that know their parent keep each tree's tensors until the garbage collector happens to run.
 
-A parent holds its children and each child its parent, so no reference count in the tree ever falls to zero. The
-collector frees such circles, but it runs by the number of Python objects made, not by the memory that their tensors
-hold: a few small nodes hold megabytes, and several steps' trees are alive at once. A weak reference upwards lets each
-tree go with its root.
+A parent holds its children and each child its parent, so no reference count in the tree ever reaches zero. The
+collector frees such cycles, but it runs after a number of new Python objects, regardless of the memory that their
+tensors hold. A few small nodes hold megabytes, so the trees of several steps are alive at once. A weak reference to the
+parent frees each tree with its root.
 
 Source: Python documentation, gc and weakref; PyTorch blog, "Understanding GPU Memory 2: Finding and Removing Reference
 Cycles".

@@ -1,8 +1,8 @@
 """A DataLoader over a TensorDataset takes tensors apart, sample by sample, to put them together again.
 
-The data fits in memory, so a batch is one indexing operation away. The DataLoader does not know that: it asks the
-dataset for each sample by its number and stacks what it gets, some hundred calls for a batch that the network trains on
-in less time. Indexing with the whole batch's numbers gives the same batch.
+The data is in memory, so a batch is a single indexing operation. The DataLoader does not know that. It asks the dataset
+for each sample by its number and stacks the results, some hundred calls for a batch that the network trains on in less
+time. Indexing with all of the batch's numbers gives the same batch.
 
 Source: PyTorch forums and issues on TensorDataset ("DataLoader with TensorDataset is slow"); PyTorch documentation,
 torch.utils.data, "Disable automatic batching".

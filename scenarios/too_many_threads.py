@@ -1,8 +1,8 @@
-"""Each operator is shared out to sixteen threads, on a machine that gives the program fewer CPUs.
+"""Each operator is split over sixteen threads, on a machine that gives the program fewer CPUs.
 
 The number was right for the machine that the program was written on. In a container with a quota, on a smaller node or
-beside other jobs the threads have to take turns on the CPUs that are there, and each of a step's many small operators
-waits until the last of its threads has been woken.
+beside other jobs, the threads take turns on fewer CPUs, and each of a step's many small operators waits until its last
+thread has run.
 
 Source: PyTorch documentation, CPU threading and TorchScript inference, "Tuning the number of threads": avoid
 oversubscription, more threads than CPU cores.

@@ -1,8 +1,8 @@
 """Writing a checkpoint with torch.save in every training step makes the step wait for the file system.
 
-It is meant as a safeguard against crashes, and each file replaces the one before. A checkpoint with the optimizer's
-state is three times the size of the model, and nothing is computed until it is written. Once in a few hundred steps
-loses little more to a crash.
+It is meant to protect against crashes, and each file replaces the one before. A checkpoint with the optimizer's state
+is three times the size of the model, and nothing is computed until it is written. Once in a few hundred steps, a crash
+loses little more.
 
 Source: PyTorch tutorials, "Saving and Loading a General Checkpoint"; Mohan, Phanishayee, Chidambaram, "CheckFreq",
 FAST 2021, on what checkpoints cost and how often to write them.

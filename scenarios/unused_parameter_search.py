@@ -1,10 +1,10 @@
 """DistributedDataParallel is told to look for unused parameters in each step of a model that uses all of them.
 
 ``find_unused_parameters=True`` is the usual answer to an error about parameters that took no part in the loss, and it
-stays when the model has long changed. After each forward pass the whole graph is searched, and one more all-reduce
-tells all processes which parameters were used. Without it the same gradients are averaged.
+stays when the model has long changed. After each forward pass the whole graph is searched, and another all-reduce tells
+all processes which parameters were used. The averaged gradients are the same without it.
 
-It runs in two processes, of which rank 0 is recorded.
+It runs in two processes; rank 0 is recorded.
 
 Source: PyTorch documentation, torch.nn.parallel.DistributedDataParallel, find_unused_parameters; the warning of
 ``reducer.cpp`` about it.

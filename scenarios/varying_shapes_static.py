@@ -1,8 +1,8 @@
 """Sequences of any length for a model that was compiled for fixed sizes.
 
-`dynamic=False` makes the fastest code for one size, and each batch here has another: nearly every step compiles the
-model anew. People meet the compiler's limit of eight and raise it, as here. With the length marked as dynamic there is
-one compilation.
+`dynamic=False` makes the fastest code for a single size, but each batch here has another, so nearly every step compiles
+the model again. People hit the compiler's limit of eight and raise it, as here. With the length marked as dynamic there
+is only one compilation.
 
 Source: PyTorch documentation, torch.compile, "Dynamic shapes" (`mark_dynamic`) and "Recompilation".
 """

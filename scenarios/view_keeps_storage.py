@@ -1,8 +1,8 @@
 """Keeping one row of each batch's features keeps the features of the whole batch.
 
-``features[:1]`` is no small tensor of its own but a view: it looks into the storage of ``features``, and as long as
-the view lives that storage does. A few examples per batch, kept to be shown later, cost as much memory as keeping
-everything. ``clone`` copies the row and lets the rest go.
+``features[:1]`` is not a small tensor but a view into the storage of ``features``, which lives as long as the view. A
+few examples per batch, kept to be shown later, cost as much memory as keeping everything. ``clone`` copies the row and
+releases the rest.
 
 Source: PyTorch documentation, Tensor Views; PyTorch documentation, Serialization semantics, the part on views and the
 storage that is saved with them.

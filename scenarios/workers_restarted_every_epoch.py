@@ -1,7 +1,7 @@
-"""A DataLoader without persistent_workers ends its worker processes after each epoch and starts them anew.
+"""A DataLoader without persistent_workers ends its worker processes after each epoch and starts them again.
 
-With a small dataset an epoch is soon over, and then much of it is spent on starting processes, waiting for their first
-batch and ending them again. ``persistent_workers=True`` keeps them, and the dataset that each of them holds.
+With a small dataset an epoch is short, and much of it is spent on starting processes, waiting for their first batch and
+ending them again. ``persistent_workers=True`` keeps the workers, and the dataset that each of them holds.
 
 Source: PyTorch documentation, torch.utils.data, DataLoader, ``persistent_workers``.
 """
@@ -16,13 +16,13 @@ from torch.utils.data import DataLoader, Dataset
 
 triggers = ("workers-respawned",)
 
-# A scenario is loaded by its path, so a worker that starts as a new process could not import the dataset's class.
+# A scenario is loaded by its path, so a worker in a new process could not import the dataset's class.
 START = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
 EPOCHS = 24
 
 
 class Waveforms(Dataset[tuple[Tensor, int]]):
-    """Short recordings, of which each reading returns the spectrum."""
+    """Short recordings; each reading returns a spectrum."""
 
     def __init__(self, count: int) -> None:
         self.waves = torch.randn(count, 512)

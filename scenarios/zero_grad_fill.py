@@ -1,9 +1,9 @@
 """Filling gradients with zeros, instead of dropping them, makes the backward pass add to zeros.
 
-``zero_grad(set_to_none=False)`` was what ``zero_grad()`` did before PyTorch 2.0 and lives on in many scripts. It writes
-each gradient once; the backward pass computes each in a tensor of its own and adds it to the zeros. By default the
-gradients become ``None``, and the backward pass hands over what it computed. A table of word vectors shows it, whose
-gradient is as large as the table.
+``zero_grad(set_to_none=False)`` is what ``zero_grad()`` did before PyTorch 2.0, and it lives on in many scripts. It
+writes each gradient once; the backward pass then computes each in a new tensor and adds it to the zeros. By default the
+gradients become ``None``, and the backward pass hands over what it computed. A table of word vectors shows the
+difference, because its gradient is as large as the table.
 
 Source: PyTorch documentation, torch.optim.Optimizer.zero_grad; PyTorch tutorials, Performance Tuning Guide.
 """

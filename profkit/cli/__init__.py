@@ -1,6 +1,6 @@
-"""The command line: one file per command, whose docstring is its help text.
+"""The command line: a file per command, whose docstring is its help text.
 
-A command's module imports nothing heavy at the top, so that ``profkit --help`` stays fast.
+Nothing heavy is imported at the top of a command's module, so ``profkit --help`` stays fast.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ OWN_FAILURE = 4
 """Not 1, which means that `--fail-on` was reached."""
 _LONGEST_CAUSE_CHARACTERS = 200
 _WHOLE_SUMMARY = 1000
-"""Characters: more than any has."""
+"""More characters than any summary has."""
 
 
 class _Commands(click.Group):
-    """Finds the commands by walking this package: each module holds one, called ``command``."""
+    """Finds the commands by walking this package: each module has one, called ``command``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         modules = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
@@ -45,7 +45,7 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The whole summary of each command, wrapped: click would cut it."""
+        """Wrap the summary of each command; click would cut it."""
         commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
         with formatter.section("Commands"):
             formatter.write_dl([(name, one.get_short_help_str(_WHOLE_SUMMARY)) for name, one in commands if one])
@@ -54,12 +54,12 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="profkit", message="%(prog)s %(version)s")
 def group() -> None:
-    """Tells you what to change in a slow or memory-hungry PyTorch program, on which line, and what it gives back."""
+    """Tells you what to change in a slow or memory-hungry PyTorch program, on which line, and what it saves."""
 
 
 def main() -> None:
-    """Run the command line. What profkit raises on purpose, and a path that the user may not enter, becomes one line on
-    stderr and exit status 2; what nobody foresaw becomes one line and exit status 4."""
+    """Run the command line. profkit's own errors, and paths without permission, become one line on stderr and exit
+    status 2. Unforeseen errors become one line and exit status 4."""
     try:
         group(prog_name="profkit")
     except ProfkitError as error:
@@ -68,7 +68,7 @@ def main() -> None:
     except PermissionError as error:
         click.echo(f"profkit: {error.filename or 'a file'}: {error.strerror or error}", err=True)
         sys.exit(BAD_INPUT)
-    except Exception as error:  # a traceback would tell a user no more, and Python would exit with status 1
+    except Exception as error:  # a traceback would not help a user, and Python would exit with status 1
         failure = describe_failure(error)
         cause = " ".join(ascii(str(error))[1:-1].split())[:_LONGEST_CAUSE_CHARACTERS]
         click.echo(f"profkit: {failure}{cause and f': {cause}'} ({STRICT}=1 shows the traceback)", err=True)

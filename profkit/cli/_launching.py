@@ -1,8 +1,10 @@
-"""Several ranks: a program run in so many processes (`profkit diagnose --nproc`), and their diagnosis as one launch."""
+"""Several ranks: running a program in several processes (`--nproc`), and diagnosing recordings as one launch."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,24 +15,37 @@ from profkit.cli._recording import PROGRAM_FAILED, RecordedProgram, run_program
 from profkit.errors import RunDirectoryError, UsageError
 
 if TYPE_CHECKING:
-    from profkit.gathering.launching import Diagnosed
+    from profkit.derive.facts import Facts
+    from profkit.diagnosing import Measure
+    from profkit.findings import Diagnosis
     from profkit.settings import Settings
+    from profkit.trace.events import Rows
 
 _LAUNCH = "launch"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosed:
+    """The recording at ``path``, its diagnosis, and the events behind each finding. Path and facts are None if another
+    machine judged it."""
+
+    path: Path | None
+    facts: Facts | None
+    diagnosis: Diagnosis
+    rows: Sequence[Rows]
 
 
 def run(
     target: str, arguments: tuple[str, ...], output: Path | None, module: bool, *, nproc: int | None, **wishes: Any
 ) -> RecordedProgram:
-    """Run a script, or a module, recorded, in one process or in so many; ends profkit with one line where nothing was
-    recorded."""
+    """Record a script or module in one process, or in ``nproc``. Ends profkit with one line if nothing was recorded."""
     if nproc is None:
         return run_program(target, arguments, output, module, **wishes)
     return _run_ranks(nproc, target, arguments, output, module, wishes)
 
 
 def names_recording(target: str) -> bool:
-    """Whether the target is the address of one file, by its name alone."""
+    """Whether the target is the address of a single file, judging by its name."""
     from profkit.cli._targets import TRACE_ENDINGS
     from profkit.gathering.remote import is_url
 
@@ -38,7 +53,7 @@ def names_recording(target: str) -> bool:
 
 
 def holds_launch(target: str) -> bool:
-    """Whether the target is read as several ranks: a folder of them, or a place of another file system."""
+    """Whether the target is read as several ranks: a folder of recordings, or a place on another file system."""
     from profkit.gathering.finding import find_ranks
     from profkit.gathering.remote import path_of
 
@@ -53,15 +68,23 @@ def launch_of(run_directory: Path) -> Path:
     return finding.launch_of(run_directory) or run_directory
 
 
+def choose_measure(wanted: bool) -> Measure | None:
+    """The function that runs the experiments of ``--measure``."""
+    if not wanted:
+        return None
+    from profkit.measuring import measure
+
+    return measure
+
+
 def diagnose_launch(
     target: str, on: str | None, output: Path | None, measure: bool, settings: Settings
 ) -> tuple[Diagnosed, Path]:
-    """Diagnose the ranks together, and the directory that the reports go to: the launch's own unless another is
-    named."""
+    """The diagnosis of the ranks together, and the directory for the reports: the launch's own unless ``output`` names
+    another."""
     from profkit.cli._memory_reuse import stop_collecting_garbage
 
     stop_collecting_garbage()
-    from profkit import measuring
     from profkit.cli._reading import ReadingBar
     from profkit.gathering.launching import diagnose_ranks
     from profkit.gathering.remote import path_of
@@ -71,9 +94,10 @@ def diagnose_launch(
         refuse_other_run(output)
     path = path_of(target)
     with ReadingBar(path or Path(target.rstrip("/"))) as bar:
-        found = diagnose_ranks(target, on, measuring.measure if measure else None, settings, bar.count)
+        found = diagnose_ranks(target, on, choose_measure(measure), settings, bar.count)
     in_place = path is not None and path.is_dir() and output is None
-    return found, path if path is not None and in_place else create_directory(output or default_directory(target))
+    directory = path if path is not None and in_place else create_directory(output or default_directory(target))
+    return Diagnosed(found.path, found.facts, found.diagnosis, found.rows), directory
 
 
 def _run_ranks(
@@ -93,13 +117,13 @@ def _run_ranks(
     status = launch_ranks(processes, target, arguments, directory, module=module, **wishes)
     ranks = [folder for folder in _folders_of(directory) if find_trace(folder) is not None]
     if not ranks:
-        click.echo(f"profkit: {target}: nothing was recorded of any rank in {directory}", err=True)
+        click.echo(f"profkit: {target}: no rank was recorded in {directory}", err=True)
         sys.exit(PROGRAM_FAILED if status else BAD_INPUT)
     return RecordedProgram((directory, *ranks), status, is_launch=True)
 
 
 def _new_directory(target: str) -> Path:
-    """``traces/<target>/launch``, ``launch-2`` …: the first that there is not."""
+    """The first of ``traces/<target>/launch``, ``launch-2`` … that does not exist."""
     from profkit.run import create_directory, directory_of_target, numbered
 
     first = directory_of_target(target) / _LAUNCH
@@ -115,7 +139,7 @@ def _new_directory(target: str) -> Path:
 
 
 def _folders_of(directory: Path) -> list[Path]:
-    """In the order of the ranks."""
+    """The ranks' folders, in the order of the ranks."""
     from profkit.run import load_run
 
     folders = [path for path in directory.iterdir() if path.is_dir()]

@@ -1,4 +1,4 @@
-"""What a process that only reads a trace can do without. Each of these saves about a tenth of the time."""
+"""Savings for a process that only reads a trace. Each is worth about a tenth of the time."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from contextlib import suppress
 
 _WHILE_IMPORTING = {
     "OPENBLAS_NUM_THREADS": "1",  # starting a thread per core takes as long as the rest of the import
-    "NUMPY_MADVISE_HUGEPAGE": "0",  # memory that the process gave back and takes again comes in small pages
+    "NUMPY_MADVISE_HUGEPAGE": "0",  # memory that was given back and is taken again comes in small pages anyway
 }
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Parameters of the C library's ``mallopt`` (``malloc.h``)."""
 _WHILE_READING = (16 << 20, 3 << 19)
-"""Bytes of freed memory that are kept, and the size from which an array has memory of its own, which is given back at
-once. Parts of columns do, so that they make room for whole columns; the text that is decoded does not."""
+"""How much freed memory is kept, and the size from which an array gets its own memory, which is given back at once.
+Parts of columns are larger, so they make room for whole columns; decoded text is smaller."""
 _WHILE_JUDGING = (128 << 20, 32 << 20)
-"""The same, such that what a rule computes of some million events reuses the memory of the rule before."""
+"""The same, chosen so that a rule's results over some million events reuse the memory of the rule before."""
 
 
 def stop_collecting_garbage() -> None:
-    """Do not look for reference cycles: a diagnosis makes hardly any, and then the process ends."""
+    """Do not look for reference cycles: a diagnosis makes hardly any, and the process ends soon."""
     gc.disable()
-    atexit.register(gc.freeze)  # or they would be searched once more at the end
+    atexit.register(gc.freeze)  # or Python would look once more at the end
 
 
 def reuse_memory_for_columns() -> None:
-    """Import NumPy without the threads of its linear algebra, and let freed memory make room for columns.
+    """Import NumPy without threads for linear algebra, and let freed memory make room for columns.
 
-    The variables are restored at once, so that programs started later find them as they were.
+    The variables are restored at once, for programs that are started later.
     """
     own = {name: value for name, value in _WHILE_IMPORTING.items() if name not in os.environ}
     os.environ.update(own)
@@ -42,12 +42,11 @@ def reuse_memory_for_columns() -> None:
 
 
 def reuse_memory_for_rules() -> None:
-    """Once the trace is read, reuse the memory of one array for the next: the system clears each new page."""
+    """Once the trace is read, reuse the memory of one array for the next, because new pages must be cleared."""
     _keep_freed_memory(*_WHILE_JUDGING)
 
 
 def _keep_freed_memory(kept_bytes: int, large_bytes: int) -> None:
-    """Whether the C library is glibc; ``mallopt`` of others may do anything."""
     from ctypes import CDLL
 
     with suppress(AttributeError, OSError, TypeError):

@@ -1,4 +1,4 @@
-"""What becomes of a diagnosis: the files in its directory, the report on stdout, and the page in a browser."""
+"""Where a diagnosis goes: the files in its directory, the report on stdout, and the page in a browser."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _MAX_COLUMNS = 120
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How a report is wished for: the format on stdout, and for that and the page whether they are to be ``shared``,
-    without source text, and the page opened. ``around`` is a place in the project, ``editor`` the template of links
-    that open a line, None for the usual one."""
+    """How the report is delivered: its format on stdout, whether it and the page are to be ``shared`` or without source
+    text, and whether the page is opened. ``around`` is a place in the project. ``editor`` is the template of links that
+    open a line, None for the usual one."""
 
     format_name: str
     shared: bool = False
@@ -38,16 +38,18 @@ class Delivery:
 
 
 def write(diagnosis: Diagnosis, directory: Path, wished: Delivery) -> Diagnosis:
-    """Write the files of a run, and give what may be shown of the diagnosis."""
+    """Write the files of a run, and return the diagnosis as it may be shown."""
     from profkit.report.files import write_reports
+    from profkit.report.html.editor import usual_editor
 
     shown = shown_to_others(diagnosis, wished.shared, wished.without_source, wished.around)
-    write_reports(diagnosis, directory, shown, _editor(wished))
+    editor = usual_editor() if wished.editor is None else wished.editor
+    write_reports(diagnosis, directory, shown, "" if wished.shared else editor)
     return shown
 
 
 def shown_to_others(shown: Shown, shared: bool, no_source: bool, *around: Path) -> Shown:
-    """A diagnosis or a comparison as others may see it, if that is wished. ``around`` are places in the project."""
+    """A diagnosis or a comparison as others may see it. ``around`` are places in the project."""
     from profkit.report.sharing.anonymous import names_of_this_machine, project_of, share, without_source
 
     if shared:
@@ -56,16 +58,8 @@ def shown_to_others(shown: Shown, shared: bool, no_source: bool, *around: Path) 
     return without_source(shown) if no_source else shown
 
 
-def _editor(wished: Delivery) -> str:
-    from profkit.report.html.editor import usual_editor
-
-    if wished.shared:
-        return ""
-    return usual_editor() if wished.editor is None else wished.editor
-
-
 def open_page(directory: Path) -> None:
-    """Open the page of a run in the default browser, or say where it is where nobody would see that."""
+    """Open the page of a run in the default browser, or print its path if nobody would see it."""
     import webbrowser
 
     from profkit.run import REPORT_FILE
@@ -77,8 +71,8 @@ def open_page(directory: Path) -> None:
 
 
 def has_screen(environment: Mapping[str, str], system: str) -> bool:
-    """Whether somebody sits before this machine: not in CI or over SSH, nor under Linux without a display, where
-    `webbrowser` may start a browser of text in the terminal."""
+    """Whether somebody can see a browser here: not in CI or over SSH, and not on Linux without a display, where
+    `webbrowser` may start a text browser in the terminal."""
     if environment.get("CI") or environment.get("SSH_CONNECTION"):
         return False
     is_windowed = system in ("darwin", "win32", "cygwin")
@@ -86,7 +80,7 @@ def has_screen(environment: Mapping[str, str], system: str) -> bool:
 
 
 def print_report(diagnosis: Diagnosis, format_name: str, settings: Settings) -> None:
-    """Print the report: as wide as the terminal and coloured on one, plain at 80 columns when piped. ``settings`` say
+    """Print the report: on a terminal in colour and as wide as it is, otherwise plain at 80 columns. ``settings`` say
     which findings fail the command."""
     from profkit.report import render
     from profkit.report.files import rule_pages
@@ -98,7 +92,7 @@ def print_report(diagnosis: Diagnosis, format_name: str, settings: Settings) -> 
 
 
 def say(text: str, color: bool | None = None) -> None:
-    """Print a text on stdout, whatever its encoding."""
+    """Print a text on stdout, whatever encoding stdout has."""
     click.echo(writable(text, sys.stdout.encoding), color=color)
 
 

@@ -1,4 +1,4 @@
-"""The bar on stderr while a large trace or many are read, on a terminal only."""
+"""The bar on stderr while a large trace, or many, are read, on a terminal only."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ _LONGEST_NAME = 32
 
 
 class ReadingBar:
-    """A context manager whose `show` moves the bar: how much of the file is read, what that holds, and how fast it
-    goes.
+    """A context manager whose `show` moves the bar: how much of the file is read, unpacked size, and speed.
 
-    Unlike rich's it starts no thread: a process with threads is not forked, and would read alone.
+    Unlike rich's it starts no thread. A process with threads does not fork, and would read alone.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,12 +38,12 @@ class ReadingBar:
         return self
 
     def show(self, read_bytes: int, file_bytes: int, content_bytes: int) -> None:
-        """Show how many bytes of the file are read, and how many those were when unpacked."""
+        """Show how many bytes of the file are read, and how many they are unpacked."""
         rate = content_bytes / max(time.monotonic() - self._begun, 1e-9)
         self._move(read_bytes, file_bytes, f"{format_bytes(content_bytes)}, {format_bytes(rate)}/s")
 
     def count(self, done: int, total: int) -> None:
-        """Show how many of so many recordings are read."""
+        """Show how many recordings are read."""
         self._move(done, total, f"{done:,} of {format_count(total, 'recording')}")
 
     def _move(self, done: int, total: int, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What `profkit diagnose` and `profkit record` share: the options of a recording, and running a program for one."""
+"""What `profkit diagnose` and `profkit record` share: the options of a recording, and recording a program."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from profkit.plan import ACTIVE_STEPS, BEST_SIGNAL, FULL_RANKS, SIGNALS, WAIT_ST
 
 PROGRAM_FAILED = 3
 PROGRAMS_ONLY = ("steps_from", "at_step", "stop_after_recording", "nproc", "ranks")
-"""Options that mean nothing where the steps of no program are looked for."""
+"""Options that only make sense for a program."""
 _LEFT_OUT = {"steps_from": BEST_SIGNAL, "at_step": 0, "stop_after_recording": False, "nproc": None, "ranks": FULL_RANKS}
-"""What they are where they are not given."""
+"""Their defaults."""
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class RecordedProgram:
-    """The run directories of a program: the first recording's, then those of its windows. ``status`` is how the program
-    ended, 0 where profkit ended it as asked; ``remedy`` says what to do about a failure, where that is known. What
-    ``is_rank`` was started by a launcher, which is to learn how the program ended. Of what ``is_launch`` the
-    directories are the launch's and, in their order, its ranks'."""
+    """The run directories of a program: the first recording's, then those of its windows; for a launch the launch's,
+    then its ranks' in order.
+
+    ``status`` is the program's, 0 if profkit ended it as asked; ``remedy`` is what to do about a known failure. A rank
+    (``is_rank``) was started by a launcher, which must learn how the program ended.
+    """
 
     directories: tuple[Path, ...]
     status: int
@@ -37,7 +39,7 @@ class RecordedProgram:
 
 
 def recording_options(command: _Command) -> _Command:
-    """Give a command the options that say which steps of a program to record, and how."""
+    """Add the options that say which steps of a program to record, and how."""
     options = (
         click.option("--wait", type=click.IntRange(0), default=WAIT_STEPS, show_default=True,
                      help="Steps timed without a profiler."),
@@ -49,14 +51,14 @@ def recording_options(command: _Command) -> _Command:
                      help="What ends a step of a program: `step()` of a profkit.profile, the optimizer's step, a batch "
                           "of the outermost DataLoader, a call of the model, a new pass over the DataLoader."),
         click.option("--at-step", type=click.IntRange(0), default=0, metavar="N",
-                     help="Record from this step of a program on, by the numbers that the report gives to steps."),
+                     help="Record from this step of a program on, counted as in the report."),
         click.option("--stop-after-recording", is_flag=True,
-                     help="End the program, as sys.exit would, once it is recorded; the default is to let it run."),
+                     help="End the program, as sys.exit would, once it is recorded; by default it runs on."),
         click.option("--nproc", type=click.IntRange(1), metavar="N",
-                     help="Run the program in N processes, as torchrun does, each recorded."),
+                     help="Run the program in N processes, as torchrun does, and record each."),
         click.option("--ranks", type=click.IntRange(0), default=FULL_RANKS, show_default=True, metavar="N",
-                     help="Of a launch of more processes, record so many; of the others collectives and steps."),
-    )  # fmt: skip
+                     help="Record this many ranks of a launch in full; of the others only collectives and steps."),
+    )
     for option in reversed(options):
         command = option(command)
     return command
@@ -65,7 +67,7 @@ def recording_options(command: _Command) -> _Command:
 def run_program(
     target: str, arguments: tuple[str, ...], output: Path | None, module: bool, **wishes: Any
 ) -> RecordedProgram:
-    """Run a script, or a module, recorded; ends profkit with one line where nothing was recorded."""
+    """Record a script or module. Ends profkit with one line if nothing was recorded."""
     from profkit.collect.launch.parent import launch_script
     from profkit.collect.ranks.identity import launch_in
     from profkit.run import find_trace, load_run, what_keeps_from_writing
@@ -83,7 +85,7 @@ def run_program(
     if find_trace(directory) is None:
         obstacle = what_keeps_from_writing(directory)
         lost = f"{directory} cannot be written: {obstacle}" if obstacle else ""
-        reasons = lost or "; ".join(run.notes) or "it ran no operator of PyTorch"
+        reasons = lost or "; ".join(run.notes) or "it ran no PyTorch operator"
         click.echo(f"profkit: {target}: nothing was recorded: {reasons}", err=True)
         sys.exit(status if is_rank else PROGRAM_FAILED if status else BAD_INPUT)
     windows = [directory.with_name(name) for name in run.windows]
@@ -92,7 +94,7 @@ def run_program(
 
 
 def _make_directory(target: str, arguments: tuple[str, ...], output: Path | None, module: bool) -> Path:
-    """Where this process records. A rank that cannot write runs unrecorded, as the others would wait for it."""
+    """Where this process records. A rank that cannot write runs unrecorded, because the others would wait for it."""
     from profkit.collect.launch.parent import run_unrecorded
     from profkit.collect.ranks.launches import claim_directory
     from profkit.run import create_directory, default_directory, directory_of_target
@@ -112,16 +114,16 @@ def _remedy(notes: tuple[str, ...]) -> str:
 
 
 def fail_as(status: int, remedy: str = "", is_rank: bool = False) -> NoReturn:
-    """End profkit because the program ended with this status, which is not 0: with the same if it ``is_rank``."""
+    """End profkit because the program failed with ``status``, in a rank with the same status."""
     from profkit.health.program import describe_status
 
-    told = f": {remedy}" if remedy else ""
-    click.echo(f"profkit: the program itself failed with {describe_status(status)}{told}", err=True)
+    advice = f": {remedy}" if remedy else ""
+    click.echo(f"profkit: the program itself failed with {describe_status(status)}{advice}", err=True)
     sys.exit(status if is_rank else PROGRAM_FAILED)
 
 
 def refuse_wishes(what: str, **wishes: Any) -> None:
-    """Only a program of the user's has signals to choose from, and can be ended: raise `UsageError` for others."""
+    """Raise `UsageError` for options that only a script or a module takes."""
     for name, value in wishes.items():
         if value != _LEFT_OUT[name]:
-            raise UsageError(f"--{name.replace('_', '-')}: {what} has no such choice: only a script or a module does")
+            raise UsageError(f"--{name.replace('_', '-')}: not for {what}, only for a script or a module")

@@ -1,4 +1,4 @@
-"""The options that go before ``[tool.profkit]``: which rules look, and what fails the command."""
+"""The options that override ``[tool.profkit]``: which rules run, and what fails the command."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _LEVELS = ["low", "medium", "high"]
 
 
 def settings_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options, and their `Settings`, with those of the project, as ``settings``."""
+    """Add the options to a command, and pass them, merged with the project's, as ``settings``."""
 
     @click.option("--select", multiple=True, metavar="RULE", shell_complete=complete_rules,
-                  help="Look with this rule alone; may be given again.")  # fmt: skip
+                  help="Run only this rule; may be repeated.")
     @click.option("--ignore", multiple=True, metavar="RULE", shell_complete=complete_rules,
-                  help="Do not look with this rule; may be given again.")  # fmt: skip
+                  help="Do not run this rule; may be repeated.")
     @click.option("--fail-on", type=click.Choice(_LEVELS), metavar="low|medium|high",
-                  help="Exit with status 1 when a fault of this severity or above is found.")  # fmt: skip
+                  help="Exit with status 1 if a fault of this severity or higher is found.")
     @click.option("--fail-on-opportunity", type=click.Choice(_LEVELS), metavar="low|medium|high",
-                  help="The same for opportunities, whose remedy changes numerics or structure.")  # fmt: skip
+                  help="The same for opportunities, whose fixes change numerics or structure.")
     @wraps(command)
     def with_settings(
         *,
@@ -36,7 +36,7 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         from profkit.cli._memory_reuse import reuse_memory_for_columns
 
-        reuse_memory_for_columns()  # the rules import NumPy, and a process in which that has threads is never forked
+        reuse_memory_for_columns()  # the rules import NumPy, whose threads would keep this process from forking
         from profkit.settings import read_settings
 
         settings = read_settings(Path.cwd()).overridden(select, ignore, fail_on, fail_on_opportunity)

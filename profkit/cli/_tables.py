@@ -1,4 +1,4 @@
-"""Columns of text, the last one wrapped to the terminal."""
+"""Columns of text, with the last one wrapped to the terminal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What TARGET means: a scenario, a script, a trace or a directory; and what a shell offers for an unfinished word.
+"""What TARGET means (a scenario, a script, a trace or a directory), and what a shell offers to complete.
 
-A shell waits for that at every press of the key, so no rule is imported and no scenario opened: their names are those
-of their files. Most commands import this module, so what it needs stands inside of the functions.
+Completion must be fast, so the names of rules and scenarios come from their files, and none is imported. Most commands
+import this module, so its own imports are inside the functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 RULE_GROUP = "profkit.rules"
-"""`profkit.rules.GROUP`, whose import takes longer than all that completion does."""
+"""`profkit.rules.GROUP`, whose import takes longer than all of completion."""
 _RULES = Path(__file__).parents[1] / "rules"
 _NO_RULES = ("__init__", "base")
 _RUNS = "traces/*/*/run.json"
@@ -37,7 +37,7 @@ class TargetKind(Enum):
 
 
 def classify(target: str) -> TargetKind:
-    """Tell the kind from the file system first, then from the name.
+    """The kind of a target, from the file system first, then from its name.
 
     Raises `UnreadableInput` for a file that does not exist or that profkit cannot read.
     """
@@ -60,7 +60,7 @@ def classify(target: str) -> TargetKind:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """``; did you mean 'train.py'?``; empty if nothing known is like it."""
+    """``; did you mean 'train.py'?``; empty if no known name is similar."""
     found = get_close_matches(name, list(known), n=1)
     return f"; did you mean {found[0]!r}?" if found else ""
 
@@ -73,7 +73,7 @@ def _names_in(folder: Path, pattern: str) -> list[str]:
 
 
 def latest_run(path: Path) -> Path:
-    """``path``, or the run below it that began last where it is a directory that holds runs and is none itself."""
+    """``path``, or the latest run below it if it is a directory of runs."""
     from profkit.run import RUN_FILE, find_snapshot, find_trace, load_run
 
     if not path.is_dir() or find_trace(path) is not None or find_snapshot(path) is not None:
@@ -84,8 +84,8 @@ def latest_run(path: Path) -> Path:
 
 
 def choose_device(device: str, needs_gpu: bool, gpus: int = 1) -> str:
-    """``cuda``, ``cpu`` or ``recorded`` for a scenario that on GPUs takes so many. Raises `UsageError` if that is not
-    possible here."""
+    """``cuda``, ``cpu`` or ``recorded`` for a scenario that takes ``gpus`` on a GPU machine. Raises `UsageError` if
+    that is impossible here."""
     if device == "recorded" or (device == "cpu" and not needs_gpu):
         return device
     from profkit.collect.machine.devices import look_for_devices
@@ -101,10 +101,8 @@ def choose_device(device: str, needs_gpu: bool, gpus: int = 1) -> str:
 
 
 def find_recording(scenario: str, variant: str) -> Path:
-    """The committed recording of a scenario's variant, the newest if several devices recorded it.
-
-    Raises `UsageError` that says what is missing and how to make it.
-    """
+    """The committed recording of a scenario's variant, the newest if there are several. Raises `UsageError` if there is
+    none."""
     from profkit.catalogue import recordings_root
     from profkit.run import load_run
 
@@ -113,13 +111,13 @@ def find_recording(scenario: str, variant: str) -> Path:
     if not found:
         raise UsageError(
             f"{scenario}: there is no recording of this scenario ({variant}) on a GPU; "
-            f"on a machine with a GPU `profkit record {scenario}` makes one"
+            f"`profkit record {scenario}` makes one on a machine with a GPU"
         )
     return max(found, key=lambda path: load_run(path).started or "")
 
 
 def rule_names() -> list[str]:
-    """The rules of profkit and of other packages."""
+    """The names of profkit's rules and of other packages'."""
     from importlib.metadata import entry_points
 
     own = (path.stem.replace("_", "-") for path in _RULES.glob("*.py") if path.stem not in _NO_RULES)
@@ -137,26 +135,26 @@ def complete_scenarios(_: click.Context, __: click.Parameter, incomplete: str) -
 
 
 def complete_recordings(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Runs that lie where profkit leaves them, else any path."""
+    """Runs where profkit leaves them, or else any path."""
     return _or_path(incomplete, _beginning_with(incomplete, _runs()))
 
 
 def complete_targets(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Scenarios, runs, and what lies in the working directory; where nothing of these fits, any path."""
+    """Scenarios, runs, and files in the working directory; if none fits, any path."""
     from profkit.catalogue import scenario_names
 
     return _or_path(incomplete, _beginning_with(incomplete, [*scenario_names(), *_runs(), *_files()]))
 
 
 def _or_path(incomplete: str, found: list[CompletionItem]) -> list[CompletionItem]:
-    """bash completes a path only where nothing else is offered."""
+    """The found items, or a path: bash completes paths only if nothing else is offered."""
     from click.shell_completion import CompletionItem
 
     return found or [CompletionItem(incomplete, type="file")]
 
 
 def _beginning_with(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
-    """A name with a line break would be two."""
+    """The names that fit. One with a line break would become two, so it is left out."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(name) for name in names if name.startswith(incomplete) and name.isprintable()]
@@ -167,6 +165,6 @@ def _runs() -> Iterator[str]:
 
 
 def _files() -> Iterator[str]:
-    """What can be diagnosed in the working directory."""
+    """Files in the working directory that can be diagnosed."""
     readable = (".py", *TRACE_ENDINGS)
     yield from sorted(path.name for path in Path().iterdir() if path.name.endswith(readable) and path.is_file())

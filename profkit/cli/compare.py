@@ -14,25 +14,25 @@ REGRESSION_FOUND = 1
 FORMATS = ("text", "json", "markdown", "html")
 
 
-@click.command()
+@click.command("compare")
 @click.argument("before", type=click.Path(path_type=Path, readable=False), shell_complete=complete_recordings)
 @click.argument("after", type=click.Path(path_type=Path, readable=False), shell_complete=complete_recordings)
 @click.option("--format", "format_name", default="text", show_default=True,
-              type=click.Choice(FORMATS), help="What goes to stdout.")  # fmt: skip
+              type=click.Choice(FORMATS), help="What goes to stdout.")
 @click.option("--share", is_flag=True,
-              help="Leave folders above the project and names of users and hosts out of the report.")  # fmt: skip
+              help="Leave folders above the project and names of users and hosts out of the report.")
 @click.option("--no-source", is_flag=True, help="Leave the program's source text out of the report.")
 @click.option("--fail-on-regression", "threshold", metavar="PERCENT",
-              help="Exit with status 1 when the step is certainly longer, by about PERCENT or more.")  # fmt: skip
+              help="Exit with status 1 if the step is certainly longer, by about PERCENT or more.")
 @click.option("--force", is_flag=True, help="Compare recordings of different programs too.")
 def command(
     before: Path, after: Path, format_name: str, share: bool, no_source: bool, threshold: str | None, force: bool
 ) -> None:
     """Say whether AFTER is better or worse than BEFORE, and what moved.
 
-    Each is a run directory, a trace, or a directory of several run directories: with several runs of each, recorded
-    by turns, smaller changes can be told from noise. Noise is not called a change: if the recordings are too few or
-    too noisy to tell, the verdict is "inconclusive".
+    Each is a run directory, a trace, or a directory of several run directories. Several runs of each, recorded in
+    turns, show smaller changes. Noise is never reported as a change: if the recordings are too few or too noisy, the
+    verdict is "inconclusive".
 
     \b
     profkit compare traces/train/20260101-101500 traces/train/20260101-103000
@@ -42,7 +42,7 @@ def command(
     from profkit.cli._output import say, shown_to_others, terminal_settings
 
     reuse_memory_for_columns()
-    reuse_memory_for_rules()  # one recording is judged before the next is read
+    reuse_memory_for_rules()  # each recording is judged before the next is read
     from profkit.comparing import compare_paths
     from profkit.report import render_comparison
 
@@ -65,6 +65,3 @@ def parse_percent(text: str) -> float:
     if not 0 <= percent < float("inf"):
         raise UsageError(f"--fail-on-regression {text}: give a percentage such as 5%")
     return percent / 100
-
-
-command.name = "compare"

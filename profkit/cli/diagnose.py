@@ -4,70 +4,58 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from profkit.cli._launching import diagnose_launch, holds_launch, launch_of, names_recording, run
+from profkit.cli._launching import (
+    Diagnosed,
+    choose_measure,
+    diagnose_launch,
+    holds_launch,
+    launch_of,
+    names_recording,
+    run,
+)
 from profkit.cli._output import Delivery, open_page, print_report, write
 from profkit.cli._recording import PROGRAMS_ONLY, RecordedProgram, fail_as, recording_options, refuse_wishes
 from profkit.cli._settings import settings_options
-from profkit.cli._targets import (
-    TargetKind,
-    choose_device,
-    classify,
-    complete_targets,
-    find_recording,
-    latest_run,
-)
+from profkit.cli._targets import TargetKind, choose_device, classify, complete_targets, find_recording, latest_run
 from profkit.errors import UsageError
 
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
-    from profkit.diagnosing import Measure
     from profkit.findings import Diagnosis
     from profkit.settings import Settings
     from profkit.trace.cache import Origin
-    from profkit.trace.events import Rows
 
 FORMATS = ("text", "json", "markdown", "html", "sarif", "github", "junit", "perfetto", "memory-timeline")
 FAULTS_FOUND = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosed:
-    """A recording at ``path``, what is concluded from it, and the events behind each finding. Neither path nor facts
-    are there of what another machine judged."""
-
-    path: Path | None
-    facts: Facts | None
-    diagnosis: Diagnosis
-    rows: Sequence[Rows]
-
-
-@click.command(context_settings={"ignore_unknown_options": False})
+@click.command("diagnose", context_settings={"ignore_unknown_options": False})
 @click.argument("target", required=False, shell_complete=complete_targets)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("-m", "module", metavar="MODULE", help="Run this module as a program, like python -m.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="The run directory itself; must not hold another run. Default: traces/TARGET/TIME.")  # fmt: skip
+              help="The run directory; must not hold another run. Default: traces/TARGET/TIME.")
 @click.option("--format", "format_name", default="text", show_default=True,
-              type=click.Choice(FORMATS), help="What goes to stdout; of perfetto, a file, its path.")  # fmt: skip
+              type=click.Choice(FORMATS), help="What to print; perfetto writes a file and prints its path.")
 @click.option("--share", is_flag=True,
-              help="Leave folders above the project and names of users and hosts out of the report.")  # fmt: skip
+              help="Leave folders above the project and names of users and hosts out of the report.")
 @click.option("--no-source", is_flag=True, help="Leave the program's source text out of the report.")
 @click.option("--open", "opened", is_flag=True, help="Open the page in the default browser.")
 @click.option("--variant", default="pitfall", show_default=True, type=click.Choice(["pitfall", "fix"]),
-              help="Which variant of a scenario to run.")  # fmt: skip
+              help="Which variant of a scenario to run.")
 @click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda", "recorded"]),
-              help="Where a scenario runs; auto: on a GPU if there is one.")  # fmt: skip
+              help="Where a scenario runs; auto: on a GPU if there is one.")
 @recording_options
 @click.option("--on", metavar="ray[://HOST:PORT]",
-              help="Have a Ray cluster's machines read the recordings of a launch.")  # fmt: skip
+              help="Let the machines of a Ray cluster read the recordings of a launch.")
 @click.option("--measure", is_flag=True,
-              help="Price findings by experiments on this machine where possible; takes seconds.")  # fmt: skip
+              help="Price findings by experiments on this machine where possible; takes seconds.")
 @settings_options
 def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     target: str | None,
@@ -82,11 +70,11 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     settings: Settings,
     **wishes: Any,
 ) -> None:
-    """Say what to change in TARGET, on which line, and what it gives back.
+    """Say what to change in TARGET, on which line, and what it saves.
 
-    TARGET is a scenario's name (see `profkit scenarios`), a script.py, a trace (*.json, plain, gzip or zstd), an Nsight
-    Systems export (*.sqlite), a GPU's memory snapshot (*.pickle), a run directory, or a folder with the recordings of
-    several ranks, also of another file system (s3://…). Arguments for a script stand after --. diagnosis.json and
+    TARGET is a scenario (see `profkit scenarios`), a script.py, a trace (*.json, plain, gzip or zstd), an Nsight
+    Systems export (*.sqlite), a GPU memory snapshot (*.pickle), a run directory, or a folder with the recordings of
+    several ranks, also on another file system (s3://…). Arguments for a script go after --. diagnosis.json and
     report.html are written to the run directory; the report goes to stdout.
 
     \b
@@ -102,7 +90,7 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
         given = (target, *arguments) if target is not None else arguments
         return _finish_program(run(module, given, output, True, **wishes), measure, wished, settings)
     if target is None:
-        raise UsageError("name a scenario, a script.py, a trace or a directory (see `profkit diagnose --help`)")
+        raise UsageError("give a scenario, a script.py, a trace or a directory (see `profkit diagnose --help`)")
     kind = classify(target)
     if kind is TargetKind.SCRIPT:
         return _finish_program(run(target, arguments, output, False, **wishes), measure, wished, settings)
@@ -116,7 +104,7 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
 
 
 def _wished(format_name: str, around: Path, settings: Settings, wishes: dict[str, Any]) -> Delivery:
-    """What is to become of the report, taken from the other wishes."""
+    """How to deliver the report; takes these options out of ``wishes``."""
     shared, without_source, opened = map(wishes.pop, ("share", "no_source", "opened"))
     if format_name == "perfetto" and (shared or without_source):
         raise UsageError("--format perfetto copies the trace, which --share and --no-source do not change")
@@ -126,25 +114,25 @@ def _wished(format_name: str, around: Path, settings: Settings, wishes: dict[str
 def _read_target(
     target: str, on: str | None, output: Path | None, measure: bool, settings: Settings
 ) -> tuple[Diagnosed, Path]:
-    """Diagnose a recording, a launch, or what is the latest in a directory of several."""
+    """Diagnose a recording, a launch, or the latest run in a directory."""
     if on is None and names_recording(target):
         return _read_elsewhere(target, output, measure, settings)
     if on is not None or holds_launch(target):
-        return _read_launch(target, on, output, measure, settings)
+        return diagnose_launch(target, on, output, measure, settings)
     path = latest_run(Path(target))
     if path == Path(target):
         return _read(path, output, measure, settings)
     launch = launch_of(path)
-    click.echo(f"profkit: {target}: the latest run in it, {launch}", err=True)
+    click.echo(f"profkit: {target}: taking its latest run, {launch}", err=True)
     if launch != path:
-        return _read_launch(str(launch), None, output, measure, settings)
+        return diagnose_launch(str(launch), None, output, measure, settings)
     return _read(path, output, measure, settings)
 
 
 def _read_elsewhere(
     target: str, output: Path | None, measure: bool, settings: Settings
 ) -> tuple[Diagnosed, Path]:
-    """Diagnose one recording by its address: the copy that it is read from goes again."""
+    """Diagnose a recording by its address, from a temporary copy."""
     from profkit.gathering.remote import path_of, within_reach
     from profkit.run import default_directory
 
@@ -163,27 +151,14 @@ def _diagnose(path: Path, measure: bool, settings: Settings) -> Diagnosed:
 def _judge(path: Path, facts: Facts, measure: bool, settings: Settings) -> Diagnosed:
     from profkit.diagnosing import diagnose_with_rows
 
-    return Diagnosed(path, facts, *diagnose_with_rows(facts, _measure() if measure else None, settings))
-
-
-def _measure() -> Measure:
-    from profkit import measuring
-
-    return measuring.measure
-
-
-def _read_launch(
-    target: str, on: str | None, output: Path | None, measure: bool, settings: Settings
-) -> tuple[Diagnosed, Path]:
-    found, directory = diagnose_launch(target, on, output, measure, settings)
-    return Diagnosed(found.path, found.facts, found.diagnosis, found.rows), directory
+    return Diagnosed(path, facts, *diagnose_with_rows(facts, choose_measure(measure), settings))
 
 
 def _read(
     path: Path, output: Path | None, measure: bool, settings: Settings, origin: Origin | None = None
 ) -> tuple[Diagnosed, Path]:
-    """Diagnose before a directory is made, so that an unreadable file leaves nothing behind; but check first that the
-    result can be written, as reading may take minutes. ``origin`` is what the recording is a copy of."""
+    """Diagnose a recording, then make the directory, so that an unreadable file leaves nothing behind. But check first
+    that the result can be written, as reading may take minutes. ``origin`` is what the recording is a copy of."""
     from profkit.cli._memory_reuse import reuse_memory_for_columns, reuse_memory_for_rules, stop_collecting_garbage
     from profkit.cli._reading import ReadingBar
 
@@ -232,10 +207,10 @@ def _run_scenario(
 
 
 def _finish_program(recorded: RecordedProgram, measure: bool, wished: Delivery, settings: Settings) -> None:
-    """Diagnose a program, and each window that was asked for while it ran; the report is the first recording's."""
+    """Diagnose a program, and each further window recorded while it ran; print the first recording's report."""
     first, *windows = recorded.directories
     if recorded.is_launch:
-        windows, diagnosed = [], [_read_launch(str(first), None, None, measure, settings)[0]]
+        windows, diagnosed = [], [diagnose_launch(str(first), None, None, measure, settings)[0]]
     else:
         diagnosed = [_diagnose(first, measure, settings)]
     _deliver(diagnosed[0], first, wished, settings)
@@ -249,13 +224,13 @@ def _finish_program(recorded: RecordedProgram, measure: bool, wished: Delivery, 
 
 
 def _finish(found: Diagnosed, directory: Path, wished: Delivery, settings: Settings) -> None:
-    """Write the two files, print the report, and exit with the status of the outcome."""
+    """Deliver the report, and exit with status 1 if a finding fails the command."""
     _deliver(found, directory, wished, settings)
     _exit([found.diagnosis], settings)
 
 
 def _deliver(found: Diagnosed, directory: Path, wished: Delivery, settings: Settings) -> None:
-    """Write the files, print the report, and open the page, as wished."""
+    """Write the files, print the report, and open the page if asked to."""
     shown = write(found.diagnosis, directory, wished)
     if wished.format_name == "perfetto":
         click.echo(_write_copy(found, directory))
@@ -267,15 +242,15 @@ def _deliver(found: Diagnosed, directory: Path, wished: Delivery, settings: Sett
 
 
 def _write_copy(found: Diagnosed, directory: Path) -> Path:
-    """The path of a copy of the trace for Perfetto, with the findings in it."""
+    """Write a copy of the trace for Perfetto, with the findings in it, and return its path."""
     from profkit.report.perfetto import PERFETTO_FILE, write_perfetto
     from profkit.run import find_trace
 
     if found.path is None or found.facts is None:
-        raise UsageError("--format perfetto copies a trace of this machine, and this one lies elsewhere")
+        raise UsageError("--format perfetto copies a trace on this machine, and this one is elsewhere")
     source = find_trace(found.path) if found.path.is_dir() else found.path
     if source is None or not found.facts.has_trace:
-        raise UsageError(f"--format perfetto copies a trace, and {found.path} is a memory snapshot alone")
+        raise UsageError(f"--format perfetto copies a trace, and {found.path} is only a memory snapshot")
     target = directory / PERFETTO_FILE
     write_perfetto(found.diagnosis, found.facts.trace, found.rows, source, target)
     return target
@@ -288,6 +263,3 @@ def _say_where(directory: Path) -> None:
 def _exit(diagnoses: Sequence[Diagnosis], settings: Settings) -> None:
     if any(settings.fails(finding) for diagnosis in diagnoses for finding in diagnosis.findings):
         sys.exit(FAULTS_FOUND)
-
-
-command.name = "diagnose"

@@ -12,11 +12,11 @@ import click
 _PACKAGES = ("torch", "numpy", "msgspec", "isal", "psutil", "nvidia-ml-py", "rich", "tensorboard", "torch-tb-profiler")
 
 
-@click.command()
+@click.command("doctor")
 def command() -> None:
     """Show what profkit finds on this machine: versions, GPU, and what would prevent a recording.
 
-    Exits with status 2 when nothing can be recorded here.
+    Exits with status 2 if nothing can be recorded here.
     """
     click.echo(f"python             {sys.version.split()[0]}")
     for package in _PACKAGES:
@@ -46,17 +46,14 @@ def _describe_torch() -> None:
     click.echo(f"CPUs               {usable} usable, PyTorch uses {format_count(devices.threads, 'thread')}")
     _describe_rates("cpu" if devices.gpu is None else "cuda")
     if sys.gettrace() is not None:
-        click.echo("a debugger or coverage tool traces this process: exact lines cannot be recorded meanwhile")
+        click.echo("a debugger or coverage tool traces this process, so exact lines cannot be recorded")
 
 
 def _describe_rates(device: str) -> None:
-    """What the device does at most: measured the first time, later read from the user's cache."""
+    """The device's peak rates: measured the first time, later read from the user's cache."""
     from profkit.collect.machine.rates import keep_rates
 
     rates = keep_rates(device)
     products = ", ".join(f"{kind} {rate / 1e9:,.0f}" for kind, rate in rates.products.items())
     click.echo(f"memory             {rates.bandwidth / 1e9:,.1f} GB/s")
     click.echo(f"products           {products} GFLOP/s")
-
-
-command.name = "doctor"

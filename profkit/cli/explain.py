@@ -7,7 +7,7 @@ import click
 from profkit.cli._targets import complete_rules
 
 
-@click.command()
+@click.command("explain")
 @click.argument("rule", shell_complete=complete_rules)
 def command(rule: str) -> None:
     """Show the page of a rule: what it detects, why that is bad, an example and what to use instead."""
@@ -16,6 +16,3 @@ def command(rule: str) -> None:
 
     found = find_rule(rule)
     say(f"{found.name} ({found.kind.value})\n\n{found.page}")
-
-
-command.name = "explain"

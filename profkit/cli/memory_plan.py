@@ -8,43 +8,43 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from profkit.cli._recording import PROGRAM_FAILED
 from profkit.errors import UsageError
 
 if TYPE_CHECKING:
     from profkit.memory_plan import InputSpec
 
-PROGRAM_FAILED = 3
 _INPUT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>(?:B|\d+)(?:x(?:B|\d+))*)?(?::(?P<dtype>\w+))?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([KMGT])(i?))?B?", re.IGNORECASE)
 
 
-@click.command()
+@click.command("memory-plan")
 @click.argument("target")
 @click.option("--batch", type=click.IntRange(1, 1 << 20), required=True, help="Samples in a batch.")
 @click.option("--input", "inputs", multiple=True, metavar="SHAPE[:DTYPE]",
-              help="The shape of one sample's input, such as 3x224x224 or 1024:int64. Several times for several "
-                   "inputs; ids=1024:int64 for one by keyword; 100xBx32 where the batch B is not the first dimension.")
+              help="The shape of one sample's input, such as 3x224x224 or 1024:int64. Repeat it for several inputs. "
+                   "ids=1024:int64 passes one by keyword; in 100xBx32 the batch B is not the first dimension.")
 @click.option("--optimizer", default="adamw", show_default=True, metavar="NAME",
-              help="A class of torch.optim, such as sgd, adam or adagrad; -momentum, -fused, -foreach and -loop behind "
-                   "it choose that form.")
+              help="A class of torch.optim, such as sgd, adam or adagrad; append -momentum, -fused, -foreach or -loop "
+                   "for that form.")
 @click.option("--precision", default="fp32", show_default=True,
               type=click.Choice(["fp32", "bf16", "fp16", "bf16-amp", "fp16-amp"]),
-              help="bf16: everything in that type, parameters too; bf16-amp: autocast over float32 parameters.")
+              help="bf16: everything in bfloat16, parameters too; bf16-amp: autocast over float32 parameters.")
 @click.option("--device", default="cuda", show_default=True, type=click.Choice(["cuda", "hopper", "cpu"]),
-              help="Whose rules for memory to follow; hopper: an H100 or later, where cuBLAS takes more.")
-@click.option("--fits", metavar="SIZE", help="Find the largest batch for a device with so much, like 24GB or 80GiB.")
-@click.option("--inference", is_flag=True, help="A forward pass without gradients, in place of training.")
-@click.option("--peak-only", is_flag=True, help="Leave out what changes would give, which takes a run for each.")
+              help="Whose memory rules to follow; hopper: an H100 or later, where cuBLAS takes more.")
+@click.option("--fits", metavar="SIZE", help="Find the largest batch for a device with this memory: 24GB, 80GiB.")
+@click.option("--inference", is_flag=True, help="Plan a forward pass without gradients instead of training.")
+@click.option("--peak-only", is_flag=True, help="Skip the effect of changes, which takes a run for each.")
 @click.option("--format", "format_name", default="text", show_default=True, type=click.Choice(["text", "json"]),
-              help="What goes to stdout.")  # fmt: skip
+              help="What goes to stdout.")
 def command(
     target: str, inputs: tuple[str, ...], fits: str | None, peak_only: bool, format_name: str, **wishes: Any
 ) -> None:
-    """Plan a training step's peak of memory, without running it and without the memory.
+    """Plan the peak memory of a training step, without running it and without the memory.
 
     TARGET is package.module:factory or file.py:factory: a class or function that returns a model; or a model and its
-    inputs, as tensors or as a function of the batch size; and as a third, if you like, a function from what the model
-    returns to the loss. Its operators run on tensors without data, so a model of any size can be planned on a laptop.
+    inputs, as tensors or as a function of the batch size; and optionally a third value, a function from the model's
+    output to the loss. The operators run on tensors without data, so a laptop can plan a model of any size.
 
     \b
     profkit memory-plan torchvision.models:resnet50 --input 3x224x224 --batch 128 --fits 24GB
@@ -97,6 +97,3 @@ def parse_size(text: str) -> int:
     if size <= 0:
         raise UsageError(f"--fits {text}: give a size such as 24GB or 80GiB")
     return size
-
-
-command.name = "memory-plan"

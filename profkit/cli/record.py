@@ -17,19 +17,19 @@ from profkit.errors import UsageError
 _VARIANTS = ("pitfall", "fix")
 
 
-@click.command()
+@click.command("record")
 @click.argument("names", nargs=-1, metavar="[SCENARIO]... | SCRIPT.py [ARGS]...", type=click.UNPROCESSED,
-                shell_complete=complete_targets)  # fmt: skip
+                shell_complete=complete_targets)
 @click.option("-m", "module", metavar="MODULE", help="Record this module as a program, like python -m.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Where the recordings go. Default: traces/recorded, for a program traces/TARGET/TIME.")  # fmt: skip
+              help="Where the recordings go. Default: traces/recorded, for a program traces/TARGET/TIME.")
 @recording_options
 def command(names: tuple[str, ...], module: str | None, output: Path | None, **wishes: Any) -> None:
     """Record a program without judging it, or scenarios for machines without a GPU.
 
     A SCRIPT.py or a module runs as under `profkit diagnose`, with its arguments after --. The run directory is printed,
-    for `profkit diagnose DIR` later or elsewhere. For each SCENARIO (default: all that need a GPU) both variants run on
-    this machine's GPU, and the recordings are kept under DIR/<GPU>/<scenario>.
+    for `profkit diagnose DIR` later or elsewhere. Of each SCENARIO (default: all that need a GPU) both variants run on
+    this machine's GPU, and the recordings go to DIR/<GPU>/<scenario>.
     """
     if module is not None:
         _record_program(module, names, output, True, wishes)
@@ -72,6 +72,3 @@ def _record_scenarios(names: tuple[str, ...], output: Path | None, plan: dict[st
             shutil.rmtree(directory, ignore_errors=True)
             fresh.rename(directory)
             click.echo(f"{scenario.name} ({variant}): {directory}")
-
-
-command.name = "record"

@@ -5,15 +5,15 @@ from __future__ import annotations
 import click
 
 
-@click.command()
+@click.command("rules")
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 @click.option("--format", "format_name", default="text", show_default=True, type=click.Choice(["text", "json"]),
-              help="What goes to stdout.")  # fmt: skip
+              help="What goes to stdout.")
 def command(words: tuple[str, ...], format_name: str) -> None:
     """List the rules: what profkit looks for.
 
-    With words, those alone whose name, kind or summary holds all of them. `profkit explain RULE` shows the page of one
-    rule.
+    With words, only the rules whose name, kind or summary contains all of them. `profkit explain RULE` shows a rule's
+    page.
     """
     from profkit.cli._tables import show_table
     from profkit.rules import all_rules
@@ -26,6 +26,3 @@ def command(words: tuple[str, ...], format_name: str) -> None:
         click.echo(json.dumps([dict(zip(("name", "kind", "summary"), row, strict=True)) for row in rows], indent=2))
     else:
         show_table(rows)
-
-
-command.name = "rules"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 
-@click.command()
+@click.command("scenarios")
 def command() -> None:
-    """List the built-in scenarios: a common mistake beside its fix.
+    """List the built-in scenarios: a common mistake next to its fix.
 
     `profkit diagnose NAME` runs the mistake, `profkit diagnose NAME --variant fix` its fix.
     """
@@ -15,6 +15,3 @@ def command() -> None:
     from profkit.cli._tables import show_table
 
     show_table([(s.name, "GPU" if s.needs_gpu else "CPU, GPU", s.summary) for s in list_scenarios()])
-
-
-command.name = "scenarios"

@@ -12,21 +12,21 @@ import click
 @click.argument("logdir", type=click.Path(path_type=Path), default=Path("traces"))
 @click.option("--port", type=click.IntRange(0, 65535), default=6006, show_default=True, help="0 takes a free port.")
 @click.option("--copies", type=click.Path(path_type=Path), help="Where the copies go.  [default: a folder in LOGDIR]")
-@click.option("--prepare-only", is_flag=True, help="Make the copies, name their directories, serve nothing.")
+@click.option("--prepare-only", is_flag=True, help="Make the copies and print their directories; serve nothing.")
 def command(logdir: Path, port: int, copies: Path | None, prepare_only: bool) -> None:
     """Show the runs below LOGDIR (default: traces) in TensorBoard: reports, and the "PyTorch Profiler" tab.
 
-    The tab "profkit" lists the runs with their verdicts, shows their reports and compares two; plain `tensorboard
+    The tab "profkit" lists the runs with their verdicts, shows their reports and compares any two. Plain `tensorboard
     --logdir traces` has it too.
 
-    The tab "PyTorch Profiler", torch-tb-profiler, is no longer developed and misreads the traces of today's PyTorch. So
-    it gets copies that are rewritten for it: its step time is that of profkit's reports. The recordings stay as they
-    are, and a copy is made again only when its trace changes.
+    The tab "PyTorch Profiler" (torch-tb-profiler) is no longer developed and misreads the traces of today's PyTorch. So
+    it gets rewritten copies, and its step time is that of profkit's reports. The recordings stay unchanged; a copy is
+    made again only if its trace changes.
 
-    The tab "Scalars" has each run's step time, what its findings would give back, and its peak of memory.
+    The tab "Scalars" has each run's step time, the savings of its findings, and its peak memory.
 
-    Only this machine can reach the server (127.0.0.1). Its pages need no internet: plain tables and curves replace what
-    the tab would draw with Google Charts, and its Trace view is profkit's timeline.
+    Only this machine can reach the server (127.0.0.1), and its pages need no internet: plain tables and curves replace
+    Google Charts, and the Trace view is profkit's timeline.
     """
     from profkit.errors import UsageError
     from profkit.report.tensorboard.copies import PREPARED_FOLDER, prepare_logdir

@@ -11,19 +11,19 @@ from profkit.cli._targets import complete_scenarios
 NOT_SHOWN = 1
 
 
-@click.command()
+@click.command("verify")
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_scenarios)
 @click.option("--all", "everything", is_flag=True, help="Every built-in scenario.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the table as Markdown, with machine and date.")
 @click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda"]),
-              help="Where the scenarios run; auto: on a GPU if there is one.")  # fmt: skip
+              help="Where the scenarios run; auto: on a GPU if there is one.")
 def command(names: tuple[str, ...], everything: bool, as_json: bool, as_markdown: bool, device: str) -> None:
-    """Show that the scenarios have the effect that profkit predicts.
+    """Measure whether the scenarios have the effect that profkit predicts.
 
-    The mistake and the fix of each scenario run by turns, without a profiler, and the measured difference is shown
-    beside the predicted one. Exits with status 1 if a scenario does not show its effect, if its rule misses it, or if
-    the rule fires on the fix.
+    The mistake and the fix of each scenario run in turns, without a profiler, and the measured difference is compared
+    with the predicted one. Exits with status 1 if a scenario does not show its effect, if its rule misses it, or if the
+    rule fires on the fix.
 
     \b
     profkit verify cat-in-loop
@@ -38,7 +38,7 @@ def command(names: tuple[str, ...], everything: bool, as_json: bool, as_markdown
     from profkit.verifying import verify
 
     if everything == bool(names):
-        raise UsageError("name the scenarios to verify, or say --all")
+        raise UsageError("name the scenarios to verify, or use --all")
     scenarios = list_scenarios() if everything else tuple(find_scenario(name) for name in names)
     proofs = []
     with Progress() as progress:
@@ -48,6 +48,3 @@ def command(names: tuple[str, ...], everything: bool, as_json: bool, as_markdown
     say(render_verification(proofs, "json" if as_json else "markdown" if as_markdown else "text"))
     if not all(proof.holds or not proof.was_run for proof in proofs):
         sys.exit(NOT_SHOWN)
-
-
-command.name = "verify"

@@ -1,6 +1,6 @@
 """Before and after: can the two sides be compared, is the step longer or shorter, and what moved?
 
-A side is a trace, a run directory, or a directory of several run directories, which are then the samples.
+A side is a trace, a run directory, or a directory of several run directories, which then are its samples.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from profkit.comparing.step_times import compare_step_times
 from profkit.comparing.values import Comparison, Difference, Side, StepTime, Verdict
 
 _MOST_STEPS = 256
-"""Of a side that are kept one by one."""
+"""Steps of a side that are kept individually."""
 UNPROFILED, RECORDED = "unprofiled steps", "recorded steps"
 
 
 def compare_paths(before: Path, after: Path, force: bool = False) -> Comparison:
     """Compare what was recorded before a change with what was recorded after it.
 
-    Raises `UnreadableInput` for anything without a recording, and `UsageError` for the same recording twice and, unless
-    with ``force``, for recordings of different programs.
+    Raises `UnreadableInput` for anything without a recording, and `UsageError` for the same recording twice or, without
+    ``force``, for recordings of different programs.
     """
     paths = [find_recordings(path) for path in (before, after)]
     refuse_same_recording(*paths)
@@ -38,7 +38,7 @@ def compare_paths(before: Path, after: Path, force: bool = False) -> Comparison:
 
 
 def compare(before: Sequence[Recorded], after: Sequence[Recorded]) -> Comparison:
-    """The comparison of recordings that have been read; at least one on each side."""
+    """The comparison of recordings that have been read, at least one on each side."""
     differences = find_differences(before, after)
     step_time = _step_time(before, after, differences)
     step_ns = max(step_time.before_ns, step_time.after_ns)
@@ -55,7 +55,7 @@ def compare(before: Sequence[Recorded], after: Sequence[Recorded]) -> Comparison
 
 
 def _step_time(before: Sequence[Recorded], after: Sequence[Recorded], differences: Sequence[Difference]) -> StepTime:
-    """Compare steps that no profiler slowed if every run has some, else the recorded ones."""
+    """Compare the steps without a profiler if every run has some, otherwise the recorded ones."""
     unprofiled = all(run.unprofiled_ns for run in (*before, *after))
     one, other = ([_times(run, unprofiled) for run in side] for side in (before, after))
     alike = same_settings(differences)
@@ -76,14 +76,11 @@ def _times(run: Recorded, unprofiled: bool) -> tuple[int, ...]:
 
 
 def _took_turns(before: Sequence[Recorded], after: Sequence[Recorded]) -> bool:
-    """Whether the runs of both sides were recorded by turns, so that the machine's load fell on both by chance."""
-    started = [[run.run.started for run in side] for side in (before, after)]
-    if min(map(len, started)) < 2:
+    """Whether the runs of both sides were recorded in turns, so that the machine's load affected both by chance."""
+    one, other = ([run.run.started for run in side if run.run.started is not None] for side in (before, after))
+    if len(one) < max(len(before), 2) or len(other) < max(len(after), 2):
         return False
-    known = [[time for time in side if time is not None] for side in started]
-    if len(known[0]) < len(before) or len(known[1]) < len(after):
-        return False
-    return min(known[0]) < max(known[1]) and min(known[1]) < max(known[0])
+    return min(one) < max(other) and min(other) < max(one)
 
 
 def _side(runs: Sequence[Recorded], step_time_ns: int, steps: str) -> Side:

@@ -1,6 +1,6 @@
-"""The control group: operators, or the device's kernels, that both sides run equally often on equal shapes.
+"""The control group: operators, or device kernels, that both sides run equally often on equal shapes.
 
-Whatever these do differently is due to the machine or a setting, and shows how far step times can be trusted.
+If they take another time, the machine or a setting changed. This shows how far step times can be trusted.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import numpy as np
 from profkit.comparing.recorded import Recorded, merge
 
 _LEAST_SHARE = 0.5
-"""Of the work of either side; a smaller part cannot speak for the whole."""
+"""Of either side's work. A smaller part cannot represent the whole."""
 _MOST_STEP_SHARE = 0.9
-"""A price per page that leaves less of the step than the rest cannot be right."""
+"""Pages cannot take more of a step than this; a price per page that says so is wrong."""
 
 
 def machine_change(before: Sequence[Recorded], after: Sequence[Recorded]) -> float | None:
-    """What the machine did to the control group, as a difference of logarithms; None if the group is too small.
+    """How the control group changed, as a difference of logarithms; None if the group is too small.
 
-    The machine's speed is the median over kinds of work, weighted by their time, so that one kind that became slower
-    does not move it. How much more the operators were disturbed is added.
+    The machine's speed is the median over kinds of work, weighted by their time, so a single slower kind does not move
+    it. The change in disturbance is added.
     """
     one, other = (merge([run.control for run in side]) for side in (before, after))
     kinds = [kind for kind in one if kind in other and one[kind].calls == other[kind].calls]
@@ -39,18 +39,18 @@ def machine_change(before: Sequence[Recorded], after: Sequence[Recorded]) -> flo
 
 
 def pages_change(before: Sequence[Recorded], after: Sequence[Recorded]) -> float | None:
-    """What new pages of memory did to the step, as a difference of logarithms; None if their number or price is
+    """How new pages of memory changed the step, as a difference of logarithms; None if their number or price is
     unknown.
 
-    glibc moves the limit above which it takes blocks from the system and gives them back at once, as it sees blocks
-    come and go (``M_MMAP_THRESHOLD`` in mallopt(3)). Two runs of one program may differ by all of that.
+    glibc takes large blocks from the system and gives them back at once. It moves the limit for "large" as blocks come
+    and go (``M_MMAP_THRESHOLD`` in mallopt(3)), so two runs of one program may differ by all these pages.
     """
     found = [_pages_on_top(side) for side in (before, after)]
     return None if None in found else found[1] - found[0]  # type: ignore[operator]  # None is excluded
 
 
 def _pages_on_top(side: Sequence[Recorded]) -> float | None:
-    """How much longer its pages make the step, as a logarithm."""
+    """How much longer pages make the step, as a logarithm."""
     runs = [run.run for run in side]
     if not all(run.page_fault_ns and run.reference_step_faults and run.reference_step_ns for run in runs):
         return None

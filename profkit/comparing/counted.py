@@ -1,8 +1,8 @@
-"""How much more or less a step does, by its calls: these are counted, and free of the noise in times.
+"""How much more or less work a step does, judging by its calls: unlike times, counts have no noise.
 
-An operator that a line calls more often on one side, equally often in each step, is work that came or went. It takes
-what one such call took in the recordings. This says nothing about what both sides do equally often, whose time only the
-steps show; so it confirms a change that their noise leaves open, and never denies one.
+If a line calls an operator more often on one side, and equally often in each step, work came or went. Its time is what
+such a call took in the recordings. Work that both sides do equally often does not show here, only in the step times. So
+counts can confirm a change that the times leave open, but never deny one.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from profkit.comparing.step_times import LEAST_CHANGE
 from profkit.comparing.values import StepTime, Verdict
 
 _DOUBTFUL_SHARE = 0.3
-"""Of the time of the calls that came or went: the same operator may take that much longer or less in another run, and
-Python's work around it is not seen."""
+"""Of the time of calls that came or went: the same operator varies by this much between runs, and Python's work around
+it is not counted."""
 _LEAST_STEPS = 3
-"""Fewer steps do not show that a step always makes as many calls."""
+"""Fewer steps do not show that every step makes the same number of calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountedChange:
-    """By how much its calls make the step longer, as a difference of logarithms, and the range of that."""
+    """How much longer the calls make the step, as a difference of logarithms, with its range."""
 
     value: float
     low: float
@@ -34,10 +34,10 @@ class CountedChange:
 
 
 def counted_change(before: Sequence[Recorded], after: Sequence[Recorded]) -> CountedChange | None:
-    """None if a side does not know the lines of its calls, has too few steps, or has a device that works beside the
-    host.
+    """The change; None if a side has too few steps, does not know the lines of its calls, or has a device that works
+    beside the host.
 
-    Calls whose number varies from step to step or from run to run may all have come or gone: they widen the range.
+    Calls whose number varies between steps or runs may all have come or gone, so they widen the range.
     """
     if any(not run.calls or len(run.measured_ns) < _LEAST_STEPS for run in (*before, *after)):
         return None
@@ -57,7 +57,7 @@ def counted_change(before: Sequence[Recorded], after: Sequence[Recorded]) -> Cou
 
 
 def confirm(time: StepTime, counted: CountedChange | None) -> StepTime:
-    """``time``, with a verdict if its noise allows what the calls say, and much else."""
+    """``time``; if it is inconclusive and agrees with a sure change in the calls, with that change as its verdict."""
     if counted is None or time.verdict is not Verdict.INCONCLUSIVE or time.low is None or time.high is None:
         return time
     change, low, high = (math.expm1(value) for value in (counted.value, counted.low, counted.high))

@@ -1,9 +1,9 @@
 """What moved between two sides: operators, lines and findings.
 
-Times of single operators are noisier than the step, and asking about a hundred at once turns up a few by chance. So one
-is named for its time only if the step time changed too and none of its values before lies among those after: for four
-and four steps, chance does that in 2 of 70 cases (the most extreme outcome of the rank sum test; Mann, Whitney, Annals
-of Mathematical Statistics 18, 1947). Calls per step are counted, not measured, and always named.
+Single operators are noisier than the step, and among a hundred a few seem to change by chance. So one is named for its
+time only if the step time changed too and its values before and after do not overlap. With four steps on each side
+chance does that in 2 of 70 cases (the most extreme outcome of the rank sum test; Mann, Whitney, Annals of Mathematical
+Statistics 18, 1947). Calls per step are counted, not measured, so changes in them are always named.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from profkit.comparing.values import Fate, FindingMove, Move
 from profkit.findings import Finding, Location
 
 LEAST_SHARE = 0.005
-"""Share of the step that a finding must cost to be worth a line (`findings.severity_of`)."""
+"""The share of the step at which a finding counts (`findings.severity_of`)."""
 _Key = TypeVar("_Key", bound=Hashable)
 FindingKey = tuple[str, LineKey]
 
@@ -31,7 +31,7 @@ def operator_moves(
 
 
 def line_moves(before: Sequence[Recorded], after: Sequence[Recorded], step_ns: int, by_time: bool) -> tuple[Move, ...]:
-    """By line; none if a side knows no lines, as all would seem new."""
+    """By line; none if a side knows no lines, because all would seem new."""
     one, other = merge([run.lines for run in before]), merge([run.lines for run in after])
     if not one or not other:
         return ()
@@ -71,7 +71,7 @@ def _ranked(moves: list[Move]) -> tuple[Move, ...]:
 
 
 def _findings(side: Sequence[Recorded]) -> dict[FindingKey, Finding]:
-    """The findings that most runs of a side have, as the first of these runs has them."""
+    """The findings of most runs of a side, each as in the first run that has it."""
     seen: dict[FindingKey, list[Finding]] = {}
     for run in side:
         own = {_finding_key(finding): finding for finding in reversed(run.diagnosis.findings)}
@@ -109,8 +109,7 @@ def _finding_move(
 
 
 def _differs(a: Finding, b: Finding) -> bool:
-    """Whether the severity differs and the likely ranges of the saving do not overlap: near a border, a finding is
-    unchanged."""
+    """Whether the likely ranges of the saving do not overlap; without savings, whether the severity differs."""
     if a.saving is None or b.saving is None:
         return a.severity is not b.severity
     return a.saving.high < b.saving.low or b.saving.high < a.saving.low

@@ -1,4 +1,4 @@
-"""One recording as a comparison needs it: settings, step times, and tables of operators and lines."""
+"""A recording as a comparison needs it: settings, step times, and tables of operators and lines."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from profkit.trace.reading import refuse_special_file
 
 _Key = TypeVar("_Key", bound=Hashable)
 LineKey = tuple[str, str, str]
-"""File without folders, function and source: a line stays the same line when lines are added above it."""
+"""File name, function and source. A line keeps its key when lines are added above it."""
 CallKey = tuple[str, LineKey | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one operator, kernel or line did: calls per measured step, and its time in each. ``is_steady`` if it was
-    called equally often in each."""
+    """What an operator, kernel or line did: calls per measured step, and its time in each. It ``is_steady`` if every
+    step calls it equally often."""
 
     calls: float
     step_ns: tuple[int, ...]
@@ -46,11 +46,11 @@ NOTHING = Work(0.0, (0,))
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """``control`` holds the work by kind and shapes, ``kinds`` the names of the operators that the program itself
-    called and ``shapes`` the shapes of their inputs, ``calls`` the operators by name and line, without what the
-    profiler added; none if a device works beside the host.
+    """``control`` is the work by kind and shapes; ``kinds`` and ``shapes`` are the operators that the program itself
+    called, and the shapes of their inputs. ``calls`` are the operators by name and line, without what the profiler
+    added; empty if a device works beside the host.
 
-    ``disturbance`` is how much longer a step's operators took than each did at its best, as a logarithm.
+    ``disturbance`` is how much longer a step's operators took than at their best, as a logarithm.
     """
 
     path: Path
@@ -69,13 +69,13 @@ class Recorded:
 
     @property
     def unprofiled_ns(self) -> tuple[int, ...]:
-        """How long the steps without a profiler took; empty if that is unknown."""
+        """The durations of the steps without a profiler; empty if unknown."""
         first, later = unprofiled_steps(self.run, self.diagnosis.timing.bound_by)
         return first + later
 
 
 def merge(tables: Sequence[Mapping[_Key, Work]]) -> dict[_Key, Work]:
-    """All runs of a side as one: average calls, and the times of all steps. What a run does not hold took no time."""
+    """All runs of a side as one: average calls, and the times of all steps. What a run lacks took no time."""
     merged: dict[_Key, Work] = {}
     for key in {key: None for table in tables for key in table}:
         works = [table.get(key, NOTHING) for table in tables]
@@ -86,8 +86,8 @@ def merge(tables: Sequence[Mapping[_Key, Work]]) -> dict[_Key, Work]:
 
 
 def find_recordings(path: Path) -> list[Path]:
-    """A trace, a run directory, or the run directories in ``path``: they are repetitions. Of a launch, whose ranks all
-    take the same steps, it is the first rank of which everything was recorded.
+    """A trace, a run directory, or the run directories in ``path``, which are repetitions. For a launch, whose ranks
+    all take the same steps, the first fully recorded rank.
 
     Raises `UnreadableInput` if there is none.
     """
@@ -142,8 +142,8 @@ def _device_work(facts: Facts) -> Bools:
 
 
 def _operators(facts: Facts) -> dict[str, Work]:
-    """By name: self time of operators and runtime calls on the host, duration of work on the device. Generated kernels
-    are named by what they do, as their own names hold a number that differs in each compilation."""
+    """By name: self time of operators and runtime calls on the host, duration of work on the device. A generated kernel
+    is named by what it does, because the number in its own name differs between compilations."""
     names, codes = facts.trace.names, facts.trace.events.name_code.astype(np.int64)
     found: dict[str, list[Work]] = {}
     for wanted, where in ((_host_work(facts), ""), (_device_work(facts), " (device)")):
@@ -153,7 +153,7 @@ def _operators(facts: Facts) -> dict[str, Work]:
 
 
 def _control(facts: Facts) -> dict[tuple[str, ...], Work]:
-    """By name, shapes and types: what governs the step time, which is the device's work if there is a device."""
+    """By name, shapes and types: the work that determines the step time, the device's if there is a device."""
     trace, events = facts.trace, facts.trace.events
     wanted = _device_work(facts) if facts.device.present else _host_work(facts)
     columns = np.stack([events.name_code, events.dims_code, events.types_code]).astype(np.int64)
@@ -182,7 +182,7 @@ def _calls(facts: Facts) -> dict[CallKey, Work]:
 
 
 def _together(works: Sequence[Work]) -> Work:
-    """For one step: sites that are the same line, by their keys."""
+    """The sum of works in the same steps, such as sites with the same line key."""
     times = tuple(map(sum, zip(*(work.step_ns for work in works), strict=True)))
     return Work(round(sum(work.calls for work in works), 3), times, all(work.is_steady for work in works))
 
@@ -193,7 +193,7 @@ def _self_ns(facts: Facts) -> Int64s:
 
 
 def _self_ns_unprofiled(facts: Facts) -> Int64s:
-    """Self time of each event on the host, without what the profiler added within it."""
+    """Self time of each event on the host, without what the profiler added in it."""
     tree, events = facts.tree, facts.trace.events
     added_ns = facts.overhead.covered_within(events.start_ns, tree.end_ns)
     inner = tree.parent >= 0
@@ -230,7 +230,8 @@ def line_key(file: str, function: str, source: str) -> LineKey:
 
 
 def _tabulate(facts: Facts, wanted: Bools, key: Int64s, self_ns: Int64s | None = None) -> dict[int, Work]:
-    """For each key the calls per measured step and the time in each measured step, on the host the self time."""
+    """For each key the calls per measured step and the time in each measured step: self time on the host, duration on
+    the device."""
     events, steps = facts.trace.events, facts.steps
     rows: Rows = np.flatnonzero(wanted)
     if not rows.size:
@@ -252,10 +253,10 @@ def _tabulate(facts: Facts, wanted: Bools, key: Int64s, self_ns: Int64s | None =
 
 
 def _disturbance(facts: Facts) -> float:
-    """The median step's operators against the sum of what each call took in its fastest step.
+    """The operators of the median step against the sum of each call's fastest time.
 
-    A slow operator is slow in each step and leaves this at zero; a program that others keep from running loses time now
-    in one operator, now in another.
+    A slow operator is slow in every step and does not count. A program that others keep from running loses time in
+    different operators in each step.
     """
     events, steps = facts.trace.events, facts.steps
     rows = np.flatnonzero(_host_work(facts))

@@ -1,9 +1,9 @@
-"""Whether both sides are recordings of one program, so that a change of its step time says something.
+"""Whether both sides are recordings of one program: only then does a change of the step time mean anything.
 
-One program: two variants of a scenario; scripts of one name whose operators are mostly of the same kinds; scripts of
-two names, where one is a copy of the other with most of its lines. Elsewhere nothing but the operators is known. A
-fix exchanges few of the kinds of operators that a program calls: among the scenarios' pairs, two thirds and more
-remain, among pairs of different scenarios less than a third in the median.
+One program means two variants of a scenario; scripts of the same name that call mostly the same kinds of operators; or
+scripts of different names that share most of their lines. Of other recordings only the operators are known. A fix
+replaces few kinds of operators: between the variants of a scenario two thirds and more remain, between different
+scenarios less than a third in the median.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from profkit.run import Run
 from profkit.units import format_count
 
 _MOST = 0.5
-"""Half and more are most."""
+"""From this share on, it is "most"."""
 _LEAST = 4
-"""Of fewer lines or kinds of operators, one change may exchange half."""
+"""With fewer lines or kinds of operators, a single change may replace half."""
 
 
 def refuse_same_recording(before: list[Path], after: list[Path]) -> None:
-    """Raises `UsageError` if a recording is on both sides, whatever the paths that lead to it."""
+    """Raises `UsageError` if a recording is on both sides, by whatever path."""
     sides = [{path.resolve(): path for path in side} for side in (before, after)]
     for real in sides[0].keys() & sides[1].keys():
         one, other = (side[real] for side in sides)
@@ -36,7 +36,7 @@ def refuse_different_programs(before: Recorded, after: Recorded) -> None:
     differ = _why_different(before, after)
     if differ:
         one, other = (f"{side.path}{_called(side.run)}" for side in (before, after))
-        raise UsageError(f"different programs, {one} and {other}: {differ}; --force compares them nevertheless")
+        raise UsageError(f"different programs, {one} and {other}: {differ}; --force compares them anyway")
 
 
 def program_name(run: Run) -> str | None:
@@ -50,7 +50,7 @@ def _called(run: Run) -> str:
 
 
 def _why_different(before: Recorded, after: Recorded) -> str:
-    """Empty if they are the same program, or nothing shows that they are not."""
+    """Empty if they are the same program, or if nothing shows otherwise."""
     one, other = (program_name(side.run) for side in (before, after))
     if one and one == other and before.run.variant and after.run.variant:
         return ""

@@ -1,4 +1,4 @@
-"""Whether two sides can be compared: what differs between them besides the program's own work."""
+"""What differs between two sides besides the program's own work, and whether they can still be compared."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ _PROGRAM = "program"
 
 
 def find_differences(before: Sequence[Recorded], after: Sequence[Recorded]) -> tuple[Difference, ...]:
-    """All differences, with those that forbid a comparison first. If a side has several runs, the first stands for
-    it."""
+    """All differences, those that forbid a comparison first. The first run represents a side."""
     a, b = before[0], after[0]
     found = [*_steps(a, b), *_machines(a, b), *_programs(a.run, b.run), *_flags(a.run, b.run), *_shapes(a, b)]
     found += [*_within(before, "before"), *_within(after, "after")]
@@ -25,8 +24,8 @@ def find_differences(before: Sequence[Recorded], after: Sequence[Recorded]) -> t
 
 
 def same_settings(differences: Sequence[Difference]) -> bool:
-    """Whether equal operators should take equal time on both sides, as only the shapes of the inputs or the script's
-    name differ."""
+    """Whether equal operators should take equal time on both sides: at most the inputs' shapes or the script's name
+    differ."""
     return all(difference.what in (_SHAPES, _PROGRAM) for difference in differences)
 
 
@@ -40,13 +39,13 @@ def _text(value: object) -> str:
 
 
 def _known(what: str, before: object, after: object) -> Iterator[Difference]:
-    """A difference if both sides are known: what one recording does not say may well be the same."""
+    """A difference only if both sides are known: an unknown value may be the same."""
     if before is not None and after is not None:
         yield from _differ(what, before, after)
 
 
 def _steps(a: Recorded, b: Recorded) -> Iterator[Difference]:
-    """Steps that end at different events are different parts of the program."""
+    """Steps that end at different events are different things."""
     yield from _differ("what ends a step", a.step_source, b.step_source, blocks=True)
     if a.step_source == b.step_source == WHOLE_RECORDING:
         yield Difference("steps", "none were found", "none were found", True)
@@ -78,8 +77,8 @@ def _listed(values: Sequence[object]) -> str:
 
 
 def _flags(a: Run, b: Run) -> Iterator[Difference]:
-    """Settings of PyTorch. One that only one side recorded counts if it is an environment variable: it was unset on the
-    other."""
+    """Settings of PyTorch. If only one side recorded a setting, it counts if it is an environment variable, which was
+    unset on the other side."""
     for name in sorted({*a.flags, *b.flags} if a.flags and b.flags else ()):
         if name.startswith("env:"):
             yield from _differ(name.removeprefix("env:"), a.flags.get(name, "not set"), b.flags.get(name, "not set"))
@@ -88,7 +87,7 @@ def _flags(a: Run, b: Run) -> Iterator[Difference]:
 
 
 def _shapes(a: Recorded, b: Recorded) -> Iterator[Difference]:
-    """Kinds of operators whose shapes on one side never occur on the other: another batch, or another model."""
+    """Kinds of operators without a shape in common: another batch, or another model."""
     kinds = [name for name in a.shapes if name in b.shapes and not a.shapes[name] & b.shapes[name]]
     if kinds:
         name = max(kinds, key=lambda kind: (len(max(a.shapes[kind], key=len)), kind))

@@ -1,27 +1,26 @@
-"""Whether the step takes longer, from few steps of few runs, such that noise is not called a change.
+"""Whether the step takes longer, from few steps of few runs, without reporting noise as a change.
 
-The lower quartiles of the runs' steps are compared, on a logarithmic scale, so that differences are ratios. Whatever
-else runs on the machine only makes steps longer, and a quarter of undisturbed steps says as much as half; a change that
-three steps in four do not have is not seen. Steps of one run are not independent samples: they share the process, its
-memory layout and the machine's load, and two runs of one program differ by more than the steps within either
-(Mytkowicz, Diwan, Hauswirth, Sweeney: Producing wrong data without doing anything obviously wrong, ASPLOS 2009;
-Kalibera, Jones: Rigorous benchmarking in reasonable time, ISMM 2013). So the run is the unit:
+The lower quartiles of the runs' steps are compared on a logarithmic scale, so differences are ratios. Other programs
+only make steps longer, so a quarter of undisturbed steps says as much as half; a change that three in four steps do not
+have stays unseen. Steps of one run are not independent samples. They share the process, its memory layout and the
+machine's load, and two runs of one program differ by more than the steps within either (Mytkowicz, Diwan, Hauswirth,
+Sweeney: Producing wrong data without doing anything obviously wrong, ASPLOS 2009; Kalibera, Jones: Rigorous
+benchmarking in reasonable time, ISMM 2013). So the run is the unit:
 
 - Several runs on both sides: Welch's t interval over the runs (Welch, Biometrika 34, 1947). A bootstrap over so few
   would be too narrow (Hesterberg: What teachers should know about the bootstrap, The American Statistician 69, 2015).
-- Several on one side: the other side's run is one more draw with the same variance.
-- One on each: nothing shows how much runs differ, and a model must replace it. Steps are cut into four to twelve
-  blocks, of eight steps or more if there are enough, and another run is assumed to vary as much as the quartile of one
-  block from that of another. That holds when noise is alike on all scales (flicker noise, whose two-sample variance
-  does not fall with the averaging time; Allan, Proceedings of the IEEE 54, 1966). White noise would average out, and
-  the interval would be too wide, not too narrow.
+- Several on one side: the other side's run is another draw with the same variance.
+- One on each: nothing shows how much runs differ, so a model replaces it. Steps are cut into four to twelve blocks, of
+  eight steps or more if there are enough. Another run is assumed to differ as much as the quartile of one block from
+  another's. This holds if noise is alike on all scales (flicker noise, whose two-sample variance does not fall with the
+  averaging time; Allan, Proceedings of the IEEE 54, 1966). White noise would average out, making the interval too wide,
+  not too narrow.
 
-The machine itself is the last suspect: a neighbour's load or another clock rate lasts longer than a run and does not
-show in the spread within it. Operators that both sides run equally often on equal shapes are the control group. How
-much these changed, in speed and in how often others kept them from running, may be due to the machine and not to the
-program's work. So may the time of new pages of memory, of which malloc asks for more or fewer by chance. The interval
-spans the change with and without these, unless the runs of both sides took turns: then chance already divides the load
-between them.
+The machine may also have changed: a neighbour's load or another clock rate outlasts a run and does not show in its
+spread. The control group, operators that both sides run equally often on equal shapes, shows how much the machine's
+speed and disturbances may have contributed. Time for new pages of memory may also differ by chance, as malloc asks for
+more or fewer. The interval spans the change with and without both, unless the runs of the two sides took turns, so that
+chance already divides the load between them.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from profkit.comparing.values import StepTime, Verdict
 from profkit.units import format_share
 
 EQUIVALENCE_BAND = 0.05
-"""An interval within 5 % either way is no difference: about what two single runs can distinguish at best."""
+"""An interval within 5 % either way is no difference: about the least that two single runs can distinguish."""
 LEAST_CHANGE = 0.03
-"""An estimated change below 3 % is nothing to act on, however certain; such a finding is low too
+"""An estimated change below 3 % is nothing to act on, however certain. A finding of that size is low, too
 (`findings.severity_of`)."""
 RUN_DEVIATION = 0.01
-"""Assumed standard deviation between runs beyond what their steps show, if each side has one run: memory layout alone
-changes run times by a percent and more (Mytkowicz et al.). No change below 2.8 % is called from two single runs."""
+"""If each side has one run, the assumed standard deviation between runs beyond what their steps show. Memory layout
+alone changes run times by a percent and more (Mytkowicz et al.). Two single runs never show a change below 2.8 %."""
 _BLOCKS, _MOST_BLOCKS = 4, 12
 _STEPS_OF_BLOCK = 8
 _LEAST_STEPS = 4
@@ -53,7 +52,7 @@ Logs = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A difference of logarithms, half the width of its 95 % interval, and how that was found."""
+    """A difference of logarithms, half the width of its 95 % interval, and the method."""
 
     value: float
     half_width: float
@@ -67,10 +66,10 @@ def compare_step_times(
     steps: str = "unprofiled steps",
     pages: float | None = None,
 ) -> StepTime:
-    """Judge the step durations of the runs of each side, in the order of the steps.
+    """Judge the step durations of each side's runs, in the order of the steps.
 
-    ``machine`` is the change of the control group and ``pages`` that from new pages of memory, as differences of
-    logarithms.
+    ``machine`` is the change of the control group and ``pages`` the change due to new pages of memory, both as
+    differences of logarithms.
     """
     estimate = _estimate([_logs(run) for run in before], [_logs(run) for run in after])
     change = math.expm1(estimate.value)
@@ -82,7 +81,7 @@ def compare_step_times(
         high = math.expm1(max(centres) + estimate.half_width)
         reasons = _doings_of_the_machine(estimate, machine or 0.0, chance)
     else:
-        reasons = [f"a run needs at least {_LEAST_STEPS} steps to tell noise from a change"]
+        reasons = [f"with fewer than {_LEAST_STEPS} steps a run cannot tell noise from a change"]
     return StepTime(
         verdict=_verdict(change, low, high),
         before_ns=_centre_ns(before),
@@ -99,7 +98,7 @@ def compare_step_times(
 
 
 def _doings_of_the_machine(estimate: Estimate, machine: float, pages: float) -> list[str]:
-    """What may explain the difference besides the program's work."""
+    """What else may explain the difference, besides the program's work."""
     reasons = []
     if abs(machine) > estimate.half_width:
         reasons.append(
@@ -109,8 +108,8 @@ def _doings_of_the_machine(estimate: Estimate, machine: float, pages: float) -> 
     if pages:
         reasons.append(
             f"new pages of memory made the step {format_share(abs(math.expm1(pages)))} "
-            f"{'longer' if pages > 0 else 'shorter'}: malloc asks for more or fewer of them by chance, which "
-            "MALLOC_MMAP_THRESHOLD_=1073741824 and MALLOC_TRIM_THRESHOLD_=1073741824 for both sides prevent"
+            f"{'longer' if pages > 0 else 'shorter'}: malloc asks for more or fewer of them by chance; set "
+            "MALLOC_MMAP_THRESHOLD_=1073741824 and MALLOC_TRIM_THRESHOLD_=1073741824 for both sides to prevent that"
         )
     return reasons
 
@@ -120,7 +119,7 @@ def _logs(run: Sequence[int]) -> Logs:
 
 
 def _centre_ns(runs: Sequence[Sequence[int]]) -> int:
-    """Geometric mean of the runs' quartiles: what the logarithms compare."""
+    """The geometric mean of the runs' quartiles, which is what the logarithms compare."""
     return round(math.exp(float(np.mean([_quartile(_logs(run)) for run in runs]))))
 
 
@@ -166,15 +165,15 @@ def _half_width_of_single_runs(before: Logs, after: Logs) -> float:
 
 
 def _welch_freedom(shares: list[float], numbers: list[int]) -> float:
-    """Degrees of freedom after Welch and Satterthwaite."""
+    """The degrees of freedom by Welch and Satterthwaite."""
     below = sum(share**2 / (number - 1) for share, number in zip(shares, numbers, strict=True))
     return sum(shares) ** 2 / below if below > 0 else float(min(numbers) - 1)
 
 
 def student_quantile(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t; ``freedom`` is rounded down, which widens intervals.
+    """The 97.5 % quantile of Student's t. ``freedom`` is rounded down, which widens intervals.
 
-    Exact for 1 and 2, else the expansion of Abramowitz and Stegun 26.7.5, right to 0.15 %.
+    Exact for 1 and 2; otherwise the expansion of Abramowitz and Stegun 26.7.5, accurate to 0.15 %.
     """
     n, z = max(int(freedom + 1e-9), 1), _Z
     if n == 1:

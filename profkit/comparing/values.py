@@ -1,4 +1,4 @@
-"""What a comparison concludes. ``before`` and ``after`` are the two sides; changes are relative: 0.05 is 5 % more."""
+"""The result of a comparison. ``before`` and ``after`` are its sides. Changes are relative: 0.05 is 5 % more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SCHEMA = "profkit.comparison/1"
 
 
 class Verdict(str, Enum):
-    """What can be said about the step time."""
+    """The verdict on the step time."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -22,9 +22,11 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What was run on one side. ``paths`` are its recordings, and ``calls`` the operators per recorded step, which are
-    counted and free of noise; the rest is that of the first recording. ``step_ns`` are the steps behind the step time,
-    the first of each recording."""
+    """What was run on one side.
+
+    ``paths`` are its recordings, ``calls`` the operators per recorded step, and ``step_ns`` the first steps of each
+    recording behind the step time. Command, device and torch are those of the first recording.
+    """
 
     paths: tuple[str, ...]
     command: tuple[str, ...] = ()
@@ -40,7 +42,7 @@ class Side:
 class Difference:
     """A difference between the sides besides the program's work, which may explain a difference in time.
 
-    ``blocks``: their steps are different things, so that their times allow no conclusion.
+    One that ``blocks`` means that the steps are different things, so their times allow no conclusion.
     """
 
     what: str
@@ -52,11 +54,11 @@ class Difference:
 @dataclass(frozen=True, slots=True)
 class StepTime:
     """How much longer a step got: ``change``, 0.05 for 5 %, with its 95 % interval from ``low`` to ``high``, None if
-    the steps are too few for one.
+    there are too few steps for one.
 
-    ``machine_change`` is by how much the operators that are the same on both sides changed, if known. An interval
-    within ``band`` either way is no difference. ``method`` says how the interval was made. With ``is_counted``, the
-    times left the verdict open, and the change is that of the calls that a step makes.
+    ``machine_change`` is how much the operators changed that are the same on both sides, if known. An interval within
+    ``band`` either way is no difference. ``method`` says how the interval was made. ``is_counted`` means that the times
+    left the verdict open, and the change is that of a step's calls.
     """
 
     verdict: Verdict
@@ -86,17 +88,17 @@ class Move:
 
     @property
     def change_ns(self) -> int:
-        """By how much longer it takes in a step; negative where it got shorter."""
+        """How much longer it takes per step; negative if it got shorter."""
         return self.after_ns - self.before_ns
 
     @property
     def calls_changed(self) -> bool:
-        """Whether a step calls it more or less often."""
+        """Whether the calls per step changed."""
         return self.before_calls != self.after_calls
 
 
 class Fate(str, Enum):
-    """What became of a finding; `UNKNOWN` where the rule could not look on one side."""
+    """What became of a finding; `UNKNOWN` if the rule could not look on one side."""
 
     GONE = "gone"
     NEW = "new"
@@ -121,11 +123,11 @@ class FindingMove:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is different between two recordings, or sets of them, as ``profkit compare --format json`` prints it.
+    """What differs between two recordings, or sets of recordings, as ``profkit compare --format json`` prints it.
 
-    ``step_time`` has the verdict and by how much. ``differences`` are those between the sides that are not the
-    program's work. ``operators`` and ``lines`` are what moved most, ``findings`` what became of each. Printed, it is
-    the report."""
+    ``step_time`` has the verdict and the change. ``differences`` are those besides the program's work. ``operators``
+    and ``lines`` moved most, and ``findings`` says what became of each finding. Printing it shows the report.
+    """
 
     before: Side
     after: Side
@@ -138,7 +140,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """What can be said about the step time."""
+        """The verdict on the step time."""
         return self.step_time.verdict
 
     def is_regression(self, threshold: float) -> bool:

@@ -1,4 +1,4 @@
-"""profkit inside other tools: training frameworks, pytest, notebooks. None of them is a dependency of profkit.
+"""profkit inside other tools: training frameworks, pytest, notebooks. profkit depends on none of them.
 
-A module here imports its tool, so it is imported by those who use that tool, and by nothing else in profkit.
+A module here imports its tool, so only users of that tool import it, and nothing else in profkit does.
 """

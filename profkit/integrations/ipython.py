@@ -1,4 +1,4 @@
-"""For IPython and notebooks: ``%load_ext profkit``, then cells that begin with ``%%profkit``."""
+"""IPython and notebooks: ``%load_ext profkit``, then cells that begin with ``%%profkit``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAGIC = "profkit"
 
 
 def load(shell: Any) -> None:
-    """Give the shell the cell magic."""
+    """Add the cell magic to the shell."""
 
     def run(line: str, cell: str) -> Diagnosis | None:
         return run_cell(shell, line, cell)
@@ -27,9 +27,9 @@ def load(shell: Any) -> None:
 
     ``%%profkit [--wait N] [--warmup N] [--active N] [--output DIR]``
 
-    The numbers say how many steps are timed without a profiler, recorded to find out which line runs what, and
+    The numbers set how many steps are timed without a profiler, recorded to find out which line runs what, and
     measured. DIR is the run directory, by default below ``traces``. Steps are found from the optimizer, the DataLoader
-    or the calls of the model. As without the magic, the last expression is displayed and the cell's names stay.
+    or the calls of the model. The last expression is displayed and the cell's names stay, as without the magic.
     """
     shell.register_magic_function(run, magic_kind="cell", magic_name=_MAGIC)
 
@@ -39,7 +39,7 @@ def unload(shell: Any) -> None:
 
 
 def run_cell(shell: Any, line: str, cell: str) -> Diagnosis | None:
-    """Run a cell under `profkit.profile`; its errors are raised as they are. None if nothing was recorded."""
+    """Run a cell under `profkit.profile`; its errors propagate unchanged. None if nothing was recorded."""
     settings = _parse(line)
     body, last = _compile(shell, line, cell)
     with profkit.profile(target="notebook", **settings) as recording:
@@ -71,10 +71,10 @@ def _parse(line: str) -> dict[str, Any]:
 
 
 def _compile(shell: Any, line: str, cell: str) -> tuple[CodeType, CodeType | None]:
-    """The cell, and its last expression if it ends in one, with the line numbers that the cell shows."""
+    """The cell, and separately its last expression if it ends in one, with the line numbers that the cell shows."""
     source = shell.transform_cell(cell)
     above = [f"%%{_MAGIC} {line}".rstrip()]
-    for text in cell.splitlines():  # IPython drops empty lines at the beginning
+    for text in cell.splitlines():  # IPython drops empty lines at the start
         if text.strip():
             break
         above.append("")
@@ -95,7 +95,7 @@ def _number_of_cell(shell: Any) -> int:
 
 
 def _with_names_of_cells(diagnosis: Diagnosis, shell: Any) -> Diagnosis:
-    """Call cells by the name that IPython's tracebacks use, ``In[3]``, instead of that of their code."""
+    """Name cells as IPython's tracebacks do, ``In[3]``, instead of by the file name of their code."""
 
     def rename(location: Location) -> Location:
         known = shell.compile.format_code_name(location.file)

@@ -1,5 +1,5 @@
-"""A callback and a profiler for Lightning's Trainer, of ``lightning.pytorch`` and of ``pytorch_lightning``; they do the
-same, and one of them is enough::
+"""A callback and a profiler for Lightning's Trainer, from ``lightning.pytorch`` or ``pytorch_lightning``. They do the
+same, so one of them is enough::
 
     trainer = Trainer(callbacks=[ProfkitCallback()])
     trainer = Trainer(profiler=Profiler())
@@ -22,18 +22,17 @@ _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 
 class _OfLightning(TrainingCallback):
-    """What a Trainer takes, of whichever package it is. It records a few steps of the first `fit` and says at its end
-    what to change."""
+    """What both have in common: an object that a Trainer of either package accepts, and the steps of its training."""
 
     _optimizer_steps = 0
     _lightnings: ClassVar[tuple[str, str]]
-    """The module and the name of Lightning's own class."""
+    """The module and the name of Lightning's base class."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> _OfLightning:  # noqa: ARG004  # those of `__init__`
         return object.__new__(_with_bases(cls, _base_classes(*cls._lightnings)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The trainer's processes may be spawned, and they cannot import the class that `__new__` made by name."""
+        """The trainer may spawn processes, which cannot import the class that `__new__` made by its name."""
         kept = {name: value for name, value in vars(self).items() if name != _MODULE}
         return _restore, (type(self).__mro__[1], kept)
 
@@ -52,8 +51,8 @@ class ProfkitCallback(_OfLightning):
     """Records a few steps of the first `fit` and says at its end what to change. Takes the settings of
     `profkit.profile`.
 
-    A step is a batch, or with ``accumulate_grad_batches`` the batches of one optimizer step. Validation is not part of
-    any step. Each rank records into a folder of its own; the process of rank 0 reports.
+    A step is a batch, or with ``accumulate_grad_batches`` the batches of one optimizer step. Validation belongs to no
+    step. Each rank records into its own folder; rank 0 reports.
     """
 
     _lightnings = ("callbacks", "Callback")
@@ -78,25 +77,25 @@ class ProfkitCallback(_OfLightning):
         self._recording.finish(exception)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002  # as above
-        """The progress bars are gone by now."""
+        """Report here, because the progress bars are gone by now."""
         self._recording.finish()
         if stage == "fit":
             self._recording.report()
 
 
 class Profiler(_OfLightning):
-    """`ProfkitCallback` as the Trainer's ``profiler``: the same steps, the same settings. The directory of the
-    recording is ``directory``, not Lightning's ``dirpath``."""
+    """`ProfkitCallback` as the Trainer's ``profiler``, with the same steps and settings. ``directory`` is the run
+    directory; Lightning's ``dirpath`` is not used."""
 
     _lightnings = ("profilers", "Profiler")
     _handled: BaseException | None = None
-    """What the program around the training was handling: that is no failure of the training's."""
+    """The exception that the program around the training was handling, which is no failure of the training."""
     _stage: str | None
-    """``fit``, ``validate`` …; Lightning's own class keeps what `setup` is told."""
+    """``fit``, ``validate`` …, kept by Lightning's own class in `setup`."""
 
     def __init__(self, directory: str | Path | None = None, **settings: Any) -> None:
         for base in _base_classes(*self._lightnings):
-            base.__init__(self)  # type: ignore[misc]  # the class that this object was made of, in `__new__`
+            base.__init__(self)  # type: ignore[misc]  # `__new__` made this object's class from them
         super().__init__(directory, **settings)
 
     def start(self, action_name: str) -> None:
@@ -116,30 +115,30 @@ class Profiler(_OfLightning):
             self._end_batch(module.trainer, module)
         elif _is_hook(action_name, "on_validation_end"):
             self._recording.resume()
-        elif action_name == _EPOCH and failed:  # Lightning tells profilers of no failure
+        elif action_name == _EPOCH and failed:  # Lightning does not tell profilers about failures
             self._recording.finish(error)
 
     def describe(self) -> None:
-        """The end of a `fit`, a `validate` or the like, if it did not fail."""
+        """Called at the end of a `fit`, a `validate` or the like that did not fail."""
         self._recording.finish()
         if self._stage == "fit":
             self._recording.report()
 
 
 _EPOCH, _BATCH = "run_training_epoch", "run_training_batch"
-"""What profilers are told of besides hooks."""
+"""Actions other than hooks that a Trainer reports to its profiler."""
 _MODULE = "_lightning_module"
-"""Where the Trainer puts its module before it tells a profiler of anything."""
+"""The attribute in which the Trainer leaves its module before it reports anything."""
 
 
 def _is_hook(action_name: str, hook: str) -> bool:
-    """Whether it is the module's: callbacks and strategies have hooks of the same name."""
+    """Whether it is the module's hook: callbacks and strategies have hooks of the same name."""
     return action_name.startswith("[LightningModule]") and action_name.endswith(f".{hook}")
 
 
 def _base_classes(module: str, name: str) -> tuple[type, ...]:
-    """The class of that name in each of the packages that the program has imported. Both may be there, and a Trainer
-    only knows that of its own package. Raises `ImportError` if neither is installed."""
+    """The class of that name from each package that the program has imported: a Trainer only accepts that of its own
+    package, and both may be there. Raises `ImportError` if neither is installed."""
     packages = [package for package in _PACKAGES if package in sys.modules]
     packages = packages or [package for package in _PACKAGES if find_spec(package.partition(".")[0]) is not None][:1]
     if not packages:

@@ -1,4 +1,4 @@
-"""The runs that tests are compared with: run directories, stored here and judged by `profkit.comparing`."""
+"""The baselines of tests: run directories, stored here and compared by `profkit.comparing`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from profkit.run import DIAGNOSIS_FILE, REPORT_FILE, RUN_FILE, load_run
 from profkit.units import format_share
 
 _MACHINE = ("device", "CPUs")
-"""Differences that show that the two runs come from different machines."""
+"""Differences which show that two runs come from different machines."""
 _UPDATE = "pytest --profkit-update-baseline"
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Why a test fails, or why that cannot be told; empty if there is nothing to say."""
+    """Why a test fails, or why nobody can tell; empty if there is nothing to say."""
 
     failure: str = ""
     warning: str = ""
@@ -34,7 +34,7 @@ def compare_with(baseline: Path, directory: Path, max_regression: float) -> Judg
     try:
         comparison = compare_paths(baseline, directory, force=True)  # both are of one test
     except UnreadableInput as error:
-        return Judgement(failure=f"the baseline cannot be compared with: {error}")
+        return Judgement(failure=f"this run cannot be compared with its baseline: {error}")
     unlike = _other_machine(baseline, directory, comparison)
     if unlike:
         return Judgement(warning=f"not compared, the baseline comes from another machine: {unlike} (`{_UPDATE}`)")
@@ -47,12 +47,12 @@ def compare_with(baseline: Path, directory: Path, max_regression: float) -> Judg
 
 
 def store(directory: Path, baseline: Path) -> str | None:
-    """Replace the baseline by this run; returns the reason if that is not possible.
+    """Replace the baseline by this run; returns the reason if that is impossible.
 
-    Files that `profkit diagnose` can make again are left out, and nothing but a run is ever deleted.
+    Leaves out the files that `profkit diagnose` can make again. Never deletes anything but a run.
     """
     if baseline.exists() and not (baseline / RUN_FILE).is_file():
-        return f"{baseline} exists and is not a run: not replaced"
+        return f"{baseline} exists but is not a run, so it is not replaced"
     new = baseline.with_name(f".{baseline.name}.{os.getpid()}")
     try:
         shutil.copytree(directory, new, ignore=shutil.ignore_patterns(DIAGNOSIS_FILE, REPORT_FILE))

@@ -1,4 +1,4 @@
-"""What a test marked ``profkit`` asks for, and whether its recording meets that."""
+"""What a test marked ``profkit`` demands, and whether its recording meets that."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from profkit.report.wording import cost, place, printable, printable_lines, verd
 from profkit.rules import find_rule
 from profkit.rules.base import Need
 from profkit.run import REPORT_FILE, find_trace, load_run
+from profkit.units import format_count
 
 if TYPE_CHECKING:
     from profkit.collect.recorder.profiler import profile
 
 _MOST_REGRESSION = 0.05
-"""About what two single runs can distinguish at best (`profkit.comparing.step_times.EQUIVALENCE_BAND`)."""
+"""About the least that two single runs can distinguish (`profkit.comparing.step_times.EQUIVALENCE_BAND`)."""
 _SEVERITIES = tuple(severity.value for severity in Severity if severity is not Severity.INFO)
 
 
 class ProfkitWarning(UserWarning):
-    """Something that a test asked for could not be checked."""
+    """Something that a test demands could not be checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """The mark's arguments. ``severity`` None: any severity is allowed."""
+    """The mark's arguments. Without a ``severity`` any is allowed."""
 
     forbid: tuple[str, ...] = ()
     severity: Severity | None = None
@@ -63,7 +64,7 @@ class Demands:
 
 
 class Session:
-    """Makes the recordings of one test: call it, and enter what it returns."""
+    """Makes the recordings of one test: ``with session() as prof:``."""
 
     def __init__(self, item: pytest.Function, mark: pytest.Mark | None, directories: pytest.TempPathFactory) -> None:
         self._item, self._mark, self._directories = item, mark, directories
@@ -96,7 +97,7 @@ class Session:
                 _warn(f"{rule} could not look: {diagnosis.skipped[rule]}")
         found = [finding for finding in diagnosis.findings if _is_forbidden(finding, demands)]
         if found:
-            title = f"profkit: {len(found)} {'findings' if len(found) > 1 else 'finding'} that this test forbids"
+            title = f"profkit: {format_count(len(found), 'finding')} that this test forbids"
             _fail([title, *map(_describe, found), *map(printable, diagnosis.health), report])
         if demands.baseline is not None:
             baseline = self._item.path.parent / demands.baseline / _name_of(self._item)
@@ -111,7 +112,7 @@ class Session:
             self._item.add_report_section("call", "profkit", f"stored as the baseline: {baseline}")
             return
         if traced:
-            _warn("a debugger or a coverage tool slows the steps down: they were not compared with the baseline")
+            _warn("not compared with the baseline: a debugger or a coverage tool slows the steps down")
             return
         judged = compare_with(baseline, directory, max_regression)
         if judged.warning:
@@ -121,7 +122,7 @@ class Session:
 
 
 def _is_forbidden(finding: Finding, demands: Demands) -> bool:
-    """Faults of the severity or above, and whatever a forbidden rule finds."""
+    """Faults of the severity or above, and anything that a forbidden rule finds."""
     least = demands.severity
     severe = least is not None and finding.kind is Kind.FAULT and finding.severity.rank <= least.rank
     return severe or finding.rule in demands.forbid
@@ -183,11 +184,11 @@ def _was_recorded(directory: Path) -> bool:
 
 def _reasons(directory: Path) -> str:
     notes = load_run(directory).notes if directory.is_dir() else ()
-    return "; ".join(notes) or "no operator of PyTorch ran on this thread, or another recording is on"
+    return "; ".join(notes) or "no PyTorch operator ran on this thread, or another recording is running"
 
 
 def _name_of(item: pytest.Function) -> str:
-    """A file name for the test, different for each test in a folder."""
+    """A file name for the test, unique among the tests in its folder."""
     module, _, rest = item.nodeid.rpartition("/")[2].partition("::")
     return re.sub(r"[^\w.-]+", "-", f"{module.removesuffix('.py')}-{rest}").strip("-")
 

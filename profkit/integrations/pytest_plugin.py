@@ -1,4 +1,4 @@
-"""A pytest plugin: a test fails where a rule finds a fault, or where a step takes longer than it did::
+"""A pytest plugin: a test fails if a rule finds a fault, or if a step takes longer than before::
 
     @pytest.mark.profkit(forbid=["host-sync-in-step"], severity="medium", baseline="baselines", max_regression=0.05)
     def test_training(profkit_session):
@@ -7,8 +7,8 @@
                 train_step(batch)
                 prof.step()
 
-With the mark alone the whole test is recorded. ``pytest --profkit-update-baseline`` stores the runs that later ones are
-compared with. pytest loads this file in every environment that profkit is installed in, so it imports nothing else.
+Without the fixture the whole test is recorded. ``pytest --profkit-update-baseline`` stores the runs as baselines for
+later ones. pytest loads this file in every environment with profkit, so it imports nothing else of profkit.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _FIXTURE = "profkit_session"
 _WHOLE = pytest.StashKey[bool]()
 """Whether a test is recorded as a whole."""
 _HELP = """\
-profkit(*, forbid=(), severity=None, baseline=None, max_regression=0.05): fail where a rule named in forbid finds \
-something, where a fault is of that severity ("low", "medium", "high") or above, or where a step takes longer than in \
-the run under the directory `baseline` (beside the test's file) by max_regression or more and by more than the noise. \
-Without any of these severity is "medium"."""
+profkit(*, forbid=(), severity=None, baseline=None, max_regression=0.05): fail if a rule named in forbid finds \
+something, if a fault has that severity ("low", "medium", "high") or above, or if a step takes longer than in the run \
+in the directory `baseline` (beside the test's file) by max_regression or more and by more than the noise. Without any \
+of these, severity is "medium"."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("profkit").addoption(
         "--profkit-update-baseline",
         action="store_true",
-        help="Store what tests marked profkit(baseline=...) record, instead of comparing with it.",
+        help="Store the runs of tests marked profkit(baseline=...) as their baselines instead of comparing them.",
     )
 
 
@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A marked test that does not say what to record is recorded as a whole."""
+    """Record a marked test as a whole unless it uses the fixture."""
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker(_MARK) is not None:
             item.stash[_WHOLE] = _FIXTURE not in item.fixturenames and not inspect.iscoroutinefunction(item.obj)
@@ -66,8 +66,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
 def profkit_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Session:
     """Records a part of the test: ``with profkit_session() as prof:``, and ``prof.step()`` after each step.
 
-    It takes the settings of `profkit.profile`. When the block is left, what the mark asks for is checked;
-    ``prof.diagnosis`` is the diagnosis then.
+    It takes the settings of `profkit.profile`. At the end of the block the mark's demands are checked, and
+    ``prof.diagnosis`` is available.
     """
     from profkit.integrations.pytest_checks import Session
 

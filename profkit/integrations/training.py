@@ -1,4 +1,4 @@
-"""Recording a training whose loop belongs to a framework: callbacks begin, advance and end it."""
+"""Recording a training whose loop belongs to a framework: callbacks begin, advance and end the recording."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class TrainingRecording:
-    """`begin`, `end_step` after each step, `finish`, `report`. Each may be called when there is nothing to do.
+    """`begin`, `end_step` after each step, `finish`, `report`. Each is safe to call when there is nothing to do.
 
     Only the first training is recorded. Inside another recording (`profkit diagnose train.py`, a surrounding
-    `profkit.profile`) there is none of its own: the other one gets the steps.
+    `profkit.profile`) that one gets the steps, and this records nothing.
     """
 
     def __init__(self, directory: str | Path | None = None, **settings: Any) -> None:
@@ -38,12 +38,12 @@ class TrainingRecording:
 
     @property
     def diagnosis(self) -> Diagnosis | None:
-        """The diagnosis, made when first asked for; None before the recording is over."""
+        """The diagnosis, made on first use; None before the recording is over."""
         found: Diagnosis | None = self._profile.diagnosis if self._profile is not None and self._is_own else None
         return found
 
     def begin(self, reports: bool = True) -> None:
-        """Of several ranks one ``reports``; each records."""
+        """Start recording. With several ranks each records and only one ``reports``."""
         if self._profile is not None:
             return
         self._reports = reports
@@ -59,10 +59,10 @@ class TrainingRecording:
             if self._is_own and self._reports and self._profile.is_over and not self._was_announced:
                 self._was_announced = True
                 _say(f"recorded in {self.directory}; the report comes when the training ends, "
-                     f"or now: profkit diagnose {self.directory}")  # fmt: skip
+                     f"or now: profkit diagnose {self.directory}")
 
     def pause(self) -> None:
-        """What follows, up to `resume`, is not part of any step."""
+        """Keep everything up to `resume` out of the steps."""
         if self._profile is not None and self._is_open:
             self._profile.pause()
 
@@ -71,7 +71,7 @@ class TrainingRecording:
             self._profile.resume()
 
     def finish(self, error: BaseException | None = None) -> None:
-        """End the recording, with the error if one ended the training."""
+        """End the recording; ``error`` is the one that ended the training."""
         if self._profile is not None and self._is_open:
             self._is_open = False
             self._profile.__exit__(None if error is None else type(error), error, None)
@@ -79,7 +79,7 @@ class TrainingRecording:
                 _say(f"recorded in {self.directory} up to the error: profkit diagnose {self.directory}")
 
     def report(self) -> None:
-        """Diagnose, and say what was found and where the report is."""
+        """Print the verdict and where the report is."""
         if not self._reports:
             return
         diagnosis = self.diagnosis
@@ -89,7 +89,7 @@ class TrainingRecording:
 
 
 class TrainingCallback:
-    """What the callbacks of all frameworks share: the settings of `profkit.profile`, and the results."""
+    """What the frameworks' callbacks share: the settings of `profkit.profile`, and the results."""
 
     def __init__(
         self,

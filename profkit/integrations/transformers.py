@@ -18,10 +18,10 @@ class ProfkitCallback(TrainingCallback, TrainerCallback):  # type: ignore[misc] 
     """Records a few steps of the first training and says at its end what to change. Takes the settings of
     `profkit.profile`.
 
-    A step is one of the optimizer, with all batches whose gradients it accumulates. Evaluation is not part of any step.
-    Each rank records into a folder of its own; the process of rank 0 reports. The Trainer does not tell callbacks when
-    a training fails; a program that goes on then, as a notebook does, ends the recording with ``with ProfkitCallback()
-    as callback:`` around the training.
+    A step is an optimizer step with all batches whose gradients it accumulates. Evaluation belongs to no step. Each
+    rank records into its own folder; rank 0 reports. The Trainer does not tell callbacks when a training fails. In a
+    program that goes on then, such as a notebook, put ``with ProfkitCallback() as callback:`` around the training to
+    end the recording.
     """
 
     def __enter__(self) -> ProfkitCallback:
@@ -34,11 +34,11 @@ class ProfkitCallback(TrainingCallback, TrainerCallback):  # type: ignore[misc] 
         return False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002  # the Trainer's signature
-        self._recording.finish()  # of a training that failed
+        self._recording.finish()  # that of a training that failed
         self._recording.begin(reports=state.is_world_process_zero)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002  # as above
-        self._recording.resume()  # an evaluation was announced and another callback called it off
+        self._recording.resume()  # in case another callback cancelled an evaluation
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002  # as above
         self._recording.end_step()
@@ -59,7 +59,7 @@ class ProfkitCallback(TrainingCallback, TrainerCallback):  # type: ignore[misc] 
         self._recording.report()
 
     def _pause_before_evaluation(self, control: Any) -> None:
-        """The Trainer's own callbacks come first and say what follows, but no callback is told that an evaluation
-        begins."""
+        """The Trainer tells no callback that an evaluation begins, but its own callbacks run first and set
+        ``control``."""
         if control.should_evaluate:
             self._recording.pause()

@@ -1,6 +1,6 @@
-"""A plan of a training step's memory: what is asked of the planning process, and what comes back.
+"""A plan of a training step's memory: the request to the planning process, and its answer.
 
-Plain values that go through JSON. All sizes are bytes.
+They travel as JSON. All sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ PRECISIONS = {
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 CUDA_CONTEXT_BYTES = 770_000_000
-"""What a process holds on a GPU besides PyTorch's memory: the context, the libraries' kernels. An H100's out-of-memory
-message said 3.04 GiB in use where PyTorch had 2.31 (CUDA 13)."""
+"""What a process holds on a GPU besides PyTorch's memory: the context and the libraries' kernels. An H100's
+out-of-memory message said 3.04 GiB in use when PyTorch had 2.31 (CUDA 13)."""
 
 
 class InputSpec(Struct, frozen=True):
-    """One input of the model. ``batch_at`` is where the batch goes in front of ``shape``'s dimension of that number;
-    ``name`` is empty for a positional one, ``dtype`` for the model's own."""
+    """One input of the model. The batch goes in front of dimension ``batch_at`` of ``shape``. ``name`` is empty for a
+    positional input, ``dtype`` for the model's own type."""
 
     shape: tuple[int, ...]
     batch_at: int = 0
@@ -39,7 +39,7 @@ class InputSpec(Struct, frozen=True):
 
 
 class PlanRequest(Struct, frozen=True):
-    """What the planning process is asked. ``fits_bytes`` is 0 where nobody asked what would fit."""
+    """The request to the planning process. ``fits_bytes`` is 0 if nobody asked what fits."""
 
     target: str
     batch: int
@@ -53,8 +53,8 @@ class PlanRequest(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """The most memory that is in use at one time, ``when`` that is, and what it is. ``reserved_bytes`` is what
-    PyTorch's allocator has taken from the device by then, 0 on a CPU."""
+    """The peak of memory, ``when`` it occurs, and what it consists of. ``reserved_bytes`` is what PyTorch's allocator
+    has taken from the device by then, 0 on a CPU."""
 
     peak_bytes: int
     when: str
@@ -63,13 +63,13 @@ class Usage(Struct, frozen=True):
     reserved_bytes: int = 0
 
     def needed_bytes(self) -> int:
-        """What the device must have: on a GPU also what the process holds besides PyTorch's memory."""
+        """What the device must have, on a GPU including what the process holds besides PyTorch's memory."""
         return self.reserved_bytes + CUDA_CONTEXT_BYTES if self.reserved_bytes else self.peak_bytes
 
 
 class Change(Struct, frozen=True):
-    """Something that could be changed. ``usage`` is the plan with it, or None where ``refused`` says why there is none.
-    ``computed`` says that sizes were computed rather than planned by another run of the operators."""
+    """A possible change. ``usage`` is the plan with it, None if ``refused`` says why there is none. ``computed`` means
+    that sizes were computed, without another run of the operators; ``numerics`` that results change."""
 
     name: str
     usage: Usage | None
@@ -79,8 +79,8 @@ class Change(Struct, frozen=True):
 
 
 class MemoryPlan(Struct, frozen=True):
-    """``largest_batch`` is None where nobody asked, 0 where not even one sample fits. ``seconds`` is what planning
-    took, without importing PyTorch."""
+    """``largest_batch`` is None if nobody asked, 0 if not even one sample fits. ``seconds`` is the planning time
+    without importing PyTorch."""
 
     target: str
     model: str
@@ -95,7 +95,7 @@ class MemoryPlan(Struct, frozen=True):
 
 
 class PlanAnswer(Struct, frozen=True):
-    """A plan; else what about the request is wrong, or the traceback with which the user's own code failed."""
+    """A plan, or what is wrong with the request, or the traceback of the user's own code."""
 
     plan: MemoryPlan | None = None
     refused: str = ""

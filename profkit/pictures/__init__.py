@@ -1,1 +1,1 @@
-"""Pictures of the recorded steps: what reports draw, bounded whatever the trace's length, and how facts become it."""
+"""Pictures of the recorded steps: how facts become what reports draw, of bounded size for a trace of any length."""

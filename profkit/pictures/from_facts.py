@@ -1,7 +1,6 @@
-"""From the facts to the pictures that reports draw: what was at work when, step by step, and which lines it served.
+"""From the facts to the pictures that reports draw: what was busy when, step by step, and for which lines.
 
-What is drawn is bounded: columns, steps, spans and branches have a most, so that the report of a long trace is as small
-as that of a short one.
+Columns, steps, spans and branches have a maximum, so the report of a long trace is as small as that of a short one.
 """
 
 from __future__ import annotations
@@ -27,24 +26,24 @@ from profkit.trace.events import NONE, Bools, Category, Float64s, Int32s, Int64s
 from profkit.trace.values import distinct
 
 COLUMNS = 2000
-"""More than a screen is wide: twice zoomed in, a column is a pixel."""
+"""More than a screen's width: zoomed in by two, a column is a pixel."""
 _MOST_DRAWN = 16
-"""Steps on the timeline: beyond that one is too narrow to show anything inside."""
+"""Steps on the timeline. With more, a step is too narrow to show anything inside."""
 _MOST_STEPS = 128
 _MOST_SPANS = 64
 _MOST_BRANCHES = 300
 _MOST_HOLDERS = 6
 _LEAST_HOLDER = 0.01
-"""Of what they hold together."""
+"""Of all that is held."""
 _LEAST_BRANCH = 0.002
-"""Of all: narrower than a pixel or two."""
+"""Of all time. Less is narrower than a pixel or two."""
 _LONGEST_LABEL = 160
 _TOP = len(LEVELS) - 1
 _OUTSIDE, _NO_LINE = "outside of modules", "no line recorded"
 
 
 def draw(facts: Facts, marked: Sequence[Rows] = ()) -> Pictures:
-    """The pictures of one recording. ``marked`` are the events behind each finding, in the diagnosis' order."""
+    """The pictures of a recording. ``marked`` has the events behind each finding, in the diagnosis' order."""
     steps = facts.steps
     chosen = np.flatnonzero(steps.measured)
     drawn = chosen[:_MOST_DRAWN]
@@ -76,7 +75,7 @@ class _Window(Struct, frozen=True):
 
     @property
     def edges_ns(self) -> Int64s:
-        """Where the columns begin, and where the last one ends."""
+        """The start of each column, and the end of the last."""
         return (self.start_ns + np.linspace(0, self.span_ns, COLUMNS + 1)).astype(np.int64)
 
     def shares(self, times_ns: Int64s) -> Float64s:
@@ -86,7 +85,7 @@ class _Window(Struct, frozen=True):
 
 
 def _encode(levels: Float64s) -> str:
-    """A row of columns from shares 0 to 1. What is more than nothing never becomes nothing."""
+    """A row of columns from shares 0 to 1. Only 0 becomes the lowest level."""
     return "".join(map(LEVELS.__getitem__, np.ceil(levels.clip(0, 1) * _TOP - 1e-9).astype(np.int64).tolist()))
 
 
@@ -116,7 +115,7 @@ def _lane(window: _Window, label: str, spent: Intervals) -> Lane:
 
 
 def _lanes(facts: Facts) -> Iterator[tuple[str, Intervals]]:
-    """What is drawn beside each other; unlike the parts of a step, several may be at work at a time."""
+    """The timeline's rows. Unlike the parts of a step, several may be busy at a time."""
     trace, device = facts.trace, facts.device
     events = trace.events
     if device.present:
@@ -138,7 +137,7 @@ def _lanes(facts: Facts) -> Iterator[tuple[str, Intervals]]:
 
 
 def _marks(facts: Facts, window: _Window, marked: Sequence[Rows]) -> Iterator[Mark]:
-    """Events closer than a column's width are one span; of too many spans the longest are kept."""
+    """Events less than a column apart are one span. If there are too many spans, the longest are kept."""
     column_ns = window.span_ns // COLUMNS
     for number, rows in enumerate(marked):
         start_ns, end_ns = facts.trace.events.start_ns[rows], facts.trace.events.ends_of(rows)
@@ -151,14 +150,15 @@ def _marks(facts: Facts, window: _Window, marked: Sequence[Rows]) -> Iterator[Ma
 
 
 def _memory_curve(facts: Facts, window: _Window) -> MemoryCurve | None:
-    """The live bytes: by the device's totals, else each allocation from its event to the one that frees it."""
+    """The live bytes, from the device's totals or else from the allocations and frees."""
     memory = facts.memory
     if not memory.present:
         return None
     if memory.is_absolute:
         times, live = memory.times_ns, np.concatenate([[memory.base_bytes], memory.held_bytes])
     else:
-        times, live = _live_from_zero(facts)
+        times, live = live_bytes(*lifetimes(facts), memory.size_bytes)
+        live = np.concatenate([[0], live])
     first = np.searchsorted(times, window.edges_ns, side="left")
     highest = np.maximum.reduceat(live, first[:-1])
     highest = np.maximum(highest, live[first[1:]])
@@ -170,7 +170,7 @@ def _memory_curve(facts: Facts, window: _Window) -> MemoryCurve | None:
 
 
 def _holders(facts: Facts, window: _Window) -> tuple[MemoryHolder, ...]:
-    """What was made of what is live at the window's peak, by line."""
+    """The lines that allocated what is live at the window's peak."""
     memory, (made_ns, freed_ns) = facts.memory, lifetimes(facts)
     times, live = live_bytes(made_ns, freed_ns, memory.size_bytes)
     first, last = np.searchsorted(times, (window.start_ns, window.end_ns))
@@ -184,22 +184,12 @@ def _holders(facts: Facts, window: _Window) -> tuple[MemoryHolder, ...]:
     sums = np.bincount(lines.codes, memory.size_bytes[held], len(lines.labels)).astype(np.int64)
     largest = np.argsort(-sums, kind="stable")[:_MOST_HOLDERS].tolist()
     return tuple(MemoryHolder(lines.labels[at], int(sums[at]), lines.sources[at]) for at in largest
-                 if sums[at] > _LEAST_HOLDER * sums.sum())  # fmt: skip
-
-
-def _live_from_zero(facts: Facts) -> tuple[Int64s, Int64s]:
-    """The moments at which something is made or freed, and what is live before the first and after each."""
-    memory, starts_ns = facts.memory, facts.trace.events.start_ns
-    freed = memory.freed_by[memory.freed_by >= 0]
-    times = np.concatenate([starts_ns[memory.rows], starts_ns[freed]])
-    sizes = np.concatenate([memory.size_bytes, -memory.size_bytes[memory.freed_by >= 0]])
-    order = np.argsort(times, kind="stable")
-    return times[order], np.concatenate([[0], np.cumsum(sizes[order])])
+                 if sums[at] > _LEAST_HOLDER * sums.sum())
 
 
 def _branches(facts: Facts) -> tuple[tuple[str, ...], tuple[Branch, ...]]:
-    """What the levels of the icicle are, and its branches: modules where they are told, the lines in these, what the
-    lines call, and the kernels of that."""
+    """The levels of the icicle, and its branches: modules (if known), their lines, the operators that these call, and
+    the kernels of those."""
     operators, top, inner, ns = _device_paths(facts) if facts.device.present else _host_paths(facts)
     texts = [name.removeprefix(BACKWARD)[:_LONGEST_LABEL] for name in facts.trace.names]
     lines, modules = _lines(facts, operators), _modules(facts, operators)
@@ -210,7 +200,7 @@ def _branches(facts: Facts) -> tuple[tuple[str, ...], tuple[Branch, ...]]:
 
 
 class _Level(Struct, frozen=True):
-    """A depth of the icicle: what is there, and for each event which of these it belongs to, -1 for none."""
+    """A level of the icicle: its labels, and for each event the number of its label, -1 for none."""
 
     name: str
     labels: Sequence[str]
@@ -219,7 +209,7 @@ class _Level(Struct, frozen=True):
 
 
 _Paths = tuple[Rows, Int64s, Int64s, Int64s]
-"""For each event the operator that it belongs to, the codes of the outermost operator's and its own name, its time."""
+"""For each event: its operator, the name codes of the outermost operator and of itself, and its time."""
 
 
 def _device_paths(facts: Facts) -> _Paths:
@@ -240,7 +230,7 @@ def _host_paths(facts: Facts) -> _Paths:
 
 
 def _outermost_operator(facts: Facts, rows: Rows) -> Rows:
-    """The outermost operator around each of these events, backward nodes as their operators; -1 for -1."""
+    """The outermost operator around each of these events, for backward nodes the node's; -1 for -1."""
     outermost = _outermost_operators(facts)
     found: Rows = np.where(rows >= 0, outermost[rows], -1)
     return found
@@ -253,7 +243,8 @@ def _outermost_operators(facts: Facts) -> Rows:
 
 
 def _lines(facts: Facts, rows: Rows) -> _Level:
-    """The line of each event, of its forward operator in the backward pass; elsewhere what it is part of."""
+    """The line of each event, in the backward pass that of its forward operator; without a line, the part of the step.
+    """
     site = _forward_sites(facts, rows)
     backward = (rows >= 0) & facts.lines.backward[rows]
     updating = facts.trace.mask_of(facts.updates.rows)
@@ -271,7 +262,7 @@ def _forward_sites(facts: Facts, rows: Rows) -> Int64s:
 
 
 def _name_place(facts: Facts, code: int) -> tuple[str, str]:
-    """A place's label and its text."""
+    """A place's label and its source text."""
     place = call_site(facts, code // 2) if code >= 0 else None
     if place is None:
         return {-2: "backward", -3: "optimizer"}.get(code, _NO_LINE), ""
@@ -281,8 +272,8 @@ def _name_place(facts: Facts, code: int) -> tuple[str, str]:
 
 
 def _modules(facts: Facts, rows: Rows) -> _Level | None:
-    """The class of the innermost module that each event works for, in the backward pass that of the forward operator.
-    None where the recording tells no modules."""
+    """The class of the innermost module around each event, in the backward pass around its forward operator. None if
+    the recording has no modules."""
     calls, codes, classes = _module_calls(facts)
     if not calls.any():
         return None
@@ -297,8 +288,8 @@ def _modules(facts: Facts, rows: Rows) -> _Level | None:
 
 
 def _module_calls(facts: Facts) -> tuple[Bools, Int32s, list[str]]:
-    """The events around a module's work, their codes, and for each code the module's class: recorded calls of modules
-    (``with_stack=True``) or, without them, the lines of methods that are called ``forward``."""
+    """The events around a module's work, their codes, and the module's class for each code. They are recorded calls of
+    modules (``with_stack=True``) or else the lines of methods called ``forward``."""
     events = facts.trace.events
     called = facts.trace.where_name(lambda name: name.startswith(MODULE_CALL)) & (events.category == Category.PYTHON)
     if called.any():
@@ -311,13 +302,13 @@ def _module_calls(facts: Facts) -> tuple[Bools, Int32s, list[str]]:
 
 
 def _class_of_method(function: str) -> str:
-    """``Block`` for ``Block.forward``, which is what PyTorch calls of a module; empty for anything else."""
+    """``Block`` for ``Block.forward``, the method of a module that PyTorch calls; empty for anything else."""
     owner, _, method = function.rpartition(".")
     return owner.rpartition(".")[2] if method == "forward" else ""
 
 
 def _lay_out(levels: Sequence[_Level], depth: int, begin: float, total: int, ns: Int64s) -> Iterator[Branch]:
-    """The widest first at each level, narrow ones left out."""
+    """The branches, on each level the widest first and without narrow ones."""
     level, deeper = levels[0], levels[1:]
     known, inverse = np.unique(level.codes, return_inverse=True)
     sums = np.bincount(inverse, ns, len(known))

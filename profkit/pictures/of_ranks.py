@@ -1,4 +1,4 @@
-"""Who waits for whom in which step, as a picture of bounded size, whatever the number of ranks and steps."""
+"""Who waits for whom in which step, as a picture of bounded size for any number of ranks and steps."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _Matrix = NDArray[np.int64]
 
 
 def draw_ranks(ranks: Sequence[int], steps: Sequence[int], caused_ns: _Matrix, waited_ns: _Matrix) -> RankPicture:
-    """Of each rank (a row of both matrices) in each step (a column): how long others waited for it, and how long it
-    waited for others."""
+    """The picture of how long others waited for each rank (``caused_ns``) and how long it waited for others
+    (``waited_ns``). A row of these matrices is a rank, a column a step."""
     per_column = -(-len(steps) // MOST_COLUMNS) or 1
     per_row = -(-len(ranks) // MOST_ROWS) or 1
     caused, waited = (_longest_of(matrix, per_column) for matrix in (caused_ns, waited_ns))
     groups = [slice(first, first + per_row) for first in range(0, len(ranks), per_row)]
     rows = [(ranks[own][0], ranks[own][-1], caused[own].max(axis=0), np.median(waited[own], axis=0))
-            for own in groups]  # fmt: skip
+            for own in groups]
     alone = _waited_for_longest(caused_ns) if per_row > 1 else []
     singles = [(ranks[at], ranks[at], caused[at], waited[at]) for at in alone]
     most_ns = max((float((above + below).max()) for *_, above, below in (*rows, *singles) if len(steps)), default=0.0)
@@ -38,7 +38,7 @@ def draw_ranks(ranks: Sequence[int], steps: Sequence[int], caused_ns: _Matrix, w
 
 
 def _longest_of(matrix: _Matrix, per_column: int) -> _Matrix:
-    """The matrix with only the largest of each ``per_column`` steps."""
+    """The matrix with the maximum of each ``per_column`` steps."""
     if not matrix.shape[1]:
         return matrix
     return np.maximum.reduceat(matrix, np.arange(0, matrix.shape[1], per_column), axis=1)

@@ -1,7 +1,7 @@
-"""Pictures of the measured steps, as reports draw them: a bounded number of columns, whatever the length of the trace.
+"""Pictures of the measured steps as reports draw them: a bounded number of columns for a trace of any length.
 
-A row of columns is text with a character each, from ``A`` (0) to ``/`` (63) in the alphabet of Base64 (RFC 4648): it
-takes a byte, and may be saved and read as it is.
+A row of columns is text with one character per column, from ``A`` (0) to ``/`` (63) in the alphabet of Base64
+(RFC 4648). A column takes a byte and needs no escaping.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 def levels_of(text: str) -> list[int]:
-    """The numbers 0 to 63 of a row of columns; what is no level counts as 0."""
+    """The numbers 0 to 63 of a row of columns; an unknown character counts as 0."""
     return [max(LEVELS.find(character), 0) for character in text]
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """What was at work when: for each column the share of its time, 63 for all. ``fraction`` is that of the whole."""
+    """How busy something was: for each column the share of its time, 63 for all. ``fraction`` is the share of the
+    whole."""
 
     label: str
     levels: str
@@ -27,8 +28,8 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class StepPicture:
-    """One step. ``begin`` and ``end`` are shares of the timeline, 0 to 1, and equal where it is not drawn there.
-    ``parts`` are nanoseconds for each of `Pictures.parts`."""
+    """A step. ``begin`` and ``end`` are shares of the timeline, 0 to 1, and equal if it is not drawn there. ``parts``
+    has the nanoseconds of each of `Pictures.parts`."""
 
     number: int
     duration_ns: int
@@ -39,8 +40,8 @@ class StepPicture:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where a finding lies on the timeline: its number in the order of `Diagnosis.findings`, and from where to where,
-    as shares of the timeline."""
+    """Where a finding lies on the timeline: its index in `Diagnosis.findings`, and its spans as shares of the
+    timeline."""
 
     finding: int
     spans: tuple[tuple[float, float], ...]
@@ -48,7 +49,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class MemoryHolder:
-    """A line, or a part of the step, and what it allocated of what was live at the peak."""
+    """A line, or a part of the step, and how much of the memory live at the peak it allocated."""
 
     label: str
     bytes: int
@@ -57,9 +58,9 @@ class MemoryHolder:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCurve:
-    """The most that was allocated in each column, 63 for ``peak_bytes`` and 0 for ``least_bytes``. Where the recording
-    holds no totals, both are relative to its beginning. Of what was allocated since then, the largest ``holders`` made
-    most of what was live at the peak. Memory grows by ``growth_bytes`` each step, 0 where it does not grow in all."""
+    """The peak of each column, 63 for ``peak_bytes`` and 0 for ``least_bytes``. If the recording has no totals, both
+    are relative to its start. ``holders`` allocated most of what was live at the peak, among the memory allocated since
+    then. Memory grows by ``growth_bytes`` per step, 0 if it does not grow in all."""
 
     levels: str
     least_bytes: int
@@ -71,7 +72,7 @@ class MemoryCurve:
 @dataclass(frozen=True, slots=True)
 class Branch:
     """A part of the time: a line or function of the program, below it an operator, below that a kernel. ``begin`` and
-    ``fraction`` are shares of all that is shown; ``source`` is the text of a line."""
+    ``fraction`` are shares of everything shown; ``source`` is the text of a line."""
 
     depth: int
     label: str
@@ -83,9 +84,8 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """``parts`` are the labels of what each step consists of; the timeline spans ``duration_ns``. ``branches`` are
-    ordered by depth and place; ``levels`` says what each depth is, and ``of_device`` that they are time on the
-    device."""
+    """``parts`` are the labels of a step's parts. The timeline spans ``duration_ns``. ``branches`` are ordered by depth
+    and place; ``levels`` names each depth, and ``of_device`` says that they are time on the device."""
 
     parts: tuple[str, ...] = ()
     steps: tuple[StepPicture, ...] = ()
@@ -101,8 +101,8 @@ class Pictures:
 @dataclass(frozen=True, slots=True)
 class RankRow:
     """The ranks from ``first`` to ``last`` in each column of steps: how long others waited for one of them (the
-    longest), and how long they waited themselves (the median rank), 63 for the picture's ``most_ns``. ``caused_ns`` and
-    ``waited_ns`` are the most of each."""
+    longest), and how long they waited themselves (the median), 63 for the picture's ``most_ns``. ``caused_ns`` and
+    ``waited_ns`` are the maxima of both."""
 
     first: int
     last: int
@@ -114,9 +114,9 @@ class RankRow:
 
 @dataclass(frozen=True, slots=True)
 class RankPicture:
-    """Who waits for whom: a row for each rank or, where they are many, for several, and one for each of those that were
-    waited for longest (``singled_out``). A column is a step, or the longest of ``steps_per_column``; ``steps`` are the
-    numbers of the columns' first."""
+    """Who waits for whom. A row is a rank or, if there are many, several; those that others waited for longest get rows
+    of their own (``singled_out``). A column is a step, or the longest of ``steps_per_column``; ``steps`` has the first
+    number of each column."""
 
     steps: tuple[int, ...]
     steps_per_column: int

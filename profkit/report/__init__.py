@@ -1,33 +1,17 @@
-"""Reports: a diagnosis in, text out. A format's module is imported only when that format is wanted."""
+"""Reports: a diagnosis in, text out. A format's module is imported only when that format is asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from profkit.errors import UsageError
 from profkit.findings import Diagnosis, Finding
 
 if TYPE_CHECKING:
     from profkit.comparing.values import Comparison
-
-
-def _fails_nothing(_: Finding) -> bool:
-    return False
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings of some formats: columns and colour (text), the rules' pages by name (HTML, SARIF and JUnit), the
-    template of links that open an editor (HTML), and which findings fail the command (JUnit)."""
-
-    width: int = 80
-    color: bool = False
-    pages: Mapping[str, str] = field(default_factory=dict)
-    editor: str = ""
-    fails: Callable[[Finding], bool] = _fails_nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +22,9 @@ class Format:
     function: str
     settings: tuple[str, ...] = ()
 
-    def render(self, value: Diagnosis | Comparison, settings: Settings) -> str:
+    def render(self, value: Diagnosis | Comparison, **settings: Any) -> str:
         function: Callable[..., str] = getattr(import_module(f"profkit.report.{self.module}"), self.function)
-        return function(value, **{name: getattr(settings, name) for name in self.settings})
+        return function(value, **{name: settings[name] for name in self.settings})
 
 
 FORMATS: dict[str, Format] = {
@@ -63,12 +47,18 @@ def render(
     color: bool = False,
     pages: Mapping[str, str] | None = None,
     editor: str = "",
-    fails: Callable[[Finding], bool] = _fails_nothing,
+    fails: Callable[[Finding], bool] = lambda _: False,
 ) -> str:
-    """The report in one of `FORMATS`; raises `UsageError` for any other name."""
+    """The report in one of `FORMATS`; raises `UsageError` for any other name.
+
+    ``width`` and ``color`` are for text, ``pages`` (each rule's page by its name) for HTML, SARIF and JUnit. ``editor``
+    is the template of links that open an editor (HTML), and ``fails`` says which findings fail the command (JUnit).
+    """
     if format_name not in FORMATS:
         raise UsageError(f"{format_name}: not a report format; choose from {', '.join(FORMATS)}")
-    return FORMATS[format_name].render(diagnosis, Settings(width, color, pages or {}, editor, fails))
+    return FORMATS[format_name].render(
+        diagnosis, width=width, color=color, pages=pages or {}, editor=editor, fails=fails
+    )
 
 
 COMPARISON_FORMATS: dict[str, Format] = {
@@ -83,4 +73,4 @@ def render_comparison(comparison: Comparison, format_name: str, *, width: int = 
     """The comparison in one of `COMPARISON_FORMATS`; raises `UsageError` for any other name."""
     if format_name not in COMPARISON_FORMATS:
         raise UsageError(f"{format_name}: not a comparison format; choose from {', '.join(COMPARISON_FORMATS)}")
-    return COMPARISON_FORMATS[format_name].render(comparison, Settings(width, color))
+    return COMPARISON_FORMATS[format_name].render(comparison, width=width, color=color)

@@ -42,8 +42,8 @@ def _table(title: str, moves: Sequence[Move], width: int) -> list[str]:
     if not moves:
         return []
     shown = moves[:wording.MOST_MOVES]
-    told = ((wording.move_name(move), *wording.move_cells(move)) for move in shown)
-    rows = [("", "before", "after", "change", "calls"), *told]
+    moved = ((wording.move_name(move), *wording.move_cells(move)) for move in shown)
+    rows = [("", "before", "after", "change", "calls"), *moved]
     sizes = [max(len(row[i]) for row in rows) for i in range(1, 5)]
     room = min(max(len(row[0]) for row in rows), width - sum(sizes) - 2 * len(sizes))
     lines = ["", title]

@@ -1,4 +1,4 @@
-"""The words of a comparison: what its text and Markdown reports share."""
+"""The wording of a comparison, shared by all its formats."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ _MANY_TIMES = 10
 OPERATORS_MOVED = "Operators that moved, per recorded step"
 LINES_MOVED = "Lines that moved, per recorded step"
 MOST_MOVES = 8
-"""Rows of a table: anything that moved less hardly explains the change."""
-
-
+"""Rows of a table. Anything that moved less hardly explains the change."""
 _COUNTED = (
-    "the times alone leave it open; so the calls that one side makes more often are counted, and they take no more "
-    "than the times allow"
+    "the times alone leave it open, so the calls that one side makes more often are counted; they fit the times"
 )
 
 
@@ -43,7 +40,7 @@ def _interval(time: StepTime) -> str:
 
 
 def signed_share(fraction: float) -> str:
-    """``0.05`` → ``'+5.0 %'``; from ten times on that is said: ``724.0`` → ``'725 times as long'``."""
+    """``0.05`` → ``'+5.0 %'``; from ten times as long on ``724.0`` → ``'725 times as long'``."""
     if fraction >= _MANY_TIMES - 1:
         return f"{fraction + 1:,.0f} times as long"
     text = format_share(fraction)
@@ -51,7 +48,7 @@ def signed_share(fraction: float) -> str:
 
 
 def explanation(comparison: Comparison) -> list[str]:
-    """What the verdict rests on, and how to get one if there is none."""
+    """What the verdict rests on, or how to get one if it is open."""
     time = comparison.step_time
     runs = [len(side.paths) for side in (comparison.before, comparison.after)]
     steps = f"{comparison.before.steps} and {comparison.after.steps} {time.steps}"
@@ -64,7 +61,7 @@ def explanation(comparison: Comparison) -> list[str]:
         *(printable(reason) for reason in time.reasons),
     ]
     if time.verdict is Verdict.INCONCLUSIVE and time.low is not None:
-        notes.append("to know more, record several runs of each side by turns and compare the two directories")
+        notes.append("for a verdict, record several runs of each side in turns and compare the two directories")
     return notes
 
 
@@ -72,12 +69,12 @@ def side_facts(side: Side) -> str:
     """``traces/a: python train.py, cpu, torch 2.13.0``."""
     more = f" and {len(side.paths) - 1} more" if len(side.paths) > 1 else ""
     facts = [" ".join(side.command), side.device, f"torch {side.torch}" if side.torch else None]
-    told = ", ".join(printable(fact) for fact in facts if fact)
-    return f"{printable(side.paths[0])}{more}" + (f": {told}" if told else "")
+    known = ", ".join(printable(fact) for fact in facts if fact)
+    return f"{printable(side.paths[0])}{more}" + (f": {known}" if known else "")
 
 
 def difference_notes(comparison: Comparison) -> list[str]:
-    """What differs besides the program's work."""
+    """What differs between the sides besides the program's work."""
     return [*map(difference_note, comparison.differences)] or ["nothing that the recordings show"]
 
 

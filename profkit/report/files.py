@@ -12,8 +12,10 @@ from profkit.run import DIAGNOSIS_FILE, REPORT_FILE
 
 
 def write_reports(diagnosis: Diagnosis, directory: Path, shown: Diagnosis | None = None, editor: str = "") -> None:
-    """Write ``diagnosis.json`` and ``report.html``, which shows another form of the diagnosis if one is given; raises
-    `RunDirectoryError` where that fails. ``editor`` is the template of links that open a line."""
+    """Write ``diagnosis.json`` and ``report.html``; raises `RunDirectoryError` if that fails.
+
+    The page shows ``shown`` instead of the diagnosis if it is given. ``editor`` is the template of links to a line.
+    """
     page = render(shown or diagnosis, "html", pages=rule_pages(), editor=editor)
     try:
         (directory / DIAGNOSIS_FILE).write_text(render(diagnosis, "json"), encoding="utf-8")
@@ -23,5 +25,5 @@ def write_reports(diagnosis: Diagnosis, directory: Path, shown: Diagnosis | None
 
 
 def rule_pages() -> dict[str, str]:
-    """The documentation of each rule, by its name."""
+    """Each rule's page, by its name."""
     return {rule.name: rule.page for rule in all_rules().values()}

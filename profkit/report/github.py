@@ -1,18 +1,18 @@
-"""The report for GitHub Actions: a workflow command per finding, which marks its line in the changed files.
+"""The report for GitHub Actions: a workflow command per finding, which annotates its line in the changed files.
 
-https://docs.github.com/en/actions/reference/workflow-commands-for-github-actions tells their form.
+Their syntax: https://docs.github.com/en/actions/reference/workflow-commands-for-github-actions
 """
 
 from __future__ import annotations
 
 from profkit.findings import Diagnosis, Finding, Kind, Severity
-from profkit.report.wording import cost, printable, source_path, verdict
+from profkit.report.wording import printable, source_path, summary, verdict
 
 _COMMANDS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "notice", Severity.INFO: "notice"}
 
 
 def render_github(diagnosis: Diagnosis) -> str:
-    """A command for the verdict, and one for each finding. An opportunity is a notice: nothing is wrong there."""
+    """A command for the verdict and one per finding. An opportunity is only a notice, because nothing is wrong."""
     lines = [f"::notice title=profkit::{_escape(verdict(diagnosis))}"]
     lines += [_command(finding) for finding in diagnosis.findings if finding.severity is not Severity.INFO]
     return "\n".join(lines) + "\n"
@@ -26,10 +26,8 @@ def _command(finding: Finding) -> str:
         if place.line >= 1:
             properties["line"] = str(place.line)
     listed = ",".join(f"{name}={_escape_property(value)}" for name, value in properties.items())
-    price = f"{'Cost' if finding.kind is Kind.FAULT else 'Gain'}: {cost(finding)}."
-    text = " ".join([printable(finding.message), price, f"Fix: {printable(finding.fix)}"])
     kind = _COMMANDS[finding.severity] if finding.kind is Kind.FAULT else "notice"
-    return f"::{kind} {listed}::{_escape(text)}"
+    return f"::{kind} {listed}::{_escape(summary(finding))}"
 
 
 def _escape(text: str) -> str:

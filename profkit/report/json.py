@@ -13,21 +13,17 @@ from profkit.errors import UnreadableInput
 from profkit.findings import SCHEMA, Diagnosis
 
 MAX_BYTES = 64 << 20
-"""Largest ``diagnosis.json`` that is read; a finding takes about a kilobyte."""
-
-
+"""The largest ``diagnosis.json`` that is read; a finding takes about a kilobyte."""
 _KEY = '\n  "{}": {}'
-"""Nowhere else in the text: a line break inside of a value is escaped."""
+"""Unique in the text, because line breaks inside values are escaped."""
 
 
 def render_json(diagnosis: Diagnosis) -> str:
-    """The diagnosis as JSON: the keys ``run``, ``timing``, ``findings``, ``skipped``, ``health``, ``total``,
-    ``workers``, ``verdict``, ``cannot_judge``, ``hottest``, ``memory``, ``failure``, ``peaks``, ``pictures``,
-    ``ignored``, ``launch`` and ``schema``. Of those that hold thousands of numbers, the memory, the pictures and the
-    launch, each stands on one line."""
+    """The diagnosis as indented JSON, with each of the keys that hold thousands of numbers (``memory``, ``pictures``,
+    ``launch``) on a single line."""
     text = to_json(replace(diagnosis, memory=(), pictures=None, launch=None))
     lines = (("memory", "[]", diagnosis.memory), ("pictures", "null", diagnosis.pictures),
-             ("launch", "null", diagnosis.launch))  # fmt: skip
+             ("launch", "null", diagnosis.launch))
     for key, nothing, value in lines:
         line = msgspec.json.encode(_encodable(msgspec.to_builtins(value))).decode()
         text = text.replace(_KEY.format(key, nothing), _KEY.format(key, line), 1)
@@ -35,7 +31,7 @@ def render_json(diagnosis: Diagnosis) -> str:
 
 
 def to_json(value: object) -> str:
-    """Any of profkit's values as indented JSON."""
+    """One of profkit's values as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(_encodable(msgspec.to_builtins(value))), indent=2).decode() + "\n"
 
 
@@ -51,7 +47,7 @@ def _encodable(value: Any) -> Any:
 
 
 def load_json(path: Path) -> Diagnosis:
-    """The diagnosis in a file. Raises `UnreadableInput`, as `parse_json` does, and for a file that cannot be read."""
+    """The diagnosis in a file. Raises `UnreadableInput` if it cannot be read, or as `parse_json` does."""
     try:
         with path.open("rb") as file:
             return parse_json(file.read(MAX_BYTES + 1), path)

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-from profkit.findings import DeviceMemory, Diagnosis, Finding, Kind, LaunchSummary
+from profkit.findings import DeviceMemory, Diagnosis, Finding, Kind, notable
 from profkit.report import wording
-from profkit.report.ranks_wording import MOST_NOTES, THE_RANKS, launch_lines
-from profkit.report.wording import printable
+from profkit.report.ranks_wording import THE_RANKS, short_launch_lines
+from profkit.report.wording import MAX_MORE_PLACES, printable
 from profkit.units import format_count, format_share, format_time
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#+!|~$&])")
-_MAX_MORE_PLACES = 3
 
 
 def render_markdown(diagnosis: Diagnosis) -> str:
-    """The report as Markdown. Everything that comes from the recording is escaped or set as code."""
+    """The report as Markdown. All text from the recording is escaped or shown as code."""
     blocks = [f"## {escape(wording.verdict(diagnosis))}"]
-    blocks += _ranks(diagnosis.launch)
-    major = wording.major_findings(diagnosis)
+    if diagnosis.launch is not None:
+        blocks += _list(THE_RANKS, map(escape, short_launch_lines(diagnosis.launch)))
+    major = notable(diagnosis.findings)
     blocks += _section(wording.WHAT_TO_CHANGE, major, wording.opportunities_note(major))
     blocks += _list("For your information", [_minor(finding) for finding in wording.minor_findings(diagnosis)])
     lines = [f"{share} {in_code(where)}" + (f" {in_code(source)}" if source else "")
-             for share, where, source in wording.hot_lines(diagnosis)]  # fmt: skip
+             for share, where, source in wording.hot_lines(diagnosis)]
     blocks += _list(wording.HOT_LINES, lines)
     operators = [f"{share} {in_code(name)}" for share, name in wording.hot_operators(diagnosis)]
     blocks += _list(wording.HOT_OPERATORS, operators)
     for memory in diagnosis.memory:
         blocks += _memory(wording.memory_title(diagnosis, memory), memory)
     skips = [f"{escape(why)}: {wording.skipped_rules(rules, in_code)}"
-             for why, rules in wording.group_by_reason(diagnosis.skipped)]  # fmt: skip
+             for why, rules in wording.group_by_reason(diagnosis.skipped)]
     blocks += _list("Not looked at", skips)
     notes = [escape(printable(note)) for note in diagnosis.health]
     notes += [f"{label}: {in_code(value)}" for label, value in wording.run_facts(diagnosis)]
@@ -38,22 +39,13 @@ def render_markdown(diagnosis: Diagnosis) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _ranks(launch: LaunchSummary | None) -> list[str]:
-    if launch is None:
-        return []
-    notes = [printable(note) for note in launch.notes[:MOST_NOTES]]
-    left = len(launch.notes) - len(notes)
-    more = [f"and {format_count(left, 'more note')} in diagnosis.json"] if left else []
-    return _list(THE_RANKS, [escape(line) for line in (*launch_lines(launch), *notes, *more)])
-
-
 def _memory(title: str, memory: DeviceMemory) -> list[str]:
     blocks = _list(title, [f"{label}: {escape(value)}" for label, value in wording.memory_figures(memory)])
     rows = [f"| {escape(label)} | {size} | {share} |" for label, size, share, _ in wording.memory_parts(memory)]
     if rows:
         blocks.append("\n".join(["| held for | bytes | share |", "| --- | ---: | ---: |", *rows]))
     lines = [f"{size} {in_code(where)}{f' {in_code(source)}' if source else ''}"
-             for size, where, source in wording.memory_lines(memory)]  # fmt: skip
+             for size, where, source in wording.memory_lines(memory)]
     return blocks + _list(wording.MEMORY_LINES, lines)
 
 
@@ -74,10 +66,10 @@ def _finding(finding: Finding) -> list[str]:
         rows.append(f"- where: {in_code(wording.place(finding.location))}")
     if finding.count > 1:
         rows.append(f"- seen: {format_count(finding.count, 'time')}")
-    rows.append(f"- {'cost' if finding.kind is Kind.FAULT else 'gain'}: {escape(wording.cost(finding))}")
-    rows += [f"- also at: {in_code(wording.place(location))}" for location in finding.also[:_MAX_MORE_PLACES]]
-    if len(finding.also) > _MAX_MORE_PLACES:
-        rows.append(f"- and {format_count(len(finding.also) - _MAX_MORE_PLACES, 'more place')}")
+    rows.append(f"- {wording.price_label(finding)}: {escape(wording.cost(finding))}")
+    rows += [f"- also at: {in_code(wording.place(location))}" for location in finding.also[:MAX_MORE_PLACES]]
+    if len(finding.also) > MAX_MORE_PLACES:
+        rows.append(f"- and {format_count(len(finding.also) - MAX_MORE_PLACES, 'more place')}")
     rows.append(f"- confidence: {format_share(finding.confidence)}")
     source = wording.printable_lines(finding.location.source) if finding.location else []
     if source:
@@ -96,8 +88,9 @@ def _minor(finding: Finding) -> str:
     return f"{in_code(finding.rule)}{where}: {escape(printable(finding.message))}"
 
 
-def _list(title: str, items: list[str]) -> list[str]:
-    return [f"### {title}", "\n".join(f"- {item}" for item in items)] if items else []
+def _list(title: str, items: Iterable[str]) -> list[str]:
+    lines = [f"- {item}" for item in items]
+    return [f"### {title}", "\n".join(lines)] if lines else []
 
 
 def _shares(diagnosis: Diagnosis) -> list[str]:
@@ -115,15 +108,15 @@ def _shares(diagnosis: Diagnosis) -> list[str]:
 
 
 def escape(text: str) -> str:
-    """``text`` with nothing in it read as Markdown or HTML, and with ``@torch.no_grad()`` mentioning nobody.
+    """``text`` with Markdown, HTML and mentions such as ``@torch.no_grad()`` made harmless.
 
-    GitHub looks for mentions after it has removed backslashes; an empty comment prevents them.
+    GitHub looks for mentions after it has removed backslashes, so an empty comment prevents them.
     """
     return _SPECIAL.sub(r"\\\1", text).replace("@", "@<!-- -->")
 
 
 def in_code(text: str) -> str:
-    """``text`` as inline code, in as many backticks as needed (CommonMark 6.1)."""
+    """``text`` as inline code, between as many backticks as needed (CommonMark 6.1)."""
     words = printable(text)
     ticks = _fence(words, 1)
     pad = " " if words[:1] == "`" or words[-1:] == "`" else ""

@@ -15,7 +15,7 @@ _MIN_WIDTH = 60
 
 
 def render_memory_plan(plan: MemoryPlan, format_name: str, width: int = 80) -> str:
-    """``format_name`` is text or json."""
+    """The plan as ``text`` or ``json``."""
     if format_name == "json":
         values = {"schema": SCHEMA, **msgspec.to_builtins(plan)}
         return msgspec.json.format(msgspec.json.encode(values), indent=2).decode() + "\n"
@@ -59,7 +59,7 @@ def _needs(plan: MemoryPlan, width: int) -> list[str]:
     if plan.usage.reserved_bytes:
         reserved, context = format_bytes(plan.usage.reserved_bytes), format_bytes(CUDA_CONTEXT_BYTES)
         lines += _wrap(f"PyTorch's allocator reserves about {reserved} of the GPU for that, and the CUDA context takes "
-                       f"about {context}: {format_bytes(plan.usage.needed_bytes())} in all.", width)  # fmt: skip
+                       f"about {context}: {format_bytes(plan.usage.needed_bytes())} in all.", width)
     if plan.request.fits_bytes:
         lines += _wrap(_largest(plan), width)
     return lines
@@ -99,7 +99,7 @@ def _row(change: Change, before: Usage, room: int) -> tuple[str, ...]:
 
 
 def _cells(row: Sequence[str], sizes: Sequence[int]) -> list[str]:
-    """The name is wrapped, the figures stand beside its first line."""
+    """The name is wrapped, with the figures beside its first line."""
     first, *rest = textwrap.wrap(row[0], sizes[0], subsequent_indent="  ") or [""]
     figures = "".join(f"  {cell:>{size}}" for cell, size in zip(row[1:], sizes[1:], strict=True))
     return [f"{first:<{sizes[0]}}{figures}", *rest]

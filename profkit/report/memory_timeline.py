@@ -1,6 +1,6 @@
-"""Memory over the allocator's history, as a picture: one SVG without scripts, styles or links.
+"""Memory over the allocator's history as an SVG without scripts, styles or links.
 
-It may stand alone in a file or inside of a page whose policy forbids everything: colours are attributes.
+Colours are attributes, so it works as a file of its own and inside a page whose policy forbids everything.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _OTHER_COLOUR = "#c44e52"
 
 
 def render_memory_timeline(diagnosis: Diagnosis) -> str:
-    """The pictures of all devices, one below the other. Raises `UsageError` where there is none."""
+    """The pictures of all devices, one below the other. Raises `UsageError` if there is none."""
     shown = [(memory, memory.timeline) for memory in diagnosis.memory if memory.timeline is not None]
     if not shown:
         raise UsageError("memory-timeline: the recording holds no memory snapshot with a history")
     parts, top = [], 0
     for memory, timeline in shown:
         parts.append(f'<g transform="translate(0 {top})">\n{_text(0, 14, memory_title(diagnosis, memory), size=14)}\n'
-                     f"{_draw(memory, timeline)}\n</g>")  # fmt: skip
+                     f"{_draw(memory, timeline)}\n</g>")
         top += _height(timeline)
     return _svg("\n".join(parts), top)
 
 
 def draw_timeline(memory: DeviceMemory) -> str:
-    """The picture of one device, empty without a history."""
+    """The picture of one device; empty without a history."""
     timeline = memory.timeline
     return "" if timeline is None else _svg(_draw(memory, timeline), _height(timeline))
 

@@ -1,7 +1,7 @@
 """A page of plain text: wrapped, indented and, on a terminal, coloured.
 
-Without colour it holds no escape codes, and no line is wider than the page. It uses the standard library's `textwrap`
-and click: a library that draws tables takes longer to import than most traces take to diagnose.
+Without colour it has no escape codes, and no line is wider than the page. It uses only `textwrap` and click, because a
+library that draws tables takes longer to import than most traces take to diagnose.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Page:
 
     @property
     def room(self) -> int:
-        """Columns beside a label."""
+        """The columns beside a label."""
         return self.width - _LABEL_WIDTH
 
     def write(self, text: str = "", look: Style | None = None, indent: int = 0) -> None:
@@ -51,7 +51,7 @@ class Page:
         self.write(title, TITLE)
 
     def write_parts(self, *parts: tuple[str, Style | None]) -> None:
-        """A line of parts in different styles, or without styles if it has to be wrapped."""
+        """A line of parts in different styles; without styles if it has to wrap."""
         text = "".join(part for part, _ in parts)
         if len(text) > self.width:
             self.write(text)
@@ -59,7 +59,7 @@ class Page:
             self._lines.append("".join(self._styled(part, look) for part, look in parts))
 
     def write_row(self, label: str, lines: Iterable[str]) -> None:
-        """The label in its own column and the lines beside it, wrapped within their column."""
+        """The label in its own column, and the lines wrapped in the column beside it."""
         label = f"   {label}"
         for text in lines:
             for line in self._wrap(text, _LABEL_WIDTH) or [""]:
@@ -72,7 +72,7 @@ class Page:
             self._lines.append(("  " if i else "- ") + line)
 
     def write_table(self, rows: Sequence[Sequence[str]], right: frozenset[int]) -> None:
-        """Columns as wide as their cells, those in ``right`` flush right; the first column is wrapped if need be."""
+        """Columns as wide as their cells, those in ``right`` right-aligned. Only the first column wraps."""
         widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
         others = sum(widths[1:]) + len(_GAP) * (len(widths) - 1)
         widths[0] = min(widths[0], max(self.width - others, _MIN_WIDTH // 4))

@@ -1,9 +1,11 @@
 """A copy of a trace for https://ui.perfetto.dev, with the findings in it.
 
-Each finding has a track, whose slices last as long as the events that it rests on, and arrows from there to the longest
-of these. The form is Chrome's Trace Event Format, as the trace's own is. Perfetto ends an arrow at the innermost slice
-that is open at its time, whose children may begin at once: so an arrow ends a nanosecond after the event begins. Slices
-and arrows stand before the file's own events, as no slice may be told after an arrow that begins in it.
+Each finding gets a track. Its slices last as long as the events that the finding rests on, and arrows lead to the
+longest of these events. The format is Chrome's Trace Event Format, like the trace's own.
+
+Perfetto ends an arrow at the innermost slice open at that time, whose children may begin at once. So an arrow ends a
+nanosecond after its event begins. Slices and arrows come before the file's own events, because a slice must not follow
+an arrow that begins in it.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from profkit.trace.kineto.insertion import with_events
 
 PERFETTO_FILE = "perfetto.json.gz"
 MOST_SLICES = 2000
-"""Of one finding, the longest: a track with more shows as one bar until it is zoomed to where a few are left."""
+"""The longest slices of a finding. A track with more looks like a single bar until you zoom in to a few of them."""
 MOST_ARROWS = 100
-"""Of one finding, to the longest events: more hide what they point to."""
+"""Arrows of a finding, to its longest events. More would hide what they point to."""
 _FIRST_PROCESS = 2_000_000_000
-"""No system gives processes such numbers, and Perfetto keeps them in 32 bits."""
+"""No system uses such process numbers, and it fits the 32 bits in which Perfetto keeps them."""
 _COMPRESSION_LEVEL = 1
 _CATEGORY = "profkit"
 
@@ -39,9 +41,9 @@ _Event = dict[str, Any]
 
 
 def write_perfetto(diagnosis: Diagnosis, trace: Trace, marked: Sequence[Rows], source: Path, target: Path) -> None:
-    """Write the copy. ``source`` is the file of the ``trace``, ``marked`` are the events behind each finding.
+    """Write the copy. ``source`` is the file of ``trace``; ``marked`` has the events behind each finding.
 
-    Raises `UsageError` where the copy would replace its source, or that is no trace of `torch.profiler`.
+    Raises `UsageError` if the copy would replace its source, or if the source is no trace of `torch.profiler`.
     """
     if trace.recording.kind:
         kind = trace.recording.kind
@@ -68,19 +70,19 @@ def _packing(file: BinaryIO) -> IO[bytes]:
 
 
 def finding_events(diagnosis: Diagnosis, trace: Trace, marked: Sequence[Rows]) -> Iterator[_Event]:
-    """The tracks of the findings with their slices and arrows, in the order in which they have to stand."""
+    """The tracks of the findings with their slices and arrows, in the required order."""
     used = {lane.process for lane in trace.lanes} | {lane.thread for lane in trace.lanes}
     process = _FIRST_PROCESS
     while not used.isdisjoint(map(str, range(process, process + len(marked) + 1))):
         process += len(marked) + 1
-    yield {**_metadata("process_name", process, process), "args": {"name": "profkit: findings"}}
-    yield {**_metadata("process_sort_index", process, process), "args": {"sort_index": -1}}
+    yield _metadata("process_name", process, process, name="profkit: findings")
+    yield _metadata("process_sort_index", process, process, sort_index=-1)
     arrows = 0
     for number, (finding, rows) in enumerate(zip(diagnosis.findings, marked, strict=True), 1):
         thread = process + number
         spans = _spans(trace, rows)
-        yield {**_metadata("thread_name", process, thread), "args": {"name": _title(number, finding)}}
-        yield {**_metadata("thread_sort_index", process, thread), "args": {"sort_index": number}}
+        yield _metadata("thread_name", process, thread, name=_title(number, finding))
+        yield _metadata("thread_sort_index", process, thread, sort_index=number)
         yield from _slices(trace, finding, spans, {"pid": process, "tid": thread})
         targets = _targets(trace, rows, spans)
         yield from _arrows(trace, targets, {"pid": process, "tid": thread}, arrows)
@@ -92,12 +94,12 @@ def _title(number: int, finding: Finding) -> str:
     return f"{number}. {finding.severity.value.upper()} {printable(finding.rule)}{where}"
 
 
-def _metadata(name: str, process: int, thread: int) -> _Event:
-    return {"ph": "M", "name": name, "pid": process, "tid": thread, "ts": 0}
+def _metadata(kind: str, process: int, thread: int, **args: str | int) -> _Event:
+    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "ts": 0, "args": args}
 
 
 def _spans(trace: Trace, rows: Rows) -> Intervals:
-    """When the events of a finding run; an instant lasts a nanosecond. Of too many spans the longest are kept."""
+    """When the events of a finding run; an instant counts as a nanosecond. If there are too many, the longest."""
     start_ns = trace.events.start_ns[rows]
     spans = union(start_ns, np.maximum(trace.events.ends_of(rows), start_ns + 1))
     longest = np.sort(np.argsort(spans.start_ns - spans.end_ns, kind="stable")[:MOST_SLICES])
@@ -105,16 +107,16 @@ def _spans(trace: Trace, rows: Rows) -> Intervals:
 
 
 def _slices(trace: Trace, finding: Finding, spans: Intervals, track: _Event) -> Iterator[_Event]:
-    told = {"message": printable(finding.message), "cost": cost(finding), "fix": printable(finding.fix)}
+    details = {"message": printable(finding.message), "cost": cost(finding), "fix": printable(finding.fix)}
     if finding.location is not None:
-        told |= {"where": place(finding.location)}
+        details |= {"where": place(finding.location)}
     for start_ns, end_ns in zip(spans.start_ns.tolist(), spans.end_ns.tolist(), strict=True):
         yield {"ph": "X", "cat": _CATEGORY, "name": printable(finding.rule), **track,
-               "ts": _file_time(trace, start_ns), "dur": _microseconds(end_ns - start_ns), "args": told}  # fmt: skip
+               "ts": _file_time(trace, start_ns), "dur": _microseconds(end_ns - start_ns), "args": details}
 
 
 def _targets(trace: Trace, rows: Rows, spans: Intervals) -> Int64s:
-    """The events that arrows lead to, in order of time: those that last, inside the spans that are drawn."""
+    """The events that arrows lead to, by time: those with a duration, inside the spans that are drawn."""
     events = trace.events
     lasting = rows[(events.duration_ns[rows] > 0) & (events.category[rows] != Category.MEMORY)]
     if not len(spans.start_ns) or not len(lasting):
@@ -141,6 +143,6 @@ def _file_time(trace: Trace, time_ns: int) -> msgspec.Raw:
 
 
 def _microseconds(time_ns: int) -> msgspec.Raw:
-    """Exactly, as no float would hold the nanoseconds since 1970."""
+    """An exact number: no float holds the nanoseconds since 1970."""
     whole, rest = divmod(abs(time_ns), 1000)
     return msgspec.Raw(f"{'-' if time_ns < 0 else ''}{whole}.{rest:03d}".encode())

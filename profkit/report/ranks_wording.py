@@ -1,4 +1,4 @@
-"""The words of what several ranks did together, shared by the text, Markdown and HTML reports."""
+"""The wording of what several ranks did together, shared by the text, Markdown and HTML reports."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from profkit.report.wording import printable, short_place
 from profkit.units import format_bytes, format_count, format_share, format_time, pick_form
 
 THE_RANKS = "The ranks"
-MOST_NOTES = 5
-"""In a terminal; the page and diagnosis.json have all."""
+_MOST_NOTES = 5
+"""In text and Markdown; the page and diagnosis.json have all."""
 _MOST_LATE = 3
 _MOST_STAGES = 8
 _MOSTLY = 0.75
@@ -19,9 +19,16 @@ _SHARED = 0.8
 """The mean of a share that is all of a wait comes closer to the median of that wait."""
 
 
+def short_launch_lines(launch: LaunchSummary) -> list[str]:
+    """`launch_lines` and the first few notes."""
+    lines = [*launch_lines(launch), *map(printable, launch.notes[:_MOST_NOTES])]
+    left = len(launch.notes) - _MOST_NOTES
+    return [*lines, f"and {format_count(left, 'more note')} in diagnosis.json"] if left > 0 else lines
+
+
 def launch_lines(launch: LaunchSummary) -> list[str]:
-    """At most five things: who took part, up to three ranks that others wait for, or two and the bubble of a pipeline,
-    and what communication costs."""
+    """At most five lines: who took part, up to three late ranks (or two and the bubble of a pipeline), and what
+    communication costs."""
     late = late_ranks(launch)
     pipelines = _pipeline_lines(launch)
     named = late[: _MOST_LATE - len(pipelines)]
@@ -32,8 +39,8 @@ def launch_lines(launch: LaunchSummary) -> list[str]:
 
 
 def late_ranks(launch: LaunchSummary) -> list[RankSummary]:
-    """Those that a step waits for by more than nobody would write code anew for, and by more than chance or for want of
-    a CPU, the worst first."""
+    """The ranks that others wait for long enough to matter, and by more than chance or because they had no CPU; the
+    worst first."""
     return [one for one in _waited_for(launch) if not one.is_by_chance or one.cause == "contention"]
 
 
@@ -58,7 +65,7 @@ def _nobody_late(launch: LaunchSummary) -> str:
                 "chance")  # fmt: skip
     if waited_for:
         return "They wait for each other by turns: no rank's own work takes longer than the others' by more than chance"
-    return f"No rank keeps others waiting for {format_share(MEDIUM_FROM)} of a step"
+    return f"No rank keeps others waiting for {format_share(MEDIUM_FROM)} of a step or more"
 
 
 def _is_timed(launch: LaunchSummary) -> bool:
@@ -101,28 +108,27 @@ def _shares(one: RankSummary) -> bool:
 
 
 def reason(one: RankSummary) -> str:
-    """``it waits for its DataLoader, train.py:31``; empty where nothing shows why."""
+    """``it waits for its DataLoader, train.py:31``; empty if the recording does not show why."""
     parts = [LATE_BECAUSE.get(one.cause, ""), short_place(one.location) if one.location else ""]
     return ", ".join(part for part in parts if part)
 
 
 def _pipeline_lines(launch: LaunchSummary) -> list[str]:
-    """The pipeline that stands idle for longest, and how uneven its stages are."""
+    """The pipeline with the largest idle share, and how uneven its stages are."""
     worst = max(launch.pipelines, key=lambda one: one.idle_fraction, default=None)
     if worst is None:
         return []
     count = len(launch.pipelines)
     ranks = ", ".join(str(one.rank) for one in worst.stages[:_MOST_STAGES])
     ranks = f"{ranks} …" if len(worst.stages) > _MOST_STAGES else ranks
-    who = f"{count:,} pipelines, of which that of ranks {ranks}" if count > 1 else f"A pipeline of ranks {ranks}"
+    who = f"{count:,} pipelines; the one of ranks {ranks}" if count > 1 else f"A pipeline of ranks {ranks}"
     batches = format_count(worst.micro_batches, "micro-batch", "micro-batches")
     longest = max(worst.stages, key=lambda one: one.worked_ns)
     mean_ns = sum(one.worked_ns for one in worst.stages) / len(worst.stages)
-    idle = format_share(worst.idle_fraction)
-    text = (f"{who} takes {batches} a step: a stage stands idle for {idle} of it, as those before or after have sent "
-            f"nothing yet (with equal stages: {format_share(worst.even_fraction)}); rank "
-            f"{longest.rank} works longest, {format_time(longest.worked_ns)}, the mean stage "
-            f"{format_time(mean_ns)}")  # fmt: skip
+    idle, even = format_share(worst.idle_fraction), format_share(worst.even_fraction)
+    text = (f"{who} takes {batches} a step: a stage is idle for {idle} of it, waiting for the stages before or after "
+            f"it (with equal stages: {even}); rank {longest.rank} works longest, {format_time(longest.worked_ns)} "
+            f"against {format_time(mean_ns)} for the mean stage")
     return [text]
 
 
@@ -132,7 +138,7 @@ def _communication(launch: LaunchSummary) -> list[str]:
     parts = []
     if exposed_ns and launch.step_time_ns:
         share = format_share(exposed_ns / launch.step_time_ns)
-        parts.append(f"Communication itself holds the median rank up for {format_time(exposed_ns)} a step ({share})")
+        parts.append(f"Communication itself delays the median rank by {format_time(exposed_ns)} a step ({share})")
     if largest is not None and largest.collectives_per_step:
         parts.append(_moved(largest))
     text = "; ".join(parts)
@@ -141,13 +147,14 @@ def _communication(launch: LaunchSummary) -> list[str]:
 
 def _moved(group: GroupSummary) -> str:
     calls = f"{group.collectives_per_step:,.3g} {pick_form(round(group.collectives_per_step), 'call', 'calls')}"
-    moved = f"moves {format_bytes(group.bytes_per_step)} a step in" if group.bytes_per_step else "takes part a step in"
-    return (f"{group_name(group)} {moved} {calls}"
-            f"{f', at {rate}' if (rate := bandwidth(group)) else ''}")  # fmt: skip
+    if not group.bytes_per_step:
+        return f"{group_name(group)} makes {calls} a step"
+    rate = f", at {bandwidth(group)}" if bandwidth(group) else ""
+    return f"{group_name(group)} moves {format_bytes(group.bytes_per_step)} a step in {calls}{rate}"
 
 
 def group_name(group: GroupSummary) -> str:
-    """``group tp (2 ranks)``; ``the group of 2 ranks`` where the recording names none."""
+    """``group tp (2 ranks)``; ``the group of 2 ranks`` if the recording does not name it."""
     return group_title(group.name, group.size)
 
 
@@ -157,13 +164,13 @@ def group_title(name: str, size: int) -> str:
 
 
 def bandwidth(group: GroupSummary) -> str:
-    """``9.80 GB/s``; empty where nothing took any time."""
+    """``9.80 GB/s``; empty if nothing took any time."""
     if group.time_ns_per_step <= 0 or group.bytes_per_step <= 0:
         return ""
     return f"{format_bytes(group.bytes_per_step / group.time_ns_per_step * 1e9)}/s"
 
 
 def size_parts(group: GroupSummary) -> list[tuple[str, str, str]]:
-    """The histogram of sizes: up to how much, how many in a step, and what they move together."""
+    """The histogram of sizes: the limit, how many calls per step, and the bytes they move together."""
     return [(f"up to {format_bytes(one.up_to_bytes)}", f"{one.count:,.3g}", format_bytes(one.bytes))
-            for one in group.sizes]  # fmt: skip
+            for one in group.sizes]

@@ -1,7 +1,7 @@
 """The report for code scanning and editors: SARIF 2.1.0.
 
-Specification: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html (the sections named below). A rule's
-page is its ``help``; there is no ``helpUri``, as the pages stand nowhere but in profkit.
+Section numbers below refer to https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html. A rule's page is its
+``help``. There is no ``helpUri``, because the pages exist only inside profkit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from profkit.findings import Diagnosis, Finding, Kind, Location, Severity
-from profkit.report.wording import cost, printable, source_path, verdict
+from profkit.report.wording import printable, source_path, summary, verdict
 
 _SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "note", Severity.INFO: "note"}
@@ -56,17 +56,14 @@ def _invocation(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def _result(finding: Finding, rule_index: int, whole: dict[str, Any] | None) -> dict[str, Any]:
-    """A result (3.27). An opportunity is never more than a note: nothing is wrong with the program. What has no place
-    of its own stands at the ``whole`` program: code scanning refuses a file with one result without a place."""
-    price = f"{'Cost' if finding.kind is Kind.FAULT else 'Gain'}: {cost(finding)}."
-    fix = printable(finding.fix)
-    sentences = (printable(finding.message), price, f"Fix: {fix}" if fix else "")
+    """A result (3.27). An opportunity is at most a note, because nothing is wrong with the program. A finding without a
+    place gets that of the ``whole`` program: GitHub refuses a file with a single result without a place."""
     result: dict[str, Any] = {
         "partialFingerprints": {"lineText/v1": _fingerprint(finding)},
         "ruleId": finding.rule,
         "ruleIndex": rule_index,
         "level": _LEVELS[finding.severity] if finding.kind is Kind.FAULT else "note",
-        "message": {"text": " ".join(sentence for sentence in sentences if sentence)},
+        "message": {"text": summary(finding)},
         "occurrenceCount": max(finding.count, 1),
         "properties": _properties(finding),
     }
@@ -81,15 +78,15 @@ def _result(finding: Finding, rule_index: int, whole: dict[str, Any] | None) -> 
         change = {"deletedRegion": region, "insertedContent": {"text": finding.change.after}}
         uri = _uri(source_path(finding.change.file))
         result["fixes"] = [{
-            "description": {"text": fix or "Change the line."},
+            "description": {"text": printable(finding.fix) or "Change the line."},
             "artifactChanges": [{"artifactLocation": {"uri": uri}, "replacements": [change]}],
-        }]  # fmt: skip
+        }]
     return result
 
 
 def _changed_region(finding: Finding) -> dict[str, int] | None:
-    """The text of the line that a fix replaces (3.57), without its indentation; None without such a fix, or where the
-    file's own line is not known, and with it how far the text is indented."""
+    """The text that the fix replaces (3.57), without its indentation. None if there is no such fix, or if the line in
+    the file, and so its indentation, is unknown."""
     change, place = finding.change, finding.location
     if change is None or place is None or (place.file, place.line) != (change.file, change.line) or change.line < 1:
         return None
@@ -111,7 +108,7 @@ def _version() -> dict[str, str]:
 
 
 def _fingerprint(finding: Finding) -> str:
-    """The same for a finding whose line has moved (3.27.17): of its rule, file, function and source text."""
+    """Stays the same if the finding's line moves (3.27.17): from rule, file, function and source text."""
     place = finding.location
     parts = [finding.rule, *((source_path(place.file), place.function, place.source.strip()) if place else ())]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
@@ -130,14 +127,14 @@ def _properties(finding: Finding) -> dict[str, Any]:
 
 
 def _location_of_program(diagnosis: Diagnosis) -> dict[str, Any] | None:
-    """The script that was run or, where none is known, the recording."""
+    """The script that was run or, if unknown, the recording."""
     scripts = (argument for argument in diagnosis.run.command if argument.endswith(".py"))
     file = next(scripts, diagnosis.run.files.get("trace"))
     return _location(Location(file, 0, "")) if file else None
 
 
 def _location(location: Location) -> dict[str, Any]:
-    """A location (3.28). An unknown line is left out, as line numbers start at 1 (3.30.5)."""
+    """A location (3.28). An unknown line is left out, because line numbers start at 1 (3.30.5)."""
     physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(source_path(location.file))}}
     if location.line >= 1:
         physical["region"] = {"startLine": location.line}

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profkit.findings import Diagnosis, Finding, Kind, LaunchSummary, Location, Severity
+from profkit.findings import Diagnosis, Finding, Kind, Location, Severity, notable
 from profkit.report import wording
 from profkit.report.page import BOLD, DIM, ITALIC, Page, Style
-from profkit.report.ranks_wording import MOST_NOTES, THE_RANKS, launch_lines
-from profkit.report.wording import printable
+from profkit.report.ranks_wording import THE_RANKS, short_launch_lines
+from profkit.report.wording import MAX_MORE_PLACES, printable
 from profkit.units import format_count, format_share, format_time
 
 _LOOKS: dict[Severity, Style] = {
@@ -23,9 +23,8 @@ _LOOKS: dict[Severity, Style] = {
 _INDENT = 3
 _SOURCE_INDENT = 16
 _HOT_INDENT = 8
-_MAX_MORE_PLACES = 3
 _CERTAIN = 0.75
-"""Findings below this confidence show it."""
+"""Findings with less confidence show it."""
 _BAR_WIDTH = 14
 
 
@@ -33,8 +32,11 @@ def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False) -> s
     """The report, wrapped at ``width`` columns (at least 40)."""
     page = Page(width, color)
     page.write(wording.verdict(diagnosis), BOLD)
-    _write_ranks(page, diagnosis.launch)
-    major = wording.major_findings(diagnosis)
+    if diagnosis.launch is not None:
+        page.write_title(THE_RANKS)
+        for line in short_launch_lines(diagnosis.launch):
+            page.write_bullet(line)
+    major = notable(diagnosis.findings)
     _write_title(page, wording.WHAT_TO_CHANGE, bool(major))
     if note := wording.opportunities_note(major):
         page.write(note)
@@ -58,16 +60,6 @@ def _write_title(page: Page, title: str, wanted: bool) -> None:
         page.write_title(title)
 
 
-def _write_ranks(page: Page, launch: LaunchSummary | None) -> None:
-    if launch is None:
-        return
-    page.write_title(THE_RANKS)
-    for line in (*launch_lines(launch), *map(printable, launch.notes[:MOST_NOTES])):
-        page.write_bullet(line)
-    if len(launch.notes) > MOST_NOTES:
-        page.write_bullet(f"and {format_count(len(launch.notes) - MOST_NOTES, 'more note')} in diagnosis.json")
-
-
 def _write_finding(page: Page, number: int, finding: Finding) -> None:
     kind = "" if finding.kind is Kind.FAULT else " opportunity"
     severity = f"{finding.severity.value.upper()}{kind}"
@@ -81,16 +73,16 @@ def _write_finding(page: Page, number: int, finding: Finding) -> None:
             page.write(source, ITALIC, _SOURCE_INDENT)
     elif finding.count > 1:
         page.write_row("seen", [format_count(finding.count, "time")])
-    page.write_row("cost" if finding.kind is Kind.FAULT else "gain", [wording.cost(finding)])
+    page.write_row(wording.price_label(finding), [wording.cost(finding)])
     page.write_row("fix", wording.printable_lines(finding.fix))
     page.write_row("change", wording.change_lines(finding))
     page.write_row("also at", _more_places(finding.also))
     if finding.confidence < _CERTAIN:
-        page.write_row("certain", [f"{format_share(finding.confidence)}: check before you change it"])
+        page.write_row("certain", [f"{format_share(finding.confidence)}: check before you change anything"])
 
 
 def _where(location: Location, times: int, width: int) -> list[str]:
-    """The place on one line, never broken inside a file's name: folders that do not fit go to the line below."""
+    """The place on one line, never broken inside a file name: folders that do not fit go on the next line."""
     seen = f", {times:,} times" if times > 1 else ""
     whole = wording.place(location) + seen
     folder, slash, _ = printable(location.file).rpartition("/")
@@ -100,7 +92,7 @@ def _where(location: Location, times: int, width: int) -> list[str]:
 
 
 def _more_places(also: tuple[Location, ...]) -> list[str]:
-    shown = [wording.place(location) for location in also[:_MAX_MORE_PLACES]]
+    shown = [wording.place(location) for location in also[:MAX_MORE_PLACES]]
     left = len(also) - len(shown)
     return [*shown, f"and {left:,} more"] if left else shown
 

@@ -1,4 +1,4 @@
-"""What `profkit verify` shows: prediction and measurement of each scenario, side by side."""
+"""The output of `profkit verify`: each scenario's predicted and measured effect, side by side."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEAD = ("scenario", "kind", "predicted", "measured", "verdict")
 
 
 def render_verification(proofs: Sequence[Proof], format_name: str) -> str:
-    """The results as ``text``, ``json`` or ``markdown``; shares are of the pitfall's step time or peak memory."""
+    """The results as ``text``, ``json`` or ``markdown``. Shares are of the pitfall's step time or peak memory."""
     return {"text": _as_text, "json": _as_json, "markdown": _as_markdown}[format_name](proofs)
 
 
@@ -43,7 +43,7 @@ def _as_markdown(proofs: Sequence[Proof]) -> str:
     title = ["# What the scenarios show", "", f"`profkit verify --all --markdown`, {_machine()}.", ""]
     note = ["", "Shares of the pitfall's step time (time) or of its peak memory (memory); the measured ones with a",
             "95 % bootstrap interval, the predicted ones with profkit's own range. Silence: a control, in which",
-            "nothing is to be reported.", ""]  # fmt: skip
+            "nothing is to be reported.", ""]
     return "\n".join([*title, *table, *note, *(f"- {line}" for line in _summary(proofs))])
 
 
@@ -58,7 +58,7 @@ def _share(share: Share | None) -> str:
 
 
 def _summary(proofs: Sequence[Proof]) -> list[str]:
-    """How many hold, and how far off the predicted times are."""
+    """How many scenarios hold, and how far off the predicted times are."""
     run = [proof for proof in proofs if proof.was_run]
     holding = sum(proof.holds for proof in run)
     lines = [f"{holding} of {format_count(len(run), 'scenario')} hold"]
@@ -79,7 +79,7 @@ def _summary(proofs: Sequence[Proof]) -> list[str]:
 
 
 def rank_correlation(left: Float64s, right: Float64s) -> float:
-    """Spearman's: the correlation of the ranks, without a correction for ties, which measured times do not have."""
+    """Spearman's: the correlation of the ranks. It needs no correction for ties, which measured times do not have."""
     ranks = np.stack([np.argsort(np.argsort(values)) for values in (left, right)]).astype(np.float64)
     return float(np.asarray(np.corrcoef(ranks))[0, 1])
 

@@ -1,4 +1,4 @@
-"""The words of a diagnosis: sentences shared by the text, Markdown, HTML and SARIF reports."""
+"""The wording of a diagnosis: sentences that several report formats share."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from profkit.findings import (
     WorkerTimes,
     grows,
     left_beyond,
-    notable,
 )
 from profkit.units import format_bytes, format_count, format_share, format_time
 
+MAX_MORE_PLACES = 3
+"""Further places of a finding, in text and Markdown."""
 _MEASURED = "; measured on this machine"
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, with every character that could control a terminal or hide text replaced by its escape."""
+    """``text`` on one line, with characters that could control a terminal or hide text shown as escapes."""
     return _without_controls(" ".join(text.split()))
 
 
@@ -40,7 +41,7 @@ def _visible(character: str) -> str:
 
 
 def printable_lines(text: str) -> list[str]:
-    """Like `printable`, but keeps the line breaks and indentation of code."""
+    """Like `printable`, but keeps line breaks and the indentation of code."""
     lines = text.expandtabs(4).strip("\n").splitlines()
     return [_without_controls(line.rstrip()) for line in lines]
 
@@ -50,13 +51,8 @@ OPPORTUNITIES_NOTE = "An opportunity also changes numerics or structure."
 
 
 def opportunities_note(findings: Sequence[Finding]) -> str:
-    """What sets opportunities apart, where there is one."""
+    """How opportunities differ from faults; empty if there are none."""
     return OPPORTUNITIES_NOTE if any(one.kind is Kind.OPPORTUNITY for one in findings) else ""
-
-
-def major_findings(diagnosis: Diagnosis) -> list[Finding]:
-    """The findings to act on."""
-    return notable(diagnosis.findings)
 
 
 def minor_findings(diagnosis: Diagnosis) -> list[Finding]:
@@ -65,15 +61,27 @@ def minor_findings(diagnosis: Diagnosis) -> list[Finding]:
 
 
 def verdict(diagnosis: Diagnosis) -> str:
-    """The most important thing that the diagnosis says, in one line."""
+    """The diagnosis in one line."""
     return printable((diagnosis.verdict or conclude(diagnosis)).text)
 
 
+def price_label(finding: Finding) -> str:
+    """What to call the price: ``cost`` of a fault, ``gain`` of an opportunity."""
+    return "cost" if finding.kind is Kind.FAULT else "gain"
+
+
+def summary(finding: Finding) -> str:
+    """Message, price and fix as one paragraph."""
+    fix = printable(finding.fix)
+    price = f"{price_label(finding).capitalize()}: {cost(finding)}."
+    return " ".join([printable(finding.message), price, *([f"Fix: {fix}"] if fix else [])])
+
+
 def cost(finding: Finding) -> str:
-    """What a fault costs or an opportunity gives back, to stand after such a label."""
+    """What a fault costs or an opportunity gains, to follow `price_label`."""
     saving = finding.saving
     if saving is None:
-        return "not measured: this recording does not show what a fix would give back"
+        return "unknown: this recording does not show what a fix would save"
     parts = []
     if saving.time_ns_per_step > 0:
         how = f"{_likely_range(saving.low, saving.high)}{_MEASURED if is_measured(finding) else ''}"
@@ -81,7 +89,7 @@ def cost(finding: Finding) -> str:
         each = "" if saving.of_part else " per step"
         parts.append(f"{format_time(saving.time_ns_per_step)}{each} ({share})")
         left = left_beyond(finding)
-        parts += [] if left is None else [f"{format_share(left)} if those above are done too"]
+        parts += [] if left is None else [f"{format_share(left)} if those above are fixed too"]
     if grows(finding):
         parts.append(f"memory grows by {format_bytes(saving.bytes)} per step")
     elif saving.bytes > 0:
@@ -92,7 +100,7 @@ def cost(finding: Finding) -> str:
 
 
 def evidence(finding: Finding) -> list[tuple[str, str]]:
-    """The figures that a finding rests on: ``waited_ns_per_step`` of 69_443_301 is ``waited per step``, ``69.4 ms``."""
+    """The figures behind a finding: ``waited_ns_per_step`` of 69_443_301 becomes ``waited per step``, ``69.4 ms``."""
     return [_figure(name, value) for name, value in finding.evidence.items()]
 
 
@@ -111,7 +119,7 @@ def _figure(name: str, value: float | str) -> tuple[str, str]:
 
 
 def is_measured(finding: Finding) -> bool:
-    """Whether the saving rests on an experiment rather than a model."""
+    """Whether the saving comes from an experiment rather than a model."""
     return MEASURED_EVIDENCE in finding.evidence
 
 
@@ -121,7 +129,7 @@ def _likely_range(low: float, high: float) -> str:
 
 
 def change_lines(finding: Finding) -> list[str]:
-    """The fix as a diff, where it is one line."""
+    """The fix as a diff, if it is one line."""
     change = finding.change
     if change is None:
         return []
@@ -130,7 +138,7 @@ def change_lines(finding: Finding) -> list[str]:
 
 
 def place(location: Location) -> str:
-    """``train.py:31 in step``; says so if only the function is known."""
+    """``train.py:31 in step``; says if only the function is known."""
     file = printable(location.file)
     function = f" in {printable(location.function)}" if location.function else ""
     if location.line <= 0:
@@ -141,7 +149,7 @@ def place(location: Location) -> str:
 
 
 def source_path(file: str) -> str:
-    """The file relative to the working directory where it lies below it, as checks of a repository name files."""
+    """The file relative to the working directory if it lies below it, as CI checks name files."""
     try:
         return Path(file).relative_to(Path.cwd()).as_posix()
     except (ValueError, OSError):
@@ -154,21 +162,21 @@ def short_place(location: Location) -> str:
 
 
 def step_note(timing: Timing) -> str:
-    """How the steps were found and timed, as one sentence; empty if there are none."""
+    """How the steps were found and timed, as a sentence; empty if there are none."""
     if not timing.steps:
         return ""
     parts = [f"{step_figure(timing)} (median)" if timing.step_time_ns is not None else step_figure(timing)]
     if timing.measured_steps is not None:
         first, last = timing.measured_steps
         numbers = f"numbers {first} to {last}" if last > first else f"number {first}"
-        parts.append(f"{numbers} of the program (later ones were not looked at)")
+        parts.append(f"{numbers} of the program (later steps were not examined)")
     if timing.steps_from:
         parts.append(f"found from {printable(timing.steps_from)}")
     return ", ".join([*parts, *_unprofiled(timing)])
 
 
 def _unprofiled(timing: Timing) -> Iterator[str]:
-    """What the step takes without the recording, and how that is known."""
+    """What the step takes without recording, and how that is known."""
     unprofiled_ns, overhead = timing.unprofiled_step_time_ns, timing.profiler_overhead_fraction
     least_ns = timing.unprofiled_least_time_ns
     least = f"at least {format_time(least_ns)}" if least_ns is not None else ""
@@ -178,14 +186,14 @@ def _unprofiled(timing: Timing) -> Iterator[str]:
         yield f"{format_time(unprofiled_ns)} without recording (estimated{but}{slows})"
         return
     if unprofiled_ns is not None:
-        but = f" ({least}: it stood by and may have slowed launches)" if least else ""
+        but = f" ({least}: the idle profiler may have slowed launches)" if least else ""
         yield f"{format_time(unprofiled_ns)} without the profiler{but}"
     if overhead is not None and overhead > 0:
         yield f"recording added {format_share(overhead)}"
 
 
 def bound_note(timing: Timing) -> str:
-    """Whether host or device bounds a step without the recording, as one sentence; empty if that is unknown."""
+    """Whether host or device bounds a step without recording, as a sentence; empty if unknown."""
     step_ns = timing.step_time_ns if timing.unprofiled_step_time_ns is None else timing.unprofiled_step_time_ns
     device_ns, host_ns = timing.device_step_time_ns, timing.host_step_time_ns
     if timing.bound_by not in ("device", "host") or step_ns is None:
@@ -215,21 +223,21 @@ def run_facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:
 
 
 def run_subject(diagnosis: Diagnosis) -> str:
-    """What was run, on what and when, on one line, as a page without its folder must say."""
+    """What was run, on what and when, on one line, for a page that has left its folder."""
     run = diagnosis.run
     return printable(", ".join(part for part in (" ".join(run.command), run.device, run.started) if part))
 
 
 def peak_note(peak: MemoryPeak) -> str:
-    """How full memory was, as one sentence: ``GPU 0: at most 1.98 GB of 85 GB in tensors, 2.2 GB with what PyTorch
+    """How full memory was, as a sentence: ``GPU 0: at most 1.98 GB of 85 GB in tensors, 2.2 GB with what PyTorch
     keeps for later ones``."""
-    told = [
+    figures = [
         (peak.tensor_bytes, "in tensors"),
         (peak.reserved_bytes, "with what PyTorch keeps for later ones" if peak.tensor_bytes else "held by PyTorch"),
         (peak.seen_bytes, "in all" if peak.reserved_bytes else "in use"),
     ]
     of = f" of {format_bytes(peak.total_bytes)}" if peak.total_bytes else ""
-    parts = [f"{format_bytes(size)}%s {how}" for size, how in told if size]
+    parts = [f"{format_bytes(size)}%s {how}" for size, how in figures if size]
     return f"{peak.where}: at most {', '.join(part % ('' if at else of) for at, part in enumerate(parts))}"
 
 
@@ -242,19 +250,19 @@ def group_by_reason(skipped: Mapping[str, str]) -> list[tuple[str, Sequence[str]
 
 
 def ignored_note(diagnosis: Diagnosis) -> str:
-    """How many findings comments leave out; empty if none."""
+    """The findings that comments in the code leave out; empty if none."""
     if not diagnosis.ignored:
         return ""
     named = ", ".join(f"{printable(rule)} ({count})" for rule, count in sorted(diagnosis.ignored.items()))
-    return f"left out, as a comment on the line asks (profkit: ignore): {named}"
+    return f"ignored because of a comment on the line (profkit: ignore): {named}"
 
 
 _MOST_NAMED = 4
-"""Rules named for one reason; if there are more, the first two stand for them. diagnosis.json names all."""
+"""Rules named for one reason; if there are more, only the first two. diagnosis.json names all."""
 
 
 def skipped_rules(rules: Sequence[str], show: Callable[[str], str] = str) -> str:
-    """``launch-bound, input-bound`` or ``21 rules, such as …``, with each name as ``show`` shows it."""
+    """``launch-bound, input-bound``, or ``21 rules, such as …``; ``show`` formats each name."""
     if len(rules) <= _MOST_NAMED:
         return ", ".join(map(show, rules))
     return f"{format_count(len(rules), 'rule')}, such as {', '.join(map(show, rules[:2]))}"
@@ -263,26 +271,23 @@ def skipped_rules(rules: Sequence[str], show: Callable[[str], str] = str) -> str
 def hot_lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     """The hottest lines: share, place and source."""
     return [(format_share(spot.fraction), short_place(spot.location), printable(spot.location.source))
-            for spot in diagnosis.hottest if spot.location is not None and not spot.operator]  # fmt: skip
+            for spot in diagnosis.hottest if spot.location is not None and not spot.operator]
 
 
 def hot_operators(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     """The operators that take the most time: share and name, and for an optimizer's step its line."""
-    return [(format_share(spot.fraction), f"{printable(spot.operator)}{_at(spot.location)}")
-            for spot in diagnosis.hottest if spot.operator]  # fmt: skip
+    return [(format_share(spot.fraction),
+             printable(spot.operator) + (f" at {short_place(spot.location)}" if spot.location else ""))
+            for spot in diagnosis.hottest if spot.operator]
 
 
-def _at(place: Location | None) -> str:
-    return f" at {short_place(place)}" if place else ""
-
-
-HOT_LINES = "The hottest lines, from the step that was traced line by line"
+HOT_LINES = "The hottest lines, from the step recorded line by line"
 HOT_OPERATORS = "The operators that take the most time"
 MOST_WORKERS = 8
 
 
 def worker_lines(diagnosis: Diagnosis) -> list[str]:
-    """What each of the first few workers of a DataLoader did with its time, and the memory it holds."""
+    """How each of the first few DataLoader workers spent its time, and the memory it holds."""
     several = len({worker.loader for worker in diagnosis.workers}) > 1
     lines = [_worker_line(worker, several) for worker in diagnosis.workers[:MOST_WORKERS]]
     left = len(diagnosis.workers) - len(lines)
@@ -296,7 +301,7 @@ def _worker_line(worker: WorkerTimes, several: bool) -> str:
     memory = ""
     if worker.private_bytes is not None:
         grown = worker.private_growth_bytes or 0
-        more = f", {format_bytes(grown)} more than at first" if grown > 0 else ""
+        more = f", {format_bytes(grown)} more than at the start" if grown > 0 else ""
         memory = f"; {format_bytes(worker.private_bytes)} of its own{more}"
     batches = format_count(worker.batches, "batch", "batches")
     each = f"{format_time(worker.cpu_ns_per_batch)} of CPU time and handed over in "
@@ -304,7 +309,7 @@ def _worker_line(worker: WorkerTimes, several: bool) -> str:
 
 
 def memory_title(diagnosis: Diagnosis, memory: DeviceMemory) -> str:
-    """What the section of a device is called."""
+    """The title of a device's section."""
     which = f" of GPU {memory.device}" if len(diagnosis.memory) > 1 else ""
     return f"What the memory{which} holds{' at its peak' if memory.history_entries else ''}"
 
@@ -320,30 +325,24 @@ def memory_figures(memory: DeviceMemory) -> list[tuple[str, str]]:
     return [
         *([("peak", at_peak)] if memory.history_entries else []),
         ("now", now),
-        ("free", f"{free}; {format_bytes(memory.split_bytes)} in gaps inside of used ones"),
+        ("free", f"{free}; {format_bytes(memory.split_bytes)} in gaps inside used ones"),
     ]
 
 
 def memory_parts(memory: DeviceMemory) -> list[tuple[str, str, str, float]]:
-    """What the peak is for: label, bytes, share, and the share as a number."""
+    """What the peak consists of: label, bytes, share, and the share as a number."""
     return [(printable(part.label), format_bytes(part.bytes), format_share(part.fraction), part.fraction)
-            for part in memory.parts]  # fmt: skip
-
-
-def _place_or_none(location: Location | None) -> str:
-    return short_place(location) if location else "no line recorded"
+            for part in memory.parts]
 
 
 def memory_lines(memory: DeviceMemory) -> list[tuple[str, str, str]]:
-    """The lines that allocated most of the peak: bytes, place with the number of pieces, and source."""
-    return [
-        (
-            format_bytes(line.bytes),
-            ", ".join((_place_or_none(line.location), format_count(line.count, "piece"))),
-            printable(line.location.source) if line.location else "",
-        )
-        for line in memory.lines
-    ]
+    """The lines that allocated most of the peak: bytes, place with the number of blocks, and source."""
+    rows = []
+    for line in memory.lines:
+        where = short_place(line.location) if line.location else "no line recorded"
+        source = printable(line.location.source) if line.location else ""
+        rows.append((format_bytes(line.bytes), f"{where}, {format_count(line.count, 'block')}", source))
+    return rows
 
 
 MEMORY_LINES = "The lines that allocated it"

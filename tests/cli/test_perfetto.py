@@ -55,4 +55,4 @@ def test_a_snapshot_has_no_trace_to_copy(tmp_path: Path) -> None:
     (tmp_path / "snapshot.pickle").write_bytes(content)
     result = profkit("snapshot.pickle", "--output", "run", cwd=tmp_path)
     assert result.returncode == 2
-    assert result.stderr.startswith("profkit: --format perfetto copies a trace, and snapshot.pickle is a memory snap")
+    assert result.stderr.startswith("profkit: --format perfetto copies a trace, and snapshot.pickle is only a memory")

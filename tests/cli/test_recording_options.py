@@ -37,7 +37,7 @@ def test_only_programs_take_them(tmp_path: Path, command: list[str], asked: list
     (tmp_path / "trace.json").write_text("{}")
     result = profkit(*command, *asked, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"profkit: {asked[0]}: a ")
+    assert result.stderr.startswith(f"profkit: {asked[0]}: not for a ")
     assert len(result.stderr.splitlines()) == 1
 
 

@@ -300,7 +300,7 @@ def test_only_a_run_is_replaced_by_a_run(run: Run, tmp_path: Path) -> None:
     mine.write_text("mine")
     status, said = run(sleepy(2), "--profkit-update-baseline", *ONE)
     assert status == 1
-    assert "exists and is not a run: not replaced" in said
+    assert "exists but is not a run, so it is not replaced" in said
     assert mine.read_text() == "mine"
 
 

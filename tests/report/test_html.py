@@ -236,7 +236,7 @@ def test_a_fix_that_is_a_line_is_shown_as_a_diff(full_diagnosis: Diagnosis, leak
 def test_who_holds_the_memory_and_how_it_grows_stand_below_its_curve(drawn_diagnosis: Diagnosis) -> None:
     page = Page(render_html(drawn_diagnosis))
     assert "Who holds the memory" in page.text["h2"]
-    assert "It grows by 1.50 kB each step." in page.text["p"]
+    assert "Memory grows by 1.50 kB each step." in page.text["p"]
     assert "train.py:31 x @ <w>" in page.text["code"]
 
 

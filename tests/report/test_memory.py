@@ -51,15 +51,15 @@ What the memory holds at its peak
    peak     4.00 GB, 3.00 ms into a history of 9.00 ms; 5.00 GB reserved at most
    now      2.00 GB held of 5.00 GB reserved
    free     2.50 GB in whole segments, ready for any request or the driver; 500
-            MB in gaps inside of used ones
+            MB in gaps inside used ones
 
 activations  3.00 GB  75 %  ##########
 gradients    1.00 GB  25 %  ####
 
 The lines that allocated it:
- 3.00 GB  model.py:30, 24 pieces
+ 3.00 GB  model.py:30, 24 blocks
           x = block(x)
- 1.00 GB  no line recorded, 1 piece
+ 1.00 GB  no line recorded, 1 block
 """
 
 
@@ -95,14 +95,14 @@ def test_of_several_devices_each_is_told(diagnosis):
 def test_markdown_tells_the_same(diagnosis):
     text = render(diagnosis, "markdown")
     assert "| activations | 3.00 GB | 75 % |" in text
-    assert "- 3.00 GB `model.py:30, 24 pieces` `x = block(x)`" in text
+    assert "- 3.00 GB `model.py:30, 24 blocks` `x = block(x)`" in text
     assert "### What the memory holds at its peak" in text
 
 
 def test_html_tells_the_same(diagnosis):
     page = render(diagnosis, "html")
     assert "<dt>activations</dt><dd>3.00 GB, 75 %</dd>" in page
-    assert "<code>model.py:30, 24 pieces</code><pre><code>x = block(x)</code></pre>" in page
+    assert "<code>model.py:30, 24 blocks</code><pre><code>x = block(x)</code></pre>" in page
 
 
 def test_json_reads_back_the_same(diagnosis):

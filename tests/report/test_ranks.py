@@ -30,7 +30,7 @@ LINES = [
     "8 ranks on 2 hosts were recorded, a step takes 120 ms, of which the median rank waits 37.0 ms (31 %) for others",
     ("Rank 3 (host b) is late in 9 of 10 steps, by 41.0 ms each: it waits for its DataLoader, train.py:31; 7 other "
      "ranks wait for it"),
-    ("Communication itself holds the median rank up for 2.00 ms a step (1.7 %); group default_pg (8 ranks) moves 100 "
+    ("Communication itself delays the median rank by 2.00 ms a step (1.7 %); group default_pg (8 ranks) moves 100 "
      "MB a step in 12 calls, at 10.0 GB/s"),
 ]
 
@@ -56,7 +56,7 @@ def test_a_launch_without_a_late_rank_says_so(launched_diagnosis: Diagnosis) -> 
     launch = _launch_of(launched_diagnosis)
     small = 3_599_999  # of 120 ms: a hair less than 3 %
     even = tuple(replace(one, caused_ns=small, waited_ns=small, late_steps=0) for one in launch.ranks)
-    assert launch_lines(replace(launch, ranks=even))[1] == "No rank keeps others waiting for 3.0 % of a step"
+    assert launch_lines(replace(launch, ranks=even))[1] == "No rank keeps others waiting for 3.0 % of a step or more"
     at_limit = (*even[:-1], replace(even[-1], caused_ns=small + 1, late_steps=1, late_ns=36_000_000, kept_waiting=7))
     assert launch_lines(replace(launch, ranks=at_limit))[1] == (
         "Rank 7 (host b) is late in 1 of 10 steps, by 36.0 ms: 7 other ranks wait for it"
@@ -86,9 +86,9 @@ def test_the_bubble_of_the_pipeline_that_idles_most_is_said_with_its_stage(launc
     lines = launch_lines(replace(launch, ranks=late))
     assert [line[:6] for line in lines] == ["8 rank", "Rank 8", "Rank 7", "2 pipe", "Commun"]
     assert lines[3] == (
-        "2 pipelines, of which that of ranks 0, 1 takes 4 micro-batches a step: a stage stands idle for 25 % of it, as "
-        "those before or after have sent nothing yet (with equal stages: 20 %); rank 1 works longest, 80.0 ms, the "
-        "mean stage 60.0 ms"
+        "2 pipelines; the one of ranks 0, 1 takes 4 micro-batches a step: a stage is idle for 25 % of it, waiting for "
+        "the stages before or after it (with equal stages: 20 %); rank 1 works longest, 80.0 ms against 60.0 ms for "
+        "the mean stage"
     )
 
 
@@ -174,7 +174,7 @@ def test_the_page_of_thousands_of_ranks_stays_small(launched_diagnosis: Diagnosi
 def test_another_rank_than_those_with_a_page_has_a_command() -> None:
     text = render_ranks(launch_of(512))
     assert "A page for 16 of the ranks" in text
-    assert "Of 512 ranks these are those that others wait for longest" in text
+    assert "Of 512 ranks, these are the ones that others wait for longest" in text
     assert "<code>profkit diagnose rank16</code> judges the code of another" in text
     assert "judges the code of another" not in render_ranks(launch_of(64))
 
@@ -215,7 +215,7 @@ def test_a_page_says_what_is_wrong_with_the_recording_of_its_rank_alone() -> Non
     notes = (*launch.notes, "rank1: its collectives do not fit those of others", "rank10: another's")
     said = _notes_on(replace(launch, ranks=ranks, notes=notes, world_size=64), 1)
     for words in ("cut off", "its collectives do not fit", "4 of 10 steps were recorded", "8 of 64 ranks",
-                  "only collectives and steps", "None of its collectives"):  # fmt: skip
+                  "Only collectives and steps", "None of its collectives"):  # fmt: skip
         assert words in said
     assert "another&#39;s" not in said
 

@@ -249,4 +249,4 @@ def test_without_traces_there_is_nothing_to_serve(tmp_path: Path) -> None:
 
 def test_the_help_says_that_nothing_needs_the_internet() -> None:
     text = " ".join(CliRunner().invoke(command, ["--help"]).output.split())
-    assert "Its pages need no internet" in text
+    assert "its pages need no internet" in text

@@ -51,7 +51,7 @@ An opportunity also changes numerics or structure.
             folder /home/user/models/
    gain     1.00 ms per step (8.0 % of the step)
    fix      torch.compile(model)
-   certain  60 %: check before you change it
+   certain  60 %: check before you change anything
 
 Too small to matter, or for your information
 - zero-filled-gradients: Gradients are filled with zeros.
@@ -139,7 +139,7 @@ def test_a_finding_without_a_saving_says_that_it_was_not_measured(full_diagnosis
     bare = replace(leak, saving=None, location=None, also=(), evidence={}, fix="")
     text = render_text(replace(full_diagnosis, findings=(bare,)))
     assert text.startswith("1 fault has no measured cost: retained-graph\n")
-    assert "   seen     5 times\n   cost     not measured: this recording does not show what a fix would give" in text
+    assert "   seen     5 times\n   cost     unknown: this recording does not show what a fix would save" in text
 
 
 def test_memory_alone_is_what_the_verdict_speaks_of(full_diagnosis: Diagnosis, leak: Finding) -> None:
@@ -217,7 +217,7 @@ def test_each_worker_has_a_line(clean_diagnosis: Diagnosis) -> None:
     assert text.endswith(
         "What the DataLoader's workers did\n"
         "- worker 1: fetching 38 %, collating 1.0 %, waiting 60 % in 21 batches, each 7.34 ms of CPU time and "
-        "handed over in 2.10 ms; 45.0 MB of its own, 10.0 MB more than at first\n"
+        "handed over in 2.10 ms; 45.0 MB of its own, 10.0 MB more than at the start\n"
     )
 
 
@@ -281,7 +281,7 @@ def test_what_bounds_the_step_stands_above_where_its_time_went(clean_diagnosis: 
         ("measured", 0.2, None, "10.0 ms without the profiler, recording added 20 %"),
         (None, None, None, "10.0 ms without the profiler"),
         ("measured", None, 7_000_000,
-         "10.0 ms without the profiler (at least 7.00 ms: it stood by and may have slowed launches)"),
+         "10.0 ms without the profiler (at least 7.00 ms: the idle profiler may have slowed launches)"),
         ("estimated", 0.2, None, "10.0 ms without recording (estimated: recording slows the host by 20 %)"),
         ("estimated", None, None, "10.0 ms without recording (estimated)"),
         ("estimated", 0.2, 5_000_000,

@@ -1,1 +1,1 @@
-"""profkit's own tab in TensorBoard: all runs below the log directory, their reports, and two compared."""
+"""profkit's tab in TensorBoard: the runs below the log directory, their reports, and comparisons of two."""

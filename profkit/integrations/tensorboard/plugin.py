@@ -1,6 +1,7 @@
 """The tab's routes: its script, the list of runs, the report of one, and the comparison of two.
 
-Runs are named by the client and looked up in what was found below the log directory: no path comes from outside.
+The client names runs by their ids, which are looked up among those found below the log directory. No path comes from
+outside.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from werkzeug import wrappers
 
 from profkit.errors import ProfkitError
 from profkit.failures import describe_failure
-from profkit.integrations.tensorboard.runs import Runs, read_diagnosis, row_of
+from profkit.integrations.tensorboard.runs import Runs, row_of
 from profkit.integrations.tensorboard.tab import NAME
+from profkit.report.json import load_json
+from profkit.run import DIAGNOSIS_FILE
 
 _UNKNOWN = "There is no such run."
-
-
 Answer = Callable[["Plugin", werkzeug.Request], werkzeug.Response]
 
 
 def _route(answer: Answer) -> Callable[..., Any]:
-    """Serves an answer, and one line where it fails."""
+    """Serve an answer, or one line if it fails."""
 
     @wraps(answer)
     def answer_or_tell(plugin: Plugin, request: werkzeug.Request) -> werkzeug.Response:
@@ -44,7 +45,7 @@ def _route(answer: Answer) -> Callable[..., Any]:
 
 
 class Plugin(TBPlugin):  # type: ignore[misc] # TensorBoard publishes no types
-    """The tab over the runs in ``folders``, as TensorBoard was given them."""
+    """The tab for the runs in ``folders``, as TensorBoard was given them."""
 
     plugin_name = NAME
 
@@ -84,7 +85,7 @@ class Plugin(TBPlugin):  # type: ignore[misc] # TensorBoard publishes no types
         folder = self._found.find().get(request.args.get("run", ""))
         if folder is None:
             return _answer(_UNKNOWN, "text/plain", 404)
-        return _answer(render_html(read_diagnosis(folder)), "text/html", policy=policy())
+        return _answer(render_html(load_json(folder / DIAGNOSIS_FILE)), "text/html", policy=policy())
 
     @_route
     def _compare(self, request: werkzeug.Request) -> werkzeug.Response:

@@ -1,4 +1,4 @@
-"""The runs below a log directory, as far as their diagnoses are written, and what the tab shows of each."""
+"""The diagnosed runs below a log directory, and what the tab shows of each."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlencode
 
 from profkit.errors import UnreadableInput
-from profkit.findings import Diagnosis, Severity, notable
+from profkit.findings import Severity, notable
 from profkit.integrations.tensorboard.tab import NAME
-from profkit.report.json import parse_json
+from profkit.report.json import load_json
 from profkit.report.wording import printable, verdict
 from profkit.run import DIAGNOSIS_FILE
 
 _MOST_RUNS = 500
 _MOST_FOLDERS = 20_000
-"""Log directories of years: what lies beyond is not looked at."""
+"""The rest of a larger log directory is ignored."""
 _CLOCK_NS = 2_000_000_000
-"""The coarsest clock of a file system (FAT). A directory that changed less than this ago may change again unseen."""
+"""The coarsest clock of a file system (FAT). A directory that changed more recently may change again unnoticed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run as the tab lists it. ``id`` is what it is asked for by, ``name`` what is shown. ``step_ns`` is None without
-    steps, ``worst`` empty without findings to act on."""
+    """A run in the tab's list. The client asks for ``id`` and shows ``name``. ``step_ns`` is None without steps;
+    ``worst`` is empty without findings to act on."""
 
     id: str
     name: str
@@ -40,7 +40,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What a directory held when it had last changed at ``changed_ns``."""
+    """The contents of a directory that last changed at ``changed_ns``."""
 
     changed_ns: int
     inner: tuple[str, ...]
@@ -48,16 +48,15 @@ class _Listing:
 
 
 class Runs:
-    """The runs below ``folders``, of which TensorBoard takes several (``name:path,path``). Directories that have not
-    changed are not read again: TensorBoard asks every few seconds."""
+    """The runs below ``folders``, in TensorBoard's format for several (``name:path,path``). TensorBoard asks every few
+    seconds, so unchanged directories are not read again."""
 
     def __init__(self, folders: str) -> None:
         self._folders = folders
         self._listings: dict[str, _Listing] = {}
 
     def find(self) -> dict[str, Path]:
-        """The directories with a diagnosis, by ids made of their names below the log directories. The latest come
-        first."""
+        """The directories with a diagnosis, latest first, by ids made of their names below the log directories."""
         found: dict[str, Path] = {}
         seen: dict[str, _Listing] = {}
         for part in self._folders.split(","):
@@ -71,7 +70,7 @@ class Runs:
         return {name: found[name] for name in latest[:_MOST_RUNS]}
 
     def _walk(self, root: Path, seen: dict[str, _Listing]) -> Iterator[Path]:
-        """Of each directory what is known of it, else what it is found to hold, into ``seen``."""
+        """The folders below ``root`` with a diagnosis. The listing of each visited folder goes into ``seen``."""
         left = [str(root)]
         while left and len(seen) < _MOST_FOLDERS:
             folder = left.pop()
@@ -91,25 +90,25 @@ class Runs:
                 return known
             with os.scandir(folder) as entries:
                 return _read_listing(changed_ns, list(entries))
-        except (OSError, ValueError):  # a name that no path can have
+        except (OSError, ValueError):  # ValueError: a name that no path can have
             return None
 
 
 def _read_listing(changed_ns: int, entries: list[os.DirEntry[str]]) -> _Listing:
     inner = sorted(entry.name for entry in entries
-                   if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False))  # fmt: skip
+                   if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False))
     holds_diagnosis = any(entry.name == DIAGNOSIS_FILE for entry in entries)
     is_settled = time.time_ns() - changed_ns > _CLOCK_NS
     return _Listing(changed_ns if is_settled else -1, tuple(inner), holds_diagnosis)
 
 
 def id_of(name: str) -> str:
-    """A name as text that any page can send: file names may hold control characters, and bytes that are no text."""
+    """A name that any page can send: file names may hold control characters, and bytes that are no text."""
     return quote(name, errors="surrogateescape")
 
 
 def report_address(folders: str, name: str) -> str | None:
-    """The address of a run's report at its timeline, for another plugin's pages; None where there is none."""
+    """The address of a run's report at its timeline, for another plugin's pages; None if there is none."""
     run = id_of(name)
     return f"../{NAME}/report?{urlencode({'run': run})}#timeline" if run in Runs(folders).find() else None
 
@@ -126,19 +125,8 @@ def _age_ns(folder: Path) -> int:
         return 0
 
 
-def read_diagnosis(folder: Path) -> Diagnosis:
-    """The diagnosis in a run directory. Raises `UnreadableInput`."""
-    path = folder / DIAGNOSIS_FILE
-    try:
-        return parse_json(path.read_bytes(), path)
-    except OSError as error:
-        raise UnreadableInput(path, f"cannot be read: {error.strerror or error}") from error
-
-
-
-
 def row_of(run: str, folder: Path) -> RunRow:
-    """What the tab shows of a run; the reason where its diagnosis cannot be read."""
+    """What the tab shows of a run, or the reason why its diagnosis cannot be read."""
     return _row(run, folder, _age_ns(folder))
 
 
@@ -146,7 +134,7 @@ def row_of(run: str, folder: Path) -> RunRow:
 def _row(run: str, folder: Path, age_ns: int) -> RunRow:  # noqa: ARG001  # a new age is a new diagnosis
     name = printable(unquote(run, errors="surrogateescape"))
     try:
-        found = read_diagnosis(folder)
+        found = load_json(folder / DIAGNOSIS_FILE)
     except UnreadableInput as error:
         return RunRow(run, name, "", printable(str(error)), None, 0.0, "")
     acted = notable(found.findings)

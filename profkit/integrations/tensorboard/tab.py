@@ -1,7 +1,7 @@
 """What TensorBoard loads of profkit, wherever both are installed.
 
-An import that fails here would end the whole of TensorBoard, so nothing is imported but what it has imported itself;
-what fails later costs the tab alone.
+A failing import here would end TensorBoard, so this file imports only what TensorBoard has imported itself. A later
+failure costs only the tab.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ NAME = "profkit"
 
 
 class ProfkitTab(TBLoader):  # type: ignore[misc] # TensorBoard publishes no types
-    """Makes the tab for the log directory, or for ``folder`` where one is given."""
+    """Makes the tab for ``folder`` or, by default, for the log directory."""
 
     def __init__(self, folder: str | None = None) -> None:
         self._folder = folder
 
     def load(self, context: Any) -> Any:
-        """The plugin; None where it cannot be loaded, or TensorBoard was given no folder to look in."""
+        """The plugin; None if it cannot be loaded, or if TensorBoard has no log directory."""
         try:
             from profkit.integrations.tensorboard.plugin import Plugin
         except Exception as error:  # a package that profkit needs is missing, or broken

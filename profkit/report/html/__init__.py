@@ -1,1 +1,1 @@
-"""The report as one page that needs nothing else: no request, no font, no library."""
+"""The report as a single self-contained page: no request, no font, no library."""

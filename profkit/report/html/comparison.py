@@ -1,4 +1,4 @@
-"""A comparison as a page: both steps on one axis, each step a dot, the interval a band."""
+"""A comparison as a page: both steps on one axis, each recorded step a dot, the interval a band."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jinja2 import Template
 from markupsafe import Markup
 from msgspec import Struct
 
-from profkit.comparing.values import Comparison, Move, Side
+from profkit.comparing.values import Comparison, Move
 from profkit.report import comparison_wording as wording
 from profkit.report.html.drawing import percent
 from profkit.report.html.environment import asset, digest, environment
@@ -17,7 +17,7 @@ from profkit.units import format_time
 
 _MOST_DOTS = 200
 _HIGHEST_STEP = 4.0
-"""Times the longer median: a single step beyond that would squeeze all others."""
+"""Times the longer median. A longer axis would squeeze all steps to show a single one."""
 
 
 class Range(Struct, frozen=True):
@@ -26,7 +26,7 @@ class Range(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """One side: the bar of its step time, the interval around it, and its steps, in per cent of the axis."""
+    """One side, in per cent of the axis: the bar of its step time, the interval around it, and its steps."""
 
     label: str
     value: str
@@ -37,7 +37,7 @@ class Row(Struct, frozen=True):
 
 
 def render_html(comparison: Comparison) -> str:
-    """The whole page; no script is in it."""
+    """The whole page, without a script."""
     style = asset("report.css")
     return _template().render(
         policy=policy(),
@@ -54,7 +54,7 @@ def render_html(comparison: Comparison) -> str:
 
 
 def policy() -> str:
-    """The Content-Security-Policy of every comparison, for a server to send with it."""
+    """The Content-Security-Policy of every comparison, also for a server's headers."""
     return f"default-src 'none'; style-src '{digest(asset('report.css'))}'; base-uri 'none'; form-action 'none'"
 
 
@@ -71,18 +71,12 @@ def _sides(comparison: Comparison) -> list[Row]:
     if time.low is not None and time.high is not None:
         low, high = (percent(time.before_ns * (1 + change) / axis_ns) for change in (time.low, time.high))
         interval = Range(low, round(high - low, 2))
+    before, after = (tuple(percent(step_ns / axis_ns) for step_ns in side.step_ns[:_MOST_DOTS])
+                     for side in (comparison.before, comparison.after))
     return [
-        _row("before", time.before_ns, comparison.before, axis_ns, "now", None),
-        _row("after", time.after_ns, comparison.after, axis_ns, "after", interval),
+        Row("before", format_time(time.before_ns), percent(time.before_ns / axis_ns), "now", None, before),
+        Row("after", format_time(time.after_ns), percent(time.after_ns / axis_ns), "after", interval, after),
     ]
-
-
-def _row(label: str, step_ns: int, side: Side, axis_ns: float, hue: str, interval: Range | None) -> Row:
-    return Row(label, format_time(step_ns), percent(step_ns / axis_ns), hue, interval, _dots(side, axis_ns))
-
-
-def _dots(side: Side, axis_ns: float) -> tuple[float, ...]:
-    return tuple(percent(step_ns / axis_ns) for step_ns in side.step_ns[:_MOST_DOTS])
 
 
 @cache

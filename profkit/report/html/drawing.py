@@ -1,7 +1,7 @@
-"""The shapes of the page's pictures: what the template draws, in the coordinates that it draws in.
+"""The shapes of the page's pictures, in the coordinates that the template draws in.
 
-Positions are percentages of the picture's width, so that text keeps its shape at every width of the screen; only the
-lanes, which hold no text, are stretched.
+Positions are percentages of the picture's width, so text keeps its shape on every screen. Only the lanes, which hold no
+text, are stretched.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _HUES = (
     ("forward", "compute"), ("operators", "compute"), ("communicat", "talk"), ("cop", "copy"),
     ("waiting for data", "data"), ("backward", "backward"), ("optimizer", "update"), ("waits for the device", "wait"),
     ("API", "launch"), ("launching", "launch"),
-)  # fmt: skip
-"""A word of a label, and the colour of what it names: the same thing has one colour in all pictures."""
+)
+"""A word in a label, and the colour of what it names: the same thing has one colour in all pictures."""
 _LEVEL_HUES = ("module", "line", "operator", "kernel")
 _MOST_BARS = 4
 _LEAST_COLUMNS = 16
-"""Wide ones would look like a chart of something else."""
+"""Fewer, wider columns would look like another kind of chart."""
 _LEAST_LABEL = 9.0
-"""Per cent of the width: a narrower branch has no room for a name."""
+"""Per cent of the width. A narrower branch has no room for a name."""
 
 
 class Piece(Struct, frozen=True):
-    """A rectangle from ``x``, ``width`` wide, in per cent, with a colour's class, a label and its value in words."""
+    """A rectangle from ``x``, ``width`` wide, in per cent, with its colour's class, its label and its value."""
 
     x: float
     width: float
@@ -43,7 +43,7 @@ class Piece(Struct, frozen=True):
 
 
 class Bar(Struct, frozen=True):
-    """A step's length: now, or after a change with its likely range, in per cent of now."""
+    """A step's length in per cent of now: now, or after a change, with its likely range."""
 
     label: str
     value: str
@@ -54,21 +54,18 @@ class Bar(Struct, frozen=True):
 
 
 def verdict_bars(diagnosis: Diagnosis) -> list[Bar]:
-    """The step as it is, and after the changes that give most back."""
-    timing, chosen = diagnosis.timing, [one for one in notable(diagnosis.findings) if _frees_time(one.saving)]
+    """The step as it is, and after the changes with the largest gains."""
+    timing = diagnosis.timing
+    chosen = [(one, one.saving) for one in notable(diagnosis.findings) if one.saving and one.saving.fraction > 0]
     step_ns = timing.unprofiled_step_time_ns or timing.step_time_ns
-    if not step_ns or not chosen or any(one.saving and one.saving.of_part for one in chosen):
+    if not step_ns or not chosen or any(saving.of_part for _, saving in chosen):
         return []
-    mend = [one for one in faults(chosen) if _frees_time(one.saving)]
+    fixable = len(faults(one for one, _ in chosen))
     bars = [Bar("now", format_time(step_ns), 100.0, 100.0, 100.0, True)]
-    if len(mend) > 1 and diagnosis.total is not None:
-        bars.append(_after(f"without {format_count(len(mend), 'fault')}", step_ns, diagnosis.total))
-    singly = [_after(f"without {one.rule}", step_ns, one.saving) for one in chosen if one.saving]
+    if fixable > 1 and diagnosis.total is not None:
+        bars.append(_after(f"without {format_count(fixable, 'fault')}", step_ns, diagnosis.total))
+    singly = [_after(f"without {one.rule}", step_ns, saving) for one, saving in chosen]
     return [*bars, *singly][:_MOST_BARS]
-
-
-def _frees_time(saving: Saving | None) -> bool:
-    return saving is not None and saving.fraction > 0
 
 
 def _after(label: str, step_ns: int, saving: Saving) -> Bar:
@@ -79,12 +76,12 @@ def _after(label: str, step_ns: int, saving: Saving) -> Bar:
 
 
 def percent(share: float) -> float:
-    """A share, 0 to 1, of a picture's width."""
+    """A share from 0 to 1 in per cent of a picture's width."""
     return round(100 * min(max(share, 0.0), 1.0), 2)
 
 
 def whisker(finding: Finding) -> Bar | None:
-    """What the finding gives back of the step, with its range; None where that is no time."""
+    """The finding's share of the step, with its range; None if it saves no time."""
     saving = finding.saving
     if saving is None or saving.fraction <= 0:
         return None
@@ -93,7 +90,7 @@ def whisker(finding: Finding) -> Bar | None:
 
 
 def stacked(diagnosis: Diagnosis) -> list[Piece]:
-    """Where the step's time went, as one bar."""
+    """Where the step's time went, as a single bar."""
     pieces, x = [], 0.0
     for share in diagnosis.timing.shares:
         width = round(100 * min(max(share.fraction, 0.0), 1.0), 3)
@@ -109,7 +106,7 @@ def hue(label: str) -> str:
 
 
 class WorkerBar(Struct, frozen=True):
-    """What a worker of a DataLoader did, as one bar, and in words."""
+    """What a DataLoader's worker did, as a bar and in words."""
 
     label: str
     pieces: tuple[Piece, ...]
@@ -128,14 +125,14 @@ def worker_bars(diagnosis: Diagnosis) -> list[WorkerBar]:
 def _pieces_of_worker(worker: WorkerTimes) -> Iterator[Piece]:
     x = 0.0
     for label, name, share in (("fetching", "compute", worker.fetch), ("collating", "copy", worker.collate),
-                               ("waiting", "idle", worker.waiting)):  # fmt: skip
+                               ("waiting", "idle", worker.waiting)):
         width = percent(share)
         yield Piece(round(x, 2), width, name, label, format_share(share))
         x += width
 
 
 class Column(Struct, frozen=True):
-    """One step: a stack of pieces upwards, in per cent of the longest step."""
+    """A step: a stack of pieces from below, in per cent of the longest step."""
 
     x: float
     width: float
@@ -153,7 +150,7 @@ def columns(pictures: Pictures) -> list[Column]:
         Column(round(width * at, 3), round(width * 0.8, 3), f"step {step.number}: {format_time(step.duration_ns)}",
                tuple(_stack(pictures, step.parts, longest)))
         for at, step in enumerate(pictures.steps)
-    ]  # fmt: skip
+    ]
 
 
 def _stack(pictures: Pictures, parts: Sequence[int], longest: int) -> Iterator[Piece]:
@@ -183,7 +180,7 @@ def stripes(lanes: Sequence[Lane]) -> list[Stripe]:
 
 
 def outline(levels: str) -> str:
-    """An SVG path around a row of columns: equal ones are one line, so that a quiet lane takes a few characters."""
+    """An SVG path around a row of columns. Equal columns are a single line, so a quiet lane takes a few characters."""
     path, before, run = [f"M0 {LANE_HEIGHT}"], 0, 0
     for level in levels_of(levels):
         if level != before:
@@ -227,7 +224,7 @@ def step_labels(pictures: Pictures) -> list[Label]:
 
 
 class Curve(Struct, frozen=True):
-    """Memory over time, and in words what it comes to: ``holders`` are bars in per cent of the first."""
+    """Memory over time as a path, and its figures as text. ``holders`` are bars in per cent of the largest."""
 
     path: str
     columns: int
@@ -266,7 +263,7 @@ class Leaf(Struct, frozen=True):
 
 
 class Levels(Struct, frozen=True):
-    """What the icicle is called, and its levels in words."""
+    """The icicle's title, and its levels in words."""
 
     title: str
     explained: str
@@ -277,8 +274,8 @@ def explain_levels(pictures: Pictures) -> Levels:
     time = "Time on the device" if pictures.of_device else "Time of operators on the main thread"
     inner = "" if pictures.of_device else ", and what these call"
     missing = "" if "module" in known else " No modules were recorded."
-    title = f"Which {'s, '.join(known[:-1])}s and {known[-1]}s" if len(known) > 1 else "Operators"
-    return Levels(title, f"{time}: from above {'s, '.join(known)}s{inner}.{missing}")
+    title = f"Time by {', '.join(known[:-1])} and {known[-1]}" if len(known) > 1 else "Time by operator"
+    return Levels(title, f"{time}. From the top: {'s, '.join(known)}s{inner}.{missing}")
 
 
 def leaves(pictures: Pictures) -> list[Leaf]:
@@ -309,7 +306,7 @@ class Row(Struct, frozen=True):
 
 
 def table(pictures: Pictures, level: str, most: int = 12) -> list[Row]:
-    """What takes the most time among the branches of one level, those of one name together."""
+    """The names that take the most time on one level, the branches of each name added up."""
     sums: dict[str, tuple[int, float]] = {}
     for one in pictures.branches:
         if one.depth >= 0 and pictures.levels[one.depth : one.depth + 1] == (level,):
@@ -317,4 +314,4 @@ def table(pictures: Pictures, level: str, most: int = 12) -> list[Row]:
             sums[one.label] = time_ns + one.time_ns, fraction + one.fraction
     largest = sorted(sums.items(), key=lambda item: -item[1][0])[:most]
     return [Row(printable(name), time_ns, format_time(time_ns), format_share(fraction))
-            for name, (time_ns, fraction) in largest]  # fmt: skip
+            for name, (time_ns, fraction) in largest]

@@ -1,4 +1,4 @@
-"""Links that open a line in an editor: for files that lie on this machine, and inert whatever they are called."""
+"""Links that open a line in an editor: only for files on this machine, and harmless whatever the files are called."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _JETBRAINS = "JetBrains"
 
 
 def link_to(location: Location, template: str) -> str:
-    """The address that opens a line, by a template with ``{file}`` and ``{line}``; empty for a file that is not here,
-    or where only the function is known that holds the line."""
+    """The address that opens a line, from a template with ``{file}`` and ``{line}``; empty if the file is not here or
+    the line is unknown."""
     if not template or location.line <= 0 or not _is_here(location.file):
         return ""
     path = Path(location.file)
@@ -33,8 +33,8 @@ def _is_here(file: str) -> bool:
 
 
 def usual_editor(environment: Mapping[str, str] = os.environ) -> str:
-    """The template of the editor whose terminal this is, else VS Code's. Over SSH and in CI the page is looked at on
-    another machine, where the files are not: then there is none."""
+    """PyCharm's template in a JetBrains terminal, else VS Code's. Empty over SSH and in CI, where the page is viewed
+    on another machine, without the files."""
     if environment.get("SSH_CONNECTION") or environment.get("CI"):
         return ""
     is_jetbrains = environment.get("TERMINAL_EMULATOR", "").startswith(_JETBRAINS)

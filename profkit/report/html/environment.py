@@ -1,4 +1,4 @@
-"""The template engine and the files of this room: everything that is put into a page is escaped."""
+"""The template engine, which escapes everything, and the files beside this one."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def asset(name: str) -> str:
 
 
 def digest(text: str) -> str:
-    """By which a Content-Security-Policy allows one style sheet or script."""
+    """The hash with which a Content-Security-Policy allows a style sheet or script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

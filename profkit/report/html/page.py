@@ -1,6 +1,6 @@
-"""The page: everything escaped, nothing fetched, right on light and dark screens and without its script.
+"""The page: everything is escaped, nothing is fetched, and it works on light and dark screens and without its script.
 
-Its Content-Security-Policy forbids everything but the one style sheet and the one script, which it allows by hash.
+Its Content-Security-Policy allows only its own style sheet and script, by their hashes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jinja2 import Template
 from markupsafe import Markup
 
 from profkit.concluding import conclude
-from profkit.findings import DeviceMemory, Diagnosis, VerdictKind
+from profkit.findings import DeviceMemory, Diagnosis, VerdictKind, notable
 from profkit.pictures.values import Pictures
 from profkit.report import wording
 from profkit.report.html import drawing
@@ -27,8 +27,8 @@ from profkit.units import format_count, format_share
 
 
 def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None, editor: str = "") -> str:
-    """The whole page. ``pages`` maps a rule's name to its page, shown folded beside each finding. ``editor`` is the
-    template of links that open a line."""
+    """The whole page. ``pages`` has each rule's page by its name, folded below its findings. ``editor`` is the template
+    of links that open a line."""
     style, script = asset("report.css"), asset("report.js")
     pictures = diagnosis.pictures or Pictures()
     return _template().render(
@@ -48,15 +48,15 @@ def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None, ed
 
 
 def policy() -> str:
-    """The Content-Security-Policy of every report, for a server to send with it."""
+    """The Content-Security-Policy of every report, also for a server's headers."""
     style, script = digest(asset("report.css")), digest(asset("report.js"))
     return f"default-src 'none'; style-src '{style}'; script-src '{script}'; base-uri 'none'; form-action 'none'"
 
 
 def _words(diagnosis: Diagnosis) -> dict[str, Any]:
-    major = wording.major_findings(diagnosis)
+    major = notable(diagnosis.findings)
     reasons = [(reason, wording.skipped_rules(rules), rules)
-               for reason, rules in wording.group_by_reason(diagnosis.skipped)]  # fmt: skip
+               for reason, rules in wording.group_by_reason(diagnosis.skipped)]
     return {
         "verdict": wording.verdict(diagnosis),
         "subject": wording.run_subject(diagnosis),
@@ -79,10 +79,10 @@ def _words(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def _silent(diagnosis: Diagnosis, rules: Iterable[str]) -> list[str]:
-    """The rules that looked and told nothing. Of a recording that cannot be judged that would be no news."""
+    """The rules that looked and found nothing; none if the recording cannot be judged."""
     concluded = diagnosis.verdict or conclude(diagnosis)
-    told = {*diagnosis.skipped, *diagnosis.ignored, *(finding.rule for finding in diagnosis.findings)}
-    return [] if concluded.kind is VerdictKind.CANNOT_JUDGE else sorted(set(rules) - told)
+    mentioned = {*diagnosis.skipped, *diagnosis.ignored, *(finding.rule for finding in diagnosis.findings)}
+    return [] if concluded.kind is VerdictKind.CANNOT_JUDGE else sorted(set(rules) - mentioned)
 
 
 def _of_device(diagnosis: Diagnosis, memory: DeviceMemory) -> dict[str, Any]:
@@ -116,15 +116,15 @@ def _pictures(diagnosis: Diagnosis, pictures: Pictures) -> dict[str, Any]:
 
 
 def render_frame(diagnosis: Diagnosis) -> str:
-    """The page in a frame, for use inside another page such as a notebook: their styles do not mix, and nothing in the
-    frame may run or be sent."""
+    """The page in a frame, for another page such as a notebook. Styles do not mix, and nothing inside may run or send
+    anything."""
     page = escape(render_html(diagnosis), quote=True)
     style = "width: 100%; height: 36rem; border: 0; resize: vertical"
     return f'<iframe sandbox="" title="profkit" style="{style}" srcdoc="{page}"></iframe>'
 
 
 def _pieces(line: str) -> list[tuple[bool, str]]:
-    """A line of prose in pieces, each with whether it is code: what stands between backticks."""
+    """A line of prose split at backticks, each piece with whether it is code."""
     return [(bool(at % 2), piece) for at, piece in enumerate(line.split("`")) if piece]
 
 

@@ -1,5 +1,5 @@
-"""A page for each rank, folded into the report: who it waits for and who waits for it, where its mean step goes, its
-steps, the calls in which it waits, what is wrong with its recording, and the command that judges its own code."""
+"""A page per rank, folded into the report: whom it waits for and who waits for it, where its mean step goes, its steps,
+the collectives with the longest waits, problems of its recording, and the command that judges its own code."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
+from typing import Any
 
 from jinja2 import Template
 from markupsafe import Markup
@@ -16,7 +17,6 @@ from profkit.findings import (
     LATE_BECAUSE,
     CallSummary,
     LaunchSummary,
-    Location,
     RankDetails,
     RankStep,
     RankSummary,
@@ -32,29 +32,29 @@ _OWN = {
     "input": ("waiting for its DataLoader", "data"),
     "compute": ("computing", "compute"),
     "copy": ("copying between host and device", "copy"),
-    "memory": ("its allocator, at the driver", "update"),
+    "memory": ("its allocator, in the driver", "update"),
     "host": ("the host's own work", "launch"),
     "garbage": ("Python's garbage collector", "late"),
     "contention": ("ready to run, waiting for a CPU of the busy machine", "late"),
-    "unknown": ("own time, nothing of PyTorch recorded", "other"),
-    "unrecorded": ("own time, of which nothing was recorded", "other"),
+    "unknown": ("own time without PyTorch events", "other"),
+    "unrecorded": ("own time, not recorded", "other"),
 }
-"""What a cause of own work is called, and its colour."""
-_STANDING = ("exposed_ns", "waited_ns")
-_WAITING, _EXPOSED = "waiting for other ranks", "communication not covered by own work"
-_UNCOMPARED = "collectives that no other rank's fit"
+"""The name and colour of each cause of own work."""
+_WAITING, _EXPOSED = "waiting for other ranks", "communication not hidden by own work"
+_UNCOMPARED = "collectives that match no other rank's"
 _LEAST_CLOCK_NS = 1_000_000
-"""A rank that is put aside notes the end of a collective as much later."""
+"""A rank that loses its CPU notes the end of a collective this much later."""
 _LEAST_CLOCK_OF_HOST_NS = 10**9
-"""Ranks of one host have one clock, unless somebody has changed the file."""
+"""Ranks of one host share a clock, unless somebody has changed the file."""
 _LEAST_REST = 0.005
 _LEAST_COLUMNS = 16
-"""Wide ones would look like a chart of something else."""
+"""Fewer, wider columns would look like another kind of chart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A row of the table of a mean step, beside that of the median rank, and its place in the bar, in per cent."""
+    """A part of the mean step: its row in the table, with the median rank's time, and its place in the bar, in per
+    cent."""
 
     label: str
     hue: str
@@ -68,7 +68,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A rank, as it is called, what is said of it, and the anchor of its page, empty if it has none."""
+    """A rank's name, what is said about it, and the anchor of its page, empty if it has none."""
 
     name: str
     words: str
@@ -77,7 +77,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A step: pieces from below, as paths, what they say in words, and from above how long others wait."""
+    """A step: pieces from below as (colour, path), the same in words, and from above how long others wait."""
 
     words: str
     pieces: tuple[tuple[str, str], ...]
@@ -90,37 +90,13 @@ class Call:
     last: Peer | None
 
 
-@dataclass(frozen=True, slots=True)
-class RankPage:
-    """What is shown of one rank. ``facts`` are labels and values; ``step`` is its mean step in words."""
-
-    anchor: str
-    title: str
-    facts: tuple[tuple[str, str], ...]
-    late: str
-    awaited_by: tuple[Peer, ...]
-    because: str
-    location: Location | None
-    waits: str
-    waits_for: tuple[Peer, ...]
-    step: str
-    parts: tuple[Part, ...]
-    bars: tuple[Bar, ...]
-    steps: str
-    most_caused: str
-    calls: tuple[Call, ...]
-    notes: tuple[str, ...]
-    command: str
-    is_shown: bool
-
-
 def anchors_of(launch: LaunchSummary) -> dict[int, str]:
-    """By rank, of those that have a page."""
+    """The anchors of the ranks that have a page, by rank."""
     return {one.rank: f"rank-{one.rank}" for one in launch.ranks if one.details is not None}
 
 
 def render_pages(launch: LaunchSummary) -> Markup:
-    """All pages, escaped; empty where no rank has one."""
+    """All pages, escaped; empty if no rank has one."""
     anchors = anchors_of(launch)
     known = {one.rank: one for one in launch.ranks if one.details is not None}
     pages = [_page(launch, one, one.details, anchors) for one in known.values() if one.details is not None]
@@ -132,32 +108,35 @@ def render_pages(launch: LaunchSummary) -> Markup:
 
 
 def command_for(one: RankSummary) -> str:
-    """What diagnoses the rank's own code; empty where that takes a copy of its recording first."""
+    """The command that diagnoses the rank's own code; empty if its recording must be copied first."""
     return "" if "://" in one.source else f"profkit diagnose {printable(shlex.quote(one.source))}"
 
 
-def _page(launch: LaunchSummary, one: RankSummary, details: RankDetails, anchors: Mapping[int, str]) -> RankPage:
+def _page(
+    launch: LaunchSummary, one: RankSummary, details: RankDetails, anchors: Mapping[int, str]
+) -> dict[str, Any]:
+    """What the template shows of one rank."""
     most_caused_ns = max((step.caused_ns for step in details.steps), default=0)
-    return RankPage(
-        anchor=anchors[one.rank],
-        title=name_of(one),
-        facts=tuple(_facts(launch, one)),
-        late=_late(one),
-        awaited_by=tuple(_awaiting(one, details, anchors)),
-        because=LATE_BECAUSE.get(one.cause, ""),
-        location=one.location,
-        waits=f"{_time(one.waited_ns)} a step",
-        waits_for=tuple(_peers(details.waits_for, one.waited_ns, anchors)),
-        step=format_time(details.step_ns) if details.step_ns else "",
-        parts=tuple(_parts(launch, one, details)),
-        bars=tuple(_bars(details)),
-        steps=_span(details),
-        most_caused=format_time(most_caused_ns) if most_caused_ns else "",
-        calls=tuple(_call(call, one, anchors) for call in details.calls),
-        notes=tuple(_notes(launch, one, details)),
-        command=command_for(one),
-        is_shown=one.rank == launch.shown_rank,
-    )
+    return {
+        "anchor": anchors[one.rank],
+        "title": name_of(one),
+        "facts": list(_facts(launch, one)),
+        "late": _late(one),
+        "awaited_by": list(_awaiting(one, details, anchors)),
+        "because": LATE_BECAUSE.get(one.cause, ""),
+        "location": one.location,
+        "waits": f"{_time(one.waited_ns)} a step",
+        "waits_for": list(_peers(details.waits_for, one.waited_ns, anchors)),
+        "step": format_time(details.step_ns) if details.step_ns else "",
+        "parts": list(_parts(launch, one, details)),
+        "bars": list(_bars(details)),
+        "steps": _span(details),
+        "most_caused": format_time(most_caused_ns) if most_caused_ns else "",
+        "calls": [_call(call, one, anchors) for call in details.calls],
+        "notes": list(_notes(launch, one, details)),
+        "command": command_for(one),
+        "is_shown": one.rank == launch.shown_rank,
+    }
 
 
 def _time(time_ns: int) -> str:
@@ -201,12 +180,13 @@ def _peers(waits: Sequence[RankWait], whole_ns: int, anchors: Mapping[int, str])
 
 
 def _parts(launch: LaunchSummary, one: RankSummary, details: RankDetails) -> Iterator[Part]:
-    """Own work by cause, what communication adds, and the waits: beside those of the median rank."""
+    """Own work by cause, what communication adds, and the waits, next to those of the median rank."""
     if not details.step_ns:
         return
-    exposed_ns, waited_ns = (int(median(getattr(each, name) for each in launch.ranks)) for name in _STANDING)
+    exposed_ns = int(median(each.exposed_ns for each in launch.ranks))
+    waited_ns = int(median(each.waited_ns for each in launch.ranks))
     rows = [(*_OWN.get(own.cause, (printable(own.cause), "other")), own.time_ns, own.median_ns, own.location)
-            for own in details.own]  # fmt: skip
+            for own in details.own]
     rows += [(_EXPOSED, "talk", one.exposed_ns, exposed_ns, None), (_WAITING, "waits", one.waited_ns, waited_ns, None)]
     if details.uncompared_ns > _LEAST_REST * details.step_ns:
         rows.append((_UNCOMPARED, "idle", details.uncompared_ns, -1, None))
@@ -228,7 +208,7 @@ def _bars(details: RankDetails) -> Iterator[Bar]:
         pieces, y = [], 100.0
         rest_ns = max(0, step.time_ns - step.own_ns - step.exposed_ns - step.waited_ns)
         for hue, time_ns in (("compute", step.own_ns), ("talk", step.exposed_ns), ("waits", step.waited_ns),
-                             ("idle", rest_ns)):  # fmt: skip
+                             ("idle", rest_ns)):
             height = percent(time_ns / longest) if longest else 0.0
             y -= height
             if height:
@@ -244,7 +224,7 @@ def _rectangle(x: float, y: float, width: float, height: float) -> str:
 def _step_words(step: RankStep) -> str:
     own, exposed, waited, caused = map(_time, (step.own_ns, step.exposed_ns, step.waited_ns, step.caused_ns))
     return (f"step {step.number}: {format_time(step.time_ns)}, of which own work {own}, communication {exposed}, "
-            f"waiting {waited}; others wait {caused}")  # fmt: skip
+            f"waiting {waited}; others wait {caused}")
 
 
 def _span(details: RankDetails) -> str:
@@ -253,7 +233,7 @@ def _span(details: RankDetails) -> str:
     first, last = details.steps[0], details.steps[-1]
     text = f"step {first.number}: {format_time(first.time_ns)}"
     text += f" … step {last.number}: {format_time(last.time_ns)}" if last is not first else ""
-    each = f"; of {format_count(details.steps_per_column, 'step')} in a column the longest"
+    each = f"; each column shows the longest of {format_count(details.steps_per_column, 'step')}"
     return text + (each if details.steps_per_column > 1 else "")
 
 
@@ -265,7 +245,7 @@ def _call(call: CallSummary, one: RankSummary, anchors: Mapping[int, str]) -> Ca
     caused = f"others wait {format_time(call.caused_ns)} for it, " if call.caused_ns else ""
     waited = f"it waits {format_time(call.waited_ns)}, " if call.waited_ns else ""
     words = (f"{named}, {group_title(call.group, call.group_size)}{size}{where}: {caused}{waited}"
-             f"the transfer takes {_time(call.transfer_ns)}")  # fmt: skip
+             f"the transfer takes {_time(call.transfer_ns)}")
     last = f"last in {call.last_steps:,} of {format_count(call.steps, 'step')}"
     if call.last_rank < 0:
         return Call(words, None)
@@ -275,20 +255,20 @@ def _call(call: CallSummary, one: RankSummary, anchors: Mapping[int, str]) -> Ca
 
 
 def _notes(launch: LaunchSummary, one: RankSummary, details: RankDetails) -> Iterator[str]:
-    """What is wrong with the rank's recording, or left open by it."""
+    """What is wrong with the rank's recording, or what it leaves open."""
     yield from map(printable, one.notes)
     head = f"{one.source}: "
     yield from (printable(note.removeprefix(head)) for note in launch.notes if note.startswith(head))
     if any(own.cause == "unrecorded" for own in details.own):
-        yield "Of this rank only collectives and steps were recorded; what it did meanwhile is not known."
+        yield "Only collectives and steps of this rank were recorded, so its other work is unknown."
     if one.steps < launch.steps:
-        yield f"{one.steps:,} of {format_count(launch.steps, 'step')} were recorded of it."
+        yield f"Only {one.steps:,} of {format_count(launch.steps, 'step')} were recorded."
     if 0 < len(launch.ranks) < launch.world_size:
         yield (f"{len(launch.ranks):,} of {launch.world_size:,} ranks were recorded: it may wait for one of the "
-               "others, and one of these for it.")  # fmt: skip
+               "others, and one of these for it.")
     if details.collectives and details.compared < 1:
         share = format_share(details.compared) if details.compared else "None"
-        yield f"{share} of its collectives are in another rank's recording too; of the others no wait is known."
+        yield f"{share} of its collectives match another rank's; the waits in the others are unknown."
     yield from _clock(launch, one, details)
 
 
@@ -297,8 +277,8 @@ def _clock(launch: LaunchSummary, one: RankSummary, details: RankDetails) -> Ite
     least_ns = _LEAST_CLOCK_OF_HOST_NS if one.host and one.host == first.host else _LEAST_CLOCK_NS
     if abs(behind_ns) >= least_ns:
         way = "behind" if behind_ns > 0 else "ahead of"
-        yield (f"Its clock is {format_time(abs(behind_ns))} {way} rank {first.rank}'s, as the collectives tell it; no "
-               "time here depends on that.")  # fmt: skip
+        yield (f"Its clock is {format_time(abs(behind_ns))} {way} rank {first.rank}'s, judging by the collectives; no "
+               "time here depends on it.")
 
 
 @cache

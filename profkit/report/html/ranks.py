@@ -1,4 +1,4 @@
-"""The part of the page on several ranks: who waits for whom, and a table of ranks and one of process groups."""
+"""The page's section on several ranks: who waits for whom, a table of the ranks and one of the process groups."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from profkit.report.wording import printable
 from profkit.units import format_count, format_time
 
 MOST_ROWS = 256
-"""Ranks in the table, those that others wait for longest first: a row takes a kilobyte. diagnosis.json has all."""
+"""Ranks in the table, those that others wait for longest first. A row takes a kilobyte; diagnosis.json has all."""
 _MOST_GROUPS = 32
 _FEW_ROWS = 16
-"""With no more of them a row of the picture is twice as high."""
+"""Up to this many, rows of the picture are twice as high."""
 
 
 def render_ranks(launch: LaunchSummary | None) -> Markup:
@@ -51,7 +51,7 @@ def render_ranks(launch: LaunchSummary | None) -> Markup:
 
 
 class Cell(Struct, frozen=True):
-    """A value of a table: in words, and as what the column is sorted by."""
+    """A cell of a table: its text, and the key by which its column sorts."""
 
     text: str
     order: str
@@ -83,9 +83,9 @@ def _time(time_ns: int) -> Cell:
 
 def _group(one: GroupSummary) -> list[str]:
     sizes = [f"{size}: {count}, {moved}" for size, count, moved in size_parts(one)]
-    recorded = f"{one.recorded:,} recorded" if one.recorded < one.size else ""
+    recorded = f", {one.recorded:,} recorded" if one.recorded < one.size else ""
     return [
-        f"{group_name(one)}{f', {recorded}' if recorded else ''}",
+        f"{group_name(one)}{recorded}",
         f"{one.collectives_per_step:,.3g}",
         format_time(one.time_ns_per_step),
         bandwidth(one) or "unknown",
@@ -96,12 +96,12 @@ def _group(one: GroupSummary) -> list[str]:
 def _stages(number: int, one: PipelineSummary) -> list[list[str]]:
     return [[str(number), f"{one.micro_batches:,}", str(at), str(stage.rank), format_time(stage.worked_ns),
              format_time(stage.idle_ns) if stage.idle_ns else "0"]
-            for at, stage in enumerate(one.stages[:_MOST_GROUPS], 1)]  # fmt: skip
+            for at, stage in enumerate(one.stages[:_MOST_GROUPS], 1)]
 
 
 class Stripe(Struct, frozen=True):
-    """A row of the picture: two outlines over the columns, and what they say in words; and the anchor of the rank's
-    page, empty if there is none."""
+    """A row of the picture: two outlines over the columns, the same in words, and the anchor of the rank's page, empty
+    if it has none."""
 
     label: str
     anchor: str
@@ -118,7 +118,7 @@ def _picture(picture: RankPicture, anchors: Mapping[int, str]) -> dict[str, Any]
         parts = [("waited for longest", singled), ("all ranks, in groups", parts[0][1])]
     several = picture.steps_per_column > 1
     numbers = f"steps {picture.steps[0]:,} to {picture.steps[-1]:,}" if columns > 1 else f"step {picture.steps[0]:,}"
-    each = f", of {format_count(picture.steps_per_column, 'step')} in a column the longest" if several else ""
+    each = f", the longest of {format_count(picture.steps_per_column, 'step')} per column" if several else ""
     return {
         "picture": parts,
         "columns": columns,

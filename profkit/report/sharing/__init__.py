@@ -1,1 +1,1 @@
-"""A diagnosis for other eyes: what it says of the program, and nothing of whose it is or where it lies."""
+"""A diagnosis to share: what it says about the program, but not whose it is or where it lies."""

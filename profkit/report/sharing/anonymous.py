@@ -1,8 +1,8 @@
-"""A diagnosis or a comparison without the folders above the project, the names of users and hosts and, if wished, the
-source text.
+"""A diagnosis or a comparison without the folders above the project, without the names of users and hosts and, on
+request, without source text.
 
-What is taken for a path, or for a name, is decided by the text alone: a recording may come from another machine, and no
-file system is asked.
+Only the text decides what is a path or a name. A recording may come from another machine, so the file system is not
+asked.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from profkit.comparing.values import Comparison
 from profkit.findings import Diagnosis
 
 _MARKS = (".git", "pyproject.toml", "setup.py")
-"""What lies in the top folder of a project."""
+"""They mark the top folder of a project."""
 _LIBRARY = re.compile(r".*[\\/](?:site|dist)-packages[\\/]")
 _SEGMENT = r"""[^\s/'"`,;:()<>|*?\[\]{}]+"""
 _POSIX = rf"(?<![\w./~)\]>-])(?:file://)?/(?:{_SEGMENT}/)+(?:{_SEGMENT})?"
 _WINDOWS = r"""(?<!\w)(?:[A-Za-z]:[\\/]|\\\\[^\s\\/'"]+\\)[^:*?"'<>|\r\n]*"""
 _PATH = re.compile(f"{_POSIX}|{_WINDOWS}")
 _QUOTED = re.compile(r"""(?<=['"])/(?=[\w.-]+['"])""")
-"""Of ``'/data'``, a path with one part, the slash."""
+"""The slash of a quoted path with one part, such as ``'/data'``."""
 _HOME = re.compile(r"(?:/home/|/Users/|[A-Za-z]:[\\/]Users[\\/])([^/\\\s'\":]+)")
 _TRACE_OF_HOST = re.compile(r"^(.+)_\d+\.\d+\.pt\.trace\.json")
-"""The name of a trace begins with that of its host, as torch-tb-profiler looks for it."""
+"""The name of a trace begins with its host's, as torch-tb-profiler expects."""
 _NOBODYS = frozenset(
     ("admin", "app", "docker", "jovyan", "localhost", "root", "runner", "ubuntu", "user", "users", "vm")
 )
-"""Names that say nothing of anybody, and are words of other meanings."""
+"""Names that identify nobody, and that are ordinary words too."""
 _OURS = frozenset(("rule", "schema", "kind", "severity", "precision", "levels"))
-"""Fields whose values are profkit's own words; rows of columns look like paths."""
-_SOURCE: dict[str, Any] = {"source": "", "around": [], "change": None}
-"""The fields of a diagnosis that hold source text, and what is left of them."""
+"""Fields with profkit's own words; rows of columns look like paths."""
 _SOURCE_COMPARED: dict[str, Any] = {"source": "", "around": []}
-"""Those of a comparison, whose changes are numbers."""
+"""The fields of a comparison that hold source text, and what replaces it."""
+_SOURCE: dict[str, Any] = {**_SOURCE_COMPARED, "change": None}
+"""Those of a diagnosis. In a comparison, changes are numbers."""
 Shown = TypeVar("Shown", Diagnosis, Comparison)
 
 
 def share(shown: Shown, roots: Iterable[Path] = (), names: Iterable[str] = ()) -> Shown:
-    """The same with paths relative to the ``roots`` that hold them, of other files the name alone, and without
-    ``names`` and those of users and hosts that it shows."""
+    """``shown`` with paths relative to the ``roots`` that hold them and only the names of other files, without
+    ``names`` and without the names of users and hosts that it shows."""
     value: dict[str, Any] = msgspec.to_builtins(shown)
     shorten = _shorten_in(value, _recordings_of(shown), roots, {*names, *_hosts_of(shown)})
-    for finding in value["findings"]:  # what stands there no longer is no fix
+    for finding in value["findings"]:  # a line that is no longer in the text is no fix
         change = finding.get("change")
         if change and any(shorten(change[text]) != change[text] for text in ("before", "after")):
             finding["change"] = None
@@ -57,7 +57,7 @@ def share(shown: Shown, roots: Iterable[Path] = (), names: Iterable[str] = ()) -
 
 
 def without_source(shown: Shown) -> Shown:
-    """The same without lines of the program. What findings say of it stays: they name variables."""
+    """``shown`` without lines of the program. Messages stay, although they name variables."""
     value: dict[str, Any] = msgspec.to_builtins(shown)
     if isinstance(shown, Comparison):
         value["lines"] = [move | {"name": ""} for move in value["lines"]]
@@ -66,23 +66,23 @@ def without_source(shown: Shown) -> Shown:
 
 
 def _recordings_of(shown: Diagnosis | Comparison) -> tuple[list[str], list[str]]:
-    """The files or directories that were read, and the words of the commands that were run."""
+    """The files or directories that were read, and the words of the commands."""
     if isinstance(shown, Diagnosis):
         return [*shown.run.files.values()], [*shown.run.command]
     return [*shown.before.paths, *shown.after.paths], [*shown.before.command, *shown.after.command]
 
 
 def _hosts_of(shown: Diagnosis | Comparison) -> set[str]:
-    """Those that a launch ran on."""
+    """The hosts that a launch ran on."""
     launch = shown.launch if isinstance(shown, Diagnosis) else None
     return {one.host for one in launch.ranks} if launch is not None else set()
 
 
 def _shorten_in(
-    value: Any, told: tuple[list[str], list[str]], roots: Iterable[Path], names: Iterable[str]
+    value: Any, read: tuple[list[str], list[str]], roots: Iterable[Path], names: Iterable[str]
 ) -> Callable[[str], str]:
-    """What a text becomes among all that ``value`` shows."""
-    recordings, commands = told
+    """The function that shortens the texts in ``value``."""
+    recordings, commands = read
     of_homes = {name for text in _texts(value) for name in _HOME.findall(text)}
     of_hosts = {name for path in recordings for name in _TRACE_OF_HOST.findall(re.split(r"[\\/]", path)[-1])}
     paths = {path for path in (*recordings, *commands, *_files(value)) if _is_path(path)}
@@ -90,7 +90,7 @@ def _shorten_in(
 
 
 def names_of_this_machine() -> list[str]:
-    """What the user and the host are called."""
+    """The names of the user and the host."""
     host = platform.node()
     try:
         user = getpass.getuser()
@@ -100,7 +100,7 @@ def names_of_this_machine() -> list[str]:
 
 
 def project_of(path: Path) -> Path:
-    """The top folder of the project around a file or folder; its own folder where nothing marks one."""
+    """The top folder of the project around a file or folder; without a mark, its own folder."""
     folder = path.absolute() if path.is_dir() else path.absolute().parent
     return next((one for one in (folder, *folder.parents) if any((one / mark).exists() for mark in _MARKS)), folder)
 
@@ -117,12 +117,12 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _mapped(value: Any, change: Callable[[str], str], emptied: dict[str, Any]) -> Any:
-    """``value`` with each text changed, and the ``emptied`` fields as given there."""
+    """``value`` with each text changed, and with the fields in ``emptied`` replaced."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
         return {key: item if key in _OURS else emptied[key] if key in emptied else _mapped(item, change, emptied)
-                for key, item in value.items()}  # fmt: skip
+                for key, item in value.items()}
     return [_mapped(item, change, emptied) for item in value] if isinstance(value, (list, tuple)) else value
 
 
@@ -137,7 +137,8 @@ def _files(value: Any) -> Iterator[str]:
 
 
 def _shortener(roots: Sequence[str], names: Iterable[str], paths: Iterable[str]) -> Callable[[str], str]:
-    """What a text becomes. The ``paths`` may hold blanks, so they are looked for as they are; others end at one."""
+    """The function that shortens a text. The ``paths`` may contain blanks, so they are replaced literally; any other
+    path ends at a blank."""
     inside = [re.split(r"[\\/]$", root)[0] for root in sorted(roots, key=len, reverse=True) if len(root) > 1]
     whole = {path: _short(path, inside) for path in paths}
     known = sorted(whole, key=len, reverse=True)
@@ -158,7 +159,7 @@ def _is_path(text: str) -> bool:
 
 
 def _short(path: str, roots: Iterable[str]) -> str:
-    """``models/net.py`` where a root holds it; behind ``site-packages``; else the name alone."""
+    """``models/net.py`` below a root or ``site-packages``; otherwise only the file's name."""
     path = path.removeprefix("file://")
     for root in roots:
         if path.startswith((f"{root}/", f"{root}\\")):

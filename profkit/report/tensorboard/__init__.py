@@ -1,1 +1,1 @@
-"""TensorBoard for recorded runs: copies of traces that its "PyTorch Profiler" tab reads correctly, and a server."""
+"""TensorBoard for recorded runs: trace copies that its "PyTorch Profiler" tab reads correctly, and a server."""

@@ -1,6 +1,6 @@
 """Copies of traces that TensorBoard's "PyTorch Profiler" tab reads correctly.
 
-The recordings stay as they are. `profkit.report.tensorboard.rewriting` says what is changed in a copy, and why.
+The recordings stay unchanged. `profkit.report.tensorboard.rewriting` says how a copy differs, and why.
 """
 
 from __future__ import annotations
@@ -17,39 +17,35 @@ from isal import igzip, isal_zlib
 from profkit.derive.steps.steps import WHOLE_RECORDING
 from profkit.diagnosing import read_facts
 from profkit.errors import ProfkitError, RunDirectoryError, UnreadableInput
-from profkit.report.json import parse_json
+from profkit.report.json import load_json
 from profkit.report.tensorboard.rewriting import Fields, Window, count_levels, rewrite_events
 from profkit.report.tensorboard.scalars import PREFIX, write_scalars
 from profkit.run import DIAGNOSIS_FILE, TRACE_SUFFIXES
 
 _ANY_VERSION = ".profkit-tensorboard-"
 PREPARED_FOLDER = f"{_ANY_VERSION}2"
-"""Where the copies go inside the log directory. The number goes up when copies are written differently."""
-
+"""Where the copies go inside the log directory. Raise the number when copies are written differently."""
 MAX_BYTES = 1 << 30
-"""Largest uncompressed trace that is copied; the plugin itself takes about ten times a trace's size in memory."""
-
+"""The largest uncompressed trace that is copied. The plugin itself takes about ten times a trace's size in memory."""
 MOST_LEVELS = 450
-"""Levels of nested events. The plugin recurses, with up to two frames for each level, and
-Python allows a thousand."""
-
+"""Levels of nested events. The plugin recurses, with up to two frames per level, and Python allows a thousand."""
 _MARKER = ".gitignore"
 _GZIP_MAGIC = b"\x1f\x8b"
 _COMPRESSION_LEVEL = 1
 
 
 class _TooDeep(Exception):
-    """The tab would show a traceback instead of the trace."""
+    """Nested so deep that the tab would show a traceback instead of the trace."""
 
 
 def prepare_logdir(
     logdir: Path, prepared: Path, on_unreadable: Callable[[UnreadableInput], None] | None = None
 ) -> list[Path]:
-    """Copy every trace below ``logdir`` into ``prepared``, one directory per run; return those directories, sorted.
+    """Copy every trace below ``logdir`` into ``prepared``, a directory per run; return these directories, sorted.
 
-    A copy as old as its trace is up to date and stays. ``prepared`` belongs to profkit: copies whose trace is gone are
-    removed. Folders whose name starts with a dot are passed over. An unreadable trace raises `UnreadableInput`, or is
-    given to ``on_unreadable`` and left out.
+    A copy as old as its trace is up to date. ``prepared`` belongs to profkit, so copies whose trace is gone are
+    removed. Folders whose name starts with a dot are skipped. An unreadable trace raises `UnreadableInput`, or is
+    passed to ``on_unreadable`` and left out.
     """
     if not logdir.is_dir():
         raise UnreadableInput(logdir, "no such directory")
@@ -61,7 +57,8 @@ def prepare_logdir(
     for source in sources:
         target = prepared / _run_of(source, logdir) / source.name
         try:
-            _refresh(source, target)
+            if not target.is_file() or target.stat().st_mtime_ns != source.stat().st_mtime_ns:
+                rewrite_trace(source, target)
         except UnreadableInput as error:
             if on_unreadable is None:
                 raise
@@ -77,9 +74,9 @@ def prepare_logdir(
 
 
 def rewrite_trace(source: Path, target: Path) -> None:
-    """Write the copy of one trace: gzip where ``target`` is named so, with the age of ``source``.
+    """Write the copy of a trace, packed if ``target`` ends in ``.gz``, as old as ``source``.
 
-    Raises `UnreadableInput` for anything that is not a whole trace, `RunDirectoryError` where no copy can be written.
+    Raises `UnreadableInput` for anything but a whole trace, and `RunDirectoryError` if the copy cannot be written.
     """
     text, steps = _read(source), _find_steps(source)
     try:
@@ -102,7 +99,7 @@ def rewrite_trace(source: Path, target: Path) -> None:
 
 
 def _claim(prepared: Path) -> None:
-    """Make ``prepared``, or check that profkit made it: only then may copies in it be removed."""
+    """Make ``prepared``, or check that profkit made it: only then may it remove copies there."""
     marker = prepared / _MARKER
     try:
         prepared.mkdir(parents=True, exist_ok=True)
@@ -133,23 +130,18 @@ def _run_of(source: Path, logdir: Path) -> Path:
 
 
 def _refresh_scalars(run: Path, folder: Path) -> set[Path]:
-    """The event file of a run, as old as its diagnosis; none where there is no diagnosis, or none that can be read."""
+    """The event file of a run, as old as its diagnosis; none without a readable diagnosis."""
     path = run / DIAGNOSIS_FILE
     try:
         age_ns = path.stat().st_mtime_ns
         kept = {file for file in folder.glob(f"{PREFIX}*") if file.stat().st_mtime_ns == age_ns}
         if kept or not folder.is_dir():
             return kept
-        written = write_scalars(parse_json(path.read_bytes(), path), folder, age_ns / 1e9)
+        written = write_scalars(load_json(path), folder, age_ns / 1e9)
         os.utime(written, ns=(age_ns, age_ns))
     except (OSError, UnreadableInput):
         return set()
     return {written}
-
-
-def _refresh(source: Path, target: Path) -> None:
-    if not target.is_file() or target.stat().st_mtime_ns != source.stat().st_mtime_ns:
-        rewrite_trace(source, target)
 
 
 def _prune(prepared: Path, copies: set[Path]) -> None:
@@ -159,7 +151,7 @@ def _prune(prepared: Path, copies: set[Path]) -> None:
 
 
 def _prune_older(prepared: Path) -> None:
-    """Take away the copies of an older profkit, which TensorBoard would show too."""
+    """Remove the copies of an older profkit, which TensorBoard would show too."""
     if prepared.name == PREPARED_FOLDER:
         for older in prepared.parent.glob(f"{_ANY_VERSION}*"):
             if older != prepared and (older / _MARKER).is_file():
@@ -183,8 +175,8 @@ def _read(path: Path) -> bytes:
 
 
 def _find_steps(source: Path) -> list[Window]:
-    """The steps as profkit finds them. None are known of a trace that profkit
-    cannot read, or that is one step as a whole: the plugin then finds its own."""
+    """The steps as profkit finds them. None if profkit cannot read the trace, or if the whole trace is one step: then
+    the plugin finds its own."""
     try:
         facts = read_facts(source)
         steps = facts.steps
@@ -198,7 +190,7 @@ def _find_steps(source: Path) -> list[Window]:
 
 
 def _rewrite(text: bytes, steps: Sequence[Window]) -> bytes:
-    """Raises a `msgspec.DecodeError` for anything but strict JSON of the right form."""
+    """Raises `msgspec.DecodeError` for anything but strict JSON of the right form."""
     if text.lstrip()[:1] == b"[":
         document: Fields = {"traceEvents": msgspec.Raw(text)}
     else:
@@ -220,7 +212,7 @@ def _clock_base_ns(document: Fields) -> int:
 
 
 def _rewrite_tolerant(path: Path, text: bytes, steps: Sequence[Window]) -> bytes:
-    """The slow way, for control characters and stray bytes in names, which strict JSON forbids."""
+    """The slow way, for names with control characters or stray bytes, which strict JSON forbids."""
     try:
         value: Any = json.loads(text.decode("utf-8", "replace"), strict=False)
         events = value if isinstance(value, list) else value["traceEvents"]

@@ -1,4 +1,4 @@
-"""The figures of the "PyTorch Profiler" tab's overview: those of the median step."""
+"""The figures of the "PyTorch Profiler" tab's overview, for the median step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from profkit.units import format_count
 
 
 def of_median_step(overview: dict[str, Any]) -> dict[str, Any]:
-    """The plugin's overview with the figures of the median step: the same shares of it as of the mean."""
+    """The plugin's overview of the mean step, scaled to the median step."""
     rows = overview.get("steps", {}).get("rows", [])
     steps_us = [sum(part for part in row[1:] if not isinstance(part, str)) for row in rows]
     mean_us = statistics.fmean(steps_us) if steps_us else 0.0

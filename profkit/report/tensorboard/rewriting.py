@@ -1,26 +1,25 @@
 """Rewriting a trace in the names of 2021, so that torch-tb-profiler 0.4.3 reads it correctly.
 
-That plugin, TensorBoard's "PyTorch Profiler" tab, is no longer developed. On today's traces it shows no device
-time per operator, no runtime, no DataLoader, each GPU step twice, and NCCL kernels as computation, without a
-warning. Its ``profiler/trace.py``, ``event_parser.py`` and ``op_tree.py`` show what it looks for. A copy differs thus:
+That plugin, TensorBoard's "PyTorch Profiler" tab, is no longer developed. On today's traces it silently shows no device
+time per operator, no runtime, no DataLoader, each GPU step twice, and NCCL kernels as computation. Its
+``profiler/trace.py``, ``event_parser.py`` and ``op_tree.py`` show what it looks for. A copy differs as follows:
 
-- ``cuda_runtime``, ``cuda_driver`` and the like become ``Runtime``; ``gpu_user_annotation`` (a shadow of each step and
-  collective) gets a category that the plugin passes over; a DataLoader's ``user_annotation`` becomes a ``cpu_op``.
-- Memory on a device that is neither the CPU (0) nor CUDA (1), such as ROCm (6), is called CUDA's: any other breaks the
-  Memory view.
-- profkit's own marks go, and so do the events of the step whose lines are marked, which makes it two to four times as
-  long. Steps that no figure comes from (a first one that compiles, say) lose the profiler's mark. So the plugin shows
-  the steps that profkit measures. Where the profiler marked none, those that profkit found are marked.
-- The first step begins when the device is through with what came before, recorded or not.
-- What the device did without a time goes: Kineto writes zeros for it in the located step.
-- Each launch, and what it launched, gets the id of the innermost operator around it on its thread: since 2022 the id
-  that the recording holds is often missing, or names an annotation that the plugin does not read.
-- A trace that is nested too deep is not copied: the plugin recurses, once or twice for each level.
-- Events without a time go, and fields that the plugin takes for granted are filled in: without them loading fails.
+- ``cuda_runtime``, ``cuda_driver`` and the like become ``Runtime``. ``gpu_user_annotation`` (a shadow of each step and
+  collective) gets a category that the plugin ignores. A DataLoader's ``user_annotation`` becomes a ``cpu_op``.
+- Memory on a device other than CPU (0) and CUDA (1), such as ROCm (6), becomes CUDA's, or the Memory view would break.
+- profkit's own marks are removed, and so are the events of the step with line marks, which make it two to four times
+  as long. Steps that are not measured (a first one that compiles, say) lose the profiler's mark. So the plugin shows
+  the steps that profkit measures. If the profiler marked none, the steps that profkit found are marked.
+- The first step begins when the device has finished what came before, recorded or not.
+- Device work without a time is removed: Kineto writes zeros for it in the located step.
+- Each launch, and what it launched, gets the id of the innermost operator around it on its thread. Since 2022 the
+  recorded id is often missing, or is that of an annotation that the plugin does not read.
+- A trace that is nested too deep is not copied, because the plugin recurses once or twice per level.
+- Events without a time are removed, and fields that the plugin requires are filled in. Otherwise loading fails.
 
-The links from forward to backward stay ``fwdbwd``. Under their old name, ``forward_backward``, the plugin puts the
-backward operators below their modules, but then fails on the whole trace as soon as one module (a frozen layer, an
-``nn.Identity``) has no backward operator.
+The links from forward to backward stay ``fwdbwd``. With their old name, ``forward_backward``, the plugin puts backward
+operators below their modules, but fails on the whole trace if a module (a frozen layer, an ``nn.Identity``) has no
+backward operator.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ import msgspec
 from profkit.marks import STEP_MARK
 
 Fields = dict[str, msgspec.Raw]
-"""One event. Values stay the text they are in the file, so that what is not changed is copied exactly."""
+"""One event. Values stay the text in the file, so that what is not changed is copied exactly."""
 
 _LOADERS = (b'"enumerate(DataLoader)#', b'"enumerate(DataPipe)#')
 _COLLECTIVES = frozenset(
@@ -56,21 +55,19 @@ _DEVICE_WORK = (b'"kernel"', b'"gpu_memcpy"', b'"gpu_memset"', b'"memcpy"', b'"m
 _ON_DEVICE = (*_DEVICE_WORK, b'"gpu_user_annotation"')
 _BUSY = b'"busy until here with what was not recorded"'
 _ROUNDING = 0.5
-"""A float of microseconds since 1970 tells no less than a quarter of one."""
+"""A float of microseconds since 1970 is only precise to a quarter of one."""
 _KNOWN_DEVICES = (b"0", b"1")
 _NO_CORRELATION = {b"", b"0"}
 _NO_OPERATOR = msgspec.Raw(b"0")
 _IDS = ("External id", "external id")
-
-
 _number = msgspec.json.Decoder(float, strict=False)
 _arguments = msgspec.json.Decoder(Fields)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A step on the host's clock, in nanoseconds; it had begun once the device was through with the step before. One
-    that is not ``measured`` is no step of the copy. Times of events are in microseconds, as in the file."""
+    """A step on the host's clock, in nanoseconds. ``begun_ns`` is when the device had finished the step before. Only
+    ``measured`` steps are steps of the copy. Times of events are in microseconds, as in the file."""
 
     start_ns: int
     end_ns: int
@@ -84,12 +81,12 @@ class Window:
 
     @property
     def has_to_wait(self) -> bool:
-        """Whether the device was not through with other work when the host began."""
+        """Whether the device was still busy with other work when the host began."""
         return self.begun_ns > self.start_ns + 1000 * _ROUNDING
 
     @property
     def is_left_out(self) -> bool:
-        """Where there is no step without line marks, they are measured after all."""
+        """Steps with line marks are left out, unless they are measured for want of others."""
         return self.located and not self.measured
 
     def begins(self, time: float) -> bool:
@@ -97,7 +94,7 @@ class Window:
         return self.start_ns / 1000 - _ROUNDING <= time < self.end_ns / 1000 - _ROUNDING
 
     def counted_from(self, base_ns: int) -> Window:
-        """The same step where times count from ``base_ns``."""
+        """The same step with times counted from ``base_ns``."""
         start_ns, end_ns, begun_ns = self.start_ns - base_ns, self.end_ns - base_ns, self.begun_ns - base_ns
         return replace(self, start_ns=start_ns, end_ns=end_ns, begun_ns=begun_ns)
 
@@ -112,7 +109,7 @@ class _Span:
 
 
 def rewrite_events(events: list[Fields], steps: Sequence[Window] = ()) -> list[Fields]:
-    """The events that the plugin should read, changed in place. Without ``steps``, all that are marked are shown."""
+    """The events that the plugin should read, changed in place. Without ``steps``, all marked steps are shown."""
     kept = [event for event in events if _is_wanted(event)]
     if any(step.is_left_out for step in steps):
         kept = _without_located(kept, [step for step in steps if step.is_left_out])
@@ -128,7 +125,8 @@ def rewrite_events(events: list[Fields], steps: Sequence[Window] = ()) -> list[F
 
 
 def _marks(events: list[Fields], measured: Sequence[Window]) -> list[Fields]:
-    """Marks as the profiler's for steps that profkit finds by other signs, on the thread of most of their operators."""
+    """Marks like the profiler's for steps that profkit found by other signs, on the thread with most of their
+    operators."""
     operators = (event for event in events if _is_operator(_text(event, "cat").lower(), _text(event, "name")))
     inside = (event for event in operators if _begins_in(event, measured))
     threads = Counter((_text(event, "pid"), _text(event, "tid")) for event in inside)
@@ -147,9 +145,9 @@ def _mark(number: int, step: Window, process: bytes, thread: bytes) -> Fields:
 
 
 def _begin(events: list[Fields], first: Window) -> list[Fields]:
-    """Let the plugin's first step begin where it had begun. It takes the end of what the device did last before the
-    step's own work, of all that no step launched; so what came from before the recording goes where it is later, and
-    an event of no length stands for it where it was not recorded."""
+    """Make the plugin's first step begin at ``first.begun_ns``. The plugin begins it where the device's last work
+    before the step's own ends, among work that no step launched. So earlier work that ends later is removed, and an
+    event of no length stands for work that was not recorded."""
     launched_at = {_correlation(event): _figure(event, "ts") for event in events if _is_launch(event)}
     on_device = [event for event in events if _text(event, "cat").lower() in _DEVICE_WORK]
     own = [event for event in on_device if _is_within(launched_at.get(_correlation(event)), first)]
@@ -175,8 +173,8 @@ def _end_of(event: Fields) -> float:
 
 
 def _without_located(events: list[Fields], located: Sequence[Window]) -> list[Fields]:
-    """All but what the host began in the located steps, and what that launched. Allocations stay: the memory's curve
-    goes on through them."""
+    """All but what the host began in the located steps, and what that launched. Allocations stay, because the memory
+    curve needs them."""
     kept, on_device, launches = list[Fields](), list[Fields](), set[bytes]()
     for event in events:
         if _text(event, "cat").lower() in _ON_DEVICE:
@@ -194,7 +192,7 @@ def _correlation(event: Fields) -> bytes:
 
 
 def _unmark(events: list[Fields], measured: Sequence[Window]) -> None:
-    """Take the profiler's mark from the steps that are not measured."""
+    """Remove the profiler's mark from steps that are not measured."""
     for event in events:
         if _text(event, "name").startswith(_STEP) and not _begins_in(event, measured):
             event["name"] = msgspec.Raw(b'"not measured: ' + _text(event, "name")[1:])
@@ -222,7 +220,8 @@ def count_levels(events: list[Fields]) -> int:
 
 
 def _levels_of(spans: list[tuple[float, float]]) -> int:
-    """Of starts and negated ends, in order: an event is inside the last one that it begins in and does not outlive."""
+    """How deep sorted spans (start, negated end) nest: a span is inside the last one that it begins in and does not
+    outlive."""
     levels, around = 0, list[float]()
     for start, minus_end in spans:
         while around and not (start < around[-1] and -minus_end <= around[-1]):
@@ -233,7 +232,7 @@ def _levels_of(spans: list[tuple[float, float]]) -> int:
 
 
 def _is_wanted(event: Fields) -> bool:
-    """Whether the event can be shown; fills in what the plugin takes for granted."""
+    """Whether the event can be shown. Fills in the fields that the plugin requires."""
     if _text(event, "name").startswith(b'"profkit.'):
         return False
     if not _text(event, "name").startswith(b'"'):
@@ -241,7 +240,8 @@ def _is_wanted(event: Fields) -> bool:
     if _text(event, "ph") != b'"X"':
         return True
     start, duration = _figure(event, "ts"), _figure(event, "dur")
-    if start is None or (start == 0 and not duration and _is_launch_or_work(event)):
+    is_launch_or_work = _is_launch(event) or _text(event, "cat").lower() in _ON_DEVICE
+    if start is None or (start == 0 and not duration and is_launch_or_work):
         return False
     if _text(event, "ts").startswith(b'"'):
         event["ts"] = msgspec.Raw(msgspec.json.encode(start))
@@ -250,10 +250,6 @@ def _is_wanted(event: Fields) -> bool:
     if not _text(event, "cat").startswith(b'"'):
         event["cat"] = msgspec.Raw(b'""')
     return True
-
-
-def _is_launch_or_work(event: Fields) -> bool:
-    return _is_launch(event) or _text(event, "cat").lower() in _ON_DEVICE
 
 
 def _rename(event: Fields) -> None:
@@ -291,7 +287,7 @@ def _relink(events: list[Fields]) -> None:
 
 
 def _by_thread(events: list[Fields]) -> Iterator[tuple[list[_Span], list[_Span]]]:
-    """The operators that the plugin reads and the launches, of each thread that launched anything."""
+    """For each thread that launched anything: the operators that the plugin reads, and the launches."""
     threads: dict[tuple[bytes, bytes], tuple[list[_Span], list[_Span]]] = {}
     for event in events:
         if _text(event, "ph") != b'"X"':
@@ -313,7 +309,7 @@ def _is_operator(category: bytes, name: bytes) -> bool:
 
 
 def _innermost(operators: list[_Span], launches: list[_Span]) -> Iterator[tuple[_Span, _Span | None]]:
-    """Each launch with the innermost operator whose span holds it."""
+    """Each launch with the innermost operator around it."""
     waiting = sorted(operators, key=lambda span: (-span.start, span.end))
     around: list[_Span] = []
     for launch in sorted(launches, key=lambda span: span.start):
@@ -328,7 +324,7 @@ def _text(event: Fields, key: str) -> bytes:
 
 
 def _figure(event: Fields, key: str) -> float | None:
-    """A number, even if written as a string; None for anything else."""
+    """A finite number, even one written as a string; None for anything else."""
     try:
         value = _number.decode(event[key])
     except (KeyError, msgspec.DecodeError):

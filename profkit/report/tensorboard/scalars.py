@@ -1,8 +1,7 @@
-"""A run's figures for TensorBoard's "Scalars" tab: an event file with one point for each.
+"""A run's figures for TensorBoard's "Scalars" tab: an event file with a point per figure.
 
-The event files lie beside the copies of the traces. A directory of recordings holds what was recorded and concluded and
-nothing else: an event file there would be a run of its own wherever TensorBoard looks, among those that the program
-itself writes.
+The event files lie beside the copies of the traces. In a run directory TensorBoard would show them as another run,
+among those that the program itself writes.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from pathlib import Path
 from profkit.findings import Diagnosis
 
 PREFIX = "events.out.tfevents."
-"""How TensorBoard knows event files."""
+"""How TensorBoard recognises event files."""
 
 
 def figures_of(diagnosis: Diagnosis) -> Iterator[tuple[str, float, str]]:
-    """Tag, figure and what it is. Of a rule's findings the one that gives back most counts: they overlap."""
+    """Tag, figure and description. A rule's findings overlap, so only the one with the largest saving counts."""
     timing = diagnosis.timing
     if timing.step_time_ns is not None:
         yield "step_time_ms/recorded", timing.step_time_ns / 1e6, "The median step as it was recorded."
     if timing.unprofiled_step_time_ns is not None:
-        told = f"The median step without the profiler, {timing.unprofiled_from or 'measured'}."
-        yield "step_time_ms/without_profiler", timing.unprofiled_step_time_ns / 1e6, told
+        what = f"The median step without the profiler, {timing.unprofiled_from or 'measured'}."
+        yield "step_time_ms/without_profiler", timing.unprofiled_step_time_ns / 1e6, what
     savings: dict[str, float] = {}
     for finding in diagnosis.findings:
         if finding.saving is not None and finding.saving.fraction > 0:
@@ -35,13 +34,13 @@ def figures_of(diagnosis: Diagnosis) -> Iterator[tuple[str, float, str]]:
         yield "saving_percent/all_faults", 100 * diagnosis.total.fraction, "What all faults cost together."
     for peak in diagnosis.peaks:
         most = peak.tensor_bytes or peak.reserved_bytes or peak.seen_bytes
-        told = "The most that tensors took" if peak.tensor_bytes else "The most memory that was in use"
-        yield f"peak_memory_MB/{peak.where}", most / 1e6, f"{told} of {peak.where}."
+        what = "The most that tensors took" if peak.tensor_bytes else "The most memory in use"
+        yield f"peak_memory_MB/{peak.where}", most / 1e6, f"{what} of {peak.where}."
 
 
 def write_scalars(diagnosis: Diagnosis, folder: Path, wall_time: float) -> Path:
-    """Write the event file into ``folder``. The points lie at the start of the run, or at ``wall_time`` where that is
-    not known: "Wall" as the horizontal axis shows how the runs went on."""
+    """Write the event file into ``folder``. Its points lie at the start of the run, or at ``wall_time`` if that is
+    unknown, so that "Wall" as the horizontal axis shows how the runs developed."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.plugins.scalar.summary_v2 import scalar_pb
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -50,8 +49,8 @@ def write_scalars(diagnosis: Diagnosis, folder: Path, wall_time: float) -> Path:
     before = set(folder.glob(f"{PREFIX}*"))
     writer = EventFileWriter(str(folder))
     try:
-        for tag, figure, told in figures_of(diagnosis):
-            summary = scalar_pb(tag, figure, told)
+        for tag, figure, description in figures_of(diagnosis):
+            summary = scalar_pb(tag, figure, description)
             writer.add_event(Event(wall_time=wall_time if started is None else started, step=0, summary=summary))
     finally:
         writer.close()

@@ -1,14 +1,14 @@
-"""TensorBoard with the "PyTorch Profiler" tab, scalars, and tabs of the caller's, on this machine alone, without
-anything from the internet.
+"""TensorBoard with the "PyTorch Profiler" tab, scalars and the caller's tabs, for this machine only and without the
+internet.
 
 The installed plugin is served with four changes, none of them on disk:
 
-- Its page loads Google Charts, and waits for ever without: ``charts.js`` is served in its place.
+- Its page loads Google Charts and waits for ever without them. ``charts.js`` is served instead.
 - Its Trace view needs a viewer that browsers no longer run, and a script from the internet to run it anyway. It shows
   profkit's timeline of the run instead, and says where the trace lies.
-- Its overview gives means over the steps. They become those of the median step, as in profkit's reports.
-- It warns of single events, by the hundred, and goes silent about traces that it cannot show. It is the other way round
-  here.
+- Its overview gives means over the steps. It gives the median step instead, as profkit's reports do.
+- It logs hundreds of warnings about single events, and nothing about traces that it cannot show. Here it is the other
+  way round.
 """
 
 from __future__ import annotations
@@ -44,34 +44,29 @@ _GOOGLE_CHARTS = b'<script src="https://www.gstatic.com/charts/loader.js">'
 _OWN_FILES = {"charts.js": "charts.js", "trace_embedding.html": "trace_view.html"}
 _POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
 _SILENT = "CRITICAL"
-"""The plugin's level of what is logged. It counts as an error that two ranges of a thread intersect, for each pair."""
+"""The plugin's log level. It logs an error for each pair of intersecting ranges on a thread."""
 
 Tell = Callable[[str], None]
 ReportOf = Callable[[str], str | None]
-"""The address of a run's report, seen from the plugin's pages; None where there is none."""
-
-
-def no_report(run: str) -> None:  # noqa: ARG001  # one of `ReportOf`
-    """Nothing is known of any run."""
-    return
+"""The address of a run's report, seen from the plugin's pages; None if there is none."""
 
 
 class LocalTab(TorchProfilerPlugin):  # type: ignore[misc] # the plugin publishes no types
     """The installed plugin over copies of the traces below ``logdir``, changed as the module says.
 
-    It starts one process per trace, all runs at once; here as many runs load together as there are processors.
+    It starts a process per trace, for all runs at once; here only as many runs load together as there are processors.
     """
 
     def __init__(self, context: Any, logdir: Path, tell: Tell, report_of: ReportOf) -> None:
         self._loading = threading.BoundedSemaphore(os.cpu_count() or 1)
         self._recordings, self._tell, self._report_of = logdir, tell, report_of
-        self._runs: OrderedDict[str, Any] = OrderedDict()  # anew by the plugin's own, which gives it no type
+        self._runs: OrderedDict[str, Any] = OrderedDict()  # for its type; the plugin makes its own
         super().__init__(context)
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
         return {**super().get_plugin_apps(), "/charts.js": self.static_file_route}
 
-    @wrappers.Request.application  # type: ignore[arg-type] # it is typed for functions and takes methods as well
+    @wrappers.Request.application  # type: ignore[arg-type] # typed for functions, but it takes methods too
     def static_file_route(self, request: werkzeug.Request) -> werkzeug.Response:
         name = request.path.rpartition("/")[2]
         if name in _OWN_FILES:
@@ -94,10 +89,10 @@ class LocalTab(TorchProfilerPlugin):  # type: ignore[misc] # the plugin publishe
 
     @wrappers.Request.application  # type: ignore[arg-type]
     def trace_route(self, request: werkzeug.Request) -> werkzeug.Response:
-        """What ``trace_view.html`` shows, in the place of the whole trace."""
+        """What ``trace_view.html`` shows instead of the whole trace."""
         run, name = request.args.get("run", ""), Path(self._get_profile_for_request(request).trace_file_path).name
         folder = self._recordings / run
-        trace = folder / name if folder.is_dir() else self._recordings / name  # one beside all folders
+        trace = folder / name if folder.is_dir() else self._recordings / name  # a trace in the log directory itself
         shown = {"report": self._report_of(run), "trace": str(trace.resolve())}
         answer: werkzeug.Response = self.respond_as_json(shown)
         return answer
@@ -107,7 +102,8 @@ class LocalTab(TorchProfilerPlugin):  # type: ignore[misc] # the plugin publishe
             super()._load_run(run_dir)
 
     def _receive_runs(self) -> None:
-        """Told of in a line are traces that the plugin fails on; a run without any others would break its pages."""
+        """Report in a line the traces that the plugin fails on, and hide runs that have no others: they would break its
+        pages."""
         while True:
             run = self._queue.get()
             shown = [profile for profile in run.profiles.values() if profile.worker != "All"]
@@ -132,28 +128,28 @@ def serve(
     logdir: Path,
     port: int,
     tell: Tell,
-    report_of: ReportOf = no_report,
+    report_of: ReportOf = lambda _: None,
     tabs: Sequence[Any] = (),
 ) -> None:
-    """Serve the prepared copies of ``logdir`` on ``127.0.0.1`` until interrupted; ``tell`` gets the address, and a line
-    for each run that the plugin fails on. ``tabs`` are more of TensorBoard's plugin loaders.
+    """Serve the prepared copies of ``logdir`` on ``127.0.0.1`` until interrupted. ``tell`` gets the address, and a line
+    for each run that the plugin fails on. ``tabs`` are further plugin loaders.
 
-    Port 0 takes a free one. Raises `UsageError` where the port is taken.
+    Port 0 takes a free one. Raises `UsageError` if the port is taken.
     """
     _check_port(port)
-    # TensorBoard warns of every page of the plugin that it has no policy, and of each route that this server lacks.
+    # TensorBoard warns about every page of the plugin without a policy, and about each route that this server lacks.
     logging.getLogger("tensorboard").setLevel(logging.ERROR)
     logging.getLogger(LocalTab.plugin_name).setLevel(_SILENT)
     os.environ.setdefault("TORCH_PROFILER_LOG_LEVEL", _SILENT)  # for the plugin's processes
     plugins = [CorePluginLoader(), ScalarsPlugin, _LocalTabLoader(logdir, tell, report_of), *tabs]
     server = program.TensorBoard(plugins=plugins)
-    # Its faster data server is a program of its own, for event files larger than a few figures of each run.
+    # Its faster data server is a separate program, for larger event files than a few figures per run.
     server.configure(("", "--logdir", str(prepared), "--host", ADDRESS, "--port", str(port), "--load_fast", "false"))
     try:
         address = server.launch()
     except program.TensorBoardServerException as error:
         raise UsageError(f"--port {port}: {error.msg}") from error
-    # An exit through Python ends the plugin's helper processes; the signal alone would leave them behind.
+    # Exiting through Python ends the plugin's helper processes; the signal alone would leave them behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     tell(f"{address.rstrip('/')}/#{LocalTab.plugin_name} (Ctrl-C ends it)")
     try:
@@ -163,7 +159,7 @@ def serve(
 
 
 def _check_port(port: int) -> None:
-    """Before TensorBoard starts: by the time it notices a port that is taken, the plugin has processes at work."""
+    """Check before TensorBoard starts: when it notices that a port is taken, the plugin's processes are running."""
     try:
         socket.create_server((ADDRESS, port)).close()
     except OSError as error:
