@@ -2,8 +2,8 @@
 
     python tests/benchmarks/bench_lateness.py [--kinds loader sleep …] [--ranks 4] [--milliseconds 60] [--launches 3]
 
-`late_program.py` runs under ``profkit diagnose --nproc``, and its first fourteen steps are left out: until then a worker's
-prefetched batches hide that it is slow. In each step the late rank is ready for the step's first
+`late_program.py` runs under ``profkit diagnose --nproc``, and its first fourteen steps are left out: until then a
+worker's prefetched batches hide that it is slow. In each step the late rank is ready for the step's first
 collective some time after the last of the others; that is what the others wait for it, and the program logs it itself.
 Compared is the mean over the steps that profkit recorded, which it numbers from the end of the first.
 """
@@ -36,7 +36,8 @@ def measure(kind: str, ranks: int, milliseconds: float) -> tuple[float, float, s
     with tempfile.TemporaryDirectory() as folder:
         log, run = Path(folder, "log"), Path(folder, "run")
         log.mkdir()
-        command = [sys.executable, "-m", "profkit", "diagnose", "--nproc", str(ranks), "--wait", "14", "--output", str(run),
+        command = [sys.executable, "-m", "profkit", "diagnose", "--nproc", str(ranks), "--wait", "14",
+                   "--output", str(run),
                    str(PROGRAM), "--", str(log), kind, str(late), str(milliseconds)]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True)
         launch = json.loads((run / "diagnosis.json").read_text())["launch"]
@@ -59,7 +60,8 @@ def main() -> None:
         for _ in range(options.launches):
             true, told, named = measure(kind, options.ranks, options.milliseconds)
             error = f"{told / true - 1:+.1%}" if true else "nobody waited"
-            print(f"{kind:14} {options.ranks} ranks: true {true:6.1f} ms, told {told:6.1f} ms ({error}); {named}", flush=True)
+            figures = f"true {true:6.1f} ms, told {told:6.1f} ms ({error})"
+            print(f"{kind:14} {options.ranks} ranks: {figures}; {named}", flush=True)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,8 @@ def main(log: Path, kind: str, late_rank: int, wait_s: float) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     is_late = dist.get_rank() == late_rank
-    model: nn.Module = nn.Sequential(nn.Linear(WIDTH, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+    layers = nn.Linear(WIDTH, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
+    model: nn.Module = nn.Sequential(*layers)
     if kind.startswith("fsdp"):
         fully_shard(model)
     else:
@@ -103,8 +104,8 @@ def main(log: Path, kind: str, late_rank: int, wait_s: float) -> None:
         optimizer.step()
         moments.append((asked, came, ready, time.perf_counter_ns()))
     (log / f"rank{dist.get_rank()}.json").write_text(json.dumps(moments))
-    # A thread of gloo's may still hold the last collective and want the interpreter's lock to drop it, while the process
-    # group's end waits for that thread with the lock held: torch 2.13 hung in one of six launches, with or without profkit.
+    # A thread of gloo may still need the interpreter's lock to drop the last collective, while the end of the process
+    # group waits for that thread and holds the lock: torch 2.13 hung in one of six launches, without profkit as well.
     time.sleep(0.2)
     dist.destroy_process_group()
 
