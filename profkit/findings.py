@@ -426,7 +426,8 @@ class RankSummary:
     over the steps that it took part in: ``caused_ns`` is how long a step waits for it, ``waited_ns`` how long it waits
     for others, and ``exposed_ns`` how long its communication itself holds up its work. Ranks
     that are late together share the wait: each stretch counts in equal parts for those still missing. Waits between the
-    stages of a pipeline count only in ``waited_ns``. ``host`` and ``device`` are empty and None if the recording does not name
+    stages of a pipeline count only in ``waited_ns``. ``host`` and ``device`` are empty and None if the recording
+    does not name
     them. Of many ranks, only those with the longest waits, caused or suffered, have ``details``."""
 
     rank: int
