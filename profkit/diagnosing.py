@@ -197,6 +197,7 @@ def diagnose_with_rows(
         diagnosis = _with_steps(facts, diagnosis, rows)
     return replace(diagnosis, verdict=conclude(diagnosis, _obstacles(facts, diagnosis, has_steps))), rows
 
+
 def _look_at_steps(
     facts: Facts, settings: Settings, measured: bool
 ) -> tuple[Sequence[Outcome], Timing, tuple[str, ...]]:

@@ -91,12 +91,6 @@ def edit_behind(one: Judged) -> Edit | JointEdit | None:
     return one.suspicion.launch_edit or one.edit
 
 
-def _edit_of_cause(one: Judged) -> tuple[Edit | JointEdit, float]:
-    """The edit behind the price, and this place's part of it: places with one cause share an edit."""
-    joint = one.suspicion.joint
-    return (edit_behind(one) or Edit(), 1.0) if joint is None else (joint, one.suspicion.part)
-
-
 def _judge_without_experiments(facts: Facts, rule: Rule) -> Outcome:
     outcome = _judge_by(facts, rule)
     judged = (structs.replace(one, suspicion=structs.replace(one.suspicion, trial=None)) for one in outcome.judged)

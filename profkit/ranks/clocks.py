@@ -63,10 +63,9 @@ def on_shared_clock(launch: Launch) -> Bools:
 
     The times of a GPU are converted to the host's clock, with an error as long as a short transfer.
     """
-    shares = np.array([_said(launch, at) == launch.offset_ns[at] and table.device is None
-                       for at, table in enumerate(launch.tables)], dtype=bool)  # fmt: skip
-    apart = np.bincount(launch.parts.joint, ~shares[launch.parts.table], len(launch.joint)) > 0
-    return runs_for_all(launch) & ~apart
+    shares = np.array([_said(launch, at) == offset_ns for at, offset_ns in enumerate(launch.offset_ns)], dtype=bool)
+    apart = ~shares[launch.parts.table] | taken(launch, "on_device").astype(bool)
+    return runs_for_all(launch) & ~(np.bincount(launch.parts.joint, apart, len(launch.joint)) > 0)
 
 
 def message_parts(launch: Launch) -> tuple[Int64s, Int64s]:
@@ -93,7 +92,7 @@ def _offsets(launch: Launch) -> Int64s:
     known[:1] = True
     for at in range(1, len(launch.tables)):
         said_ns = _said(launch, at)
-        if said_ns is not None and launch.tables[at].device is None and _fits(launch, at, said_ns):
+        if said_ns is not None and _fits(launch, at, said_ns):
             offset_ns[at], known[at] = said_ns, True
     while True:
         reached = _reach(launch, end_ns + offset_ns[parts.table], known)
@@ -105,11 +104,11 @@ def _offsets(launch: Launch) -> Int64s:
 
 
 def _fits(launch: Launch, at: int, offset_ns: int) -> bool:
-    """Whether the rank shares collectives with the first one, and with this offset none ends on one of them before it
-    has begun on the other."""
+    """Whether the rank shares collectives of the CPU with the first one, and with this offset none ends on one of them
+    before it has begun on the other."""
     parts = launch.parts
-    for_all = runs_for_all(launch)[parts.joint]
-    first, own = (np.flatnonzero(for_all & (parts.table == table)) for table in (0, at))
+    wanted = runs_for_all(launch)[parts.joint] & ~taken(launch, "on_device").astype(bool)
+    first, own = (np.flatnonzero(wanted & (parts.table == table)) for table in (0, at))
     shared = np.intersect1d(parts.joint[first], parts.joint[own])
     first, own = (rows[np.isin(parts.joint[rows], shared)] for rows in (first, own))
     start_ns, end_ns = taken(launch, "start_ns"), taken(launch, "end_ns")

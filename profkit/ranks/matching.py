@@ -32,7 +32,7 @@ from profkit.ranks.strangers import (
 from profkit.ranks.subgroups import TOLERATED_NS, tell_groups
 from profkit.ranks.table import Group, RankTable
 from profkit.trace.events import NONE, Int64s
-from profkit.trace.values import among, distinct, occurrences
+from profkit.trace.values import among, deviation, distinct, occurrences
 
 UNEVEN = ("all_to_all", "send_recv", "gather", "scatter", "")
 """Operations to which each rank may put in another number of bytes."""
@@ -351,7 +351,7 @@ def _apart_ns(messages: _Messages, found: Indices) -> float:
     theirs, mine = found
     ends_ns = messages.own_end_ns[mine] - messages.base_end_ns[theirs]
     if not messages.is_one_clock:
-        return float(np.median(np.abs(ends_ns - np.median(ends_ns))))
+        return deviation(ends_ns)
     if messages.base_sends:
         took_ns = messages.own_end_ns[mine] - messages.base_start_ns[theirs]
     else:

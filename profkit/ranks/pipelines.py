@@ -21,8 +21,6 @@ from profkit.trace.events import Bools, Int64s
 _WORKED_BETWEEN = 0.5
 """A stage does most of its work between receiving a micro-batch and sending it on; who only passes on messages, or
 exchanges them before its own work, does hardly any there."""
-
-
 _MIXED = 0.15
 """With two chunks on each of two ranks a third of a link's messages goes the other way."""
 _LEAST_BETWEEN = 0.2
@@ -238,8 +236,9 @@ def _first_in_step(links: _Links) -> tuple[dict[tuple[int, int], int], dict[tupl
     first_sent, first_arrived = (dict[tuple[int, int], int]() for _ in range(2))
     for (source, target), link in links.items():
         sent[source] += len(link.step)
+        steps, begins = np.unique(link.step, return_index=True)  # messages are in order
         for first, at, times_ns in ((first_sent, source, link.sent_ns), (first_arrived, target, link.arrived_ns)):
-            for step, time_ns in zip(link.step.tolist(), times_ns.tolist(), strict=True):
+            for step, time_ns in zip(steps.tolist(), np.minimum.reduceat(times_ns, begins).tolist(), strict=True):
                 first[at, step] = min(time_ns, first.get((at, step), time_ns))
     return first_sent, first_arrived, sent
 

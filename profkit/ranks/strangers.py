@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profkit.ranks.clocks import is_message, taken
+from profkit.ranks.clocks import is_message, runs_for_all, taken
 from profkit.ranks.launch import Launch, Parts
-from profkit.ranks.subgroups import END_TOGETHER_NS, FOR_ALL, TOLERATED_NS
+from profkit.ranks.subgroups import END_TOGETHER_NS, TOLERATED_NS
 from profkit.ranks.table import RankTable
 from profkit.ranks.transfers import last_parts
 from profkit.trace.events import NONE, Bools, Int64s
-from profkit.trace.values import among, distinct, distinct_rows
+from profkit.trace.values import among, deviation, distinct, distinct_rows
 
 _MOST_WRONG = 0.1
 """Of the times of a sound recording a few may be: profilers lose or confuse single events."""
@@ -118,8 +118,7 @@ def _contradicting(launch: Launch) -> Bools:
     count = len(launch.tables)
     if not len(launch.joint):
         return np.zeros(count, dtype=bool)
-    for_all = np.append(np.array([text in FOR_ALL for text in launch.texts], dtype=bool), False)
-    wanted = for_all[launch.joint.operation]
+    wanted = runs_for_all(launch)
     last = launch.parts.table[last_parts(launch)[wanted]]
     chosen = np.argsort(-np.bincount(last, minlength=count), kind="stable")[:_MOST_COMPARED]
     times_ns = taken(launch, "start_ns"), taken(launch, "end_ns")
@@ -183,7 +182,7 @@ def _ends_with_others(launch: Launch, at: int) -> bool:
     if not len(mine) or not launch.tables[at].collectives.on_device[parts.row[mine]].all():
         return False
     apart_ns = end_ns[mine] - middle_ns[parts.joint[mine]]
-    return float(np.median(np.abs(apart_ns - np.median(apart_ns)))) <= END_TOGETHER_NS
+    return deviation(apart_ns) <= END_TOGETHER_NS
 
 
 def _miscounting(launch: Launch) -> Bools:

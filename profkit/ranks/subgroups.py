@@ -19,6 +19,7 @@ from msgspec import structs
 
 from profkit.ranks.table import Collectives, Group, RankTable
 from profkit.trace.events import NONE, Bools, Int64s
+from profkit.trace.values import deviation
 
 FOR_ALL = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
 """Operations that end nowhere before they have begun everywhere."""
@@ -171,7 +172,7 @@ def _end_together(a: Collectives, first: Int64s, b: Collectives, second: Int64s)
     apart_ns = a.end_ns[first] - b.end_ns[second]
     takes_ns = np.minimum(a.end_ns[first] - a.start_ns[first], b.end_ns[second] - b.start_ns[second])
     most_ns = max(END_TOGETHER_NS, _END_TOGETHER_SHARE * float(np.median(takes_ns)))
-    return float(np.median(np.abs(apart_ns - np.median(apart_ns)))) <= most_ns
+    return deviation(apart_ns) <= most_ns
 
 
 def _all_end_together(tables: tuple[RankTable, ...], rows: _Rows, own: int, ranks: _Ranks) -> bool:

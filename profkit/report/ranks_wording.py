@@ -14,9 +14,9 @@ _MOST_NOTES = 5
 _MOST_LATE = 3
 _MOST_STAGES = 8
 _MOSTLY = 0.75
-"""Of all waiting: ranks that take turns cause less each."""
+"""Of all waiting. Ranks that take turns cause less each."""
 _SHARED = 0.8
-"""The mean of a share that is all of a wait comes closer to the median of that wait."""
+"""Of its lateness. A rank that shares no wait costs about as much as it is late; medians and means differ by less."""
 
 
 def short_launch_lines(launch: LaunchSummary) -> list[str]:
@@ -45,7 +45,7 @@ def late_ranks(launch: LaunchSummary) -> list[RankSummary]:
 
 
 def _waited_for(launch: LaunchSummary) -> list[RankSummary]:
-    """Several ranks may share a wait, so how late each of them is decides, and not its share."""
+    """Ranks that are late together share a wait, so what decides is how late each is, not its share."""
     least_ns = MEDIUM_FROM * (launch.step_time_ns or 0)
     found = (one for one in launch.ranks if one.caused_ns and max(one.caused_ns, _mean_lateness(one)) >= least_ns)
     return sorted(found, key=lambda one: -one.caused_ns)
@@ -60,11 +60,10 @@ def _nobody_late(launch: LaunchSummary) -> str:
     waited_for = _waited_for(launch)
     if waited_for and waited_for[0].caused_ns >= _MOSTLY * sum(one.caused_ns for one in launch.ranks):
         worst = waited_for[0]
-        return (f"They wait longest for {name_of(worst)}, in {worst.late_steps:,} of "
-                f"{format_count(worst.steps, 'step')}; its own work varies so much from step to step that this may be "
-                "chance")  # fmt: skip
+        return (f"The others wait longest for {name_of(worst)}, in {worst.late_steps:,} of "
+                f"{format_count(worst.steps, 'step')}, but its own work varies so much that this may be chance")
     if waited_for:
-        return "They wait for each other by turns: no rank's own work takes longer than the others' by more than chance"
+        return "The ranks take turns waiting: no rank's own work is longer than the others' by more than chance"
     return f"No rank keeps others waiting for {format_share(MEDIUM_FROM)} of a step or more"
 
 

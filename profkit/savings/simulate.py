@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from profkit.derive.facts import Facts
 from profkit.findings import Saving
 from profkit.savings.edits import Edit
 from profkit.savings.replay import Replay, device_alone_ns, replay
 from profkit.savings.step_time import DEVICE, SLOWED, step_time
-from profkit.trace.values import median
+from profkit.trace.values import deviation, median
 
 
 def predict_saving(facts: Facts, edit: Edit, size_bytes: int = 0) -> Saving:
@@ -60,4 +58,4 @@ def _saving_of(facts: Facts, fractions: tuple[float, float, float], uncertainty:
 def _spread_of_steps(facts: Facts) -> float:
     """The median absolute deviation of the steps' durations from their median, as a share of it."""
     durations = facts.steps.duration_ns[facts.steps.measured]
-    return float(median(np.abs(durations - median(durations))) / max(median(durations), 1))
+    return deviation(durations) / max(median(durations), 1)

@@ -90,6 +90,15 @@ def median(values: ArrayLike) -> float:
     return quantile(values, 0.5)
 
 
+def deviation(values: ArrayLike) -> float:
+    """The median absolute deviation from the median; there must be values.
+
+    >>> deviation([3, 1, 4, 1])
+    1.0
+    """
+    return median(np.abs(np.asarray(values) - median(values)))
+
+
 def quantile(values: ArrayLike, share: float) -> float:
     """The value below which that share of the values lies, interpolated linearly (definition 7 of Hyndman and Fan,
     1996, as in `numpy.quantile`); there must be values."""

@@ -126,12 +126,16 @@ def test_a_launch_without_joint_collectives_has_no_toll():
     assert (len(toll.caused_ns), reasons_of(launch, toll), latest_rank(launch, toll)) == (0, (), 0)
 
 
-def on_one_clock(tables: Sequence[RankTable], device: str | None = None) -> Launch:
-    """The launch of ranks whose recordings say that they share a clock."""
+def on_one_clock(tables: Sequence[RankTable], on_device: bool = False) -> Launch:
+    """The launch of ranks whose recordings say that they share a clock; ``on_device`` if the collectives are kernels."""
     return match([
-        structs.replace(table, device=device, identity=structs.replace(table.identity, clock_offset_ns=0))
+        structs.replace(
+            table,
+            identity=structs.replace(table.identity, clock_offset_ns=0),
+            collectives=structs.replace(table.collectives, on_device=np.full(len(table.collectives), on_device)),
+        )
         for table in tables
-    ])  # fmt: skip
+    ])
 
 
 def late_to_notice(ends: Sequence[float], shift: float = 0) -> list[RankTable]:
@@ -160,7 +164,7 @@ def test_on_a_shared_clock_work_that_goes_on_at_first_is_no_wait():
 def test_without_a_clock_that_can_be_believed_the_shortest_time_is_the_transfers(why: str) -> None:
     """The same as above: by its own times alone rank 0 waits for 65 of its 90 µs."""
     tables = late_to_notice([90, 60, 75], shift=1_000_000 if why == "contradicted" else 0)
-    launch = match(tables) if why == "unknown" else on_one_clock(tables, device="H100" if why == "a GPU's" else None)
+    launch = match(tables) if why == "unknown" else on_one_clock(tables, on_device=why == "a GPU's")
     toll = weigh_lateness(launch)
     assert toll.transfer_ns.tolist() == [25_000]
     assert toll.waited_ns.tolist() == [65_000, 25_000, 0]
