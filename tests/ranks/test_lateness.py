@@ -127,7 +127,7 @@ def test_a_launch_without_joint_collectives_has_no_toll():
 
 
 def on_one_clock(tables: Sequence[RankTable], on_device: bool = False) -> Launch:
-    """The launch of ranks whose recordings say that they share a clock; ``on_device`` if its collectives are kernels."""
+    """The launch of ranks that say they share a clock. With ``on_device`` the collectives are kernels."""
     return match([
         structs.replace(
             table,
