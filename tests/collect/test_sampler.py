@@ -39,21 +39,21 @@ def test_it_is_not_read_where_the_last_reading_was_a_moment_ago() -> None:
     assert sampler.samples == []
 
 
-@pytest.mark.parametrize(("is_eager", "most_readings"), [(True, 3), (False, 9)])
-def test_at_first_it_ticks_more_often_than_it_reads_if_it_is_eager(is_eager: bool, most_readings: int) -> None:
-    enough, ticks = threading.Event(), list[int]()
+def test_the_first_samples_come_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, stopped = list[float](), threading.Event()
+    sampler = Sampler(1, 1.0)
 
-    def tick() -> None:
-        ticks.append(len(sampler.samples))
-        if len(ticks) == 9:
-            enough.set()
+    def wait(timeout: float) -> bool:
+        waits.append(timeout)
+        return len(waits) > 20
 
-    sampler = Sampler(1, 20 * SHORT_S, is_eager, tick)
+    monkeypatch.setattr(stopped, "wait", wait)
+    monkeypatch.setattr(sampler, "_stopped", stopped)
     sampler.start()
-    assert enough.wait(LONG_S)
     sampler.stop()
-    assert ticks[0] == (0 if is_eager else 1)
-    assert ticks[8] <= most_readings
+    assert waits[:2] == [0.25, 0.25]
+    assert waits[20] == 1.0
+    assert len(sampler.samples) == 20
 
 
 class Machine:

@@ -15,15 +15,15 @@ from profkit.collect.machine.page_faults import count_switches
 from profkit.run import LoadSample
 
 _INTERVAL_S = 0.2
+_EARLY, _EARLY_SAMPLES = 0.25, 16
+"""The first samples are this share of the interval apart, as a short program is over in two. Each takes 50 µs."""
 _MOST_CPUS = 64
 """Reading the line of one takes 10 µs: 64 take three thousandths of the interval."""
 _TIMES = 8
 """From user to steal: the time of guests is part of user's."""
 _MAX_SAMPLES = 2000
-_SOON = 0.25
+_SOON = 0.2
 """Of the interval: over less time the load is not known well."""
-_EARLY, _EARLY_TICKS, _ABOUT = 0.25, 16, 0.9
-"""Share of the interval between the first ticks, and their number; share of it after which a sample is due."""
 
 
 def rss_bytes_of(process: psutil.Process) -> int:
@@ -34,20 +34,18 @@ def rss_bytes_of(process: psutil.Process) -> int:
 class Sampler:
     """Samples from `start` to `stop`; `suspend` and `resume` go around a fork, when no thread may run.
 
-    A share of 1 stands for ``cpus`` CPUs. ``on_tick`` is called on the sampling thread after each sample, and more
-    often at first if it ``is_eager``: a short program is over before the second sample. If samples become too many,
-    every second one is dropped and the interval doubles.
+    A share of 1 stands for ``cpus`` CPUs. ``on_tick`` is called on the sampling thread after each sample. The first
+    samples come sooner. If samples become too many, every second one is dropped and the interval doubles.
     """
 
     def __init__(
         self,
         cpus: int,
         interval_s: float = _INTERVAL_S,
-        is_eager: bool = False,
         on_tick: Callable[[], None] = lambda: None,
     ) -> None:
         self.samples: list[LoadSample] = []
-        self._cpus, self._interval_s, self._is_eager, self._on_tick = cpus, interval_s, is_eager, on_tick
+        self._cpus, self._interval_s, self._on_tick = cpus, interval_s, on_tick
         self._process = psutil.Process()
         self._others = _Others(cpus, self._process)
         self._gpu: _Gpu | None = None
@@ -84,12 +82,11 @@ class Sampler:
 
     def _run(self) -> None:
         """A last sample is taken at the end, if that is not too soon."""
-        taken, is_over, early = time.monotonic(), False, _EARLY_TICKS if self._is_eager else 0
+        taken, is_over, early = time.monotonic(), False, _EARLY_SAMPLES
         while not is_over:
             is_over = self._stopped.wait(self._interval_s * (_EARLY if early > 0 else 1))
             early -= 1
-            passed_s = time.monotonic() - taken
-            if passed_s >= self._interval_s * (_SOON if is_over else _ABOUT):
+            if not is_over or time.monotonic() - taken >= self._interval_s * _SOON:
                 try:
                     self._take()
                 except (psutil.Error, OSError):  # the process is ending

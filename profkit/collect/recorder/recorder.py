@@ -103,7 +103,7 @@ class Recorder:
         act = self.hears, partial(self._work, self._cut_off), self._move_on
         self._watchdog = Watchdog(prologue, bounds, tracer, self.thread, guard, *act)
         cpus = self._file.run.host.cpus if self._file.run.host else 1
-        self._sampler = Sampler(cpus, is_eager=plan.prologue, on_tick=self._watchdog.look)
+        self._sampler = Sampler(cpus, on_tick=self._watchdog.look)
         self.signals = self._make_signals(directory, gradients, is_user)
         self._memory = memory = MemoryWatch(directory, is_user)
         census = Census(is_user, GrowthLines(tracer.was_executed), subject.generators)
