@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from profkit.evidence.averaging.exchanged import own_table
+from profkit.evidence.averaging.exposed import latency_ns
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.late_overlap import late_overlap
 from profkit.run import CallSite
@@ -53,6 +56,13 @@ def loop(*elements: int, durations: tuple[float, ...] = (20, 20, 20)) -> list[Js
     for i, (count, duration) in enumerate(zip(elements, durations, strict=False)):
         events += [*all_reduce(60 + 30 * i, count, duration), op("aten::div_", 82 + 30 * i, 2)]
     return events
+
+
+def test_waits_for_a_slower_rank_are_no_latency_of_the_smallest_size():
+    """4 kB take 20 µs, and once 28, as another rank is late; 64 kB take 24."""
+    facts = trained(training_step(*loop(16_000, 1000, 1000, durations=(24, 20, 28))))
+    rows = np.arange(len(own_table(facts).collectives))
+    assert latency_ns(facts, rows) == pytest.approx(20_000 - 4_000 * 4_000 / 60_000, abs=2)
 
 
 def find(facts: Any) -> list[Suspicion]:

@@ -71,25 +71,29 @@ def find_exposed(facts: Facts) -> Exposed:
 
 
 def latency_ns(facts: Facts, rows: Int64s) -> float | None:
-    """What each of this rank's messages costs apart from its bytes. Time is latency plus bytes over bandwidth (Hockney,
-    The communication challenge for MPP, Parallel Computing 1994), through the medians of the smallest and the largest
-    size. If all have about one size, it is a share of the median time, or of the shortest time if one rank's view is
-    all there is: the longer ones contain waits for other ranks. None if no size is known.
+    """What each of this rank's messages costs apart from its bytes; None if no size is known.
+
+    Time is latency plus bytes over bandwidth (Hockney, The communication challenge for MPP, Parallel Computing 1994),
+    through the times of the smallest and the largest size. If all have about one size, latency is a share of the time.
+    A size takes the median time, or the shortest if one rank's view is all there is: the longer ones contain waits for
+    other ranks.
     """
     taken = own_table(facts).collectives
     transfer_ns, is_alone = _by_themselves(facts)
     rows = rows[taken.size_bytes[rows] > 0]
     if not len(rows):
         return None
-    time_ns, size = transfer_ns[rows], taken.size_bytes[rows]
+    size = taken.size_bytes[rows]
     least, most = int(size.min()), int(size.max())
-    if most >= _APART * least:
-        low, high = (median(time_ns[size == one]) for one in (least, most))
-        slope = max(0.0, (high - low) / (most - least))
-        return max(0.0, low - slope * least)
-    alone_ns = time_ns[is_alone[rows]]
-    typical_ns = median(alone_ns) if len(alone_ns) else float(time_ns.min())
-    return typical_ns / (1 + most / _HALF_BYTES)
+    if most < _APART * least:
+        return _typical_ns(transfer_ns[rows], is_alone[rows]) / (1 + most / _HALF_BYTES)
+    low, high = (_typical_ns(transfer_ns[rows[size == one]], is_alone[rows[size == one]]) for one in (least, most))
+    slope = max(0.0, (high - low) / (most - least))
+    return max(0.0, low - slope * least)
+
+
+def _typical_ns(time_ns: Int64s, is_alone: Bools) -> float:
+    return median(time_ns[is_alone]) if is_alone.any() else float(time_ns.min())
 
 
 def _by_themselves(facts: Facts) -> tuple[Int64s, Bools]:
