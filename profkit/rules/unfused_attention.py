@@ -128,14 +128,15 @@ def _find_attentions(facts: Facts) -> Iterator[_Attention]:
         table = products.shapes_of(rows[at])[0]
         near = [int(i) for i in np.arange(at - _REACH, at + _REACH) if 0 <= i < len(rows) and step[i] == step[at]]
         first = [i for i in near if i < at and matrix[i] and products.make(rows[i], table)]
-        last = [i for i in near if i > at and matrix[i] and products.take(rows[i], table)]
+        last = [i for i in near if i > at and matrix[i] and products.values_with(table, rows[i])]
         if first and last:
             between = np.arange(first[-1] + 1, last[0])
             passes = rows[between[(elements[between] == elements[at]) & ~matrix[between]]]
-            same_width = products.keys_of(rows[first[-1]]) == products.values_of(rows[last[0]], table)
+            values = products.values_with(table, rows[last[0]])
+            same_width = products.keys_of(rows[first[-1]]) == math.prod(values or ())
             can_fuse = not _bends_scores(facts, products, passes, int(rows[at]))
             if can_fuse and (facts.device.present or not _drops(facts, passes)):
-                attended = products.attended(rows[first[-1]], rows[last[0]], table)
+                attended = products.attended(rows[first[-1]], values or ())
                 yield _Attention(int(rows[first[-1]]), int(rows[at]), int(rows[last[0]]), passes, same_width, attended)
 
 
@@ -180,26 +181,25 @@ class _Products:
                 return True
         return False
 
-    def take(self, row: int, table: Sequence[int]) -> bool:
-        """Whether a factor is the table, perhaps in another shape."""
-        return any(_is_same(factor, table) for factors in self._factors(row) for factor in factors)
+    def values_with(self, table: Sequence[int], row: int) -> Sequence[int] | None:
+        """What the product multiplies the table with, perhaps in another shape; None if it does not take the table. If
+        both factors could be the table, it is the left one."""
+        for left, right in self._factors(row):
+            if _is_same(left, table):
+                return right
+            if _is_same(right, table):
+                return left
+        return None
 
-    def keys_of(self, row: int) -> float:
+    def keys_of(self, row: int) -> int:
         """Elements of the second factor of the product that makes the table."""
-        return max((math.prod(right) for _, right in self._factors(row)), default=0.0)
+        return max((math.prod(right) for _, right in self._factors(row)), default=0)
 
-    def values_of(self, row: int, table: Sequence[int]) -> float:
-        """Elements of the factor that is not the table."""
-        others = (one for factors in self._factors(row) for one in factors if not _is_same(one, table))
-        return max((math.prod(one) for one in others), default=0.0)
-
-    def attended(self, scores: int, mix: int, table: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
+    def attended(self, scores: int, value: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
         """The shapes of queries, keys and values, each as batch, length and width."""
         query, key = next(iter(self._factors(scores)), [(), ()])
-        others = [one for factors in self._factors(mix) for one in factors if not _is_same(one, table)]
-        if not others or min(map(len, (query, key, others[0]))) < 2:
+        if min(map(len, (query, key, value))) < 2:
             return None
-        value = others[0]
         width, keys = key[-2:]
         value = value if value[-2] == keys else [*value[:-2], value[-1], value[-2]]
         batches = {math.prod(shape[:-2]) for shape in (query, key, value)}

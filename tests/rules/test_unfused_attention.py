@@ -56,6 +56,21 @@ def test_where_values_are_wider_than_keys_both_products_take_the_time_of_the_dea
     assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx((5 + 10) / 100, abs=1e-3)
 
 
+def test_values_as_wide_as_the_table_are_told_from_it():
+    """With as many keys as a head is wide, queries, keys, values and scores all have one shape."""
+    square = [2, 4, 64, 64]
+
+    def part(at: float) -> list[Json]:
+        return [tensor_op("aten::matmul", at, 20, square, square), tensor_op("aten::softmax", at + 27, 10, square),
+                tensor_op("aten::matmul", at + 38, 12, square, square)]  # fmt: skip
+
+    facts = facts_of(steps_of(part))
+    (found,) = find(facts)
+    assert found.trial is not None
+    assert found.trial.experiment.cases[0].shapes == ((8, 64, 64),) * 3
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((10 + (20 - 12)) / 100, abs=1e-3)
+
+
 def test_the_backward_pass_keeps_five_products():
     """Backward nodes: 60 µs of products, of which 2.5 times 12 µs are left for each, 20 µs of passes, none left."""
 
