@@ -137,7 +137,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for reader in ("recorder.recorder", "sessions.device_moments", "boundaries.step_boundary"):
+    for reader in ("recorder.recorder", "sessions.device_moments", "boundaries.choice"):
         monkeypatch.setattr(f"profkit.collect.{reader}.time", clock)
     return clock
 

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from enum import Enum, auto
+from threading import get_ident
+
+from msgspec import Struct
 
 from profkit.collect.boundaries.accumulation import Accumulation, living_optimizers
-from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.program.engine import in_backward_pass
 from profkit.plan import EXPLICIT, SIGNALS
 
 OPTIMIZER, DATALOADER, FORWARD = SIGNALS["optimizer"], SIGNALS["dataloader"], SIGNALS["forward"]
 _STRENGTH = {None: 0, FORWARD: 1, DATALOADER: 2, OPTIMIZER: 3, EXPLICIT: 4}
 """Passes over the DataLoader are left out: they come with batches, which say more."""
+
+
+class StepBoundary(Struct, frozen=True):
+    """A place where a step of the program may have ended, reported by ``signal`` (a value of `profkit.plan.SIGNALS`) on
+    ``thread`` at ``time_ns`` (``time.perf_counter_ns``). The recorder calls ``between`` before the next step begins."""
+
+    signal: str
+    thread: int
+    time_ns: int
+    between: Callable[[], None] | None = None
+
+    @classmethod
+    def here(cls, signal: str, between: Callable[[], None] | None = None) -> StepBoundary:
+        """A boundary on this thread, now."""
+        return cls(signal, get_ident(), time.perf_counter_ns(), between)
 
 
 class Verdict(Enum):

@@ -12,9 +12,8 @@ from types import FrameType
 
 from torch.optim import optimizer
 
-from profkit.collect.boundaries.choice import SignalChoice, Verdict
+from profkit.collect.boundaries.choice import SignalChoice, StepBoundary, Verdict
 from profkit.collect.boundaries.signals import StepSignals
-from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.program.frames import forget_locals, walk_up
 from profkit.collect.program.guard import Guard
 from profkit.collect.program.interrupts import MainThreadCall

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from threading import current_thread, get_ident, main_thread
 
-from profkit.collect.boundaries.step_boundary import StepBoundary
+from profkit.collect.boundaries.choice import StepBoundary
 from profkit.plan import EXPLICIT, SIGNALS
 
 _TELLING = (EXPLICIT, SIGNALS["optimizer"])

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from profkit.collect.boundaries.accumulation import living_optimizers
-from profkit.collect.boundaries.choice import DATALOADER, FORWARD, OPTIMIZER
+from profkit.collect.boundaries.choice import DATALOADER, FORWARD, OPTIMIZER, StepBoundary
 from profkit.collect.boundaries.forwards import ForwardCalls
 from profkit.collect.boundaries.optimizer_steps import OptimizerSteps, UpdateWatch
-from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.loaders.batches import LoaderBatches
 from profkit.collect.loaders.feeding import FeedingWatch
 from profkit.collect.loaders.sites import LoaderSites

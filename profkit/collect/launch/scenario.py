@@ -10,16 +10,19 @@ from __future__ import annotations
 import gc
 import importlib.util
 import random
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch import distributed
 
-from profkit.collect.launch.pair import with_partner
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.recorder import Progress
 from profkit.errors import UnreadableInput, UsageError
@@ -30,6 +33,8 @@ VARIANTS = ("pitfall", "fix")
 _STEPS = 8
 _WARM_WAIT = 5
 _PREFIX = "_profkit_scenario_"
+_PARTNER = "profkit.collect.launch.partner"
+_TIMEOUT = timedelta(seconds=120)
 
 
 def run_scenario(
@@ -76,6 +81,34 @@ def beginning(module: ModuleType, variant: str, device: str) -> Iterator[Iterato
     pair = getattr(module, "processes", 1) > 1
     with with_partner(Path(str(module.__file__)), variant, device) if pair else nullcontext():
         yield getattr(module, variant)(module.setup(device))
+
+
+@contextmanager
+def with_partner(path: Path, variant: str, device: str) -> Iterator[None]:
+    """Run the variant in a second process as well, as rank 1 of a `torch.distributed` group with this one.
+
+    The second process ends with this one: it is killed here, or its connection breaks if this process dies first.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as torchrun does for several processes on one machine
+    with TemporaryDirectory() as directory:
+        meeting = Path(directory, "meeting").as_uri()
+        command = [sys.executable, "-m", _PARTNER, str(path), variant, device, meeting]
+        other = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: S603  # profkit itself
+        try:
+            join(0, meeting)
+            yield
+        finally:
+            other.kill()
+            other.wait()
+            if distributed.is_initialized():
+                distributed.destroy_process_group()
+            torch.set_num_threads(threads)
+
+
+def join(rank: int, meeting: str) -> None:
+    """Wait for the other process at the file with the address ``meeting``."""
+    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2, timeout=_TIMEOUT)
 
 
 def _record(steps: Iterator[Any], recording: profile) -> tuple[Any, ...]:

@@ -37,6 +37,14 @@ INTERRUPTED = 130
 _PR_SET_PDEATHSIG = 1
 """From ``linux/prctl.h``: the signal that a process gets when its parent has ended."""
 
+_PROGRESS = {
+    "opening": "found the program's steps; timing some of them without the profiler",
+    "located": "recording: step {done} of {total}",
+    "active": "recording: step {done} of {total}",
+    "after": "recorded; the program goes on",
+}
+"""What a terminal shows, by phase."""
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program that the command line names, and end as it ends."""
@@ -113,7 +121,6 @@ class Child:
         return ("python", *how, self._options.target, *self._options.arguments)
 
     def _begin(self, program: Program) -> None:
-        from profkit.collect.launch.messages import Announcer
         from profkit.collect.recorder.profiler import profile
 
         options = self._options
@@ -131,6 +138,28 @@ class Child:
         )
         self._profile = profile.planned(Path(options.directory), plan, subject, Announcer())
         self._profile.__enter__()
+
+
+class Announcer:
+    """Shows the progress of a recording on a terminal; call it with each step's phase, the number of steps over and the
+    number of all steps.
+
+    It writes whole lines, each once: redrawing a line in place would garble the program's output.
+    """
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        line = _PROGRESS.get(phase, "").format(done=done, total=total)
+        if not line or line in self._said:
+            return
+        self._said.add(line)
+        stream = sys.__stderr__
+        with suppress(OSError, ValueError):  # the program may have closed it
+            if stream is not None and stream.isatty():
+                stream.write(f"profkit: {line}\n")
+                stream.flush()
 
 
 class _AfterImport:

@@ -15,12 +15,11 @@ from typing import Any
 
 from psutil import Process  # type: ignore[import-untyped]  # its types are a package of their own
 
-from profkit.collect.boundaries.choice import SignalChoice, Verdict
+from profkit.collect.boundaries.choice import SignalChoice, StepBoundary, Verdict
 from profkit.collect.boundaries.cycles import CycleWatch
 from profkit.collect.boundaries.recorded_thread import CUT_OFF, MISSED, RecordedThread
 from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.boundaries.signals import StepSignals
-from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.census.names import Census
 from profkit.collect.loaders.feeding import FeedingWatch
 from profkit.collect.loaders.sites import LoaderSites
@@ -89,9 +88,7 @@ class Recorder:
 
         self._schedule = schedule = Schedule(plan, take_moment)
         self.choice = SignalChoice(plan.chosen_signal, not plan.prologue, plan.every, plan.is_second)
-        self.thread = RecordedThread(
-            lambda: schedule.phase is Phase.PROLOGUE, partial(guard, self._leave_thread), wake
-        )
+        self.thread = RecordedThread(lambda: schedule.phase is Phase.PROLOGUE, partial(guard, self._leave_thread), wake)
         self._recordings = recordings = self._make_recordings(directory, allowance)
         self._tracer = tracer = self._make_tracer(is_user)
         self.cycles = CycleWatch(plan, schedule, lambda: allowance.steps_left(recordings.located_events), is_awaited)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from profkit.collect.boundaries.choice import StepBoundary
 from profkit.collect.boundaries.next_boundary import NextBoundary
-from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.recorder import Recorder
