@@ -1,8 +1,8 @@
-"""The signals that show where a program's steps end if it does not say so: the optimizer's steps, batches of a
-DataLoader and its passes over the data, calls of the model.
+"""The signals that show where a program's steps end if it does not announce them: steps of the optimizer, batches of a
+DataLoader, its passes over the data, and calls of the model.
 
-All of it is removed without a trace when the recording is over, and none of it is on the stack while the program's own
-code runs, so that its tracebacks show no frame of profkit.
+All hooks are removed when the recording is over. None is on the stack while the program's own code runs, so its
+tracebacks show no frame of profkit.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from profkit.plan import SIGNALS
 from profkit.run import Feeding, LoaderUse, OptimizerUse
 
 _MOST_AHEAD = 8
-"""The most batches to wait out: more steps would cost a short program its measured ones."""
+"""The most batches to wait out: with more, a short program would have no steps left to measure."""
 
 
 class StepSignals:
-    """From `install` to `remove` each signal goes to ``tell`` as a `StepBoundary`, or only the ``chosen`` one. What it
-    means is decided there. ``pass_by`` and ``watch`` are for the steps of optimizers (`OptimizerSteps`)."""
+    """From `install` to `remove`, passes each signal, or only the ``chosen`` one, to ``tell`` as a `StepBoundary`.
+    ``tell`` decides what it means. ``pass_by`` and ``watch`` are for the steps of optimizers (`OptimizerSteps`)."""
 
     def __init__(
         self,
@@ -51,12 +51,12 @@ class StepSignals:
 
     @property
     def loaders(self) -> tuple[LoaderUse, ...]:
-        """The DataLoaders asked for a batch since `forget_uses`."""
+        """The DataLoaders that were asked for a batch since `forget_uses`."""
         return tuple(replace(use, asked_ns=asked_ns) for use, asked_ns in self._loader.uses.items())
 
     @property
     def feeding(self) -> Feeding | None:
-        """How many CPUs loading and computing kept busy, if that was counted."""
+        """How many CPUs loading and computing kept busy, if counted."""
         return None if self._feeding is None else self._feeding.feeding
 
     @property
@@ -66,7 +66,7 @@ class StepSignals:
 
     @property
     def batches_ahead(self) -> int:
-        """The most batches that the workers of a DataLoader hold ready, up to a bound."""
+        """The most batches that the workers of one DataLoader hold ready, capped."""
         return min(self._loader.ahead, _MOST_AHEAD)
 
     def forget_uses(self) -> None:
@@ -82,7 +82,7 @@ class StepSignals:
             self._forwards.install()
 
     def listen_to_forwards(self) -> None:
-        """Take calls of the model for signals too."""
+        """Accept calls of the model as signals too."""
         self._forwards.install()
 
     def remove(self) -> None:
@@ -93,11 +93,11 @@ class StepSignals:
             self._workers.remove()
 
     def skip_none(self) -> None:
-        """Each step of the optimizer is a signal again, whatever `pass_by` said."""
+        """Make each step of the optimizer a signal again, even if `pass_by` has counted some ahead."""
         self._optimizer.skip_none()
 
     def begin_anew(self) -> None:
-        """Another optimizer may be the program's: that of another thread."""
+        """Forget which optimizer stepped first: one on another thread may be the program's."""
         self._optimizer.forget_first()
 
     def _telling(self, signal: str) -> Callable[[], None]:
