@@ -1,4 +1,4 @@
-"""How busy the program's child processes are, which are not recorded."""
+"""How busy the program and its child processes are; the children are not recorded."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import psutil  # type: ignore[import-untyped]  # its types are a package of thei
 
 
 class ProcessorTime:
-    """CPU time of this process and of those that it started, since this was made."""
+    """CPU time of this process and of the processes that it started, since this object was made."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
         self._first_ns = _own_ns(), _childrens_ns()
 
     def measure(self) -> tuple[int, int]:
-        """Nanoseconds of the process itself, and of its children, ended or not."""
+        """Nanoseconds of this process, and of its children, ended or not; zeros in a fork."""
         if os.getpid() != self._process:
             return 0, 0
         own_ns, childrens_ns = self._first_ns
@@ -29,7 +29,7 @@ def _own_ns() -> int:
 
 
 def _childrens_ns() -> int:
-    """Of the children that were waited for, with theirs, and of those that run."""
+    """The time of children that were waited for, with their own children, and of those that still run."""
     times = os.times()
     seconds = times.children_user + times.children_system
     with suppress(psutil.Error, OSError):

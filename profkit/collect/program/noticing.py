@@ -1,4 +1,4 @@
-"""Noticing that a library's code reads or sets an attribute: profkit is not on the stack while that code runs."""
+"""Noticing when a library reads or sets an attribute, so that profkit is not on the stack while the library runs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from profkit.collect.program.guard import uncompiled
 def noticed(
     name: str, on_read: Callable[[Any], object] | None = None, on_write: Callable[[Any, Any], object] | None = None
 ) -> property:
-    """A property for a class, in place of the attribute ``name`` of its instances, which stays in their ``__dict__``.
+    """A property for a class that stands in for the attribute ``name`` of its instances; the value stays in their
+    ``__dict__``.
 
-    ``on_read`` is called with the instance before the attribute is read, ``on_write`` with instance and value after it
-    is set; they must not raise.
+    Each read calls ``on_read`` with the instance first; each write calls ``on_write`` with the instance and the value
+    afterwards. Neither may raise.
     """
 
     @uncompiled
