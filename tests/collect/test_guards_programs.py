@@ -115,7 +115,7 @@ for _ in range(4):
 def test_a_step_of_ever_so_many_operators_is_cut_off_before_it_fills_the_memory(recordings: Recordings) -> None:
     outcome = run(recordings, TINY)
     assert outcome.status == 0, outcome.stderr
-    assert "a step was so long that the recording was ended in the middle of it" in load_run(outcome.run).notes
+    assert "a step was so long that the recording ended in the middle of it" in load_run(outcome.run).notes
     peaks_mb = [int(line) for line in outcome.stdout.splitlines()[:4]]
     assert peaks_mb[-1] < 2000, peaks_mb
 

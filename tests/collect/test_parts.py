@@ -20,7 +20,7 @@ from profkit.source.user_code import UserFiles
 from tests.collect.reading import read_events, steps_of
 from tests.collect.training import train
 
-CUT_OFF = "a step was so long that the recording was ended in the middle of it"
+CUT_OFF = "a step was so long that the recording ended in the middle of it"
 
 
 def unrolled(length: int) -> torch.Tensor:

@@ -188,7 +188,10 @@ def test_what_was_recorded_first_stands_where_too_few_steps_were_announced(tmp_p
         player.generate(recording, 2)
     run = load_run(tmp_path)
     assert (run.step_signal, run.was_outdone) == ("forward", False)
-    assert any(note.startswith("the program announced its first step when others") for note in run.notes)
+    assert any(
+        note.startswith("the program announced its first step after others were recorded, and too few")
+        for note in run.notes
+    )
     assert len(steps_of(read_events(tmp_path))) == 3
 
 
