@@ -65,7 +65,7 @@ def test_a_profile_inside_a_profiled_program_leaves_one_recording(recordings: Re
     outcome = run(recordings, NESTED.format(steps=RECORDED))
     assert outcome.status == 0, outcome.stderr
     assert "\nNone\n" in outcome.stdout
-    assert "another profkit.profile is on" in outcome.stderr
+    assert "another profkit.profile is active" in outcome.stderr
     assert not (outcome.run.parent / "inner").exists()
     assert_diagnosed(outcome)
 

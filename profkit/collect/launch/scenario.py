@@ -1,8 +1,9 @@
 """Runs one variant of a scenario file, step by step, recorded or not.
 
 A scenario is one Python file with ``setup(device)`` and the generator functions ``pitfall(state)`` and ``fix(state)``,
-which yield a result at the end of each step. It may set ``steps``, the number to run unrecorded, ``needs_gpu``, and
-``processes = 2``: then it runs in two at once, which reach each other by `torch.distributed`, and this one is rank 0.
+which yield a result at the end of each step. It may set ``steps``, the number of steps when it runs unrecorded,
+``needs_gpu``, and ``processes = 2``: then it runs in two processes at once, joined by `torch.distributed`, and this one
+is rank 0.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ def run_scenario(
 ) -> tuple[Any, ...]:
     """Run ``variant`` on ``device`` and return the result of each step, on the CPU and free of any graph.
 
-    With a ``directory`` the steps are recorded into it: ``wait + warmup + active``, more if workers load ahead, and
-    ``wait`` more that are timed.
+    With a ``directory`` the steps are recorded into it: ``wait + warmup + active`` of them, more if workers load ahead,
+    and ``wait`` more that are only timed.
 
-    Raises `UnreadableInput` for a file that is no scenario, `UsageError` for one that needs a GPU if there is none;
-    errors of the scenario itself pass.
+    Raises `UnreadableInput` for a file that is no scenario and `UsageError` if a GPU is needed but absent. Errors of
+    the scenario itself pass through.
     """
     module = load_scenario(path, variant)
     if getattr(module, "needs_gpu", False) and device == "cpu":
@@ -76,7 +77,7 @@ def run_scenario(
 
 @contextmanager
 def beginning(module: ModuleType, variant: str, device: str) -> Iterator[Iterator[Any]]:
-    """The steps of a variant, for as long as they are wanted; none has begun."""
+    """The steps of a variant, none of which has begun; leaving the context ends its other process, if any."""
     seed()
     pair = getattr(module, "processes", 1) > 1
     with with_partner(Path(str(module.__file__)), variant, device) if pair else nullcontext():
@@ -116,14 +117,14 @@ def _record(steps: Iterator[Any], recording: profile) -> tuple[Any, ...]:
     with recording:
         for result in steps:
             recording.step_with(lambda result=result: results.append(_detach(result)))  # type: ignore[misc]  # bound now
-            del result  # so that nothing but the scenario itself keeps its graph alive
+            del result  # so that only the scenario itself keeps its graph alive
             if recording.is_over:
                 break
     return tuple(results)
 
 
 def load_scenario(path: Path, variant: str) -> ModuleType:
-    """Run the file as a module under a private name, as the user may have a package `scenarios`."""
+    """Import the file as a module under a private name, as the user may have a package `scenarios`."""
     if variant not in VARIANTS:
         raise UsageError(f"{variant!r} is not a variant: choose from {', '.join(VARIANTS)}")
     name = _PREFIX + path.stem
@@ -146,7 +147,7 @@ def seed() -> None:
 
 
 def _detach(result: Any) -> Any:
-    """A copy of a step's result that no later step can change, and that keeps no graph alive."""
+    """A copy of a step's result that no later step can change and that keeps no graph alive."""
     if isinstance(result, torch.Tensor):
         return result.detach().to("cpu", copy=True)
     if isinstance(result, (tuple, list)):
@@ -155,7 +156,7 @@ def _detach(result: Any) -> Any:
 
 
 def main(path: str, variant: str, device: str, directory: str) -> None:
-    """Record one variant in a process of its own, once it is warm: first steps touch memory for the first time."""
+    """Record one variant in its own process, after a warm-up run: the first steps touch memory for the first time."""
     run_scenario(Path(path), variant, device)
     gc.collect()
     run_scenario(Path(path), variant, device, create_directory(Path(directory)), wait=_WARM_WAIT)
