@@ -86,7 +86,7 @@ class Trial:
         return [(took_ns // count, peak_bytes, number) for number in numbers]
 
     def _peak_of_device(self) -> int:
-        """The growth since the first step began; the host's if the variant holds nothing on the device."""
+        """The peak beyond what was held at the start; the host's if the variant holds nothing on the device."""
         peak_bytes: int = self._cuda.max_memory_allocated()
         return max(0, peak_bytes - self._base_device_bytes if peak_bytes else peak_rss_bytes() - self._base_bytes)
 
