@@ -59,7 +59,11 @@ class Phase(str, Enum):
 
 class Schedule:
     """The phase of the current step, its number from 0, and for the unprofiled and the measured steps their times on
-    host and device and their page faults. ``take_moment`` marks where the device is, if there is one."""
+    host and device and their page faults. ``take_moment`` marks where the device is, if there is one.
+
+    ``measured`` counts the complete steps recorded without line marks, ``timed`` the unprofiled steps behind the
+    recorded ones.
+    """
 
     def __init__(self, plan: Plan, take_moment: Callable[[], Moment | None] = lambda: None) -> None:
         self._plan, self._take_moment = plan, take_moment
@@ -81,12 +85,7 @@ class Schedule:
     @property
     def recorded(self) -> int:
         """Complete steps of the recording so far."""
-        return self._located + self._active
-
-    @property
-    def measured(self) -> int:
-        """Complete steps of the recording so far without line marks."""
-        return self._active
+        return self._located + self.measured
 
     @property
     def has_enough(self) -> bool:
@@ -94,7 +93,7 @@ class Schedule:
         calls or batches is replaced even by a single located step."""
         wanted = 1 if self._plan.every == 1 else min(self._plan.active, self._most - self._located)
         is_better = self._plan.is_second and not self._plan.anew
-        return (is_better and self._located > 0) or self._active >= max(1, wanted)
+        return (is_better and self._located > 0) or self.measured >= max(1, wanted)
 
     @property
     def is_settling(self) -> bool:
@@ -104,28 +103,23 @@ class Schedule:
     @property
     def was_cut_short(self) -> bool:
         """Whether fewer steps were measured than planned because they are long."""
-        return self.phase in (Phase.AFTER, Phase.DONE) and self._active < self._plan.active
-
-    @property
-    def timed(self) -> int:
-        """Unprofiled steps behind the recorded ones."""
-        return self._after
+        return self.phase in (Phase.AFTER, Phase.DONE) and self.measured < self._plan.active
 
     @property
     def after_ns(self) -> list[int]:
         """How long each of the `timed` steps took."""
-        return self.reference_step_ns[len(self.reference_step_ns) - self._after :]
+        return self.reference_step_ns[len(self.reference_step_ns) - self.timed :]
 
     @property
     def after_faults(self) -> list[int]:
         """The page faults of each of the `timed` steps."""
-        return self.reference_step_faults[len(self.reference_step_faults) - self._after :]
+        return self.reference_step_faults[len(self.reference_step_faults) - self.timed :]
 
     @property
     def counted(self) -> dict[str, tuple[int, ...]]:
         """What was counted per step, by its name in ``run.json``. Later steps behind the recorded ones are kept apart
         from the nearest, as a program may become slower in the seconds that they take."""
-        nearest = len(self.reference_step_ns) - max(0, self._after - self._plan.after)
+        nearest = len(self.reference_step_ns) - max(0, self.timed - self._plan.after)
         return {
             "reference_step_ns": tuple(self.reference_step_ns[:nearest]),
             "later_step_ns": tuple(self.reference_step_ns[nearest:]),
@@ -192,10 +186,10 @@ class Schedule:
     def pass_behind(self, now_ns: int, count_faults: Callable[[], int], most_ns: float) -> int:
         """The same for a step behind the planned ones that took at most ``most_ns``; return how long it took, or 0."""
         took_ns = now_ns - self._begun_ns
-        if self.phase is not Phase.AFTER or self._after < self._plan.after or took_ns > most_ns:
+        if self.phase is not Phase.AFTER or self.timed < self._plan.after or took_ns > most_ns:
             return 0
-        self._after += 1
-        is_told = self._after <= self._plan.after + _MOST_LATER
+        self.timed += 1
+        is_told = self.timed <= self._plan.after + _MOST_LATER
         self._note_passed(now_ns, count_faults, self._take_moment() if is_told else None)
         return took_ns
 
@@ -219,14 +213,14 @@ class Schedule:
         self.reference_step_ns[:] = self._plan.known_step_ns
         self.reference_step_faults[:] = self._plan.known_step_faults
         self._reference_laps[:] = [_UNTOLD] * len(self.reference_step_ns)
-        self.step = self._located = self._settled = self._active = self._after = 0
+        self.step = self._located = self._settled = self.measured = self.timed = 0
         self._recorded_ns = self._begun_ns = self._begun_faults = self._uncounted = self._skipped = 0
         self.phase = self._next()
         return self.phase
 
     def measure_anew(self) -> None:
         """Forget the steps measured so far."""
-        self._active = 0
+        self.measured = 0
         self.measured_step_faults.clear()
         self.measured_step_crowded_ns.clear()
         self.measured_step_ns.clear()
@@ -262,7 +256,7 @@ class Schedule:
             self._reference_laps.append(lap)
             self._uncounted += 1
             self._spread(faults)
-            if not self._located and not self._active:
+            if not self._located and not self.measured:
                 self._forget_early()
         if self.phase is Phase.ACTIVE:
             self.measured_step_faults.append(faults - self._begun_faults)
@@ -270,8 +264,8 @@ class Schedule:
             self._measured_laps.append(lap)
         self._settled += self.is_settling
         self._located += self.phase is Phase.LOCATED
-        self._active += self.phase is Phase.ACTIVE
-        self._after += self.phase is Phase.AFTER
+        self.measured += self.phase is Phase.ACTIVE
+        self.timed += self.phase is Phase.AFTER
 
     def _spread(self, faults: int) -> None:
         """Spread the faults since the last count evenly over the steps since."""
@@ -294,12 +288,12 @@ class Schedule:
             return Phase.REFERENCE
         if self._located < plan.warmup and not (self._located and (self._took_long or self._located + 1 >= self._most)):
             return Phase.LOCATED
-        is_enough = (self._active and self._took_long) or (self.recorded and self.recorded >= self._most)
+        is_enough = (self.measured and self._took_long) or (self.recorded and self.recorded >= self._most)
         if not is_enough and self._located and self._settled < self._between:
             return Phase.REFERENCE
-        if self._active < plan.active and not is_enough:
+        if self.measured < plan.active and not is_enough:
             return Phase.ACTIVE
-        return Phase.AFTER if self._after < plan.after else Phase.DONE
+        return Phase.AFTER if self.timed < plan.after else Phase.DONE
 
     @property
     def _took_long(self) -> bool:

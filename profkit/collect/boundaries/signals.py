@@ -8,6 +8,7 @@ tracebacks show no frame of profkit.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -43,10 +44,10 @@ class StepSignals:
         feeding: FeedingWatch | None = None,
     ) -> None:
         self._tell, self._chosen, self._workers, self._feeding = tell, chosen, workers, feeding
-        on_step = self._telling(OPTIMIZER) if chosen in (None, OPTIMIZER) else None
+        on_step = partial(self._give, OPTIMIZER) if chosen in (None, OPTIMIZER) else None
         self._optimizer = OptimizerSteps(on_step, guard, pass_by, watch)
-        self._loader = LoaderBatches(self._on_batch, self._telling(SIGNALS["epoch"]), guard, sites, feeding)
-        self._forwards = ForwardCalls(self._telling(FORWARD), guard)
+        self._loader = LoaderBatches(self._on_batch, partial(self._give, SIGNALS["epoch"]), guard, sites, feeding)
+        self._forwards = ForwardCalls(partial(self._give, FORWARD), guard)
         self._batches_count: bool | None = None
 
     @property
@@ -99,9 +100,6 @@ class StepSignals:
     def begin_anew(self) -> None:
         """Forget which optimizer stepped first: one on another thread may be the program's."""
         self._optimizer.forget_first()
-
-    def _telling(self, signal: str) -> Callable[[], None]:
-        return lambda: self._give(signal)
 
     def _give(self, signal: str) -> None:
         self._tell(StepBoundary.here(signal))

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,7 @@ def launch_script(
     end this process or request a window are forwarded. A program ended by a signal has the status that shells report
     (128 + number).
     """
-    given = [_as_option(name, value) for name, value in {"module": module, **options}.items() if value is not False]
+    given = _as_options({"module": module, **options})
     where = f"--directory={fixed(directory)}"
     command = [sys.executable, "-m", _CHILD, where, *given, "--", target, *arguments]
     killed_before = count_kills()
@@ -50,10 +50,17 @@ def launch_ranks(
 ) -> int:
     """Let torchrun run a script, or a module, in that many processes on this host, each recorded into its own folder in
     ``directory``. Return torchrun's exit status. For the rest see `launch_script`."""
-    given = [_as_option(name, value) for name, value in options.items() if value is not False]
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m", "profkit"]
     what = ["-m", target, "--"] if module else ["--", target]
-    command = [sys.executable, *torchrun, "record", f"--output={fixed(directory)}", *given, *what, *arguments]
+    command = [
+        sys.executable,
+        *torchrun,
+        "record",
+        f"--output={fixed(directory)}",
+        *_as_options(options),
+        *what,
+        *arguments,
+    ]
     return _as_shells_say(_run(command))
 
 
@@ -124,9 +131,9 @@ def _catches(process: int, number: int) -> bool:
     return True
 
 
-def _as_option(name: str, value: str | int | bool) -> str:
-    option = f"--{name.replace('_', '-')}"
-    return option if value is True else f"{option}={value}"
+def _as_options(values: Mapping[str, str | int | bool]) -> list[str]:
+    given = {f"--{name.replace('_', '-')}": value for name, value in values.items() if value is not False}
+    return [option if value is True else f"{option}={value}" for option, value in given.items()]
 
 
 def _complete(directory: Path, status: int, failed: OutOfMemory | None) -> None:

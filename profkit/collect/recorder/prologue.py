@@ -56,17 +56,14 @@ class Prologue:
         self._imports = Imports()
         self._again_at: list[float] = []
 
-    def begin(self) -> None:
-        self._is_on = True
+    def begin(self, is_recorded: bool = True) -> None:
+        """Begin; if it is not recorded, it ends when a step should have ended by now."""
+        self._is_on, self._records = True, is_recorded
         self._begun = time.monotonic()
-        self._end = self._begun + self._limit_s
-        self._begin_part()
-
-    def begin_unrecorded(self) -> None:
-        """Record nothing, and end when a step should have ended by now."""
-        self._is_on, self._records = True, False
-        self._begun = time.monotonic()
-        self._end, self._full_bytes = self._begun + _LEAST_WAIT_S, sys.maxsize
+        self._end = self._begun + (self._limit_s if is_recorded else _LEAST_WAIT_S)
+        self._full_bytes = sys.maxsize
+        if is_recorded:
+            self._begin_part()
 
     def close(self) -> None:
         """The first step or the program ended."""

@@ -117,8 +117,8 @@ class Recorder:
             is_user,
             self._plan.max_lines,
             self._plan.limit_s,
-            on_end=partial(self._guard, self._on_lines_end),
-            on_backward=self._on_backward,
+            on_end=lambda: self._guard(self._watchdog.lines_ended),  # made later
+            on_backward=lambda roots: self._guard(partial(self._before_backward, roots)),
         )
 
     def _make_signals(self, directory: Path, gradients: GradientWatch, is_user: UserFiles) -> StepSignals:
@@ -144,8 +144,7 @@ class Recorder:
         self._memory.failures.begin()
         if self._plan.prologue:
             if current_thread() is main_thread():  # on another thread nothing could end it
-                begin = self._prologue.begin_unrecorded if self._plan.is_light else self._prologue.begin
-                begin()
+                self._prologue.begin(is_recorded=not self._plan.is_light)
             when_cuda_starts(self._on_cuda)
         else:
             self._phases.enter()
@@ -338,12 +337,6 @@ class Recorder:
     def _when_cuda_starts(self) -> None:
         self._memory.failures.begin(cuda_starts=True)
         self._prologue.record_cuda()
-
-    def _on_lines_end(self) -> None:
-        self._watchdog.lines_ended()
-
-    def _on_backward(self, roots: Any) -> None:
-        self._guard(lambda: self._before_backward(roots))
 
     def _before_backward(self, roots: Any) -> None:
         """End the recording before a backward pass that would take too many events, as nothing can interrupt it."""
