@@ -76,7 +76,7 @@ def test_three_long_steps_have_no_period_wherever_they_come(usual: list[int], lo
 
 @given(
     usual=st.lists(st.integers(3 * MS, 5 * MS), min_size=60, max_size=60),
-    gaps=st.lists(st.integers(5, 12), min_size=4, max_size=5).filter(lambda gaps: len(set(gaps)) > 1),
+    gaps=st.lists(st.integers(5, 12), min_size=4, max_size=5).filter(lambda gaps: len(set(gaps[1:])) > 1),
 )
 def test_long_steps_at_distances_that_differ_have_no_period(usual: list[int], gaps: list[int]) -> None:
     for where in accumulate(gaps):

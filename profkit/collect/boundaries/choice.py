@@ -89,7 +89,7 @@ class SignalChoice:
             return Verdict.OUTDONE
         return Verdict.NOTHING
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         """Discard the steps so far: they ended on a thread that is no longer recorded."""
         self._ends = 0
         self._take(None)

@@ -38,7 +38,7 @@ _OTHERS = 2.0
 """Steps this many times as long as the longest measured one do something else: the profiler only lengthens steps."""
 _TOGETHER = 30
 """The median of this many steps tells how long steps take now."""
-_MOST_ANEW = 2
+_MOST_AGAIN = 2
 """How many times profkit may record again: the program waits each time while the recording is written."""
 _WORTH = 0.2
 """The least share of the time that the long steps must explain: less would change little."""
@@ -95,7 +95,7 @@ class CycleWatch:
             self.found = self._find_others()
         if self.found is None and took_ns > _LONG * (self._usual_ns or median(schedule.after_ns)):
             self.found = self._find_cycle()
-        if self.plan.anew >= _MOST_ANEW:
+        if self.plan.anew >= _MOST_AGAIN:
             self.found = None
         if self.found is not None:
             return schedule.end()

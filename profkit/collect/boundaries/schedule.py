@@ -218,7 +218,7 @@ class Schedule:
         self.phase = self._next()
         return self.phase
 
-    def measure_anew(self) -> None:
+    def forget_measured(self) -> None:
         """Forget the steps measured so far."""
         self.measured = 0
         self.measured_step_faults.clear()

@@ -97,7 +97,7 @@ class StepSignals:
         """Make each step of the optimizer a signal again, even if `pass_by` has counted some ahead."""
         self._optimizer.skip_none()
 
-    def begin_anew(self) -> None:
+    def forget_first(self) -> None:
         """Forget which optimizer stepped first: one on another thread may be the program's."""
         self._optimizer.forget_first()
 

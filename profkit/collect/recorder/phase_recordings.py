@@ -146,7 +146,7 @@ class PhaseRecordings:
             self._bounds.end()
             self._recordings.drop()
             self._was_dropped |= self._schedule.measured > 0
-            self._schedule.measure_anew()
+            self._schedule.forget_measured()
 
     def resume(self) -> None:
         """The next step begins here."""

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +20,7 @@ from profkit.collect.ranks.launches import claim_directory, settle
 from profkit.collect.recorder.diagnosis import diagnose
 from profkit.collect.recorder.early_end import Stopper
 from profkit.collect.recorder.recorder import Progress, Recorder
-from profkit.collect.recorder.replacement import ANEW, PATIENCE_S, Replacement
+from profkit.collect.recorder.replacement import NOTES, PATIENCE_S, Replacement
 from profkit.collect.recorder.termination import NOTE, STATUS, Termination
 from profkit.collect.recorder.windows import WindowRequests, complete, note_outdone, note_window, window_directory
 from profkit.collect.sessions.allowance import Allowance
@@ -102,8 +101,15 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
     ) -> None:
         script = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "run"
         signal = None if steps_from == BEST_SIGNAL else steps_from
-        window = Plan(wait=wait, warmup=warmup, active=active, limit_s=limit_s, steps_from=signal, at_step=at_step)
-        plan = replace(window, ranks=ranks)
+        plan = Plan(
+            wait=wait,
+            warmup=warmup,
+            active=active,
+            limit_s=limit_s,
+            steps_from=signal,
+            at_step=at_step,
+            ranks=ranks,
+        )
         subject = Subject(("python", *sys.argv), target or script)
         wanted = None if directory is None else fixed(Path(directory))
         by_default = fixed(directory_of_target(subject.target or "run"))
@@ -134,7 +140,7 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         self._allowance = Allowance()
         self._next = NextBoundary(self._guard, lambda: not self.is_over, self._begin_window)
         self._requests = WindowRequests(self._next)
-        self._replacement = Replacement(self._guard, lambda: not self.is_over, self._begin_anew)
+        self._replacement = Replacement(self._guard, lambda: not self.is_over, self._begin_better)
         self._stopper = Stopper()
         self._termination = Termination(self._guard, lambda: self._end(STATUS, (NOTE,)))
         self._outer: profile | None = None
@@ -281,12 +287,12 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         """Recording and timing are over: end the program, record again, or wait for better steps."""
         self._termination.remove()
         if (recorder := self._recorder) is not None and recorder.choice.outdone_by == EXPLICIT:
-            self._begin_anew(EXPLICIT)
+            self._begin_better(EXPLICIT)
         elif self._plan.stops:
             self._stop(recorder)
         elif recorder is not None:
             if (cycle := recorder.cycles.found) is not None:
-                self._record_anew(cycle.plan(recorder.cycles.plan), cycle.note)
+                self._record_again(cycle.plan(recorder.cycles.plan), cycle.note)
             elif recorder.choice.may_be_outdone:
                 self._replacement.wait()
             self._next.go_on(recorder.choice.name, recorder.thread.ident)
@@ -311,13 +317,13 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         note_window(self._directory, directory)
         recorder.start()
 
-    def _begin_anew(self, signal: str) -> None:
+    def _begin_better(self, signal: str) -> None:
         """A better signal came after other steps were recorded: record its steps."""
         if self._plan.stops:
             self._stopper.request(PATIENCE_S)
-        self._record_anew(self._plan.for_better(signal), ANEW[signal], partial(note_outdone, signal))
+        self._record_again(self._plan.for_better(signal), NOTES[signal], partial(note_outdone, signal))
 
-    def _record_anew(self, plan: Plan, note: str, mark: Callable[[Path], None] = lambda _: None) -> None:
+    def _record_again(self, plan: Plan, note: str, mark: Callable[[Path], None] = lambda _: None) -> None:
         """Replace the recording in the directory, which stays there until enough is measured."""
         if self._recorder is not None:
             self._recorder.finish()
@@ -362,15 +368,17 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
             if recorder is not None:
                 recorder.abandon(PROFKIT_FAILED + describe(error))
 
-    def _leave_to_parent(self) -> None:
+    @staticmethod
+    def _leave_to_parent() -> None:
         """In the child of a fork: leave the recording to the parent."""
-        profile._current = None
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None:
-            self._stopper.disown()
-            with suppress(Exception):
-                self._let_go()
-                recorder.disown()
+        current, profile._current = profile._current, None
+        if current is None or current._recorder is None:
+            return
+        recorder, current._recorder = current._recorder, None
+        current._stopper.disown()
+        with suppress(Exception):
+            current._let_go()
+            recorder.disown()
 
 
 def _tell_recorder(tell: Callable[[Recorder], None]) -> None:
@@ -378,14 +386,9 @@ def _tell_recorder(tell: Callable[[Recorder], None]) -> None:
         current._guard(lambda: tell(recorder))
 
 
-def _leave_to_parent() -> None:
-    if (current := profile._current) is not None:
-        current._leave_to_parent()
-
-
 if hasattr(os, "register_at_fork"):  # the parent continues to record, the child does not
     os.register_at_fork(
         before=lambda: _tell_recorder(Recorder.before_fork),
         after_in_parent=lambda: _tell_recorder(Recorder.after_fork),
-        after_in_child=_leave_to_parent,
+        after_in_child=profile._leave_to_parent,
     )

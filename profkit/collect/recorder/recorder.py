@@ -88,7 +88,8 @@ class Recorder:
         self._schedule = schedule = Schedule(plan, take_moment)
         self.choice = SignalChoice(plan.chosen_signal, not plan.prologue, plan.every, plan.is_second)
         self.thread = RecordedThread(lambda: schedule.phase is Phase.PROLOGUE, partial(guard, self._leave_thread), wake)
-        self._recordings = recordings = self._make_recordings(directory, allowance)
+        gives_way = partial(guard, self._yield_to_program)
+        self._recordings = recordings = Recordings(directory, gives_way, allowance, plan.is_light)
         self._tracer = tracer = self._make_tracer(is_user)
         self.cycles = CycleWatch(plan, schedule, lambda: allowance.steps_left(recordings.located_events), is_awaited)
         self._calls = CallWatch()
@@ -107,10 +108,6 @@ class Recorder:
         self._archive = Archive(directory, self._file, parts, is_user, self._notes, replaces)
         watches = self._calls, gradients
         self._phases = PhaseRecordings(plan, allowance, bounds, watches, parts, self._archive, self._file, self._notes)
-
-    def _make_recordings(self, directory: Path, allowance: Allowance) -> Recordings:
-        gives_way = partial(self._guard, self._yield_to_program)
-        return Recordings(directory, gives_way, allowance, self._plan.is_light)
 
     def _make_tracer(self, is_user: UserFiles) -> LineTracer:
         return LineTracer(
@@ -314,8 +311,8 @@ class Recorder:
     def _leave_thread(self) -> None:
         """The recorded thread ended. If nothing of it was recorded, record the next thread that ends a step."""
         if self._recordings.running is None and not self._schedule.recorded:
-            self.choice.begin_anew()
-            self.signals.begin_anew()
+            self.choice.begin_again()
+            self.signals.forget_first()
             self.thread.release()
         else:
             self._outdo()

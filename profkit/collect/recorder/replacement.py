@@ -24,7 +24,7 @@ PATIENCE_S = 60.0
 """How long the optimizer may take to step after the first recording: work that lasts longer without it deserves a
 report of its own. A program that ends once it is recorded gets as long for that step, and again for measuring steps."""
 SIGNAL = "optimizer"
-ANEW = {
+NOTES = {
     SIGNAL: "the optimizer first stepped after other steps were recorded: profkit recorded its steps instead",
     EXPLICIT: "the program announced its first step after others were recorded: profkit recorded its steps instead",
 }
