@@ -22,7 +22,7 @@ from typing import Any
 
 from profkit.collect.machine.page_faults import count_faults
 from profkit.collect.program.frames import forget_locals, walk_up
-from profkit.collect.program.noticing import noticed
+from profkit.collect.program.guard import noticed
 
 OVER = "over"
 """The main process makes this file when the recording is over."""

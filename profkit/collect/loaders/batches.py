@@ -9,8 +9,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from profkit.collect.loaders.feeding import FeedingWatch
 from profkit.collect.loaders.sites import LoaderSites
-from profkit.collect.program.guard import Guard
-from profkit.collect.program.noticing import noticed
+from profkit.collect.program.guard import Guard, noticed
 from profkit.run import CallSite, LoaderUse
 
 

@@ -1,4 +1,5 @@
-"""The guard between profkit and the program: no error of profkit reaches the program."""
+"""How profkit's code runs inside the program unnoticed: out of the compiler's sight, and without an error that reaches
+the program."""
 
 from __future__ import annotations
 
@@ -27,6 +28,34 @@ def uncompiled(function: _Function) -> _Function:
         skip = compiler._FrameExecStrategy(compiler._FrameAction.SKIP, compiler._FrameAction.SKIP)
         compiler.set_code_exec_strategy(function.__code__, skip)  # read when the function is called
     return function
+
+
+def noticed(
+    name: str, on_read: Callable[[Any], object] | None = None, on_write: Callable[[Any, Any], object] | None = None
+) -> property:
+    """A property for a class that stands in for the attribute ``name`` of its instances; the value stays in their
+    ``__dict__``. It notices when a library reads or sets the attribute, so that profkit is not on the stack while the
+    library runs.
+
+    Each read calls ``on_read`` with the instance first; each write calls ``on_write`` with the instance and the value
+    afterwards. Neither may raise.
+    """
+
+    @uncompiled
+    def read(instance: Any) -> Any:
+        if name not in vars(instance):
+            raise AttributeError(name)
+        if on_read is not None:
+            on_read(instance)
+        return vars(instance)[name]
+
+    @uncompiled
+    def write(instance: Any, value: Any) -> None:
+        vars(instance)[name] = value
+        if on_write is not None:
+            on_write(instance, value)
+
+    return property(read, write)
 
 
 class Guard:
