@@ -72,9 +72,7 @@ class LoaderSites:
 
 def _note_sampler(loader: DataLoader[Any]) -> None:
     """An iterator reads the dataset: by now the loader is complete."""
-    batches, samples = (
-        vars(loader).get(name) for name in ("batch_sampler", "sampler")
-    )  # without running the loader's code
+    batches, samples = (vars(loader).get(name) for name in ("batch_sampler", "sampler"))  # runs no code of theirs
     site, sampler = _site_of(loader), samples if batches is None else batches
     reference = _reference(sampler)
     if site is not None and reference is not None and len(_made) < _MOST:

@@ -117,9 +117,9 @@ class Archive:
         if parts.choice.is_missing:
             self._notes.append(f"no step ended by the requested signal: {parts.choice.chosen}")
         if not is_in_prologue:
-            rest = "a part of a step" if parts.recordings.running or parts.recordings.located else "nothing"
-            part = "the program's beginning" if parts.recordings.prologue else rest
-            self._notes.append(f"{_unrecorded(parts.schedule.step)}: {part} is all there is")
+            rest = "only a part of a step" if parts.recordings.running or parts.recordings.located else "nothing"
+            part = "only the program's beginning" if parts.recordings.prologue else rest
+            self._notes.append(f"{_unrecorded(parts.schedule.step)}: {part} was recorded")
         elif prologue.was_full:
             later = "a stretch of the program, and not its beginning,"
             part = later if prologue.was_renewed else "the beginning of the program"
