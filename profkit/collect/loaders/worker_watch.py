@@ -25,7 +25,7 @@ from profkit.run import WORKERS_DIRECTORY
 _MAX_WORKERS = 256
 """Without a limit, loaders that start new workers for each epoch would fill the directory."""
 _MEMORY_READERS = 16
-"""At least this many of a loader's workers read their memory, and all of its first epoch's; more slow short epochs."""
+"""How many of a loader's workers read their memory, but at least those of the first epoch: more slow short epochs."""
 _NAME = "_worker_init_fn"
 
 

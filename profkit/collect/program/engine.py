@@ -42,8 +42,8 @@ def is_larger(roots: Any, events: int) -> bool:
 def node_of(root: Any) -> Any:
     """The node of an edge, or of a tensor without running a subclass's code; None if it has none or cannot tell.
 
-    When several views share a base, each makes a new node after a write to the base, and refuses to outside of
-    `no_grad` (``check_inplace`` of ``torch/csrc/autograd``). FSDP's parameters are such views.
+    If several views share a base, reading a view's node after a write to the base makes a new one, which fails outside
+    of `no_grad` (``check_inplace`` of ``torch/csrc/autograd``). FSDP's parameters are such views.
     """
     if isinstance(root, GradientEdge):
         return root.node
