@@ -229,9 +229,7 @@ def _catch_immediate_exit(child: Child) -> None:
 def _give_room(is_module: bool) -> None:
     """Raise the recursion limit by the frames that profkit adds below the program, so that it can recurse as deep as
     without profkit. Before Python 3.12 a call of ``exec`` counts too, and ``python -m`` makes one."""
-    frame, depth = sys._getframe(1), 2  # this function's caller, and the one that will run the program
-    while (caller := frame.f_back) is not None:
-        frame, depth = caller, depth + 1
+    depth = sum(1 for _ in walk_up(sys._getframe(1))) + 1  # one more frame will run the program
     counted = int(sys.version_info < (3, 12))
     extra = depth + 2 * counted - (2 + counted if is_module else 0)
     sys.setrecursionlimit(sys.getrecursionlimit() + extra)
