@@ -47,24 +47,20 @@ class FeedingWatch:
 
     def ask(self, iterator: object) -> None:
         """The program asks ``iterator`` for a batch; until now it worked on the last one, from any loader."""
-        now = self._read(False, iterator)
-        if now is not None and (last := self._last) is not None and last.is_given and last.thread == now.thread:
-            self._count(self._computing, last, now)
-        self._last = now
+        self._note(False, iterator, self._computing)
 
     def give(self, iterator: object) -> None:
         """The program has the batch."""
-        now = self._read(True, iterator)
-        if now is not None and (last := self._last) is not None and last[:3] == (False, now.iterator, now.thread):
-            self._count(self._loading, last, now)
-        self._last = now
+        self._note(True, iterator, self._loading)
 
-    def _read(self, is_given: bool, iterator: object) -> _Moment | None:
+    def _note(self, is_given: bool, iterator: object, busy: list[float]) -> None:
+        """Add the CPUs kept busy since the last moment, if that was the other kind on this thread."""
+        last, self._last = self._last, None
         if len(self._computing) >= _MOST or not self._is_undisturbed():
-            return None
+            return
         where = id(iterator), threading.get_ident()
-        return _Moment(is_given, *where, time.perf_counter_ns(), time.process_time_ns())
-
-    def _count(self, busy: list[float], since: _Moment, now: _Moment) -> None:
-        if now.wall_ns > since.wall_ns:
-            busy.append((now.cpu_ns - since.cpu_ns) / (now.wall_ns - since.wall_ns))
+        self._last = now = _Moment(is_given, *where, time.perf_counter_ns(), time.process_time_ns())
+        if last is None or last.is_given is is_given or last.thread != now.thread or now.wall_ns <= last.wall_ns:
+            return
+        if not is_given or last.iterator == now.iterator:
+            busy.append((now.cpu_ns - last.cpu_ns) / (now.wall_ns - last.wall_ns))

@@ -115,7 +115,7 @@ def read_skipped_graphs(is_user: _IsUser) -> tuple[SkippedGraph, ...]:
     """
     found: dict[SkippedGraph, None] = {}
     for source in (_at_compilation, _at_run_time):
-        with suppress(Exception):  # as above
+        with suppress(Exception):  # private to PyTorch, as above
             found.update((_skipped(text, frame, is_user), None) for text, frame in source())
     return tuple(found)[:_MOST_SKIPPED]
 
