@@ -1,8 +1,8 @@
 """Recording a program: the only package that imports torch.
 
-Its rooms, the first ones first; each may import those before it::
+Its folders in the order of imports; each may import those before it::
 
-    program      the watched program, as Python shows it     machine     what it runs on
+    program      the watched program as Python sees it       machine     what it runs on
     sessions     recordings by torch.profiler                loaders     its DataLoaders
     boundaries   where its steps end                         tensors     what is computed twice or thrown away
     census       what its names keep alive                   recorder    one recording, from start to files

@@ -10,9 +10,8 @@ import torch
 from torch import nn
 from torch.optim import SGD, Optimizer
 
-from profkit.collect.boundaries.choice import SignalChoice, Verdict
+from profkit.collect.boundaries.choice import SignalChoice, StepBoundary, Verdict
 from profkit.collect.boundaries.signals import StepSignals
-from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.program.guard import Guard
 
 

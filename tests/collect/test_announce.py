@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.collect.launch.messages import Announcer
+from profkit.collect.launch.script import Announcer
 
 PROGRAM = """\
 import torch

@@ -79,7 +79,7 @@ def test_a_signal_that_never_comes_is_noted_and_the_beginning_kept(tmp_path: Pat
         for _ in range(9):
             (parameter * 2).sum().backward()
             optimizer.step()
-    assert "no step ended by the signal that was asked for: dataloader" in load_run(tmp_path).notes
+    assert "no step ended by the requested signal: dataloader" in load_run(tmp_path).notes
     assert "aten::mul" in {event["name"] for event in read_events(tmp_path)}
 
 

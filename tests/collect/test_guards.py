@@ -41,7 +41,7 @@ def test_an_immediate_exit_keeps_what_was_recorded_up_to_then(recordings: Record
     outcome = run(recordings, "train(7)\nos._exit(9)\n")
     assert outcome.status == 3
     assert sorted(steps_of(read_events(outcome.run))) == [2, 4, 5]  # the located step, and two measured
-    assert "the program left by os._exit" in load_run(outcome.run).notes
+    assert "the program ended by os._exit" in load_run(outcome.run).notes
 
 
 def test_an_interrupt_amid_the_recorded_steps_leaves_the_whole_ones(recordings: Recordings) -> None:

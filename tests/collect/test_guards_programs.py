@@ -65,7 +65,7 @@ def test_a_profile_inside_a_profiled_program_leaves_one_recording(recordings: Re
     outcome = run(recordings, NESTED.format(steps=RECORDED))
     assert outcome.status == 0, outcome.stderr
     assert "\nNone\n" in outcome.stdout
-    assert "another profkit.profile is on" in outcome.stderr
+    assert "another profkit.profile is active" in outcome.stderr
     assert not (outcome.run.parent / "inner").exists()
     assert_diagnosed(outcome)
 
@@ -115,7 +115,7 @@ for _ in range(4):
 def test_a_step_of_ever_so_many_operators_is_cut_off_before_it_fills_the_memory(recordings: Recordings) -> None:
     outcome = run(recordings, TINY)
     assert outcome.status == 0, outcome.stderr
-    assert "a step was so long that the recording was ended in the middle of it" in load_run(outcome.run).notes
+    assert "a step was so long that the recording ended in the middle of it" in load_run(outcome.run).notes
     peaks_mb = [int(line) for line in outcome.stdout.splitlines()[:4]]
     assert peaks_mb[-1] < 2000, peaks_mb
 

@@ -197,4 +197,4 @@ def test_a_step_is_cut_off_for_what_its_recording_holds_and_not_for_what_lies_fr
         step()
         recording.step()
     notes = load_run(tmp_path).notes
-    assert ("a step was so long that the recording was ended in the middle of it" in notes) is is_cut_off
+    assert ("a step was so long that the recording ended in the middle of it" in notes) is is_cut_off

@@ -20,7 +20,7 @@ from profkit.source.user_code import UserFiles
 from tests.collect.reading import read_events, steps_of
 from tests.collect.training import train
 
-CUT_OFF = "a step was so long that the recording was ended in the middle of it"
+CUT_OFF = "a step was so long that the recording ended in the middle of it"
 
 
 def unrolled(length: int) -> torch.Tensor:
@@ -105,7 +105,7 @@ def test_where_it_never_can_the_prologue_stands_and_the_report_says_why(
     run_with_little_left(tmp_path, monkeypatch, Plan(wait=1, warmup=1, active=1, after=0), enough_after=99)
     run = load_run(tmp_path)
     assert _POSTPONED in run.notes
-    assert any(note.endswith("the program's beginning is all there is") for note in run.notes)
+    assert any(note.endswith("only the program's beginning was recorded") for note in run.notes)
 
 
 def test_a_step_that_is_known_to_be_small_is_recorded_whatever_was_spent(

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from profkit.collect.boundaries.choice import StepBoundary
 from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.boundaries.signals import StepSignals
-from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.profiler import profile
 from profkit.plan import Plan, Subject

@@ -39,7 +39,7 @@ def test_a_profiler_of_the_programs_that_is_on_is_left_alone(tmp_path: Path) -> 
         with profile(tmp_path, wait=0) as recording:
             train(3, recording)
     assert "aten::addmm" in {event.name for event in own.events() or ()}
-    assert load_run(tmp_path).notes == ("the program runs a profiler of its own: nothing was recorded",)
+    assert load_run(tmp_path).notes == ("the program runs its own profiler: nothing was recorded",)
     assert traces_in(tmp_path) == []
 
 
@@ -49,7 +49,7 @@ def test_a_profiler_that_the_program_starts_gets_its_recording_and_profkit_ends_
         with torch_profile(activities=[ProfilerActivity.CPU]) as own:
             train(2, recording)
     assert "aten::addmm" in {event.name for event in own.events() or ()}
-    assert load_run(tmp_path).notes == ("the program started a profiler of its own: the recording ended there",)
+    assert load_run(tmp_path).notes == ("the program started its own profiler: the recording ended there",)
     assert sorted(steps_of(read_events(tmp_path))) == [0, 1, 2]
 
 
@@ -61,7 +61,7 @@ def test_a_nested_profile_gives_its_steps_to_the_outer_one(tmp_path: Path, warni
     assert not (tmp_path / "inner").exists()
     assert inner.diagnosis is None
     assert outer.directory == tmp_path / "outer"
-    assert "another profkit.profile is on" in warnings_said()
+    assert "another profkit.profile is active" in warnings_said()
 
 
 def test_a_profile_records_once(tmp_path: Path, warnings_said: Callable[[], str]) -> None:
@@ -70,7 +70,7 @@ def test_a_profile_records_once(tmp_path: Path, warnings_said: Callable[[], str]
         with recording:
             torch.rand(3)
     assert len(traces_in(tmp_path)) == 1
-    assert "records once" in warnings_said()
+    assert "records only once" in warnings_said()
 
 
 def test_a_program_that_names_its_directory_records_each_of_its_runs(tmp_path: Path) -> None:

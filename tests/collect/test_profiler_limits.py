@@ -103,7 +103,7 @@ def test_a_step_that_never_ends_is_cut_off(tmp_path: Path) -> None:
     with profile(tmp_path, wait=0, warmup=0, active=1, limit_s=0.0) as recording:
         recording.step()
         compute_until(is_off)
-    assert "a step was so long that the recording was ended in the middle of it" in load_run(tmp_path).notes
+    assert "a step was so long that the recording ended in the middle of it" in load_run(tmp_path).notes
     assert sorted(steps_of(read_events(tmp_path))) == [0]
 
 
@@ -116,7 +116,7 @@ def test_a_located_step_of_too_many_lines_is_cut_off_once_it_has_grown(
         spend_lines_of(recording, 1000)
         recording.step()
         compute_until(is_off)
-    assert "a step was so long that the recording was ended in the middle of it" in load_run(tmp_path).notes
+    assert "a step was so long that the recording ended in the middle of it" in load_run(tmp_path).notes
     assert sorted(steps_of(read_events(tmp_path))) == [0]
 
 

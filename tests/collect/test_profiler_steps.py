@@ -32,7 +32,7 @@ def test_a_program_that_ends_while_it_is_timed_leaves_its_beginning(tmp_path: Pa
     with profile(tmp_path, wait=5) as recording:
         train(1 + steps, recording)
     run = load_run(tmp_path)
-    assert run.notes == (f"{passed}: the program's beginning is all there is",)
+    assert run.notes == (f"{passed}: only the program's beginning was recorded",)
     assert "aten::addmm" in {event["name"] for event in read_events(tmp_path)}
     assert len(run.reference_step_ns) == steps
 
@@ -54,7 +54,7 @@ def test_the_beginning_is_better_than_a_part_of_a_step(tmp_path: Path) -> None:
         torch.rand(8) * 2
         recording.step()
         torch.rand(8) + 2
-    assert load_run(tmp_path).notes == ("no whole step passed: the program's beginning is all there is",)
+    assert load_run(tmp_path).notes == ("no whole step passed: only the program's beginning was recorded",)
     assert "aten::mul" in {event["name"] for event in read_events(tmp_path)}
 
 
@@ -94,5 +94,5 @@ def test_a_better_signal_amid_the_located_step_leaves_the_prologue_until_steps_a
         train(2)
         recording.step()
     run = load_run(tmp_path)
-    assert run.notes == ("no whole step passed: the program's beginning is all there is",)
+    assert run.notes == ("no whole step passed: only the program's beginning was recorded",)
     assert "aten::addmm" in {event["name"] for event in read_events(tmp_path)}

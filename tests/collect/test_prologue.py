@@ -99,7 +99,7 @@ def test_a_prologue_of_which_nothing_is_recorded_is_soon_over(clock: dict[str, f
     """Then calls of the model may end steps. What is broken off meanwhile, for a fork, goes on as it was."""
     parts = Parts(clock, 0, 0)
     prologue = Prologue(parts, parts, 30.0, HeldMemory(lambda: 9, lambda: None), Allowance())  # type: ignore[arg-type]  # as above
-    prologue.begin_unrecorded()
+    prologue.begin(is_recorded=False)
     prologue.go_on()
     run_for(1, prologue, clock)
     assert not prologue.was_full

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from profkit.collect.boundaries import recorded_thread
+from profkit.collect.boundaries.choice import StepBoundary
 from profkit.collect.boundaries.recorded_thread import CUT_OFF, MISSED, RecordedThread
-from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.windows import WindowRequests
 from profkit.run import load_callsites, load_live, load_run
@@ -72,9 +72,7 @@ def test_the_recorded_threads_own_signals_miss_nothing() -> None:
     assert not thread.others_step
 
 
-@pytest.mark.parametrize(
-    ("own", "process", "is_idle"), [(0.15, 0.75, True), (0.16, 0.75, False), (0.15, 0.74, False)]
-)
+@pytest.mark.parametrize(("own", "process", "is_idle"), [(0.15, 0.75, True), (0.16, 0.75, False), (0.15, 0.74, False)])
 def test_a_thread_is_idle_that_waits_for_long_while_others_work(
     own: float, process: float, is_idle: bool, clock: dict[str, float]
 ) -> None:

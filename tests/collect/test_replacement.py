@@ -61,7 +61,7 @@ def test_the_optimizers_steps_take_the_place_of_calls_of_the_model(tmp_path: Pat
             player.learn()
     run = load_run(tmp_path)
     assert (run.step_signal, run.window, run.was_outdone) == ("optimizer", 2, False)
-    assert replacement.ANEW["optimizer"] in run.notes
+    assert replacement.NOTES["optimizer"] in run.notes
     assert [path.name for path in tmp_path.glob("*.pt.trace.json.gz")] == [run.trace]
     events = read_events(tmp_path)
     assert len(steps_of(events)) == 3
@@ -126,7 +126,7 @@ class Generator(Player):
 def assert_steps_are_the_programs(directory: Path, notes: str | None) -> None:
     run = load_run(directory)
     assert run.step_signal == "step()"
-    assert [note for note in run.notes if note in replacement.ANEW.values()] == ([] if notes is None else [notes])
+    assert [note for note in run.notes if note in replacement.NOTES.values()] == ([] if notes is None else [notes])
     assert [path.name for path in directory.glob("*.pt.trace.json.gz")] == [run.trace]
     events = read_events(directory)
     steps = steps_of(events)
@@ -144,7 +144,7 @@ def test_steps_that_the_program_announces_take_the_place_of_calls_of_the_model(t
         player.play(calls)
         recording.step()
         player.generate(recording, 8)
-    assert_steps_are_the_programs(tmp_path, replacement.ANEW["step()"] if calls > 1 else None)
+    assert_steps_are_the_programs(tmp_path, replacement.NOTES["step()"] if calls > 1 else None)
 
 
 def test_a_program_that_announces_its_steps_from_the_start_has_no_others(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_program_that_announces_its_steps_from_the_start_has_no_others(tmp_pat
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         player.wait_until_calls_are_steps()
         player.generate(recording, 8)
-    assert_steps_are_the_programs(tmp_path, replacement.ANEW["step()"])
+    assert_steps_are_the_programs(tmp_path, replacement.NOTES["step()"])
 
 
 def test_announced_steps_take_the_place_of_many_steps_of_the_optimizer(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_announced_steps_outdo_those_of_an_optimizer_that_outdid_others(tmp_path
             player.learn()
         assert load_run(tmp_path).step_signal == "optimizer"
         player.generate(recording, 8)
-    assert_steps_are_the_programs(tmp_path, replacement.ANEW["step()"])
+    assert_steps_are_the_programs(tmp_path, replacement.NOTES["step()"])
 
 
 def test_what_was_recorded_first_stands_where_too_few_steps_were_announced(tmp_path: Path) -> None:
@@ -188,7 +188,10 @@ def test_what_was_recorded_first_stands_where_too_few_steps_were_announced(tmp_p
         player.generate(recording, 2)
     run = load_run(tmp_path)
     assert (run.step_signal, run.was_outdone) == ("forward", False)
-    assert any(note.startswith("the program announced its first step when others") for note in run.notes)
+    assert any(
+        note.startswith("the program announced its first step after others were recorded, and too few")
+        for note in run.notes
+    )
     assert len(steps_of(read_events(tmp_path))) == 3
 
 

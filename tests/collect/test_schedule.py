@@ -64,7 +64,7 @@ def test_how_long_each_measured_step_waits_for_a_cpu_is_counted_where_the_system
         schedule.begin(0, crowded_ns=begun_ns)
         schedule.advance(10, crowded_ns=ended_ns)
     assert schedule.counted["measured_step_crowded_ns"] == (30, 0)
-    schedule.measure_anew()
+    schedule.forget_measured()
     assert schedule.counted["measured_step_crowded_ns"] == ()
 
 

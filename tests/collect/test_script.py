@@ -98,7 +98,7 @@ def test_a_program_says_the_same_and_ends_the_same(tmp_path: Path, plainly: Run,
     assert len(run.reference_step_ns) == 14  # twenty steps: prologue, 3 waited, 5 recorded, 11 after
 
 
-FAILING = '''\
+FAILING = """\
 import torch
 
 
@@ -111,7 +111,7 @@ class Model(torch.nn.Module):
 
 
 Model()(torch.rand(3) * 2)
-'''
+"""
 
 
 def test_a_programs_traceback_shows_nothing_of_profkits(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
@@ -241,7 +241,7 @@ torch.ones(2) * 2
 def test_a_recording_that_is_never_ended_is_written_at_the_exit(tmp_path: Path, plainly: Run) -> None:
     (tmp_path / "forgetful.py").write_text(NEVER_LEFT)
     assert plainly("forgetful.py") == (0, "", "")
-    assert "never ended" in load_run(tmp_path / "run").notes[0]
+    assert "never left the recording" in load_run(tmp_path / "run").notes[0]
     assert "aten::mul" in {event["name"] for event in read_events(tmp_path / "run")}
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from profkit.collect.program import skipped_graphs
-from profkit.collect.program.skipped_graphs import read_skipped_graphs
+from profkit.collect.program import compiled
+from profkit.collect.program.compiled import read_skipped_graphs
 from profkit.run import CallSite, SkippedGraph
 
 USERS = "/home/me/train.py"
@@ -29,15 +29,15 @@ def is_user(file: str) -> bool:
 def records(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the compiler noted, in the place of its own."""
     found: list[Any] = []
-    monkeypatch.setitem(sys.modules, skipped_graphs._UTILS, SimpleNamespace(get_compilation_metrics=lambda: found))
-    monkeypatch.delitem(sys.modules, skipped_graphs._TREES, raising=False)
+    monkeypatch.setitem(sys.modules, compiled._UTILS, SimpleNamespace(get_compilation_metrics=lambda: found))
+    monkeypatch.delitem(sys.modules, compiled._TREES, raising=False)
     return found
 
 
 def manage(monkeypatch: pytest.MonkeyPatch, **manager: Any) -> None:
     containers = {0: SimpleNamespace(tree_manager=SimpleNamespace(**manager))}
     local = SimpleNamespace(tree_manager_containers=containers)
-    monkeypatch.setitem(sys.modules, skipped_graphs._TREES, SimpleNamespace(local=local))
+    monkeypatch.setitem(sys.modules, compiled._TREES, SimpleNamespace(local=local))
 
 
 def writing(*traces: str | None, static: tuple[int, ...] = ()) -> SimpleNamespace:
@@ -74,7 +74,7 @@ def test_what_is_not_as_expected_costs_nothing(records, monkeypatch, manager):
 
 
 def test_nothing_is_imported_for_it(monkeypatch):
-    for name in (skipped_graphs._UTILS, skipped_graphs._TREES):
+    for name in (compiled._UTILS, compiled._TREES):
         monkeypatch.delitem(sys.modules, name, raising=False)
     assert read_skipped_graphs(is_user) == ()
-    assert skipped_graphs._TREES not in sys.modules
+    assert compiled._TREES not in sys.modules

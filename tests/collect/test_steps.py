@@ -15,8 +15,8 @@ from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from profkit.collect.boundaries.choice import StepBoundary
 from profkit.collect.boundaries.signals import StepSignals
-from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.program.guard import Guard
 from profkit.plan import EXPLICIT
 from profkit.run import LoaderUse, OptimizerUse

@@ -30,12 +30,12 @@ def record_variant() -> None:
     """A variant of the scenario in a file, both named by the command line. One that needs a GPU runs unrecorded."""
     import numpy as np
 
-    from profkit.collect.launch import pair, scenario
+    from profkit.collect.launch import scenario
     from profkit.run import create_directory
 
     path, variant = Path(sys.argv[1]), sys.argv[2]
     setattr(scenario, "_detach", _keep)  # noqa: B010  # for this process
-    setattr(pair, "subprocess", SimpleNamespace(Popen=ForkedProgram, DEVNULL=subprocess.DEVNULL))  # noqa: B010
+    setattr(scenario, "subprocess", SimpleNamespace(Popen=ForkedProgram, DEVNULL=subprocess.DEVNULL))  # noqa: B010
     module = scenario.load_scenario(path, variant)
     if hasattr(module, "gc"):  # what the collector takes is what it is about
         gc.unfreeze()

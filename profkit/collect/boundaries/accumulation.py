@@ -1,4 +1,4 @@
-"""Gradients that wait for an optimizer: while a program accumulates them, its step is not over."""
+"""Gradient accumulation: a program's step is not over while gradients wait for the optimizer."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from torch.optim.optimizer import Optimizer
 from profkit.collect.program.living import living
 
 PATIENCE_S = 30.0
-"""How long to wait for an optimizer's step: as long as the prologue before it may last."""
+"""How long to wait for the optimizer to step: as long as the prologue may last."""
 _MOST_LOOKS = 3
-"""How often to look for optimizers while there are none."""
+"""How many times to look for optimizers before giving up."""
 
 
 class Accumulation:
-    """Tells whether gradients are still being added up: an optimizer's are those of the call before, or the first seen.
+    """Tells whether the program is still adding up gradients: an optimizer holds the same gradient memory as at the
+    last call, or holds some for the first time.
 
-    No gradient is kept alive for that. After `PATIENCE_S` the answer is no.
+    This keeps no gradient alive. After `PATIENCE_S` the answer is no.
     """
 
     def __init__(self) -> None:
@@ -44,13 +45,13 @@ class Accumulation:
 
 
 def living_optimizers() -> list[Optimizer]:
-    """All that are alive; goes through the garbage collector's list once."""
+    """All optimizers that are alive; walks the garbage collector's list once."""
     return living(Optimizer)
 
 
 def _find_gradient(optimizer: Optimizer | None) -> StorageWeakRef | None:
-    """The memory of the first gradient that the optimizer would use, if it has one."""
-    groups = vars(optimizer).get("param_groups", ()) if optimizer else ()  # one that is being made has no groups yet
+    """The memory of the first dense gradient that the optimizer would use, if it has one."""
+    groups = vars(optimizer).get("param_groups", ()) if optimizer else ()  # none yet while its __init__ runs
     for group in groups:
         for parameter in group["params"]:
             if parameter.grad is not None and not parameter.grad.is_sparse:

@@ -1,22 +1,41 @@
-"""Which of all signals ends the program's steps."""
+"""Which signal ends the program's steps."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from enum import Enum, auto
+from threading import get_ident
+
+from msgspec import Struct
 
 from profkit.collect.boundaries.accumulation import Accumulation, living_optimizers
-from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.program.engine import in_backward_pass
 from profkit.plan import EXPLICIT, SIGNALS
 
 OPTIMIZER, DATALOADER, FORWARD = SIGNALS["optimizer"], SIGNALS["dataloader"], SIGNALS["forward"]
 _STRENGTH = {None: 0, FORWARD: 1, DATALOADER: 2, OPTIMIZER: 3, EXPLICIT: 4}
-"""Passes over the DataLoader are left out: they come with batches, which say more."""
+"""Passes over the DataLoader are missing on purpose: batches come with them and say more."""
+
+
+class StepBoundary(Struct, frozen=True):
+    """A place where a step of the program may have ended, reported by ``signal`` (a value of `profkit.plan.SIGNALS`) on
+    ``thread`` at ``time_ns`` (``time.perf_counter_ns``). The recorder calls ``between`` before the next step begins."""
+
+    signal: str
+    thread: int
+    time_ns: int
+    between: Callable[[], None] | None = None
+
+    @classmethod
+    def here(cls, signal: str, between: Callable[[], None] | None = None) -> StepBoundary:
+        """A boundary on this thread, now."""
+        return cls(signal, get_ident(), time.perf_counter_ns(), between)
 
 
 class Verdict(Enum):
-    """What a boundary means: nothing; a step ends; the ``FIRST`` step by a better signal ends, and those before were
-    none; or a better signal comes when steps by a weaker one are already recorded."""
+    """What a boundary means. ``FIRST``: a better signal came, so the steps so far do not count and the first one ends
+    here. ``OUTDONE``: a better signal came, but steps that ended by a weaker one are already recorded."""
 
     NOTHING = auto()
     ENDS = auto()
@@ -25,11 +44,13 @@ class Verdict(Enum):
 
 
 class SignalChoice:
-    """``name`` is the signal that ends the steps, once there is one: the best so far, or the ``chosen`` one alone. If a
-    step ``has_begun`` already, that signal ends it, or `step` if none is chosen. Each ``every``-th signal ends a
-    step. A signal that profkit chose, as a replacement (``is_replacement``) for a weaker one, still gives way to
-    `step`. ``outdone_by`` names a better signal that came too late. ``is_each_update``: each step of the optimizer ends
-    a step; it is read at each of them.
+    """Chooses the signal that ends the steps.
+
+    ``name`` is that signal, or None before any came. It is the ``chosen`` one if there is one, else the best so far. If
+    a step ``has_begun`` already, the chosen signal ends it, or `step` by default. Every ``every``-th signal ends a
+    step. With ``is_replacement`` profkit, not the user, chose the signal in place of a weaker one, and `step` may still
+    replace it. ``outdone_by`` names a better signal that came too late. ``is_each_update`` says that every optimizer
+    step ends a step; it is an attribute because it is read at every optimizer step.
     """
 
     def __init__(
@@ -42,9 +63,11 @@ class SignalChoice:
         self._accumulation = Accumulation()
 
     def counts(self, boundary: StepBoundary, is_committed: bool) -> bool:
-        """Whether a step may end here. A signal within a backward pass (an optimizer that steps in hooks) says nothing
-        of that. Neither does a call of the model whose gradients wait for an optimizer, until a step that ended by a
-        call is recorded (``is_committed``)."""
+        """Whether a step may end here.
+
+        Not within a backward pass, where an optimizer may step in hooks. Nor after a call of the model whose gradients
+        still wait for the optimizer, unless a step that ended by such a call is already recorded (``is_committed``).
+        """
         signal = boundary.signal
         may_wait = signal == FORWARD and self.chosen is None and self.name in (None, FORWARD) and not is_committed
         if may_wait and self._accumulation.goes_on():
@@ -52,8 +75,8 @@ class SignalChoice:
         return not in_backward_pass() and (self.chosen in (None, signal) or self._outdoes(signal))
 
     def judge(self, boundary: StepBoundary, is_committed: bool) -> Verdict:
-        """What a boundary means that `counts` and is heard. A weaker signal than before means nothing. Once committed,
-        a better one ends the recording, and another begins."""
+        """What the boundary means; call it only if the boundary `counts`. A weaker signal than before means nothing.
+        Once committed, a better signal ends the recording, and another recording begins."""
         signal = boundary.signal
         if signal == self.name:
             self._ends += 1
@@ -66,8 +89,8 @@ class SignalChoice:
             return Verdict.OUTDONE
         return Verdict.NOTHING
 
-    def begin_anew(self) -> None:
-        """The steps so far were none: they ended on a thread that is not recorded any more."""
+    def begin_again(self) -> None:
+        """Discard the steps so far: they ended on a thread that is no longer recorded."""
         self._ends = 0
         self._take(None)
 
@@ -77,32 +100,32 @@ class SignalChoice:
 
     @property
     def is_open(self) -> bool:
-        """Whether no signal has come, and any may."""
+        """Whether no signal has come yet and any may."""
         return self.name is None and self.chosen is None
 
     @property
     def is_weak(self) -> bool:
-        """Whether the steps are mere calls of the model, of which the prologue may hold as many."""
+        """Whether the steps are mere calls of the model, which the prologue may hold as well."""
         return self.name == FORWARD
 
     @property
     def may_be_outdone(self) -> bool:
-        """Whether the steps are calls of the model or batches, for want of an optimizer that steps."""
+        """Whether the steps are calls of the model or batches because no optimizer has stepped."""
         return self.chosen is None and self.name in (FORWARD, DATALOADER)
 
     @property
     def awaits_optimizer(self) -> bool:
-        """Whether there is such an optimizer."""
+        """Whether the steps `may_be_outdone` and an optimizer exists."""
         return self.may_be_outdone and bool(living_optimizers())
 
     @property
     def gives_way(self) -> bool:
-        """Whether the steps are neither announced nor chosen by the user: announced ones take their place."""
+        """Whether announced steps may replace these: neither did the program announce them nor the user choose them."""
         return self.name not in (None, EXPLICIT) and (self.chosen is None or self._is_replacement)
 
     @property
     def is_missing(self) -> bool:
-        """Whether the only signal that counts never came."""
+        """Whether the chosen signal never came."""
         return self.chosen is not None and self.name is None
 
     def _outdoes(self, signal: str) -> bool:

@@ -1,10 +1,10 @@
-"""Whether the recorded steps are what the program is about, told from the steps after them.
+"""Whether the recorded steps represent the program, judged by the steps after them.
 
-What comes once in many steps of the optimizer, such as a game that is played or an evaluation, is seldom among the few
-that are recorded. Other programs begin with shorter steps: a game lasts the longer the better it is played. So the
-steps after the recorded ones are timed for some seconds. If some of them take much longer, at equal distances, and make
-up a good part of the time, whole cycles are recorded anew, each as one step. If most of them do, the steps are recorded
-as they are now, and once more if they grow again.
+Work that comes once in many optimizer steps, such as playing a game or an evaluation, is seldom among the few recorded
+steps. Other programs begin with shorter steps: a game lasts longer as its player improves. So profkit times the steps
+after the recorded ones for some seconds. If some of them take much longer, at equal distances, and make up a good part
+of the time, profkit records whole cycles again, each as one step. If most of them take longer, it records the steps as
+they are now, and once more if they grow again.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.plan import Plan
 
 MEASURED = 3
-"""Cycles that are measured after the located one: growth shows in four."""
+"""Cycles to measure after the located one: growth shows in four."""
 _PATIENCE_NS = 40 * 10**9
-"""Long enough for the longest cycles that can be recorded: four of them must fit into 30 s, and as many must be seen
-after the end of one that began before."""
+"""Long enough for the longest cycles that can be recorded: four must fit into 30 s, and four must pass after the end of
+the cycle in which timing began."""
 _MOST_STEPS = 5000
 _LEAST_STEP_NS = 300_000
-"""Hearing of the end of a step takes some 3 µs, which is more than a hundredth of a shorter one."""
+"""Noticing the end of a step takes about 3 µs, more than a hundredth of a shorter step."""
 _LONG = 3.0
-"""How many times the median a step takes that holds something else besides; equal steps vary by less."""
+"""A step that takes this many times the median holds other work as well; equal steps vary by less."""
 _ALIKE = 1 / 2
-"""What comes in a cycle takes about as long each time: the least ratio of two such times."""
+"""The least ratio of two long steps' times: the work of a cycle takes about as long each time."""
 _EQUAL = 3
-"""How many distances between long steps must be equal, with no others. If a share q of the steps is long by chance, a
-distance equals the one before with probability q / (2 - q). Three of five steps or more are equal in less than 1 of
-1,000 programs, whatever q is; two are in 1 of 20, and garbage collections, a first evaluation or other programs on the
-machine would pass for a cycle."""
+"""How many distances between long steps there must be, all equal. If a share q of the steps is long by chance, a
+distance equals the one before with probability q / (2 - q). Whatever q is, three distances of five steps or more are
+equal in less than 1 of 1,000 programs, but two are in 1 of 20: then garbage collections, a first evaluation or other
+programs on the machine would pass for a cycle."""
 _OTHERS = 2.0
-"""How many times the longest measured step: the profiler can only make that longer, so these do something else."""
+"""Steps this many times as long as the longest measured one do something else: the profiler only lengthens steps."""
 _TOGETHER = 30
-"""Steps whose median tells what steps take now."""
-_MOST_ANEW = 2
-"""How often a recording may take the place of the one before: each time the program waits while it is written."""
+"""The median of this many steps tells how long steps take now."""
+_MOST_AGAIN = 2
+"""How many times profkit may record again: the program waits each time while the recording is written."""
 _WORTH = 0.2
-"""The least share of the time that cycles must explain: less would change little."""
+"""The least share of the time that the long steps must explain: less would change little."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """A cycle of ``every`` steps; 1 means that the steps are no longer what they were. ``step_ns`` and
-    ``step_faults`` are those of whole cycles that passed unprofiled."""
+    """A cycle of ``every`` steps; 1 means that the steps have changed. ``step_ns`` and ``step_faults`` describe whole
+    cycles that passed unprofiled."""
 
     every: int
     step_ns: tuple[int, ...]
@@ -57,19 +57,19 @@ class Cycle:
     def note(self) -> str:
         number = self.every
         if number == 1:
-            return "the steps after those that were recorded first take much longer: these were recorded anew"
-        return f"one in {number} steps of the optimizer takes much longer: a step is {number} of them, recorded anew"
+            return "the steps after the recorded ones take much longer: profkit recorded those instead"
+        return f"one in {number} optimizer steps takes much longer: profkit recorded again, {number} of them as a step"
 
     def plan(self, first: Plan) -> Plan:
-        """What to record after the recording that the ``first`` plan was for."""
+        """What to record next, after the recording by the ``first`` plan."""
         plan = first.for_cycles(self.every, first.active if self.every == 1 else MEASURED)
         return replace(plan, known_step_ns=self.step_ns, known_step_faults=self.step_faults)
 
 
 class CycleWatch:
-    """``plan`` is that of the recording so far. ``found`` is the cycle of the steps, once it is known, unless they were
-    recorded anew too often. ``steps_left`` says how many more may be recorded. Timing ends once another recording
-    ``is_awaited``."""
+    """Times the steps after the recorded ones. ``plan`` is the plan of the recording so far. ``found`` is the cycle,
+    once it is known and unless profkit has recorded again too often. ``steps_left`` says how many more steps may be
+    recorded. Timing ends once another recording ``is_awaited``."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class CycleWatch:
         self._usual_ns, self._total_ns = 0.0, 0
 
     def look(self, signal: str | None) -> Phase:
-        """The phase of the next step, after one that passed behind the recorded ones."""
+        """The phase of the next step, after a step behind the recorded ones."""
         schedule = self._schedule
         if not self.plan.finds_cycles or signal != "optimizer" or not schedule.timed:
             return schedule.phase
@@ -95,14 +95,14 @@ class CycleWatch:
             self.found = self._find_others()
         if self.found is None and took_ns > _LONG * (self._usual_ns or median(schedule.after_ns)):
             self.found = self._find_cycle()
-        if self.plan.anew >= _MOST_ANEW:
+        if self.plan.anew >= _MOST_AGAIN:
             self.found = None
         if self.found is not None:
             return schedule.end()
         return schedule.go_on_timing() if schedule.phase is Phase.DONE and self._may_go_on() else schedule.phase
 
     def pass_by(self, now_ns: int, count_faults: Callable[[], int]) -> bool:
-        """The short way of a step that is like most, once these are known; False if it has to go through `look`."""
+        """A shortcut past `look` for a step like most, once those are known; False if the step needs `look`."""
         if not self._usual_ns or not self._may_go_on() or self._is_due(self._schedule.timed + 1):
             return False
         took_ns = self._schedule.pass_behind(now_ns, count_faults, _LONG * self._usual_ns)
@@ -121,7 +121,7 @@ class CycleWatch:
         return (timed - self.plan.after) % _TOGETHER == 0
 
     def _find_others(self) -> Cycle | None:
-        """The steps as they are now, if they are no longer those that were recorded."""
+        """The steps as they are now, if they differ from the recorded ones."""
         longest_ns = max(self._schedule.measured_step_ns, default=0)
         if not self._usual_ns > _OTHERS * longest_ns > 0:
             return None
@@ -138,8 +138,8 @@ class CycleWatch:
 
 
 def find_period(took_ns: Sequence[int], longer_than: int) -> int | None:
-    """After how many steps a long one comes again, if the last is one; None if they come irregularly, or take too small
-    a share of the time to matter."""
+    """The number of steps from one long step to the next, if the last step is long; None if long steps come irregularly
+    or take too small a share of the time to matter."""
     usual = median(took_ns)
     excess = [took - usual for took in took_ns]
     last = excess[-1]
@@ -154,6 +154,6 @@ def find_period(took_ns: Sequence[int], longer_than: int) -> int | None:
 
 
 def _cycle_of(every: int, took_ns: Sequence[int], faults: Sequence[int]) -> Cycle:
-    """The whole cycles up to the last step, each with a long one at its end."""
+    """The whole cycles up to the last step; each ends with a long step."""
     ends = range(len(took_ns), every - 1, -every)
     return Cycle(every, *(tuple(sum(of[end - every : end]) for end in ends)[::-1] for of in (took_ns, faults)))

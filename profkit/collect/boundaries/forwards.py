@@ -1,11 +1,11 @@
-"""Calls of the model: they end the steps of an inference that does not use a DataLoader."""
+"""Calls of the model: they end the steps of inference without a DataLoader."""
 
 from __future__ import annotations
 
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from types import FrameType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -13,23 +13,24 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.hooks import RemovableHandle
 
+from profkit.collect.program.frames import walk_up
 from profkit.collect.program.guard import Guard, uncompiled
 from profkit.collect.program.living import living
 
 _OPAQUE = ("torch.ao.nn", "torch.jit")
-"""Modules from here hold their weights packed, or outside of Python."""
+"""Modules from these packages keep their weights packed or outside Python."""
 _MOST_LOOKS = 5
-"""How often to look for modules: a program that keeps making new ones must not pay for it."""
+"""How many times to look for modules: a program that keeps making new ones must not be slowed down."""
 
 
 class ForwardCalls:
-    """Calls ``on_call`` after each call of one module: of the outermost with weights, the one that is called first.
+    """Calls ``on_call`` after each call of one module: the first called of the outermost modules with weights.
 
-    Modules without weights are no models: most transforms of torchvision, losses, metrics.
+    Modules without weights are not models: most transforms of torchvision, losses, metrics.
 
-    The hook is global, so that nothing is added to a module that the program may copy or save. It makes every call of a
-    module a microsecond slower, and compiled code is guarded against it and breaks at it. So there is none where
-    something was or will be compiled, and it goes when the program calls ``torch.compile``.
+    The hook is global, because the program may copy or save a module and must not find anything added to it. It makes
+    every module call a microsecond slower, and compiled code has guards on it and breaks at it. So profkit installs no
+    hook if anything was or will be compiled, and removes it when the program calls ``torch.compile``.
     """
 
     def __init__(self, on_call: Callable[[], None], guard: Guard) -> None:
@@ -43,7 +44,7 @@ class ForwardCalls:
         self._watching: Any = None
 
     def install(self) -> None:
-        if self._handle is None and not (_was_compiled() or _is_asked_for_compiler() or any(_given_to_compiler())):
+        if self._handle is None and not (_was_compiled() or _is_importing_compiler() or any(_given_to_compiler())):
             self._look()
             self._handle = register_module_forward_hook(self._after_call)
             self._watch_compile()
@@ -52,7 +53,7 @@ class ForwardCalls:
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
-            if torch.compile is self._watching:  # else the program has put something of its own there
+            if torch.compile is self._watching:  # else the program has replaced it
                 torch.compile = self._original
 
     def _watch_compile(self) -> None:
@@ -69,7 +70,7 @@ class ForwardCalls:
     def _after_call(self, module: nn.Module, arguments: Any, output: Any) -> None:  # noqa: ARG002  # torch's signature
         called = id(module)
         if self._first is None and called not in self._known and self._looks < _MOST_LOOKS:
-            self._guard(self._look)  # it was made since
+            self._guard(self._look)  # it is new
         if called not in self._outermost or self._first not in (None, called):
             return
         self._first = called
@@ -86,16 +87,13 @@ def _was_compiled() -> bool:
     return bool(counters.get("frames"))
 
 
-def _is_asked_for_compiler() -> bool:
+def _is_importing_compiler() -> bool:
     """Whether this thread is inside ``torch.compile``, whose first call spends seconds importing the compiler."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_code is not torch.compile.__code__:
-        frame = frame.f_back
-    return frame is not None
+    return any(frame.f_code is torch.compile.__code__ for frame in walk_up(sys._getframe()))
 
 
 def _given_to_compiler() -> Iterator[bool]:
-    """True for each function and module given to ``torch.compile``, compiled or not yet."""
+    """True for each function and module that was passed to ``torch.compile``, compiled already or not."""
     if "torch._dynamo.eval_frame" not in sys.modules:
         return
     for thing in living(FunctionType, nn.Module):
@@ -108,8 +106,8 @@ def _given_to_compiler() -> Iterator[bool]:
 
 
 def _find_modules() -> tuple[set[int], set[int]]:
-    """The identities of all modules, and of those with weights that are part of no other; goes through the collector's
-    list once."""
+    """The identities of all modules, and of the outermost ones with weights; walks the garbage collector's list
+    once."""
     modules = living(nn.Module)
     parts = {id(part) for module in modules for part in _parts(module).values() if part is not None}
     whole = [module for module in modules if id(module) not in parts]
@@ -117,7 +115,7 @@ def _find_modules() -> tuple[set[int], set[int]]:
 
 
 def _has_weights(module: nn.Module, seen: set[int]) -> bool:
-    """Whether it or a part of it holds a parameter or a buffer; assumed if Python cannot see that."""
+    """Whether the module or a submodule holds a parameter or a buffer; True if Python cannot see its weights."""
     if id(module) in seen:
         return False
     seen.add(id(module))

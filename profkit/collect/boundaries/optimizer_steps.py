@@ -1,4 +1,4 @@
-"""Where the steps of the program's optimizers end, and what these optimizers are."""
+"""The steps of the program's optimizers, and descriptions of these optimizers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from profkit.run import OptimizerUse
 
 OnStep = Callable[[], None]
 _AFTERWARDS = "profkit"
-"""Key in the keyword arguments of the optimizer's wrapper, under which it carries what to do when it returns."""
+"""Key in the keyword arguments of the optimizer's wrapper; its value acts when the wrapper returns."""
 
 
 class UpdateWatch(Protocol):
-    """Looks, while it ``is_on``, at what an optimizer leaves behind each step."""
+    """While it ``is_on``, looks at an optimizer after each of its steps."""
 
     is_on: bool
 
@@ -28,12 +28,12 @@ class UpdateWatch(Protocol):
 
 
 class OptimizerSteps:
-    """Describes the optimizers that step, and calls ``on_step`` after each step of the first one on its thread: with
-    several (a GAN), a step of the program holds one step of each.
+    """Describes the optimizers that step, and calls ``on_step`` after each step of the one that stepped first on its
+    thread: with several optimizers (a GAN), a step of the program holds one step of each.
 
-    ``pass_by`` is asked first. It answers how many steps of that optimizer are over: this one, and as many of the next
-    as it need not be asked about; 0 means that this is a step like any other. ``watch``, while it is on, looks at each
-    step of any optimizer that did not pass by.
+    ``pass_by`` is a shortcut and is called first. It returns how many steps of that optimizer it has counted: this one,
+    and possibly some of the next, at which it is then not called. 0 means that this step takes the normal path. On that
+    path ``watch``, while it is on, looks at each step of any optimizer.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class OptimizerSteps:
         self._pass_by = pass_by if on_step is not None else None
         self.uses: dict[OptimizerUse, None] = {}
         self._described: set[int] = set()
-        self._local = threading.local()  # its ``first`` is the optimizer that stepped first on the thread
+        self._local = threading.local()  # ``first``: the optimizer that stepped first on this thread
         self._skipped = self._skips = 0
         self._handle: RemovableHandle | None = None
 
@@ -64,7 +64,7 @@ class OptimizerSteps:
         self._described.clear()
 
     def forget_first(self) -> None:
-        """The steps so far do not count: another optimizer may be the program's."""
+        """Ignore the steps so far: another optimizer may be the program's."""
         self._local = threading.local()
         self.skip_none()
 
@@ -82,7 +82,7 @@ class OptimizerSteps:
                 if first is not None and first() is optimizer and (passed := pass_by()):
                     self._skips, self._skipped = id(optimizer), passed - 1
                     return
-        except Exception:  # noqa: S110  # the guarded way below meets it again
+        except Exception:  # noqa: S110  # the guarded path below raises it again
             pass
         if (watch := self._watch) is not None and watch.is_on:
             self._guard(lambda: watch.look(optimizer))
@@ -90,7 +90,7 @@ class OptimizerSteps:
             self._guard(lambda: self._note_step(optimizer, kwargs))
 
     def _note_step(self, optimizer: Optimizer, kwargs: dict[str, Any]) -> None:
-        if id(optimizer) not in self._described:  # as slow as all the rest
+        if id(optimizer) not in self._described:  # slow, so once per optimizer
             self.uses[_describe_optimizer(optimizer)] = None
             self._described.add(id(optimizer))
         if (on_step := self._on_step) is None:
@@ -101,15 +101,15 @@ class OptimizerSteps:
         elif first() is not optimizer:
             return
         if _global_optimizer_pre_hooks or optimizer._optimizer_step_pre_hooks:
-            on_step()  # a pre-hook may have replaced ``kwargs`` by a dict of the program's
+            on_step()  # a pre-hook may have replaced ``kwargs`` with the program's own dict
         else:
             kwargs[_AFTERWARDS] = _WhenDropped(lambda: self._guard(on_step))
 
 
 class _WhenDropped:
-    """Calls ``action`` when the wrapper of the optimizer's step returns, and drops its arguments.
+    """Calls ``action`` when the wrapper of the optimizer's step returns and drops its arguments.
 
-    The hook itself runs inside the wrapper's range in the trace, which a step that ended there would cross.
+    The hook itself runs inside the wrapper's range in the trace: a step that ended there would cut that range in two.
     """
 
     def __init__(self, action: OnStep) -> None:
@@ -119,7 +119,7 @@ class _WhenDropped:
     def __del__(self) -> None:
         try:
             self._action()
-        except KeyboardInterrupt:  # a finalizer's exception is not raised: interrupt again, outside
+        except KeyboardInterrupt:  # Python ignores a finalizer's exceptions: interrupt again, outside
             _thread.interrupt_main()
 
 

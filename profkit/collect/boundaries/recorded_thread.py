@@ -1,8 +1,8 @@
-"""Which thread of the program is recorded: the first one, until it turns out that another does the work.
+"""Which thread of the program is recorded: the first one, until another turns out to do the work.
 
-A profiler sees the thread that starts it. If a program trains, or runs its model, on another thread while the main
-thread waits, the prologue holds nothing. Then it is ended, on the main thread, and the thread on which the next step
-ends is recorded instead.
+A profiler sees only the thread that starts it. If a program trains, or runs its model, on another thread while the main
+thread waits, the prologue holds nothing. Then profkit ends the prologue on the main thread and records the thread on
+which the next step ends.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from collections import Counter
 from collections.abc import Callable
 from threading import current_thread, get_ident, main_thread
 
-from profkit.collect.boundaries.step_boundary import StepBoundary
+from profkit.collect.boundaries.choice import StepBoundary
 from profkit.plan import EXPLICIT, SIGNALS
 
 _TELLING = (EXPLICIT, SIGNALS["optimizer"])
-"""Not batches and calls of the model: they may come from a thread that only helps the recorded one."""
+"""Batches and calls of the model do not count: they may come from a thread that only helps the recorded one."""
 _ENOUGH = 2
-"""Steps on another thread, with none on the recorded one."""
+"""Steps on another thread, while none ended on the recorded one."""
 _IDLE_S = 1.5
-"""How long the recorded thread must have waited while others worked."""
+"""How long the recorded thread must wait while others work."""
 _IDLE, _AT_WORK = 0.1, 0.5
-"""Shares of that time that the waiting thread computes at most, and the whole process at least."""
+"""Shares of that time: the most that the waiting thread may compute, and the least that the whole process must."""
 _SOON_S = 0.02
-"""How long the main thread may take to answer before it is woken: four of the intervals that Python gives a thread."""
+"""How long the main thread may take to answer before profkit wakes it: four of Python's thread switch intervals."""
 MISSED = (
-    "steps of the program ended on another thread than the recorded one: put `with profkit.profile():` into the "
-    "function that this thread runs"
+    "steps of the program ended on a thread that was not recorded: put `with profkit.profile():` into the function "
+    "that this thread runs"
 )
-CUT_OFF = "the program ended while a thread of its own was recorded: nothing of the recording could be kept"
+CUT_OFF = "the program ended while one of its own threads was recorded: none of that recording could be kept"
 
 
 class RecordedThread:
-    """``is_waiting`` tells whether no step has ended on the recorded thread yet; ``wake`` interrupts a main thread that
-    waits; ``on_end`` is called on the recorded thread when it ends, if it is not the first."""
+    """``is_waiting`` says that no step has ended on the recorded thread yet. ``wake`` interrupts a waiting main thread.
+    ``on_end`` is called on an adopted thread when that thread ends."""
 
     def __init__(
         self, is_waiting: Callable[[], bool], on_end: Callable[[], None], wake: Callable[[], None] = lambda: None
@@ -53,12 +53,12 @@ class RecordedThread:
 
     @property
     def others_step(self) -> bool:
-        """Whether steps of the optimizer, or announced ones, ended on another thread."""
+        """Whether optimizer steps or announced steps ended on another thread."""
         return bool(self._ends)
 
     def misses(self, boundary: StepBoundary) -> bool:
-        """A boundary was not heard. Adopt its thread if none is recorded; else tell whether it is time to ask if the
-        recorded one `is_idle`."""
+        """A boundary went unheard. Adopt its thread if none is recorded; else return whether to ask now if the recorded
+        thread `is_idle`."""
         here = boundary.thread
         if here == self.ident:
             return False
@@ -72,7 +72,7 @@ class RecordedThread:
         return False
 
     def is_idle(self) -> bool:
-        """Whether the main thread is recorded and another does the work; asked again and again."""
+        """Whether the main thread is recorded while another does the work; called again and again."""
         if self.ident != main_thread().ident or not self.is_waiting():
             return False
         if max(self._ends.values(), default=0) < _ENOUGH and not self._has_waited():
@@ -80,17 +80,17 @@ class RecordedThread:
         now = time.monotonic()
         if self._asked_at is None:
             self._asked_at = now
-        elif now - self._asked_at > _SOON_S:  # and no more often than that
+        elif now - self._asked_at > _SOON_S:  # at most this often
             self._asked_at = now
             self._wake()
         return True
 
     def release(self) -> None:
-        """Record the thread on which the next step ends."""
+        """From now on record the thread on which the next step ends."""
         self.ident = None
 
     def _has_waited(self) -> bool:
-        """Whether the recorded thread has long waited while others worked."""
+        """Whether the recorded thread has waited for `_IDLE_S` while others worked."""
         times = (time.monotonic(), self._computed_s(), time.process_time())
         if self._idle_since is None:
             self._idle_since = times
@@ -100,7 +100,7 @@ class RecordedThread:
         return wall >= _IDLE_S and self._idle_since is not times
 
     def _computed_s(self) -> float:
-        """The CPU time of the main thread, which lives as long as Python; wall time if the system does not tell it."""
+        """The CPU time of the main thread, which lives as long as Python; wall time if the system hides it."""
         if self.ident is None or not hasattr(time, "pthread_getcpuclockid"):
             return time.monotonic()
         return time.clock_gettime(time.pthread_getcpuclockid(self.ident))
@@ -111,7 +111,7 @@ class RecordedThread:
 
 
 class _AtTheEnd:
-    """Lives in a thread's own storage, which Python clears on that thread when it ends."""
+    """Lives in thread-local storage, which Python clears on the thread itself when it ends."""
 
     def __init__(self, action: Callable[[], None]) -> None:
         self._action = action

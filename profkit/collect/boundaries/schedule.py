@@ -1,11 +1,11 @@
-"""What each step is to the recording: a state machine, without torch, that is told where steps end.
+"""What each step is to the recording: a state machine, without torch, that advances at each end of a step.
 
 ::
 
     PROLOGUE → REFERENCE → warmup LOCATED → REFERENCE → active ACTIVE → after AFTER → DONE
 
-One of the ``wait`` steps passes between the located steps and the measured ones: by then, what the located ones leave
-behind (memory that is not reused yet, batches that workers loaded meanwhile) is gone.
+One of the ``wait`` steps passes between the located and the measured steps, so that the after-effects of locating
+(memory not reused yet, batches that workers loaded meanwhile) are gone.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from typing import Any, Protocol
 from profkit.plan import Plan
 
 _MOST_TIMED = 30
-"""Unprofiled steps before the recorded ones whose times are kept: the last ones."""
+"""How many of the last unprofiled steps before the recorded ones keep their times."""
 _COUNT_NS = 5_000_000
-"""Counting page faults takes up to 12 µs among other work, a fiftieth of a short step. In steps that pass before
-anything is recorded they are counted this often, and spread evenly over the steps since."""
+"""Counting page faults takes up to 12 µs, a fiftieth of a short step. Before anything is recorded profkit counts them
+this often and spreads them evenly over the steps since."""
 _MOST_LATER = 200
-"""Steps behind the planned ones whose times on a device are told: a moment of it takes 5 µs and holds an event."""
+"""How many steps behind the planned ones get device times: each moment takes 5 µs and holds a CUDA event."""
 
 
 class Moment(Protocol):
-    """When a device came to the end of a step."""
+    """When a device reached the end of a step."""
 
     def ns_since(self, earlier: Any) -> int:
-        """0 if that is not known."""
+        """0 if unknown."""
 
     def wait(self) -> None:
-        """Wait until it is known, but not for long."""
+        """Wait a short while until it is known."""
 
 
 Lap = tuple[Moment | None, Moment | None]
-"""Both ends of a step on a device, if they were taken."""
+"""The begin and end of a step on a device, if taken."""
 _UNTOLD: Lap = (None, None)
 
 
 class Phase(str, Enum):
-    """``PROLOGUE`` comes before the first end of a step. ``REFERENCE`` and ``AFTER`` steps pass unprofiled, ``LOCATED``
-    ones are recorded with line marks and shapes, ``ACTIVE`` ones without, to be measured."""
+    """``PROLOGUE`` lasts until the first step ends. ``REFERENCE`` and ``AFTER`` steps pass unprofiled. ``LOCATED``
+    steps are recorded with line marks and shapes, ``ACTIVE`` steps without them, to be measured."""
 
     PROLOGUE = "opening"
     REFERENCE = "reference"
@@ -58,8 +58,12 @@ class Phase(str, Enum):
 
 
 class Schedule:
-    """The phase of the current step, its number from 0, and the times on host and device and the page faults of the
-    unprofiled and the measured steps. ``take_moment`` tells where the device is, if there is one."""
+    """The phase of the current step, its number from 0, and for the unprofiled and the measured steps their times on
+    host and device and their page faults. ``take_moment`` marks where the device is, if there is one.
+
+    ``measured`` counts the complete steps recorded without line marks, ``timed`` the unprofiled steps behind the
+    recorded ones.
+    """
 
     def __init__(self, plan: Plan, take_moment: Callable[[], Moment | None] = lambda: None) -> None:
         self._plan, self._take_moment = plan, take_moment
@@ -81,20 +85,15 @@ class Schedule:
     @property
     def recorded(self) -> int:
         """Complete steps of the recording so far."""
-        return self._located + self._active
-
-    @property
-    def measured(self) -> int:
-        """Complete steps of the recording so far that carry no line marks."""
-        return self._active
+        return self._located + self.measured
 
     @property
     def has_enough(self) -> bool:
-        """Whether enough was measured for an earlier recording to go. Growth takes all cycles to show. A recording of
-        calls or batches goes even for one located step, if no other follows."""
+        """Whether enough was measured to replace an earlier recording. Growth takes all cycles to show. A recording of
+        calls or batches is replaced even by a single located step."""
         wanted = 1 if self._plan.every == 1 else min(self._plan.active, self._most - self._located)
         is_better = self._plan.is_second and not self._plan.anew
-        return (is_better and self._located > 0) or self._active >= max(1, wanted)
+        return (is_better and self._located > 0) or self.measured >= max(1, wanted)
 
     @property
     def is_settling(self) -> bool:
@@ -103,29 +102,24 @@ class Schedule:
 
     @property
     def was_cut_short(self) -> bool:
-        """Whether fewer steps were measured than planned, because they are long."""
-        return self.phase in (Phase.AFTER, Phase.DONE) and self._active < self._plan.active
-
-    @property
-    def timed(self) -> int:
-        """Unprofiled steps behind the recorded ones."""
-        return self._after
+        """Whether fewer steps were measured than planned because they are long."""
+        return self.phase in (Phase.AFTER, Phase.DONE) and self.measured < self._plan.active
 
     @property
     def after_ns(self) -> list[int]:
-        """How long these took."""
-        return self.reference_step_ns[len(self.reference_step_ns) - self._after :]
+        """How long each of the `timed` steps took."""
+        return self.reference_step_ns[len(self.reference_step_ns) - self.timed :]
 
     @property
     def after_faults(self) -> list[int]:
-        """Their page faults."""
-        return self.reference_step_faults[len(self.reference_step_faults) - self._after :]
+        """The page faults of each of the `timed` steps."""
+        return self.reference_step_faults[len(self.reference_step_faults) - self.timed :]
 
     @property
     def counted(self) -> dict[str, tuple[int, ...]]:
-        """What was counted per step, by its name in ``run.json``. Of the steps behind the recorded ones the nearest
-        stand apart from the others, as a program may become slower in the seconds that those take."""
-        nearest = len(self.reference_step_ns) - max(0, self._after - self._plan.after)
+        """What was counted per step, by its name in ``run.json``. Later steps behind the recorded ones are kept apart
+        from the nearest, as a program may become slower in the seconds that they take."""
+        nearest = len(self.reference_step_ns) - max(0, self.timed - self._plan.after)
         return {
             "reference_step_ns": tuple(self.reference_step_ns[:nearest]),
             "later_step_ns": tuple(self.reference_step_ns[nearest:]),
@@ -139,30 +133,28 @@ class Schedule:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Steps over and steps planned, up to the end of the recording."""
+        """Steps completed and steps planned, up to the end of the recording."""
         planned = self._before + self._plan.warmup + self._between + self._plan.active
         return min(self.step, planned), planned
 
     def limit_recorded(self, steps: int) -> None:
-        """Record no more than that many steps, located ones included, but at least one."""
+        """Record at most that many steps, located ones included, but at least one."""
         self._most = steps
 
     def await_device(self) -> None:
-        """Wait until the device is done with the steps so far, or seems to hang."""
+        """Wait until the device has finished the steps so far or seems to hang."""
         for laps in (self._measured_laps, self._reference_laps):
             for end in [end for _, end in laps if end is not None][-1:]:
                 end.wait()
 
-    def begin(
-        self, now_ns: int, faults: int = 0, moment: Moment | None = None, crowded_ns: int | None = None
-    ) -> None:
-        """The time and page faults of the current step count from here, and how long it waits for a CPU."""
+    def begin(self, now_ns: int, faults: int = 0, moment: Moment | None = None, crowded_ns: int | None = None) -> None:
+        """Count the time and page faults of the current step, and its wait for a CPU, from here."""
         self._begun_ns, self._begun_faults, self._begun, self._begun_crowded_ns = now_ns, faults, moment, crowded_ns
 
     def advance(
         self, now_ns: int, faults: int = 0, moment: Moment | None = None, crowded_ns: int | None = None
     ) -> Phase:
-        """The current step ended; returns the phase of the next one."""
+        """The current step ended. Return the phase of the next one."""
         if self.phase is Phase.ACTIVE and crowded_ns is not None and self._begun_crowded_ns is not None:
             self.measured_step_crowded_ns.append(crowded_ns - self._begun_crowded_ns)
         self._count(now_ns - self._begun_ns, faults, (self._begun, moment))
@@ -172,8 +164,8 @@ class Schedule:
 
     def pass_by(self, now_ns: int, count_faults: Callable[[], int], may_skip: bool = True) -> int:
         """`advance` in half the time, if the current step and the next pass before anything is recorded; else do
-        nothing. How many steps are over: 0, or this one and, if it ``may_skip`` some, those of the next that need not
-        be told of."""
+        nothing and return 0. Return how many steps this counted: the current one and, if it ``may_skip``, some of the
+        next, whose ends need not be reported."""
         if self.phase is not Phase.REFERENCE or self._located or self.step + 1 >= self._before:
             return 0
         is_near = self._before - self.step <= self._kept + 1
@@ -185,19 +177,19 @@ class Schedule:
         return 1 + self._skipped
 
     def _skip_far(self) -> None:
-        """Count the next steps now, but for the last before the recorded ones, whose times are kept: being told of one
-        takes 40 µs of code that is no longer in the caches."""
+        """Count the next steps now, except the last before the recorded ones, whose times are kept: handling the end of
+        a step takes 40 µs, as its code is no longer in the caches."""
         ahead = self._before - self.step - 1 - self._kept
         self._skipped = max(0, min(ahead, _MOST_TIMED))
         self.step += self._skipped
 
     def pass_behind(self, now_ns: int, count_faults: Callable[[], int], most_ns: float) -> int:
-        """The same for a step behind the planned ones that took ``most_ns`` at most: how long it took, or 0."""
+        """The same for a step behind the planned ones that took at most ``most_ns``; return how long it took, or 0."""
         took_ns = now_ns - self._begun_ns
-        if self.phase is not Phase.AFTER or self._after < self._plan.after or took_ns > most_ns:
+        if self.phase is not Phase.AFTER or self.timed < self._plan.after or took_ns > most_ns:
             return 0
-        self._after += 1
-        is_told = self._after <= self._plan.after + _MOST_LATER
+        self.timed += 1
+        is_told = self.timed <= self._plan.after + _MOST_LATER
         self._note_passed(now_ns, count_faults, self._take_moment() if is_told else None)
         return took_ns
 
@@ -212,36 +204,36 @@ class Schedule:
             self._counted_ns = now_ns
 
     def restart(self, must_wait: bool = False) -> Phase:
-        """The first step begins now: those before were none. Returns its phase.
+        """Discard the steps so far: the first step begins now. Return its phase.
 
-        With ``must_wait`` at least one step passes unrecorded, in which what is open now ends.
+        With ``must_wait`` at least one step passes unrecorded, in which operators that are open now end.
         """
         self._between = min(self._plan.wait, 1) if self._plan.warmup else 0
         self._before = max(self._plan.wait - self._between, self._plan.at_step, int(must_wait))
         self.reference_step_ns[:] = self._plan.known_step_ns
         self.reference_step_faults[:] = self._plan.known_step_faults
         self._reference_laps[:] = [_UNTOLD] * len(self.reference_step_ns)
-        self.step = self._located = self._settled = self._active = self._after = 0
+        self.step = self._located = self._settled = self.measured = self.timed = 0
         self._recorded_ns = self._begun_ns = self._begun_faults = self._uncounted = self._skipped = 0
         self.phase = self._next()
         return self.phase
 
-    def measure_anew(self) -> None:
+    def forget_measured(self) -> None:
         """Forget the steps measured so far."""
-        self._active = 0
+        self.measured = 0
         self.measured_step_faults.clear()
         self.measured_step_crowded_ns.clear()
         self.measured_step_ns.clear()
         self._measured_laps.clear()
 
     def let_settle(self, steps: int) -> Phase:
-        """Let at least that many steps pass between the located and the measured ones; returns the current phase."""
+        """Let at least that many steps pass between the located and the measured ones. Return the current phase."""
         self._between = max(self._between, steps)
         self.phase = self._next()
         return self.phase
 
     def postpone(self) -> Phase:
-        """Let one more step pass before any is recorded; returns the current phase."""
+        """Let one more step pass before any is recorded. Return the current phase."""
         self._before = self.step + 1
         self.phase = self._next()
         return self.phase
@@ -252,7 +244,7 @@ class Schedule:
         return self.phase
 
     def end(self) -> Phase:
-        """Time no more steps."""
+        """Stop timing steps."""
         self.phase = Phase.DONE
         return self.phase
 
@@ -264,7 +256,7 @@ class Schedule:
             self._reference_laps.append(lap)
             self._uncounted += 1
             self._spread(faults)
-            if not self._located and not self._active:
+            if not self._located and not self.measured:
                 self._forget_early()
         if self.phase is Phase.ACTIVE:
             self.measured_step_faults.append(faults - self._begun_faults)
@@ -272,11 +264,11 @@ class Schedule:
             self._measured_laps.append(lap)
         self._settled += self.is_settling
         self._located += self.phase is Phase.LOCATED
-        self._active += self.phase is Phase.ACTIVE
-        self._after += self.phase is Phase.AFTER
+        self.measured += self.phase is Phase.ACTIVE
+        self.timed += self.phase is Phase.AFTER
 
     def _spread(self, faults: int) -> None:
-        """Share the faults since the last count evenly among the steps since."""
+        """Spread the faults since the last count evenly over the steps since."""
         each = (faults - self._begun_faults) // self._uncounted
         self.reference_step_faults += [each] * self._uncounted
         self._begun_faults, self._uncounted = faults, 0
@@ -287,7 +279,7 @@ class Schedule:
 
     @property
     def _kept(self) -> int:
-        """How many times of steps before the recorded ones are kept."""
+        """How many steps before the recorded ones keep their times."""
         return max(self._plan.wait, _MOST_TIMED)
 
     def _next(self) -> Phase:
@@ -296,12 +288,12 @@ class Schedule:
             return Phase.REFERENCE
         if self._located < plan.warmup and not (self._located and (self._took_long or self._located + 1 >= self._most)):
             return Phase.LOCATED
-        is_enough = (self._active and self._took_long) or (self.recorded and self.recorded >= self._most)
+        is_enough = (self.measured and self._took_long) or (self.recorded and self.recorded >= self._most)
         if not is_enough and self._located and self._settled < self._between:
             return Phase.REFERENCE
-        if self._active < plan.active and not is_enough:
+        if self.measured < plan.active and not is_enough:
             return Phase.ACTIVE
-        return Phase.AFTER if self._after < plan.after else Phase.DONE
+        return Phase.AFTER if self.timed < plan.after else Phase.DONE
 
     @property
     def _took_long(self) -> bool:

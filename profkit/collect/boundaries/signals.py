@@ -1,21 +1,21 @@
-"""The signals that show where a program's steps end if it does not say so: the optimizer's steps, batches of a
-DataLoader and its passes over the data, calls of the model.
+"""The signals that show where a program's steps end if it does not announce them: steps of the optimizer, batches of a
+DataLoader, its passes over the data, and calls of the model.
 
-All of it is removed without a trace when the recording is over, and none of it is on the stack while the program's own
-code runs, so that its tracebacks show no frame of profkit.
+All hooks are removed when the recording is over. None is on the stack while the program's own code runs, so its
+tracebacks show no frame of profkit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from msgspec.structs import replace
 
 from profkit.collect.boundaries.accumulation import living_optimizers
-from profkit.collect.boundaries.choice import DATALOADER, FORWARD, OPTIMIZER
+from profkit.collect.boundaries.choice import DATALOADER, FORWARD, OPTIMIZER, StepBoundary
 from profkit.collect.boundaries.forwards import ForwardCalls
 from profkit.collect.boundaries.optimizer_steps import OptimizerSteps, UpdateWatch
-from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.loaders.batches import LoaderBatches
 from profkit.collect.loaders.feeding import FeedingWatch
 from profkit.collect.loaders.sites import LoaderSites
@@ -25,12 +25,12 @@ from profkit.plan import SIGNALS
 from profkit.run import Feeding, LoaderUse, OptimizerUse
 
 _MOST_AHEAD = 8
-"""The most batches to wait out: more steps would cost a short program its measured ones."""
+"""The most batches to wait out: with more, a short program would have no steps left to measure."""
 
 
 class StepSignals:
-    """From `install` to `remove` each signal goes to ``tell`` as a `StepBoundary`, or only the ``chosen`` one. What it
-    means is decided there. ``pass_by`` and ``watch`` are for the steps of optimizers (`OptimizerSteps`)."""
+    """From `install` to `remove`, passes each signal, or only the ``chosen`` one, to ``tell`` as a `StepBoundary`.
+    ``tell`` decides what it means. ``pass_by`` and ``watch`` are for the steps of optimizers (`OptimizerSteps`)."""
 
     def __init__(
         self,
@@ -44,20 +44,20 @@ class StepSignals:
         feeding: FeedingWatch | None = None,
     ) -> None:
         self._tell, self._chosen, self._workers, self._feeding = tell, chosen, workers, feeding
-        on_step = self._telling(OPTIMIZER) if chosen in (None, OPTIMIZER) else None
+        on_step = partial(self._give, OPTIMIZER) if chosen in (None, OPTIMIZER) else None
         self._optimizer = OptimizerSteps(on_step, guard, pass_by, watch)
-        self._loader = LoaderBatches(self._on_batch, self._telling(SIGNALS["epoch"]), guard, sites, feeding)
-        self._forwards = ForwardCalls(self._telling(FORWARD), guard)
+        self._loader = LoaderBatches(self._on_batch, partial(self._give, SIGNALS["epoch"]), guard, sites, feeding)
+        self._forwards = ForwardCalls(partial(self._give, FORWARD), guard)
         self._batches_count: bool | None = None
 
     @property
     def loaders(self) -> tuple[LoaderUse, ...]:
-        """The DataLoaders asked for a batch since `forget_uses`."""
+        """The DataLoaders that were asked for a batch since `forget_uses`."""
         return tuple(replace(use, asked_ns=asked_ns) for use, asked_ns in self._loader.uses.items())
 
     @property
     def feeding(self) -> Feeding | None:
-        """How many CPUs loading and computing kept busy, if that was counted."""
+        """How many CPUs loading and computing kept busy, if counted."""
         return None if self._feeding is None else self._feeding.feeding
 
     @property
@@ -67,7 +67,7 @@ class StepSignals:
 
     @property
     def batches_ahead(self) -> int:
-        """The most batches that the workers of a DataLoader hold ready, up to a bound."""
+        """The most batches that the workers of one DataLoader hold ready, capped."""
         return min(self._loader.ahead, _MOST_AHEAD)
 
     def forget_uses(self) -> None:
@@ -83,7 +83,7 @@ class StepSignals:
             self._forwards.install()
 
     def listen_to_forwards(self) -> None:
-        """Take calls of the model for signals too."""
+        """Accept calls of the model as signals too."""
         self._forwards.install()
 
     def remove(self) -> None:
@@ -94,15 +94,12 @@ class StepSignals:
             self._workers.remove()
 
     def skip_none(self) -> None:
-        """Each step of the optimizer is a signal again, whatever `pass_by` said."""
+        """Make each step of the optimizer a signal again, even if `pass_by` has counted some ahead."""
         self._optimizer.skip_none()
 
-    def begin_anew(self) -> None:
-        """Another optimizer may be the program's: that of another thread."""
+    def forget_first(self) -> None:
+        """Forget which optimizer stepped first: one on another thread may be the program's."""
         self._optimizer.forget_first()
-
-    def _telling(self, signal: str) -> Callable[[], None]:
-        return lambda: self._give(signal)
 
     def _give(self, signal: str) -> None:
         self._tell(StepBoundary.here(signal))

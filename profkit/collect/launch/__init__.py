@@ -1,1 +1,1 @@
-"""The process that runs a program or a scenario and records it, and its parent's side."""
+"""The process that runs a program or a scenario and records it, and its parent process."""

@@ -1,4 +1,4 @@
-"""A program as Python itself would run it: its code and the ``__main__`` module that it runs in."""
+"""A program as Python itself would run it: its code and its ``__main__`` module."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Program:
     directory: str
 
     def enter(self, arguments: list[str]) -> None:
-        """Make it the process's main program, also for children that multiprocessing spawns: these run the file, or
-        import the module, that ``__main__`` came from."""
+        """Make it the main program of this process and of the children that multiprocessing spawns, which run the file
+        or import the module that ``__main__`` came from."""
         sys.argv[:] = [self.argument, *arguments]
-        if not getattr(sys.flags, "safe_path", False):  # else Python put no first entry there
+        if not getattr(sys.flags, "safe_path", False):  # else Python adds no such entry
             sys.path[0] = self.directory
         sys.modules["__main__"] = self.module
 
     def run(self) -> None:
-        exec(self.code, vars(self.module))  # noqa: S102  # running the user's program is the purpose
+        exec(self.code, vars(self.module))  # noqa: S102  # running the user's program is the point
 
 
 def load_script(target: str) -> Program:
-    """``python target``. Raises what Python would: `OSError` or `SyntaxError`."""
+    """Load what ``python target`` runs. Raises what Python would: `OSError` or `SyntaxError`."""
     path = os.path.abspath(target)
     with io.open_code(path) as file:
         code = compile(file.read(), path, "exec", dont_inherit=True)
@@ -43,7 +43,7 @@ def load_script(target: str) -> Program:
 
 
 def load_module(name: str) -> Program:
-    """``python -m name``: the module, or the package's ``__main__``. Raises `ImportError` if there is none."""
+    """Load what ``python -m name`` runs: the module, or the package's ``__main__``. Raises `ImportError` if absent."""
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
         spec = importlib.util.find_spec(f"{name}.__main__")

@@ -1,4 +1,4 @@
-"""The parent's side of a recorded program: start its process, wait, and say how it ended."""
+"""The parent process of a recorded program: it starts the program, waits, and reports how it ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +17,9 @@ from profkit.collect.ranks.identity import RankWatch
 from profkit.run import KILLED, PROFKIT_FAILED, RUN_FILE, OutOfMemory, fixed, load_run, save
 
 _CHILD = "profkit.collect.launch.script"
-_PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1")
+_FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1")
 _LETHAL = ("SIGTERM", "SIGHUP")
-"""Passed on even if the program does not handle them."""
+"""Forwarded even if the program does not handle them."""
 _SIGKILL = 9
 _KILL_COUNTS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
 
@@ -27,14 +27,14 @@ _KILL_COUNTS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
 def launch_script(
     target: str, arguments: Sequence[str], directory: Path, *, module: bool = False, **options: str | int | bool
 ) -> int:
-    """Run a script, or a module, recorded into ``directory``, and return its exit status.
+    """Run and record a script, or a module, into ``directory``, and return its exit status.
 
     ``options`` are those of `profkit.collect.launch.script`. The program has the caller's standard streams. Interrupts
     at the terminal reach the program, which decides what to do; a second one is raised here. Other signals that would
-    end this process, or request a window, are passed on. A program that is ended by a signal has the status that shells
-    report (128 + number).
+    end this process or request a window are forwarded. A program ended by a signal has the status that shells report
+    (128 + number).
     """
-    given = [_as_option(name, value) for name, value in {"module": module, **options}.items() if value is not False]
+    given = _as_options({"module": module, **options})
     where = f"--directory={fixed(directory)}"
     command = [sys.executable, "-m", _CHILD, where, *given, "--", target, *arguments]
     killed_before = count_kills()
@@ -48,12 +48,19 @@ def launch_script(
 def launch_ranks(
     processes: int, target: str, arguments: Sequence[str], directory: Path, *, module: bool = False, **options: Any
 ) -> int:
-    """Let torchrun run a script, or a module, in so many processes on this host, each recorded into a folder of
-    ``directory``, and return torchrun's exit status. For the rest see `launch_script`."""
-    given = [_as_option(name, value) for name, value in options.items() if value is not False]
+    """Let torchrun run a script, or a module, in that many processes on this host, each recorded into its own folder in
+    ``directory``. Return torchrun's exit status. For the rest see `launch_script`."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m", "profkit"]
     what = ["-m", target, "--"] if module else ["--", target]
-    command = [sys.executable, *torchrun, "record", f"--output={fixed(directory)}", *given, *what, *arguments]
+    command = [
+        sys.executable,
+        *torchrun,
+        "record",
+        f"--output={fixed(directory)}",
+        *_as_options(options),
+        *what,
+        *arguments,
+    ]
     return _as_shells_say(_run(command))
 
 
@@ -63,14 +70,13 @@ def run_unrecorded(target: str, arguments: Sequence[str], *, module: bool = Fals
 
 
 def _run(command: Sequence[str]) -> int:
-    """What `subprocess.Popen.wait` returns."""
-    with _Passing() as passing, subprocess.Popen(command) as process:  # noqa: S603  # what the user asked to run
-        passing.to = process
+    """Run the command and return what `subprocess.Popen.wait` returns."""
+    with _Forwarding() as forwarding, subprocess.Popen(command) as process:  # noqa: S603  # what the user asked to run
+        forwarding.to = process
         try:
-            returned = process.wait()
+            return process.wait()
         except KeyboardInterrupt:
-            returned = process.wait()
-    return returned
+            return process.wait()
 
 
 def _as_shells_say(returned: int) -> int:
@@ -78,8 +84,8 @@ def _as_shells_say(returned: int) -> int:
 
 
 def count_kills() -> int:
-    """How many processes the system has killed for lack of memory: of this container if it tells, else of the machine;
-    0 if nothing does."""
+    """How many processes the system has killed for lack of memory: in this container if it reports that, else on the
+    machine; 0 if neither does."""
     for file in _KILL_COUNTS:
         with suppress(OSError, ValueError, StopIteration):
             lines = map(str.split, file.read_text(encoding="ascii").splitlines())
@@ -87,19 +93,19 @@ def count_kills() -> int:
     return 0
 
 
-class _Passing:
-    """While entered, passes signals on to the program if they would just end this process."""
+class _Forwarding:
+    """While entered, forwards to the program the signals that would just end this process."""
 
     def __init__(self) -> None:
         self.to: Any = None
         self._before: list[signal.Signals] = []
 
-    def __enter__(self) -> _Passing:
+    def __enter__(self) -> _Forwarding:
         if threading.current_thread() is threading.main_thread():
-            present = [getattr(signal, name) for name in _PASSED_ON if hasattr(signal, name)]
+            present = [getattr(signal, name) for name in _FORWARDED if hasattr(signal, name)]
             self._before = [number for number in present if signal.getsignal(number) is signal.SIG_DFL]
             for number in self._before:
-                signal.signal(number, self._pass_on)
+                signal.signal(number, self._forward)
         return self
 
     def __exit__(
@@ -108,7 +114,7 @@ class _Passing:
         for number in self._before:
             signal.signal(number, signal.SIG_DFL)
 
-    def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # a handler's signature
+    def _forward(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # a handler's signature
         name = signal.Signals(number).name
         if self.to is not None and (name in _LETHAL or _catches(self.to.pid, number)):
             self.to.send_signal(number)
@@ -118,26 +124,28 @@ class _Passing:
 
 
 def _catches(process: int, number: int) -> bool:
-    """Whether the process handles the signal, which would end it otherwise; yes if the system does not say."""
+    """Whether the process handles the signal, which would end it otherwise; True if the system does not report it."""
     with suppress(OSError, IndexError, ValueError):
         status = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace")
         return bool(int(status.split("SigCgt:")[1].split()[0], 16) >> (number - 1) & 1)
     return True
 
 
-def _as_option(name: str, value: str | int | bool) -> str:
-    option = f"--{name.replace('_', '-')}"
-    return option if value is True else f"{option}={value}"
+def _as_options(values: Mapping[str, str | int | bool]) -> list[str]:
+    given = {f"--{name.replace('_', '-')}": value for name, value in values.items() if value is not False}
+    return [option if value is True else f"{option}={value}" for option, value in given.items()]
 
 
 def _complete(directory: Path, status: int, failed: OutOfMemory | None) -> None:
-    """Note how a process ended that could not do so itself, because of a signal or a library, also in its windows. If
-    the note cannot be written, whatever reads the recording says why."""
+    """Note how a process ended that could not note it itself, because of a signal or a library; also in its windows. If
+    the note cannot be written, reading the recording will show why."""
     run = load_run(directory)
     if run.exit_status is not None:
         return
     was_given_up = any(note.startswith(PROFKIT_FAILED) for note in run.notes)
-    note = "the program ended without Python's own exit (os._exit or a signal): what it recorded last is missing"
+    note = (
+        "the program ended without Python's own exit (os._exit or a signal): the last part of the recording is missing"
+    )
     notes, failed = run.notes if was_given_up else (*run.notes, note), failed or run.out_of_memory
     with suppress(OSError):
         ended = replace(run, identity=run.identity or RankWatch(directory).identity, exit_status=status)

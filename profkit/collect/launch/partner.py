@@ -1,12 +1,11 @@
-"""The other process of a scenario that runs in two: the same variant as rank 1, unrecorded."""
+"""The second process of a scenario that runs in two: the same variant as rank 1, unrecorded."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from profkit.collect.launch.pair import join
-from profkit.collect.launch.scenario import load_scenario, seed
+from profkit.collect.launch.scenario import join, load_scenario, seed
 
 
 def main() -> None:

@@ -1,8 +1,9 @@
 """Runs one variant of a scenario file, step by step, recorded or not.
 
 A scenario is one Python file with ``setup(device)`` and the generator functions ``pitfall(state)`` and ``fix(state)``,
-which yield a result at the end of each step. It may set ``steps``, the number to run unrecorded, ``needs_gpu``, and
-``processes = 2``: then it runs in two at once, which reach each other by `torch.distributed`, and this one is rank 0.
+which yield a result at the end of each step. It may set ``steps``, the number of steps when it runs unrecorded,
+``needs_gpu``, and ``processes = 2``: then it runs in two processes at once, joined by `torch.distributed`, and this one
+is rank 0.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ from __future__ import annotations
 import gc
 import importlib.util
 import random
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch import distributed
 
-from profkit.collect.launch.pair import with_partner
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.recorder import Progress
 from profkit.errors import UnreadableInput, UsageError
@@ -30,6 +34,8 @@ VARIANTS = ("pitfall", "fix")
 _STEPS = 8
 _WARM_WAIT = 5
 _PREFIX = "_profkit_scenario_"
+_PARTNER = "profkit.collect.launch.partner"
+_TIMEOUT = timedelta(seconds=120)
 
 
 def run_scenario(
@@ -45,11 +51,11 @@ def run_scenario(
 ) -> tuple[Any, ...]:
     """Run ``variant`` on ``device`` and return the result of each step, on the CPU and free of any graph.
 
-    With a ``directory`` the steps are recorded into it: ``wait + warmup + active``, more if workers load ahead, and
-    ``wait`` more that are timed.
+    With a ``directory`` the steps are recorded into it: ``wait + warmup + active`` of them, more if workers load ahead,
+    and ``wait`` more that are only timed.
 
-    Raises `UnreadableInput` for a file that is no scenario, `UsageError` for one that needs a GPU if there is none;
-    errors of the scenario itself pass.
+    Raises `UnreadableInput` for a file that is no scenario and `UsageError` if a GPU is needed but absent. Errors of
+    the scenario itself pass through.
     """
     module = load_scenario(path, variant)
     if getattr(module, "needs_gpu", False) and device == "cpu":
@@ -71,11 +77,39 @@ def run_scenario(
 
 @contextmanager
 def beginning(module: ModuleType, variant: str, device: str) -> Iterator[Iterator[Any]]:
-    """The steps of a variant, for as long as they are wanted; none has begun."""
+    """The steps of a variant, none of which has begun; leaving the context ends its other process, if any."""
     seed()
     pair = getattr(module, "processes", 1) > 1
     with with_partner(Path(str(module.__file__)), variant, device) if pair else nullcontext():
         yield getattr(module, variant)(module.setup(device))
+
+
+@contextmanager
+def with_partner(path: Path, variant: str, device: str) -> Iterator[None]:
+    """Run the variant in a second process as well, as rank 1 of a `torch.distributed` group with this one.
+
+    The second process ends with this one: it is killed here, or its connection breaks if this process dies first.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as torchrun does for several processes on one machine
+    with TemporaryDirectory() as directory:
+        meeting = Path(directory, "meeting").as_uri()
+        command = [sys.executable, "-m", _PARTNER, str(path), variant, device, meeting]
+        other = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: S603  # profkit itself
+        try:
+            join(0, meeting)
+            yield
+        finally:
+            other.kill()
+            other.wait()
+            if distributed.is_initialized():
+                distributed.destroy_process_group()
+            torch.set_num_threads(threads)
+
+
+def join(rank: int, meeting: str) -> None:
+    """Wait for the other process at the file with the address ``meeting``."""
+    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2, timeout=_TIMEOUT)
 
 
 def _record(steps: Iterator[Any], recording: profile) -> tuple[Any, ...]:
@@ -83,14 +117,14 @@ def _record(steps: Iterator[Any], recording: profile) -> tuple[Any, ...]:
     with recording:
         for result in steps:
             recording.step_with(lambda result=result: results.append(_detach(result)))  # type: ignore[misc]  # bound now
-            del result  # so that nothing but the scenario itself keeps its graph alive
+            del result  # so that only the scenario itself keeps its graph alive
             if recording.is_over:
                 break
     return tuple(results)
 
 
 def load_scenario(path: Path, variant: str) -> ModuleType:
-    """Run the file as a module under a private name, as the user may have a package `scenarios`."""
+    """Import the file as a module under a private name, as the user may have a package `scenarios`."""
     if variant not in VARIANTS:
         raise UsageError(f"{variant!r} is not a variant: choose from {', '.join(VARIANTS)}")
     name = _PREFIX + path.stem
@@ -113,7 +147,7 @@ def seed() -> None:
 
 
 def _detach(result: Any) -> Any:
-    """A copy of a step's result that no later step can change, and that keeps no graph alive."""
+    """A copy of a step's result that no later step can change and that keeps no graph alive."""
     if isinstance(result, torch.Tensor):
         return result.detach().to("cpu", copy=True)
     if isinstance(result, (tuple, list)):
@@ -122,7 +156,7 @@ def _detach(result: Any) -> Any:
 
 
 def main(path: str, variant: str, device: str, directory: str) -> None:
-    """Record one variant in a process of its own, once it is warm: first steps touch memory for the first time."""
+    """Record one variant in its own process, after a warm-up run: the first steps touch memory for the first time."""
     run_scenario(Path(path), variant, device)
     gc.collect()
     run_scenario(Path(path), variant, device, create_directory(Path(directory)), wait=_WARM_WAIT)

@@ -1,6 +1,6 @@
 """``python -m profkit.collect.launch.script OPTIONS -- ARGS`` runs a user's program and records it.
 
-PyTorch is not imported before the program imports it: what that sets up first (threads, devices, allocator) counts.
+It does not import PyTorch before the program does: the order of setup (threads, devices, allocator) matters.
 """
 
 from __future__ import annotations
@@ -33,17 +33,25 @@ if TYPE_CHECKING:
     from profkit.collect.recorder.profiler import profile
 
 INTERRUPTED = 130
-"""Exit status of a program that an interrupt ended, as shells report it."""
+"""The exit status that shells report for a program that was interrupted."""
 _PR_SET_PDEATHSIG = 1
-"""From ``linux/prctl.h``: the signal that a process gets when its parent has ended."""
+"""From ``linux/prctl.h``: sets the signal that a process gets when its parent ends."""
+
+_PROGRESS = {
+    "opening": "found the program's steps; timing some of them without the profiler",
+    "located": "recording: step {done} of {total}",
+    "active": "recording: step {done} of {total}",
+    "after": "recorded; the program goes on",
+}
+"""What a terminal shows, by phase."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the program that the command line names, and end as it ends."""
+    """Run the program that the command line names and end as it ends."""
     options = _parse(sys.argv[1:] if arguments is None else arguments)
     child = Child(options)
     _end_with_launcher()
-    _tell_of_immediate_exit(child)
+    _catch_immediate_exit(child)
     _give_room(options.module)
     try:
         program = load_module(options.target) if options.module else load_script(options.target)
@@ -59,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 class Child:
-    """The recording of the program: begun when the program has imported torch, ended with it."""
+    """The recording of the program: it begins when the program has imported torch and ends with the program."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
@@ -73,7 +81,7 @@ class Child:
             sys.meta_path.insert(0, _AfterImport("torch", lambda: self._begin(program)))
 
     def leave(self, leaving: SystemExit) -> None:
-        """The program called ``sys.exit``, or was ended once it was recorded."""
+        """The program called ``sys.exit``, or profkit ended it once it was recorded."""
         stopping = sys.modules.get("profkit.collect.recorder.early_end")
         if stopping is not None and isinstance(leaving, stopping.RecordingComplete):
             self.finish(stopping.STOPPED, "the program was ended once it was recorded, as asked", was_stopped=True)
@@ -97,14 +105,14 @@ class Child:
             save(directory, RUN_FILE, run)
 
     def fail(self, error: BaseException) -> NoReturn:
-        """Show the program's own traceback, and let Python end the process as it would have."""
+        """Show the program's own traceback and let Python end the process as it would without profkit."""
         interrupted = isinstance(error, KeyboardInterrupt)
         self.finish(INTERRUPTED if interrupted else 1, f"{FAILED}{describe_end(error)}", error=error)
         _strip(error, set())
         if self._options.module:
             error.__traceback__ = _below(sys._getframe(), error.__traceback__)
         sys.excepthook(type(error), error, error.__traceback__)
-        sys.excepthook = lambda *_: None  # shown already; raised again for the exit status alone
+        sys.excepthook = lambda *_: None  # already shown; raised again only for the exit status
         raise error
 
     @property
@@ -113,7 +121,6 @@ class Child:
         return ("python", *how, self._options.target, *self._options.arguments)
 
     def _begin(self, program: Program) -> None:
-        from profkit.collect.launch.messages import Announcer
         from profkit.collect.recorder.profiler import profile
 
         options = self._options
@@ -133,8 +140,30 @@ class Child:
         self._profile.__enter__()
 
 
+class Announcer:
+    """Shows the progress of a recording on a terminal; call it with each step's phase, the number of steps over and the
+    number of all steps.
+
+    It writes whole lines, each once: redrawing a line in place would garble the program's output.
+    """
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        line = _PROGRESS.get(phase, "").format(done=done, total=total)
+        if not line or line in self._said:
+            return
+        self._said.add(line)
+        stream = sys.__stderr__
+        with suppress(OSError, ValueError):  # the program may have closed it
+            if stream is not None and stream.isatty():
+                stream.write(f"profkit: {line}\n")
+                stream.flush()
+
+
 class _AfterImport:
-    """A finder that lets the others find the module called ``name``, and calls ``action`` once it is imported."""
+    """A finder that lets the other finders find the module ``name`` and calls ``action`` once it is imported."""
 
     def __init__(self, name: str, action: Callable[[], None]) -> None:
         self._name, self._action = name, action
@@ -149,7 +178,7 @@ class _AfterImport:
         loader, execute = spec.loader, spec.loader.exec_module
 
         def execute_and_act(module: ModuleType) -> None:
-            del loader.exec_module  # the loader's own method is back for whoever asks next
+            del loader.exec_module  # restores the loader's own method
             execute(module)
             self._action()
 
@@ -158,7 +187,7 @@ class _AfterImport:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Everything after the first ``--`` is the program's own, other ``--`` included."""
+    """Everything after the first ``--`` belongs to the program, further ``--`` included."""
     end = list(arguments).index("--")
     parser = argparse.ArgumentParser(prog="python -m profkit.collect.launch.script")
     parser.add_argument("--directory", required=True)
@@ -176,47 +205,45 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _end_with_launcher() -> None:
-    """A launcher that gives up on its ranks kills the processes that it has started: profkit, in whose place this one
-    runs the program. A rank that lived on would keep its device."""
+    """Make this process die with profkit's. A launcher that gives up on its ranks kills the process that it started,
+    which is profkit's, not this one, which runs the program. A rank that lived on would keep its device."""
     if sys.platform == "linux" and read_place(os.environ) is not None:
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
-def _tell_of_immediate_exit(child: Child) -> None:
-    """Keep what was recorded when the program calls ``os._exit``, after which no Python code runs. Not in a process
-    that it forked, and not on another thread, which cannot end the recording."""
+def _catch_immediate_exit(child: Child) -> None:
+    """Keep the recording when the program calls ``os._exit``, after which no Python code runs. This excludes forked
+    processes and other threads, which cannot end the recording."""
     leave, process, thread = os._exit, os.getpid(), threading.get_ident()
 
     @functools.wraps(leave)
     def finish_and_leave(status: int) -> NoReturn:
         if isinstance(status, int) and (os.getpid(), threading.get_ident()) == (process, thread):
-            child.finish(status & 0xFF, "the program left by os._exit")
+            child.finish(status & 0xFF, "the program ended by os._exit")
         leave(status)
 
     os._exit = finish_and_leave
 
 
 def _give_room(is_module: bool) -> None:
-    """Raise the recursion limit by the frames that profkit adds below the program, so that it may recurse as deep as
-    ever. Before Python 3.12 a call of ``exec`` counts too, and ``python -m`` makes one."""
-    frame, depth = sys._getframe(1), 2  # this function's caller, and the one that will run the program
-    while (caller := frame.f_back) is not None:
-        frame, depth = caller, depth + 1
+    """Raise the recursion limit by the frames that profkit adds below the program, so that it can recurse as deep as
+    without profkit. Before Python 3.12 a call of ``exec`` counts too, and ``python -m`` makes one."""
+    depth = sum(1 for _ in walk_up(sys._getframe(1))) + 1  # one more frame will run the program
     counted = int(sys.version_info < (3, 12))
     extra = depth + 2 * counted - (2 + counted if is_module else 0)
     sys.setrecursionlimit(sys.getrecursionlimit() + extra)
 
 
 def _status_of(code: object) -> int:
-    """The exit status that Python makes of ``sys.exit(code)``."""
+    """The exit status that Python derives from ``sys.exit(code)``."""
     if code is None:
         return 0
     return code & 0xFF if isinstance(code, int) else 1
 
 
 def _strip(error: BaseException | None, seen: set[int]) -> None:
-    """Take profkit's frames out of the tracebacks of an exception and of its causes."""
+    """Remove profkit's frames from the tracebacks of an exception and its causes."""
     if error is None or id(error) in seen:
         return
     seen.add(id(error))
@@ -237,7 +264,7 @@ def _without_own(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _below(frame: FrameType | None, trace: TracebackType | None) -> TracebackType | None:
-    """The traceback with the frames of runpy in front, as in every traceback under ``python -m``."""
+    """The traceback with the frames of runpy in front, as every traceback under ``python -m`` has."""
     for caller in walk_up(frame):
         if not caller.f_code.co_filename.startswith(PROFKIT):
             trace = TracebackType(trace, caller, caller.f_lasti, caller.f_lineno)

@@ -1,12 +1,12 @@
 """Runs one variant of a scenario unrecorded, step by step, at the request of another process.
 
-It reads a number of steps from each line of stdin and answers with a line of JSON on stdout. For each step it holds
-``ns``, how long it took, ``peak_bytes``, the most memory held beyond what was held before the first step, and
-``number``, its number since the variant last began, from 1. What the scenario prints goes to stderr.
+Each line of stdin is a number of steps; the answer is a line of JSON on stdout. For each step it holds ``ns``, how long
+the step took, ``peak_bytes``, the peak memory beyond what was held before the first step, and ``number``, the step's
+number since the variant last began, from 1. The scenario's own output goes to stderr.
 
-On a GPU the host runs ahead, and waiting for the device at each step would hide what a wait within a step costs. So the
-device is waited for before the first and after the last of the requested steps, which share the time equally; the
-memory is the device's.
+On a GPU the host runs ahead, and synchronizing at each step would hide the cost of waits within steps. So this process
+synchronizes only before the first and after the last requested step, and divides the time equally. The memory is then
+the device's.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from profkit.collect.launch.scenario import beginning, load_scenario
 from profkit.collect.loaders.account import read_memory
 
 _RESET_PEAK = "5"
-"""Written to ``clear_refs`` it makes the kernel forget the peak so far (``proc(5)``)."""
+"""Written to ``clear_refs``, it makes the kernel forget the peak so far (``proc(5)``)."""
 
 
 class Trial:
-    """One variant, begun anew whenever its steps are used up.
+    """One variant, which begins again whenever its steps are used up.
 
-    The memory of workers counts only if memory is compared: reading it takes milliseconds, in which workers go on, so
-    that the next step would find its batch ready.
+    Workers' memory counts only if memory is compared: reading it takes milliseconds in which workers go on, so the next
+    step would find its batch ready.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class Trial:
         self._base_bytes = self._base_device_bytes = self._number = 0
 
     def run(self, count: int) -> dict[str, list[int]]:
-        """Time and memory of that many steps."""
+        """The time and memory of that many steps."""
         done = [self._step() for _ in range(count)] if self._device == "cpu" else self._run_on_device(count)
         return dict(zip(("ns", "peak_bytes", "number"), map(list, zip(*done, strict=True)), strict=True))
 
     def close(self) -> None:
-        """End what the variant runs besides this process."""
+        """End the variant's other process, if any."""
         self._round.close()
 
     def _step(self) -> tuple[int, int, int]:
@@ -86,14 +86,14 @@ class Trial:
         return [(took_ns // count, peak_bytes, number) for number in numbers]
 
     def _peak_of_device(self) -> int:
-        """Beyond what was held before the first step; the host's, if the variant keeps nothing on the device."""
+        """The peak beyond what was held at the start; the host's if the variant holds nothing on the device."""
         peak_bytes: int = self._cuda.max_memory_allocated()
         return max(0, peak_bytes - self._base_device_bytes if peak_bytes else peak_rss_bytes() - self._base_bytes)
 
     def _begin(self) -> None:
         self._steps = iter(())
         self.close()
-        gc.collect()  # what the last round left must not count as held before this one
+        gc.collect()  # memory left by the last round must not count as this one's base
         self._steps = self._round.enter_context(beginning(self._module, self._variant, self._device))
         self._number = 0
         self._base_bytes = psutil.Process().memory_info().rss
@@ -101,7 +101,7 @@ class Trial:
             self._base_device_bytes = self._cuda.memory_allocated()
 
     def _advance(self) -> int | None:
-        """How long the next step takes in nanoseconds; None if there is none."""
+        """Run the next step and return its nanoseconds; None if there is none."""
         reset_peak()
         start = time.perf_counter_ns()
         try:
@@ -112,13 +112,13 @@ class Trial:
 
 
 def reset_peak() -> None:
-    """Forget the most memory held so far, if the system can."""
+    """Reset the peak memory, if the system can."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text(_RESET_PEAK, encoding="ascii")
 
 
 def peak_rss_bytes() -> int:
-    """The most memory held since `reset_peak`; on other systems than Linux what is held now."""
+    """The peak memory since `reset_peak`; on systems other than Linux, the memory held now."""
     with suppress(OSError, ValueError, IndexError):
         status = Path("/proc/self/status").read_text(encoding="ascii")
         return int(status.split("VmHWM:")[1].split()[0]) << 10
@@ -126,7 +126,7 @@ def peak_rss_bytes() -> int:
 
 
 def workers_bytes() -> int:
-    """What the process's own children hold in memory for themselves alone: the workers of a DataLoader."""
+    """The memory that only the process's children hold, which are the workers of a DataLoader."""
     children = multiprocessing.active_children()
     return sum(read_memory(str(child.pid)).get("private_bytes", 0) for child in children)
 

@@ -1,1 +1,1 @@
-"""The program's DataLoaders: who makes them, what is asked of them, and what their workers do."""
+"""The program's DataLoaders: which lines make them, which batches are requested, and what their workers do."""

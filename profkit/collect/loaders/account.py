@@ -1,11 +1,11 @@
-"""What a worker process of a DataLoader does with its time and its memory, noted by the worker itself.
+"""How a worker process of a DataLoader spends its time and memory, noted by the worker itself.
 
-Attributes that PyTorch's own loop reads tell what it does: the fetcher's ``auto_collation`` when a batch begins, its
-``collate_fn`` when the samples are there, and ``put`` of the queue when the batch is handed over. So profkit is not on
-the stack while the program's own code runs, and its exceptions and tracebacks are what they were.
+The attributes that PyTorch's worker loop reads show where it is: the fetcher's ``auto_collation`` when a batch begins,
+its ``collate_fn`` when the samples are ready, and the queue's ``put`` when the batch is handed over. So profkit is not
+on the stack while the program's own code runs, and exceptions and tracebacks do not change.
 
-Now and then the worker appends a line of JSON to a file of its own; if it is killed it loses no more than its last
-lines. It stops, and removes everything from itself, when the recording is over, after `_MAX_LINES`, and on any error.
+Now and then the worker appends a line of JSON to its own file, so a killed worker loses only its last lines. It stops
+and removes everything when the recording is over, after `_MAX_LINES`, and on any error.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from typing import Any
 
 from profkit.collect.machine.page_faults import count_faults
 from profkit.collect.program.frames import forget_locals, walk_up
-from profkit.collect.program.noticing import noticed
+from profkit.collect.program.guard import noticed
 
 OVER = "over"
-"""The file by which the main process says that the recording is over."""
+"""The main process makes this file when the recording is over."""
 _MAX_LINES = 2000
 _LINES_PER_INTERVAL = 200
 _INTERVAL_NS = 5_000_000
-"""Between two lines at first. It doubles after every `_LINES_PER_INTERVAL`: the file lasts a quarter of an hour."""
+"""Between two lines at first; doubles after every `_LINES_PER_INTERVAL`, so that the file lasts for 15 minutes."""
 _MEMORY_SHARE = 50
-"""Reading the memory walks the page tables, some 2.5 ms per 100 MB: it may take a fiftieth of the time."""
+"""Reading the memory walks the page tables, about 2.5 ms per 100 MB. It may take a fiftieth of the time."""
 _MEMORY_FIRST_NS, _MEMORY_FIRST_SHARE = 100_000_000, 10
-"""At first it may take a tenth of the time, this long in all: a recording of some steps needs several readings."""
+"""Until it has taken this long in all, it may take a tenth: even a short recording needs several readings."""
 _SENDS_AHEAD = 1000
 
 
 class WorkerInit:
-    """Takes the place of a loader's ``worker_init_fn``. Calling it reads ``__call__``, which begins the account and
-    returns the original, so that this is called as before."""
+    """Stands in for a loader's ``worker_init_fn``. Calling it reads ``__call__``, which begins the account and returns
+    the original function, so the caller calls that one."""
 
     def __init__(
         self, original: Callable[[int], object] | None, directory: str, loader: int, reads_memory: bool = True
@@ -56,11 +56,11 @@ class WorkerInit:
 
 
 def _do_nothing(worker: int) -> None:
-    """For loaders without a ``worker_init_fn``."""
+    """The stand-in for a missing ``worker_init_fn``."""
 
 
 def begin(directory: str, loader: int, reads_memory: bool, asked_ns: int) -> None:
-    """Begin the account of this process, once; called inside the worker's loop, before its fetcher is made. The main
+    """Begin the account of this process, once; runs inside the worker's loop before it makes its fetcher. The main
     process asked for the worker at ``asked_ns``, on the same clock."""
     from torch.utils.data import get_worker_info
     from torch.utils.data._utils import worker
@@ -81,7 +81,7 @@ def begin(directory: str, loader: int, reads_memory: bool, asked_ns: int) -> Non
 
 
 class Account:
-    """Sums since the start, in nanoseconds. All but `_on_sent` runs on the worker's main thread."""
+    """Sums since the start, in nanoseconds. Everything but `_on_sent` runs on the worker's main thread."""
 
     current: Account | None = None
 
@@ -103,7 +103,7 @@ class Account:
         self._next_memory_ns = 0 if reads_memory else sys.maxsize
 
     def install(self, queue: Any) -> None:
-        """Listen to the fetchers and to the queue of this process."""
+        """Watch the fetchers and the queue of this process."""
         from torch.utils.data._utils.fetch import _BaseDatasetFetcher as Fetcher
 
         put, send = queue.put, queue._send_bytes
@@ -131,7 +131,7 @@ class Account:
         for name in ("auto_collation", "collate_fn"):
             if isinstance(vars(Fetcher).get(name), property):
                 delattr(Fetcher, name)
-        vars(self._queue).pop("put", None)  # the feeder's thread keeps its own way to send
+        vars(self._queue).pop("put", None)  # the feeder thread keeps its own reference to the send function
         self._dataset = None
         files = [self._file, self._schedule]
         self._file = self._schedule = -1
@@ -140,7 +140,7 @@ class Account:
                 os.close(file)
 
     def _guarded(self, action: Callable[[], int | None]) -> int | None:
-        """No error of the account reaches the program."""
+        """Run ``action``; on an error stop the account, so that the program never sees it."""
         if self._file < 0:
             return None
         try:
@@ -151,7 +151,7 @@ class Account:
             return None
 
     def _on_batch(self, fetcher: Any) -> None:
-        """The fetcher was asked for a batch. A loader inside the dataset has fetchers of its own."""
+        """The loop asks the fetcher for a batch. A loader inside the dataset has its own fetchers."""
         if self._is_own(fetcher) and not self._batch_ns:
             self._batch_queued_ns = self._read_queued_ns()
             self._batch_cpu_ns = time.thread_time_ns()
@@ -168,7 +168,7 @@ class Account:
         """The batch is ready, or an exception in its place."""
         now_ns = time.perf_counter_ns()
         self._put_at_ns.append(now_ns)
-        if not self._batch_ns:  # an answer of the loop's own
+        if not self._batch_ns:  # the loop's own message, not a batch
             return 0
         collate_ns = self._collate_at_ns or now_ns
         self.fetch_ns += collate_ns - self._batch_ns
@@ -186,7 +186,7 @@ class Account:
             self._note(now_ns)
 
     def _on_sent(self) -> None:
-        """On the queue's own thread: the batch is pickled and the pipe has taken it."""
+        """On the queue's own thread: the batch is pickled and written to the pipe."""
         self.send_ns += time.perf_counter_ns() - self._put_at_ns.popleft()
 
     def _note(self, now_ns: int) -> None:
@@ -204,7 +204,7 @@ class Account:
             line["threads"] = sys.modules["torch"].get_num_threads()
             took_ns = time.thread_time_ns() - before_ns
             self._memory_ns += took_ns
-            self._begun_cpu_ns += took_ns  # no work of the program's
+            self._begun_cpu_ns += took_ns  # not the program's work
             share = _MEMORY_SHARE if self._memory_ns > _MEMORY_FIRST_NS else _MEMORY_FIRST_SHARE
             self._next_memory_ns = now_ns + share * took_ns
         self.write_line(line)
@@ -215,12 +215,12 @@ class Account:
         self._lines += 1
 
     def _read_queued_ns(self) -> int:
-        """How long this thread has waited for a CPU; 0 if the system does not say."""
+        """How long this thread has waited for a CPU; 0 if the system does not report it."""
         return int(os.pread(self._schedule, 96, 0).split()[1]) if self._schedule >= 0 else 0
 
 
 def _open_schedule() -> int:
-    """The kernel's account of this thread's time on a CPU and waiting for one (``schedstat``)."""
+    """Open the kernel's record of this thread's time on and waiting for a CPU (``schedstat``); -1 if there is none."""
     try:
         return os.open("/proc/thread-self/schedstat", os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError:
@@ -228,8 +228,8 @@ def _open_schedule() -> int:
 
 
 def read_memory(process: str = "self") -> dict[str, int]:
-    """Memory that was written to: what a process holds alone, and what it shares with other forks of one process; empty
-    if the system does not say."""
+    """The memory that a process wrote to: what it holds alone, and what it shares with other forks; empty if the system
+    does not report it."""
     wanted = {b"Private_Dirty:": "private_bytes", b"Shared_Dirty:": "shared_bytes"}
     try:
         with open(f"/proc/{process}/smaps_rollup", "rb") as file:

@@ -1,4 +1,4 @@
-"""The batches that the program asks its DataLoaders for, and what these loaders are."""
+"""The batches that the program requests from its DataLoaders, and descriptions of these loaders."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from profkit.collect.loaders.feeding import FeedingWatch
 from profkit.collect.loaders.sites import LoaderSites
-from profkit.collect.program.guard import Guard
-from profkit.collect.program.noticing import noticed
+from profkit.collect.program.guard import Guard, noticed
 from profkit.run import CallSite, LoaderUse
 
 
 class LoaderBatches:
-    """Calls ``on_batch`` whenever the program asks a DataLoader for a batch, and describes the loaders asked.
+    """Notices when the program asks a DataLoader for a batch, and describes the loaders.
 
-    The DataLoader reads its ``_profile_name`` first thing in ``__next__`` and sets ``_num_yielded`` once it has the
-    batch; properties in their place notice that, the second one only if CPUs are counted (``feeding``). ``on_batch`` is
-    called for the loader that was asked first, which is the outermost of nested loops, with the number of batches asked
-    for before; ``on_epoch`` before the first batch of each further pass over it. ``uses`` are the loaders asked, with
-    the time that they took.
+    A DataLoader's iterator reads its ``_profile_name`` first thing in ``__next__``, and sets ``_num_yielded`` once it
+    has the batch. Properties in their place notice both, the second only if CPUs are counted (``feeding``).
+
+    Calls are made for the first loader alone, which is the outermost of nested loops: ``on_batch`` at each request,
+    with the number of batches requested before, and ``on_epoch`` before the first batch of each further pass. ``uses``
+    maps every loader to the time that its batches took. ``ahead`` is the most batches that one loads in advance.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LoaderBatches:
         if feeding is not None:
 
             def note_end(iterator: _BaseDataLoaderIter, number: int) -> None:
-                if number:  # 0 at the beginning of a pass
+                if number:  # 0 when a pass begins
                     guard(lambda: self._note_batch(iterator, feeding))
 
             _BaseDataLoaderIter._num_yielded = noticed("_num_yielded", on_write=note_end)  # type: ignore[assignment]  # as above
@@ -59,14 +59,14 @@ class LoaderBatches:
             self._sites.remove()
         for name in ("_profile_name", "_num_yielded"):
             if name in vars(_BaseDataLoaderIter):
-                delattr(_BaseDataLoaderIter, name)  # to mypy attributes of instances only
+                delattr(_BaseDataLoaderIter, name)  # mypy knows them as instance attributes
 
     def _note_request(self, iterator: _BaseDataLoaderIter) -> None:
         site = self._sites.find(iterator._dataset, iterator._index_sampler) if self._sites is not None else None
         use = _describe_loader(iterator, site)
         self.uses.setdefault(use, 0)
         self.ahead = max(self.ahead, int(iterator._num_workers) * int(getattr(iterator, "_prefetch_factor", None) or 0))
-        data = id(iterator._dataset)  # the same over all epochs, while each has an iterator of its own
+        data = id(iterator._dataset)  # the same in all epochs, while each epoch has a new iterator
         if self._first is None:
             self._first = data
         if self._first == data:

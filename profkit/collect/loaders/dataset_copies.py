@@ -1,7 +1,7 @@
-"""Which attributes of a dataset hold Python objects: workers copy their memory merely by reading them.
+"""Which attributes of a dataset hold many Python objects: workers copy that memory merely by reading the objects.
 
-No code of the user's runs: attributes are read from the instance's ``__dict__``, containers with the methods of their
-built-in types, and only built-in types are asked for sizes. In a long container a sample stands for the rest.
+None of the user's code runs: attributes come from the instance's ``__dict__``, containers are read by the methods of
+their built-in types, and only built-in types are asked for sizes. Long containers are sampled.
 """
 
 from __future__ import annotations
@@ -18,24 +18,22 @@ from profkit.source.index import parsed_file
 
 _SAMPLE = 64
 _SAMPLE_INSIDE = (_SAMPLE, 16, 4, 2)
-"""At each level of nested containers: some ten thousand objects are looked at, at most."""
+"""Sample sizes by level of nesting: about ten thousand objects are examined at most."""
 _MIN_OBJECTS = 1000
-"""Fewer objects fill only some tens of pages."""
+"""Fewer objects fill only a few dozen pages."""
 _MAX_DEPTH = 3
-"""Enough for a subset of a concatenation of datasets, or for records in a list."""
+"""Enough for a subset of concatenated datasets or a list of records."""
 _MAX_FOUND = 8
 _HEADER_BYTES = 128
-"""Of an object of any other class, an array or a tensor: its reference count is there, its data elsewhere."""
+"""The size counted for other objects, such as arrays and tensors: the header with the reference count, not the data."""
 _SIZED = (int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset)
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 
-Described = dict[str, Any]
 
-
-def describe_objects(dataset: object, is_user: Mapping[str, bool]) -> list[Described]:
-    """The largest containers of Python objects that are attributes of the dataset, or of datasets inside it: ``path``,
-    ``objects``, ``bytes``, and ``site``, the line that fills it, if that is in the user's code."""
-    found: list[Described] = [
+def describe_objects(dataset: object, is_user: Mapping[str, bool]) -> list[dict[str, Any]]:
+    """The largest containers of Python objects among the attributes of the dataset and of datasets inside it. Each has
+    its ``path``, ``objects``, ``bytes`` and ``site``, the line of the user's code that fills it."""
+    found: list[dict[str, Any]] = [
         {"path": path, "objects": count, "bytes": size, "site": _find_line(type(owner), name, is_user)}
         for path, owner, name, count, size in _containers(dataset, "dataset", 0, set())
     ]
@@ -43,7 +41,7 @@ def describe_objects(dataset: object, is_user: Mapping[str, bool]) -> list[Descr
 
 
 def _containers(owner: object, path: str, depth: int, seen: set[int]) -> Iterator[tuple[str, object, str, int, int]]:
-    """Path, owner and attribute of each, how many objects it holds and their bytes."""
+    """Yield each container's path, owner and attribute, the number of objects in it, and their bytes."""
     if depth > _MAX_DEPTH or id(owner) in seen:
         return
     seen.add(id(owner))
@@ -67,23 +65,21 @@ def _attributes(owner: object) -> list[tuple[str, Any]]:
 
 
 def _measure(value: object, depth: int) -> tuple[float, float]:
-    """How many objects a value and what it holds are, and their bytes."""
+    """The number of objects in a value, itself included, and their bytes."""
     size = float(sys.getsizeof(value)) if type(value) in _SIZED else float(_HEADER_BYTES)
-    if type(value) not in _CONTAINERS:
-        return 1.0, size
-    if depth > _MAX_DEPTH or not len(value):  # type: ignore[arg-type]  # one of the containers
+    if type(value) not in _CONTAINERS or depth > _MAX_DEPTH or not len(value):  # type: ignore[arg-type]  # a container
         return 1.0, size
     chosen = _sample(value, _SAMPLE_INSIDE[depth])
     scale = len(value) * (2 if type(value) is dict else 1) / len(chosen)  # type: ignore[arg-type]  # as above
     distinct = {id(one): one for one in chosen}.values()
     held = [_measure(one, depth + 1) for one in distinct]
-    shared = len(distinct) <= len(chosen) / 2  # small numbers, names of classes: the same few objects again and again
-    scale = 1.0 if shared else scale
+    if len(distinct) <= len(chosen) / 2:  # small numbers, class names: the same few objects again and again
+        scale = 1.0
     return 1.0 + scale * sum(count for count, _ in held), size + scale * sum(size for _, size in held)
 
 
 def _sample(value: Any, size: int) -> list[Any]:
-    """Elements from all over a sequence, or the first of another container; keys and values of a dict."""
+    """Elements from all over a sequence, or the first ones of another container; keys and values of a dict."""
     if type(value) is dict:
         return [part for pair in islice(dict.items(value), size) for part in pair]
     if type(value) in (list, tuple):
@@ -92,7 +88,7 @@ def _sample(value: Any, size: int) -> list[Any]:
 
 
 def _find_line(owner: type, name: str, is_user: Mapping[str, bool]) -> dict[str, Any] | None:
-    """The line in the owner's class, or in one of its bases, that fills ``self.<name>``."""
+    """The line in the owner's class or one of its bases that fills ``self.<name>``."""
     for kind in owner.__mro__:
         file = getattr(sys.modules.get(kind.__module__), "__file__", None)
         if not isinstance(file, str) or not is_user[file]:
@@ -109,7 +105,7 @@ def _find_line(owner: type, name: str, is_user: Mapping[str, bool]) -> dict[str,
 
 
 def _fillings(found: ast.ClassDef, name: str) -> Iterator[tuple[int, int, str]]:
-    """Rank, line and method of what binds or extends the attribute; an empty container ranks last."""
+    """Rank, line and method of each statement that binds or extends the attribute; an empty container ranks last."""
     for method in found.body:
         if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
@@ -124,7 +120,7 @@ def _fillings(found: ast.ClassDef, name: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _extends(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
-    """Whether it is ``self.<name>.append(...)`` or the like."""
+    """Whether the node is ``self.<name>.append(...)`` or the like."""
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -134,7 +130,7 @@ def _extends(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
 
 
 def _is_own(node: ast.AST, name: str) -> bool:
-    """Whether it is ``self.<name>`` or an item of it."""
+    """Whether the node is ``self.<name>`` or an item of it."""
     while isinstance(node, ast.Subscript):
         node = node.value
     return isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.value, ast.Name)

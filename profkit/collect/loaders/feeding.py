@@ -1,7 +1,7 @@
-"""How many CPUs the process keeps busy while it waits for a batch, and how many while it works on one.
+"""How many CPUs the process keeps busy while it waits for a batch, and while it works on one.
 
-Workers can only have the CPUs that the program leaves free. Its CPU time is that of all its threads, including those
-that spin between two operators, as they occupy a CPU too. Intervals with a recording in them do not count.
+Workers can only use the CPUs that the program leaves free. All threads of the program count, even those that spin
+between two operators, as they occupy a CPU too. Intervals that overlap a recording do not count.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import NamedTuple
 from profkit.run import Feeding
 
 _MOST = 64
-"""Batches that are looked at; each takes two readings of the process's clock, of a microsecond."""
+"""Batches to time; each takes two readings of the process clock, a microsecond each."""
 _LEAST = 3
 
 
 class _Moment(NamedTuple):
-    """A request for a batch, or its end (``is_given``), with wall time and the process's CPU time."""
+    """A request for a batch, or its end (``is_given``), with the wall time and the process's CPU time."""
 
     is_given: bool
     iterator: int
@@ -30,7 +30,7 @@ class _Moment(NamedTuple):
 
 
 class FeedingWatch:
-    """Told of all requests for batches and of their ends; those while it ``is_undisturbed`` count."""
+    """Times the requests for batches and their ends; only those while it ``is_undisturbed`` count."""
 
     def __init__(self, is_undisturbed: Callable[[], bool]) -> None:
         self._is_undisturbed = is_undisturbed
@@ -46,25 +46,21 @@ class FeedingWatch:
         return Feeding(loading_cpus=median(self._loading), computing_cpus=median(self._computing))
 
     def ask(self, iterator: object) -> None:
-        """The iterator is asked for a batch: what came before was work on the last one, of whichever loader."""
-        now = self._read(False, iterator)
-        if now is not None and (last := self._last) is not None and last.is_given and last.thread == now.thread:
-            self._count(self._computing, last, now)
-        self._last = now
+        """The program asks ``iterator`` for a batch; until now it worked on the last one, from any loader."""
+        self._note(False, iterator, self._computing)
 
     def give(self, iterator: object) -> None:
-        """It has the batch."""
-        now = self._read(True, iterator)
-        if now is not None and (last := self._last) is not None and last[:3] == (False, now.iterator, now.thread):
-            self._count(self._loading, last, now)
-        self._last = now
+        """The program has the batch."""
+        self._note(True, iterator, self._loading)
 
-    def _read(self, is_given: bool, iterator: object) -> _Moment | None:
+    def _note(self, is_given: bool, iterator: object, busy: list[float]) -> None:
+        """Add the CPUs kept busy since the last moment, if that was the other kind on this thread."""
+        last, self._last = self._last, None
         if len(self._computing) >= _MOST or not self._is_undisturbed():
-            return None
+            return
         where = id(iterator), threading.get_ident()
-        return _Moment(is_given, *where, time.perf_counter_ns(), time.process_time_ns())
-
-    def _count(self, busy: list[float], since: _Moment, now: _Moment) -> None:
-        if now.wall_ns > since.wall_ns:
-            busy.append((now.cpu_ns - since.cpu_ns) / (now.wall_ns - since.wall_ns))
+        self._last = now = _Moment(is_given, *where, time.perf_counter_ns(), time.process_time_ns())
+        if last is None or last.is_given is is_given or last.thread != now.thread or now.wall_ns <= last.wall_ns:
+            return
+        if not is_given or last.iterator == now.iterator:
+            busy.append((now.cpu_ns - last.cpu_ns) / (now.wall_ns - last.wall_ns))

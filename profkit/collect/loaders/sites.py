@@ -1,8 +1,8 @@
-"""Where the program makes its DataLoaders: the line to change.
+"""The line on which the program makes each DataLoader, which is the line to change.
 
-A DataLoader sets its ``dataset`` when it is made; a property in place of that attribute notes who made it. An iterator
-reads it from its loader and keeps the loader's sampler, which tells the loaders of one dataset apart, such as one to
-train with and one to evaluate with.
+A DataLoader sets its ``dataset`` when it is made; a property in place of that attribute notes the line. Its iterators
+read ``dataset`` too, and keep the loader's sampler, which distinguishes the loaders of one dataset, such as one for
+training and one for evaluation.
 """
 
 from __future__ import annotations
@@ -16,30 +16,29 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from profkit.collect.program.frames import forget_locals, walk_up
-from profkit.collect.program.guard import Guard
-from profkit.collect.program.noticing import noticed
+from profkit.collect.program.guard import Guard, noticed
 from profkit.run import CallSite
 from profkit.source.code import function_name, source_file, source_line
 
 _NAME = "dataset"
 _MOST = 1000
 _made: dict[int, tuple[weakref.ref[Any] | None, CallSite]] = {}
-"""By the identity of the loader, of its sampler once it was iterated over, and of the dataset, which a loader made anew
-by a library shares. Kept for later windows."""
+"""By the identity of the loader, of its sampler once it is iterated over, and of the dataset, as a library may remake
+the loader with the same dataset. Kept for later windows."""
 _several: set[int] = set()
-"""Identities of datasets for which several lines make loaders."""
+"""Identities of datasets whose loaders are made on several lines."""
 
 
 class LoaderSites:
-    """From `install` to `remove` notes the lines on which the program, not a library, makes DataLoaders or objects of
-    derived classes."""
+    """From `install` to `remove`, notes the lines on which the program, not a library, makes DataLoaders, subclasses
+    included."""
 
     def __init__(self, is_user: Mapping[str, bool], guard: Guard) -> None:
         self._is_user, self._guard = is_user, guard
 
     def install(self) -> None:
         def note_maker(loader: DataLoader[Any], dataset: object) -> None:
-            frame = sys._getframe(2)  # past this function and the property's own
+            frame = sys._getframe(2)  # skips this function and the property's own
             self._guard(lambda: self._note(loader, dataset, frame))
 
         def note_use(loader: DataLoader[Any]) -> None:
@@ -52,8 +51,8 @@ class LoaderSites:
             delattr(DataLoader, _NAME)
 
     def find(self, dataset: object, sampler: object = None) -> CallSite | None:
-        """The line that made the loader with that ``sampler``; if that was not seen (a library made it), the only line
-        that makes loaders of the dataset."""
+        """The line that made the loader with that ``sampler``. If it is unknown because a library made the loader, the
+        only line that makes loaders of the dataset."""
         site = _site_of(sampler)
         return site if site is not None or id(dataset) in _several else _site_of(dataset)
 
@@ -72,8 +71,8 @@ class LoaderSites:
 
 
 def _note_sampler(loader: DataLoader[Any]) -> None:
-    """Called when an iterator reads the dataset, by when the loader is complete."""
-    batches, samples = (vars(loader).get(name) for name in ("batch_sampler", "sampler"))  # no code of theirs
+    """An iterator reads the dataset: by now the loader is complete."""
+    batches, samples = (vars(loader).get(name) for name in ("batch_sampler", "sampler"))  # runs no code of theirs
     site, sampler = _site_of(loader), samples if batches is None else batches
     reference = _reference(sampler)
     if site is not None and reference is not None and len(_made) < _MOST:
@@ -81,14 +80,14 @@ def _note_sampler(loader: DataLoader[Any]) -> None:
 
 
 def _site_of(held: object) -> CallSite | None:
-    """What was noted of it, unless its identity is another object's by now."""
+    """The line noted for the object, unless another object has its identity by now."""
     reference, site = _made.get(id(held), (None, None))
     return site if reference is None or reference() is held else None
 
 
 def _is_method(frame: FrameType, loader: DataLoader[Any]) -> bool:
-    """Whether the frame is of a method of the loader itself, or of what a library wraps around one: its first argument
-    is the loader. An object of the program may make loaders in its own ``__init__``."""
+    """Whether the frame runs a method of the loader, or a library's wrapper around one: its first argument is the
+    loader. Another object of the program may well make loaders in its ``__init__``."""
     code = frame.f_code
     if not code.co_argcount:
         return False

@@ -1,8 +1,8 @@
-"""The main process's side of the workers of DataLoaders: it has each of them keep an account.
+"""The main process's side of DataLoader workers: it makes each worker keep an account.
 
-A DataLoader's iterator reads its ``_worker_init_fn`` for each worker that it starts; a property in its place hands over
-one that also begins the account (`profkit.collect.loaders.account`). That reaches forked and spawned workers alike, and
-the loader itself is not touched.
+A DataLoader's iterator reads its ``_worker_init_fn`` for each worker that it starts. A property in its place returns a
+function that also begins the account (`profkit.collect.loaders.account`). That reaches forked and spawned workers alike
+and leaves the loader itself untouched.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from profkit.collect.program.guard import Guard, uncompiled
 from profkit.run import WORKERS_DIRECTORY
 
 _MAX_WORKERS = 256
-"""Loaders that start new workers for each epoch would fill the directory."""
+"""Without a limit, loaders that start new workers for each epoch would fill the directory."""
 _MEMORY_READERS = 16
-"""How many of a loader's workers read their memory, or all of the first epoch: more would slow down short epochs."""
+"""How many of a loader's workers read their memory, but at least those of the first epoch: more slow short epochs."""
 _NAME = "_worker_init_fn"
 
 
 class WorkerWatch:
-    """From `install` to `remove` each worker that starts keeps an account in the run directory."""
+    """From `install` to `remove`, each worker that starts keeps an account in the run directory."""
 
     def __init__(self, directory: Path, is_user: Mapping[str, bool], guard: Guard) -> None:
         self._directory = os.path.join(os.path.abspath(directory), WORKERS_DIRECTORY)
@@ -54,7 +54,7 @@ class WorkerWatch:
         setattr(WorkersIterator, _NAME, property(read, write))
 
     def remove(self) -> None:
-        """Begin no more accounts and, unless in a forked child, have the workers end theirs."""
+        """Begin no more accounts and, unless in a forked child, make the workers end theirs."""
         if _NAME in vars(WorkersIterator):
             delattr(WorkersIterator, _NAME)
         if self._loaders and os.getpid() == self._process:
@@ -65,7 +65,7 @@ class WorkerWatch:
         if self._begun >= _MAX_WORKERS or type(original) is WorkerInit:
             return original
         self._begun += 1
-        data = id(iterator._dataset)  # the same for all epochs, each of which has an iterator of its own
+        data = id(iterator._dataset)  # the same in all epochs, while each epoch has a new iterator
         if data not in self._loaders:
             self._loaders[data] = len(self._loaders)
             self._describe(iterator, self._loaders[data])
@@ -83,6 +83,6 @@ class WorkerWatch:
             "persistent": bool(getattr(iterator, "_persistent_workers", False)),
             "objects": [],
         }
-        with suppress(Exception):  # what a dataset holds is worth less than the recording
+        with suppress(Exception):  # the recording matters more than the dataset's contents
             known["objects"] = describe_objects(iterator._dataset, self._is_user)
         Path(self._directory, f"loader-{loader}.json").write_text(json.dumps(known), encoding="utf-8")

@@ -1,1 +1,1 @@
-"""The program that is watched, as Python shows it: its frames, objects and processes, and a guard around it."""
+"""The watched program as Python sees it: its frames, objects and processes, and a guard around it."""

@@ -1,4 +1,4 @@
-"""How busy the program's child processes are, which are not recorded."""
+"""How busy the program and its child processes are; the children are not recorded."""
 
 from __future__ import annotations
 
@@ -9,27 +9,22 @@ import psutil  # type: ignore[import-untyped]  # its types are a package of thei
 
 
 class ProcessorTime:
-    """CPU time of this process and of those that it started, since this was made."""
+    """CPU time of this process and of the processes that it started, since this object was made."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._first_ns = _own_ns(), _childrens_ns()
+        self._first_ns = _read_ns()
 
     def measure(self) -> tuple[int, int]:
-        """Nanoseconds of the process itself, and of its children, ended or not."""
+        """Nanoseconds of this process, and of its children, ended or not; zeros in a fork."""
         if os.getpid() != self._process:
             return 0, 0
-        own_ns, childrens_ns = self._first_ns
-        return max(0, _own_ns() - own_ns), max(0, _childrens_ns() - childrens_ns)
+        own_ns, childrens_ns = (max(0, now - first) for now, first in zip(_read_ns(), self._first_ns, strict=True))
+        return own_ns, childrens_ns
 
 
-def _own_ns() -> int:
-    times = os.times()
-    return int((times.user + times.system) * 1e9)
-
-
-def _childrens_ns() -> int:
-    """Of the children that were waited for, with theirs, and of those that run."""
+def _read_ns() -> tuple[int, int]:
+    """The time of this process, and of its children: those that were waited for, with theirs, and those that run."""
     times = os.times()
     seconds = times.children_user + times.children_system
     with suppress(psutil.Error, OSError):
@@ -37,4 +32,4 @@ def _childrens_ns() -> int:
             with suppress(psutil.Error, OSError):  # it has just ended
                 used = child.cpu_times()
                 seconds += used.user + used.system
-    return int(seconds * 1e9)
+    return int((times.user + times.system) * 1e9), int(seconds * 1e9)

@@ -1,7 +1,8 @@
-"""What PyTorch's compiler did in this process so far: what it compiled, why again, and where it had to stop.
+"""What PyTorch's compiler has done in this process: what it compiled, what it compiled again and why, where it had to
+stop, and which CUDA graphs it skipped.
 
-The compiler keeps these records itself, for its own reports (``torch._dynamo.utils``). The modules are private and
-differ between versions, so what is missing is left out. They are never imported: a program that compiles nothing pays
+The compiler keeps these records for its own reports (``torch._dynamo.utils``). The modules are private and differ
+between versions, so missing parts are left out. profkit never imports them: a program that compiles nothing pays
 nothing.
 """
 
@@ -11,42 +12,41 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
-from profkit.collect.program.skipped_graphs import IsUser, read_skipped_graphs
-from profkit.run import CallSite, Compilation, Compiled, GraphBreak
+from profkit.run import CallSite, Compilation, Compiled, GraphBreak, SkippedGraph
 from profkit.source.code import PROFKIT, source_line
 
-_UTILS = "torch._dynamo.utils"
+_IsUser = Callable[[str], bool]
+_UTILS, _TREES = "torch._dynamo.utils", "torch._inductor.cudagraph_trees"
 _MOST = 500
 """Records of each kind. The compiler keeps the last 64 to 5000 compilations, by version, and all graph breaks."""
+_MOST_SKIPPED = 100
 _MOST_TEXT = 2_000
+_LINE = re.compile(r'File "(.+)", line (\d{1,9}), in (.+)\n    (.*)')
+"""As ``traceback`` formats a stack."""
 _COMPILE_ID = re.compile(r"(\d{1,9})/\d{1,9}$")
 
 
-def read_compiled(is_user: IsUser) -> Compiled | None:
+def read_compiled(is_user: _IsUser) -> Compiled | None:
     """The compiler's records of the user's functions; None if there are none. Never raises."""
-    with suppress(Exception):  # private to PyTorch: nothing in there may cost the program anything
+    with suppress(Exception):  # the records are private to PyTorch, and no error in them may reach the program
         utils = sys.modules.get(_UTILS)
         if utils is not None:
             compilations = _compilations(utils, is_user)
             breaks = _graph_breaks(utils, is_user)
             if compilations or breaks:
-                return Compiled(breaks, compilations, _elapsed_ns(), read_skipped_graphs(is_user))
+                lived_ns = int((time.time() - psutil.Process().create_time()) * 1e9)
+                return Compiled(breaks, compilations, lived_ns, read_skipped_graphs(is_user))
     return None
 
 
-def _elapsed_ns() -> int:
-    """How long this process has lived."""
-    return int((time.time() - psutil.Process().create_time()) * 1e9)
-
-
-def _graph_breaks(utils: Any, is_user: IsUser) -> tuple[GraphBreak, ...]:
-    """Each reason once per stack, without breaks in profkit's own code and those in no function of the user's."""
+def _graph_breaks(utils: Any, is_user: _IsUser) -> tuple[GraphBreak, ...]:
+    """Each reason once per stack, except breaks in profkit's own code and breaks outside the user's functions."""
     counted: dict[tuple[str, tuple[CallSite, ...]], int] = {}
     for record in list(getattr(utils, "graph_break_reasons", ()))[-_MOST:]:
         frames = list(getattr(record, "user_stack", None) or ())
@@ -55,25 +55,24 @@ def _graph_breaks(utils: Any, is_user: IsUser) -> tuple[GraphBreak, ...]:
         stack = tuple(_call_site(frame.filename, frame.lineno or 0, frame.name) for frame in frames)
         key = str(record.reason)[:_MOST_TEXT], stack
         counted[key] = counted.get(key, 0) + 1
-    return tuple(GraphBreak(reason, stack, len(stack) - 1 - _innermost(stack, is_user), count)
-                 for (reason, stack), count in counted.items())  # fmt: skip
-
-
-def _innermost(stack: tuple[CallSite, ...], is_user: IsUser) -> int:
-    return max(i for i, site in enumerate(stack) if is_user(site.file))
+    breaks = []
+    for (reason, stack), count in counted.items():
+        depth = next(depth for depth, site in enumerate(reversed(stack)) if is_user(site.file))
+        breaks.append(GraphBreak(reason, stack, depth, count))
+    return tuple(breaks)
 
 
 def _is_own(file: str) -> bool:
     return os.path.abspath(file).startswith(PROFKIT) and f"{os.sep}_scenarios{os.sep}" not in file
 
 
-def _compilations(utils: Any, is_user: IsUser) -> tuple[Compilation, ...]:
-    """In order of time. Failed compilations and those of a backward pass carry their function's number alone."""
+def _compilations(utils: Any, is_user: _IsUser) -> tuple[Compilation, ...]:
+    """In order of time. Failed compilations and those of a backward pass only carry their function's number."""
     read = getattr(utils, "get_compilation_metrics", None)
     found: list[Compilation] = []
     users: set[int] = set()
-    for metrics in _last(read() if read is not None else ()):
-        frame = _frame_of(getattr(metrics, "compile_id", None))
+    for metrics in list(read() if read is not None else ())[-_MOST:]:
+        frame = _frame_of(metrics)
         file = getattr(metrics, "co_filename", None) or ""
         if is_user(file) if file else frame in users:
             users.add(frame)
@@ -81,11 +80,7 @@ def _compilations(utils: Any, is_user: IsUser) -> tuple[Compilation, ...]:
     return tuple(found)
 
 
-def _last(records: Iterable[Any]) -> list[Any]:
-    return list(records)[-_MOST:]
-
-
-def _compilation(metrics: Any, frame: int, file: str, is_user: IsUser) -> Compilation:
+def _compilation(metrics: Any, frame: int, file: str, is_user: _IsUser) -> Compilation:
     def text(name: str) -> str:
         return str(getattr(metrics, name, None) or "")[:_MOST_TEXT]
 
@@ -102,11 +97,52 @@ def _compilation(metrics: Any, frame: int, file: str, is_user: IsUser) -> Compil
     )
 
 
-def _frame_of(compile_id: object) -> int:
-    """The compiler's number of the function, -1 if unknown: ``3/1`` is the second of the fourth function."""
-    match = _COMPILE_ID.search(str(compile_id))
+def _frame_of(metrics: Any) -> int:
+    """The compiler's number of the function, -1 if unknown: ``3/1`` is the fourth function's second compilation."""
+    match = _COMPILE_ID.search(str(getattr(metrics, "compile_id", None)))
     return int(match[1]) if match else -1
 
 
 def _call_site(file: str, line: int, function: str) -> CallSite:
     return CallSite(file, line, function, source_line(file, line))
+
+
+def read_skipped_graphs(is_user: _IsUser) -> tuple[SkippedGraph, ...]:
+    """CUDA graphs that the program asked for and the compiler skipped: each reason once, in order. Never raises.
+
+    Most reasons are recorded with the compilation. That a function writes into one of its inputs only shows when it
+    runs, since the tensor may belong to another CUDA graph; those reasons come from the manager of the graphs.
+    """
+    found: dict[SkippedGraph, None] = {}
+    for source in (_at_compilation, _at_run_time):
+        with suppress(Exception):  # private to PyTorch, as above
+            found.update((_skipped(text, frame, is_user), None) for text, frame in source())
+    return tuple(found)[:_MOST_SKIPPED]
+
+
+def _at_compilation() -> Iterator[tuple[str, int]]:
+    for metrics in sys.modules[_UTILS].get_compilation_metrics():
+        reason = getattr(metrics, "cudagraph_skip_reason", None)
+        if reason:
+            yield str(reason), _frame_of(metrics)
+
+
+def _at_run_time() -> Iterator[tuple[str, int]]:
+    for container in list(sys.modules[_TREES].local.tree_manager_containers.values()):
+        manager = container.tree_manager
+        for number in list(getattr(manager, "warned_mutation", ())):
+            yield _mutation(manager.ids_to_funcs[number]), -1
+
+
+def _mutation(function: Any) -> str:
+    """The inputs that the function writes into and whose address is not static."""
+    written = [i for i in function.mutated_input_idxs if i not in set(function.static_input_idxs)]
+    traces = [getattr(function.placeholders[i], "mutating_use_stack_trace", None) for i in written]
+    return f"mutated inputs ({len(written)} instances)\n{next(filter(None, traces), '')}"
+
+
+def _skipped(text: str, frame: int, is_user: _IsUser) -> SkippedGraph:
+    stack = tuple(CallSite(file, int(line), function, source.strip())
+                  for file, line, function, source in _LINE.findall(text) if is_user(file))  # fmt: skip
+    reason = text.partition("\n")[0].partition(". Found from")[0].partition("skipping cudagraphs due to ")
+    return SkippedGraph((reason[2] or reason[0]).strip()[:_MOST_TEXT], stack, frame)

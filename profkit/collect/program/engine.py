@@ -1,4 +1,4 @@
-"""The autograd engine: whether it is at work, and how large its next backward pass will be."""
+"""The autograd engine: whether it is running, and how large its next backward pass will be."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from torch.autograd.graph import GradientEdge
 
 _NO_BACKWARD_PASS = -1
 EVENTS_PER_NODE = 4
-"""At least: the node, its function, and the operators and memory that this takes. In an LSTM it is nine."""
+"""The fewest events per node: the node, its function, its operators and their memory. An LSTM has nine."""
 
 
 def in_backward_pass() -> bool:
-    """Whether a backward pass called this, as from a hook or while it computes activations again.
+    """Whether a backward pass is calling this code, from a hook or while it recomputes activations.
 
-    A recording may neither begin nor end there: after each node the engine restores the thread's state, which includes
-    that of the profiler. One that was stopped inside comes back half alive, and PyTorch refuses to start the next.
+    A recording may neither begin nor end there. The engine restores the thread's state after each node, including the
+    profiler's: a profiler stopped inside comes back half alive, and PyTorch refuses to start the next one.
     """
     return torch._C._current_graph_task_id() != _NO_BACKWARD_PASS
 
 
 def is_larger(roots: Any, events: int) -> bool:
-    """Whether the backward pass from ``roots``, one tensor or several, will leave more events than that.
+    """Whether the backward pass from ``roots``, one tensor or several, will record more than that many events.
 
-    It cannot be broken off, and through a thousand steps of a cell it leaves more than may be recorded in all.
+    A pass cannot be interrupted, and one through a thousand steps of a recurrent cell exceeds any recording's limit.
     """
     most = events // EVENTS_PER_NODE
     each = roots if type(roots) in (list, tuple) else (roots,)  # an edge of the graph is a named tuple
@@ -40,10 +40,10 @@ def is_larger(roots: Any, events: int) -> bool:
 
 
 def node_of(root: Any) -> Any:
-    """The node of a tensor, without running a subclass's code, or of an edge; None where it has none, or cannot tell.
+    """The node of an edge, or of a tensor without running a subclass's code; None if it has none or cannot tell.
 
-    A view among several of one base makes its node anew after the base was written to, and refuses that without
-    `no_grad` (``check_inplace`` of ``torch/csrc/autograd``). FSDP's parameters are such views.
+    If several views share a base, reading a view's node after a write to the base makes a new one, which fails outside
+    of `no_grad` (``check_inplace`` of ``torch/csrc/autograd``). FSDP's parameters are such views.
     """
     if isinstance(root, GradientEdge):
         return root.node

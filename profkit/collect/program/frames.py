@@ -1,4 +1,4 @@
-"""Reading running frames: their callers, names and local variables, without keeping what these hold alive."""
+"""Reading running frames, their callers and local variables, without keeping the values alive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERA
 """Flags of code whose frames can yield and resume."""
 _FUNCTION = inspect.CO_OPTIMIZED
 _UNSHARED = 3
-"""References to a cached dict that is only a frame's: the frame's own, a local name, the argument below."""
+"""References to a cached dict that only the frame holds: its own, a local name, the argument of `sys.getrefcount`."""
 
 
 def walk_up(frame: FrameType | None) -> Iterator[FrameType]:
@@ -22,11 +22,11 @@ def walk_up(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def forget_locals(frame: FrameType) -> None:
-    """Empty the dict that a function's frame keeps once its ``f_locals`` were read.
+    """Empty the dict that a function's frame keeps once its ``f_locals`` was read.
 
-    Before Python 3.13 that dict is a copy which holds every value until it is read again, so that a tensor lives on
-    after the function drops it. If the program got the same dict from ``locals()``, it is left alone. Never call this
-    for the frame whose trace callback is running: at its end the dict is copied back.
+    Before Python 3.13 that dict is a copy that holds every value until the next read, so a tensor lives on after the
+    function drops it. If the program got the same dict from ``locals()``, leave it alone. Never call this for the frame
+    whose trace callback is running: when the callback ends, Python copies the dict back into the frame.
     """
     if sys.version_info >= (3, 13) or not frame.f_code.co_flags & _FUNCTION:
         return

@@ -1,4 +1,5 @@
-"""Between profkit and the program: no error of profkit reaches the program."""
+"""How profkit's code runs inside the program unnoticed: out of the compiler's sight, and without an error that reaches
+the program."""
 
 from __future__ import annotations
 
@@ -16,24 +17,52 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def uncompiled(function: _Function) -> _Function:
-    """Make torch.compile skip ``function``, and all that it calls, where compiled code of the program calls it.
+    """Make torch.compile skip ``function`` and everything that it calls, when the program's compiled code calls it.
 
-    ``torch.compiler.disable`` would do so too, but spends seconds importing the compiler. If this PyTorch lacks the
+    ``torch.compiler.disable`` does the same but spends seconds importing the compiler. If this PyTorch lacks the
     switches, the compiler traces what it can of ``function`` and runs the rest.
     """
-    function._torchdynamo_disable = True  # type: ignore[attr-defined]  # looked for when a call of it is traced
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]  # read when the compiler traces a call of it
     with suppress(AttributeError):
         compiler = sys.modules["torch"]._C._dynamo.eval_frame
         skip = compiler._FrameExecStrategy(compiler._FrameAction.SKIP, compiler._FrameAction.SKIP)
-        compiler.set_code_exec_strategy(function.__code__, skip)  # looked up when it is called
+        compiler.set_code_exec_strategy(function.__code__, skip)  # read when the function is called
     return function
+
+
+def noticed(
+    name: str, on_read: Callable[[Any], object] | None = None, on_write: Callable[[Any, Any], object] | None = None
+) -> property:
+    """A property for a class that stands in for the attribute ``name`` of its instances; the value stays in their
+    ``__dict__``. It notices when a library reads or sets the attribute, so that profkit is not on the stack while the
+    library runs.
+
+    Each read calls ``on_read`` with the instance first; each write calls ``on_write`` with the instance and the value
+    afterwards. Neither may raise.
+    """
+
+    @uncompiled
+    def read(instance: Any) -> Any:
+        if name not in vars(instance):
+            raise AttributeError(name)
+        if on_read is not None:
+            on_read(instance)
+        return vars(instance)[name]
+
+    @uncompiled
+    def write(instance: Any, value: Any) -> None:
+        vars(instance)[name] = value
+        if on_write is not None:
+            on_write(instance, value)
+
+    return property(read, write)
 
 
 class Guard:
     """Calls profkit's code inside a program that must not notice: exceptions go to ``on_error`` instead.
 
-    In a forked child, which inherits the recording, nothing is called. What is no error (an interrupt, an exit) goes to
-    ``on_error`` and then to the program.
+    In a forked child, which inherits the recording, it calls nothing. Interrupts and exits go to ``on_error`` and then
+    on to the program.
     """
 
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
@@ -53,13 +82,13 @@ class Guard:
 
 
 def say(line: str) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     with suppress(Exception):  # the program may have closed or replaced it
         sys.stderr.write(f"profkit: {line}\n")
 
 
 def describe(error: BaseException) -> str:
-    """One line; profkit's own errors need no type in front."""
+    """The error in one line, with its type unless it is profkit's own."""
     text = "an error that cannot be shown"
     with suppress(Exception):  # the program's exceptions may fail to describe themselves
         text = " ".join(str(error).split())[:_MAX_MESSAGE]
@@ -67,13 +96,13 @@ def describe(error: BaseException) -> str:
 
 
 def describe_end(error: BaseException) -> str:
-    """What ended the program, with the innermost line of its files: ``ValueError: no more (at train.py:12)``."""
+    """What ended the program and its innermost line in user code: ``ValueError: no more (at train.py:12)``."""
     place = ""
     with suppress(Exception):
         files, trace = UserFiles(), error.__traceback__
         while trace is not None:
             name = trace.tb_frame.f_code.co_filename
-            if files[name] and os.path.isfile(name):  # a notebook's cells have made-up names
+            if files[name] and os.path.isfile(name):  # the files of notebook cells do not exist
                 place = f" (at {os.path.basename(name)}:{trace.tb_lineno})"
             trace = trace.tb_next
     return f"{describe(error)}{place}"

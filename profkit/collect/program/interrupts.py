@@ -1,4 +1,4 @@
-"""Calling profkit between two bytecodes of the main thread, from a thread that watches the clock."""
+"""Running profkit's code on the main thread, between two bytecodes, at the request of another thread."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
 class MainThreadCall:
-    """`request` makes the main thread call ``action`` soon; it must not raise.
+    """`request` makes the main thread call ``action`` soon; the action must not raise.
 
-    A signal would disturb the program's handlers and system calls; the interpreter's pending calls do not. No tracer
-    may be set meanwhile: CPython 3.11 spins for ever if a pending call sets one while a second call is queued. So what
-    another thread requests while the action runs is dropped; it can ask again.
+    It uses the interpreter's pending calls, as a signal would disturb the program's handlers and system calls. CPython
+    3.11 spins for ever if a pending call sets a tracer while a second call is queued. So a request by another thread
+    while the action runs is dropped; the thread can ask again.
     """
 
     def __init__(self, action: Callable[[], None]) -> None:
@@ -36,7 +36,7 @@ class MainThreadCall:
         try:
             if threading.current_thread() is threading.main_thread():
                 self._action()
-        except KeyboardInterrupt:  # an exception is not raised from here: interrupt again, outside
+        except KeyboardInterrupt:  # a pending call cannot raise: interrupt again, outside
             _thread.interrupt_main()
         finally:
             self._is_running = False
@@ -46,11 +46,11 @@ _waiting: deque[MainThreadCall] = deque()
 
 
 def _run_waiting(_unused: object) -> int:
-    for _ in range(len(_waiting)):  # what an action requests is for another time
+    for _ in range(len(_waiting)):  # an action that requests another call must wait for the next round
         _waiting.popleft().run()
     return 0
 
 
 _callback = _Callback(_run_waiting)
-# The interpreter keeps a bare pointer, also while it shuts down: the function must outlive this module.
+# The interpreter keeps a bare pointer to it, even during shutdown: the function must outlive this module.
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_callback))

@@ -1,4 +1,4 @@
-"""What a recording leaves on the disk: its trace, the files beside it, and notes on what went wrong."""
+"""The files of a recording: its trace, the files beside it, and notes on what went wrong."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from profkit.units import format_count, pick_form
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a recording whose state an archive writes."""
+    """The parts of a recording whose state the archive writes."""
 
     schedule: Schedule
     choice: SignalChoice
@@ -56,7 +56,7 @@ class Parts:
 
 
 class RunFile:
-    """``run`` is what ``run.json`` will say when it is next written."""
+    """``run`` is the content of ``run.json`` when it is next written."""
 
     def __init__(self, subject: Subject) -> None:
         run = environment.describe_run(subject.command, subject.target, subject.variant)
@@ -68,8 +68,8 @@ class RunFile:
 
 
 class Archive:
-    """Writes the files of one recording into ``directory``, with all ``notes`` made so far. An earlier recording, whose
-    trace it ``replaces``, stands until enough steps of this one were measured."""
+    """Writes the files of one recording into ``directory``, with all ``notes`` so far. If it ``replaces`` the trace of
+    an earlier recording, that one stays until enough steps of this one are measured."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Archive:
         self._is_user, self._notes, self._replaces = is_user, notes, replaces
 
     def keep(self, unfinished_step: int | None = None) -> None:
-        """Export the recording; from here on the files hold a whole run, whatever happens to the program."""
+        """Export the recording. From here on the files hold a whole run, whatever happens to the program."""
         parts, run = self._parts, self._file.run
         if self._stands_back:
             parts.recordings.drop()
@@ -112,21 +112,21 @@ class Archive:
             self._replaces.unlink(missing_ok=True)
 
     def note_what_is_missing(self, is_in_prologue: bool) -> None:
-        """The program or its recording ended before a step was recorded, in the prologue or behind it."""
+        """The program or its recording ended before a step was recorded, during the prologue or after it."""
         parts, prologue = self._parts, self._parts.prologue
         if parts.choice.is_missing:
-            self._notes.append(f"no step ended by the signal that was asked for: {parts.choice.chosen}")
+            self._notes.append(f"no step ended by the requested signal: {parts.choice.chosen}")
         if not is_in_prologue:
-            rest = "a part of a step" if parts.recordings.running or parts.recordings.located else "nothing"
-            part = "the program's beginning" if parts.recordings.prologue else rest
-            self._notes.append(f"{_unrecorded(parts.schedule.step)}: {part} is all there is")
+            rest = "only a part of a step" if parts.recordings.running or parts.recordings.located else "nothing"
+            part = "only the program's beginning" if parts.recordings.prologue else rest
+            self._notes.append(f"{_unrecorded(parts.schedule.step)}: {part} was recorded")
         elif prologue.was_full:
             later = "a stretch of the program, and not its beginning,"
             part = later if prologue.was_renewed else "the beginning of the program"
             self._notes.append(f"no step ended for so long that only {part} was recorded")
 
     def conclude(self) -> None:
-        """Set down what the user's sources say, recorded or not, and wait until a device can tell all its times."""
+        """Wait until the device can report all its times, and add remarks on the user's sources."""
         self._parts.schedule.await_device()
         self._parts.memory.counts.read()
         if not self._file.run.is_light:
@@ -134,7 +134,7 @@ class Archive:
             forget_source_files()
 
     def write(self) -> None:
-        """Write the files beside the trace as of now, unless that is still an earlier recording's."""
+        """Write the files beside the trace as of now, unless the trace is still an earlier recording's."""
         if self._stands_back or (self.is_second and self._file.run.trace is None):
             return
         parts = self._parts

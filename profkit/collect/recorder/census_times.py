@@ -1,9 +1,9 @@
-"""When profkit looks, between two steps, at what the program's names hold and which settings are on.
+"""After which steps profkit takes a census of the program's names and reads its settings.
 
-A look takes about a millisecond and leaves the processor's caches cold. After a long step that is nothing; after a
-short one the next step is measured slower than it is. So a look that takes a notable part of a step comes only after
-the last measured step and the ones behind it: late growth shows in steps in a row, and a few slow ones among the many
-that are timed there do not change their median. If too few are timed there, some measured steps are looked at as well.
+A census takes about a millisecond and leaves the CPU's caches cold. After a long step that is nothing; after a short
+one it makes the next step slower. So a census that takes a notable part of a step comes only after the last measured
+step and the steps behind it: growth shows in consecutive steps, and a few slow steps do not change the median of the
+many that are timed there. If too few steps are timed there, some measured steps get a census as well.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from profkit.collect.recorder.archive import RunFile
 from profkit.plan import Plan
 
 ENOUGH = 4
-"""Samples that show growth (`profkit.evidence.retention.holding`): the last measured step and three behind it."""
+"""How many samples show growth (`profkit.evidence.retention.holding`): the last measured step and three behind it."""
 _MOST_BEHIND = ENOUGH - 1
 _DEAR = 0.01
-"""Share of a step that a look may take after each one: within the noise of most machines."""
+"""Share of a step that a census after each step may take: within the noise of most machines."""
 
 
 class CensusTimes:
@@ -35,7 +35,7 @@ class CensusTimes:
         self._were_skipped = False
 
     def are_due(self, ended: Phase) -> bool:
-        """Whether anything is looked at after the step that ended."""
+        """Whether the step that ended is followed by a census."""
         if self._is_light:
             return False
         is_behind = ended is Phase.AFTER and self._were_skipped and self._schedule.timed < self._behind
@@ -44,7 +44,7 @@ class CensusTimes:
         return ended in (Phase.LOCATED, Phase.PROLOGUE) or self._schedule.is_settling or is_behind
 
     def after(self, ended: Phase, is_due: bool, frame: FrameType | None) -> None:
-        """Look, if `are_due` said so."""
+        """Take the census if `are_due` said so."""
         self._were_skipped |= not is_due and ended is Phase.ACTIVE
         if is_due:
             if ended is not Phase.PROLOGUE:
@@ -57,8 +57,8 @@ class CensusTimes:
             self._before = self._census.taken
 
     def _is_wanted(self) -> bool:
-        """After a measured step: always if a look is cheap, else after the last one and, evenly among the others, after
-        as many as are missing."""
+        """Whether a measured step is followed by a census: always if that is cheap, else the last one and, spread
+        evenly, as many others as samples are missing."""
         usual = self._schedule.reference_step_ns or self._schedule.measured_step_ns
         if not usual or self._took_ns <= _DEAR * median(usual):
             return True

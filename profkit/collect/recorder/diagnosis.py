@@ -1,4 +1,4 @@
-"""The diagnosis of a recording, which code above this package makes: it registers here, and nothing here imports it."""
+"""The diagnosis of a recording. Code above this package makes it and registers here; nothing here imports it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _DIAGNOSERS: list[Callable[[Path], Any]] = []
 
 
 def diagnose_with(diagnoser: Callable[[Path], Any]) -> None:
-    """From now on, ``diagnoser`` makes the diagnosis of a run directory."""
+    """Let ``diagnoser`` make the diagnosis of a run directory from now on."""
     _DIAGNOSERS[:] = [diagnoser]
 
 
 def diagnose(directory: Path) -> Any:
-    """The diagnosis of what was recorded there; None while no diagnoser is registered."""
+    """The diagnosis of the run directory; None while no diagnoser is registered."""
     return _DIAGNOSERS[0](directory) if _DIAGNOSERS else None

@@ -1,4 +1,4 @@
-"""Ending the program once it is recorded, where the user asked for that."""
+"""Ending the program once it is recorded, if the user asked for that."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from profkit.collect.program.frames import walk_up
 from profkit.source.code import PROFKIT
 
 STOPPED = 75
-"""Exit status of a program that was ended once it was recorded: ``EX_TEMPFAIL`` of sysexits.h, no real error."""
+"""Exit status of a program that was ended once it was recorded: ``EX_TEMPFAIL`` of sysexits.h, not a real error."""
 _INTERVAL_S, _SELDOM_S = 0.001, 0.1
-"""Between two looks at the main thread, once the program is to end and before that."""
+"""Intervals at which the main thread is checked, once the program has to end and before."""
 _AROUND = tuple(
     os.path.join(PROFKIT, "collect", *name)
     for name in (
@@ -26,7 +26,7 @@ _AROUND = tuple(
     )
 )
 _AROUND_NAMES = frozenset(("<module>", "main", "run", "run_scenario", "_record", "record_first_call"))
-"""Functions, and the files they are in, that stand around the program that they run."""
+"""Functions in the files above that run the program."""
 
 
 class RecordingComplete(SystemExit):
@@ -40,8 +40,8 @@ class Stopper:
     """`request` raises `RecordingComplete` soon in the main thread, in the program's own code.
 
     The end of a step is often noticed in a finalizer, whose exceptions Python ignores. So another thread waits until
-    neither profkit nor a finalizer runs in the main thread. A program that has yet to come to what matters may go on
-    for ``within_s``; a later `request` sets that anew.
+    neither profkit nor a finalizer runs in the main thread. ``within_s`` lets the program go on until its important
+    steps come; a later `request` resets it.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Stopper:
             self._thread.join()
 
     def disown(self) -> None:
-        """In the child of a fork, where the thread does not run."""
+        """Forget the thread, which does not run in the child of a fork."""
         self._cancelled, self._thread = threading.Event(), None
         self._cancelled.set()
 
@@ -76,7 +76,7 @@ class Stopper:
 
 
 def is_programs_own(frame: FrameType | None) -> bool:
-    """Whether the program's own code runs in ``frame``, or a library that it called."""
+    """Whether ``frame`` runs the program's own code, or a library that it called."""
     for caller in walk_up(frame):
         code = caller.f_code
         if code.co_filename in _AROUND and code.co_name in _AROUND_NAMES:

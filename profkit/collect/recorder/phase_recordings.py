@@ -1,4 +1,4 @@
-"""What is recorded in each phase of the schedule: begun, kept or dropped where one phase follows another."""
+"""The recording of each phase of the schedule: begun, kept or dropped when the phase changes."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from profkit.collect.tensors.gradients import GradientWatch
 from profkit.collect.tensors.recomputation import CallWatch
 from profkit.plan import Plan
 
-_POSTPONED = "steps hold so much that their recording had to wait: it may add 5 s or a tenth to the program's time"
-_CUT_OFF = "a step was so long that the recording was ended in the middle of it"
+_POSTPONED = "recording the large steps had to wait, so that it adds at most 5 s or a tenth to the program's time"
+_CUT_OFF = "a step was so long that the recording ended in the middle of it"
 _CUT_SHORT = "fewer steps were recorded than planned, because the program paused between them"
 
 
 class PhaseRecordings:
-    """`enter` the first phase; where a step ends `end_step`, `advance` or `restart`, and `enter` what follows; at the
-    end of the recording `conclude`, which keeps what there is.
+    """Call `enter` for the first phase; at the end of each step `end_step`, then `advance` or `restart`, then `enter`
+    again; and `conclude` at the end of the recording, which keeps what there is.
 
-    From `pause` to `resume`, while it ``is_paused``, nothing is recorded or timed and no step ends: what the program
-    does there is part of no step, such as an evaluation within a training.
+    From `pause` to `resume`, while it ``is_paused``, nothing is recorded or timed and no step ends: that work belongs
+    to no step, such as an evaluation during training.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class PhaseRecordings:
             self.keep()
 
     def end_step(self, between: Callable[[], None] | None) -> Moment | None:
-        """A step ended, at this moment of the device. Look at what it left, and call ``between``."""
+        """A step ended: take stock of what it left, and call ``between``. Return the device's moment of its end."""
         ended, running = self._schedule.phase, self._recordings.running
         self._tracer.pause()
         if running is not None:
@@ -89,7 +89,7 @@ class PhaseRecordings:
         return moment
 
     def _look_at_memory(self, ended: Phase) -> None:
-        """What the allocator of a GPU holds at the end of a recorded step, and what it did in the located one."""
+        """Read what the GPU's allocator holds after a recorded step and what it did in the located one."""
         if ended.recorded:
             self._memory.counts.read(self._schedule.step)
         if ended is Phase.LOCATED and self._memory.history.is_on:
@@ -97,7 +97,7 @@ class PhaseRecordings:
                 self._memory.history.end()
 
     def advance(self, now_ns: int, faults: int, moment: Moment | None, crowded_ns: int | None) -> None:
-        """The step that ended was one."""
+        """Count the step that ended."""
         ended = self._schedule.phase
         self._end_watches(ended)
         following = self._schedule.advance(now_ns, faults, moment, crowded_ns)
@@ -105,7 +105,7 @@ class PhaseRecordings:
             self._end_located()
 
     def restart(self) -> None:
-        """A better signal came: steps by a weaker one were none. The prologue holds the first step, and more."""
+        """A better signal came: discard the steps by a weaker one. The prologue holds the first step, and more."""
         ended = self._schedule.phase
         self._end_watches(ended)
         if ended is Phase.PROLOGUE:
@@ -125,9 +125,11 @@ class PhaseRecordings:
         self._archive.keep(unfinished_step)
 
     def pause(self) -> None:
-        """A recording that went on would hold the pause. The first that meets one is begun anew afterwards; a second
-        that holds measured steps is kept as it is, as evaluations then follow each other closely. Before the first step
-        has ended there is nothing to pause."""
+        """End a running recording, which must not contain the pause.
+
+        The first recording that meets a pause begins again afterwards. A second one that holds measured steps is kept
+        as it is: pauses come too often. Before the first step has ended there is nothing to pause.
+        """
         if self._schedule.phase is Phase.PROLOGUE:
             return
         self.is_paused = True
@@ -144,7 +146,7 @@ class PhaseRecordings:
             self._bounds.end()
             self._recordings.drop()
             self._was_dropped |= self._schedule.measured > 0
-            self._schedule.measure_anew()
+            self._schedule.forget_measured()
 
     def resume(self) -> None:
         """The next step begins here."""
@@ -152,7 +154,7 @@ class PhaseRecordings:
         self.is_paused = False
 
     def conclude(self) -> None:
-        """Keep the complete steps, else the prologue, else the part of a step that there is."""
+        """Keep the complete steps, else the prologue, else the part of a step that was recorded."""
         phase, complete = self._schedule.phase, self._schedule.recorded
         self.stop_tracing()
         if phase in (Phase.AFTER, Phase.DONE):
@@ -165,7 +167,7 @@ class PhaseRecordings:
         self.keep(unfinished_step=self._schedule.step if complete else None)
 
     def cut_step_off(self) -> None:
-        """The recording cannot wait for the end of the step; `conclude` is to follow."""
+        """End the recording within the step, as it cannot wait for the step's end; call `conclude` next."""
         self._notes.append(_CUT_OFF)
         self.stop_tracing()
         if self._schedule.recorded:
@@ -174,8 +176,8 @@ class PhaseRecordings:
             self._file.set(is_part=self._recordings.keep_part())
 
     def foresees_too_much(self, roots: Any) -> bool:
-        """Whether the backward pass from ``roots`` leaves more than half of the events that may be recorded: the other
-        half is for what came before it."""
+        """Whether the backward pass from ``roots`` will take more than half of the events that may be recorded; the
+        other half is for the work before it."""
         with self._allowance.spending(), pause_marked():
             return is_larger(roots, max(self._allowance.events_left // 2, FEW_EVENTS))
 
@@ -201,8 +203,8 @@ class PhaseRecordings:
 
     @property
     def _is_affordable(self) -> bool:
-        """Whether a recording may begin now. A part of a step takes no earlier recording's place; a program that is to
-        end once it is recorded does not wait, and ranks record the same steps."""
+        """Whether a recording may begin now. A part of a step never replaces an earlier recording. A program that ends
+        once it is recorded does not wait, nor do ranks, which must record the same steps."""
         if self._plan.stops or self._plan.is_rank:
             return True
         if not (self._archive.is_second or self._prologue.was_filled_by_events):
@@ -210,7 +212,8 @@ class PhaseRecordings:
         return self._allowance.affords(self._schedule.reference_step_ns, a_part_will_do=not self._archive.is_second)
 
     def _end_located(self) -> None:
-        """What was open at the stop, and what workers loaded meanwhile, must be gone before steps are measured."""
+        """Keep the located steps. Before steps are measured, operators that the stop cut off must end, and batches that
+        workers loaded meanwhile must be used up."""
         self._bounds.end()
         self._recordings.keep_located(self._gradients.read)
         more = self._allowance.steps_left(self._recordings.located_events)
@@ -233,7 +236,7 @@ class PhaseRecordings:
             self._end_gradients()
 
     def _end_gradients(self) -> None:
-        """What became of the located step's gradients is known now."""
+        """Note what became of the located step's gradients, which is known now."""
         if self._gradients.is_on:
             self._gradients.finish()
             self._file.set(gradients=self._gradients.use)

@@ -1,4 +1,4 @@
-"""``profkit.profile``: records the program around which it stands, and never breaks it."""
+"""``profkit.profile``: records the program inside it and never breaks it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 
+from profkit.collect.boundaries.choice import StepBoundary
 from profkit.collect.boundaries.next_boundary import NextBoundary
-from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.program.guard import Guard, describe, describe_end, say, uncompiled
 from profkit.collect.ranks.chosen import for_rank
 from profkit.collect.ranks.launches import claim_directory, settle
 from profkit.collect.recorder.diagnosis import diagnose
 from profkit.collect.recorder.early_end import Stopper
 from profkit.collect.recorder.recorder import Progress, Recorder
-from profkit.collect.recorder.replacement import ANEW, PATIENCE_S, Replacement
+from profkit.collect.recorder.replacement import NOTES, PATIENCE_S, Replacement
 from profkit.collect.recorder.termination import NOTE, STATUS, Termination
 from profkit.collect.recorder.windows import WindowRequests, complete, note_outdone, note_window, window_directory
 from profkit.collect.sessions.allowance import Allowance
@@ -51,7 +50,7 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 
-class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place it takes
+class profile:  # noqa: N801  # named like torch.profiler.profile, which it replaces
     """Record a few steps of a program into a run directory; a context manager or a decorator.
 
     ::
@@ -61,26 +60,26 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
                 train_step(batch)
         print(prof.diagnosis)
 
-    ``directory`` is made if absent (default ``traces/<target>/<time>``, where ``target`` is the script's name); if it
-    holds a run already, ``directory-2`` is taken, and so on. Each of several ranks records into a folder of its own in
-    it (default ``traces/<target>/<launch>``); if there are more than ``ranks``, that many record everything and the
-    others collectives and steps.
+    ``directory`` is made if absent (default ``traces/<target>/<time>``, where ``target`` is the script's name). If it
+    holds a run already, the recording goes to ``directory-2``, and so on. In a launch of several ranks, each records
+    into its own folder inside it (default ``traces/<target>/<launch>``). If there are more than ``ranks``, that many
+    record everything and the others only collectives and steps.
 
     ``wait`` steps pass unprofiled and are timed, ``warmup`` steps are recorded to learn which line runs what, and
-    ``active`` steps are recorded to be measured; after thirty more timed steps, or 40 s of the optimizer's, everything
-    is removed. Steps that come in cycles are recorded anew, cycle by cycle. ``at_step`` is the number of the first step
-    that is recorded, from 0.
+    ``active`` steps are recorded to be measured. After thirty more timed steps, or 40 s of optimizer steps, profkit
+    removes itself. If the steps come in cycles, it records again, one cycle per step. ``at_step`` is the number of the
+    first recorded step, from 0.
 
-    Steps end where the program calls `step`, else after the optimizer's step, else at each batch of a DataLoader, else,
-    if none of these comes for long, after each call of the model. A program without any is recorded from its start, for
-    at most ``limit_s`` seconds. ``steps_from`` chooses one: ``step``, ``optimizer``, ``dataloader``, ``forward`` or
-    ``epoch`` (a new pass over the DataLoader).
+    A step ends where the program calls `step`; without such calls, after each step of the optimizer; without an
+    optimizer, at each batch of a DataLoader; and if none of these comes for a long time, after each call of the model.
+    A program without steps is recorded from its start, for at most ``limit_s`` seconds. ``steps_from`` chooses the
+    signal: ``step``, ``optimizer``, ``dataloader``, ``forward`` or ``epoch`` (a new pass over the DataLoader).
 
-    ``on_progress`` is called with the phase of each step, the number of steps over and the number planned. At the next
-    end of a step SIGUSR1 begins another recording, in a directory of its own, if the context was entered on the main
-    thread and the program does not handle the signal.
+    Each step calls ``on_progress`` with its phase, the number of completed steps and the number planned. SIGUSR1 begins
+    another recording at the end of the current step, in a new directory, if the context was entered on the main thread
+    and the program does not handle the signal.
 
-    A profile records once; as a decorator it records the first call. Errors in here never reach the program: they
+    A profile records once; as a decorator it records the first call. Errors in profkit never reach the program: they
     become one line on stderr and a note in ``run.json``.
     """
 
@@ -102,8 +101,15 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
     ) -> None:
         script = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "run"
         signal = None if steps_from == BEST_SIGNAL else steps_from
-        window = Plan(wait=wait, warmup=warmup, active=active, limit_s=limit_s, steps_from=signal, at_step=at_step)
-        plan = replace(window, ranks=ranks)
+        plan = Plan(
+            wait=wait,
+            warmup=warmup,
+            active=active,
+            limit_s=limit_s,
+            steps_from=signal,
+            at_step=at_step,
+            ranks=ranks,
+        )
         subject = Subject(("python", *sys.argv), target or script)
         wanted = None if directory is None else fixed(Path(directory))
         by_default = fixed(directory_of_target(subject.target or "run"))
@@ -112,7 +118,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
 
     @classmethod
     def planned(cls, directory: Path, plan: Plan, subject: Subject, on_progress: Progress | None = None) -> profile:
-        """For profkit's own use: with everything that a plan can say."""
+        """For profkit's own use: a profile with a complete plan."""
         made = cls.__new__(cls)
         made._prepare(directory, plan, subject, on_progress)
         return made
@@ -125,7 +131,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         on_progress: Progress | None,
         claim: Callable[[], Path | None] = lambda: None,
     ) -> None:
-        """``claim`` finds another directory for one of several ranks, when the recording begins."""
+        """``claim`` returns another directory for one of several ranks when the recording begins."""
         self._claim = claim
         self._directory, self._plan, self._subject, self._on_progress = fixed(directory), plan, subject, on_progress
         self._directories: list[Path] = []
@@ -134,7 +140,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         self._allowance = Allowance()
         self._next = NextBoundary(self._guard, lambda: not self.is_over, self._begin_window)
         self._requests = WindowRequests(self._next)
-        self._replacement = Replacement(self._guard, lambda: not self.is_over, self._begin_anew)
+        self._replacement = Replacement(self._guard, lambda: not self.is_over, self._begin_better)
         self._stopper = Stopper()
         self._termination = Termination(self._guard, lambda: self._end(STATUS, (NOTE,)))
         self._outer: profile | None = None
@@ -143,25 +149,24 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
 
     @property
     def directory(self) -> Path:
-        """The run directory, as an absolute path: the program may change its working directory."""
+        """The run directory as an absolute path, as the program may change its working directory."""
         return self._directory
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """The run directory, and those of the windows that were asked for since."""
+        """The run directory and those of the windows that were requested since."""
         return tuple(self._directories)
 
     @property
     def is_over(self) -> bool:
-        """Whether all planned steps are over, so that nothing is recorded or timed any more."""
+        """Whether all planned steps are over and nothing more is recorded or timed."""
         return self._recorder is None or self._recorder.over
 
     @property
     def diagnosis(self) -> Any:
-        """The `Diagnosis` of what was recorded; None inside the context, and where nothing could be recorded.
+        """The `Diagnosis` of the recording; None inside the context, and if nothing could be recorded.
 
-        It is made when it is first asked for, which also writes ``diagnosis.json`` and ``report.html`` into the run
-        directory."""
+        The first access makes it, and writes ``diagnosis.json`` and ``report.html`` into the run directory."""
         if self._diagnosis is None and self._is_finished:
             try:
                 self._diagnosis = diagnose(self._directory)
@@ -193,12 +198,12 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         return record_first_call
 
     def step(self) -> None:
-        """Say that a step of the program ends here. It is optional: without it steps end as ``steps_from`` says."""
+        """Announce the end of a step. This is optional: without it steps end as ``steps_from`` says."""
         self.step_with(None)
 
     @uncompiled
     def step_with(self, between: Callable[[], None] | None) -> None:
-        """`step`, and a call of ``between`` that belongs to neither step."""
+        """Announce the end of a step, then call ``between``, which belongs to neither step."""
         if self._outer is not None:
             self._outer.step_with(between)
             return
@@ -211,13 +216,13 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             self._guard(lambda: self._announce_late(boundary))
 
     def _announce_late(self, boundary: StepBoundary) -> None:
-        """A step ends when nothing is recorded any more: it may be what should have been, or a window may be wanted."""
+        """A step ends after the recording: it may be better than the recorded ones, or a window may be requested."""
         if not self._replacement.announce(boundary, self._recorder):
             self._next.take(boundary)
 
     @uncompiled
     def pause(self) -> None:
-        """Say that what follows, up to `resume`, belongs to no step: an evaluation between two steps of a training."""
+        """Say that the work up to `resume` belongs to no step, such as an evaluation between two training steps."""
         if (recorder := self._outermost._recorder) is not None:
             self._guard(recorder.begin_pause)
 
@@ -230,8 +235,8 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
     def finish(
         self, exit_status: int, note: str | None = None, was_stopped: bool = False, error: BaseException | None = None
     ) -> None:
-        """Leave the context of a program that was a process of its own and ended with ``exit_status``, by an ``error``
-        if there was one; it ``was_stopped`` if it was ended once it was recorded."""
+        """Leave the context of a program that ran in its own process and ended with ``exit_status``, by an ``error`` if
+        there was one. It ``was_stopped`` if profkit ended it once it was recorded."""
         self._guard(lambda: self._end(exit_status, () if note is None else (note,), was_stopped, error))
 
     @property
@@ -240,12 +245,12 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
 
     def _begin(self) -> None:
         if self._was_used:
-            say("not recording: a profile records once, make another one")
+            say("not recording: a profile records only once; make another one")
             return
         self._was_used = True
         if profile._current is not None:
             self._outer = profile._current
-            say("not recording: another profkit.profile is on, which gets this one's steps")
+            say("not recording: another profkit.profile is active and gets the steps of this one")
             return
         self._directory = self._claim() or self._directory
         self._plan = for_rank(self._plan)
@@ -279,47 +284,47 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         return recorder
 
     def _when_over(self) -> None:
-        """Nothing of the program is recorded or timed any more."""
+        """Recording and timing are over: end the program, record again, or wait for better steps."""
         self._termination.remove()
         if (recorder := self._recorder) is not None and recorder.choice.outdone_by == EXPLICIT:
-            self._begin_anew(EXPLICIT)
+            self._begin_better(EXPLICIT)
         elif self._plan.stops:
             self._stop(recorder)
         elif recorder is not None:
             if (cycle := recorder.cycles.found) is not None:
-                self._record_anew(cycle.plan(recorder.cycles.plan), cycle.note)
+                self._record_again(cycle.plan(recorder.cycles.plan), cycle.note)
             elif recorder.choice.may_be_outdone:
                 self._replacement.wait()
             self._next.go_on(recorder.choice.name, recorder.thread.ident)
 
     def _stop(self, recorder: Recorder | None) -> None:
-        """End the program now. If only calls or batches were recorded and there is an optimizer, wait some time for its
-        steps to be recorded."""
+        """End the program now. If only calls or batches were recorded but an optimizer exists, first give it some time
+        to step."""
         may_go_on = recorder is not None and recorder.choice.awaits_optimizer
         if may_go_on:
             self._replacement.wait()
         self._stopper.request(PATIENCE_S if may_go_on else 0.0)
 
     def _begin_window(self, signal: str) -> None:
-        """A step ended by ``signal``, and another recording was requested."""
+        """Begin a requested recording: a step ended by ``signal``."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.finish()
         window = len(self._directories) + 1
         directory = window_directory(self._directory, window)
-        self._allowance = Allowance(is_rank=self._plan.is_rank)  # the user asked for the window, and for its cost
+        self._allowance = Allowance(is_rank=self._plan.is_rank)  # the user requested the window and accepts its cost
         recorder = self._make_recorder(directory, self._plan.for_window(window, signal))
         note_window(self._directory, directory)
         recorder.start()
 
-    def _begin_anew(self, signal: str) -> None:
-        """A better signal came after all, and other steps were recorded."""
+    def _begin_better(self, signal: str) -> None:
+        """A better signal came after other steps were recorded: record its steps."""
         if self._plan.stops:
             self._stopper.request(PATIENCE_S)
-        self._record_anew(self._plan.for_better(signal), ANEW[signal], partial(note_outdone, signal))
+        self._record_again(self._plan.for_better(signal), NOTES[signal], partial(note_outdone, signal))
 
-    def _record_anew(self, plan: Plan, note: str, mark: Callable[[Path], None] = lambda _: None) -> None:
-        """Record in place of what the directory holds, which stands until enough is measured."""
+    def _record_again(self, plan: Plan, note: str, mark: Callable[[Path], None] = lambda _: None) -> None:
+        """Replace the recording in the directory, which stays there until enough is measured."""
         if self._recorder is not None:
             self._recorder.finish()
         mark(self._directory)
@@ -339,13 +344,13 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             self._recorder = None
             self._is_finished = True
             complete(self._directories, exit_status, was_stopped)
-            if len(self._directories) == 1:  # a window is named after the first directory, and noted in it
+            if len(self._directories) == 1:  # a window is named after the first directory, which must keep its name
                 self._directories = [settle(self._directory)]
                 self._directory = self._directories[0]
 
     def _end_at_exit(self) -> None:
-        """The program never left the context."""
-        self._guard(lambda: self._end(None, ("the recording was never ended: it lasted until the program's exit",)))
+        """The program exits without leaving the context."""
+        self._guard(lambda: self._end(None, ("the program never left the recording: it lasted until the exit",)))
 
     def _let_go(self) -> None:
         if profile._current is self:
@@ -355,7 +360,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             part.remove()
 
     def _give_up(self, error: BaseException) -> None:
-        """Profkit failed: leave the program alone from here on."""
+        """profkit failed: leave the program alone from here on."""
         recorder, self._recorder = self._recorder, None
         with suppress(Exception):
             self._let_go()
@@ -363,15 +368,17 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             if recorder is not None:
                 recorder.abandon(PROFKIT_FAILED + describe(error))
 
-    def _leave_to_parent(self) -> None:
-        """The program has forked, and this is the child."""
-        profile._current = None
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None:
-            self._stopper.disown()
-            with suppress(Exception):
-                self._let_go()
-                recorder.disown()
+    @staticmethod
+    def _leave_to_parent() -> None:
+        """In the child of a fork: leave the recording to the parent."""
+        current, profile._current = profile._current, None
+        if current is None or current._recorder is None:
+            return
+        recorder, current._recorder = current._recorder, None
+        current._stopper.disown()
+        with suppress(Exception):
+            current._let_go()
+            recorder.disown()
 
 
 def _tell_recorder(tell: Callable[[Recorder], None]) -> None:
@@ -379,14 +386,9 @@ def _tell_recorder(tell: Callable[[Recorder], None]) -> None:
         current._guard(lambda: tell(recorder))
 
 
-def _leave_to_parent() -> None:
-    if (current := profile._current) is not None:
-        current._leave_to_parent()
-
-
-if hasattr(os, "register_at_fork"):  # the parent goes on with its recording, the child has none
+if hasattr(os, "register_at_fork"):  # the parent continues to record, the child does not
     os.register_at_fork(
         before=lambda: _tell_recorder(Recorder.before_fork),
         after_in_parent=lambda: _tell_recorder(Recorder.after_fork),
-        after_in_child=_leave_to_parent,
+        after_in_child=profile._leave_to_parent,
     )

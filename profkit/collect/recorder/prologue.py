@@ -1,12 +1,12 @@
-"""What is recorded before the first step ends: all there is of a program that never ends one.
+"""The recording before the first step ends, which is all there is of a program that never ends a step.
 
-A recording costs memory by the operator (about 8 kB when it is stopped), and nothing counts operators while it runs.
-So the prologue is looked at when the tracer's budget is spent or the process has grown: with enough recorded it is
-over, else more lines are marked.
+A recording costs memory per operator (about 8 kB when it stops), and nothing counts operators while it runs. So profkit
+checks the prologue when the tracer has used up its lines or the process has grown: with enough recorded it ends the
+prologue, else it marks more lines.
 
-A program that has ended no step by then has usually moved on to something else: its data are loaded, its chains burnt
-in. So it is recorded again for a moment when it has run two, four and eight times as long, and the last part that holds
-about as much is kept.
+A program that has ended no step by then usually moves on to other work: it has loaded its data or burnt in its chains.
+So profkit records it again for a moment when it has run two, four and eight times as long, and keeps the last part of
+about the same size.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
 
 GROWTH_BYTES = 8 << 20
-"""How much the process may grow in one part: 18,000 to 70,000 events. Twice as many took all that may be spent in the
-first minute, and a program whose steps come later needs none of them."""
+"""How much the process may grow in one part: 18,000 to 70,000 events. Twice as many took the whole allowance of the
+first minute, and were useless for a program whose steps come later."""
 _LINES = 10_000
-"""Lines marked at first: a line of arithmetic leaves a dozen events, a line without PyTorch none."""
+"""Lines to mark at first: a line of arithmetic leaves a dozen events, a line without PyTorch none."""
 _AGAIN = (2.0, 4.0, 8.0)
-"""When it is recorded again, in multiples of the prologue's length. No more often: each time costs a second or two in
-which every line is marked."""
+"""When to record again, in multiples of the prologue's length. Each time costs a second or two in which every line is
+marked, so there are no more."""
 _LEAST_WAIT_S, _AGAIN_S = 2.0, 2.0
-"""The shortest that the prologue is taken for, and the longest of a later part."""
+"""The least length that the prologue counts as, and the longest that a later part may last."""
 
 
 class Prologue:
-    """The parts of the prologue. ``events`` is the size of the last one, from which that of a step is estimated;
-    ``was_full`` says that the prologue ended before the first step, and ``was_renewed`` that a later part is kept."""
+    """The parts of the prologue. ``events`` is the size of the last one, which serves to estimate the size of a step.
+    ``was_full`` says that the prologue ended before the first step, ``was_renewed`` that a later part is kept."""
 
     def __init__(
         self,
@@ -56,20 +56,17 @@ class Prologue:
         self._imports = Imports()
         self._again_at: list[float] = []
 
-    def begin(self) -> None:
-        self._is_on = True
+    def begin(self, is_recorded: bool = True) -> None:
+        """Begin; if it is not recorded, it ends when a step should have ended by now."""
+        self._is_on, self._records = True, is_recorded
         self._begun = time.monotonic()
-        self._end = self._begun + self._limit_s
-        self._begin_part()
-
-    def begin_unrecorded(self) -> None:
-        """Nothing is recorded of it, and it is over when a step might have ended."""
-        self._is_on, self._records = True, False
-        self._begun = time.monotonic()
-        self._end, self._full_bytes = self._begun + _LEAST_WAIT_S, sys.maxsize
+        self._end = self._begun + (self._limit_s if is_recorded else _LEAST_WAIT_S)
+        self._full_bytes = sys.maxsize
+        if is_recorded:
+            self._begin_part()
 
     def close(self) -> None:
-        """The first step ended, or the program."""
+        """The first step or the program ended."""
         self._again_at = []
         self._tracer.stop(sys._getframe())
         if self._is_on:
@@ -77,16 +74,16 @@ class Prologue:
             self.events = self._recordings.keep_prologue()
 
     def is_due(self) -> bool:
-        """Whether it is time to `look_at` the prologue; called on another thread."""
+        """Whether it is time for `look_at`; called on another thread."""
         if not self._is_on:
             return bool(self._again_at) and time.monotonic() > self._again_at[0]
         return self._is_over or self._tracer.has_ended or self._has_grown
 
     def look_at(self) -> bool:
-        """Mark more lines, be done, or begin again; whether the prologue was full. At any other time it does nothing.
+        """If due, mark more lines, end, or begin again. Return whether the prologue was full.
 
-        The recording is never stopped and begun anew here: what is open at the stop would end in the new one, which
-        crashes the process.
+        This never stops a recording and begins another at once: operators open at the stop would end in the new
+        recording, which crashes the process.
         """
         if not self._is_on:
             if self.is_due():
@@ -103,7 +100,7 @@ class Prologue:
         return self.was_full
 
     def end(self) -> None:
-        """Be done, if it is on."""
+        """End the prologue if it is on."""
         if self._is_on:
             self._finish()
 
@@ -122,13 +119,13 @@ class Prologue:
             self._tracer.resume(sys._getframe())
 
     def record_cuda(self) -> None:
-        """The program is about to initialise CUDA: what was recorded so far holds no kernel."""
+        """The program is about to initialise CUDA: begin a new part, as the one so far cannot hold kernels."""
         self.break_off()
         self._recordings.drop_prologue()
         self.go_on(cuda=True)
 
     def _finish(self) -> None:
-        """Enough was recorded, or the next part would begin inside an operator whose end it must not see."""
+        """End: enough was recorded, or the next part would begin inside an operator whose end it must not see."""
         self._tracer.stop(sys._getframe())
         is_first, over = not self.was_full, time.monotonic()
         self._is_on, self.was_full = False, True
@@ -138,18 +135,18 @@ class Prologue:
             self.events = self._recordings.keep_prologue()
             self._allowance.note_size(self.events, grown_bytes)
             self.was_renewed |= before not in (None, self._recordings.prologue)
-        if is_first:  # the time that stopping and writing took was not the program's
+        if is_first:  # leave out the time that stopping and writing took
             waited, kept_s = max(_LEAST_WAIT_S, over - self._begun), time.monotonic() - over
             self._again_at = [self._begun + times * waited + kept_s for times in _AGAIN]
         if self._recordings.cut_operators_off or not self._records:
             self._again_at = []
 
     def _begin_again(self) -> None:
-        """Record where the program is now. What is open was opened unrecorded, so that its end does no harm."""
+        """Record where the program is now. Operators that are open now began unrecorded, so their ends do no harm."""
         self._again_at.pop(0)
         if self._recordings.running is None and self._allowance.events_left >= max(MANY_EVENTS, self.events):
             self._end = time.monotonic() + min(self._limit_s, _AGAIN_S)
-            give_back()  # a million events would fit unseen into what the last stop left
+            give_back()  # else a million events would fit unseen into the heap that the last stop freed
             self._begin_part()
             self._is_on = True
 
@@ -166,7 +163,7 @@ class Prologue:
 
     @property
     def _has_grown(self) -> bool:
-        """By its events or the program's tensors; what modules take that are imported meanwhile does not count."""
+        """Whether events or the program's tensors made the process grow; newly imported modules do not count."""
         if self._memory.measure() <= self._full_bytes:
             return False
         if self._imports.are_many:

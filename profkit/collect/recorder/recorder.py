@@ -1,6 +1,6 @@
-"""One recording of a program, from its start to its files: what each boundary of a step means to it, and what follows.
+"""One recording of a program, from its start to its files: what each step boundary means, and what follows from it.
 
-Everything here may raise; `profkit.collect.recorder.profiler` stands between it and the program.
+Everything here may raise; `profkit.collect.recorder.profiler` guards the program.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from typing import Any
 
 from psutil import Process  # type: ignore[import-untyped]  # its types are a package of their own
 
-from profkit.collect.boundaries.choice import SignalChoice, Verdict
+from profkit.collect.boundaries.choice import SignalChoice, StepBoundary, Verdict
 from profkit.collect.boundaries.cycles import CycleWatch
 from profkit.collect.boundaries.recorded_thread import CUT_OFF, MISSED, RecordedThread
 from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.boundaries.signals import StepSignals
-from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.census.names import Census
 from profkit.collect.loaders.feeding import FeedingWatch
 from profkit.collect.loaders.sites import LoaderSites
@@ -53,17 +52,16 @@ _NEVER_STEPPED = "the optimizer did not step for a minute after the recording: i
 
 
 class Recorder:
-    """`start`, then `take` each boundary that the program announces, then `finish`: all on one thread.
+    """Call `start`, then `step` where the program announces the end of a step, then `finish`: all on one thread.
 
-    Every signal of a step comes to `take` as a `StepBoundary`, and what it means is decided here: whether it is heard,
-    whether it ends a step, and what the next step is. What is recorded of each is up to `PhaseRecordings`. The parts
-    are made in the order in which they need each other; what happens in one of them at a time of its own (a thread
-    ends, lines are used up, CUDA starts) is told to a method of the recorder.
+    Every step signal arrives in `take` as a `StepBoundary`. The recorder decides whether to hear it, whether it ends a
+    step, and what the next step is; `PhaseRecordings` decides what to record of each step. The parts are made in the
+    order of their dependencies. Events in a part that come at any time (a thread ends, lines run out, CUDA starts) call
+    a method of the recorder.
 
-    ``over`` says that nothing is left to do but to `finish`, and ``on_over`` is called then. ``replaces`` is the trace
-    of an earlier recording, which stands until enough of this one was measured; both live on one ``allowance``.
-    ``is_awaited`` says whether another recording is; ``wake`` interrupts a main thread that waits; ``notes`` are the
-    first of the run's.
+    When ``over``, only `finish` is left to do; ``on_over`` is called then. ``replaces`` is the trace of an earlier
+    recording, which stays until enough of this one is measured; both share one ``allowance``. ``is_awaited`` says
+    whether another recording is due. ``wake`` interrupts a waiting main thread. ``notes`` are the first of the run.
     """
 
     def __init__(  # noqa: PLR0913  # options by name
@@ -89,10 +87,9 @@ class Recorder:
 
         self._schedule = schedule = Schedule(plan, take_moment)
         self.choice = SignalChoice(plan.chosen_signal, not plan.prologue, plan.every, plan.is_second)
-        self.thread = RecordedThread(
-            lambda: schedule.phase is Phase.PROLOGUE, partial(guard, self._leave_thread), wake
-        )
-        self._recordings = recordings = self._make_recordings(directory, allowance)
+        self.thread = RecordedThread(lambda: schedule.phase is Phase.PROLOGUE, partial(guard, self._leave_thread), wake)
+        gives_way = partial(guard, self._yield_to_program)
+        self._recordings = recordings = Recordings(directory, gives_way, allowance, plan.is_light)
         self._tracer = tracer = self._make_tracer(is_user)
         self.cycles = CycleWatch(plan, schedule, lambda: allowance.steps_left(recordings.located_events), is_awaited)
         self._calls = CallWatch()
@@ -112,17 +109,13 @@ class Recorder:
         watches = self._calls, gradients
         self._phases = PhaseRecordings(plan, allowance, bounds, watches, parts, self._archive, self._file, self._notes)
 
-    def _make_recordings(self, directory: Path, allowance: Allowance) -> Recordings:
-        gives_way = partial(self._guard, self._yield_to_program)
-        return Recordings(directory, gives_way, allowance, self._plan.is_light)
-
     def _make_tracer(self, is_user: UserFiles) -> LineTracer:
         return LineTracer(
             is_user,
             self._plan.max_lines,
             self._plan.limit_s,
-            on_end=partial(self._guard, self._on_lines_end),
-            on_backward=self._on_backward,
+            on_end=lambda: self._guard(self._watchdog.lines_ended),  # made later
+            on_backward=lambda roots: self._guard(partial(self._before_backward, roots)),
         )
 
     def _make_signals(self, directory: Path, gradients: GradientWatch, is_user: UserFiles) -> StepSignals:
@@ -139,17 +132,16 @@ class Recorder:
         )
 
     def start(self) -> None:
-        """Begin the prologue or, where the program ends its steps itself, the first step."""
+        """Begin the prologue or, if the plan has none, the first step."""
         if not self._recordings.install():
-            self._notes.append("the program runs a profiler of its own: nothing was recorded")
+            self._notes.append("the program runs its own profiler: nothing was recorded")
             self.over = True
             return
         self.signals.install()
         self._memory.failures.begin()
         if self._plan.prologue:
-            if current_thread() is main_thread():  # elsewhere nothing could end it
-                begin = self._prologue.begin_unrecorded if self._plan.is_light else self._prologue.begin
-                begin()
+            if current_thread() is main_thread():  # on another thread nothing could end it
+                self._prologue.begin(is_recorded=not self._plan.is_light)
             when_cuda_starts(self._on_cuda)
         else:
             self._phases.enter()
@@ -157,7 +149,7 @@ class Recorder:
         self._begin_step()
 
     def step(self, boundary: StepBoundary) -> None:
-        """The program says that a step ended."""
+        """The program announces the end of a step."""
         verdict = self.take(boundary)
         if verdict is Verdict.FIRST:
             self.signals.skip_none()
@@ -165,7 +157,7 @@ class Recorder:
             boundary.between()
 
     def take(self, boundary: StepBoundary) -> Verdict:
-        """A signal came: decide what it means, and do it."""
+        """A signal came: decide what it means and act on it."""
         verdict = self._judge(boundary)
         if verdict is Verdict.OUTDONE:
             self._outdo()
@@ -175,12 +167,12 @@ class Recorder:
         return verdict
 
     def pass_by(self) -> int:
-        """The short way of an unrecorded step of the optimizer, which must not be slowed down: how many steps are over,
-        itself and those of the next that need not be told of, or 0 if it has to go through `take`."""
+        """A shortcut for unrecorded optimizer steps, which must not be slowed down. Return how many steps it counted:
+        this one, and possibly some of the next, which need no call. 0 means that this step must go through `take`."""
         return self._passes(True) if self.choice.is_each_update and self.thread.is_current else 0
 
     def begin_pause(self) -> None:
-        """What follows, up to `end_pause`, belongs to no step."""
+        """The work up to `end_pause` belongs to no step."""
         if self.hears():
             self._phases.pause()
 
@@ -196,7 +188,7 @@ class Recorder:
         was_stopped: bool = False,
         error: BaseException | None = None,
     ) -> None:
-        """Keep what was recorded, however far it came, and write all files. ``error`` ended the program."""
+        """Keep what was recorded so far and write all files. ``error`` ended the program."""
         self._notes += notes
         if not self.over:
             self._end()
@@ -216,7 +208,7 @@ class Recorder:
         self._archive.write()
 
     def abandon(self, note: str) -> None:
-        """Remove everything from the program after an error, whatever state it left behind, and write what there is."""
+        """After an error, in whatever state: remove everything from the program and write what there is."""
         self._notes.append(note)
         with suppress(Exception):
             self._phases.stop_tracing()
@@ -225,23 +217,23 @@ class Recorder:
         self._archive.write()
 
     def disown(self) -> None:
-        """In the child of a fork: remove everything, and leave the recording to the parent."""
+        """In the child of a fork: remove everything and leave the recording to the parent."""
         self._tracer.pause()
         self._memory.failures.end()
         self._recordings.disown()
         self._leave()
 
     def hears(self) -> bool:
-        """A boundary is one on the thread that is recorded, and none inside profkit's own work or a pause."""
+        """Whether a boundary here and now counts: on the recorded thread, outside profkit's own work and pauses."""
         return not (self.over or self._busy or self._phases.is_paused or not self.thread.is_current or is_capturing())
 
     def before_fork(self) -> None:
-        """No thread may run, and the prologue pauses: a child that inherits it would record for as long as it lives."""
+        """Stop the sampling thread and pause the prologue: a child that inherited it would record for all its life."""
         self._sampler.suspend()
         self._prologue.break_off()
 
     def after_fork(self) -> None:
-        """In the parent, which goes on."""
+        """In the parent: go on."""
         self._prologue.go_on()
         self._sampler.resume()
 
@@ -262,7 +254,7 @@ class Recorder:
         return self._schedule.pass_by(*at, may_skip) or self.cycles.pass_by(*at)
 
     def _work(self, action: Callable[[], None]) -> None:
-        """Nothing is heard meanwhile."""
+        """Run ``action`` without hearing any boundary."""
         self._busy = True
         try:
             with self._calls.aside():
@@ -273,7 +265,7 @@ class Recorder:
             self._on_over()
 
     def _turn(self, boundary: StepBoundary, at: tuple[int, int], is_first: bool) -> None:
-        """From the end of one step to the beginning of the next."""
+        """Move from the end of one step to the beginning of the next."""
         ended = self._schedule.phase
         crowded_ns = count_crowded_ns() if ended is Phase.ACTIVE else None
         moment = self._phases.end_step(boundary.between)
@@ -294,13 +286,12 @@ class Recorder:
         self._schedule.begin(*read_clocks(self._recordings.running is not None))
 
     def _outdo(self) -> None:
-        """The recording is to end here, and another to take its place."""
+        """End the recording here; another is to replace it."""
         if not self.over:
             self._end()
             self._on_over()
 
     def _end(self) -> None:
-        """The recording ends here."""
         if self._recordings.running is None or self.thread.is_current:
             if self._schedule.phase is Phase.PROLOGUE and self.thread.others_step:
                 self._notes.append(MISSED)
@@ -311,23 +302,23 @@ class Recorder:
         self._leave()
 
     def _leave(self, each: AbstractContextManager[None] | None = None) -> None:
-        """Remove everything from the program: from here on it runs as if profkit were not there."""
+        """Remove everything from the program, which from here on runs as if profkit were not there."""
         self.over = True
         for remove in (self.signals.remove, self._calls.stop, self._recordings.remove, self._sampler.stop):
             with each or nullcontext():
                 remove()
 
     def _leave_thread(self) -> None:
-        """The recorded thread ended: where nothing of it was recorded yet, the next that ends a step is recorded."""
+        """The recorded thread ended. If nothing of it was recorded, record the next thread that ends a step."""
         if self._recordings.running is None and not self._schedule.recorded:
-            self.choice.begin_anew()
-            self.signals.begin_anew()
+            self.choice.begin_again()
+            self.signals.forget_first()
             self.thread.release()
         else:
             self._outdo()
 
     def _move_on(self) -> None:
-        """The recorded thread only waits: where the next step ends the recording begins."""
+        """The recorded thread only waits: record the thread on which the next step ends."""
         if self.thread.is_waiting():
             self._work(self._prologue.close)
             self.thread.release()
@@ -335,23 +326,17 @@ class Recorder:
                 self._listen_to_forwards()
 
     def _yield_to_program(self) -> None:
-        """The program is about to start a profiler of its own, which would not survive a second one."""
+        """The program is about to start its own profiler, which would not work beside a second one."""
         if not self.over:
-            self._notes.append("the program started a profiler of its own: the recording ended there")
+            self._notes.append("the program started its own profiler: the recording ended there")
             self._outdo()
 
     def _when_cuda_starts(self) -> None:
         self._memory.failures.begin(cuda_starts=True)
         self._prologue.record_cuda()
 
-    def _on_lines_end(self) -> None:
-        self._watchdog.lines_ended()
-
-    def _on_backward(self, roots: Any) -> None:
-        self._guard(lambda: self._before_backward(roots))
-
     def _before_backward(self, roots: Any) -> None:
-        """A pass that leaves more events than may be recorded is not entered: nothing could end it."""
+        """End the recording before a backward pass that would take too many events, as nothing can interrupt it."""
         if self._recordings.running is None or in_backward_pass() or not self.hears():
             return
         if not self._phases.foresees_too_much(roots):
@@ -363,7 +348,7 @@ class Recorder:
             self._listen_to_forwards()
 
     def _cut_off(self) -> None:
-        """The recording may have grown too large within a step."""
+        """End the recording if it has grown too large within a step."""
         if self._schedule.phase is not Phase.PROLOGUE:
             if self._bounds.are_exceeded(self._tracer.has_ended):
                 self._cut_step_off()
@@ -375,6 +360,6 @@ class Recorder:
         self._end()
 
     def _listen_to_forwards(self) -> None:
-        """Nothing better came for long."""
+        """Make calls of the model signals, as nothing better has come for a long time."""
         if self.choice.is_open:
             self.signals.listen_to_forwards()

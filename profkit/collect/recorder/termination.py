@@ -1,8 +1,8 @@
-"""Writing what was recorded before SIGTERM ends the program: ``timeout``, schedulers and launchers send it.
+"""Writing the recording before SIGTERM ends the program; ``timeout``, schedulers and launchers send it.
 
-By default the signal ends a process between two instructions. During a recording a handler in Python takes its place,
-which runs between two bytecodes of the main thread, writes, and leaves the rest to the default: the exit status is the
-same, and no more of the program runs than would have. A second signal ends it at once.
+By default the signal ends a process between two instructions. During a recording a Python handler runs instead, between
+two bytecodes of the main thread: it writes the recording, then lets the default action end the process. So the exit
+status is the same, and the program runs no further than without profkit. A second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.early_end import is_programs_own
 
 STATUS = 128 + signal.SIGTERM
-"""As shells report it."""
+"""The exit status that shells report."""
 NOTE = "the program was ended by SIGTERM"
 _SOON_S = 0.02
 _PATIENCE = 250
-"""How often the handler tries again if it interrupted profkit itself."""
+"""How many times the handler tries again after it has interrupted profkit itself."""
 
 
 class Termination:
-    """From `install` to `remove` SIGTERM calls ``finish``, on the main thread. A program with a handler of its own is
-    left alone; if that one calls ours, ours does nothing."""
+    """From `install` to `remove`, SIGTERM calls ``finish`` on the main thread. A program that has its own handler is
+    left alone; if its handler calls this one, this one does nothing."""
 
     def __init__(self, guard: Guard, finish: Callable[[], None]) -> None:
         self._guard, self._finish = guard, finish
         self._tries = 0
 
     def install(self) -> None:
-        """Set the handler, from the main thread only and where the signal has none."""
+        """Set the handler, on the main thread only and if the signal has none."""
         if threading.current_thread() is threading.main_thread() and _handler() is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_signal)
 
     def remove(self) -> None:
-        """The default is back, unless the program has set a handler meanwhile."""
+        """Restore the default, unless the program has set a handler meanwhile."""
         with suppress(ValueError):  # on another thread
             if _handler() == self._on_signal:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Keeps a recording from growing without bound, however long a step of the program is."""
+"""Keeps a recording from growing without bound, however long a step lasts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from profkit.collect.sessions.lines import LineTracer, is_at_work
 
 
 class Watchdog:
-    """Calls ``cut_off`` when the recording may have grown too large: as soon as the `lines_ended`, or between two
-    bytecodes of the main thread. In a backward pass, or while the recorder does not hear, that is put off. Once the
-    work turns out to be done on another thread than the recorded one, it calls ``move_on`` instead."""
+    """Calls ``cut_off`` when the recording may have grown too large: when the tracer's lines run out (`lines_ended`),
+    or between two bytecodes of the main thread. It does nothing during a backward pass or while the recorder does not
+    hear. If another thread than the recorded one turns out to do the work, it calls ``move_on`` instead."""
 
     def __init__(
         self,
@@ -36,14 +36,14 @@ class Watchdog:
         self._interrupt = MainThreadCall(lambda: guard(self._intervene))
 
     def lines_ended(self) -> None:
-        """Called from the tracer's callback for the last line that it marks."""
+        """The tracer's callback calls this for the last line that it marks."""
         self._act(self._cut_off)
 
     def look(self) -> None:
-        """Called again and again, on another thread.
+        """Check once; called again and again on another thread.
 
-        Moving on stops the tracer and sets none, so it may be requested while one is set (see `MainThreadCall`). Both
-        actions share one call: a second one must not be waiting while the first one sets a tracer.
+        Moving on sets no tracer, so it may be requested while one is set (see `MainThreadCall`). Both actions share one
+        call, because no second call may wait while the first sets a tracer.
         """
         if self._thread.is_idle():
             self._moves_on = True
@@ -55,7 +55,7 @@ class Watchdog:
                 self._interrupt.request()
 
     def _intervene(self) -> None:
-        """Between two bytecodes of the main thread, unless these are profkit's own."""
+        """Act, between two bytecodes of the main thread, unless these are profkit's own."""
         moves_on, self._moves_on = self._moves_on, False
         if not is_at_work(sys._getframe()):
             self._act(self._move_on if moves_on else self._cut_off)

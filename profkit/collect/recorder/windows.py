@@ -1,7 +1,7 @@
 """Windows: further recordings of a running program, each requested with the signal SIGUSR1.
 
-Once a recording is over, nothing of profkit stays in the program but the signal's handler, which only sets a flag. The
-window begins at the next end of a step (`profkit.collect.boundaries.next_boundary`).
+After a recording only the signal's handler stays in the program, and it only sets a flag. The window begins at the next
+end of a step (`profkit.collect.boundaries.next_boundary`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from types import FrameType
 
 from profkit.collect.boundaries.next_boundary import NextBoundary
 from profkit.plan import EXPLICIT
-from profkit.run import RUN_FILE, load_run, save
+from profkit.run import RUN_FILE, load_run, numbered, save
 
 _SIGNAL = getattr(signal, "SIGUSR1", None)
 _SCHEDULER = "SLURM_JOB_ID"
-"""Slurm sends the signal as notice of the end. Programs set their handlers for it late, some only if there is none, so
-under Slurm it is left alone."""
-_ANNOUNCED_LATE = "the program announced its first step when others had been recorded, and too few steps after that"
+"""Slurm sends the signal as a warning before the job ends. Programs set their handlers late, some only if there is
+none, so under Slurm profkit leaves it alone."""
+_ANNOUNCED_LATE = "the program announced its first step after others were recorded, and too few steps followed"
 
 
 class WindowRequests:
@@ -40,7 +40,7 @@ class WindowRequests:
             self._is_installed = True
 
     def remove(self) -> None:
-        """Take the handler away, unless the program has set its own meanwhile."""
+        """Remove the handler, unless the program has set its own meanwhile."""
         if self._is_installed and _SIGNAL is not None:
             self._is_installed = False
             with suppress(ValueError):  # on another thread
@@ -48,8 +48,7 @@ class WindowRequests:
                     signal.signal(_SIGNAL, signal.SIG_DFL)
 
     def wake(self) -> None:
-        """Interrupt what the main thread waits for, so that pending calls run; not if the program handles the signal
-        itself by now."""
+        """Interrupt the main thread's wait, so that pending calls run, unless the program now handles the signal."""
         if self._is_installed and _SIGNAL is not None and signal.getsignal(_SIGNAL) == self._on_signal:
             self._is_waking = True
             signal.pthread_kill(threading.main_thread().ident or 0, _SIGNAL)
@@ -62,22 +61,17 @@ class WindowRequests:
 
 def window_directory(first: Path, window: int) -> Path:
     """A free directory beside that of the first recording."""
-    name = f"{first.name}-window{window}"
-    path, again = first.with_name(name), 1
-    while path.exists():
-        again += 1
-        path = first.with_name(f"{name}-{again}")
-    return path
+    return next(path for path in numbered(first.with_name(f"{first.name}-window{window}")) if not path.exists())
 
 
 def note_window(first: Path, window: Path) -> None:
-    """The first recording's file names the later ones."""
+    """Name the window in the first recording's file."""
     run = load_run(first)
     save(first, RUN_FILE, replace(run, windows=(*run.windows, window.name)))
 
 
 def note_outdone(signal: str, directory: Path) -> None:
-    """Note in the first recording that it came too early, before ``signal``, in case nothing takes its place."""
+    """Note in the first recording that it came too early, before ``signal``, in case nothing replaces it."""
     run = load_run(directory)
     if signal == EXPLICIT:
         save(directory, RUN_FILE, replace(run, notes=(*run.notes, _ANNOUNCED_LATE)))
@@ -86,7 +80,7 @@ def note_outdone(signal: str, directory: Path) -> None:
 
 
 def complete(directories: Sequence[Path], exit_status: int | None, was_stopped: bool = False) -> None:
-    """Note in recordings that ended before the program how that ended, and whether because it was recorded."""
+    """Note in recordings that ended before the program how it ended, and whether that was because it was recorded."""
     for directory in directories:
         run = load_run(directory)
         if run.exit_status is None and exit_status is not None:
@@ -94,7 +88,7 @@ def complete(directories: Sequence[Path], exit_status: int | None, was_stopped: 
 
 
 def _is_free() -> bool:
-    """Whether the signal has no handler. Python does not know of those in C, such as faulthandler's; Linux does."""
+    """Whether the signal has no handler. Python does not know handlers in C, such as faulthandler's, but Linux does."""
     if _SIGNAL is None or signal.getsignal(_SIGNAL) is not signal.SIG_DFL or _SCHEDULER in os.environ:
         return False
     with suppress(OSError, IndexError, ValueError):

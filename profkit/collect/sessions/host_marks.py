@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
-from profkit.collect.program.guard import uncompiled
-from profkit.collect.program.noticing import noticed
+from profkit.collect.program.guard import noticed, uncompiled
 from profkit.marks import GC_AUTOMATIC, GC_MARK, SAVE_MARK
 
 
