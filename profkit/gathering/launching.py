@@ -171,4 +171,4 @@ def _summarise(gathered: Gathered, facts: Facts) -> LaunchSummary:
     shown = next(table for table in launch.tables if table.source == gathered.shown)
     own = facts.once(uneven_inputs).own
     late = find_late(own)
-    return summarise(launch, toll, find_reasons(launch, toll, own, late), late, shown.identity.rank)
+    return summarise(launch, toll, own.staging, find_reasons(launch, toll, own, late), late, shown.identity.rank)

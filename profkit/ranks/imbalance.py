@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from profkit.ranks.chance import LEAST_STEPS, LEVEL, upper_tail
 from profkit.ranks.late import MOST_OF_IT
@@ -66,7 +66,7 @@ def find_imbalance(launch: Launch, own: OwnWork) -> Imbalance:
 def without_imbalance(own: OwnWork, imbalance: Imbalance) -> OwnWork:
     """What the ranks would work if all inputs of a step were of one size."""
     kept = kept_share(own, imbalance)
-    return OwnWork(own.steps, own.total_ns * kept, own.places, own.place_ns * kept[:, :, None], own.kind)
+    return structs.replace(own, total_ns=own.total_ns * kept, place_ns=own.place_ns * kept[:, :, None])
 
 
 def kept_share(own: OwnWork, imbalance: Imbalance) -> Floats:

@@ -41,7 +41,7 @@ from profkit.ranks.chance import LEAST_STEPS
 from profkit.ranks.edits import JointEdit
 from profkit.ranks.lateness import weigh_lateness
 from profkit.ranks.launch import Launch
-from profkit.ranks.pipelines import Pipeline, is_in_doubt
+from profkit.ranks.pipelines import Pipeline
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.pipelines import pipelines_in_training, places_of
 from profkit.savings.launches import predict_launch_saving
@@ -58,15 +58,13 @@ _FIX = (
 )
 
 
-@rule(Kind.OPPORTUNITY, Need.RANKS)
+@rule(Kind.OPPORTUNITY, Need.RANKS, Need.MESSAGES)
 def pipeline_bubble(facts: Facts) -> Iterator[Suspicion]:
     """Compare how long the pipeline idles with how long it would with more micro-batches."""
     launch = facts.launch
     assert launch is not None
     pipelines = facts.once(pipelines_in_training)
     if not pipelines:
-        if any(is_in_doubt(launch)):
-            raise CannotLook("the recordings do not say to whom messages go: a pipeline cannot be told from others")
         return
     steps = np.unique(launch.joint.step[pipelines[0].joint])
     if len(steps) < LEAST_STEPS:

@@ -36,7 +36,7 @@ from profkit.ranks.bubbles import stage_work, with_even_stages
 from profkit.ranks.chance import LEAST_STEPS, is_beyond_chance
 from profkit.ranks.launch import Launch
 from profkit.ranks.own_work import Floats, OwnWork, place_site
-from profkit.ranks.pipelines import Pipeline, is_in_doubt
+from profkit.ranks.pipelines import Pipeline
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.pipelines import pipelines_in_training
 from profkit.ruling.places import Places
@@ -50,15 +50,13 @@ _FIX = (
 )
 
 
-@rule(Kind.OPPORTUNITY, Need.RANKS)
+@rule(Kind.OPPORTUNITY, Need.RANKS, Need.MESSAGES)
 def unbalanced_stages(facts: Facts) -> Iterator[Suspicion]:
     """Compare what the stages work in each step."""
     launch = facts.launch
     assert launch is not None
     pipelines = facts.once(pipelines_in_training)
     if not pipelines:
-        if any(is_in_doubt(launch)):
-            raise CannotLook("the recordings do not say to whom messages go: a pipeline cannot be told from others")
         return
     own = facts.once(uneven_inputs).own
     if len(own.steps) < LEAST_STEPS:

@@ -1,4 +1,4 @@
-"""For the rules on pipelines: which pipelines there are, and at which lines their stages wait."""
+"""For the rules about pipelines: which pipelines there are, and at which lines their stages wait."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from profkit.derive.facts import Facts
 from profkit.findings import Location
 from profkit.ranks.lateness import weigh_lateness
 from profkit.ranks.launch import Launch
-from profkit.ranks.pipelines import Pipeline, find_pipelines
+from profkit.ranks.pipelines import Pipeline, is_in_doubt
 from profkit.ruling.places import Places
+from profkit.ruling.uneven_inputs import uneven_inputs
 from profkit.run import CallSite
 from profkit.trace.values import among
 
 
 def pipelines_in_training(facts: Facts) -> list[Pipeline]:
     """The launch's pipelines whose gradients come back."""
-    assert facts.launch is not None, "only for rules with Need.RANKS"
-    return [one for one in find_pipelines(facts.launch) if one.returns]
+    return [one for one in facts.once(uneven_inputs).own.staging.pipelines if one.returns]
+
+
+def may_hide_pipelines(facts: Facts) -> bool:
+    """Whether no pipeline is seen, but some messages go nobody knows where."""
+    launch = facts.launch
+    return launch is not None and any(is_in_doubt(launch)) and not pipelines_in_training(facts)
 
 
 def places_of(launch: Launch, pipelines: Sequence[Pipeline]) -> Places:

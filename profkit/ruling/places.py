@@ -11,6 +11,7 @@ from profkit.derive.facts import Facts
 from profkit.evidence.allocator.lines import site_of
 from profkit.evidence.allocator.rounds import KeptRounds
 from profkit.evidence.attribution import busiest_site, order_sites, sites_by_time
+from profkit.evidence.averaging.gradients import FORWARD
 from profkit.evidence.callers import calling_sites, model_call_sites, model_caller
 from profkit.evidence.places import call_site
 from profkit.evidence.retention.holding import outliving_sites
@@ -73,6 +74,13 @@ def model_places(facts: Facts, rows: Rows, weights: Int64s) -> Places:
 def locations_of(facts: Facts, sites: Iterable[int]) -> tuple[Location, ...]:
     """The known lines among these call sites, each once, in the order given."""
     return Places.of_sites(call_site(facts, int(site)) for site in dict.fromkeys(sites)).all()
+
+
+def parallel_pass_line(facts: Facts, rows: Rows) -> Places:
+    """The costliest line of these rows. Without one, as if a thread of its own ran the backward pass, the line that
+    calls the `DistributedDataParallel` model."""
+    forwards = facts.measured_rows(facts.trace.named(FORWARD))
+    return Places.of(locations_of(facts, [busiest_site(facts, each) for each in (rows, forwards)])[:1])
 
 
 def growing_lines(facts: Facts, *sites: CallSite | None) -> Places:

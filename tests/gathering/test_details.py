@@ -11,6 +11,7 @@ from profkit.gathering.details import EACH_WAY, MOST_DETAILED, MOST_PEERS, MOST_
 from profkit.gathering.summary import summarise
 from profkit.ranks.lateness import weigh_lateness
 from profkit.ranks.launch import Launch
+from profkit.ranks.pipelines import Staging
 from profkit.ranks.table import Cause
 from tests.ranks.launches import SITES, Act, both, end_step, launch_of, work
 
@@ -29,7 +30,7 @@ def _rank(own: float, count: int, loading: float = 0.0, between: float = 5.0) ->
 
 
 def _summary(launch: Launch) -> LaunchSummary:
-    return summarise(launch, weigh_lateness(launch), [None] * len(launch.tables))
+    return summarise(launch, weigh_lateness(launch), Staging(), [None] * len(launch.tables))
 
 
 def _details(launch: Launch, at: int) -> RankDetails:

@@ -52,7 +52,7 @@ def _summary(paths: Sequence[Path]) -> LaunchSummary:
     found = gather([str(path) for path in paths], _read)
     own = facts_of_launch(found.launch).once(uneven_inputs).own
     late = find_late(own)
-    return summarise(found.launch, found.toll, find_reasons(found.launch, found.toll, own, late), late)
+    return summarise(found.launch, found.toll, own.staging, find_reasons(found.launch, found.toll, own, late), late)
 
 
 @cache

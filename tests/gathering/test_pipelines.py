@@ -17,7 +17,7 @@ def summary_of(recorded: Launch):  # type: ignore[no-untyped-def]
     toll = weigh_lateness(recorded)
     own = measure_own_work(recorded)
     late = find_late(own)
-    return summarise(recorded, toll, find_reasons(recorded, toll, own, late), late)
+    return summarise(recorded, toll, own.staging, find_reasons(recorded, toll, own, late), late)
 
 
 def test_a_pipeline_has_its_stages_micro_batches_and_idle_time():
