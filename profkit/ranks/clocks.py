@@ -1,14 +1,14 @@
-"""The clocks of the ranks, by what they did together: a collective ends for all of its ranks at the same time.
+"""Aligning the clocks of the ranks: a collective ends at the same time for all of its ranks.
 
-A message does not: its sender may look much later whether it is gone. But none arrives before it was sent. Ranks that
-only send each other messages have clocks between the bounds that those of each direction set, as in Duda, Harrus,
-Haddad and Bernard, Estimating Global Time in Distributed Systems (1987).
+A message does not, because its sender may check much later whether it is gone. But it arrives after it was sent. So for
+ranks that only exchange messages, those in each direction bound the clocks' difference, as in Duda, Harrus, Haddad and
+Bernard, Estimating Global Time in Distributed Systems (1987).
 
-Each may be wrong by any amount, a day as well as a microsecond. A clock's drift within the seconds of a recording is
-smaller than what a thread takes to notice that a collective is over, so one number for each rank is enough.
+A clock may be wrong by any amount, from a microsecond to a day. Its drift within the seconds of a recording is smaller
+than the time a thread takes to notice that a collective is over, so one offset per rank is enough.
 
-Ranks that profkit recorded on one host share a clock, and say so. It is believed unless a collective contradicts it,
-because threads that get no CPU notice the end of a collective milliseconds apart.
+Ranks that profkit recorded on one host share a clock, and their recordings say so. That is believed unless a collective
+contradicts it, because threads without a CPU notice the end of a collective milliseconds apart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from profkit.trace.values import distinct, median
 
 
 def align_clocks(launch: Launch) -> Launch:
-    """The launch with its clocks' offsets, and the joint collectives in order of time."""
+    """The launch with the offsets of its clocks, and its joint collectives in order of time."""
     offset_ns = _offsets(launch)
     parts = launch.parts
     start_ns = taken(launch, "start_ns") + offset_ns[parts.table]
@@ -39,7 +39,7 @@ def align_clocks(launch: Launch) -> Launch:
 
 
 def taken(launch: Launch, column: str) -> Int64s:
-    """A column of the ranks' own collectives, for each of the parts."""
+    """A column of the ranks' own collectives, one value for each part."""
     found = np.zeros(len(launch.parts), dtype=np.int64)
     for at, table in enumerate(launch.tables):
         mine = launch.parts.table == at
@@ -48,20 +48,20 @@ def taken(launch: Launch, column: str) -> Int64s:
 
 
 def is_message(launch: Launch) -> Bools:
-    """Which of the joint collectives are messages from one rank to another."""
+    """Which joint collectives are messages from one rank to another."""
     return np.array([group.is_message for group in launch.groups] + [False], dtype=bool)[launch.joint.group]
 
 
 def runs_for_all(launch: Launch) -> Bools:
-    """Which of the joint collectives end on no rank before they have begun on all."""
+    """Which joint collectives cannot end on any rank before they have begun on all."""
     by_operation = np.array([*(text in FOR_ALL for text in launch.texts), False], dtype=bool)
     return by_operation[launch.joint.operation]
 
 
 def on_shared_clock(launch: Launch) -> Bools:
-    """Which of the joint collectives ran on the CPUs of ranks that share a clock, so that their times can be compared.
+    """Which joint collectives ran on CPUs of ranks that share a clock, so that their times can be compared.
 
-    The times of a GPU are converted to the host's clock, with an error as long as a short transfer.
+    A GPU's times do not count: their conversion to the host's clock has an error as long as a short transfer.
     """
     shares = np.array([_said(launch, at) == offset_ns for at, offset_ns in enumerate(launch.offset_ns)], dtype=bool)
     apart = ~shares[launch.parts.table] | taken(launch, "on_device").astype(bool)
@@ -69,7 +69,7 @@ def on_shared_clock(launch: Launch) -> Bools:
 
 
 def message_parts(launch: Launch) -> tuple[Int64s, Int64s]:
-    """Of each message the part of its sender and that of its receiver."""
+    """For each message, the sender's part and the receiver's."""
     parts = launch.parts
     mine = np.flatnonzero(is_message(launch)[parts.joint])
     sends = np.zeros(len(mine), dtype=bool)
@@ -83,9 +83,9 @@ def message_parts(launch: Launch) -> tuple[Int64s, Int64s]:
 
 
 def _offsets(launch: Launch) -> Int64s:
-    """What is added to each rank's times to get the first one's: what the recordings say of a shared clock, else the
-    median difference of the ends, from the first rank outwards. A rank that shares no collective with any of these
-    keeps its own clock."""
+    """The offset of each rank to the first one's clock: that of a shared clock if the recordings say so, else the
+    median difference of the ends of collectives, from the first rank outwards. A rank that shares no collective with
+    any of these keeps its own clock."""
     parts, end_ns = launch.parts, taken(launch, "end_ns")
     offset_ns = np.zeros(len(launch.tables), dtype=np.int64)
     known = np.zeros(len(launch.tables), dtype=bool)
@@ -104,8 +104,8 @@ def _offsets(launch: Launch) -> Int64s:
 
 
 def _fits(launch: Launch, at: int, offset_ns: int) -> bool:
-    """Whether the rank shares collectives of the CPU with the first one, and with this offset none ends on one of them
-    before it has begun on the other."""
+    """Whether the rank shares collectives on the CPU with the first one, and with this offset none of them ends on one
+    rank before it has begun on the other."""
     parts = launch.parts
     wanted = runs_for_all(launch)[parts.joint] & ~taken(launch, "on_device").astype(bool)
     first, own = (np.flatnonzero(wanted & (parts.table == table)) for table in (0, at))
@@ -117,7 +117,7 @@ def _fits(launch: Launch, at: int, offset_ns: int) -> bool:
 
 
 def _reach(launch: Launch, end_ns: Int64s, known: Bools) -> dict[int, int]:
-    """The offsets of those ranks that are not known yet and share a collective with known ones."""
+    """Offsets of ranks that are still unknown and share a collective with known ones."""
     parts = launch.parts
     together = ~is_message(launch)[parts.joint]
     mine = known[parts.table] & together
@@ -130,8 +130,8 @@ def _reach(launch: Launch, end_ns: Int64s, known: Bools) -> dict[int, int]:
 
 
 def _reach_by_messages(launch: Launch, offset_ns: Int64s, known: Bools) -> dict[int, int]:
-    """The same of ranks that share messages alone with known ones: what their recordings say of their clocks, as far as
-    it lies between the bounds that the messages set, else the middle between these, or the one that there is."""
+    """Offsets of ranks that share only messages with known ones: what the recordings say about their clocks if it lies
+    within the bounds that the messages set, else the middle of the bounds, or the only bound."""
     source, target = message_parts(launch)
     sender, receiver = launch.parts.table[source], launch.parts.table[target]
     sent_ns = taken(launch, "start_ns")[source] + offset_ns[sender]
@@ -151,6 +151,6 @@ def _reach_by_messages(launch: Launch, offset_ns: Int64s, known: Bools) -> dict[
 
 
 def _said(launch: Launch, at: int) -> int | None:
-    """What has to be added to this rank's times to get the first one's, as the recordings say it: 0 on one host."""
+    """The rank's offset to the first one's clock as the recordings give it, 0 on the same host; None if they do not."""
     first, own = (launch.tables[one].identity.clock_offset_ns for one in (0, at))
     return None if first is None or own is None else own - first

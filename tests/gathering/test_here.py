@@ -13,8 +13,8 @@ import pytest
 from profkit.errors import UnreadableInput
 from profkit.gathering import here, started
 from profkit.gathering.here import free_memory, processes_for, reduce_here
-from profkit.gathering.outcome import Done
 from profkit.gathering.started import can_start
+from profkit.gathering.turns import Done
 from profkit.trace.events import Int64s
 from tests.traces import annotation, json_of, op, step
 

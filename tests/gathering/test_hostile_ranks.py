@@ -14,8 +14,8 @@ import pytest
 
 from profkit.findings import LaunchSummary
 from profkit.gathering.launching import gather
-from profkit.gathering.outcome import Done, do_at
 from profkit.gathering.summary import summarise
+from profkit.gathering.turns import Done, do_at
 from profkit.ranks.late import find_late
 from profkit.ranks.lateness import find_reasons
 from profkit.ruling.uneven_inputs import uneven_inputs

@@ -17,7 +17,7 @@ import pytest
 from profkit.errors import UsageError
 from profkit.gathering import on_ray
 from profkit.gathering.on_ray import cluster, find_holders, reduce_on_ray
-from profkit.gathering.outcome import Done
+from profkit.gathering.turns import Done
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 ray_cluster = pytest.importorskip("ray.cluster_utils")
@@ -66,7 +66,7 @@ def test_a_place_that_kills_its_process_each_time_is_given_up(nodes: Any, monkey
     fine, fatal = _by_number(reduce_on_ray(ray_work.end, ["fine", "fatal"]))
     assert fine == Done(0, "fine")
     assert fatal.value is None
-    assert fatal.cause.startswith("fatal: Ray gave it up: WorkerCrashedError: ")
+    assert fatal.cause.startswith("fatal: Ray gave up: WorkerCrashedError: ")
 
 
 @pytest.fixture

@@ -140,12 +140,12 @@ def test_what_does_not_fit_is_left_out_and_said():
                     table(-1, some(), source="nobody")])  # fmt: skip
     assert pairs(launch) == side_by_side(6)
     assert sorted(launch.notes) == [
-        "copy: it is rank 1, as rank1 is, which holds more or as many collectives; it is left out",
+        "copy: it is rank 1, as rank1 is, which holds at least as many collectives; it is left out",
         "empty: it holds no collective that could tie it to the others; it is left out",
-        "far: it is rank 5, where there are 2; it is left out",
-        "larger: it is one of 8 ranks, where the others are of 2; it is left out",
+        "far: it is rank 5 of only 2 ranks; it is left out",
+        "larger: it is one of 8 ranks, while the others are of 2; it is left out",
         "nobody: it does not say which rank it is; it is left out",
-        "old: it is of another launch; it is left out",
+        "old: it belongs to another launch; it is left out",
     ]
 
 
