@@ -14,6 +14,7 @@ contradicts it, because threads without a CPU notice the end of a collective mil
 from __future__ import annotations
 
 import numpy as np
+from msgspec import structs
 
 from profkit.ranks.launch import Joint, Launch, Parts
 from profkit.ranks.subgroups import FOR_ALL, TOLERATED_NS
@@ -34,8 +35,7 @@ def align_clocks(launch: Launch) -> Launch:
     joint = Joint(**{name: getattr(launch.joint, name)[order] for name in Joint.__struct_fields__})
     by_joint = np.lexsort((parts.table, place[parts.joint]))
     sorted_parts = Parts(place[parts.joint][by_joint], parts.table[by_joint], parts.row[by_joint])
-    return Launch(launch.tables, launch.world_size, launch.groups, launch.texts, joint, sorted_parts, offset_ns,
-                  launch.notes)  # fmt: skip
+    return structs.replace(launch, joint=joint, parts=sorted_parts, offset_ns=offset_ns)
 
 
 def taken(launch: Launch, column: str) -> Int64s:

@@ -126,6 +126,6 @@ def test_a_rank_that_lacks_some_of_the_steps_is_told_and_who_is_late_is_found_al
 def test_the_undamaged_launch_says_nothing_but_who_is_late(folder: Path, make: Make, rank: int):
     whole, without = _around(folder, make, rank)
     assert whole.notes == ()
-    assert without.notes == (f"rank {rank} of {RANKS} is missing, and what it did is not known",)
+    assert without.notes == (f"rank {rank} of {RANKS} is missing; what it did is unknown",)
     assert [one.is_by_chance for one in whole.ranks] == [True, False, True, True]
     assert _said_of_others(whole, rank) != _said_of_others(without, rank)

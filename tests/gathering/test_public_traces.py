@@ -26,7 +26,7 @@ from tests.gathering.public_traces import (
 )
 
 LATE_NS = 1_000 * LATE_US
-DOUBT = "the recordings do not say which process group some collectives (all_reduce) are of: "
+DOUBT = "the recordings do not say which process group some collectives (all_reduce) belong to: "
 INFERENCE = Form(CUSTOM, "nothing", numbered=False, ranges=False, lists=False, graphs=True,
                  file="rank{rank}.{ts}.pt.trace.json.gz", steps=lambda rank, number: None)  # fmt: skip
 

@@ -130,7 +130,7 @@ def test_a_rank_of_another_job_is_left_out_with_a_note_and_changes_nothing_else(
     launch = three_and(table(3, other, world=4))
     assert pairs(launch) == side_by_side(6, (0, 1, 2))
     assert launch.notes == ("rank3: its collectives are none of the others'; it is left out",
-                            "rank 3 of 4 is missing, and what it did is not known")  # fmt: skip
+                            "rank 3 of 4 is missing; what it did is unknown")  # fmt: skip
 
 
 def test_what_does_not_fit_is_left_out_and_said():
@@ -150,9 +150,9 @@ def test_what_does_not_fit_is_left_out_and_said():
 
 
 def test_missing_ranks_are_named_and_of_a_sample_its_size_is_told():
-    assert three_and(table(0, some(), world=4)).notes[-1] == "rank 3 of 4 is missing, and what it did is not known"
+    assert three_and(table(0, some(), world=4)).notes[-1] == "rank 3 of 4 is missing; what it did is unknown"
     few = match([table(0, some(), world=128), table(1, some(), world=128)])
-    assert few.notes == ("2 of 128 ranks were recorded, and what the others did is not known",)
+    assert few.notes == ("2 of 128 ranks were recorded; what the others did is unknown",)
     assert few.world_size == 128
 
 

@@ -39,7 +39,7 @@ def test_a_rank_whose_collectives_end_before_the_others_begin_is_left_out():
     swaying = exchanged(sways=1_500)
     found = beside_three(rank_of(3, swaying))
     assert left_out(found) == [
-        "rank3: by its times, collectives end before they have begun on other ranks or the other way round"
+        "rank3: by its times, collectives end before they have begun on other ranks, or the other way round"
     ]
     assert [one.identity.rank for one in found.tables] == [0, 1, 2]
 
@@ -103,7 +103,7 @@ def after(did: Did) -> Did:
 def test_a_rank_with_half_of_the_others_steps_or_less_is_left_out_and_one_with_more_is_told(steps: int, stays: bool):
     found = beside_three(rank_of(3, exchanged(steps)))
     assert (len(found.tables) == RANKS) is stays
-    told = ("rank3: not all of the 6 steps that most ranks recorded; who is late is told by 4 of them" if stays else
+    told = ("rank3: not all of the 6 steps that most ranks recorded; only 4 of them show who is late" if stays else
             "rank3: it recorded 3 of the 6 steps that most others recorded; it is left out")  # fmt: skip
     assert told in found.notes
 
@@ -121,7 +121,7 @@ def test_a_rank_that_numbers_its_steps_otherwise_is_left_out_where_numbers_of_co
         return [Did(d.start, d.end, d.step + later, 50 + at) for at, d in enumerate(exchanged())]
 
     found = match([*(rank_of(number, numbered(0)) for number in range(3)), rank_of(3, numbered(1))])
-    assert left_out(found) == ["rank3: it numbers its steps otherwise than the others"]
+    assert left_out(found) == ["rank3: it numbers its steps differently from the others"]
 
 
 def in_steps(lost: Sequence[int]) -> list[Did]:

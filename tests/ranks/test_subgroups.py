@@ -17,7 +17,7 @@ from tests.ranks.tables import Did, table
 ROWS, COLUMNS, ALL = ((0, 1), (2, 3)), ((0, 2), (1, 3)), (0, 1, 2, 3)
 LISTS = {rank: (ALL, *(ranks for ranks in (*ROWS, *COLUMNS) if rank in ranks)) for rank in range(4)}
 STEPS = 4
-DOUBT = "the recordings do not say which process group some collectives (all_reduce) are of: "
+DOUBT = "the recordings do not say which process group some collectives (all_reduce) belong to: "
 
 
 def collective(begins: Sequence[float], takes: float, step: int, size: int) -> list[Did]:
@@ -76,7 +76,7 @@ def test_groups_whose_names_are_stripped_are_told_by_who_cannot_have_taken_part_
     found = match(tables_of(100, listed))
     assert pairs_of(found) == expected
     assert sorted(set(expected)) == [(0, 1), (0, 2), (1, 3), (2, 3)]
-    assert any("told by which ranks" in note for note in found.notes) is not listed
+    assert any("divided by which ranks" in note for note in found.notes) is not listed
 
 
 def test_clocks_that_are_off_by_a_day_change_nothing():
@@ -91,7 +91,7 @@ def test_with_a_list_of_groups_and_nothing_that_speaks_against_any_nothing_is_co
     found = match(tables_of(0, listed=True))
     assert len(found.joint) == 0
     (note,) = found.notes
-    assert note.endswith("some collectives (all_reduce) are of: they are compared with nothing")
+    assert note.endswith("some collectives (all_reduce) belong to: they are compared with nothing")
 
 
 def test_without_a_list_and_without_proof_the_collectives_of_one_stream_are_those_of_all_ranks():
@@ -140,7 +140,7 @@ def test_ranks_that_do_not_fall_apart_into_groups_of_equal_size_are_not_compared
     third = structs.replace(tables[3].collectives, start_ns=tables[0].collectives.start_ns,
                             end_ns=tables[0].collectives.end_ns)  # fmt: skip
     found = match([*tables[:3], structs.replace(tables[3], collectives=third)])
-    assert any("of several, and compared with nothing" in note for note in found.notes)
+    assert any("of several groups, and compared with nothing" in note for note in found.notes)
 
 
 def test_broadcasts_prove_nothing_as_their_root_ends_before_others_begin():
