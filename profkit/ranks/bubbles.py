@@ -1,8 +1,8 @@
-"""The bubble of a pipeline: how long its stages stand idle as no micro-batch has arrived, and what makes it smaller.
+"""The bubble of a pipeline: how long its stages are idle because no micro-batch has arrived, and what makes it smaller.
 
-With ``p`` equal stages and ``m`` micro-batches a step takes ``m + p - 1`` times what a micro-batch takes a stage, and
-each stage works in ``m`` of them (Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using
-Megatron-LM, 2021, arXiv 2104.04473, section 2.2).
+With ``p`` equal stages and ``m`` micro-batches, a step takes ``m + p - 1`` times as long as one micro-batch in one
+stage, and each stage works for ``m`` of these times (Narayanan et al., Efficient Large-Scale Language Model Training on
+GPU Clusters Using Megatron-LM, 2021, arXiv 2104.04473, section 2.2).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from profkit.trace.events import Int64s
 from profkit.trace.values import among
 
 _EVEN_UNCERTAINTY = 0.3
-"""Whole layers move from stage to stage, so that stages do not become quite equal."""
+"""Only whole layers can move between stages, so stages do not become quite equal."""
 _HALF_UNCERTAINTY = 1.0
-"""From nothing to twice the middle."""
+"""From nothing to twice the estimate."""
 
 
 class Bubble(Struct, frozen=True):
-    """By stage, in the mean step: how long it waits for messages of its pipeline, their transfers left out, how long it
+    """By stage, in the mean step: how long it waits for messages of its pipeline, without their transfers, how long it
     works, and how long the step takes."""
 
     idle_ns: Floats
@@ -37,7 +37,7 @@ class Bubble(Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Of the step of the mean stage."""
+        """The idle share of the step, over all stages."""
         return float(self.idle_ns.sum() / max(float(self.step_ns.sum()), 1.0))
 
 
@@ -53,7 +53,7 @@ def measure_bubble(launch: Launch, toll: Toll, pipeline: Pipeline) -> Bubble:
 
 
 def even_share(pipeline: Pipeline) -> float:
-    """The share of the step that is bubble with equal stages and nothing else to wait for."""
+    """The bubble's share of the step if stages were equal and waited for nothing else."""
     others = len(pipeline.stages) - 1
     return others / (pipeline.micro_batches + others)
 
@@ -61,10 +61,10 @@ def even_share(pipeline: Pipeline) -> float:
 def with_half_batches(launch: Launch, pipelines: Sequence[Pipeline], part: float = 1.0) -> JointEdit:
     """Twice as many micro-batches of half the size, or that ``part`` of the way.
 
-    If these took half as long, the first of two halves could be sent on when half of the work is done. They take
-    longer, as weights are read and kernels launched for each anew: small ones take as long as before, and nothing is
-    gained. A recording of one size does not show which it is, so the middle counts: what is sent after three quarters
-    of the work, with a range from nothing to all.
+    If half a micro-batch took half as long, it could be sent on when half of the work is done. It takes longer, because
+    each one reads the weights and launches the kernels again. Very small ones take as long as before, and nothing is
+    gained. A recording of one size does not show which is true, so the estimate is the middle: sent after three
+    quarters of the work, with a range from nothing to all.
     """
     edits = []
     for pipeline in pipelines:
@@ -77,7 +77,7 @@ def with_half_batches(launch: Launch, pipelines: Sequence[Pipeline], part: float
 
 
 def with_even_stages(launch: Launch, own: OwnWork, pipelines: Sequence[Pipeline]) -> JointEdit:
-    """The stages of a pipeline work as long as the mean of them in each step: some less, others more."""
+    """In each step, each stage of a pipeline works as long as their mean: some less, others more."""
     edits = []
     for pipeline in pipelines:
         worked_ns = own.total_ns[list(pipeline.stages)]
@@ -92,7 +92,7 @@ def with_even_stages(launch: Launch, own: OwnWork, pipelines: Sequence[Pipeline]
 
 
 def stage_work(own: OwnWork, pipelines: Sequence[Pipeline]) -> Floats:
-    """By stage and step, the mean of pipelines of as many stages."""
+    """The work by stage and step, the mean over pipelines with equally many stages."""
     worked: Floats = np.mean([own.total_ns[list(one.stages)] for one in pipelines], axis=0)
     return worked
 
@@ -112,7 +112,7 @@ def _sent_by(launch: Launch, pipeline: Pipeline, at: int) -> tuple[Int64s, Int64
 
 
 def _worked_before(table: RankTable, row: Int64s) -> Int64s:
-    """How long the rank has worked on what it sends: since it sent or received before, or the step began."""
+    """How long the rank has worked on what it sends: since it last sent or received, or the step began."""
     taken, sends = table.collectives, table.sends
     stood = taken.wait_end_ns > taken.wait_start_ns
     received = np.where(stood, np.minimum(taken.wait_end_ns, taken.end_ns), taken.end_ns)

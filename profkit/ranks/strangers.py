@@ -131,8 +131,7 @@ def _contradicting(launch: Launch) -> Bools:
 
 
 def _apart_from(parts: Parts, other: int, wanted: Bools, times_ns: tuple[Int64s, Int64s]) -> tuple[Int64s, Bools]:
-    """The tables that share collectives with another one, and which of them no offset of the clock reconciles with it.
-    """
+    """The tables that share collectives with another one, and which of them no clock offset reconciles with it."""
     start_ns, end_ns = times_ns
     part = np.full(len(wanted), NONE)
     theirs = np.flatnonzero(parts.table == other)

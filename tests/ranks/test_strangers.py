@@ -132,9 +132,7 @@ def in_steps(lost: Sequence[int]) -> list[Did]:
 
 
 @pytest.mark.parametrize(("lost", "stays"), [([0, 1, 2, 3], False), ([2], True), ([], True)])
-def test_a_rank_that_lost_collectives_in_most_of_its_steps_is_left_out_and_in_few_is_told(
-    lost: list[int], stays: bool
-):
+def test_a_rank_that_lost_collectives_in_most_of_its_steps_is_left_out_and_in_few_is_told(lost: list[int], stays: bool):
     found = match([*(rank_of(number, in_steps([])) for number in range(3)), rank_of(3, in_steps(lost))])
     assert (len(found.tables) == RANKS) is stays
     told = "rank3: more or fewer collectives than others in some steps; what is missing is compared with nothing"
