@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from profkit.ranks.edits import JointEdit, ask_earlier, combine_joint, shrink_ranks_work
+from profkit.ranks.edits import JointEdit, ask_earlier, combine_joint
 from profkit.ranks.lateness import Toll
 from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import Floats, OwnWork, step_index
+from profkit.ranks.own_work import Floats, OwnWork, scale_work
 from profkit.ranks.pipelines import Pipeline
 from profkit.ranks.table import RankTable
 from profkit.trace.events import Int64s
@@ -82,12 +82,8 @@ def with_even_stages(launch: Launch, own: OwnWork, pipelines: Sequence[Pipeline]
     for pipeline in pipelines:
         worked_ns = own.total_ns[list(pipeline.stages)]
         share = worked_ns.mean(axis=0) / np.maximum(worked_ns, 1)
-        for at, kept in zip(pipeline.stages, share, strict=True):
-            work = launch.tables[at].work
-            place, known = step_index(own.steps, work.step)
-            row = np.flatnonzero(known)
-            edits.append(shrink_ranks_work(np.full(len(row), at), row, work.time_ns[row] * kept[place[row]],
-                                           _EVEN_UNCERTAINTY))  # fmt: skip
+        edits += [scale_work(launch, own, at, kept, _EVEN_UNCERTAINTY)
+                  for at, kept in zip(pipeline.stages, share, strict=True)]  # fmt: skip
     return combine_joint(edits)
 
 
@@ -114,9 +110,8 @@ def _sent_by(launch: Launch, pipeline: Pipeline, at: int) -> tuple[Int64s, Int64
 def _worked_before(table: RankTable, row: Int64s) -> Int64s:
     """How long the rank has worked on what it sends: since it last sent or received, or the step began."""
     taken, sends = table.collectives, table.sends
-    stood = taken.wait_end_ns > taken.wait_start_ns
-    received = np.where(stood, np.minimum(taken.wait_end_ns, taken.end_ns), taken.end_ns)
-    before = np.sort(np.concatenate([taken.issue_ns[sends], received[~sends | stood], table.steps.start_ns]))
+    arrived_ns = taken.arrived_ns[~sends | taken.waited]
+    before = np.sort(np.concatenate([taken.issue_ns[sends], arrived_ns, table.steps.start_ns]))
     at = np.searchsorted(before, taken.issue_ns[row]) - 1
     found: Int64s = np.where(at >= 0, taken.issue_ns[row] - before[at.clip(min=0)], 0)
     return found

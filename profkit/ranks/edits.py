@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct, field
 
-from profkit.trace.events import Int64s
+from profkit.trace.events import Float64s, Int64s
 
 
 def _none() -> Int64s:
@@ -34,28 +34,14 @@ class JointEdit(Struct, frozen=True, eq=False):
     uncertainty: float = 0.1
 
 
-def shrink_ranks_work(table: Int64s, row: Int64s, kept_ns: Int64s, uncertainty: float = 0.1) -> JointEdit:
-    """Rows of the ranks' work take ``kept_ns`` instead, one value each, which may be longer."""
-    return JointEdit(table=table, row=row, kept_ns=kept_ns.astype(np.int64), uncertainty=uncertainty)
+def shrink_ranks_work(table: int, row: Int64s, kept_ns: Int64s | Float64s, uncertainty: float = 0.1) -> JointEdit:
+    """Rows of one rank's work take ``kept_ns`` instead, one value each, which may be longer."""
+    return JointEdit(table=np.full(len(row), table), row=row, kept_ns=kept_ns.astype(np.int64), uncertainty=uncertainty)
 
 
 def shrink_transfers(joint: Int64s, transfer_ns: Int64s, uncertainty: float) -> JointEdit:
     """The collectives take ``transfer_ns`` from their last rank's start, one value each."""
     return JointEdit(joint=joint, transfer_ns=transfer_ns.astype(np.int64), uncertainty=uncertainty)
-
-
-def remove_collectives(joint: Int64s, uncertainty: float = 0.1) -> JointEdit:
-    """The collectives vanish, and nobody waits in them."""
-    return JointEdit(gone=joint, uncertainty=uncertainty)
-
-
-def merge_collectives(joint: Int64s, last: Int64s, transfer_ns: Int64s, uncertainty: float) -> JointEdit:
-    """Each collective in ``joint`` is sent together with the last one of its bucket, given in ``last``. That takes
-    ``transfer_ns``, one value for each distinct last one in order."""
-    return JointEdit(
-        joint=np.unique(last), transfer_ns=transfer_ns.astype(np.int64), gone=joint[joint != last],
-        uncertainty=uncertainty,
-    )  # fmt: skip
 
 
 def ask_earlier(joint: Int64s, early_ns: Int64s, uncertainty: float) -> JointEdit:

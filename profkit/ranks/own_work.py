@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from profkit.ranks.edits import JointEdit, shrink_ranks_work
 from profkit.ranks.launch import Launch
 from profkit.ranks.pipelines import Staging, find_staging, stage_kinds
 from profkit.ranks.table import Cause, RankTable
@@ -46,6 +47,14 @@ def measure_own_work(launch: Launch) -> OwnWork:
     staging = find_staging(launch)
     kinds = _kinds(launch, stage_kinds(launch, staging))
     return OwnWork(steps, place_ns[:, :, own].sum(axis=2), tuple(places), place_ns, kinds, staging)
+
+
+def scale_work(launch: Launch, own: OwnWork, rank: int, kept: Floats, uncertainty: float) -> JointEdit:
+    """The rank's work takes this share of its time, which has a value for each step and may be above 1."""
+    work = launch.tables[rank].work
+    at, known = step_index(own.steps, work.step)
+    row = np.flatnonzero(known)
+    return shrink_ranks_work(rank, row, work.time_ns[row] * kept[at[row]], uncertainty)
 
 
 def step_index(steps: Int64s, number: Int64s) -> tuple[Int64s, Bools]:

@@ -98,10 +98,8 @@ def is_in_doubt(launch: Launch) -> list[bool]:
 def _links(launch: Launch) -> _Links:
     parts = launch.parts
     source, target = message_parts(launch)
-    start_ns, end_ns, waited_ns = (taken(launch, name) for name in ("start_ns", "end_ns", "wait_end_ns"))
+    start_ns, arrived_ns = taken(launch, "start_ns"), taken(launch, "arrived_ns")
     after_backward = taken(launch, "after_backward").astype(bool)
-    stood = waited_ns > taken(launch, "wait_start_ns")
-    arrived_ns = np.where(stood, np.minimum(waited_ns, end_ns), end_ns)
     joint = parts.joint[source]
     step = launch.joint.step[joint]
     inside = step >= 0

@@ -26,11 +26,10 @@ from profkit.ranks.edits import JointEdit
 from profkit.ranks.launch import Launch
 from profkit.ranks.table import Collectives, RankTable, Steps
 from profkit.ranks.transfers import last_starts, transfer_times
-from profkit.trace.events import NONE, Bools, Int64s
+from profkit.trace.events import Bools, Int64s
 
 _NEVER = np.iinfo(np.int64).min // 4
 _LATER = np.iinfo(np.int64).max // 4
-_SENDS, _RECEIVES = 0, 1
 _JOINED_NS = 20_000
 """A collective that starts this soon after the previous one in its lane was held up by it; one that starts later was
 waiting for its data. Kernels follow each other in a stream within 2 µs, jobs of a thread within 20."""
@@ -117,7 +116,7 @@ def _build(launch: Launch, edit: JointEdit, transfer_ns: Int64s) -> tuple[_Chain
         clock = _OwnTime.of(table, every_row, _removed(table, number, edit))
         offset_ns = int(launch.offset_ns[number])
         tail_ns = np.maximum(table.collectives.end_ns[row] + offset_ns - over_ns[joint], -transfer_ns[joint])
-        tail_ns[_seen_late(table, row)] = 0
+        tail_ns[_seen_late(table)[row]] = 0
         one = _chain_of(table, number, joint, row, early_ns[joint], clock)
         chains.append(replace(one, place_ns=one.place_ns + offset_ns, need_ns=one.need_ns + offset_ns,
                               tail_ns=tail_ns, lane=one.lane + lanes))  # fmt: skip
@@ -192,8 +191,8 @@ def _chain_of(table: RankTable, number: int, joint: Int64s, row: Int64s, early_n
     taken, ready_ns = table.collectives, _ready_of(table)[row]
     asked_ns = np.minimum(taken.issue_ns[row], ready_ns)
     over_ns = np.maximum(_step_ends(table.steps, taken.step[row]), taken.end_ns[row])
-    over_ns = np.where(_message_ends(table, row) == _RECEIVES, taken.end_ns[row], over_ns)
-    waits_ns = np.where(taken.wait_end_ns[row] > taken.wait_start_ns[row], taken.wait_start_ns[row], over_ns)
+    over_ns = np.where(table.receives[row], taken.end_ns[row], over_ns)
+    waits_ns = np.where(taken.waited[row], taken.wait_start_ns[row], over_ns)
     stands_still = clock.own(ready_ns + 1) == clock.own(ready_ns - 1)
     need_ns, placed_ns = clock.own(waits_ns), np.where(stands_still, asked_ns, ready_ns)
     queued = _Queued.of(taken, row)
@@ -229,19 +228,10 @@ class _Queued(Struct, frozen=True):
         return found
 
 
-def _message_ends(table: RankTable, row: Int64s) -> Int64s:
-    """For each collective, whether this rank sends or receives it as a message; `NONE` if it is no message."""
-    ends = {None: NONE, True: _SENDS, False: _RECEIVES}
-    found = np.array([*(ends[group.sends] for group in table.groups), NONE], dtype=np.int64)
-    return found[table.collectives.group[row]]
-
-
-def _seen_late(table: RankTable, row: Int64s) -> Bools:
+def _seen_late(table: RankTable) -> Bools:
     """Messages that were over before the rank waited for them. Their real end is unknown: the end in the trace is when
     the rank checked."""
-    taken = table.collectives
-    seen: Bools = (_message_ends(table, row) != NONE) & (taken.wait_end_ns[row] <= taken.wait_start_ns[row])
-    return seen
+    return (table.sends | table.receives) & ~table.collectives.waited
 
 
 def _ready_of(table: RankTable) -> Int64s:

@@ -5,6 +5,7 @@ Times are on the rank's own clock, in nanoseconds. Rows are in order of time. `N
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 import numpy as np
@@ -110,6 +111,16 @@ class Collectives(Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.step)
 
+    @property
+    def waited(self) -> Bools:
+        """For which of them the rank's own work stood still."""
+        return self.wait_end_ns > self.wait_start_ns
+
+    @property
+    def arrived_ns(self) -> Int64s:
+        """When the rank had the result: at the end of its wait if it waited, else when the collective ended."""
+        return np.where(self.waited, np.minimum(self.wait_end_ns, self.end_ns), self.end_ns)
+
 
 class Work(Struct, frozen=True):
     """What the rank itself did, in pieces between waits for collectives and ends of steps.
@@ -157,6 +168,14 @@ class RankTable(Struct, frozen=True):
     @property
     def sends(self) -> Bools:
         """Which of its collectives are messages that it sends."""
-        sending = np.array([*(bool(group.sends) for group in self.groups), False], dtype=bool)
-        found: Bools = sending[self.collectives.group]
+        return self._of_groups(group.sends is True for group in self.groups)
+
+    @property
+    def receives(self) -> Bools:
+        """Which of its collectives are messages that it receives."""
+        return self._of_groups(group.sends is False for group in self.groups)
+
+    def _of_groups(self, chosen: Iterable[bool]) -> Bools:
+        """Which of its collectives are of these groups."""
+        found: Bools = np.array([*chosen, False], dtype=bool)[self.collectives.group]
         return found

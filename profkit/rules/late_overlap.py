@@ -61,7 +61,7 @@ def late_overlap(facts: Facts) -> Iterator[Suspicion]:
     if told.sum() < max(1, _MOST_STEPS * steps.measured_count):
         return
     taken = own_table(facts).collectives
-    mine = told[late.of] & (taken.wait_end_ns[late.rows] > taken.wait_start_ns[late.rows])
+    mine = told[late.of] & taken.waited[late.rows]
     waited_ns = int((taken.wait_end_ns - taken.wait_start_ns)[late.rows[mine]].sum() / told.sum())
     if not waited_ns:
         return
