@@ -7,14 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from profkit.findings import CallSummary, Location, OwnTime, RankDetails, RankStep, RankWait
 from profkit.ranks.lateness import Toll, divide_waits
 from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import Floats, step_index
+from profkit.ranks.own_work import step_index
 from profkit.ranks.table import Cause, RankTable
-from profkit.trace.events import NONE, Bools, Int64s
+from profkit.trace.events import NONE, Bools, Float64s, Int64s
 from profkit.trace.values import distinct, distinct_rows, median, occurrences
 
 MOST_DETAILED = 64
@@ -23,7 +22,6 @@ EACH_WAY = 8
 MOST_STEPS = 32
 MOST_PEERS = 8
 MOST_CALLS = 5
-Matrix = NDArray[np.int64]
 
 
 class Costs(Struct, frozen=True):
@@ -34,13 +32,13 @@ class Costs(Struct, frozen=True):
     ``caused_ns`` and ``late_ns`` count only the group in which they are longest."""
 
     numbers: Int64s
-    caused_ns: Matrix
-    late_ns: Matrix
-    waited_ns: Matrix
-    exposed_ns: Matrix
-    present: NDArray[np.bool_]
+    caused_ns: Int64s
+    late_ns: Int64s
+    waited_ns: Int64s
+    exposed_ns: Int64s
+    present: Bools
 
-    def mean_ns(self, which: Matrix, at: int) -> int:
+    def mean_ns(self, which: Int64s, at: int) -> int:
         """The mean over the steps that the rank took part in."""
         own = which[at][self.present[at]]
         return int(own.mean()) if len(own) else 0
@@ -54,7 +52,7 @@ def add_up(launch: Launch, toll: Toll) -> Costs:
     place = launch.parts.table[inside], np.searchsorted(numbers, step[inside])
     shape = len(launch.tables), len(numbers)
 
-    def by_step(cost_ns: Int64s) -> Matrix:
+    def by_step(cost_ns: Int64s) -> Int64s:
         found = np.zeros(shape, np.int64)
         np.add.at(found, place, cost_ns[inside])
         return found
@@ -62,7 +60,7 @@ def add_up(launch: Launch, toll: Toll) -> Costs:
     groups = _groups_of_ranks(launch)[launch.joint.group[launch.parts.joint[inside]]]
     first, in_group = distinct_rows(*place, groups) if inside.any() else (place[0], place[0])
 
-    def by_worst_group(cost_ns: Int64s) -> Matrix:
+    def by_worst_group(cost_ns: Int64s) -> Int64s:
         found = np.zeros(shape, np.int64)
         summed = np.bincount(in_group, cost_ns[inside], len(first)).astype(np.int64)
         np.maximum.at(found, (place[0][first], place[1][first]), summed)
@@ -105,9 +103,9 @@ class _OwnWork(Struct, frozen=True):
     """By rank: its mean step, over those that others share (NaN if there are none), and its own work by cause. And the
     median of that work, separately for ranks of which only collectives were recorded (True) and the others."""
 
-    step_ns: NDArray[np.float64]
-    cause_ns: NDArray[np.float64]
-    median_ns: dict[bool, NDArray[np.float64]]
+    step_ns: Float64s
+    cause_ns: Float64s
+    median_ns: dict[bool, Float64s]
 
     @classmethod
     def of(cls, launch: Launch, numbers: Int64s) -> _OwnWork:
@@ -182,7 +180,7 @@ def _peers(launch: Launch, toll: Toll, at: int, steps: int) -> tuple[tuple[RankW
             _longest(launch, parts.table[waiting], kept_ns, steps))  # fmt: skip
 
 
-def _longest(launch: Launch, table: Int64s, waited_ns: Floats, steps: int) -> tuple[RankWait, ...]:
+def _longest(launch: Launch, table: Int64s, waited_ns: Float64s, steps: int) -> tuple[RankWait, ...]:
     time_ns = np.rint(np.bincount(table, waited_ns, len(launch.tables))).astype(np.int64) // steps
     order = np.argsort(-time_ns, kind="stable")[:MOST_PEERS]
     return tuple(RankWait(launch.tables[at].identity.rank, int(time_ns[at])) for at in order.tolist() if time_ns[at])

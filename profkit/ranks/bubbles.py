@@ -15,10 +15,10 @@ from msgspec import Struct
 from profkit.ranks.edits import JointEdit, ask_earlier, combine_joint
 from profkit.ranks.lateness import Toll
 from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import Floats, OwnWork, scale_work
+from profkit.ranks.own_work import OwnWork, scale_work
 from profkit.ranks.pipelines import Pipeline
 from profkit.ranks.table import RankTable
-from profkit.trace.events import Int64s
+from profkit.trace.events import Float64s, Int64s
 from profkit.trace.values import among
 
 _EVEN_UNCERTAINTY = 0.3
@@ -31,9 +31,9 @@ class Bubble(Struct, frozen=True):
     """By stage, in the mean step: how long it waits for messages of its pipeline, without their transfers, how long it
     works, and how long the step takes."""
 
-    idle_ns: Floats
-    worked_ns: Floats
-    step_ns: Floats
+    idle_ns: Float64s
+    worked_ns: Float64s
+    step_ns: Float64s
 
     @property
     def share(self) -> float:
@@ -87,9 +87,9 @@ def with_even_stages(launch: Launch, own: OwnWork, pipelines: Sequence[Pipeline]
     return combine_joint(edits)
 
 
-def stage_work(own: OwnWork, pipelines: Sequence[Pipeline]) -> Floats:
+def stage_work(own: OwnWork, pipelines: Sequence[Pipeline]) -> Float64s:
     """The work by stage and step, the mean over pipelines with equally many stages."""
-    worked: Floats = np.mean([own.total_ns[list(one.stages)] for one in pipelines], axis=0)
+    worked: Float64s = np.mean([own.total_ns[list(one.stages)] for one in pipelines], axis=0)
     return worked
 
 

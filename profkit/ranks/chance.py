@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
+
+from profkit.trace.events import Bools, Float64s
 
 LEVEL = 0.01
 """At most one even launch in a hundred is called uneven."""
@@ -28,7 +29,7 @@ _MOST_FREEDOM = 200
 """Beyond this, Student's t is close to the normal distribution: the probabilities that matter differ by a tenth."""
 
 
-def is_beyond_chance(differences: NDArray[np.float64], comparisons: int) -> bool:
+def is_beyond_chance(differences: Float64s, comparisons: int) -> bool:
     """Whether their mean is above zero by more than chance, given how many comparisons are made."""
     count = len(differences)
     if count < LEAST_STEPS or float(differences.mean()) <= 0:
@@ -39,7 +40,7 @@ def is_beyond_chance(differences: NDArray[np.float64], comparisons: int) -> bool
     return upper_tail(float(differences.mean()) / error, count - 1) * comparisons < LEVEL
 
 
-def stand_out(time_ns: NDArray[np.float64], comparisons: int = 1) -> NDArray[np.bool_]:
+def stand_out(time_ns: Float64s, comparisons: int = 1) -> Bools:
     """Which ranks have a mean above the others' by more than chance, given how many comparisons are made.
 
     ``time_ns`` is by rank and step. At most half of the ranks stand out: more would be the usual case.
@@ -57,7 +58,7 @@ def stand_out(time_ns: NDArray[np.float64], comparisons: int = 1) -> NDArray[np.
     return found
 
 
-def _deviates(time_ns: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
+def _deviates(time_ns: Float64s, mean: Float64s) -> Float64s:
     """For the latest rank, the second latest and so on up to half of them: how far its mean is above that of all less
     late ranks, in standard errors. ``mean`` is in descending order."""
     ranks, steps = time_ns.shape
@@ -70,7 +71,7 @@ def _deviates(time_ns: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArra
     between = (squares - total**2 / count).clip(min=0) / np.maximum(count - 1, 1)
     error = np.sqrt(np.maximum(within, between) * (1 + 1 / count))
     above = centred[late - 1] - total / count
-    deviates: NDArray[np.float64] = np.divide(above, error, out=np.where(above > 0, np.inf, 0.0), where=error > 0)
+    deviates: Float64s = np.divide(above, error, out=np.where(above > 0, np.inf, 0.0), where=error > 0)
     return deviates
 
 

@@ -17,8 +17,8 @@ from msgspec import Struct, structs
 from profkit.ranks.chance import LEAST_STEPS, LEVEL, upper_tail
 from profkit.ranks.late import MOST_OF_IT
 from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import Floats, OwnWork, step_index
-from profkit.trace.events import NONE, Int64s
+from profkit.ranks.own_work import OwnWork, step_index
+from profkit.trace.events import NONE, Float64s, Int64s
 
 MOST_STEEP = 2.0
 """Attention's work grows with the square of the length, and nothing common is steeper. A rank whose time is further
@@ -32,8 +32,8 @@ class Imbalance(Struct, frozen=True):
     work is for it than at the mean, negative if shorter. ``correlation`` is Pearson's, for the kind of ranks where it
     is lowest; NaN if nothing is explained. ``compared`` says whether there were inputs to compare."""
 
-    ratio: Floats
-    longer_ns: Floats
+    ratio: Float64s
+    longer_ns: Float64s
     correlation: float
     compared: bool
 
@@ -69,13 +69,13 @@ def without_imbalance(own: OwnWork, imbalance: Imbalance) -> OwnWork:
     return structs.replace(own, total_ns=own.total_ns * kept, place_ns=own.place_ns * kept[:, :, None])
 
 
-def kept_share(own: OwnWork, imbalance: Imbalance) -> Floats:
+def kept_share(own: OwnWork, imbalance: Imbalance) -> Float64s:
     """By rank and step, the share of the own work that would remain."""
-    kept: Floats = (1 - imbalance.longer_ns / np.maximum(own.total_ns, 1)).clip(min=0)
+    kept: Float64s = (1 - imbalance.longer_ns / np.maximum(own.total_ns, 1)).clip(min=0)
     return kept
 
 
-def _comparable(launch: Launch, own: OwnWork, mine: Int64s) -> tuple[Floats, Int64s, Int64s]:
+def _comparable(launch: Launch, own: OwnWork, mine: Int64s) -> tuple[Float64s, Int64s, Int64s]:
     """Sizes by rank and step, the ranks, and the places of the steps in which all of them call equally many operators.
     The measure of size is the first one that all ranks know in enough steps."""
     operators = _column(launch, own, mine, "operators")
@@ -104,7 +104,7 @@ def _column(launch: Launch, own: OwnWork, ranks: Int64s, name: str) -> Int64s:
     return found
 
 
-def _explain(size: Floats, time_ns: Floats, comparisons: int) -> tuple[float, float]:
+def _explain(size: Float64s, time_ns: Float64s, comparisons: int) -> tuple[float, float]:
     """How much longer the ranks work per unit of size, and the correlation; 0 if it is not beyond chance."""
     x, y = size - size.mean(axis=0), time_ns - time_ns.mean(axis=0)
     own_x, own_y = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
@@ -119,7 +119,7 @@ def _explain(size: Floats, time_ns: Floats, comparisons: int) -> tuple[float, fl
     return (slope, correlation) if 0 < steepness <= MOST_STEEP and is_like_it else (0.0, math.nan)
 
 
-def _slope(x: Floats, y: Floats, freedom: int, comparisons: int) -> tuple[float, float]:
+def _slope(x: Float64s, y: Float64s, freedom: int, comparisons: int) -> tuple[float, float]:
     of_x, of_y, both = float((x**2).sum()), float((y**2).sum()), float((x * y).sum())
     if both <= 0 or freedom < 1:
         return 0.0, 0.0

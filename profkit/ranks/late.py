@@ -6,9 +6,9 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.ranks.chance import LEAST_STEPS, is_beyond_chance, stand_out
-from profkit.ranks.own_work import Floats, OwnWork
+from profkit.ranks.own_work import OwnWork
 from profkit.ranks.table import Cause
-from profkit.trace.events import Bools, Int64s
+from profkit.trace.events import Bools, Float64s, Int64s
 
 MOST_OF_IT = 0.5
 """Single places must explain this share of the excess; otherwise all of the rank's work is slower."""
@@ -19,7 +19,7 @@ class Late(Struct, frozen=True):
     kind that are on time; 0 for ranks on time."""
 
     late: Bools
-    excess_ns: Floats
+    excess_ns: Float64s
 
     @property
     def ranks(self) -> Int64s:
@@ -48,10 +48,10 @@ def find_late(own: OwnWork) -> Late | None:
     return Late(late, excess_ns)
 
 
-def usual_ns(time_ns: Floats, kind: Int64s, late: Bools, rank: int) -> Floats:
+def usual_ns(time_ns: Float64s, kind: Int64s, late: Bools, rank: int) -> Float64s:
     """The median of the other ranks of this rank's kind that are on time; without others, the rank's own time."""
     others = np.flatnonzero((kind == kind[rank]) & ~late & (np.arange(len(kind)) != rank))
-    median: Floats = np.median(time_ns[others], axis=0) if len(others) else time_ns[rank]
+    median: Float64s = np.median(time_ns[others], axis=0) if len(others) else time_ns[rank]
     return median
 
 
@@ -66,7 +66,7 @@ def _of_one_kind(own: OwnWork, mine: Int64s) -> Bools:
     return late if late.sum() * 2 <= len(mine) else in_all
 
 
-def _late_in(time_ns: Floats, comparisons: int) -> Bools:
+def _late_in(time_ns: Float64s, comparisons: int) -> Bools:
     """Ranks that stand out from all, by more than their own steps vary: a few long steps do not make a rank late."""
     late = stand_out(time_ns, comparisons)
     if late.any():
@@ -75,7 +75,7 @@ def _late_in(time_ns: Floats, comparisons: int) -> Bools:
     return late
 
 
-def _is_enough(total_ns: Floats, place_ns: Floats) -> Bools:
+def _is_enough(total_ns: Float64s, place_ns: Float64s) -> Bools:
     """Whether the extra time at a place is most of the rank's extra time, and is not made up for elsewhere."""
     above, above_at = (one.mean(axis=1) - np.median(one.mean(axis=1)) for one in (total_ns, place_ns))
     enough: Bools = (above >= MOST_OF_IT * above_at) & (above_at >= MOST_OF_IT * above)

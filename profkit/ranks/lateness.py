@@ -16,11 +16,11 @@ from msgspec import Struct
 from profkit.ranks.clocks import on_shared_clock, taken
 from profkit.ranks.late import Late, usual_ns
 from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import Floats, OwnWork, place_site
+from profkit.ranks.own_work import OwnWork, place_site
 from profkit.ranks.table import Cause
 from profkit.ranks.transfers import aligned_times, last_parts, last_starts, transfer_times
 from profkit.run import CallSite
-from profkit.trace.events import Bools, Int64s
+from profkit.trace.events import Bools, Float64s, Int64s
 from profkit.trace.values import among, distinct
 
 _MOST_EXPLAINED = 32
@@ -49,8 +49,8 @@ class Toll(Struct, frozen=True):
     exposed_ns: Int64s
     transfer_ns: Int64s
     last: Int64s
-    waited_apiece: Floats
-    early_apiece: Floats
+    waited_apiece: Float64s
+    early_apiece: Float64s
 
 
 class Reason(Struct, frozen=True):
@@ -98,7 +98,7 @@ def weigh_lateness(launch: Launch) -> Toll:
     return Toll(caused_ns, late_ns, waited_ns, exposed_ns, transfer_ns, last, waited, early)
 
 
-def divide_waits(launch: Launch, toll: Toll, waiting: Int64s, late: Int64s) -> tuple[Int64s, Int64s, Floats]:
+def divide_waits(launch: Launch, toll: Toll, waiting: Int64s, late: Int64s) -> tuple[Int64s, Int64s, Float64s]:
     """The pairs among the parts ``waiting`` and ``late``, both in order, in which one waits for the other in the same
     collective; and for how long, which is the late one's share of the wait."""
     joint = launch.parts.joint
@@ -111,7 +111,9 @@ def divide_waits(launch: Launch, toll: Toll, waiting: Int64s, late: Int64s) -> t
     return waiting[mine[waits]], late[theirs[waits]], share[waits]
 
 
-def _apiece(joint: Int64s, early_ns: Int64s, waited_ns: Int64s, usual_ns: Int64s) -> tuple[Floats, Floats, Floats]:
+def _apiece(
+    joint: Int64s, early_ns: Int64s, waited_ns: Int64s, usual_ns: Int64s
+) -> tuple[Float64s, Float64s, Float64s]:
     """These times before the last rank came, with each stretch divided by the number of ranks missing then: waited and
     early times by part, usual times by joint collective."""
     parts, joints = len(joint), np.arange(len(usual_ns))

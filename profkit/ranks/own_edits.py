@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from profkit.ranks.edits import JointEdit
 from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import Floats, Place, place_codes
+from profkit.ranks.own_work import Place, place_codes
 from profkit.ranks.replay import parts_by_table
 from profkit.ranks.table import Cause, RankTable
 from profkit.ranks.transfers import transfer_times
-from profkit.trace.events import Bools, Int64s
+from profkit.trace.events import Bools, Float64s, Int64s
 
 
 class OwnEdit(Struct, frozen=True):
@@ -58,11 +58,11 @@ def on_all_ranks(launch: Launch, own: OwnEdit) -> JointEdit:
     )  # fmt: skip
 
 
-def _shares_of(table: RankTable, shares: Mapping[Place, float]) -> Floats:
+def _shares_of(table: RankTable, shares: Mapping[Place, float]) -> Float64s:
     """The share that vanishes of each row of a rank's work."""
     if not len(table.work):
         return np.zeros(0)
     of_place = np.array([*shares.values(), 0.0])
     code = place_codes(table, tuple(shares))  # other places have higher codes
-    found: Floats = of_place[np.minimum(code, len(shares))]
+    found: Float64s = of_place[np.minimum(code, len(shares))]
     return found.clip(0.0, 1.0)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from profkit.ranks.edits import JointEdit, shrink_ranks_work
 from profkit.ranks.launch import Launch
 from profkit.ranks.pipelines import Staging, find_staging, stage_kinds
 from profkit.ranks.table import Cause, RankTable
 from profkit.run import CallSite
-from profkit.trace.events import NONE, Bools, Int64s
+from profkit.trace.events import NONE, Bools, Float64s, Int64s
 
-Floats = NDArray[np.float64]
 Place = tuple[int, str, int]
 """A cause, a file and a line; no file and `NONE` if the line is unknown."""
 
@@ -27,9 +25,9 @@ class OwnWork(Struct, frozen=True):
     """
 
     steps: Int64s
-    total_ns: Floats
+    total_ns: Float64s
     places: tuple[Place, ...]
-    place_ns: Floats
+    place_ns: Float64s
     kind: Int64s
     staging: Staging = Staging()
 
@@ -49,7 +47,7 @@ def measure_own_work(launch: Launch) -> OwnWork:
     return OwnWork(steps, place_ns[:, :, own].sum(axis=2), tuple(places), place_ns, kinds, staging)
 
 
-def scale_work(launch: Launch, own: OwnWork, rank: int, kept: Floats, uncertainty: float) -> JointEdit:
+def scale_work(launch: Launch, own: OwnWork, rank: int, kept: Float64s, uncertainty: float) -> JointEdit:
     """The rank's work takes this share of its time, which has a value for each step and may be above 1."""
     work = launch.tables[rank].work
     at, known = step_index(own.steps, work.step)

@@ -12,7 +12,7 @@ compared with nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -104,22 +104,30 @@ def _told(tables: tuple[RankTable, ...], operation: str, rows: _Rows) -> tuple[d
     """For each table the ranks of its group, empty if unknown; None if all may be in one group and no list says
     otherwise. And a note."""
     listed = {at: _candidates(tables[at]) for at in rows}
-    if not any(listed.values()):
-        first = next(iter(rows))
-        is_split = operation in _SPLITTING and any(_are_apart(tables, rows, first, at) for at in rows)
-        if is_split:
-            return _cliques(tables, operation, rows)
-        are_several = operation in _SPLITTING and len(rows) >= _LEAST_OF_GROUPS
-        return None, _doubt(operation, "taken for those of all ranks, which nothing contradicts") if are_several else ""
+    if any(listed.values()):
+        return _told_by_lists(tables, operation, rows, listed)
+    if operation not in _SPLITTING:
+        return None, ""
+    first = next(iter(rows))
+    if any(_are_apart(tables, rows, first, at) for at in rows):
+        return _cliques(tables, operation, rows)
+    is_doubtful = len(rows) >= _LEAST_OF_GROUPS
+    return None, _doubt(operation, "taken for those of all ranks, which nothing contradicts") if is_doubtful else ""
+
+
+def _told_by_lists(
+    tables: tuple[RankTable, ...], operation: str, rows: _Rows, listed: dict[int, tuple[_Ranks, ...]]
+) -> tuple[dict[int, _Ranks], str]:
+    """The same, for tables with lists of groups."""
     number = {tables[at].identity.rank: at for at in rows}
     chosen: dict[int, _Ranks] = dict.fromkeys(rows, ())
     is_nested = False
     for at in rows if operation in _SPLITTING else ():
         possible = sorted((ranks for ranks in listed[at] if _may_be(tables, rows, number, ranks)), key=len)
-        fits_all = all(set(one) <= set(possible[-1]) for one in possible) and _all_end_together(
-            tables, rows, at, possible[-1] if possible else ())  # fmt: skip
-        chosen[at] = possible[-1] if possible and (len(possible) == 1 or fits_all) else ()
-        is_nested |= len(possible) > 1 and fits_all
+        if len(possible) == 1:
+            chosen[at] = possible[0]
+        elif possible and _fit_all(tables, rows, at, possible):
+            chosen[at], is_nested = possible[-1], True
     agreed = {at: ranks if all(chosen.get(number.get(rank, at)) == ranks for rank in ranks) else ()
               for at, ranks in chosen.items()}  # fmt: skip
     if not all(agreed.values()):
@@ -176,8 +184,12 @@ def _end_together(a: Collectives, first: Int64s, b: Collectives, second: Int64s)
     return deviation(apart_ns) <= most_ns
 
 
-def _all_end_together(tables: tuple[RankTable, ...], rows: _Rows, own: int, ranks: _Ranks) -> bool:
-    """Whether the kernels of these ranks are known to end with those of one of them."""
+def _fit_all(tables: tuple[RankTable, ...], rows: _Rows, own: int, possible: Sequence[_Ranks]) -> bool:
+    """Whether the largest of the possible groups contains the others, and the kernels of its ranks are known to end
+    with those of this one."""
+    ranks = possible[-1]
+    if not all(set(one) <= set(ranks) for one in possible):
+        return False
     number = {tables[at].identity.rank: at for at in rows}
     others = [number[rank] for rank in ranks if rank in number and number[rank] != own]
     for at in others:

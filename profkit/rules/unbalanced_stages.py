@@ -35,13 +35,14 @@ from profkit.findings import MEDIUM_FROM, Kind, Location
 from profkit.ranks.bubbles import stage_work, with_even_stages
 from profkit.ranks.chance import LEAST_STEPS, is_beyond_chance
 from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import Floats, OwnWork, place_site
+from profkit.ranks.own_work import OwnWork, place_site
 from profkit.ranks.pipelines import Pipeline
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.pipelines import pipelines_in_training
 from profkit.ruling.places import Places
 from profkit.ruling.uneven_inputs import uneven_inputs
 from profkit.savings.launches import predict_launch_saving
+from profkit.trace.events import Float64s
 from profkit.units import format_time
 
 _FIX = (
@@ -82,7 +83,7 @@ def unbalanced_stages(facts: Facts) -> Iterator[Suspicion]:
                 )  # fmt: skip
 
 
-def _tell(launch: Launch, ranks: Sequence[int], longest: int, worked_ns: Floats) -> str:
+def _tell(launch: Launch, ranks: Sequence[int], longest: int, worked_ns: Float64s) -> str:
     numbers = [str(launch.tables[at].identity.rank) for at in ranks[:3]]
     who = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(numbers)}{' …' if len(ranks) > 3 else ''}"
     return (f"Stage {longest + 1} of {len(worked_ns)} ({who}) works {format_time(float(worked_ns[longest].mean()))} a "
