@@ -35,7 +35,7 @@ _TENSOR_PARALLEL = re.compile(r"-TP-(\d{1,6})\.trace\.json")
 """SGLang's names. With a pipeline or data parallelism the name goes on, and this number is not the rank."""
 _CYCLE = re.compile(r"(?:\.\d+)?\.pt\.trace\.json")
 """What follows the worker's name in a file of ``tensorboard_trace_handler``, with or without the time."""
-_SAID = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]{0,2000}?"rank"\s*:\s*([^\s,}]+)')
+_GIVEN_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]{0,2000}?"rank"\s*:\s*([^\s,}]+)')
 _RANK = re.compile(rb"\d{1,6}")
 UNKNOWN_RANK = -1
 """For a recording that names an impossible rank. It is read, so that the user learns of it."""
@@ -128,7 +128,7 @@ def _recordings_in(directory: Path) -> Iterator[tuple[Path, int | None]]:
     for path in _entries(directory, os.DirEntry.is_file):
         if path.name.endswith(_ENDINGS) and path.name not in _NO_TRACES:
             number = number_in(path.name)
-            yield path, _said_rank(path) if number is None else number
+            yield path, _rank_in_head(path) if number is None else number
 
 
 def _rank_of_folder(folder: Path, trace: Path) -> int | None:
@@ -137,7 +137,7 @@ def _rank_of_folder(folder: Path, trace: Path) -> int | None:
             identity = load_run(folder).identity
             return identity.rank if identity is not None and identity.rank >= 0 else number_in(folder.name)
     number = number_in(f"{folder.name}/{trace.name}")
-    return _said_rank(trace) if number is None else number
+    return _rank_in_head(trace) if number is None else number
 
 
 def _entries(directory: Path, wanted: Callable[[os.DirEntry[str]], bool]) -> list[Path]:
@@ -151,12 +151,12 @@ def number_in(name: str) -> int | None:
     return int(found[-1]) if found else None
 
 
-def _said_rank(path: Path) -> int | None:
+def _rank_in_head(path: Path) -> int | None:
     """The rank that the head of the trace gives."""
     head = b""
     with suppress(UnreadableInput):
         head = next(iter(Content(path)), b"")
-    said = _SAID.search(head[:_HEAD_BYTES])
+    said = _GIVEN_RANK.search(head[:_HEAD_BYTES])
     if said is None:
         return None
     return int(said[1]) if _RANK.fullmatch(said[1]) else UNKNOWN_RANK

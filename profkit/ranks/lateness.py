@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from profkit.ranks.clocks import on_shared_clock, taken
+from profkit.ranks.clocks import on_shared_clock, part_column
 from profkit.ranks.late import Late, usual_ns
 from profkit.ranks.launch import Launch
 from profkit.ranks.own_work import OwnWork, place_site
@@ -73,20 +73,8 @@ def weigh_lateness(launch: Launch) -> Toll:
     if not len(joint):
         nothing = np.zeros(0)
         return Toll(joint, joint, joint, joint, joint, joint, nothing, nothing)
-    spent_ns = taken(launch, "end_ns") - taken(launch, "start_ns")
-    transfer_ns = transfer_times(launch)
-    stood_ns = taken(launch, "wait_end_ns") - taken(launch, "wait_start_ns")
-    of_transfer = transfer_ns[joint]
-    early_ns = spent_ns - of_transfer  # all end together
-    waited_ns = np.minimum(stood_ns - of_transfer, early_ns).clip(min=0)
-    exposed_ns = np.minimum(stood_ns, of_transfer)
-    shared = on_shared_clock(launch)[joint]
-    early_ns[shared] = (last_starts(launch)[joint] - aligned_times(launch)[0])[shared]
-    works_ns = (taken(launch, "wait_start_ns") - taken(launch, "start_ns")).clip(min=0)
-    waited_ns[shared] = np.minimum(stood_ns, early_ns - works_ns).clip(min=0)[shared]
-    exposed_ns[shared] = (stood_ns - waited_ns)[shared]
-    early_ns = early_ns.clip(min=0)
-    last = last_parts(launch)
+    transfer_ns, last = transfer_times(launch), last_parts(launch)
+    early_ns, waited_ns, exposed_ns = _waits(launch, transfer_ns[joint])
     early_ns[last] = 0
     usual_ns = _median_of_others(joint, waited_ns, last)
     late_ns = usual_ns[joint] - early_ns
@@ -96,6 +84,24 @@ def weigh_lateness(launch: Launch) -> Toll:
     waited, early, usual = _apiece(joint, early_ns, waited_ns, usual_ns)
     caused_ns = np.rint((usual[joint] - early).clip(min=0)).astype(np.int64)
     return Toll(caused_ns, late_ns, waited_ns, exposed_ns, transfer_ns, last, waited, early)
+
+
+def _waits(launch: Launch, transfer_ns: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """For each part: how long before the last rank it came, how long it waited for it, and how long the transfer, which
+    takes ``transfer_ns``, held up its work."""
+    joint = launch.parts.joint
+    names = ("start_ns", "end_ns", "wait_start_ns", "wait_end_ns")
+    start_ns, end_ns, wait_start_ns, wait_end_ns = (part_column(launch, name) for name in names)
+    stood_ns = wait_end_ns - wait_start_ns
+    early_ns = end_ns - start_ns - transfer_ns  # all end together
+    waited_ns = np.minimum(stood_ns - transfer_ns, early_ns).clip(min=0)
+    exposed_ns = np.minimum(stood_ns, transfer_ns)
+    shared = on_shared_clock(launch)[joint]
+    early_ns[shared] = (last_starts(launch)[joint] - aligned_times(launch)[0])[shared]
+    works_ns = (wait_start_ns - start_ns).clip(min=0)
+    waited_ns[shared] = np.minimum(stood_ns, early_ns - works_ns).clip(min=0)[shared]
+    exposed_ns[shared] = (stood_ns - waited_ns)[shared]
+    return early_ns.clip(min=0), waited_ns, exposed_ns
 
 
 def divide_waits(launch: Launch, toll: Toll, waiting: Int64s, late: Int64s) -> tuple[Int64s, Int64s, Float64s]:

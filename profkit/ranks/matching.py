@@ -31,7 +31,7 @@ from profkit.ranks.strangers import (
     unlike_others,
     usual_steps,
 )
-from profkit.ranks.subgroups import TOLERATED_NS, tell_groups
+from profkit.ranks.subgroups import TOLERATED_NS, find_groups
 from profkit.ranks.table import Group, RankTable
 from profkit.trace.events import NONE, Int64s
 from profkit.trace.values import among, deviation, distinct, occurrences
@@ -105,7 +105,7 @@ def match(tables: Sequence[RankTable]) -> Launch:
 
 def _compare(members: Members) -> Launch | Reasons:
     """What these ranks did together, or why some of them have to be left out first."""
-    tables, doubts = tell_groups(members.tables)
+    tables, doubts = find_groups(members.tables)
     found = align_clocks(_match(tables, members.world_size))
     strangers, contradict_each_other = unlike_others(found)
     if strangers:

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from msgspec import Struct
 
-from profkit.ranks.clocks import is_message, message_parts, taken
+from profkit.ranks.clocks import is_message, message_parts, part_column
 from profkit.ranks.launch import Launch
 from profkit.trace.events import Bools, Int64s
 
@@ -98,8 +98,8 @@ def is_in_doubt(launch: Launch) -> list[bool]:
 def _links(launch: Launch) -> _Links:
     parts = launch.parts
     source, target = message_parts(launch)
-    start_ns, arrived_ns = taken(launch, "start_ns"), taken(launch, "arrived_ns")
-    after_backward = taken(launch, "after_backward").astype(bool)
+    start_ns, arrived_ns = part_column(launch, "start_ns"), part_column(launch, "arrived_ns")
+    after_backward = part_column(launch, "after_backward").astype(bool)
     joint = parts.joint[source]
     step = launch.joint.step[joint]
     inside = step >= 0

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profkit.ranks.clocks import is_message, runs_for_all, taken
+from profkit.ranks.clocks import is_message, part_column, runs_for_all
 from profkit.ranks.launch import Launch, Parts
 from profkit.ranks.subgroups import END_TOGETHER_NS, TOLERATED_NS
 from profkit.ranks.table import RankTable
@@ -121,7 +121,7 @@ def _contradicting(launch: Launch) -> Bools:
     wanted = runs_for_all(launch)
     last = launch.parts.table[last_parts(launch)[wanted]]
     chosen = np.argsort(-np.bincount(last, minlength=count), kind="stable")[:_MOST_COMPARED]
-    times_ns = taken(launch, "start_ns"), taken(launch, "end_ns")
+    times_ns = part_column(launch, "start_ns"), part_column(launch, "end_ns")
     compared, apart = np.zeros(count, np.int64), np.zeros(count, np.int64)
     for other in chosen.tolist():
         tables, are_apart = _apart_from(launch.parts, other, wanted, times_ns)
@@ -153,7 +153,7 @@ def _all_but_few(table: Int64s, bounds_ns: Int64s) -> Int64s:
 
 def _misnumbering(launch: Launch) -> Bools:
     """Who assigns most of its collectives to other steps than most of their ranks do."""
-    parts, step = launch.parts, taken(launch, "step")
+    parts, step = launch.parts, part_column(launch, "step")
     inside = step >= 0
     differs, judged = _unlike_most(launch, parts.table[inside], parts.joint[inside], step[inside])
     return 2 * differs > judged
@@ -166,7 +166,7 @@ def step_shifts(launch: Launch) -> dict[int, int]:
     others have numbers. The rank's kernels must end at the same time as the others', or it could be the collectives
     that are numbered wrong.
     """
-    parts, step = launch.parts, taken(launch, "step")
+    parts, step = launch.parts, part_column(launch, "step")
     inside = (step >= 0) & ~is_message(launch)[parts.joint]
     joint, table = parts.joint[inside], parts.table[inside]
     shift = step[inside] - _middle_values(joint, step[inside])[joint]
@@ -178,7 +178,7 @@ def step_shifts(launch: Launch) -> dict[int, int]:
 
 def _ends_with_others(launch: Launch, at: int) -> bool:
     """Whether this rank's kernels end when the others' do."""
-    parts, end_ns = launch.parts, taken(launch, "end_ns") + launch.offset_ns[launch.parts.table]
+    parts, end_ns = launch.parts, part_column(launch, "end_ns") + launch.offset_ns[launch.parts.table]
     others = np.flatnonzero((parts.table != at) & ~is_message(launch)[parts.joint])
     middle_ns = _middle_values(parts.joint[others], end_ns[others])
     mine = np.flatnonzero((parts.table == at) & among(parts.joint, parts.joint[others]))

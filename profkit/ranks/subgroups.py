@@ -45,20 +45,20 @@ _Rows = dict[int, Int64s]
 """Rows of a table, by its place among the tables."""
 
 
-def tell_groups(tables: tuple[RankTable, ...]) -> tuple[tuple[RankTable, ...], list[str]]:
+def find_groups(tables: tuple[RankTable, ...]) -> tuple[tuple[RankTable, ...], list[str]]:
     """Find groups for collectives without one, as far as possible, and give notes on the rest."""
-    tables = _tell_messages(tables)
+    tables = _with_ends_of_messages(tables)
     notes = [f"{table.source}: its messages do not say whom they go to or come from, and are compared with nothing"
              for table in tables if any(one.is_message and one.ranks is None for one in table.groups)]  # fmt: skip
     for slot in range(max((len(_unnamed(table)) for table in tables), default=0)):
         for operation, rows in _kinds(tables, slot):
-            groups, note = _told(tables, operation, rows)
+            groups, note = _groups_of(tables, operation, rows)
             tables = _regrouped(tables, rows, groups) if groups is not None else tables
             notes.extend([note] if note else [])
     return tables, list(dict.fromkeys(notes))
 
 
-def _tell_messages(tables: tuple[RankTable, ...]) -> tuple[RankTable, ...]:
+def _with_ends_of_messages(tables: tuple[RankTable, ...]) -> tuple[RankTable, ...]:
     """Give messages their two ranks if, of the possible pairs, only one other rank may have the counterpart."""
     at = {table.identity.rank: table for table in tables}
 
@@ -68,15 +68,14 @@ def _tell_messages(tables: tuple[RankTable, ...]) -> tuple[RankTable, ...]:
         return other is None or any(one.is_message and one.sends != sends and pair in (one.ranks, *one.candidates)
                                     for one in theirs)  # fmt: skip
 
-    changed = []
-    for table in tables:
-        groups = []
-        for one in table.groups:
-            left = [pair for pair in one.candidates if may_be(pair, table, one.sends)] if one.is_message else []
-            is_told = one.ranks is None and len(left) == 1
-            groups.append(structs.replace(one, name=f"{left[0][0]} to {left[0][1]}", ranks=left[0]) if is_told else one)
-        changed.append(structs.replace(table, groups=tuple(groups)))
-    return tuple(changed)
+    def with_ends(group: Group, own: RankTable) -> Group:
+        if not group.is_message or group.ranks is not None:
+            return group
+        left = [pair for pair in group.candidates if may_be(pair, own, group.sends)]
+        return group if len(left) != 1 else structs.replace(group, name="{} to {}".format(*left[0]), ranks=left[0])
+
+    return tuple(structs.replace(table, groups=tuple(with_ends(group, table) for group in table.groups))
+                 for table in tables)  # fmt: skip
 
 
 def _unnamed(table: RankTable) -> list[int]:
@@ -100,22 +99,22 @@ def _kinds(tables: tuple[RankTable, ...], slot: int) -> Iterator[tuple[str, _Row
     yield from ((operation, rows) for (operation, _), rows in found.items() if len(rows) > 1)
 
 
-def _told(tables: tuple[RankTable, ...], operation: str, rows: _Rows) -> tuple[dict[int, _Ranks] | None, str]:
+def _groups_of(tables: tuple[RankTable, ...], operation: str, rows: _Rows) -> tuple[dict[int, _Ranks] | None, str]:
     """For each table the ranks of its group, empty if unknown; None if all may be in one group and no list says
     otherwise. And a note."""
     listed = {at: _candidates(tables[at]) for at in rows}
     if any(listed.values()):
-        return _told_by_lists(tables, operation, rows, listed)
+        return _groups_by_lists(tables, operation, rows, listed)
     if operation not in _SPLITTING:
         return None, ""
     first = next(iter(rows))
     if any(_are_apart(tables, rows, first, at) for at in rows):
-        return _cliques(tables, operation, rows)
+        return _groups_by_times(tables, operation, rows)
     is_doubtful = len(rows) >= _LEAST_OF_GROUPS
     return None, _doubt(operation, "taken for those of all ranks, which nothing contradicts") if is_doubtful else ""
 
 
-def _told_by_lists(
+def _groups_by_lists(
     tables: tuple[RankTable, ...], operation: str, rows: _Rows, listed: dict[int, tuple[_Ranks, ...]]
 ) -> tuple[dict[int, _Ranks], str]:
     """The same, for tables with lists of groups."""
@@ -208,7 +207,7 @@ def _side_by_side(one: RankTable, own: Int64s, other: RankTable, others: Int64s)
     return own[chosen[0]], others[chosen[1]]
 
 
-def _cliques(tables: tuple[RankTable, ...], operation: str, rows: _Rows) -> tuple[dict[int, _Ranks], str]:
+def _groups_by_times(tables: tuple[RankTable, ...], operation: str, rows: _Rows) -> tuple[dict[int, _Ranks], str]:
     """Groups of equal size such that two ranks may be together only within a group; empty groups if the ranks do not
     separate like that."""
     together = {at: {at} for at in rows}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.ranks.clocks import message_parts, on_shared_clock, taken
+from profkit.ranks.clocks import message_parts, on_shared_clock, part_column
 from profkit.ranks.launch import Launch
 from profkit.trace.events import Int64s
 
@@ -58,4 +58,4 @@ def last_parts(launch: Launch) -> Int64s:
 def aligned_times(launch: Launch) -> tuple[Int64s, Int64s]:
     """The start and end of each part, on the first rank's clock."""
     offset_ns = launch.offset_ns[launch.parts.table]
-    return taken(launch, "start_ns") + offset_ns, taken(launch, "end_ns") + offset_ns
+    return part_column(launch, "start_ns") + offset_ns, part_column(launch, "end_ns") + offset_ns
