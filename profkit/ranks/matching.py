@@ -286,7 +286,7 @@ def _pair(base: _Rows, own: _Rows, messages: _Messages | None = None) -> tuple[I
     nothing = np.zeros(0, dtype=np.int64)
     if messages is not None and _by_step(pair) is not None:
         return nothing, nothing, ("by the clock that both ranks share, some of its messages arrive before they are "
-                                  "sent; they are compared with nothing")  # fmt: skip
+                                  "sent, so none is compared")  # fmt: skip
     shifts = _shifts(pair.base_keys, pair.own_keys)
     if len(shifts) == 1:
         first = max(0, -shifts[0])

@@ -60,10 +60,10 @@ def _is_named_otherwise(table: RankTable) -> bool:
 
 
 def _why_not_both(kept: RankTable, other: RankTable) -> str:
-    same = f"it is rank {other.identity.rank:,}, as {kept.source} is"
+    rank = f"rank {other.identity.rank:,}"
     if _is_named_otherwise(other) and not _is_named_otherwise(kept):
-        return f"by its content {same} too, and by its name rank {other.named_rank:,}"
-    return f"{same}, which holds at least as many collectives"
+        return f"its name says rank {other.named_rank:,}, but its content says {rank}, which is {kept.source}"
+    return f"it is {rank}, as {kept.source} is, which holds at least as many collectives"
 
 
 def _numbered(tables: Sequence[RankTable]) -> list[RankTable]:

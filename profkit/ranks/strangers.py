@@ -52,7 +52,7 @@ def lacking_collectives(launch: Launch) -> list[str]:
     """A note if some have more or fewer collectives than the others."""
     differs = _miscounts(launch)[0].tolist() if launch.tables else []
     lacking = [table.source for table, steps in zip(launch.tables, differs, strict=True) if steps]
-    what = "more or fewer collectives than others in some steps; what is missing is compared with nothing"
+    what = "more or fewer collectives than others in some steps; those that others lack are not compared"
     return [f"{name_some(lacking)}: {what}"] if lacking else []
 
 

@@ -6,8 +6,8 @@ begun on all; if no clock offset makes that true each time, the ranks are in dif
 all ranks at the same moment; if the difference between two ranks' ends varies, they are in different groups.
 
 If a recording lists its groups (``pg_config``), the only possible one is taken, or on GPUs the largest of several.
-Without the list, ranks are divided if they separate into groups of equal size. A note says what remains unknown and is
-compared with nothing.
+Without the list, ranks are divided if they separate into groups of equal size. A note says what remains unknown and is not
+compared.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _Rows = dict[int, Int64s]
 def find_groups(tables: tuple[RankTable, ...]) -> tuple[tuple[RankTable, ...], list[str]]:
     """Find groups for collectives without one, as far as possible, and give notes on the rest."""
     tables = _with_ends_of_messages(tables)
-    notes = [f"{table.source}: its messages do not say whom they go to or come from, and are compared with nothing"
+    notes = [f"{table.source}: its messages do not say whom they go to or come from, so they are not compared"
              for table in tables if any(one.is_message and one.ranks is None for one in table.groups)]  # fmt: skip
     for slot in range(max((len(_unnamed(table)) for table in tables), default=0)):
         for operation, rows in _kinds(tables, slot):
@@ -130,10 +130,10 @@ def _groups_by_lists(
     agreed = {at: ranks if all(chosen.get(number.get(rank, at)) == ranks for rank in ranks) else ()
               for at, ranks in chosen.items()}  # fmt: skip
     if not all(agreed.values()):
-        return agreed, _doubt(operation, "they are compared with nothing")
+        return agreed, _doubt(operation, "they are not compared")
     largest = max(len(ranks) for ranks in agreed.values())
-    return agreed, _doubt(operation, f"taken for one of {largest:,} ranks, as they end at the same time on all of "
-                          "these") if is_nested else ""  # fmt: skip
+    return agreed, _doubt(operation, f"taken for one of {largest:,} ranks, because they end at the same time on "
+                          "all of these") if is_nested else ""  # fmt: skip
 
 
 def _doubt(operation: str, what: str) -> str:
@@ -218,7 +218,7 @@ def _groups_by_times(tables: tuple[RankTable, ...], operation: str, rows: _Rows)
     is_clear = all(together[at] == together[other] for at in rows for other in together[at])
     sizes = {len(one) for one in together.values()}
     if not is_clear or len(sizes) > 1 or sizes == {1}:
-        return dict.fromkeys(rows, ()), _doubt(operation, "they are of several groups, and compared with nothing")
+        return dict.fromkeys(rows, ()), _doubt(operation, "they belong to several groups and are not compared")
     return ({at: tuple(sorted(tables[one].identity.rank for one in together[at])) for at in rows},
             _doubt(operation, "they are divided by which ranks cannot have taken part in the same ones"))  # fmt: skip
 

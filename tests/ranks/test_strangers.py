@@ -135,7 +135,7 @@ def in_steps(lost: Sequence[int]) -> list[Did]:
 def test_a_rank_that_lost_collectives_in_most_of_its_steps_is_left_out_and_in_few_is_told(lost: list[int], stays: bool):
     found = match([*(rank_of(number, in_steps([])) for number in range(3)), rank_of(3, in_steps(lost))])
     assert (len(found.tables) == RANKS) is stays
-    told = "rank3: more or fewer collectives than others in some steps; what is missing is compared with nothing"
+    told = "rank3: more or fewer collectives than others in some steps; those that others lack are not compared"
     assert (told in found.notes) is (stays and bool(lost))
 
 
@@ -159,4 +159,4 @@ def test_of_two_recordings_of_one_rank_the_one_whose_name_says_so_counts():
     copied = structs.replace(tables[2], source="a/rank0", named_rank=0)
     found = match([*tables[1:], copied])
     assert [one.source for one in found.tables] == ["rank1", "rank2"]
-    assert left_out(found) == ["a/rank0: by its content it is rank 2, as rank2 is too, and by its name rank 0"]
+    assert left_out(found) == ["a/rank0: its name says rank 0, but its content says rank 2, which is rank2"]

@@ -91,7 +91,7 @@ def test_with_a_list_of_groups_and_nothing_that_speaks_against_any_nothing_is_co
     found = match(tables_of(0, listed=True))
     assert len(found.joint) == 0
     (note,) = found.notes
-    assert note.endswith("some collectives (all_reduce) belong to: they are compared with nothing")
+    assert note.endswith("some collectives (all_reduce) belong to: they are not compared")
 
 
 def test_without_a_list_and_without_proof_the_collectives_of_one_stream_are_those_of_all_ranks():
@@ -112,7 +112,7 @@ def test_kernels_that_end_together_on_all_ranks_may_be_taken_for_one():
     """Whichever groups they are of, all ranks wait for as long."""
     found = match(tables_of(0, listed=True, on_device=True))
     assert set(pairs_of(found)) == {ALL}
-    assert found.notes == (f"{DOUBT}taken for one of 4 ranks, as they end at the same time on all of these",)
+    assert found.notes == (f"{DOUBT}taken for one of 4 ranks, because they end at the same time on all of these",)
     assert weigh_lateness(found).waited_ns.reshape(-1, 4)[:, 0].tolist() == [3_000] * 3 * STEPS
 
 
@@ -140,7 +140,7 @@ def test_ranks_that_do_not_fall_apart_into_groups_of_equal_size_are_not_compared
     third = structs.replace(tables[3].collectives, start_ns=tables[0].collectives.start_ns,
                             end_ns=tables[0].collectives.end_ns)  # fmt: skip
     found = match([*tables[:3], structs.replace(tables[3], collectives=third)])
-    assert any("of several groups, and compared with nothing" in note for note in found.notes)
+    assert any("they belong to several groups and are not compared" in note for note in found.notes)
 
 
 def test_broadcasts_prove_nothing_as_their_root_ends_before_others_begin():
@@ -178,5 +178,4 @@ def test_a_message_that_may_go_to_several_is_compared_with_nothing_and_a_note_sa
     receivers = [table(rank, did, world=3, groups=[message(rank, [(0, rank)], False)]) for rank in (1, 2)]
     found = match([sender, *receivers])
     assert len(found.joint) == 0
-    assert found.notes[0] == ("rank0: its messages do not say whom they go to or come from, and are compared with "
-                              "nothing")  # fmt: skip
+    assert found.notes[0] == "rank0: its messages do not say whom they go to or come from, so they are not compared"
