@@ -6,8 +6,8 @@ begun on all; if no clock offset makes that true each time, the ranks are in dif
 all ranks at the same moment; if the difference between two ranks' ends varies, they are in different groups.
 
 If a recording lists its groups (``pg_config``), the only possible one is taken, or on GPUs the largest of several.
-Without the list, ranks are divided if they separate into groups of equal size. A note says what remains unknown and is not
-compared.
+Without the list, ranks are divided if they separate into groups of equal size. A note says what remains unknown and is
+not compared.
 """
 
 from __future__ import annotations
