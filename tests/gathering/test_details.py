@@ -20,7 +20,7 @@ TRANSFERS = {"grads": 10.0, "norm": 2.0}
 
 
 def _rank(own: float, count: int, loading: float = 0.0, between: float = 5.0) -> list[Act]:
-    """So many steps of some loading, own work, an exchange, more work and another one."""
+    """Steps with loading, own work, an exchange, more work and another exchange."""
     acts: list[Act] = []
     for step in range(count):
         acts += [work(loading, Cause.INPUT, 2)] if loading else []

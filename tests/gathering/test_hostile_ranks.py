@@ -1,5 +1,5 @@
-"""One rank of a launch is damaged: what is said of the others is what was said before, or what is said without that
-rank, and then a note names its file and the cause."""
+"""One rank of a launch is damaged: the others' figures stay as they were, or become those without the rank. Then a note
+names its file and the cause."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from tests.ranks.launches import facts_of_launch
 
 Make = Callable[[int], Json]
 CASES = [(gloo, 3), (nccl, 0), (nccl, 1)]
-"""Also the first rank, whose clock the others' are set to, and the late one."""
+"""Including the first rank, whose clock all others are set to, and the late one."""
 NOTED = {(gloo, "ended after four steps"), (nccl, "ended after four steps"), (gloo, "steps numbered one too high")}
-"""Nothing in these recordings contradicts the others': fewer steps are compared, and that is told. Numbers of steps are
-all that gloo's traces have."""
+"""Nothing in these recordings contradicts the others. Fewer steps are compared, and a note says so. Gloo's traces have
+no other numbers than those of steps."""
 launches = pytest.mark.parametrize(("make", "rank"), CASES, ids=[f"{make.__name__}-{rank}" for make, rank in CASES])
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the traces are written to by turns, so that those that stay as they are need be read once."""
+    """The place for all variants of the traces, so that unchanged traces are read only once."""
     return tmp_path_factory.mktemp("launch")
 
 
@@ -67,7 +67,7 @@ def _write(folder: Path, make: Make) -> tuple[Path, ...]:
 
 @cache
 def _around(folder: Path, make: Make, rank: int) -> tuple[LaunchSummary, LaunchSummary]:
-    """What is said of the undamaged launch, and of the one without the rank."""
+    """The summaries of the undamaged launch, and of the one without the rank."""
     paths = _write(folder, make)
     return _summary(paths), _summary([path for at, path in enumerate(paths) if at != rank])
 
@@ -84,8 +84,8 @@ def _damaged(folder: Path, make: Make, rank: int, damage: str) -> LaunchSummary:
 
 
 def _said_of_others(launch: LaunchSummary, rank: int) -> object:
-    """How long they wait for whom and why, how long their steps take, and what communication costs. Beside whose work
-    and clock that of each is put may change: the median's and the first rank's."""
+    """How long they wait for whom and why, how long their steps take, and what communication costs. Left out is what is
+    relative to other ranks: to the median's work and the first rank's clock."""
     details = [(one.rank, one.details and replace(one.details, own=(), clock_behind_ns=None))
                for one in launch.ranks if one.rank != rank]  # fmt: skip
     ranks = [replace(one, details=None) for one in launch.ranks if one.rank != rank]

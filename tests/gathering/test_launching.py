@@ -44,7 +44,7 @@ def _write(folder: Path, traces: Iterable[bytes]) -> Path:
 
 
 def _uneven(**changed: Any) -> list[bytes]:
-    """Rank 1 works 60 ms longer than the others, of which the last begins a little later in each step."""
+    """Rank 1 works 60 ms longer than the others, the last of which begins a little later in each step."""
     slow, quick = STEP_US - SEND_US, STEP_US - SEND_US - 60_000
     return [_trace(0, [quick] * STEPS), _trace(1, [slow] * STEPS, **changed), _trace(2, [quick + 500] * STEPS)]
 

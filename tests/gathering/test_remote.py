@@ -27,7 +27,7 @@ fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
 
 @pytest.fixture
 def memory() -> Iterator[Any]:
-    """fsspec's file system in this process's memory, with the run directory of one rank and a trace alone."""
+    """fsspec's file system in memory, with the run directory of one rank and a single trace."""
     system = fsspec.filesystem("memory")
     system.pipe("/launch/rank0/a.pt.trace.json.gz", b"trace")
     system.pipe("/launch/rank0/run.json", b"{}")
@@ -126,7 +126,7 @@ def test_a_trace_that_the_disk_has_no_room_for_is_not_copied(memory: Any, monkey
 
 @pytest.fixture
 def decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files whose text is decoded, in a cache that keeps the columns of small ones too."""
+    """The files whose text is decoded, with a cache that keeps the columns of small files too."""
     read, found = reader.read_kineto, []
     monkeypatch.setenv(cache.CACHE, str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "FEWEST_EVENTS", 1)
@@ -140,7 +140,7 @@ def trace_of(at: int) -> bytes:
 
 
 def test_a_copy_of_what_was_read_before_is_not_decoded_again(memory: Any, decoded: list[Path], tmp_path: Path) -> None:
-    """Only once it has changed where it lies, even if its size and both ends are as they were."""
+    """A trace is read again only after it has changed, even if its size and both ends stay the same."""
     url = "memory://other/rank-1.json"
     memory.pipe("/other/rank-1.json", trace_of(20))
     tables = [read_rank(url) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""A launch written by hand: three ranks, two steps, one collective of all in each, and one of the first two."""
+"""A launch written by hand: three ranks and two steps, each with a collective of all ranks and one of the first two."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _column(*values: int) -> Int64s:
 
 
 def _table(rank: int, host: str, calls: int, own_ms: int) -> RankTable:
-    """Two steps of 100 ms, in each of which it computes for so long; its calls are those of `LAUNCH`."""
+    """Two steps of 100 ms, each with this much computing; the calls are those of `LAUNCH`."""
     nothing, flags = np.zeros(calls, np.int64), np.zeros(calls, np.bool_)
     site = nothing - 1
     collectives = Collectives(*[nothing] * 12, flags, site, flags, flags)  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ LAUNCH = Launch(
     notes=("5 of 8 ranks are missing",),
 )
 NOBODY = 1e9
-"""As late as that nobody waits for a rank."""
+"""Nobody waits for a rank that comes so long before the last one."""
 TOLL = Toll(
     caused_ns=_column(0, 0, 20, 2, 0, 0, 0, 10, 0, 0, 99) * MS,
     late_ns=_column(0, 0, 20, 2, 0, 0, 0, 10, 0, 0, 99) * MS,

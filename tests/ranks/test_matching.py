@@ -1,4 +1,4 @@
-"""Which collectives of several ranks are one and the same, and whose recording belongs to none of them."""
+"""Which collectives of several ranks belong together, and which recordings do not belong to the launch."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def gain(launch: Launch, *edits: JointEdit) -> float:
 
 
 def shrunk(launch: Launch, rank: int, before: float, after: float) -> JointEdit:
-    """The rank's pieces of one length take another."""
+    """The rank's pieces of one length get another length."""
     row = np.flatnonzero(launch.tables[rank].work.time_ns == before * 1000)
     return shrink_ranks_work(rank, row, np.full(len(row), after * 1000))
 
@@ -89,7 +89,7 @@ def test_what_the_program_saves_at_a_line_every_rank_saves_there():
 
 
 def test_who_does_nothing_at_that_line_saves_nothing():
-    """Only rank 1 loads for long: once it does not, rank 0 holds the job up."""
+    """Only rank 1 loads for long. Without that, rank 0 holds the job up."""
     slow = (work(50, Cause.INPUT, 2), work(40))
     launch = launch_of([training(work(60)), training(*slow)], TRANSFERS)
     assert SITES[2].file == AT_DATA[1]

@@ -36,7 +36,7 @@ def test_a_pipeline_without_gradients_is_told_and_its_first_stage_too():
 def test_two_tensors_for_each_micro_batch_are_one_micro_batch():
     programs = pipeline([30.0] * 3, 4, tensors=2)
     (one,) = find_staging(launch(programs)).pipelines
-    assert one.micro_batches == 8  # nothing tells two tensors of one micro-batch from two micro-batches
+    assert one.micro_batches == 8  # two tensors of one micro-batch look like two micro-batches
 
 
 def borders(rank: int, ranks: int, ahead: bool) -> list[Act]:

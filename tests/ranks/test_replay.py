@@ -15,7 +15,7 @@ TRANSFERS = {"a": 10.0, "b": 20.0}
 
 
 def overlapped(first: float, second: float) -> list[Act]:
-    """Two buckets that are asked for amid the work, and waited for at its end."""
+    """Two buckets, asked for amid the work and waited for at its end."""
     acts: list[Act] = []
     for i in range(STEPS):
         acts += [work(first), ask(f"a#{i}"), work(second), ask(f"b#{i}"), wait(f"a#{i}"), wait(f"b#{i}"), work(5)]
@@ -112,8 +112,8 @@ def test_a_collective_that_nobody_waits_for_is_needed_at_the_end_of_its_step():
 
 
 def test_a_collective_that_nobody_had_to_wait_for_may_take_until_the_end_of_its_step():
-    """Where the work around gets shorter, its end becomes no wait. What is taken out of a piece is taken evenly: the
-    ranks ask after 3 µs, and the last piece ends when it has all passed."""
+    """If the work around it gets shorter, its end does not become a wait. Work is removed evenly from a piece: the
+    ranks ask after 3 µs, and the last piece ends when all of it has passed."""
     programs = [[work(10), ask("b#0"), work(60), work(10), wait("b#0"), end_step()]] * 2
     launch = launch_of(programs, TRANSFERS)
     row = [np.flatnonzero(table.work.time_ns == 60_000) for table in launch.tables]

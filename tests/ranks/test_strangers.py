@@ -1,4 +1,4 @@
-"""Whose recording cannot be of the others' launch: tables written by hand, in microseconds."""
+"""Recordings that cannot belong to the others' launch: tables written by hand, in microseconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORLD = Group("0", RANKS, tuple(range(RANKS)))
 
 
 def exchanged(count: int = STEPS, sways: float = 0, operation: str = "all_reduce") -> list[Did]:
-    """A collective of 1 ms in each step of 10 ms, by turns so much later and earlier."""
+    """A collective of 1 ms in each step of 10 ms, alternately this much later and earlier."""
     begins = [10_000 * at + sways * (-1) ** at for at in range(count)]
     return [Did(begin, begin + 1_000, at, operation=operation) for at, begin in enumerate(begins)]
 
@@ -35,7 +35,7 @@ def left_out(launch: Launch) -> list[str]:
 
 
 def test_a_rank_whose_collectives_end_before_the_others_begin_is_left_out():
-    """Its steps take 10 ms too, but in turns 3 ms more and less than the others', which exchange for 1 ms."""
+    """Its steps also take 10 ms, but alternately 3 ms more and less than the others', which exchange for 1 ms."""
     swaying = exchanged(sways=1_500)
     found = beside_three(rank_of(3, swaying))
     assert left_out(found) == [
@@ -49,7 +49,7 @@ def test_one_that_sways_by_less_than_an_exchange_takes_stays():
 
 
 def test_one_that_begins_late_in_turns_as_the_others_wait_stays():
-    """Rank 3 comes 5 ms later in every second step, and the others' collectives last until it has."""
+    """Rank 3 comes 5 ms later in every second step, and the others' collectives last until it comes."""
     late = [5_000.0 * (at % 2) for at in range(STEPS)]
     others = [Did(10_000 * at, 10_000 * at + late[at] + 1_000, at) for at in range(STEPS)]
     mine = [Did(10_000 * at + late[at], 10_000 * at + late[at] + 1_000, at) for at in range(STEPS)]
@@ -125,7 +125,7 @@ def test_a_rank_that_numbers_its_steps_otherwise_is_left_out_where_numbers_of_co
 
 
 def in_steps(lost: Sequence[int]) -> list[Did]:
-    """Two collectives in each step, one in those in which one is lost."""
+    """Two collectives in each step, but one in the steps where one is lost."""
     return [did for at in range(STEPS) for did in (Did(10_000 * at, 10_000 * at + 1_000, at),
                                                    Did(10_000 * at + 5_000, 10_000 * at + 6_000, at, size=200))
             if not (at in lost and did.size == 200)]  # fmt: skip
@@ -146,7 +146,7 @@ def test_a_file_with_gaps_is_left_out_once_a_collective_is_missing():
 
 
 def test_the_rank_that_a_stranger_says_to_be_is_that_of_the_next_recording():
-    """The stranger holds more collectives, and would stand for rank 2."""
+    """The stranger holds more collectives, and would be taken for rank 2."""
     other = table(2, [Did(d.start, d.end, d.step, size=7) for d in in_steps([])], world=RANKS, groups=[WORLD],
                   source="other")  # fmt: skip
     found = match([*(rank_of(number, exchanged()) for number in range(RANKS)), other])

@@ -21,13 +21,13 @@ DOUBT = "the recordings do not say which process group some collectives (all_red
 
 
 def collective(begins: Sequence[float], takes: float, step: int, size: int) -> list[Did]:
-    """One for each of its ranks, which begin at these times."""
+    """One collective for each rank of the group, beginning at these times."""
     return [Did(begin, max(begins) + takes, step, size=size) for begin in begins]
 
 
 def training(apart: float, takes: float = 5) -> list[list[Did]]:
-    """Each rank's step: rows exchange 100 bytes at two times, then columns 200 bytes. In turns, one row or the other is
-    later by so much, and one column."""
+    """Each rank's step: rows exchange 100 bytes twice, then columns exchange 200 bytes. One of the rows and one of the
+    columns, alternately, is this much later."""
     did: list[list[Did]] = [[], [], [], []]
     for step in range(STEPS):
         start = 10_000.0 * step
@@ -55,7 +55,7 @@ def tables_of(
 
 
 def named() -> Launch:
-    """The same with the groups that a modern recording names."""
+    """The same, with named groups as in a modern recording."""
     tables = []
     for rank, did in enumerate(training(100)):
         row, column = next(one for one in ROWS if rank in one), next(one for one in COLUMNS if rank in one)
@@ -65,7 +65,7 @@ def named() -> Launch:
 
 
 def pairs_of(launch: Launch) -> list[tuple[int, ...]]:
-    """By joint collective the ranks that were recorded in it, sorted."""
+    """The sorted ranks of each joint collective."""
     parts = launch.parts
     return sorted(tuple(parts.table[parts.joint == joint].tolist()) for joint in range(len(launch.joint)))
 
@@ -102,14 +102,14 @@ def test_without_a_list_and_without_proof_the_collectives_of_one_stream_are_thos
 
 @pytest.mark.parametrize("listed", [True, False])
 def test_kernels_that_end_together_are_of_one_group(listed):
-    """Long ones overlap, so that all ranks may have taken part; but only those of one group end at the same moment."""
+    """Long ones overlap, so all ranks may have taken part. But only those of one group end at the same moment."""
     assert pairs_of(match(tables_of(100, listed, takes=500, on_device=True))) == pairs_of(named())
-    threads = match(tables_of(100, listed, takes=500))  # which note the end when they get a processor
+    threads = match(tables_of(100, listed, takes=500))  # they notice the end when they get a processor
     assert set(pairs_of(threads)) == (set() if listed else {ALL})
 
 
 def test_kernels_that_end_together_on_all_ranks_may_be_taken_for_one():
-    """Whichever groups they are of, all ranks wait for as long."""
+    """All ranks wait equally long, whatever their groups."""
     found = match(tables_of(0, listed=True, on_device=True))
     assert set(pairs_of(found)) == {ALL}
     assert found.notes == (f"{DOUBT}taken for one of 4 ranks, because they end at the same time on all of these",)
