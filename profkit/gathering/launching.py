@@ -167,6 +167,6 @@ def _diagnosis_at(gathered: Gathered, settings: Settings, place: str) -> Diagnos
 def _summarise(gathered: Gathered, facts: Facts) -> LaunchSummary:
     launch, toll = gathered.launch, gathered.toll
     shown = next(table for table in launch.tables if table.source == gathered.shown)
-    own = facts.once(uneven_inputs).own
+    own = uneven_inputs(facts).own
     late = find_late(own)
     return summarise(launch, toll, own.staging, find_reasons(launch, toll, own, late), late, shown.identity.rank)

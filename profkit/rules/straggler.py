@@ -102,7 +102,7 @@ def straggler(facts: Facts) -> Iterator[Suspicion]:
     them are one finding."""
     launch = facts.launch
     assert launch is not None
-    own = facts.once(uneven_inputs).balanced
+    own = uneven_inputs(facts).balanced
     late = find_late(own)
     if len(own.steps) < LEAST_STEPS:
         raise CannotLook("fewer than three steps were recorded of all ranks: a slow rank cannot be told from chance")

@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.findings import MEDIUM_FROM, Kind, Location
+from profkit.findings import MEDIUM_FROM, Kind
 from profkit.ranks.bubbles import stage_work, with_even_stages
 from profkit.ranks.chance import LEAST_STEPS, is_beyond_chance
 from profkit.ranks.launch import Launch
@@ -56,10 +56,10 @@ def unbalanced_stages(facts: Facts) -> Iterator[Suspicion]:
     """Compare what the stages work in each step."""
     launch = facts.launch
     assert launch is not None
-    pipelines = facts.once(pipelines_in_training)
+    pipelines = pipelines_in_training(facts)
     if not pipelines:
         return
-    own = facts.once(uneven_inputs).own
+    own = uneven_inputs(facts).own
     if len(own.steps) < LEAST_STEPS:
         raise CannotLook("fewer than three steps were recorded of all ranks: a long stage cannot be told from chance")
     for stages in sorted({len(one.stages) for one in pipelines}):
@@ -95,4 +95,4 @@ def _places(launch: Launch, own: OwnWork, pipelines: Sequence[Pipeline], longest
     """Where the stage works longest."""
     spent_ns = np.sum([own.place_ns[one.stages[longest]].sum(axis=0) for one in pipelines], axis=0)
     ordered = (place_site(launch, own.places[at]) for at in np.argsort(-spent_ns, kind="stable").tolist())
-    return Places.of(Location.of(site) for site in [next((one for one in ordered if one is not None), None)] if site)
+    return Places.of_sites([next((one for one in ordered if one is not None), None)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.findings import LOW_FROM
 from profkit.ranks.chance import LEAST_STEPS
 from profkit.ranks.edits import JointEdit, combine_joint
@@ -33,6 +33,7 @@ class Uneven(Struct, frozen=True):
         return without_imbalance(self.own, self.imbalance)
 
 
+@derived_once
 def uneven_inputs(facts: Facts) -> Uneven:
     """The uneven inputs of a launch."""
     launch = facts.launch

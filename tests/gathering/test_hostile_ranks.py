@@ -50,7 +50,7 @@ def _read(work: Callable[[str], Any], places: Sequence[str]) -> Iterator[Done[An
 
 def _summary(paths: Sequence[Path]) -> LaunchSummary:
     found = gather([str(path) for path in paths], _read)
-    own = facts_of_launch(found.launch).once(uneven_inputs).own
+    own = uneven_inputs(facts_of_launch(found.launch)).own
     late = find_late(own)
     return summarise(found.launch, found.toll, own.staging, find_reasons(found.launch, found.toll, own, late), late)
 
