@@ -38,6 +38,11 @@ class Costs(Struct, frozen=True):
     exposed_ns: Int64s
     present: Bools
 
+    @property
+    def steps_per_column(self) -> int:
+        """How many steps share a column of a rank's page."""
+        return -(-len(self.numbers) // MOST_STEPS) or 1
+
     def mean_ns(self, which: Int64s, at: int) -> int:
         """The mean over the steps that the rank took part in."""
         own = which[at][self.present[at]]
@@ -95,11 +100,11 @@ def choose_detailed(costs: Costs) -> list[int]:
 
 def detail_ranks(launch: Launch, toll: Toll, costs: Costs) -> dict[int, RankDetails]:
     """The details of the chosen ranks, by their tables."""
-    own = _OwnWork.of(launch, costs.numbers)
+    own = _CauseTimes.of(launch, costs.numbers)
     return {at: _details(launch, toll, costs, own, at) for at in choose_detailed(costs)}
 
 
-class _OwnWork(Struct, frozen=True):
+class _CauseTimes(Struct, frozen=True):
     """By rank: its mean step, over those that others share (NaN if there are none), and its own work by cause. And the
     median of that work, separately for ranks of which only collectives were recorded (True) and the others."""
 
@@ -108,12 +113,12 @@ class _OwnWork(Struct, frozen=True):
     median_ns: dict[bool, Float64s]
 
     @classmethod
-    def of(cls, launch: Launch, numbers: Int64s) -> _OwnWork:
+    def of(cls, launch: Launch, numbers: Int64s) -> _CauseTimes:
         step_ns, cause_ns = np.full(len(launch.tables), np.nan), np.zeros((len(launch.tables), len(Cause)))
         for at, table in enumerate(launch.tables):
             _, shared = step_index(numbers, table.steps.number)
             if shared.any():
-                step_ns[at] = (table.steps.end_ns - table.steps.start_ns)[shared].mean()
+                step_ns[at] = table.steps.duration_ns[shared].mean()
                 _, inside = step_index(numbers, table.work.step)
                 spent = np.bincount(table.work.cause[inside], table.work.time_ns[inside], len(Cause))
                 cause_ns[at] = spent / shared.sum()
@@ -125,7 +130,7 @@ class _OwnWork(Struct, frozen=True):
         return cls(step_ns, cause_ns, medians)
 
 
-def _details(launch: Launch, toll: Toll, costs: Costs, own: _OwnWork, at: int) -> RankDetails:
+def _details(launch: Launch, toll: Toll, costs: Costs, own: _CauseTimes, at: int) -> RankDetails:
     table = launch.tables[at]
     mine = np.flatnonzero((launch.parts.table == at) & (launch.joint.step[launch.parts.joint] >= 0))
     waits_for, awaited_by = _peers(launch, toll, at, max(int(costs.present[at].sum()), 1))
@@ -144,12 +149,12 @@ def _details(launch: Launch, toll: Toll, costs: Costs, own: _OwnWork, at: int) -
         compared=int(called[launch.parts.row[mine]].sum()) / max(int(called.sum()), 1),
         calls=tuple(_calls(launch, toll, table, mine)),
         steps=tuple(_steps(table, costs, at)),
-        steps_per_column=-(-len(costs.numbers) // MOST_STEPS) or 1,
+        steps_per_column=costs.steps_per_column,
         clock_behind_ns=int(launch.offset_ns[at]) if len(mine) else None,
     )
 
 
-def _own_times(table: RankTable, numbers: Int64s, own: _OwnWork, at: int) -> tuple[OwnTime, ...]:
+def _own_times(table: RankTable, numbers: Int64s, own: _CauseTimes, at: int) -> tuple[OwnTime, ...]:
     """The causes that take time, the longest first."""
     _, inside = step_index(numbers, table.work.step)
     time_ns, median_ns = own.cause_ns[at].astype(np.int64), own.median_ns[table.is_light]
@@ -238,12 +243,11 @@ def _steps(table: RankTable, costs: Costs, at: int) -> Iterator[RankStep]:
     """The longest step of each column."""
     place, shared = step_index(costs.numbers, table.steps.number)
     length_ns, own_ns = np.zeros(len(costs.numbers), np.int64), np.zeros(len(costs.numbers), np.int64)
-    length_ns[place[shared]] = (table.steps.end_ns - table.steps.start_ns)[shared]
+    length_ns[place[shared]] = table.steps.duration_ns[shared]
     worked, inside = step_index(costs.numbers, table.work.step)
     np.add.at(own_ns, worked[inside], table.work.time_ns[inside])
-    per_column = -(-len(costs.numbers) // MOST_STEPS) or 1
-    for begin in range(0, len(costs.numbers), per_column):
-        longest = begin + int(length_ns[begin : begin + per_column].argmax())
+    for begin in range(0, len(costs.numbers), costs.steps_per_column):
+        longest = begin + int(length_ns[begin : begin + costs.steps_per_column].argmax())
         if length_ns[longest] > 0:
             row = (column[at, longest] for column in (costs.waited_ns, costs.exposed_ns, costs.caused_ns))
             yield RankStep(int(costs.numbers[longest]), int(length_ns[longest]), int(own_ns[longest]), *map(int, row))

@@ -84,14 +84,15 @@ def list_traces(place: str) -> list[tuple[str, int, int]]:
     return found
 
 
-def find_remote_ranks(url: str) -> list[str]:
-    """The traces of a launch, possibly on another file system. There only names are looked at, no file is opened."""
-    path = path_of(url)
+def find_places(target: str) -> list[str]:
+    """The recordings of a launch's ranks, as paths or as addresses on another file system. There only names count, and
+    no file is opened."""
+    path = path_of(target)
     if path is not None:
         return [str(one) for one in find_ranks(path)]
-    names = [one.url for one in find_remote(url) if one.url.rpartition("/")[2] not in _NO_TRACES]
+    names = [one.url for one in find_remote(target) if one.url.rpartition("/")[2] not in _NO_TRACES]
     traces = [name for name in names if name.endswith(_ENDINGS)]
-    numbered = {name: number_in(name[len(url) :]) for name in traces}
+    numbered = {name: number_in(name[len(target) :]) for name in traces}
     chosen = [name for name, number in numbered.items() if number is not None]
     if len({numbered[name] for name in chosen}) < 2:
         chosen = [name for name in traces if name.endswith(TRACE_SUFFIXES)]

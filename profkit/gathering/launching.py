@@ -19,7 +19,7 @@ from profkit.errors import UnreadableInput, UsageError
 from profkit.evidence.ranks.table import rank_table
 from profkit.failures import attempt
 from profkit.findings import Diagnosis, LaunchSummary, VerdictKind
-from profkit.gathering.finding import find_remote_ranks, list_traces, number_in
+from profkit.gathering.finding import find_places, list_traces, number_in
 from profkit.gathering.here import reduce_here
 from profkit.gathering.remote import Reached, path_of, within_reach
 from profkit.gathering.summary import summarise
@@ -123,14 +123,14 @@ def read_rank(place: str) -> RankTable:
 def _machines(target: str, on: str | None) -> Iterator[tuple[list[str], Reduce]]:
     """The places of the recordings, and the function that has them read by machines that can reach them."""
     if on is None:
-        yield find_remote_ranks(target), reduce_here
+        yield find_places(target), reduce_here
         return
     from profkit.gathering.on_ray import cluster, find_holders, reduce_on_ray
 
     path = path_of(target)
     with cluster(_address(on)):
         holders = find_holders(list_traces, str(path.absolute())) if path is not None else {}
-        yield sorted(holders) or find_remote_ranks(target), partial(reduce_on_ray, holders=holders)
+        yield sorted(holders) or find_places(target), partial(reduce_on_ray, holders=holders)
 
 
 def _address(on: str) -> str | None:

@@ -70,7 +70,7 @@ def find_remote(url: str) -> list[RemoteFile]:
     Another process lists them if possible: file systems start threads, and a process with threads can no longer be
     forked. Raises `UnreadableInput` if there is nothing or nobody answers.
     """
-    return _list_apart(url) if processes_at_hand() > 1 else _list(url)
+    return _list_in_fork(url) if processes_at_hand() > 1 else _list(url)
 
 
 @contextmanager
@@ -95,7 +95,7 @@ def within_reach(place: str) -> Iterator[Reached]:
 
 
 def _copy_into(url: str, folder: Path) -> Reached:
-    with _named(url):
+    with _errors_naming(url):
         system, path = _open(url)
         copy = folder / re.split(r"[\\/]", path)[-1]
         about = system.info(path)
@@ -129,7 +129,7 @@ def _refuse_if_too_large(url: str, size_bytes: int, folder: Path) -> None:
 
 
 def _list(url: str) -> list[RemoteFile]:
-    with _named(url):
+    with _errors_naming(url):
         system, path = _open(url)
         found = system.find(path, maxdepth=_DEPTH, detail=True)
         if len(found) > MOST_FILES:
@@ -154,7 +154,7 @@ def _open(url: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def _named(url: str) -> Iterator[None]:
+def _errors_naming(url: str) -> Iterator[None]:
     """Turn every error of a file system into one of profkit's that names the place."""
     try:
         yield
@@ -169,7 +169,7 @@ def _named(url: str) -> Iterator[None]:
         raise UnreadableInput(url, f"cannot be read: {first}") from error
 
 
-def _list_apart(url: str) -> list[RemoteFile]:
+def _list_in_fork(url: str) -> list[RemoteFile]:
     def work(channel: Channel) -> None:
         with suppress(ProfkitError):  # the caller lists again and raises the error
             channel.send(_list(url))

@@ -50,7 +50,7 @@ def summarise(
 ) -> LaunchSummary:
     """Summarise a launch. ``reasons`` has one for each of its tables. ``late`` says which ranks work longer.
     ``shown_rank`` is the one whose own recording is judged."""
-    lengths = [_median(table.steps.end_ns - table.steps.start_ns) for table in launch.tables]
+    lengths = [_median(table.steps.duration_ns) for table in launch.tables]
     known = [length for length in lengths if length is not None]
     step_ns = int(np.median(known)) if known else None
     late_toll = _without_stages(launch, toll, staging)
@@ -137,7 +137,7 @@ def _rank(
         host=table.identity.host,
         device=table.device,
         steps=len(table.steps.number),
-        step_time_ns=_median(table.steps.end_ns - table.steps.start_ns),
+        step_time_ns=_median(table.steps.duration_ns),
         late_steps=len(late),
         late_ns=_median(late) or 0,
         kept_waiting=kept_waiting if len(late) else 0,

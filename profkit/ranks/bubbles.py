@@ -95,7 +95,7 @@ def stage_work(own: OwnWork, pipelines: Sequence[Pipeline]) -> Float64s:
 
 def _length_ns(table: RankTable, steps: Int64s) -> float:
     known = among(table.steps.number, steps)
-    lengths = (table.steps.end_ns - table.steps.start_ns)[known]
+    lengths = table.steps.duration_ns[known]
     return float(lengths.mean()) if len(lengths) else 0.0
 
 

@@ -181,5 +181,5 @@ def latest_rank(launch: Launch, toll: Toll, among: Sequence[int] | None = None) 
     """The table, among these or all, of the rank that costs the others most, or else takes longest for its steps; 0 if
     there is none."""
     caused_ns = np.bincount(launch.parts.table, toll.caused_ns, len(launch.tables))
-    lengths = [int((table.steps.end_ns - table.steps.start_ns).sum()) for table in launch.tables]
+    lengths = [int(table.steps.duration_ns.sum()) for table in launch.tables]
     return max(among or range(len(lengths)), key=lambda at: (caused_ns[at], lengths[at]), default=0)

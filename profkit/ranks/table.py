@@ -65,6 +65,10 @@ class Steps(Struct, frozen=True):
     start_ns: Int64s
     end_ns: Int64s
 
+    @property
+    def duration_ns(self) -> Int64s:
+        return self.end_ns - self.start_ns
+
 
 class Inputs(Struct, frozen=True):
     """How large the inputs of each step are, in the order of `Steps`; `NONE` where unknown.

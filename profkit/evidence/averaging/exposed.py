@@ -170,7 +170,7 @@ def measure_steps(exposed: Exposed) -> PerStep:
     length, computed = (np.zeros((len(tables), len(number))) for _ in range(2))
     for at, table in enumerate(tables):
         index, known = step_index(number, table.steps.number)
-        length[at, index[known]] = (table.steps.end_ns - table.steps.start_ns)[known]
+        length[at, index[known]] = table.steps.duration_ns[known]
         index, known = step_index(number, table.work.step)
         known &= table.work.cause == Cause.COMPUTE
         np.add.at(computed[at], index[known], table.work.time_ns[known])
