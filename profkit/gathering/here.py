@@ -103,7 +103,8 @@ def _share(work: Callable[[str], Value], places: Sequence[str], count: int) -> I
             with suppress(OSError):  # fewer processes take longer
                 at_work[begin()] = None
         while at_work:
-            fork = _next_to_speak(at_work)
+            ready, _, _ = select.select([fork.channel for fork in at_work], [], [])
+            fork = next(fork for fork in at_work if fork.channel in ready)
             said = _hear(fork)
             if isinstance(said, Done):
                 yield said
@@ -128,11 +129,6 @@ def _numbers_in_a_pipe(count: int) -> int:
     os.write(source, b"".join(number.to_bytes(NUMBER_BYTES, "little") for number in range(count)))
     os.close(source)
     return numbers
-
-
-def _next_to_speak(forks: dict[Fork | Started, Any]) -> Fork | Started:
-    ready, _, _ = select.select([fork.channel for fork in forks], [], [])
-    return next(fork for fork in forks if fork.channel in ready)
 
 
 def _hear(fork: Fork | Started) -> Any:

@@ -43,8 +43,9 @@ class Started:
             ends += [*os.pipe(), *os.pipe()]
             requests, asking, answers, answering = ends
             handed = (numbers, requests, answering)
+            paths = [entry for entry in sys.path if isinstance(entry, str)]
             self._process = subprocess.Popen(  # noqa: S603  # this interpreter, with code of profkit's
-                [sys.executable, "-c", _SERVE, *map(str, handed), *filter(_is_text, sys.path)],
+                [sys.executable, "-c", _SERVE, *map(str, handed), *paths],
                 pass_fds=handed, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         except OSError:
@@ -71,7 +72,3 @@ def serve(numbers: str, requests: str, answers: str) -> None:
     with suppress(EOFError, BrokenPipeError):  # the first process is gone
         work, places = channel.receive()
         take_turns(channel, int(numbers), work, places)
-
-
-def _is_text(entry: Any) -> bool:
-    return isinstance(entry, str)

@@ -146,20 +146,17 @@ def _as_pipeline(launch: Launch, links: _Links, chain: list[int]) -> Pipeline | 
     for stages in (chain, chain[::-1]):
         forward = [links.get((one, other)) for one, other in pairwise(stages)]
         back = [links.get((other, one)) for one, other in pairwise(stages)]
-        returns = all(link is not None for link in back)
-        used = [link for link in (*forward, *(back if returns else ())) if link is not None]
-        count = min((link.per_step for link in used), default=0)
-        is_whole = all(link is not None for link in forward) and (returns or not any(back))
-        is_even = is_whole and count and not any(link.per_step % count or link.is_mixed for link in used)
-        is_even = is_even and _has_equal_steps(used)
+        returns = all(back)
+        if not all(forward) or (any(back) and not returns):
+            continue
+        used = [link for link in (*forward, *back) if link is not None]
+        count = min(link.per_step for link in used)
+        is_even = count and not any(link.per_step % count or link.is_mixed for link in used)
+        is_even = is_even and all(np.array_equal(np.unique(link.step), np.unique(used[0].step)) for link in used)
         if is_even and all(_passes_on(launch, links, stages, place, count, returns)
                            for place in range(1, len(stages))):  # fmt: skip
             return Pipeline(tuple(stages), count, returns, np.concatenate([link.joint for link in used]))
     return None
-
-
-def _has_equal_steps(links: list[_Link]) -> bool:
-    return all(np.array_equal(np.unique(link.step), np.unique(links[0].step)) for link in links)
 
 
 def _passes_on(launch: Launch, links: _Links, stages: list[int], place: int, count: int, returns: bool) -> bool:

@@ -116,7 +116,8 @@ def _build(launch: Launch, edit: JointEdit, transfer_ns: Int64s) -> tuple[_Chain
         clock = _OwnTime.of(table, every_row, _removed(table, number, edit))
         offset_ns = int(launch.offset_ns[number])
         tail_ns = np.maximum(table.collectives.end_ns[row] + offset_ns - over_ns[joint], -transfer_ns[joint])
-        tail_ns[_seen_late(table)[row]] = 0
+        seen_late = (table.sends | table.receives) & ~table.collectives.waited  # when the message arrived is unknown
+        tail_ns[seen_late[row]] = 0
         one = _chain_of(table, number, joint, row, early_ns[joint], clock)
         chains.append(replace(one, place_ns=one.place_ns + offset_ns, need_ns=one.need_ns + offset_ns,
                               tail_ns=tail_ns, lane=one.lane + lanes))  # fmt: skip
@@ -226,12 +227,6 @@ class _Queued(Struct, frozen=True):
             mine = self.order[first:last]
             found[mine] = np.maximum.accumulate(values[mine])
         return found
-
-
-def _seen_late(table: RankTable) -> Bools:
-    """Messages that were over before the rank waited for them. Their real end is unknown: the end in the trace is when
-    the rank checked."""
-    return (table.sends | table.receives) & ~table.collectives.waited
 
 
 def _ready_of(table: RankTable) -> Int64s:

@@ -79,7 +79,8 @@ def unlike_others(launch: Launch) -> tuple[Reasons, bool]:
     right."""
     if not launch.tables:
         return {}, False
-    found = _few(_unmatched(launch), "its collectives are none of the others'")
+    is_unmatched: Bools = np.bincount(launch.parts.table, minlength=len(launch.tables)) == 0
+    found = _few(is_unmatched, "its collectives are none of the others'")
     if found:
         return found, False
     contradicting = _contradicting(launch)
@@ -106,11 +107,6 @@ def _overlap(table: RankTable) -> bool:
     lane, start_ns, end_ns = taken.lane[order], taken.start_ns[order], taken.end_ns[order]
     overlaps = (lane[1:] == lane[:-1]) & (start_ns[1:] < end_ns[:-1])
     return 2 * int(overlaps.sum()) > len(order)
-
-
-def _unmatched(launch: Launch) -> Bools:
-    found: Bools = np.bincount(launch.parts.table, minlength=len(launch.tables)) == 0
-    return found
 
 
 def _contradicting(launch: Launch) -> Bools:
