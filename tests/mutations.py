@@ -203,6 +203,8 @@ def corpus_seeds(directory: Path | None) -> tuple[Seed, ...]:
             continue
         content = path.read_bytes()
         document = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
+        if "traceEvents" not in document:  # a diagnosis beside its trace
+            continue
         timed = [event for event in document["traceEvents"] if event.get("ph") in ("X", "i") and "ts" in event]
         timed = sorted(timed, key=lambda event: float(event["ts"]))[:LARGEST_EVENTS]
         found.append(Seed(path.name, {**document, "traceEvents": timed}))

@@ -56,5 +56,12 @@ def test_each_kind_of_damage_changes_something(mutation):
     assert any(json.dumps(each) != json.dumps(events) for each in changed)
 
 
+def test_json_files_that_are_no_traces_are_no_seeds(tmp_path):
+    (tmp_path / "kineto").mkdir()
+    (tmp_path / "kineto" / "diagnosis.json").write_text('{"findings": []}')
+    (tmp_path / "kineto" / "trace.json").write_text('{"traceEvents": []}')
+    assert [seed.name for seed in corpus_seeds(tmp_path)] == ["trace.json"]
+
+
 def test_recordings_made_elsewhere_are_seeds_too(corpus):
     assert len(corpus_seeds(corpus)) >= 10

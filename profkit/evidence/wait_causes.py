@@ -16,9 +16,9 @@ from profkit.trace.values import among
 _SIZES = ("aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive")
 """Operators that wait to learn the size of their result."""
 READS = ("aten::item", "aten::is_nonzero", "aten::_local_scalar_dense")
-_STAGED_BYTES = 64 << 10
-"""CUDA stages copies of up to this size from pageable memory (CUDA Runtime API, "API synchronization behavior"): a
-small one waits for the queue. Larger ones are real data, and wait for the copy itself."""
+STAGED_BYTES = 64 << 10
+"""CUDA stages copies of up to this size from pageable memory (CUDA Runtime API, "API synchronization behavior"): the
+host goes on at once, and the copy itself costs next to nothing. Larger ones wait for the copy."""
 _NUMBER_BYTES = 16
 """The largest element, a complex double: a copy of at most this size reads one number."""
 
@@ -56,8 +56,8 @@ def wait_causes(facts: Facts) -> NDArray[np.int64]:
     sizes = facts.tree.under(named_operators(facts, *_SIZES))
     cause = np.where(inside, int(WaitCause.OTHER), int(WaitCause.CALL))
     of_data = (
-        (inside & (to_device > _STAGED_BYTES), WaitCause.DATA_TO_DEVICE),
-        (inside & (to_device > 0) & (to_device <= _STAGED_BYTES), WaitCause.SMALL_COPY_TO_DEVICE),
+        (inside & (to_device > STAGED_BYTES), WaitCause.DATA_TO_DEVICE),
+        (inside & (to_device > 0) & (to_device <= STAGED_BYTES), WaitCause.SMALL_COPY_TO_DEVICE),
         (inside & (from_device > _NUMBER_BYTES), WaitCause.DATA_FROM_DEVICE),
         (inside & (from_device > 0) & (from_device <= _NUMBER_BYTES), WaitCause.NUMBER_FROM_DEVICE),
         (facts.tree.under(named_operators(facts, *READS))[rows], WaitCause.NUMBER_FROM_DEVICE),

@@ -1,5 +1,5 @@
-"""Where the time of single ranks goes, in figures for a page about each: of all ranks of a small launch, and of those
-that matter of a large one."""
+"""Where the time of single ranks goes, in figures for a page about each. A small launch gets a page for all ranks, a
+large one for those that matter."""
 
 from __future__ import annotations
 
@@ -7,54 +7,57 @@ from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from profkit.findings import CallSummary, Location, OwnTime, RankDetails, RankStep, RankWait
 from profkit.ranks.lateness import Toll, divide_waits
 from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import Floats, step_index
+from profkit.ranks.own_work import step_index
 from profkit.ranks.table import Cause, RankTable
-from profkit.trace.events import NONE, Bools, Int64s
+from profkit.trace.events import NONE, Bools, Float64s, Int64s
 from profkit.trace.values import distinct, distinct_rows, median, occurrences
 
 MOST_DETAILED = 64
-"""Of more ranks, `EACH_WAY` that others wait for longest and as many that wait longest."""
+"""With more ranks, only `EACH_WAY` get details that others wait for longest, and as many that wait longest."""
 EACH_WAY = 8
 MOST_STEPS = 32
 MOST_PEERS = 8
 MOST_CALLS = 5
-Matrix = NDArray[np.int64]
 
 
 class Costs(Struct, frozen=True):
-    """By rank and step: the rank's share of what others wait, by how much it is late, how long it waits, how long its
-    communication holds it up; and whether it took part in the step at all. ``numbers`` are those of the steps.
+    """By rank and step: the rank's share of the others' waits, by how much it is late, how long it waits, how long
+    communication holds it up, and whether it took part in the step (``present``). ``numbers`` are the steps' numbers.
 
-    A rank that is late is so in each of its groups, for the tensor-parallel one and then for the data-parallel one: the
-    first two are those of the group in which they are longest."""
+    A late rank is late in each of its groups, such as the tensor-parallel one and then the data-parallel one. So
+    ``caused_ns`` and ``late_ns`` count only the group in which they are longest."""
 
     numbers: Int64s
-    caused_ns: Matrix
-    late_ns: Matrix
-    waited_ns: Matrix
-    exposed_ns: Matrix
-    present: NDArray[np.bool_]
+    caused_ns: Int64s
+    late_ns: Int64s
+    waited_ns: Int64s
+    exposed_ns: Int64s
+    present: Bools
 
-    def mean_ns(self, which: Matrix, at: int) -> int:
-        """Of the steps that the rank took part in."""
+    @property
+    def steps_per_column(self) -> int:
+        """How many steps share a column of a rank's page."""
+        return -(-len(self.numbers) // MOST_STEPS) or 1
+
+    def mean_ns(self, which: Int64s, at: int) -> int:
+        """The mean over the steps that the rank took part in."""
         own = which[at][self.present[at]]
         return int(own.mean()) if len(own) else 0
 
 
 def add_up(launch: Launch, toll: Toll) -> Costs:
-    """The costs of the parts, by rank and step."""
+    """Add up the toll by rank and step."""
     numbers = distinct(launch.joint.step[launch.joint.step >= 0])
     step = launch.joint.step[launch.parts.joint]
     inside = step >= 0
     place = launch.parts.table[inside], np.searchsorted(numbers, step[inside])
     shape = len(launch.tables), len(numbers)
 
-    def by_step(cost_ns: Int64s) -> Matrix:
+    def by_step(cost_ns: Int64s) -> Int64s:
         found = np.zeros(shape, np.int64)
         np.add.at(found, place, cost_ns[inside])
         return found
@@ -62,7 +65,7 @@ def add_up(launch: Launch, toll: Toll) -> Costs:
     groups = _groups_of_ranks(launch)[launch.joint.group[launch.parts.joint[inside]]]
     first, in_group = distinct_rows(*place, groups) if inside.any() else (place[0], place[0])
 
-    def by_worst_group(cost_ns: Int64s) -> Matrix:
+    def by_worst_group(cost_ns: Int64s) -> Int64s:
         found = np.zeros(shape, np.int64)
         summed = np.bincount(in_group, cost_ns[inside], len(first)).astype(np.int64)
         np.maximum.at(found, (place[0][first], place[1][first]), summed)
@@ -78,13 +81,13 @@ def add_up(launch: Launch, toll: Toll) -> Costs:
 
 
 def _groups_of_ranks(launch: Launch) -> Int64s:
-    """For each group the first one of the same ranks."""
+    """For each group, the first group with the same ranks."""
     ranks: list[object] = [group.ranks if group.ranks is not None else at for at, group in enumerate(launch.groups)]
     return np.array([ranks.index(one) for one in ranks], dtype=np.int64)
 
 
 def choose_detailed(costs: Costs) -> list[int]:
-    """The indices of the tables whose ranks get details."""
+    """The tables whose ranks get details."""
     count = len(costs.present)
     if count <= MOST_DETAILED:
         return list(range(count))
@@ -96,26 +99,26 @@ def choose_detailed(costs: Costs) -> list[int]:
 
 
 def detail_ranks(launch: Launch, toll: Toll, costs: Costs) -> dict[int, RankDetails]:
-    """The details of the chosen ranks, by the index of the table."""
-    own = _OwnWork.of(launch, costs.numbers)
+    """The details of the chosen ranks, by their tables."""
+    own = _CauseTimes.of(launch, costs.numbers)
     return {at: _details(launch, toll, costs, own, at) for at in choose_detailed(costs)}
 
 
-class _OwnWork(Struct, frozen=True):
-    """By rank: the mean step of those that the others share, NaN if there is none, and its own work by cause; and the
-    median of the latter, by whether only collectives were recorded."""
+class _CauseTimes(Struct, frozen=True):
+    """By rank: its mean step, over those that others share (NaN if there are none), and its own work by cause. And the
+    median of that work, separately for ranks of which only collectives were recorded (True) and the others."""
 
-    step_ns: NDArray[np.float64]
-    cause_ns: NDArray[np.float64]
-    median_ns: dict[bool, NDArray[np.float64]]
+    step_ns: Float64s
+    cause_ns: Float64s
+    median_ns: dict[bool, Float64s]
 
     @classmethod
-    def of(cls, launch: Launch, numbers: Int64s) -> _OwnWork:
+    def of(cls, launch: Launch, numbers: Int64s) -> _CauseTimes:
         step_ns, cause_ns = np.full(len(launch.tables), np.nan), np.zeros((len(launch.tables), len(Cause)))
         for at, table in enumerate(launch.tables):
             _, shared = step_index(numbers, table.steps.number)
             if shared.any():
-                step_ns[at] = (table.steps.end_ns - table.steps.start_ns)[shared].mean()
+                step_ns[at] = table.steps.duration_ns[shared].mean()
                 _, inside = step_index(numbers, table.work.step)
                 spent = np.bincount(table.work.cause[inside], table.work.time_ns[inside], len(Cause))
                 cause_ns[at] = spent / shared.sum()
@@ -127,7 +130,7 @@ class _OwnWork(Struct, frozen=True):
         return cls(step_ns, cause_ns, medians)
 
 
-def _details(launch: Launch, toll: Toll, costs: Costs, own: _OwnWork, at: int) -> RankDetails:
+def _details(launch: Launch, toll: Toll, costs: Costs, own: _CauseTimes, at: int) -> RankDetails:
     table = launch.tables[at]
     mine = np.flatnonzero((launch.parts.table == at) & (launch.joint.step[launch.parts.joint] >= 0))
     waits_for, awaited_by = _peers(launch, toll, at, max(int(costs.present[at].sum()), 1))
@@ -146,13 +149,13 @@ def _details(launch: Launch, toll: Toll, costs: Costs, own: _OwnWork, at: int) -
         compared=int(called[launch.parts.row[mine]].sum()) / max(int(called.sum()), 1),
         calls=tuple(_calls(launch, toll, table, mine)),
         steps=tuple(_steps(table, costs, at)),
-        steps_per_column=-(-len(costs.numbers) // MOST_STEPS) or 1,
+        steps_per_column=costs.steps_per_column,
         clock_behind_ns=int(launch.offset_ns[at]) if len(mine) else None,
     )
 
 
-def _own_times(table: RankTable, numbers: Int64s, own: _OwnWork, at: int) -> tuple[OwnTime, ...]:
-    """The causes that take any time, the longest first."""
+def _own_times(table: RankTable, numbers: Int64s, own: _CauseTimes, at: int) -> tuple[OwnTime, ...]:
+    """The causes that take time, the longest first."""
     _, inside = step_index(numbers, table.work.step)
     time_ns, median_ns = own.cause_ns[at].astype(np.int64), own.median_ns[table.is_light]
     causes = [Cause(code) for code in np.argsort(-time_ns, kind="stable").tolist() if time_ns[code]]
@@ -169,27 +172,27 @@ def _longest_line(table: RankTable, wanted: Bools) -> Location | None:
 
 
 def _peers(launch: Launch, toll: Toll, at: int, steps: int) -> tuple[tuple[RankWait, ...], tuple[RankWait, ...]]:
-    """Whom the rank waits for, and who waits for it."""
+    """The ranks that this one waits for, and those that wait for it."""
     parts = launch.parts
     inside = launch.joint.step[parts.joint] >= 0
     mine, waits = inside & (parts.table == at), inside & (toll.waited_ns > 0)
     is_late = inside & (toll.late_ns > 0)
     is_late[toll.last] |= inside[toll.last]
     _, late, waited_ns = divide_waits(launch, toll, np.flatnonzero(mine & waits), np.flatnonzero(is_late))
-    counted = mine & (toll.caused_ns > 0)  # as in what the rank costs the others
+    counted = mine & (toll.caused_ns > 0)  # as in `Costs.caused_ns`
     waiting, _, kept_ns = divide_waits(launch, toll, np.flatnonzero(waits), np.flatnonzero(counted))
     return (_longest(launch, parts.table[late], waited_ns, steps),
             _longest(launch, parts.table[waiting], kept_ns, steps))  # fmt: skip
 
 
-def _longest(launch: Launch, table: Int64s, waited_ns: Floats, steps: int) -> tuple[RankWait, ...]:
+def _longest(launch: Launch, table: Int64s, waited_ns: Float64s, steps: int) -> tuple[RankWait, ...]:
     time_ns = np.rint(np.bincount(table, waited_ns, len(launch.tables))).astype(np.int64) // steps
     order = np.argsort(-time_ns, kind="stable")[:MOST_PEERS]
     return tuple(RankWait(launch.tables[at].identity.rank, int(time_ns[at])) for at in order.tolist() if time_ns[at])
 
 
 def _calls(launch: Launch, toll: Toll, table: RankTable, mine: Int64s) -> Iterator[CallSummary]:
-    """Of the rank's parts in the joint collectives, those with the longest waits, for whomever."""
+    """The rank's calls with the longest waits, its own and those it causes."""
     joint = launch.parts.joint[mine]
     if not len(joint):
         return
@@ -210,12 +213,12 @@ def _calls(launch: Launch, toll: Toll, table: RankTable, mine: Int64s) -> Iterat
 def _call(
     launch: Launch, toll: Toll, table: RankTable, rows: Int64s, place: tuple[int, int], group: tuple[str, int]
 ) -> CallSummary:
-    """One call, from the rows of `Launch.parts` that it has in the steps."""
+    """One call, from its rows of `Launch.parts`, one for each step."""
     joint, own = launch.parts.joint[rows], launch.parts.row[rows]
     known = table.collectives.size_bytes[own]
     sites = table.collectives.site[own]
     sites = sites[(sites >= 0) & (sites < len(table.sites))]
-    anybody = np.bincount(launch.parts.joint, toll.waited_ns)[joint] > 0  # else all came at once, and any may be last
+    anybody = np.bincount(launch.parts.joint, toll.waited_ns)[joint] > 0  # else all came at once, and nobody is last
     last = np.bincount(launch.parts.table[toll.last[joint[anybody]]], minlength=1)
     code = int(launch.joint.operation[joint[0]])
     return CallSummary(
@@ -237,15 +240,14 @@ def _call(
 
 
 def _steps(table: RankTable, costs: Costs, at: int) -> Iterator[RankStep]:
-    """Of each column of steps the longest."""
+    """The longest step of each column."""
     place, shared = step_index(costs.numbers, table.steps.number)
     length_ns, own_ns = np.zeros(len(costs.numbers), np.int64), np.zeros(len(costs.numbers), np.int64)
-    length_ns[place[shared]] = (table.steps.end_ns - table.steps.start_ns)[shared]
+    length_ns[place[shared]] = table.steps.duration_ns[shared]
     worked, inside = step_index(costs.numbers, table.work.step)
     np.add.at(own_ns, worked[inside], table.work.time_ns[inside])
-    per_column = -(-len(costs.numbers) // MOST_STEPS) or 1
-    for begin in range(0, len(costs.numbers), per_column):
-        longest = begin + int(length_ns[begin : begin + per_column].argmax())
+    for begin in range(0, len(costs.numbers), costs.steps_per_column):
+        longest = begin + int(length_ns[begin : begin + costs.steps_per_column].argmax())
         if length_ns[longest] > 0:
             row = (column[at, longest] for column in (costs.waited_ns, costs.exposed_ns, costs.caused_ns))
             yield RankStep(int(costs.numbers[longest]), int(length_ns[longest]), int(own_ns[longest]), *map(int, row))

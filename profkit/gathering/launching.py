@@ -1,5 +1,5 @@
-"""The diagnosis of a launch: every rank's recording becomes a table, the tables are matched, and the rank that the
-others wait for longest is judged by its own recording too."""
+"""Diagnosing a launch: each rank's recording becomes a table, the tables are matched, and the recording of the rank
+that the others wait for longest is judged too."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from profkit.errors import UnreadableInput, UsageError
 from profkit.evidence.ranks.table import rank_table
 from profkit.failures import attempt
 from profkit.findings import Diagnosis, LaunchSummary, VerdictKind
-from profkit.gathering.finding import find_remote_ranks, list_traces, number_in
+from profkit.gathering.finding import find_places, list_traces, number_in
 from profkit.gathering.here import reduce_here
-from profkit.gathering.outcome import Done
 from profkit.gathering.remote import Reached, path_of, within_reach
 from profkit.gathering.summary import summarise
+from profkit.gathering.turns import Done
 from profkit.ranks.late import find_late
 from profkit.ranks.lateness import Toll, find_reasons, latest_rank, weigh_lateness
 from profkit.ranks.launch import Launch
@@ -35,15 +35,15 @@ from profkit.trace.events import Rows
 from profkit.units import format_count
 
 Reduce = Callable[[Callable[[str], Any], Sequence[str]], Iterable[Done[Any]]]
-"""Has some machine do the work at each of the places, and gives what was done, in whatever order."""
+"""Does the work at each of the places, on some machine, and yields the results in any order."""
 OnDone = Callable[[int, int], None]
-"""Is told how many of how many recordings are read."""
+"""Called with the number of recordings read so far, and of all recordings."""
 _SCHEME = "ray://"
 
 
 class Gathered(Struct, frozen=True):
-    """What the ranks of a launch did together, what the waiting between them costs, and the place of the recording that
-    is judged by itself: that of the rank that costs the others most."""
+    """What the ranks of a launch did together, and what they cost each other. ``shown`` is the place of the recording
+    that is also judged by itself: that of the rank that costs the others most."""
 
     launch: Launch
     toll: Toll
@@ -51,8 +51,8 @@ class Gathered(Struct, frozen=True):
 
 
 class Diagnosed(Struct, frozen=True):
-    """The diagnosis of a launch, and what it rests on of the rank that is shown: the path of its recording, its facts
-    and the events behind each finding. There are none of a rank that another machine judged."""
+    """The diagnosis of a launch. Unless another machine judged the shown rank, also the path of its recording, its
+    facts, and the events behind each finding."""
 
     diagnosis: Diagnosis
     path: Path | None = None
@@ -67,11 +67,10 @@ def diagnose_ranks(
     settings: Settings = EVERYTHING,
     on_done: OnDone | None = None,
 ) -> Diagnosed:
-    """Diagnose the launch whose recordings lie in ``target``, a folder of this machine or of another file system.
+    """Diagnose the launch whose recordings lie in ``target``, a folder on this machine or another file system.
 
-    ``on`` names the Ray cluster whose machines read them (``ray``, ``ray://HOST:PORT``); None reads them here. A
-    recording that cannot be read is told in the launch's notes. Raises `UnreadableInput` where there is none, or none
-    that can be read.
+    ``on`` names the Ray cluster whose machines read them (``ray``, ``ray://HOST:PORT``); None reads them here. The
+    launch's notes name recordings that cannot be read. Raises `UnreadableInput` if there are none, or none can be read.
     """
     with _machines(target, on) as (places, reduce):
         if not places:
@@ -82,11 +81,11 @@ def diagnose_ranks(
             return _judged_there(gathered, settings, reduce)
         with within_reach(gathered.shown) as reached:
             found = _judge(gathered, reached, measure, settings)
-        return found if shown is not None else structs.replace(found, path=None)  # the copy is gone
+        return found if shown is not None else structs.replace(found, path=None)  # the copy is removed
 
 
 def gather(places: Sequence[str], reduce: Reduce = reduce_here, on_done: OnDone | None = None) -> Gathered:
-    """Read the recordings at these places and match what their ranks did together."""
+    """Read the recordings at these places, and match what their ranks did together."""
     tables: dict[int, RankTable] = {}
     unread: dict[int, str] = {}
     for count, done in enumerate(reduce(read_rank, places), 1):
@@ -97,7 +96,7 @@ def gather(places: Sequence[str], reduce: Reduce = reduce_here, on_done: OnDone 
         if on_done is not None:
             on_done(count, len(places))
     if not tables:
-        raise UnreadableInput(places[0], f"none of {format_count(len(places), 'recording')} is read: {unread[0]}")
+        raise UnreadableInput(places[0], f"none of {format_count(len(places), 'recording')} could be read: {unread[0]}")
     launch = match([tables[number] for number in sorted(tables)])
     if not launch.tables:
         cause = f"none of {format_count(len(tables), 'recording')} fits others"
@@ -110,8 +109,7 @@ def gather(places: Sequence[str], reduce: Reduce = reduce_here, on_done: OnDone 
 
 
 def read_rank(place: str) -> RankTable:
-    """The table of the recording at a path, or at an address of another file system. Where the recording does not say
-    which rank it is, its name does."""
+    """The table of the recording at a path or address. The name says which rank it is if the recording does not."""
     with within_reach(place) as reached:
         table = rank_table(read_facts(reached.path, origin=reached.origin), place)
     number = number_in(place)
@@ -123,16 +121,16 @@ def read_rank(place: str) -> RankTable:
 
 @contextmanager
 def _machines(target: str, on: str | None) -> Iterator[tuple[list[str], Reduce]]:
-    """Where the recordings lie, and what has machines that can reach them read them."""
+    """The places of the recordings, and the function that has them read by machines that can reach them."""
     if on is None:
-        yield find_remote_ranks(target), reduce_here
+        yield find_places(target), reduce_here
         return
     from profkit.gathering.on_ray import cluster, find_holders, reduce_on_ray
 
     path = path_of(target)
     with cluster(_address(on)):
         holders = find_holders(list_traces, str(path.absolute())) if path is not None else {}
-        yield sorted(holders) or find_remote_ranks(target), partial(reduce_on_ray, holders=holders)
+        yield sorted(holders) or find_places(target), partial(reduce_on_ray, holders=holders)
 
 
 def _address(on: str) -> str | None:
@@ -149,13 +147,13 @@ def _judge(gathered: Gathered, reached: Reached, measure: Measure | None, settin
     diagnosis, rows = diagnose_with_rows(facts, measure, settings)
     summary, failure = attempt("what the ranks did together", partial(_summarise, gathered, facts), None)
     diagnosis = replace(diagnosis, launch=summary, health=(*diagnosis.health, *failure))
-    if diagnosis.verdict is not None and diagnosis.verdict.kind is VerdictKind.NOTHING_FOUND:  # in one rank alone
+    if diagnosis.verdict is not None and diagnosis.verdict.kind is VerdictKind.NOTHING_FOUND:  # in the one rank
         diagnosis = replace(diagnosis, verdict=conclude(diagnosis))
     return Diagnosed(diagnosis, reached.path, facts, tuple(rows))
 
 
 def _judged_there(gathered: Gathered, settings: Settings, reduce: Reduce) -> Diagnosed:
-    """Judged on the machine that has the recording."""
+    """The diagnosis, by the machine that has the recording."""
     (done,) = reduce(partial(_diagnosis_at, gathered, settings), [gathered.shown])
     if done.value is None:
         raise UnreadableInput(gathered.shown, f"cannot be read a second time: {done.cause}")
@@ -169,6 +167,6 @@ def _diagnosis_at(gathered: Gathered, settings: Settings, place: str) -> Diagnos
 def _summarise(gathered: Gathered, facts: Facts) -> LaunchSummary:
     launch, toll = gathered.launch, gathered.toll
     shown = next(table for table in launch.tables if table.source == gathered.shown)
-    own = facts.once(uneven_inputs).own
+    own = uneven_inputs(facts).own
     late = find_late(own)
-    return summarise(launch, toll, find_reasons(launch, toll, own, late), late, shown.identity.rank)
+    return summarise(launch, toll, own.staging, find_reasons(launch, toll, own, late), late, shown.identity.rank)

@@ -1,7 +1,7 @@
-"""The traces of many ranks on a Ray cluster: one task a trace, on a machine that has the file; only tables travel.
+"""Reading the traces of many ranks on a Ray cluster: one task per trace, on a machine that has the file.
 
-Ray schedules, repeats the tasks of a machine that is lost, and carries the results. It is an extra (``profkit[ray]``),
-and imported here alone.
+Only tables travel. Ray schedules the tasks, repeats those of a lost machine, and carries the results. It is an extra
+(``profkit[ray]``), imported only here.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from contextlib import contextmanager, redirect_stdout
 from typing import Any, TypeVar
 
 from profkit.errors import UsageError
-from profkit.gathering.outcome import Done, do_at
+from profkit.gathering.turns import Done, do_at
 from profkit.trace.limits import memory_limit
 
 _MOST_RETRIES = 5
-"""Of one task, when its machine or process is lost: more than that, and its trace is what kills it."""
+"""Retries of one task whose machine or process is lost. After that, its trace is probably what kills it."""
 _CLIENT = "ray://"
 Value = TypeVar("Value")
 
 
 @contextmanager
 def cluster(address: str | None) -> Iterator[None]:
-    """Connected to the cluster at ``address``: ``HOST:PORT`` for its Ray client's, ``auto`` for the one that this
-    machine is part of. Without an address it is that of ``RAY_ADDRESS``, or one on this machine alone that ends again:
-    to look for another, Ray waits for minutes where one has ended unasked.
+    """Connect to the cluster at ``address``: ``HOST:PORT`` of its Ray client, or ``auto`` for the one that this machine
+    is part of. Without an address it is the one in ``RAY_ADDRESS``, or a temporary one on this machine alone: Ray does
+    not look for a running cluster here, because it waits for minutes if one has crashed.
 
     Raises `UsageError` if Ray is not installed or not reached.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster that is started here tells nobody
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster started here reports to nobody
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's coming default, without its warning
     ray = _ray()
     if ray.is_initialized():  # by the program that calls profkit
@@ -43,11 +43,11 @@ def cluster(address: str | None) -> Iterator[None]:
         where = address if address == "auto" else f"{_CLIENT}{address}"
     try:
         ray.init(address=where, logging_level="ERROR", log_to_driver=False, configure_logging=False)
-    except Exception as error:  # each way to reach a cluster has its own errors
+    except Exception as error:  # each kind of connection has its own errors
         at = f"at {address}" if address else "on this machine"
         raise UsageError(f"--on ray: no cluster was reached {at}: {_first_line(error)}") from error
     try:
-        with redirect_stdout(sys.stderr):  # where Ray tells of lost machines, and no report is printed
+        with redirect_stdout(sys.stderr):  # Ray prints messages about lost machines
             yield
     finally:
         ray.shutdown()
@@ -56,10 +56,10 @@ def cluster(address: str | None) -> Iterator[None]:
 def reduce_on_ray(
     work: Callable[[str], Value], places: Sequence[str], holders: Mapping[str, Sequence[str]] | None = None
 ) -> Iterator[Done[Value]]:
-    """What ``work``, a function of a module that all machines have, makes of each place, in the order in which it is
-    done. ``holders`` are the nodes that have a place; others are within reach of all.
+    """Do the work at each place, and yield the results as they come. All machines must have the module of ``work``.
+    ``holders`` are the nodes that have a place; a place without holders is within reach of all nodes.
 
-    What was done by a machine that is lost is done again elsewhere. A `ProfkitError` costs its place alone.
+    The work of a lost machine is done again elsewhere. A `ProfkitError` costs its place alone.
     """
     ray = _ray()
     task = ray.remote(num_cpus=1, memory=_memory_of_a_task(ray), max_retries=_MOST_RETRIES)(do_at)
@@ -85,11 +85,11 @@ def reduce_on_ray(
 
 
 def find_holders(find: Callable[[str], Sequence[tuple[str, int, int]]], place: str) -> dict[str, tuple[str, ...]]:
-    """The files that ``find`` sees in ``place`` on the cluster's machines, each by its path, with the nodes that have
-    it; none where all do. ``find`` gives path, size and time of change, by which files of one name are told apart: of
-    two that differ, the first is kept.
+    """The paths that ``find`` sees in ``place`` on the cluster's machines, each with the nodes that have it; no nodes
+    if all have it. ``find`` gives path, size and time of change. If size or time differ between two nodes, they are
+    different files, and the first is kept.
 
-    Raises `UsageError` if no machine of the cluster knows of the place.
+    Raises `UsageError` if no machine of the cluster has the place.
     """
     ray = _ray()
     nodes = sorted(str(node["NodeID"]) for node in ray.nodes() if node["Alive"])
@@ -115,8 +115,8 @@ def find_holders(find: Callable[[str], Sequence[tuple[str, int, int]]], place: s
 
 
 def _memory_of_a_task(ray: Any) -> int:
-    """What one task may take: the reader's limit, or all of the smallest machine's if that is less, or the task would
-    wait for ever."""
+    """The memory to ask for per task: the reader's limit, but at most what the smallest machine has, or the task would
+    wait forever."""
     present = [int(node["Resources"].get("memory", 0)) for node in ray.nodes() if node["Alive"]]
     return min([memory_limit(), *(size for size in present if size)])
 
@@ -133,7 +133,7 @@ def _describe(error: Exception) -> str:
         return "the machine that has the file is gone"
     if "No module named 'profkit" in str(error):
         return "profkit is not installed on the cluster's machines"
-    return f"Ray gave it up: {name}: {_first_line(error)}"
+    return f"Ray gave up: {name}: {_first_line(error)}"
 
 
 def _first_line(error: Exception) -> str:

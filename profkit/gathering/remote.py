@@ -1,8 +1,8 @@
-"""Traces that lie elsewhere (``s3://``, ``gs://``, ``hdfs://`` …), by fsspec: an extra (``profkit[remote]``).
+"""Traces that lie elsewhere (``s3://``, ``gs://``, ``hdfs://`` …), through fsspec: an extra (``profkit[remote]``).
 
-A trace is copied block by block to a temporary folder, read there and removed. Nothing of it is held in memory but what
-the reader keeps, which goes back in a damaged file and forks for a large one, as no connection allows. A process has at
-most one copy at a time.
+A trace is copied block by block to a temporary folder, read there and removed. It is not streamed, because the reader
+goes back in a damaged file and forks for a large one, which no connection allows. A process has at most one copy at a
+time.
 """
 
 from __future__ import annotations
@@ -26,24 +26,22 @@ from profkit.trace.cache import Origin
 from profkit.units import format_bytes
 
 MOST_FILES = 100_000
-"""Listed below one place: a launch of 4,096 ranks with twenty files each has fewer."""
+"""Files listed below one place. A launch of 4,096 ranks with twenty files each has fewer."""
 _DEPTH = 4
-"""Of the folders below a place: a launch, a host, a rank, and what lies in it."""
+"""Levels of folders below a place: a launch, a host, a rank, and its files."""
 _MOST_SMALL_BYTES = 64 << 20
 _BLOCK_BYTES = 4 << 20
 _LEAST_ROOM_BYTES = 1 << 30
-"""What stays free of the disk that a trace is copied to."""
+"""Stays free on the disk that a trace is copied to."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
-
 
 _VERSIONS = ("ETag", "etag", "generation", "mtime", "modified", "modificationTime", "LastModified", "last_modified",
              "created")  # fmt: skip
-"""What file systems say of a file that is another once the file is: s3fs, gcsfs, adlfs, those of Hadoop, fsspec's
-own."""
+"""What file systems say about a file that changes when the file does: s3fs, gcsfs, adlfs, Hadoop's, fsspec's own."""
 
 
 class Reached(Struct, frozen=True):
-    """A recording on this machine, and what it is a copy of if it is one."""
+    """A recording on this machine, and its origin if it is a copy."""
 
     path: Path
     origin: Origin | None = None
@@ -59,7 +57,7 @@ def is_url(place: str) -> bool:
 
 
 def path_of(place: str) -> Path | None:
-    """Where a place lies on this machine, as paths and ``file://`` do; None for others."""
+    """The path of a place on this machine, given as a path or a ``file://`` address; None for other addresses."""
     if not is_url(place):
         return Path(place)
     parts = urlsplit(place)
@@ -67,48 +65,42 @@ def path_of(place: str) -> Path | None:
 
 
 def find_remote(url: str) -> list[RemoteFile]:
-    """All files in a place, its folders included, in order of name; the file itself if it is one.
+    """All files in a place and its folders, in order of name. If the place is a file, that file.
 
-    It is asked for in another process if possible: the file systems start threads, and a process that has threads is
-    not forked any more. Raises `UnreadableInput` where there is nothing or nobody answers.
+    Another process lists them if possible: file systems start threads, and a process with threads can no longer be
+    forked. Raises `UnreadableInput` if there is nothing or nobody answers.
     """
-    return _list_apart(url) if processes_at_hand() > 1 else _list(url)
+    return _list_in_fork(url) if processes_at_hand() > 1 else _list(url)
 
 
 @contextmanager
 def within_reach(place: str) -> Iterator[Reached]:
-    """A recording on this machine: the place itself, or a copy that goes with the context."""
+    """A recording on this machine: the place itself, or a copy that lives as long as the context. If a trace lies in a
+    run directory, the copy is that directory, with its small files.
+
+    Raises `UnreadableInput` if a trace cannot be fetched or is too large for the disk.
+    """
     path = path_of(place)
     if path is not None:
         yield Reached(path)
         return
-    with copied(place) as copy:
-        yield copy
-
-
-@contextmanager
-def copied(url: str) -> Iterator[Reached]:
-    """A copy of a trace, with the small files of its run directory if it lies in one: then the directory's path.
-
-    Raises `UnreadableInput` where it cannot be had or is too large for the disk.
-    """
     with tempfile.TemporaryDirectory(prefix="profkit-") as folder:
-        copy = _copy_into(url, Path(folder))
+        copy = _copy_into(place, Path(folder))
         try:
             yield copy
         except UnreadableInput as error:
             if not error.path.is_relative_to(folder):
                 raise
-            raise UnreadableInput(url, error.cause) from error
+            raise UnreadableInput(place, error.cause) from error
 
 
 def _copy_into(url: str, folder: Path) -> Reached:
-    with _named(url):
+    with _errors_naming(url):
         system, path = _open(url)
         copy = folder / re.split(r"[\\/]", path)[-1]
         about = system.info(path)
         origin = Origin(url, " ".join(f"{name}={about[name]}" for name in _VERSIONS if about.get(name)))
-        _refuse_what_does_not_fit(url, int(about["size"]), folder)
+        _refuse_if_too_large(url, int(about["size"]), folder)
         _copy(system, path, copy)
         parent = path.rpartition("/")[0]
         if not system.exists(f"{parent}/{RUN_FILE}"):
@@ -129,7 +121,7 @@ def _copy(system: Any, path: str, copy: Path) -> None:
         shutil.copyfileobj(source, target, _BLOCK_BYTES)
 
 
-def _refuse_what_does_not_fit(url: str, size_bytes: int, folder: Path) -> None:
+def _refuse_if_too_large(url: str, size_bytes: int, folder: Path) -> None:
     free_bytes = shutil.disk_usage(folder).free - _LEAST_ROOM_BYTES
     if size_bytes > free_bytes:
         room = f"{format_bytes(max(free_bytes, 0))} may be used of {folder.parent} (TMPDIR names another folder)"
@@ -137,7 +129,7 @@ def _refuse_what_does_not_fit(url: str, size_bytes: int, folder: Path) -> None:
 
 
 def _list(url: str) -> list[RemoteFile]:
-    with _named(url):
+    with _errors_naming(url):
         system, path = _open(url)
         found = system.find(path, maxdepth=_DEPTH, detail=True)
         if len(found) > MOST_FILES:
@@ -150,9 +142,9 @@ def _list(url: str) -> list[RemoteFile]:
 
 
 def _open(url: str) -> tuple[Any, str]:
-    """The file system and the path in it."""
+    """The file system, and the path in it."""
     if "::" in url:
-        raise UsageError(f"{url}: name the place itself; file systems in file systems are not looked into")
+        raise UsageError(f"{url}: give the address of the place itself: profkit does not look into nested file systems")
     try:
         import fsspec
     except ImportError:
@@ -162,8 +154,8 @@ def _open(url: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def _named(url: str) -> Iterator[None]:
-    """Every error of a file system as one of profkit's that names the place."""
+def _errors_naming(url: str) -> Iterator[None]:
+    """Turn every error of a file system into one of profkit's that names the place."""
     try:
         yield
     except (UsageError, UnreadableInput):
@@ -177,9 +169,9 @@ def _named(url: str) -> Iterator[None]:
         raise UnreadableInput(url, f"cannot be read: {first}") from error
 
 
-def _list_apart(url: str) -> list[RemoteFile]:
+def _list_in_fork(url: str) -> list[RemoteFile]:
     def work(channel: Channel) -> None:
-        with suppress(ProfkitError):  # it is asked again here, and says why here
+        with suppress(ProfkitError):  # the caller lists again and raises the error
             channel.send(_list(url))
 
     other = Fork(work)

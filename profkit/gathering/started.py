@@ -1,7 +1,7 @@
-"""An interpreter of its own that works through places, where this process cannot be forked: it has threads.
+"""A new interpreter that works through places, for a process that cannot be forked because it has threads.
 
-What multiprocessing starts imports the program's main file again, and runs all that is not behind ``if __name__``. This
-one imports profkit alone, from where this process found it.
+An interpreter started by multiprocessing imports the program's main file again and runs whatever is not behind ``if
+__name__``. This one imports only profkit, from where this process found it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _SERVE = "import sys; sys.path[:] = sys.argv[4:]; from profkit.gathering.started
 
 
 def can_start() -> bool:
-    """Whether another interpreter can be had, and there is a processor for it: what has Python inside may call itself
-    the executable."""
+    """Whether another interpreter can be started and there is a processor for it. A program that embeds Python may give
+    itself as ``sys.executable``."""
     name = PurePath(sys.executable or "").name.lower()
     if sys.platform != "linux" or "python" not in name or getattr(sys, "frozen", False):
         return False
@@ -31,9 +31,10 @@ def can_start() -> bool:
 
 
 class Started:
-    """A new interpreter that takes turns at the places. Raises `OSError` if it cannot be made.
+    """A new interpreter that takes turns at the places, and ends with this process. Raises `OSError` if it cannot be
+    started.
 
-    ``work`` is a function of a module that it can import. It ends when this process does.
+    It must be able to import the module of ``work``.
     """
 
     def __init__(self, numbers: int, work: Callable[[str], Any], places: Sequence[str]) -> None:
@@ -42,8 +43,9 @@ class Started:
             ends += [*os.pipe(), *os.pipe()]
             requests, asking, answers, answering = ends
             handed = (numbers, requests, answering)
+            paths = [entry for entry in sys.path if isinstance(entry, str)]
             self._process = subprocess.Popen(  # noqa: S603  # this interpreter, with code of profkit's
-                [sys.executable, "-c", _SERVE, *map(str, handed), *filter(_is_text, sys.path)],
+                [sys.executable, "-c", _SERVE, *map(str, handed), *paths],
                 pass_fds=handed, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         except OSError:
@@ -53,24 +55,20 @@ class Started:
         os.close(requests)
         os.close(answering)
         self.channel = Channel(answers, asking)
-        with suppress(OSError):  # it has ended: whoever listens to it notices
+        with suppress(OSError):  # it has already ended, as the reader of the channel will notice
             self.channel.send((work, list(places)))
 
     def end(self) -> None:
-        """End it, whatever it is doing."""
+        """Kill it, whatever it is doing."""
         self.channel.close()
         self._process.kill()
         self._process.wait()
 
 
 def serve(numbers: str, requests: str, answers: str) -> None:
-    """In the interpreter that was started."""
+    """What the started interpreter runs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends this one
     channel = Channel(int(requests), int(answers))
     with suppress(EOFError, BrokenPipeError):  # the first process is gone
         work, places = channel.receive()
         take_turns(channel, int(numbers), work, places)
-
-
-def _is_text(entry: Any) -> bool:
-    return isinstance(entry, str)

@@ -1,4 +1,4 @@
-"""What several ranks did together, in figures for a report: bounded in size, whatever their number."""
+"""What several ranks did together, in figures for a report: of bounded size for any number of ranks."""
 
 from __future__ import annotations
 
@@ -24,35 +24,36 @@ from profkit.ranks.bubbles import even_share, measure_bubble
 from profkit.ranks.late import Late
 from profkit.ranks.lateness import Reason, Toll, divide_waits
 from profkit.ranks.launch import Launch
-from profkit.ranks.pipelines import Pipeline, Relay, find_pipelines, find_relays
+from profkit.ranks.pipelines import Pipeline, Relay, Staging
 from profkit.ranks.table import RankTable
 from profkit.trace.events import Int64s
 from profkit.trace.values import distinct
 
 MOST_GROUPS = 256
-"""Those that take longest: a launch of thousands of ranks may have as many groups."""
+"""The ones that take longest. A launch of thousands of ranks may have as many groups."""
 _SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20)
-"""Upper ends of the classes of sizes: up to the first latency alone counts, and from 16 MiB on bandwidth (NCCL's tests
-reach a link's at about that)."""
+"""Upper ends of the size classes. Up to the first, only latency counts; from 16 MiB on, only bandwidth (NCCL's tests
+reach a link's at about that size)."""
 _MOST_IN_A_NOTE = 8
 _MOST_LOOKED_AT = 32
-"""Collectives of a rank in which those that wait for it are counted: all ranks of a group wait for a late one."""
+"""Collectives per rank in which the ranks that wait for it are counted. All ranks of a group wait for a late one, so a
+few are enough."""
 
 
 def summarise(
     launch: Launch,
     toll: Toll,
+    staging: Staging,
     reasons: Sequence[Reason | None],
     late: Late | None = None,
     shown_rank: int | None = None,
 ) -> LaunchSummary:
-    """``reasons`` are those of `Launch.tables`, and ``late`` says whose work is longer; ``shown_rank`` is the one whose
-    own code the diagnosis judges."""
-    lengths = [_median(table.steps.end_ns - table.steps.start_ns) for table in launch.tables]
+    """Summarise a launch. ``reasons`` has one for each of its tables. ``late`` says which ranks work longer.
+    ``shown_rank`` is the one whose own recording is judged."""
+    lengths = [_median(table.steps.duration_ns) for table in launch.tables]
     known = [length for length in lengths if length is not None]
     step_ns = int(np.median(known)) if known else None
-    pipelines, relays = find_pipelines(launch), find_relays(launch)
-    late_toll = _without(launch, toll, [*(one.joint for one in pipelines), *(one.joint for one in relays)])
+    late_toll = _without_stages(launch, toll, staging)
     costs = add_up(launch, late_toll)
     waiting = _kept_waiting(launch, late_toll)
     chance = np.zeros(len(launch.tables), dtype=bool) if late is None else ~late.late
@@ -75,28 +76,26 @@ def summarise(
         groups=tuple(_groups(launch, toll, max(len(numbers), 1))),
         picture=draw_ranks(names, numbers, caused_ns, costs.waited_ns) if numbers else None,
         shown_rank=shown_rank,
-        notes=(*launch.notes, *(_note_on(launch, one) for one in relays)),
-        pipelines=tuple(_pipeline(launch, toll, one) for one in pipelines if one.returns),
+        notes=(*launch.notes, *(_note_on(launch, one) for one in staging.relays)),
+        pipelines=tuple(_pipeline(launch, toll, one) for one in staging.pipelines if one.returns),
     )
 
 
-def _without(launch: Launch, toll: Toll, messages: Sequence[Int64s]) -> Toll:
-    """What ranks cost each other but for messages between the stages of a pipeline, which wait for each other even if
-    none is slow."""
-    within = np.zeros(len(launch.joint), dtype=bool)
-    for joint in messages:
-        within[joint] = True
-    of_pipeline = within[launch.parts.joint]
-    caused_ns, late_ns = (np.where(of_pipeline, 0, cost_ns) for cost_ns in (toll.caused_ns, toll.late_ns))
+def _without_stages(launch: Launch, toll: Toll, staging: Staging) -> Toll:
+    """The toll without blame for messages between stages, which wait for each other even if none is slow."""
+    between = np.zeros(len(launch.joint), dtype=bool)
+    for joint in (*(one.joint for one in staging.pipelines), *(one.joint for one in staging.relays)):
+        between[joint] = True
+    caused_ns, late_ns = (np.where(between[launch.parts.joint], 0, cost) for cost in (toll.caused_ns, toll.late_ns))
     return structs.replace(toll, caused_ns=caused_ns, late_ns=late_ns)
 
 
 def _note_on(launch: Launch, relay: Relay) -> str:
     ranks = [launch.tables[at].identity.rank for at in relay.ranks]
     named = ", ".join(map(str, ranks[:_MOST_IN_A_NOTE])) + (" …" if len(ranks) > _MOST_IN_A_NOTE else "")
-    return (f"ranks {named} work on what they send each other, as in a pipeline whose ranks hold several stages each, "
-            "or whose steps have different numbers of micro-batches: how much of their waiting is its bubble is not "
-            "known, and none of them is called late for it")  # fmt: skip
+    return (f"ranks {named} work on what they send each other, as in a pipeline with several stages on each rank or "
+            "with a varying number of micro-batches: how much of their waiting is its bubble is unknown, so none of "
+            "them is called late for it")  # fmt: skip
 
 
 def _pipeline(launch: Launch, toll: Toll, pipeline: Pipeline) -> PipelineSummary:
@@ -112,7 +111,7 @@ def _pipeline(launch: Launch, toll: Toll, pipeline: Pipeline) -> PipelineSummary
 
 
 def _kept_waiting(launch: Launch, toll: Toll) -> list[int]:
-    """For each rank, how many others wait for it in the collectives in which it costs them most."""
+    """For each rank, how many others wait for it in the collectives where it costs them most."""
     parts, waiting = launch.parts, np.flatnonzero(toll.waited_ns > 0)
     costly, of_waiting = np.flatnonzero(toll.caused_ns > 0), parts.joint[waiting]
     found = []
@@ -138,7 +137,7 @@ def _rank(
         host=table.identity.host,
         device=table.device,
         steps=len(table.steps.number),
-        step_time_ns=_median(table.steps.end_ns - table.steps.start_ns),
+        step_time_ns=_median(table.steps.duration_ns),
         late_steps=len(late),
         late_ns=_median(late) or 0,
         kept_waiting=kept_waiting if len(late) else 0,
@@ -152,7 +151,7 @@ def _rank(
 
 
 def _groups(launch: Launch, toll: Toll, steps: int) -> Iterator[GroupSummary]:
-    """Those that take longest first."""
+    """The ones that take longest come first."""
     inside = launch.joint.step >= 0
     time_ns = np.bincount(launch.joint.group[inside], toll.transfer_ns[inside], minlength=len(launch.groups))
     for at in np.argsort(-time_ns, kind="stable")[:MOST_GROUPS].tolist():
@@ -171,11 +170,11 @@ def _groups(launch: Launch, toll: Toll, steps: int) -> Iterator[GroupSummary]:
 
 
 def _sizes(size_bytes: Int64s, steps: int) -> Iterator[SizeCount]:
-    """The classes that hold any; the last ends at the largest."""
+    """The size classes in use; the last one ends at the largest size."""
     edges = [*_SIZES, max(int(size_bytes.max()), _SIZES[-1] + 1)]
     below = -1
     for edge in edges:
-        own = size_bytes[(size_bytes > below) & (size_bytes <= edge)]  # and none of those that are unknown
+        own = size_bytes[(size_bytes > below) & (size_bytes <= edge)]  # unknown sizes are below all
         below = edge
         if len(own):
             yield SizeCount(edge, len(own) / steps, int(own.sum()) // steps)

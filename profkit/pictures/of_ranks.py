@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from profkit.pictures.values import LEVELS, RankPicture, RankRow
 from profkit.trace.events import Int64s
@@ -13,18 +12,16 @@ from profkit.trace.events import Int64s
 MOST_ROWS = 64
 MOST_COLUMNS = 64
 MOST_SINGLED_OUT = 8
-_Matrix = NDArray[np.int64]
 
 
-def draw_ranks(ranks: Sequence[int], steps: Sequence[int], caused_ns: _Matrix, waited_ns: _Matrix) -> RankPicture:
+def draw_ranks(ranks: Sequence[int], steps: Sequence[int], caused_ns: Int64s, waited_ns: Int64s) -> RankPicture:
     """The picture of how long others waited for each rank (``caused_ns``) and how long it waited for others
     (``waited_ns``). A row of these matrices is a rank, a column a step."""
     per_column = -(-len(steps) // MOST_COLUMNS) or 1
     per_row = -(-len(ranks) // MOST_ROWS) or 1
     caused, waited = (_longest_of(matrix, per_column) for matrix in (caused_ns, waited_ns))
     groups = [slice(first, first + per_row) for first in range(0, len(ranks), per_row)]
-    rows = [(ranks[own][0], ranks[own][-1], caused[own].max(axis=0), np.median(waited[own], axis=0))
-            for own in groups]
+    rows = [(ranks[own][0], ranks[own][-1], caused[own].max(axis=0), np.median(waited[own], axis=0)) for own in groups]
     alone = _waited_for_longest(caused_ns) if per_row > 1 else []
     singles = [(ranks[at], ranks[at], caused[at], waited[at]) for at in alone]
     most_ns = max((float((above + below).max()) for *_, above, below in (*rows, *singles) if len(steps)), default=0.0)
@@ -37,14 +34,14 @@ def draw_ranks(ranks: Sequence[int], steps: Sequence[int], caused_ns: _Matrix, w
     )
 
 
-def _longest_of(matrix: _Matrix, per_column: int) -> _Matrix:
+def _longest_of(matrix: Int64s, per_column: int) -> Int64s:
     """The matrix with the maximum of each ``per_column`` steps."""
     if not matrix.shape[1]:
         return matrix
     return np.maximum.reduceat(matrix, np.arange(0, matrix.shape[1], per_column), axis=1)
 
 
-def _waited_for_longest(caused_ns: _Matrix) -> list[int]:
+def _waited_for_longest(caused_ns: Int64s) -> list[int]:
     total_ns = caused_ns.sum(axis=1)
     worst = np.argsort(-total_ns, kind="stable")[:MOST_SINGLED_OUT]
     return [int(at) for at in worst if total_ns[at] > 0]

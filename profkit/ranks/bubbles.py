@@ -1,8 +1,8 @@
-"""The bubble of a pipeline: how long its stages stand idle as no micro-batch has arrived, and what makes it smaller.
+"""The bubble of a pipeline: how long its stages are idle because no micro-batch has arrived, and what makes it smaller.
 
-With ``p`` equal stages and ``m`` micro-batches a step takes ``m + p - 1`` times what a micro-batch takes a stage, and
-each stage works in ``m`` of them (Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using
-Megatron-LM, 2021, arXiv 2104.04473, section 2.2).
+With ``p`` equal stages and ``m`` micro-batches, a step takes ``m + p - 1`` times as long as one micro-batch in one
+stage, and each stage works for ``m`` of these times (Narayanan et al., Efficient Large-Scale Language Model Training on
+GPU Clusters Using Megatron-LM, 2021, arXiv 2104.04473, section 2.2).
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from profkit.ranks.edits import JointEdit, ask_earlier, combine_joint, shrink_ranks_work
+from profkit.ranks.edits import JointEdit, ask_earlier, combine_joint
 from profkit.ranks.lateness import Toll
 from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import Floats, OwnWork, step_index
+from profkit.ranks.own_work import OwnWork, scale_work
 from profkit.ranks.pipelines import Pipeline
 from profkit.ranks.table import RankTable
-from profkit.trace.events import Int64s
+from profkit.trace.events import Float64s, Int64s
 from profkit.trace.values import among
 
 _EVEN_UNCERTAINTY = 0.3
-"""Whole layers move from stage to stage, so that stages do not become quite equal."""
+"""Only whole layers can move between stages, so stages do not become quite equal."""
 _HALF_UNCERTAINTY = 1.0
-"""From nothing to twice the middle."""
+"""From nothing to twice the estimate."""
 
 
 class Bubble(Struct, frozen=True):
-    """By stage, in the mean step: how long it waits for messages of its pipeline, their transfers left out, how long it
+    """By stage, in the mean step: how long it waits for messages of its pipeline, without their transfers, how long it
     works, and how long the step takes."""
 
-    idle_ns: Floats
-    worked_ns: Floats
-    step_ns: Floats
+    idle_ns: Float64s
+    worked_ns: Float64s
+    step_ns: Float64s
 
     @property
     def share(self) -> float:
-        """Of the step of the mean stage."""
+        """The idle share of the step, over all stages."""
         return float(self.idle_ns.sum() / max(float(self.step_ns.sum()), 1.0))
 
 
@@ -53,7 +53,7 @@ def measure_bubble(launch: Launch, toll: Toll, pipeline: Pipeline) -> Bubble:
 
 
 def even_share(pipeline: Pipeline) -> float:
-    """The share of the step that is bubble with equal stages and nothing else to wait for."""
+    """The bubble's share of the step if stages were equal and waited for nothing else."""
     others = len(pipeline.stages) - 1
     return others / (pipeline.micro_batches + others)
 
@@ -61,10 +61,10 @@ def even_share(pipeline: Pipeline) -> float:
 def with_half_batches(launch: Launch, pipelines: Sequence[Pipeline], part: float = 1.0) -> JointEdit:
     """Twice as many micro-batches of half the size, or that ``part`` of the way.
 
-    If these took half as long, the first of two halves could be sent on when half of the work is done. They take
-    longer, as weights are read and kernels launched for each anew: small ones take as long as before, and nothing is
-    gained. A recording of one size does not show which it is, so the middle counts: what is sent after three quarters
-    of the work, with a range from nothing to all.
+    If half a micro-batch took half as long, it could be sent on when half of the work is done. It takes longer, because
+    each one reads the weights and launches the kernels again. Very small ones take as long as before, and nothing is
+    gained. A recording of one size does not show which is true, so the estimate is the middle: sent after three
+    quarters of the work, with a range from nothing to all.
     """
     edits = []
     for pipeline in pipelines:
@@ -77,29 +77,25 @@ def with_half_batches(launch: Launch, pipelines: Sequence[Pipeline], part: float
 
 
 def with_even_stages(launch: Launch, own: OwnWork, pipelines: Sequence[Pipeline]) -> JointEdit:
-    """The stages of a pipeline work as long as the mean of them in each step: some less, others more."""
+    """In each step, each stage of a pipeline works as long as their mean: some less, others more."""
     edits = []
     for pipeline in pipelines:
         worked_ns = own.total_ns[list(pipeline.stages)]
         share = worked_ns.mean(axis=0) / np.maximum(worked_ns, 1)
-        for at, kept in zip(pipeline.stages, share, strict=True):
-            work = launch.tables[at].work
-            place, known = step_index(own.steps, work.step)
-            row = np.flatnonzero(known)
-            edits.append(shrink_ranks_work(np.full(len(row), at), row, work.time_ns[row] * kept[place[row]],
-                                           _EVEN_UNCERTAINTY))  # fmt: skip
+        edits += [scale_work(launch, own, at, kept, _EVEN_UNCERTAINTY)
+                  for at, kept in zip(pipeline.stages, share, strict=True)]  # fmt: skip
     return combine_joint(edits)
 
 
-def stage_work(own: OwnWork, pipelines: Sequence[Pipeline]) -> Floats:
-    """By stage and step, the mean of pipelines of as many stages."""
-    worked: Floats = np.mean([own.total_ns[list(one.stages)] for one in pipelines], axis=0)
+def stage_work(own: OwnWork, pipelines: Sequence[Pipeline]) -> Float64s:
+    """The work by stage and step, the mean over pipelines with equally many stages."""
+    worked: Float64s = np.mean([own.total_ns[list(one.stages)] for one in pipelines], axis=0)
     return worked
 
 
 def _length_ns(table: RankTable, steps: Int64s) -> float:
     known = among(table.steps.number, steps)
-    lengths = (table.steps.end_ns - table.steps.start_ns)[known]
+    lengths = table.steps.duration_ns[known]
     return float(lengths.mean()) if len(lengths) else 0.0
 
 
@@ -112,11 +108,10 @@ def _sent_by(launch: Launch, pipeline: Pipeline, at: int) -> tuple[Int64s, Int64
 
 
 def _worked_before(table: RankTable, row: Int64s) -> Int64s:
-    """How long the rank has worked on what it sends: since it sent or received before, or the step began."""
+    """How long the rank has worked on what it sends: since it last sent or received, or the step began."""
     taken, sends = table.collectives, table.sends
-    stood = taken.wait_end_ns > taken.wait_start_ns
-    received = np.where(stood, np.minimum(taken.wait_end_ns, taken.end_ns), taken.end_ns)
-    before = np.sort(np.concatenate([taken.issue_ns[sends], received[~sends | stood], table.steps.start_ns]))
+    arrived_ns = taken.arrived_ns[~sends | taken.waited]
+    before = np.sort(np.concatenate([taken.issue_ns[sends], arrived_ns, table.steps.start_ns]))
     at = np.searchsorted(before, taken.issue_ns[row]) - 1
     found: Int64s = np.where(at >= 0, taken.issue_ns[row] - before[at.clip(min=0)], 0)
     return found

@@ -1,13 +1,14 @@
 """Whether a difference between ranks is more than chance.
 
-Student's t test of the mean of paired differences ("Student", The Probable Error of a Mean, Biometrika 1908) tells it
-of one rank: its work less that of the others, step by step. Which of all ranks stand out tells Rosner's generalised
-test of extreme Studentised deviates (B. Rosner, Percentage Points for a Generalized ESD Many-Outlier Procedure,
-Technometrics 1983), by their mean work: none of several that are late hides another, and the level holds for all ranks
-together. What a mean varies by chance is told by all ranks' steps (the residuals of the two-way layout of ranks and
-steps, as five steps of one rank tell little), or by how much the other ranks differ among each other if that is more:
-steps that follow each other are no independent witnesses (S. H. Hurlbert, Pseudoreplication, Ecological Monographs
-1984).
+For one rank, Student's t test of paired differences compares its work with the others', step by step ("Student", The
+Probable Error of a Mean, Biometrika 1908).
+
+Among all ranks, Rosner's generalised test of extreme Studentised deviates finds those whose mean work stands out (B.
+Rosner, Percentage Points for a Generalized ESD Many-Outlier Procedure, Technometrics 1983). Late ranks do not hide each
+other, and the level holds for all ranks together. The error of a mean is estimated from the steps of all ranks (the
+residuals of the two-way layout of ranks and steps), because five steps of one rank say little. If the other ranks
+differ by more than that, their difference counts instead: consecutive steps are not independent (S. H. Hurlbert,
+Pseudoreplication, Ecological Monographs 1984).
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
+
+from profkit.trace.events import Bools, Float64s
 
 LEVEL = 0.01
-"""One even launch in a hundred is called uneven."""
+"""At most one even launch in a hundred is called uneven."""
 LEAST_STEPS = 3
 """Two differences give a mean, but hardly a spread."""
 _LEAST_T = 2.326
-"""Below this the probability is above the level for any number of degrees of freedom."""
+"""Below this, chance is likelier than the level for any number of degrees of freedom."""
 _MOST_FREEDOM = 200
-"""From there on Student's t is the normal distribution, but for a tenth of a probability as small as it matters."""
+"""Beyond this, Student's t is close to the normal distribution: the probabilities that matter differ by a tenth."""
 
 
-def is_beyond_chance(differences: NDArray[np.float64], comparisons: int) -> bool:
-    """Whether their mean is above zero by more than chance, where so many means are looked at."""
+def is_beyond_chance(differences: Float64s, comparisons: int) -> bool:
+    """Whether their mean is above zero by more than chance, given how many comparisons are made."""
     count = len(differences)
     if count < LEAST_STEPS or float(differences.mean()) <= 0:
         return False
@@ -38,9 +40,11 @@ def is_beyond_chance(differences: NDArray[np.float64], comparisons: int) -> bool
     return upper_tail(float(differences.mean()) / error, count - 1) * comparisons < LEVEL
 
 
-def stand_out(time_ns: NDArray[np.float64], comparisons: int = 1) -> NDArray[np.bool_]:
-    """Of these ranks, by rank and step, those whose mean is above the others' by more than chance, where so many such
-    tables are looked at: half of them at most, as more would be what is usual."""
+def stand_out(time_ns: Float64s, comparisons: int = 1) -> Bools:
+    """Which ranks have a mean above the others' by more than chance, given how many comparisons are made.
+
+    ``time_ns`` is by rank and step. At most half of the ranks stand out: more would be the usual case.
+    """
     ranks, steps = time_ns.shape
     found = np.zeros(ranks, dtype=bool)
     if ranks < 2 or steps < LEAST_STEPS:
@@ -54,9 +58,9 @@ def stand_out(time_ns: NDArray[np.float64], comparisons: int = 1) -> NDArray[np.
     return found
 
 
-def _deviates(time_ns: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of the latest rank, the second and so on to half of them, how far its mean is above that of all that are less
-    late, in standard errors. ``mean`` is in order."""
+def _deviates(time_ns: Float64s, mean: Float64s) -> Float64s:
+    """For the latest rank, the second latest and so on up to half of them: how far its mean is above that of all less
+    late ranks, in standard errors. ``mean`` is in descending order."""
     ranks, steps = time_ns.shape
     rest = time_ns - time_ns.mean(axis=0) - time_ns.mean(axis=1, keepdims=True) + time_ns.mean()
     within = float((rest**2).sum()) / ((ranks - 1) * (steps - 1) * steps)
@@ -67,13 +71,13 @@ def _deviates(time_ns: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArra
     between = (squares - total**2 / count).clip(min=0) / np.maximum(count - 1, 1)
     error = np.sqrt(np.maximum(within, between) * (1 + 1 / count))
     above = centred[late - 1] - total / count
-    deviates: NDArray[np.float64] = np.divide(above, error, out=np.where(above > 0, np.inf, 0.0), where=error > 0)
+    deviates: Float64s = np.divide(above, error, out=np.where(above > 0, np.inf, 0.0), where=error > 0)
     return deviates
 
 
 def upper_tail(t: float, freedom: int) -> float:
-    """The probability that Student's t with so many degrees of freedom is above ``t`` (Abramowitz and Stegun, Handbook
-    of Mathematical Functions, 26.7.3 and 26.7.4).
+    """The probability that Student's t with these degrees of freedom is above ``t`` (Abramowitz and Stegun, Handbook of
+    Mathematical Functions, 26.7.3 and 26.7.4).
 
     >>> round(upper_tail(2.015, 5), 3), round(upper_tail(6.965, 2), 3)
     (0.05, 0.01)

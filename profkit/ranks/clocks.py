@@ -1,19 +1,20 @@
-"""The clocks of the ranks, by what they did together: a collective ends for all of its ranks at the same time.
+"""Aligning the clocks of the ranks: a collective ends at the same time for all of its ranks.
 
-A message does not: its sender may look much later whether it is gone. But none arrives before it was sent. Ranks that
-only send each other messages have clocks between the bounds that those of each direction set, as in Duda, Harrus,
-Haddad and Bernard, Estimating Global Time in Distributed Systems (1987).
+A message does not, because its sender may check much later whether it is gone. But it arrives after it was sent. So for
+ranks that only exchange messages, those in each direction bound the clocks' difference, as in Duda, Harrus, Haddad and
+Bernard, Estimating Global Time in Distributed Systems (1987).
 
-Each may be wrong by any amount, a day as well as a microsecond. A clock's drift within the seconds of a recording is
-smaller than what a thread takes to notice that a collective is over, so one number for each rank is enough.
+A clock may be wrong by any amount, from a microsecond to a day. Its drift within the seconds of a recording is smaller
+than the time a thread takes to notice that a collective is over, so one offset per rank is enough.
 
-Ranks that profkit recorded on one host share a clock, and say so. It is believed unless a collective contradicts it,
-because threads that get no CPU notice the end of a collective milliseconds apart.
+Ranks that profkit recorded on one host share a clock, and their recordings say so. That is believed unless a collective
+contradicts it, because threads without a CPU notice the end of a collective milliseconds apart.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from msgspec import structs
 
 from profkit.ranks.launch import Joint, Launch, Parts
 from profkit.ranks.subgroups import FOR_ALL, TOLERATED_NS
@@ -22,10 +23,10 @@ from profkit.trace.values import distinct, median
 
 
 def align_clocks(launch: Launch) -> Launch:
-    """The launch with its clocks' offsets, and the joint collectives in order of time."""
+    """The launch with the offsets of its clocks, and its joint collectives in order of time."""
     offset_ns = _offsets(launch)
     parts = launch.parts
-    start_ns = taken(launch, "start_ns") + offset_ns[parts.table]
+    start_ns = part_column(launch, "start_ns") + offset_ns[parts.table]
     first_ns = np.full(len(launch.joint), np.iinfo(np.int64).max)
     np.minimum.at(first_ns, parts.joint, start_ns)
     order = np.argsort(first_ns, kind="stable")
@@ -34,12 +35,11 @@ def align_clocks(launch: Launch) -> Launch:
     joint = Joint(**{name: getattr(launch.joint, name)[order] for name in Joint.__struct_fields__})
     by_joint = np.lexsort((parts.table, place[parts.joint]))
     sorted_parts = Parts(place[parts.joint][by_joint], parts.table[by_joint], parts.row[by_joint])
-    return Launch(launch.tables, launch.world_size, launch.groups, launch.texts, joint, sorted_parts, offset_ns,
-                  launch.notes)  # fmt: skip
+    return structs.replace(launch, joint=joint, parts=sorted_parts, offset_ns=offset_ns)
 
 
-def taken(launch: Launch, column: str) -> Int64s:
-    """A column of the ranks' own collectives, for each of the parts."""
+def part_column(launch: Launch, column: str) -> Int64s:
+    """A column of the ranks' own collectives, one value for each part."""
     found = np.zeros(len(launch.parts), dtype=np.int64)
     for at, table in enumerate(launch.tables):
         mine = launch.parts.table == at
@@ -48,28 +48,28 @@ def taken(launch: Launch, column: str) -> Int64s:
 
 
 def is_message(launch: Launch) -> Bools:
-    """Which of the joint collectives are messages from one rank to another."""
+    """Which joint collectives are messages from one rank to another."""
     return np.array([group.is_message for group in launch.groups] + [False], dtype=bool)[launch.joint.group]
 
 
 def runs_for_all(launch: Launch) -> Bools:
-    """Which of the joint collectives end on no rank before they have begun on all."""
+    """Which joint collectives cannot end on any rank before they have begun on all."""
     by_operation = np.array([*(text in FOR_ALL for text in launch.texts), False], dtype=bool)
     return by_operation[launch.joint.operation]
 
 
 def on_shared_clock(launch: Launch) -> Bools:
-    """Which of the joint collectives ran on the CPUs of ranks that share a clock, so that their times can be compared.
+    """Which joint collectives ran on CPUs of ranks that share a clock, so that their times can be compared.
 
-    The times of a GPU are converted to the host's clock, with an error as long as a short transfer.
+    A GPU's times do not count: their conversion to the host's clock has an error as long as a short transfer.
     """
-    shares = np.array([_said(launch, at) == offset_ns for at, offset_ns in enumerate(launch.offset_ns)], dtype=bool)
-    apart = ~shares[launch.parts.table] | taken(launch, "on_device").astype(bool)
+    is_given = [_given_offset(launch, at) == offset_ns for at, offset_ns in enumerate(launch.offset_ns)]
+    apart = ~np.array(is_given, dtype=bool)[launch.parts.table] | part_column(launch, "on_device").astype(bool)
     return runs_for_all(launch) & ~(np.bincount(launch.parts.joint, apart, len(launch.joint)) > 0)
 
 
 def message_parts(launch: Launch) -> tuple[Int64s, Int64s]:
-    """Of each message the part of its sender and that of its receiver."""
+    """For each message, the sender's part and the receiver's."""
     parts = launch.parts
     mine = np.flatnonzero(is_message(launch)[parts.joint])
     sends = np.zeros(len(mine), dtype=bool)
@@ -83,20 +83,20 @@ def message_parts(launch: Launch) -> tuple[Int64s, Int64s]:
 
 
 def _offsets(launch: Launch) -> Int64s:
-    """What is added to each rank's times to get the first one's: what the recordings say of a shared clock, else the
-    median difference of the ends, from the first rank outwards. A rank that shares no collective with any of these
-    keeps its own clock."""
-    parts, end_ns = launch.parts, taken(launch, "end_ns")
+    """The offset of each rank to the first one's clock: that of a shared clock if the recordings say so, else the
+    median difference of the ends of collectives, from the first rank outwards. A rank that shares no collective with
+    any of these keeps its own clock."""
+    parts, end_ns = launch.parts, part_column(launch, "end_ns")
     offset_ns = np.zeros(len(launch.tables), dtype=np.int64)
     known = np.zeros(len(launch.tables), dtype=bool)
     known[:1] = True
     for at in range(1, len(launch.tables)):
-        said_ns = _said(launch, at)
-        if said_ns is not None and _fits(launch, at, said_ns):
-            offset_ns[at], known[at] = said_ns, True
+        given_ns = _given_offset(launch, at)
+        if given_ns is not None and _fits(launch, at, given_ns):
+            offset_ns[at], known[at] = given_ns, True
     while True:
-        reached = _reach(launch, end_ns + offset_ns[parts.table], known)
-        reached = reached or _reach_by_messages(launch, offset_ns, known)
+        reached = _offsets_by_ends(launch, end_ns + offset_ns[parts.table], known)
+        reached = reached or _offsets_by_messages(launch, offset_ns, known)
         if not reached:
             return offset_ns
         for at, difference_ns in reached.items():
@@ -104,20 +104,20 @@ def _offsets(launch: Launch) -> Int64s:
 
 
 def _fits(launch: Launch, at: int, offset_ns: int) -> bool:
-    """Whether the rank shares collectives of the CPU with the first one, and with this offset none ends on one of them
-    before it has begun on the other."""
+    """Whether the rank shares collectives on the CPU with the first one, and with this offset none of them ends on one
+    rank before it has begun on the other."""
     parts = launch.parts
-    wanted = runs_for_all(launch)[parts.joint] & ~taken(launch, "on_device").astype(bool)
+    wanted = runs_for_all(launch)[parts.joint] & ~part_column(launch, "on_device").astype(bool)
     first, own = (np.flatnonzero(wanted & (parts.table == table)) for table in (0, at))
     shared = np.intersect1d(parts.joint[first], parts.joint[own])
     first, own = (rows[np.isin(parts.joint[rows], shared)] for rows in (first, own))
-    start_ns, end_ns = taken(launch, "start_ns"), taken(launch, "end_ns")
+    start_ns, end_ns = part_column(launch, "start_ns"), part_column(launch, "end_ns")
     ends_early = np.minimum(end_ns[first] - start_ns[own] - offset_ns, end_ns[own] + offset_ns - start_ns[first])
     return bool(len(own) and (ends_early >= -TOLERATED_NS).all())
 
 
-def _reach(launch: Launch, end_ns: Int64s, known: Bools) -> dict[int, int]:
-    """The offsets of those ranks that are not known yet and share a collective with known ones."""
+def _offsets_by_ends(launch: Launch, end_ns: Int64s, known: Bools) -> dict[int, int]:
+    """Offsets of ranks that are still unknown and share a collective with known ones."""
     parts = launch.parts
     together = ~is_message(launch)[parts.joint]
     mine = known[parts.table] & together
@@ -129,28 +129,27 @@ def _reach(launch: Launch, end_ns: Int64s, known: Bools) -> dict[int, int]:
     return {at: int(median(difference[table == at])) for at in distinct(table).tolist()}
 
 
-def _reach_by_messages(launch: Launch, offset_ns: Int64s, known: Bools) -> dict[int, int]:
-    """The same of ranks that share messages alone with known ones: what their recordings say of their clocks, as far as
-    it lies between the bounds that the messages set, else the middle between these, or the one that there is."""
+def _offsets_by_messages(launch: Launch, offset_ns: Int64s, known: Bools) -> dict[int, int]:
+    """Offsets of ranks that share only messages with known ones: what the recordings say about their clocks if it lies
+    within the bounds that the messages set, else the middle of the bounds, or the only bound."""
     source, target = message_parts(launch)
     sender, receiver = launch.parts.table[source], launch.parts.table[target]
-    sent_ns = taken(launch, "start_ns")[source] + offset_ns[sender]
-    received_ns = taken(launch, "end_ns")[target] + offset_ns[receiver]
+    sent_ns = part_column(launch, "start_ns")[source] + offset_ns[sender]
+    received_ns = part_column(launch, "end_ns")[target] + offset_ns[receiver]
     reached: dict[int, int] = {}
     for at in np.flatnonzero(~known).tolist():
         to, back = known[sender] & (receiver == at), known[receiver] & (sender == at)
         least_ns = [int(one.max()) for one in [(sent_ns - received_ns)[to]] if len(one)]
         most_ns = [int(one.min()) for one in [(received_ns - sent_ns)[back]] if len(one)]
-        if least_ns or most_ns:
-            said_ns = _said(launch, at)
-            bounds = [*least_ns, *most_ns]
-            fits = said_ns is not None and all(one <= said_ns for one in least_ns) and all(
-                said_ns <= one for one in most_ns)  # fmt: skip
-            reached[at] = said_ns if fits and said_ns is not None else sum(bounds) // len(bounds)
+        if bounds := [*least_ns, *most_ns]:
+            reached[at] = sum(bounds) // len(bounds)
+            given_ns = _given_offset(launch, at)
+            if given_ns is not None and max([given_ns, *least_ns]) == given_ns == min([given_ns, *most_ns]):
+                reached[at] = given_ns
     return reached
 
 
-def _said(launch: Launch, at: int) -> int | None:
-    """What has to be added to this rank's times to get the first one's, as the recordings say it: 0 on one host."""
+def _given_offset(launch: Launch, at: int) -> int | None:
+    """The rank's offset to the first one's clock as the recordings give it, 0 on the same host; None if they do not."""
     first, own = (launch.tables[one].identity.clock_offset_ns for one in (0, at))
     return None if first is None or own is None else own - first

@@ -1,4 +1,4 @@
-"""What a fix would change in a launch: the edits that rules hand to the replay of all ranks."""
+"""Edits of a launch: what a fix would change. Rules hand them to the replay of all ranks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct, field
 
-from profkit.trace.events import Int64s
+from profkit.trace.events import Float64s, Int64s
 
 
 def _none() -> Int64s:
@@ -17,10 +17,10 @@ def _none() -> Int64s:
 class JointEdit(Struct, frozen=True, eq=False):
     """A change to a launch.
 
-    Rows ``row`` of the work of the tables ``table`` would take ``kept_ns`` instead. The collectives ``joint`` would
-    take ``transfer_ns`` from their last rank's start, and each rank would ask for those in ``early`` earlier by
-    ``early_ns`` of its own work. Those in ``gone`` would not be: nobody waits in them. ``uncertainty`` is the share by
-    which the model behind it may be off either way. An edit equals itself alone.
+    Rows ``row`` in the work of the tables ``table`` take ``kept_ns`` instead. The collectives ``joint`` take
+    ``transfer_ns`` from their last rank's start. Each rank asks for the collectives ``early`` earlier, by ``early_ns``
+    of its own work. The collectives ``gone`` vanish, and nobody waits in them. ``uncertainty`` is the share by which
+    the model behind the edit may be off either way. An edit equals only itself.
     """
 
     table: Int64s = field(default_factory=_none)
@@ -34,9 +34,9 @@ class JointEdit(Struct, frozen=True, eq=False):
     uncertainty: float = 0.1
 
 
-def shrink_ranks_work(table: Int64s, row: Int64s, kept_ns: Int64s, uncertainty: float = 0.1) -> JointEdit:
-    """Rows of the ranks' work take ``kept_ns`` instead, one value each; some may take longer."""
-    return JointEdit(table=table, row=row, kept_ns=kept_ns.astype(np.int64), uncertainty=uncertainty)
+def shrink_ranks_work(table: int, row: Int64s, kept_ns: Int64s | Float64s, uncertainty: float = 0.1) -> JointEdit:
+    """Rows of one rank's work take ``kept_ns`` instead, one value each, which may be longer."""
+    return JointEdit(table=np.full(len(row), table), row=row, kept_ns=kept_ns.astype(np.int64), uncertainty=uncertainty)
 
 
 def shrink_transfers(joint: Int64s, transfer_ns: Int64s, uncertainty: float) -> JointEdit:
@@ -44,27 +44,13 @@ def shrink_transfers(joint: Int64s, transfer_ns: Int64s, uncertainty: float) -> 
     return JointEdit(joint=joint, transfer_ns=transfer_ns.astype(np.int64), uncertainty=uncertainty)
 
 
-def remove_collectives(joint: Int64s, uncertainty: float = 0.1) -> JointEdit:
-    """The collectives are not asked for, and nobody waits in them."""
-    return JointEdit(gone=joint, uncertainty=uncertainty)
-
-
-def merge_collectives(joint: Int64s, last: Int64s, transfer_ns: Int64s, uncertainty: float) -> JointEdit:
-    """Each of the collectives ``joint`` is sent with the last one of its bucket, ``last``, one value each, which takes
-    ``transfer_ns`` then, one value for each different one in order."""
-    return JointEdit(
-        joint=np.unique(last), transfer_ns=transfer_ns.astype(np.int64), gone=joint[joint != last],
-        uncertainty=uncertainty,
-    )  # fmt: skip
-
-
 def ask_earlier(joint: Int64s, early_ns: Int64s, uncertainty: float) -> JointEdit:
-    """Each rank asks for the collectives earlier by that much of its own work."""
+    """Each rank asks for the collectives earlier, by this much of its own work."""
     return JointEdit(early=joint, early_ns=early_ns.astype(np.int64), uncertainty=uncertainty)
 
 
 def combine_joint(edits: Sequence[JointEdit]) -> JointEdit:
-    """All edits at once: of what two of them touch, the shorter time or the greater change counts."""
+    """All edits at once. Where two of them touch the same, the shorter time or the greater change counts."""
     columns = ("table", "row", "kept_ns", "joint", "transfer_ns", "early", "early_ns", "gone")
     joined = {name: np.concatenate([_none(), *(getattr(edit, name) for edit in edits)]) for name in columns}
     return JointEdit(**joined, uncertainty=max((edit.uncertainty for edit in edits), default=0.1))

@@ -1,10 +1,10 @@
-"""How much of what the ranks work is explained by the size of their inputs.
+"""How much of the ranks' work the size of their inputs explains.
 
-Sizes and times are taken from the mean of the ranks in the same step. Whether they go together is Pearson's coefficient
-of correlation, told from chance by Student's t (R. A. Fisher, Statistical Methods for Research Workers, 1925, section
-34). Where sizes vary from step to step, the means of the ranks are taken out too, as of panels with fixed effects (Y.
-Mundlak, On the Pooling of Time Series and Cross Section Data, Econometrica 1978): a slower device then explains
-nothing.
+Sizes and times are measured against the mean of the ranks in the same step. Pearson's coefficient shows whether they
+correlate, and Student's t whether that is more than chance (R. A. Fisher, Statistical Methods for Research Workers,
+1925, section 34). If sizes vary from step to step, the means of the ranks are removed too, as in panels with fixed
+effects (Y. Mundlak, On the Pooling of Time Series and Cross Section Data, Econometrica 1978), so that a slower device
+is not mistaken for larger inputs.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from profkit.ranks.chance import LEAST_STEPS, LEVEL, upper_tail
 from profkit.ranks.late import MOST_OF_IT
 from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import Floats, OwnWork, step_index
-from profkit.trace.events import NONE, Int64s
+from profkit.ranks.own_work import OwnWork, step_index
+from profkit.trace.events import NONE, Float64s, Int64s
 
 MOST_STEEP = 2.0
-"""Attention's work goes with the square of the length, and nothing common is steeper: a rank whose time is further
+"""Attention's work grows with the square of the length, and nothing common is steeper. A rank whose time is further
 above the others' than that is slow for another reason."""
 _LEAST_STEEP = 0.5
-"""Where one rank's inputs are always larger, its time has to be about as much longer: most work goes with the size."""
+"""If one rank's inputs are always larger, its time has to be longer by about as much: most work grows with the size."""
 
 
 class Imbalance(Struct, frozen=True):
-    """By rank and step: the size of the input over the mean of the ranks, and by how much own work is longer for it
-    than at the mean, below 0 where shorter. ``correlation`` is Pearson's, of the ranks for which it is least; not a
-    number where nothing is explained. ``compared`` says whether there were inputs to compare."""
+    """By rank and step: the ``ratio`` of the input's size to the mean of the ranks, and how much ``longer_ns`` the own
+    work is for it than at the mean, negative if shorter. ``correlation`` is Pearson's, for the kind of ranks where it
+    is lowest; NaN if nothing is explained. ``compared`` says whether there were inputs to compare."""
 
-    ratio: Floats
-    longer_ns: Floats
+    ratio: Float64s
+    longer_ns: Float64s
     correlation: float
     compared: bool
 
@@ -44,7 +44,7 @@ class Imbalance(Struct, frozen=True):
 
 
 def find_imbalance(launch: Launch, own: OwnWork) -> Imbalance:
-    """Of each kind of ranks, those whose inputs are known."""
+    """Compare the ranks of each kind whose inputs are known."""
     ratio, longer_ns = np.ones_like(own.total_ns), np.zeros_like(own.total_ns)
     found: list[float] = []
     compared = False
@@ -64,20 +64,20 @@ def find_imbalance(launch: Launch, own: OwnWork) -> Imbalance:
 
 
 def without_imbalance(own: OwnWork, imbalance: Imbalance) -> OwnWork:
-    """What the ranks would work if all inputs of a step were of one size."""
+    """The own work if all inputs of a step had the same size."""
     kept = kept_share(own, imbalance)
-    return OwnWork(own.steps, own.total_ns * kept, own.places, own.place_ns * kept[:, :, None], own.kind)
+    return structs.replace(own, total_ns=own.total_ns * kept, place_ns=own.place_ns * kept[:, :, None])
 
 
-def kept_share(own: OwnWork, imbalance: Imbalance) -> Floats:
-    """By rank and step: what would be left of the own work."""
-    kept: Floats = (1 - imbalance.longer_ns / np.maximum(own.total_ns, 1)).clip(min=0)
+def kept_share(own: OwnWork, imbalance: Imbalance) -> Float64s:
+    """By rank and step, the share of the own work that would remain."""
+    kept: Float64s = (1 - imbalance.longer_ns / np.maximum(own.total_ns, 1)).clip(min=0)
     return kept
 
 
-def _comparable(launch: Launch, own: OwnWork, mine: Int64s) -> tuple[Floats, Int64s, Int64s]:
-    """Sizes by rank and step, the ranks, and the places of the steps: those in which all of them call as many
-    operators. The measure is the first that all ranks know."""
+def _comparable(launch: Launch, own: OwnWork, mine: Int64s) -> tuple[Float64s, Int64s, Int64s]:
+    """Sizes by rank and step, the ranks, and the places of the steps in which all of them call equally many operators.
+    The measure of size is the first one that all ranks know in enough steps."""
     operators = _column(launch, own, mine, "operators")
     ranks = np.flatnonzero((operators != NONE).any(axis=1))
     best = np.zeros((0, 0)), mine[ranks], np.zeros(0, dtype=np.int64)
@@ -94,7 +94,7 @@ def _comparable(launch: Launch, own: OwnWork, mine: Int64s) -> tuple[Floats, Int
 
 
 def _column(launch: Launch, own: OwnWork, ranks: Int64s, name: str) -> Int64s:
-    """By rank and step, `NONE` where it is not known."""
+    """A column of the inputs by rank and step, `NONE` where unknown."""
     found = np.full((len(ranks), len(own.steps)), NONE, dtype=np.int64)
     for row, rank in zip(found, ranks.tolist(), strict=True):
         table = launch.tables[rank]
@@ -104,8 +104,8 @@ def _column(launch: Launch, own: OwnWork, ranks: Int64s, name: str) -> Int64s:
     return found
 
 
-def _explain(size: Floats, time_ns: Floats, comparisons: int) -> tuple[float, float]:
-    """How much longer the ranks work for each unit of size, and how closely that holds; 0 if not beyond chance."""
+def _explain(size: Float64s, time_ns: Float64s, comparisons: int) -> tuple[float, float]:
+    """How much longer the ranks work per unit of size, and the correlation; 0 if it is not beyond chance."""
     x, y = size - size.mean(axis=0), time_ns - time_ns.mean(axis=0)
     own_x, own_y = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
     ranks, steps = size.shape
@@ -119,7 +119,7 @@ def _explain(size: Floats, time_ns: Floats, comparisons: int) -> tuple[float, fl
     return (slope, correlation) if 0 < steepness <= MOST_STEEP and is_like_it else (0.0, math.nan)
 
 
-def _slope(x: Floats, y: Floats, freedom: int, comparisons: int) -> tuple[float, float]:
+def _slope(x: Float64s, y: Float64s, freedom: int, comparisons: int) -> tuple[float, float]:
     of_x, of_y, both = float((x**2).sum()), float((y**2).sum()), float((x * y).sum())
     if both <= 0 or freedom < 1:
         return 0.0, 0.0

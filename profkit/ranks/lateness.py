@@ -1,9 +1,9 @@
 """Who is late, by how much, and why: what each rank's part in the joint collectives costs the others.
 
-A collective begins when the last rank asks for it, so the shortest time that any of its ranks spent in it is the
-transfer's. What a rank spent beyond that it waited for the last one, as far as its own work stood still. Times of two
-ranks are compared only for messages and on a shared clock (`profkit.ranks.transfers`): there a rank waits until the
-last one starts, and what it spends after that belongs to the transfer.
+A collective begins when the last rank asks for it, so the transfer takes the shortest time that any of its ranks spends
+in it. The rest of a rank's time in it is a wait for the last one, if the rank's own work stands still. Times of two
+ranks are compared only for messages and on a shared clock (`profkit.ranks.transfers`). There a rank waits until the
+last one starts, and the time after that belongs to the transfer.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from profkit.ranks.clocks import on_shared_clock, taken
+from profkit.ranks.clocks import on_shared_clock, part_column
 from profkit.ranks.late import Late, usual_ns
 from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import Floats, OwnWork, place_site
+from profkit.ranks.own_work import OwnWork, place_site
 from profkit.ranks.table import Cause
 from profkit.ranks.transfers import aligned_times, last_parts, last_starts, transfer_times
 from profkit.run import CallSite
-from profkit.trace.events import Bools, Int64s
+from profkit.trace.events import Bools, Float64s, Int64s
 from profkit.trace.values import among, distinct
 
 _MOST_EXPLAINED = 32
-"""Ranks whose reason is looked for, those that cost the others most first: a report names five."""
+"""Ranks whose reason is sought, those that cost the others most first. A report names five."""
 
 _LATE_FROM = 0.1
-"""A rank that is missing for less of the wait is on time: ranks never come at the very same moment."""
+"""A rank that is missing for a smaller share of the wait is on time: ranks never come at exactly the same moment."""
 
 
 class Toll(Struct, frozen=True):
     """What the collectives cost.
 
-    One value for each of `Launch.parts`: ``caused_ns`` is the rank's share of what the others waited, ``late_ns`` by
-    how much it came later than they did, ``waited_ns`` how long it waited itself, and ``exposed_ns`` how long the
-    transfer held up its work. One value for each of `Launch.joint`: how long the transfer took, and the row in
-    `Launch.parts` of the rank that came last.
+    For each of `Launch.parts`: ``caused_ns`` is the rank's share of the others' waits, ``late_ns`` how much later than
+    they it came, ``waited_ns`` how long it waited itself, and ``exposed_ns`` how long the transfer held up its work.
+    For each of `Launch.joint`: ``transfer_ns`` is how long the transfer took, and ``last`` the row in `Launch.parts` of
+    the rank that came last.
 
-    ``waited_apiece`` and ``early_apiece`` divide single waits among the ranks that were missing (`divide_waits`): how
-    long each part waited, and how long before the last rank it came, where a stretch of time in which n ranks were
-    missing counts as a n-th of its length.
+    ``waited_apiece`` and ``early_apiece`` divide single waits among the missing ranks (`divide_waits`): how long each
+    part waited, and how long before the last rank it came. A stretch in which n ranks were missing counts as 1/n of its
+    length.
     """
 
     caused_ns: Int64s
@@ -49,57 +49,64 @@ class Toll(Struct, frozen=True):
     exposed_ns: Int64s
     transfer_ns: Int64s
     last: Int64s
-    waited_apiece: Floats
-    early_apiece: Floats
+    waited_apiece: Float64s
+    early_apiece: Float64s
 
 
 class Reason(Struct, frozen=True):
-    """What made a rank late, and at which line."""
+    """What makes a rank late, and at which line."""
 
     cause: Cause
     site: CallSite | None = None
 
 
 def weigh_lateness(launch: Launch) -> Toll:
-    """A joint collective costs what the median of its ranks but the last waits. The ranks that come late share this:
-    each stretch of the wait is divided evenly among those that were still missing, so that the shares add up to it.
+    """Weigh what each rank's lateness costs the others.
 
-    This is the Shapley value of each rank's lateness (S. C. Littlechild and G. Owen, A Simple Expression for the
-    Shapley Value in a Special Case, Management Science 1973, on what each plane pays for a runway): the last of two
-    late ranks pays alone only for the time by which it is later than the other.
+    A joint collective costs the median wait of its ranks other than the last. The late ranks share this cost: each
+    stretch of the wait is divided evenly among the ranks still missing then. So of two late ranks, the last one pays
+    alone only for the time by which it is later than the other. This is the Shapley value of lateness (S. C.
+    Littlechild and G. Owen, A Simple Expression for the Shapley Value in a Special Case, Management Science 1973, on
+    what each plane pays for a runway).
     """
     joint = launch.parts.joint
     if not len(joint):
         nothing = np.zeros(0)
         return Toll(joint, joint, joint, joint, joint, joint, nothing, nothing)
-    spent_ns = taken(launch, "end_ns") - taken(launch, "start_ns")
-    transfer_ns = transfer_times(launch)
-    stood_ns = taken(launch, "wait_end_ns") - taken(launch, "wait_start_ns")
-    of_transfer = transfer_ns[joint]
-    early_ns = spent_ns - of_transfer  # all end together
-    waited_ns = np.minimum(stood_ns - of_transfer, early_ns).clip(min=0)
-    exposed_ns = np.minimum(stood_ns, of_transfer)
-    shared = on_shared_clock(launch)[joint]
-    early_ns[shared] = (last_starts(launch)[joint] - aligned_times(launch)[0])[shared]
-    works_ns = (taken(launch, "wait_start_ns") - taken(launch, "start_ns")).clip(min=0)
-    waited_ns[shared] = np.minimum(stood_ns, early_ns - works_ns).clip(min=0)[shared]
-    exposed_ns[shared] = (stood_ns - waited_ns)[shared]
-    early_ns = early_ns.clip(min=0)
-    last = last_parts(launch)
+    transfer_ns, last = transfer_times(launch), last_parts(launch)
+    early_ns, waited_ns, exposed_ns = _waits(launch, transfer_ns[joint])
     early_ns[last] = 0
     usual_ns = _median_of_others(joint, waited_ns, last)
     late_ns = usual_ns[joint] - early_ns
     late_ns[late_ns < _LATE_FROM * usual_ns[joint]] = 0
-    early_ns = np.where(late_ns > 0, early_ns, waited_ns.max())  # nobody waits for those on time
+    early_ns = np.where(late_ns > 0, early_ns, waited_ns.max())  # nobody waits for ranks on time
     early_ns[last] = 0
     waited, early, usual = _apiece(joint, early_ns, waited_ns, usual_ns)
     caused_ns = np.rint((usual[joint] - early).clip(min=0)).astype(np.int64)
     return Toll(caused_ns, late_ns, waited_ns, exposed_ns, transfer_ns, last, waited, early)
 
 
-def divide_waits(launch: Launch, toll: Toll, waiting: Int64s, late: Int64s) -> tuple[Int64s, Int64s, Floats]:
-    """Of the parts ``waiting`` and ``late``, both in order, the pairs of the same collective in which one waits for the
-    other, and for how long: the late one's share of the wait."""
+def _waits(launch: Launch, transfer_ns: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """For each part: how long before the last rank it came, how long it waited for it, and how long the transfer, which
+    takes ``transfer_ns``, held up its work."""
+    joint = launch.parts.joint
+    names = ("start_ns", "end_ns", "wait_start_ns", "wait_end_ns")
+    start_ns, end_ns, wait_start_ns, wait_end_ns = (part_column(launch, name) for name in names)
+    stood_ns = wait_end_ns - wait_start_ns
+    early_ns = end_ns - start_ns - transfer_ns  # all end together
+    waited_ns = np.minimum(stood_ns - transfer_ns, early_ns).clip(min=0)
+    exposed_ns = np.minimum(stood_ns, transfer_ns)
+    shared = on_shared_clock(launch)[joint]
+    early_ns[shared] = (last_starts(launch)[joint] - aligned_times(launch)[0])[shared]
+    works_ns = (wait_start_ns - start_ns).clip(min=0)
+    waited_ns[shared] = np.minimum(stood_ns, early_ns - works_ns).clip(min=0)[shared]
+    exposed_ns[shared] = (stood_ns - waited_ns)[shared]
+    return early_ns.clip(min=0), waited_ns, exposed_ns
+
+
+def divide_waits(launch: Launch, toll: Toll, waiting: Int64s, late: Int64s) -> tuple[Int64s, Int64s, Float64s]:
+    """The pairs among the parts ``waiting`` and ``late``, both in order, in which one waits for the other in the same
+    collective; and for how long, which is the late one's share of the wait."""
     joint = launch.parts.joint
     first, until = (np.searchsorted(joint[late], joint[waiting], side=side) for side in ("left", "right"))
     count = until - first
@@ -110,14 +117,16 @@ def divide_waits(launch: Launch, toll: Toll, waiting: Int64s, late: Int64s) -> t
     return waiting[mine[waits]], late[theirs[waits]], share[waits]
 
 
-def _apiece(joint: Int64s, early_ns: Int64s, waited_ns: Int64s, usual_ns: Int64s) -> tuple[Floats, Floats, Floats]:
-    """These times before the last rank came, with each stretch divided by the number of ranks missing then: ``waited``
-    and ``early`` of the parts, and ``usual`` of the joint collectives."""
+def _apiece(
+    joint: Int64s, early_ns: Int64s, waited_ns: Int64s, usual_ns: Int64s
+) -> tuple[Float64s, Float64s, Float64s]:
+    """These times before the last rank came, with each stretch divided by the number of ranks missing then: waited and
+    early times by part, usual times by joint collective."""
     parts, joints = len(joint), np.arange(len(usual_ns))
     every = np.concatenate([joint, joint, joints])
     time_ns = np.concatenate([waited_ns, early_ns, usual_ns])
     comes = np.repeat([False, True, False], [parts, parts, len(joints)])
-    order = np.lexsort((~comes, time_ns, every))  # the last rank, at 0, is the first of its collective
+    order = np.lexsort((~comes, time_ns, every))  # the last rank, at 0, comes first
     first = np.searchsorted(every[order], every[order])
     missing = np.cumsum(comes[order])
     missing -= missing[first] - 1
@@ -130,7 +139,7 @@ def _apiece(joint: Int64s, early_ns: Int64s, waited_ns: Int64s, usual_ns: Int64s
 
 
 def _median_of_others(joint: Int64s, waited_ns: Int64s, last: Int64s) -> Int64s:
-    """What the median of each joint collective's ranks but the last waited."""
+    """The median wait of each joint collective's ranks other than the last."""
     first = np.searchsorted(joint, np.arange(len(last)))
     order = np.lexsort((np.where(np.isin(np.arange(len(joint)), last), -1, waited_ns), joint))  # the last one first
     count = np.diff(np.append(first, len(joint))) - 1
@@ -141,8 +150,8 @@ def _median_of_others(joint: Int64s, waited_ns: Int64s, last: Int64s) -> Int64s:
 
 
 def find_reasons(launch: Launch, toll: Toll, own: OwnWork, late: Late | None) -> tuple[Reason | None, ...]:
-    """For each rank on what and where it worked longer than the median of the others that are not late, in the steps in
-    which they waited for it; None where that shows nothing."""
+    """For each rank, on what and where it worked longer than the median of the ranks on time, in the steps in which
+    others waited for it; None if that shows nothing."""
     found: list[Reason | None] = [None] * len(launch.tables)
     caused_ns = np.bincount(launch.parts.table, toll.caused_ns, len(launch.tables))
     ordered = np.argsort(-caused_ns, kind="stable")[:_MOST_EXPLAINED]
@@ -159,7 +168,7 @@ def _reason(launch: Launch, toll: Toll, own: OwnWork, late: Bools, at: int) -> R
     if not in_steps.any():
         return None
     excess_ns = (own.place_ns[at] - usual_ns(own.place_ns, own.kind, late, at))[in_steps].sum(axis=0)
-    if late[at]:  # by its own work, which a CPU of its own would not shorten
+    if late[at]:  # its own work is longer, which no additional CPU would change
         excess_ns[[place[0] == Cause.CONTENTION for place in own.places]] = 0
     worst = int(excess_ns.argmax())
     if excess_ns[worst] <= 0 or worst >= len(own.places):
@@ -169,8 +178,8 @@ def _reason(launch: Launch, toll: Toll, own: OwnWork, late: Bools, at: int) -> R
 
 
 def latest_rank(launch: Launch, toll: Toll, among: Sequence[int] | None = None) -> int:
-    """The index of the table, of these or of all, of the rank that costs the others most, else of the one whose steps
-    take longest; 0 if there is none."""
+    """The table, among these or all, of the rank that costs the others most, or else takes longest for its steps; 0 if
+    there is none."""
     caused_ns = np.bincount(launch.parts.table, toll.caused_ns, len(launch.tables))
-    lengths = [int((table.steps.end_ns - table.steps.start_ns).sum()) for table in launch.tables]
+    lengths = [int(table.steps.duration_ns.sum()) for table in launch.tables]
     return max(among or range(len(lengths)), key=lambda at: (caused_ns[at], lengths[at]), default=0)

@@ -9,8 +9,9 @@ from profkit.trace.events import Int64s
 
 
 class Joint(Struct, frozen=True):
-    """One row for each collective that several ranks took part in, in order of time. ``group``, ``operation`` are
-    indices of the launch's; ``members`` is how many of the group's ranks were recorded in it."""
+    """One row for each collective that several recorded ranks took part in, in order of time. ``group`` and
+    ``operation`` are indices of the launch's groups and texts; ``members`` counts the ranks that were recorded in it.
+    """
 
     step: Int64s
     group: Int64s
@@ -24,8 +25,8 @@ class Joint(Struct, frozen=True):
 
 
 class Parts(Struct, frozen=True):
-    """The ranks' parts in the joint collectives, sorted by ``joint``, then by rank: the index of the rank's table, and
-    the row in that table's collectives."""
+    """The ranks' parts in the joint collectives, sorted by ``joint`` and then by rank: the index of the rank's table,
+    and the row in that table's collectives."""
 
     joint: Int64s
     table: Int64s
@@ -36,10 +37,10 @@ class Parts(Struct, frozen=True):
 
 
 class Launch(Struct, frozen=True):
-    """The ranks that were read, in order of rank, and what they did together.
+    """What the ranks of a launch did together.
 
-    The launch had ``world_size`` ranks; ``tables`` holds those that were recorded and fit together. Adding its
-    ``offset_ns`` to a table's times puts them on the first table's clock. ``notes`` say what is missing, duplicated or
+    The launch had ``world_size`` ranks. ``tables`` holds those that were recorded and fit together, in order of rank.
+    A table's times plus its ``offset_ns`` are on the first table's clock. ``notes`` say what is missing, duplicated or
     does not fit.
     """
 

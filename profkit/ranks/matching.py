@@ -1,17 +1,19 @@
-"""Which collectives of several ranks are one and the same: by group, sequence, operation and bytes, never by clocks.
+"""Matching the collectives of several ranks: by group, sequence, operation and bytes, never by clocks.
 
-All ranks of a group ask for its collectives in the same order. Where the trace numbers them, equal numbers belong
-together. Otherwise the collectives of a step are paired one by one, where operations and bytes agree. Where steps do
-not match either, one rank's whole sequence is shifted to the place where all of it agrees; if there are several such
-places, a note says so and none is chosen.
+All ranks of a group ask for its collectives in the same order. If the trace numbers them, equal numbers belong
+together. Otherwise the collectives of a step are paired one by one, as long as operations and bytes agree. If steps do
+not match either, one rank's whole sequence is shifted to the place where all of it agrees. If there are several such
+places, none is chosen and a note says so.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
+from functools import partial
+from operator import attrgetter
 
 import numpy as np
 from msgspec import Struct, structs
@@ -29,32 +31,32 @@ from profkit.ranks.strangers import (
     unlike_others,
     usual_steps,
 )
-from profkit.ranks.subgroups import TOLERATED_NS, tell_groups
+from profkit.ranks.subgroups import TOLERATED_NS, find_groups
 from profkit.ranks.table import Group, RankTable
 from profkit.trace.events import NONE, Int64s
 from profkit.trace.values import among, deviation, distinct, occurrences
 
 UNEVEN = ("all_to_all", "send_recv", "gather", "scatter", "")
-"""Operations to which each rank may put in another number of bytes."""
+"""Operations in which ranks may put in different numbers of bytes."""
 _AGREE_SHARE = 0.9
-"""Kernels get lost from a trace; of collectives that do not belong together, far fewer agree."""
+"""A trace may lack some kernels. Of collectives that do not belong together, far fewer agree."""
 _MOST_IN_A_STEP = 4096
-"""A step with more is matched only where it is the same as the other's."""
+"""A step with more collectives is matched only if it is the same on both ranks."""
 _LEAST_MESSAGES = 3
 _LEAST_WITHOUT_CLOCK = 8
-"""Where two clocks may differ by anything, a few messages are apart by the same time by chance."""
+"""If two clocks may differ by any amount, a few messages may be equally far apart by chance."""
 _CLEARLY = 0.25
-"""By so much closer messages of different steps have to end than those of the same one to be paired."""
+"""Messages of different steps are paired if their ends are this much closer than those of the same step."""
 _MOST_SHIFTED = 20_000
-"""Longer sequences are not tried at every place: that takes a second."""
+"""Longer sequences are not tried at every place, which would take a second."""
 _KEY_SPAN = 1 << 48
 _CONTRADICTION = ("their times contradict each other: collectives end on one rank before they have begun on others, "
-                  "whatever the clocks; what the ranks did together is not compared")  # fmt: skip
+                  "whatever the clocks, so what the ranks did together is not compared")  # fmt: skip
 
 
 class _Rows(Struct, frozen=True):
     """The collectives of one rank in one group: rows of its table, and what is compared of each. ``size_bytes`` is 0
-    where ranks may differ, and `NONE` if it is not known."""
+    where ranks may differ, and `NONE` if unknown."""
 
     rows: Int64s
     operation: Int64s
@@ -67,7 +69,7 @@ class _Rows(Struct, frozen=True):
 
     @property
     def is_numbered(self) -> bool:
-        """Whether the trace gave the numbers: those that were counted begin at 0 and leave none out."""
+        """Whether the trace gave the numbers. Counted ones begin at 0 and have no gaps."""
         return not np.array_equal(self.sequence, np.arange(len(self.sequence)))
 
     def keys(self, with_sizes: bool) -> Int64s:
@@ -75,7 +77,7 @@ class _Rows(Struct, frozen=True):
 
 
 class _Pair(Struct, frozen=True):
-    """The same group as two ranks saw it, and what is compared of each collective."""
+    """One group as two ranks saw it, and what is compared of each collective."""
 
     base: _Rows
     own: _Rows
@@ -83,12 +85,12 @@ class _Pair(Struct, frozen=True):
     own_keys: Int64s
 
 
-Indices = tuple[Int64s, Int64s]
-"""Of the base's collectives and of the rank's own, side by side."""
+_Indices = tuple[Int64s, Int64s]
+"""Matching indices: of the base's collectives, and of the rank's own."""
 
 
 def match(tables: Sequence[RankTable]) -> Launch:
-    """What the ranks did together. A recording that is not of the same launch as most is left out, with a note."""
+    """Match what the ranks did together. Recordings that do not belong to the launch are left out, with a note."""
     left = list(tables)
     notes: list[str] = []
     while True:
@@ -98,13 +100,13 @@ def match(tables: Sequence[RankTable]) -> Launch:
             return _with_notes(found, members, [*notes, *renumbered])
         strangers = {members.tables[at].source: reason for at, reason in found.items()}
         notes += [f"{source}: {reason}; it is left out" for source, reason in strangers.items()]
-        left = [table for table in left if table.source not in strangers]  # another may now be the rank of one of them
+        left = [table for table in left if table.source not in strangers]  # a copy may now take its place
 
 
 def _compare(members: Members) -> Launch | Reasons:
     """What these ranks did together, or why some of them have to be left out first."""
-    members, doubts = _with_groups(members)
-    found = align_clocks(_match(members.tables, members.world_size))
+    tables, doubts = find_groups(members.tables)
+    found = align_clocks(_match(tables, members.world_size))
     strangers, contradict_each_other = unlike_others(found)
     if strangers:
         return strangers
@@ -115,14 +117,17 @@ def _compare(members: Members) -> Launch | Reasons:
 
 
 def _with_steps_of_most(members: Members) -> tuple[Members, list[str]]:
-    """With the steps of those renumbered that number all of them higher or lower than most others do."""
+    """Renumber the steps of recordings whose numbers are all higher, or all lower, than those of most others.
+
+    Finding them takes a match of its own, because telling groups, broken recordings and strangers relies on equal
+    numbers."""
     usual = usual_steps(members.tables)
     if all(np.array_equal(table.steps.number, usual) for table in members.tables):
         return members, []
     shifts = step_shifts(align_clocks(_match(members.tables, members.world_size)))
     tables = tuple(_renumbered(table, shifts.get(at, 0)) for at, table in enumerate(members.tables))
     notes = [f"{members.tables[at].source}: it numbers its steps {abs(shift):,} {'higher' if shift > 0 else 'lower'} "
-             "than others; the numbers of its collectives tell which belong together"
+             "than others; the numbers of its collectives show which belong together"
              for at, shift in shifts.items()]  # fmt: skip
     return structs.replace(members, tables=tables), notes
 
@@ -134,31 +139,25 @@ def _renumbered(table: RankTable, shift: int) -> RankTable:
     return structs.replace(table, steps=steps, collectives=collectives, work=work)
 
 
-def _with_groups(members: Members) -> tuple[Members, list[str]]:
-    """With the groups told that recordings do not name."""
-    tables, notes = tell_groups(members.tables)
-    return structs.replace(members, tables=tables), notes
-
-
 def _with_notes(launch: Launch, members: Members, notes: Sequence[str]) -> Launch:
     world = members.world_size if members.world_size > 0 else len(launch.tables)
-    return Launch(launch.tables, world, launch.groups, launch.texts, launch.joint, launch.parts, launch.offset_ns,
-                  (*members.notes, *notes, *launch.notes, *lacking_steps(launch.tables),
-                   *lacking_collectives(launch), *_missing(launch, world)))  # fmt: skip
+    notes = (*members.notes, *notes, *launch.notes, *lacking_steps(launch.tables), *lacking_collectives(launch),
+             *_missing(launch, world))  # fmt: skip
+    return structs.replace(launch, world_size=world, notes=notes)
 
 
 def _missing(launch: Launch, world: int) -> list[str]:
-    """Which ranks were not recorded, if they are few; of a sample how large it is."""
+    """The ranks that were not recorded, if they are few. If only a sample was recorded, its size."""
     recorded = {table.identity.rank for table in launch.tables}
     missing = [rank for rank in range(world) if rank not in recorded] if world < 1 << 20 else []
     if not missing or not recorded:
         return []
     if 2 * len(missing) > world or len(missing) > 8:
-        return [f"{len(recorded):,} of {world:,} ranks were recorded, and what the others did is not known"]
+        return [f"{len(recorded):,} of {world:,} ranks were recorded; what the others did is unknown"]
     names = ", ".join(map(str, missing))
     if len(missing) == 1:
-        return [f"rank {names} of {world:,} is missing, and what it did is not known"]
-    return [f"ranks {names} of {world:,} are missing, and what they did is not known"]
+        return [f"rank {names} of {world:,} is missing; what it did is unknown"]
+    return [f"ranks {names} of {world:,} are missing; what they did is unknown"]
 
 
 def _match(tables: tuple[RankTable, ...], world_size: int) -> Launch:
@@ -186,10 +185,10 @@ def _rows_of(table: RankTable, rows: Int64s, texts: dict[str, int]) -> _Rows:
 
 
 def _common_groups(tables: tuple[RankTable, ...], world_size: int) -> tuple[tuple[Group, ...], list[Int64s]]:
-    """The groups of all tables, each once, and for each table the number of each of its own.
+    """The distinct groups of all tables, and for each table the numbers of its own groups among them.
 
-    Groups are the same if their ranks are. Several of the same ranks are told apart by their names, or, where ranks
-    name them differently, by their order.
+    Groups with the same ranks are the same group. If a table has several groups of the same ranks, their names tell
+    them apart, or their order if ranks name them differently.
     """
     by_ranks = [_by_ranks(table, world_size) for table in tables]
     names: dict[object, set[tuple[str, ...]]] = {}
@@ -215,7 +214,7 @@ def _by_ranks(table: RankTable, world_size: int) -> dict[object, list[tuple[int,
     found: dict[object, list[tuple[int, Group]]] = {}
     for index, group in enumerate(table.groups):
         size = group.size if group.size > 0 else world_size
-        if group.is_message:  # by sender and receiver; where these are not known it fits nobody's
+        if group.is_message:  # by sender and receiver; if they are unknown it matches none
             key: object = group.ranks or (table.identity.rank, index, "unknown")
         elif group.ranks is None:
             key = (size, group.description, "unknown")
@@ -228,8 +227,7 @@ def _by_ranks(table: RankTable, world_size: int) -> dict[object, list[tuple[int,
 def _match_group(
     tables: tuple[RankTable, ...], rows: dict[int, _Rows], group: int, notes: list[str]
 ) -> tuple[Int64s, ...]:
-    """Columns over the parts: the group, the reference's row that it belongs to, the reference's table, its own table
-    and row."""
+    """Columns over the parts: the group, the row and the table of the reference, and the part's own table and row."""
     reference = _reference(rows)
     base = rows[reference]
     found = [(np.arange(len(base)), np.full(len(base), reference), base.rows)]
@@ -245,16 +243,16 @@ def _match_group(
 
 
 def _reference(rows: dict[int, _Rows]) -> int:
-    """Of those that do what most do, the one with most collectives: a stranger is compared with them, and not they with
-    it."""
+    """Among the ranks that do what most do, the one with most collectives. So strangers are compared with the majority,
+    and not the other way round."""
     kinds = {at: frozenset(distinct(row.keys(True)).tolist()) for at, row in rows.items()}
     common = Counter(kinds.values())
     return max(rows, key=lambda at: (common[kinds[at]], len(rows[at]), -at))
 
 
 class _Messages(Struct, frozen=True):
-    """The messages from one rank to another, as both ranks saw them: when they began at the sender, and ended. Of the
-    base or of the rank itself, ``base_sends`` says which. ``is_one_clock`` where both have the same."""
+    """The messages from one rank to another, as both ranks saw them: their starts and ends. The base sends them if
+    ``base_sends``, else the rank itself does. ``is_one_clock`` means that both have the same clock."""
 
     base_start_ns: Int64s
     base_end_ns: Int64s
@@ -265,7 +263,7 @@ class _Messages(Struct, frozen=True):
 
 
 def _messages(table: RankTable, base: _Rows, other: RankTable, own: _Rows) -> _Messages | None:
-    """None for other collectives."""
+    """The messages of both ranks; None if these collectives are no messages."""
     first = table.groups[int(table.collectives.group[base.rows[0]])]
     if not first.is_message:
         return None
@@ -277,7 +275,7 @@ def _messages(table: RankTable, base: _Rows, other: RankTable, own: _Rows) -> _M
 
 
 def _pair(base: _Rows, own: _Rows, messages: _Messages | None = None) -> tuple[Int64s, Int64s, str]:
-    """Indices of both that belong together, and a note where that is not clear."""
+    """Matching indices of both, and a note if the match is unclear."""
     with_sizes = bool((base.size_bytes >= 0).all() and (own.size_bytes >= 0).all())
     pair = _Pair(base, own, base.keys(with_sizes), own.keys(with_sizes))
     found = _by_number(pair) if base.is_numbered or own.is_numbered else None
@@ -288,7 +286,7 @@ def _pair(base: _Rows, own: _Rows, messages: _Messages | None = None) -> tuple[I
     nothing = np.zeros(0, dtype=np.int64)
     if messages is not None and _by_step(pair) is not None:
         return nothing, nothing, ("by the clock that both ranks share, some of its messages arrive before they are "
-                                  "sent, and are compared with nothing")  # fmt: skip
+                                  "sent, so none is compared")  # fmt: skip
     shifts = _shifts(pair.base_keys, pair.own_keys)
     if len(shifts) == 1:
         first = max(0, -shifts[0])
@@ -300,8 +298,8 @@ def _pair(base: _Rows, own: _Rows, messages: _Messages | None = None) -> tuple[I
     return nothing, nothing, f"its collectives {why}, and are not compared with them"
 
 
-def _by_number(pair: _Pair) -> Indices | None:
-    """Those with the same number, the first with the first where several have one; None if they do not agree."""
+def _by_number(pair: _Pair) -> _Indices | None:
+    """Match those with the same number, in order if several have it; None if they do not agree."""
     base, own = pair.base, pair.own
     span = int(max(base.sequence.max(), own.sequence.max())) + 1
     keys = [occurrences(one.sequence) * span + one.sequence for one in (base, own)]
@@ -314,8 +312,8 @@ def _by_number(pair: _Pair) -> Indices | None:
     return theirs[agree], mine[agree]
 
 
-def _by_step(pair: _Pair) -> Indices | None:
-    """One by one in steps of the same number; where a step's differ, the longest runs that agree."""
+def _by_step(pair: _Pair) -> _Indices | None:
+    """Match one by one in steps of the same number; if a step differs, match the longest runs that agree."""
     common = np.intersect1d(distinct(pair.base.step), distinct(pair.own.step))
     common = common[common >= 0]
     found = [_within_step(pair, step) for step in common.tolist()]
@@ -326,10 +324,10 @@ def _by_step(pair: _Pair) -> Indices | None:
     return (theirs, mine) if len(mine) and 2 * len(mine) >= inside else None
 
 
-def _by_step_of_either(pair: _Pair, messages: _Messages) -> Indices | None:
-    """By step, where a step of one rank may be the step before or after of the other: a parameter server ends its step
-    when it has received all gradients, its workers end theirs before they send them. Then the messages of another step
-    end at the same time at both ranks, and those of the step with the same number do not."""
+def _by_step_of_either(pair: _Pair, messages: _Messages) -> _Indices | None:
+    """Match messages by step, but a step of one rank may be the one before or after on the other. A parameter server
+    ends its step when it has received all gradients, while its workers end theirs before they send them. Then messages
+    of different steps end at the same time on both ranks, and those of the same step do not."""
     usual = _by_step(pair)
     least = _LEAST_MESSAGES if messages.is_one_clock else _LEAST_WITHOUT_CLOCK
     if usual is None or len(usual[0]) < least:
@@ -345,9 +343,9 @@ def _by_step_of_either(pair: _Pair, messages: _Messages) -> Indices | None:
     return best if most_ns < math.inf else None
 
 
-def _apart_ns(messages: _Messages, found: Indices) -> float:
-    """How far apart messages paired like this end at sender and receiver, beyond what the clocks differ; infinitely if
-    they arrive before they are sent."""
+def _apart_ns(messages: _Messages, found: _Indices) -> float:
+    """How far apart the ends of paired messages are on both ranks, beyond the difference of the clocks; infinite if
+    messages arrive before they are sent."""
     theirs, mine = found
     ends_ns = messages.own_end_ns[mine] - messages.base_end_ns[theirs]
     if not messages.is_one_clock:
@@ -360,7 +358,7 @@ def _apart_ns(messages: _Messages, found: Indices) -> float:
     return math.inf if arrives_early else float(np.median(np.abs(ends_ns)))
 
 
-def _within_step(pair: _Pair, step: int) -> Indices:
+def _within_step(pair: _Pair, step: int) -> _Indices:
     theirs, mine = np.flatnonzero(pair.base.step == step), np.flatnonzero(pair.own.step == step)
     first, second = pair.base_keys[theirs], pair.own_keys[mine]
     if np.array_equal(first, second):
@@ -374,8 +372,8 @@ def _within_step(pair: _Pair, step: int) -> Indices:
 
 
 def _shifts(base: Int64s, own: Int64s) -> list[int]:
-    """By how much the rank's sequence may be shifted so that all that then stand side by side agree: the shift with
-    most side by side, or all of several with as many."""
+    """The shifts of the rank's sequence after which all collectives side by side agree: the one with the longest
+    overlap, or several with the same overlap."""
     best: list[int] = []
     most = 0
     if len(base) + len(own) > _MOST_SHIFTED:
@@ -405,29 +403,26 @@ def _assemble(
     number = number.ravel()
     parts = Parts(number, table, row)
     found = Joint(
-        step=_taken(tables, joints, "step"),
+        step=_of_references(tables, joints, attrgetter("collectives.step")),
         group=joints[0],
-        sequence=_taken(tables, joints, "sequence"),
-        operation=_operations(tables, joints, texts),
-        size_bytes=_taken(tables, joints, "size_bytes"),
+        sequence=_of_references(tables, joints, attrgetter("collectives.sequence")),
+        operation=_of_references(tables, joints, partial(_operations, texts)),
+        size_bytes=_of_references(tables, joints, attrgetter("collectives.size_bytes")),
         members=np.bincount(number, minlength=joints.shape[1]),
     )
     return Launch(tables, len(tables), groups, texts, found, parts, offset, tuple(notes))
 
 
-def _taken(tables: tuple[RankTable, ...], joints: Int64s, column: str) -> Int64s:
-    """What the reference's table says of each joint collective."""
+def _of_references(tables: tuple[RankTable, ...], joints: Int64s, column: Callable[[RankTable], Int64s]) -> Int64s:
+    """The value of a column for each joint collective, from its reference's table."""
     found = np.zeros(joints.shape[1], dtype=np.int64)
     for at in distinct(joints[1]).tolist():
         mine = joints[1] == at
-        found[mine] = getattr(tables[at].collectives, column)[joints[2][mine]]
+        found[mine] = column(tables[at])[joints[2][mine]]
     return found
 
 
-def _operations(tables: tuple[RankTable, ...], joints: Int64s, texts: tuple[str, ...]) -> Int64s:
-    found = np.zeros(joints.shape[1], dtype=np.int64)
-    for at in distinct(joints[1]).tolist():
-        codes = np.array([texts.index(text) for text in tables[at].texts], dtype=np.int64)
-        mine = joints[1] == at
-        found[mine] = codes[tables[at].collectives.operation[joints[2][mine]]]
-    return found
+def _operations(texts: tuple[str, ...], table: RankTable) -> Int64s:
+    """The operation of each collective of a table, as an index of these texts."""
+    codes = np.array([texts.index(text) for text in table.texts], dtype=np.int64)
+    return codes[table.collectives.operation]

@@ -1,4 +1,4 @@
-"""Which of the recordings are the ranks of one launch."""
+"""Which recordings are the ranks of one launch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from msgspec import Struct, structs
 from profkit.ranks.table import RankTable
 
 _LEAST_WHOLE = 2
-"""With fewer whole recordings than this, damaged ones are better than none."""
+"""With fewer complete recordings than this, truncated ones are used too."""
 
 
 class Members(Struct, frozen=True):
-    """The tables that fit together, in order of rank, how many ranks the launch had, -1 if unknown, and why others are
-    left out."""
+    """The tables that fit together, in order of rank; the number of the launch's ranks, -1 if unknown; and notes on why
+    others are left out."""
 
     tables: tuple[RankTable, ...]
     world_size: int
@@ -23,7 +23,7 @@ class Members(Struct, frozen=True):
 
 
 def choose_members(tables: Sequence[RankTable]) -> Members:
-    """What most recordings say of the launch counts; who says something else belongs to another."""
+    """Choose the launch that most recordings say they belong to. Those that say something else are left out."""
     launch = _commonest(table.identity.launch for table in tables if table.identity.launch)
     world = _commonest(table.identity.world_size for table in tables if table.identity.world_size > 0)
     numbered = _numbered(tables)
@@ -45,13 +45,13 @@ def choose_members(tables: Sequence[RankTable]) -> Members:
 
 
 def _of_world(table: RankTable, world: int) -> RankTable:
-    """With the size of groups of which nothing is said: they are those of all ranks."""
+    """The table with groups of unknown size taken for groups of all ranks."""
     groups = [one if one.size > 0 else structs.replace(one, size=world) for one in table.groups]
     return structs.replace(table, groups=tuple(groups))
 
 
 def _first_of_a_rank(table: RankTable) -> tuple[int, bool, int, str]:
-    """Recordings of one rank in order of trust: those whose names do not say another, then those that hold most."""
+    """Sorts recordings of one rank by trust: first those whose names do not contradict, then those that hold most."""
     return table.identity.rank, _is_named_otherwise(table), -len(table.collectives), table.source
 
 
@@ -60,14 +60,14 @@ def _is_named_otherwise(table: RankTable) -> bool:
 
 
 def _why_not_both(kept: RankTable, other: RankTable) -> str:
-    same = f"it is rank {other.identity.rank:,}, as {kept.source} is"
+    rank = f"rank {other.identity.rank:,}"
     if _is_named_otherwise(other) and not _is_named_otherwise(kept):
-        return f"by its content {same} too, and by its name rank {other.named_rank:,}"
-    return f"{same}, which holds more or as many collectives"
+        return f"its name says rank {other.named_rank:,}, but its content says {rank}, which is {kept.source}"
+    return f"it is {rank}, as {kept.source} is, which holds at least as many collectives"
 
 
 def _numbered(tables: Sequence[RankTable]) -> list[RankTable]:
-    """Where none says which rank it is, they are counted in the order given."""
+    """If no recording says which rank it is, they are numbered in the order given."""
     if not tables or any(table.identity.rank >= 0 for table in tables):
         return list(tables)
     return [structs.replace(table, identity=structs.replace(table.identity, rank=rank))
@@ -75,22 +75,22 @@ def _numbered(tables: Sequence[RankTable]) -> list[RankTable]:
 
 
 def _why_not(table: RankTable, launch: Hashable, world: Hashable) -> str:
-    """Why a table cannot be one of the launch's, empty if it can."""
+    """Why a table cannot belong to the launch, empty if it can."""
     own = table.identity
     if not len(table.collectives):
         return "it holds no collective that could tie it to the others"
     if own.launch and own.launch != launch:
-        return "it is of another launch"
+        return "it belongs to another launch"
     if isinstance(world, int) and own.world_size > 0 and own.world_size != world:
-        return f"it is one of {own.world_size:,} ranks, where the others are of {world:,}"
+        return f"it is one of {own.world_size:,} ranks, while the others are of {world:,}"
     if own.rank < 0:
         return "it does not say which rank it is"
     if isinstance(world, int) and own.rank >= world:
-        return f"it is rank {own.rank:,}, where there are {world:,}"
+        return f"it is rank {own.rank:,} of only {world:,} ranks"
     return ""
 
 
 def _commonest(values: Iterable[Hashable]) -> Hashable:
-    """The first of those that most say; None if there is none."""
+    """The most common value, the first one of several; None without values."""
     counted = Counter(values).most_common(1)
     return counted[0][0] if counted else None

@@ -1,8 +1,8 @@
 """What a change to one rank's program does to its launch.
 
-All ranks run the same program, so the change is made on each of them: where it shortens what this rank does at a line,
-it shortens what the others do there by the same share. Who does nothing at that line gains nothing. Of a rank whose
-work was not recorded, the share that the median of the others saves of all their work is taken out.
+All ranks run the same program, so the change applies to each of them. If it shortens this rank's work at a line, it
+shortens the others' work at that line by the same share. A rank that does nothing at the line gains nothing. A rank
+whose work was not recorded saves the median share of the others.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from msgspec import Struct
 
 from profkit.ranks.edits import JointEdit
 from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import Floats, Place, place_codes
+from profkit.ranks.own_work import Place, place_codes
 from profkit.ranks.replay import parts_by_table
 from profkit.ranks.table import Cause, RankTable
 from profkit.ranks.transfers import transfer_times
-from profkit.trace.events import Bools, Int64s
+from profkit.trace.events import Bools, Float64s, Int64s
 
 
 class OwnEdit(Struct, frozen=True):
     """What a change takes out of one rank's recording.
 
-    ``table`` is the rank's, ``shares`` what goes of its time at each place. By the rows of its collectives: ``gone``
-    says which it would not ask for, ``less_ns`` how much shorter the others' transfers would be.
+    ``table`` is the rank's; ``shares`` is the share of its time that vanishes at each place. By the rows of its
+    collectives, ``gone`` says which ones vanish, and ``less_ns`` how much shorter the transfers of the others become.
     """
 
     table: int
@@ -36,7 +36,7 @@ class OwnEdit(Struct, frozen=True):
 
 
 def on_all_ranks(launch: Launch, own: OwnEdit) -> JointEdit:
-    """The same change on each rank of the launch."""
+    """The same change on all ranks of the launch."""
     shares = [_shares_of(table, own.shares) for table in launch.tables]
     saved = [float((share * table.work.time_ns).sum() / max(int(table.work.time_ns.sum()), 1))
              for table, share in zip(launch.tables, shares, strict=True) if not table.is_light]  # fmt: skip
@@ -58,11 +58,11 @@ def on_all_ranks(launch: Launch, own: OwnEdit) -> JointEdit:
     )  # fmt: skip
 
 
-def _shares_of(table: RankTable, shares: Mapping[Place, float]) -> Floats:
-    """What goes of each row of a rank's work."""
+def _shares_of(table: RankTable, shares: Mapping[Place, float]) -> Float64s:
+    """The share that vanishes of each row of a rank's work."""
     if not len(table.work):
         return np.zeros(0)
     of_place = np.array([*shares.values(), 0.0])
-    code = place_codes(table, tuple(shares))  # other places have codes beyond these
-    found: Floats = of_place[np.minimum(code, len(shares))]
+    code = place_codes(table, tuple(shares))  # other places have higher codes
+    found: Float64s = of_place[np.minimum(code, len(shares))]
     return found.clip(0.0, 1.0)

@@ -1,39 +1,39 @@
-"""How long each rank worked in each step, waits for others taken out, and on what."""
+"""How long each rank worked in each step, without its waits for others, and on what."""
 
 from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
+from profkit.ranks.edits import JointEdit, shrink_ranks_work
 from profkit.ranks.launch import Launch
-from profkit.ranks.pipelines import stage_kinds
+from profkit.ranks.pipelines import Staging, find_staging, stage_kinds
 from profkit.ranks.table import Cause, RankTable
 from profkit.run import CallSite
-from profkit.trace.events import NONE, Bools, Int64s
+from profkit.trace.events import NONE, Bools, Float64s, Int64s
 
-Floats = NDArray[np.float64]
 Place = tuple[int, str, int]
-"""A cause, and the file and the line; no file and `NONE` where the line is not known."""
+"""A cause, a file and a line; no file and `NONE` if the line is unknown."""
 
 
 class OwnWork(Struct, frozen=True):
-    """Of the steps that all ranks recorded, in order.
+    """The work in the steps that all ranks recorded, in order.
 
-    ``total_ns`` is by rank and step. ``place_ns`` is by rank, step and place, ``places`` say which those are; one of
-    them may be `Cause.CONTENTION`, when a rank was ready to work and had no CPU, which the total leaves out. ``kind``
-    is the same for ranks that take part in the same collectives of a step, and so do the same work.
+    ``total_ns`` is by rank and step, ``place_ns`` by rank, step and place of ``places``. The total leaves out
+    `Cause.CONTENTION`, when a rank was ready to work but had no CPU. Ranks of the same ``kind`` take part in the same
+    collectives of a step, at the same place of the ``staging``, so they do the same work.
     """
 
     steps: Int64s
-    total_ns: Floats
+    total_ns: Float64s
     places: tuple[Place, ...]
-    place_ns: Floats
+    place_ns: Float64s
     kind: Int64s
+    staging: Staging = Staging()
 
 
 def measure_own_work(launch: Launch) -> OwnWork:
-    """Add up what each rank worked, by step and place."""
+    """Add up the work of each rank by step and place."""
     steps = _common_steps(launch)
     places: dict[Place, int] = {}
     codes = [_places_of(table, places) for table in launch.tables]
@@ -42,11 +42,21 @@ def measure_own_work(launch: Launch) -> OwnWork:
         at, known = step_index(steps, table.work.step)
         np.add.at(place_ns[number], (at[known], code[known]), table.work.time_ns[known])
     own = [code for place, code in places.items() if place[0] != Cause.CONTENTION]
-    return OwnWork(steps, place_ns[:, :, own].sum(axis=2), tuple(places), place_ns, _kinds(launch))
+    staging = find_staging(launch)
+    kinds = _kinds(launch, stage_kinds(launch, staging))
+    return OwnWork(steps, place_ns[:, :, own].sum(axis=2), tuple(places), place_ns, kinds, staging)
+
+
+def scale_work(launch: Launch, own: OwnWork, rank: int, kept: Float64s, uncertainty: float) -> JointEdit:
+    """The rank's work takes this share of its time, which has a value for each step and may be above 1."""
+    work = launch.tables[rank].work
+    at, known = step_index(own.steps, work.step)
+    row = np.flatnonzero(known)
+    return shrink_ranks_work(rank, row, work.time_ns[row] * kept[at[row]], uncertainty)
 
 
 def step_index(steps: Int64s, number: Int64s) -> tuple[Int64s, Bools]:
-    """Where these step numbers are among the steps, and which of them are."""
+    """The place of each number among the steps, and which of them are there at all."""
     if not len(steps):
         return np.zeros(len(number), dtype=np.int64), np.zeros(len(number), dtype=bool)
     at = np.searchsorted(steps, number).clip(max=len(steps) - 1)
@@ -54,18 +64,18 @@ def step_index(steps: Int64s, number: Int64s) -> tuple[Int64s, Bools]:
 
 
 def place_site(launch: Launch, place: Place) -> CallSite | None:
-    """The line of a place, as the first rank tells it that knows it."""
+    """The line of a place, from the first rank that knows it."""
     known = (site for table in launch.tables for site in table.sites)
     return next((site for site in known if (site.file, site.line) == place[1:]), None)
 
 
 def place_codes(table: RankTable, places: tuple[Place, ...]) -> Int64s:
-    """For each row of a rank's work the place among these."""
+    """For each row of a rank's work, its place among these; other places get codes beyond them."""
     return _places_of(table, {place: code for code, place in enumerate(places)})
 
 
 def _places_of(table: RankTable, places: dict[Place, int]) -> Int64s:
-    """The same, with a new code for each place that is not among them."""
+    """The same, adding a code for each new place."""
     cause, site = table.work.cause, table.work.site
     pairs, inverse = np.unique(np.stack([cause, site]), axis=1, return_inverse=True)
     codes = []
@@ -84,11 +94,11 @@ def _common_steps(launch: Launch) -> Int64s:
     return common
 
 
-def _kinds(launch: Launch) -> Int64s:
-    """By rank: which operations it takes part in, how often, and with how many others, and the stage of a pipeline."""
+def _kinds(launch: Launch, stages: list[tuple[int, ...]]) -> Int64s:
+    """By rank: which operations it takes part in, how often and with how many ranks, and at which stage."""
     texts: dict[object, int] = {}
     found = []
-    for table, stage in zip(launch.tables, stage_kinds(launch), strict=True):
+    for table, stage in zip(launch.tables, stages, strict=True):
         taken = table.collectives
         pairs, counts = np.unique(np.stack([taken.operation, taken.group]), axis=1, return_counts=True)
         named = sorted(

@@ -1,35 +1,36 @@
-"""Pipelines: ranks that pass micro-batches on to each other, each working on what the one before has sent.
+"""Pipelines: ranks that pass micro-batches on, each working on what the one before has sent.
 
-What tells them is their messages. They join the ranks to a chain; every link carries as many of them in a step, or a
-multiple of that where several tensors are sent; and no stage sends a micro-batch on before it has received that very
-one and worked on it. Neighbours that exchange the borders of their grids form a chain too, but send theirs without
-having received the others', or work after the exchange and not between its halves.
+They are recognised by their messages. Messages join the ranks into a chain. Every link carries the same number per
+step, or a multiple of it if several tensors are sent. And a stage sends a micro-batch on only after it has received it
+and worked on it. Neighbours that exchange the borders of their grids form a chain too, but they send before they have
+received, or work after the exchange instead of between its halves.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
 
-from profkit.ranks.clocks import is_message, message_parts, taken
+from profkit.ranks.clocks import is_message, message_parts, part_column
 from profkit.ranks.launch import Launch
 from profkit.trace.events import Bools, Int64s
 
 _WORKED_BETWEEN = 0.5
-"""A stage does most of its work between receiving a micro-batch and sending it on; who only passes on messages, or
-exchanges them before its own work, does hardly any there."""
+"""A stage does most of its work between receiving a micro-batch and sending it on. A rank that only forwards messages,
+or exchanges them before its own work, does hardly any there."""
 _MIXED = 0.15
-"""With two chunks on each of two ranks a third of a link's messages goes the other way."""
+"""With two chunks on each of two ranks, a third of a link's messages belongs to the other pass."""
 _LEAST_BETWEEN = 0.2
-"""Of the work for one message: a rank that passes on what it worked on does at least that in between."""
+"""Of the work per message: a rank that passes on what it worked on does at least this much in between."""
 
 
 class Pipeline(Struct, frozen=True):
-    """``stages`` are indices of the launch's tables, the first stage first. In a step so many ``micro_batches`` go
-    through it; in training, where ``returns``, their gradients come back. ``joint`` are its messages."""
+    """``stages`` are indices of the launch's tables, the first stage first. ``micro_batches`` go through it in a step.
+    In training their gradients come back (``returns``). ``joint`` are its messages."""
 
     stages: tuple[int, ...]
     micro_batches: int
@@ -37,10 +38,25 @@ class Pipeline(Struct, frozen=True):
     joint: Int64s
 
 
+class Relay(Struct, frozen=True):
+    """Ranks, as indices of the launch's tables, that work on what others send them and pass it on, but do not form a
+    simple pipeline: they hold several chunks each (`ScheduleInterleaved1F1B`, `ScheduleZBVZeroBubble`), or the number
+    of micro-batches varies. They wait for each other even if none is slow. ``joint`` are the messages."""
+
+    ranks: tuple[int, ...]
+    joint: Int64s
+
+
+class Staging(Struct, frozen=True):
+    """How messages divide a launch into stages. Only pipelines whose stages were all recorded are in it."""
+
+    pipelines: tuple[Pipeline, ...] = ()
+    relays: tuple[Relay, ...] = ()
+
+
 class _Link(Struct, frozen=True):
-    """The messages of one direction between two ranks, in the steps that count: by message, in order, the step, when it
-    was sent on the sender's clock and when it had arrived on the receiver's, and whether it was sent after work of a
-    backward pass."""
+    """The messages from one rank to another within steps, in order: the step, when each was sent on the sender's clock,
+    when it had arrived on the receiver's, and whether the sender's last work was of a backward pass."""
 
     step: Int64s
     sent_ns: Int64s
@@ -50,13 +66,13 @@ class _Link(Struct, frozen=True):
 
     @property
     def is_mixed(self) -> bool:
-        """Whether some of them bring activations and others gradients."""
+        """Whether some carry activations and others gradients."""
         share = float(self.after_backward.mean())
         return min(share, 1 - share) >= _MIXED
 
     @property
     def per_step(self) -> int:
-        """How many there are in each step, 0 if that varies."""
+        """Their number in each step, 0 if it varies."""
         _, counts = np.unique(self.step, return_counts=True)
         return int(counts[0]) if len(counts) and (counts == counts[0]).all() else 0
 
@@ -64,29 +80,26 @@ class _Link(Struct, frozen=True):
 _Links = dict[tuple[int, int], _Link]
 
 
-def find_pipelines(launch: Launch) -> tuple[Pipeline, ...]:
-    """Those whose stages were all recorded."""
+def find_staging(launch: Launch) -> Staging:
+    """The pipelines and relays of a launch."""
     if not is_message(launch).any():
-        return ()
-    links = _links(launch)
-    partners = _partners(launch)
+        return Staging()
+    links, partners = _links(launch), _partners(launch)
     found = (_as_pipeline(launch, links, chain) for chain in _chains(partners) if min(chain) >= 0)
-    return tuple(one for one in found if one is not None)
+    pipelines = tuple(one for one in found if one is not None)
+    return Staging(pipelines, tuple(_relays(launch, links, partners, pipelines)))
 
 
 def is_in_doubt(launch: Launch) -> list[bool]:
-    """By table: whether the rank has messages of which the other rank is not known, so that nobody can tell whether it
-    is a stage of a pipeline."""
+    """By table: whether the other rank of some of its messages is unknown, so that it may be a stage of a pipeline."""
     return [any(group.is_message and group.ranks is None for group in table.groups) for table in launch.tables]
 
 
 def _links(launch: Launch) -> _Links:
     parts = launch.parts
     source, target = message_parts(launch)
-    start_ns, end_ns, waited_ns = (taken(launch, name) for name in ("start_ns", "end_ns", "wait_end_ns"))
-    after_backward = taken(launch, "after_backward").astype(bool)
-    stood = waited_ns > taken(launch, "wait_start_ns")
-    arrived_ns = np.where(stood, np.minimum(waited_ns, end_ns), end_ns)
+    start_ns, arrived_ns = part_column(launch, "start_ns"), part_column(launch, "arrived_ns")
+    after_backward = part_column(launch, "after_backward").astype(bool)
     joint = parts.joint[source]
     step = launch.joint.step[joint]
     inside = step >= 0
@@ -104,7 +117,7 @@ def _links(launch: Launch) -> _Links:
 
 
 def _partners(launch: Launch) -> dict[int, set[int]]:
-    """By table those of the ranks that it shares messages with; -1 for a rank that was not recorded."""
+    """For each table, the tables that it shares messages with; -1 stands for a rank that was not recorded."""
     number = {table.identity.rank: at for at, table in enumerate(launch.tables)}
     found: dict[int, set[int]] = {}
     for at, table in enumerate(launch.tables):
@@ -116,7 +129,7 @@ def _partners(launch: Launch) -> dict[int, set[int]]:
 
 
 def _chains(partners: dict[int, set[int]]) -> list[list[int]]:
-    """The ranks that messages join to a chain, from one end to the other."""
+    """The chains that messages join ranks into, each from one end to the other."""
     found, seen = [], set[int]()
     for first in (at for at, others in partners.items() if len(others) == 1):
         chain, at = [first], first
@@ -133,27 +146,22 @@ def _as_pipeline(launch: Launch, links: _Links, chain: list[int]) -> Pipeline | 
     for stages in (chain, chain[::-1]):
         forward = [links.get((one, other)) for one, other in pairwise(stages)]
         back = [links.get((other, one)) for one, other in pairwise(stages)]
-        returns = all(link is not None for link in back)
-        used = [link for link in (*forward, *(back if returns else ())) if link is not None]
-        count = min((link.per_step for link in used), default=0)
-        is_whole = all(link is not None for link in forward) and (returns or not any(back))
-        is_even = is_whole and count and not any(link.per_step % count or link.is_mixed for link in used)
-        is_even = is_even and _has_equal_steps(used)
+        returns = all(back)
+        if not all(forward) or (any(back) and not returns):
+            continue
+        used = [link for link in (*forward, *back) if link is not None]
+        count = min(link.per_step for link in used)
+        is_even = count and not any(link.per_step % count or link.is_mixed for link in used)
+        is_even = is_even and all(np.array_equal(np.unique(link.step), np.unique(used[0].step)) for link in used)
         if is_even and all(_passes_on(launch, links, stages, place, count, returns)
                            for place in range(1, len(stages))):  # fmt: skip
             return Pipeline(tuple(stages), count, returns, np.concatenate([link.joint for link in used]))
     return None
 
 
-def _has_equal_steps(links: list[_Link]) -> bool:
-    return all(np.array_equal(np.unique(link.step), np.unique(links[0].step)) for link in links)
-
-
-def _passes_on(
-    launch: Launch, links: _Links, stages: list[int], place: int, count: int, returns: bool
-) -> bool:
-    """Whether this stage sends each micro-batch on after it has received it, forwards and, if gradients come back,
-    backwards, and does most of its work in between. The last stage sends back what it received."""
+def _passes_on(launch: Launch, links: _Links, stages: list[int], place: int, count: int, returns: bool) -> bool:
+    """Whether this stage sends each micro-batch on only after receiving it, in the forward pass and, if gradients come
+    back, in the backward pass, and does most of its work in between. The last stage sends gradients back."""
     before, own = stages[place - 1], stages[place]
     is_last = place == len(stages) - 1
     ways = []
@@ -175,34 +183,21 @@ def _passes_on(
     return not ways or between_ns >= _WORKED_BETWEEN * worked_ns
 
 
-class Relay(Struct, frozen=True):
-    """Ranks, by their tables, that work on what others send them and pass it on, as in a pipeline, but not in one of
-    the simple form: with several chunks on each rank (`ScheduleInterleaved1F1B`, `ScheduleZBVZeroBubble`), or with
-    another number of micro-batches in each step. They wait for each other though none is slow. ``joint`` are the
-    messages."""
-
-    ranks: tuple[int, ...]
-    joint: Int64s
-
-
-def find_relays(launch: Launch) -> tuple[Relay, ...]:
-    """Chains and rings of ranks that are no `Pipeline`, where half of the ranks or more work on what they receive
-    before they send anything. In a ring of attention, and where borders are exchanged, ranks send what they have."""
-    if not is_message(launch).any():
-        return ()
-    staged = {at for pipeline in find_pipelines(launch) for at in pipeline.stages}
-    links, partners = _links(launch), _partners(launch)
-    found = []
+def _relays(
+    launch: Launch, links: _Links, partners: dict[int, set[int]], pipelines: tuple[Pipeline, ...]
+) -> Iterator[Relay]:
+    """Chains and rings outside the pipelines in which at least half of the ranks work on what they receive before they
+    send anything. In ring attention and border exchange, ranks send what they have."""
+    staged = {at for pipeline in pipelines for at in pipeline.stages}
     for ranks in _joined(partners):
         own = {pair: link for pair, link in links.items() if set(pair) <= set(ranks)}
         is_line = min(ranks) >= 0 and all(len(partners.get(at, ())) <= 2 for at in ranks)
         if is_line and own and not staged & set(ranks) and _most_receive_first(launch, own, ranks):
-            found.append(Relay(tuple(ranks), np.concatenate([link.joint for link in own.values()])))
-    return tuple(found)
+            yield Relay(tuple(ranks), np.concatenate([link.joint for link in own.values()]))
 
 
 def _joined(partners: dict[int, set[int]]) -> list[list[int]]:
-    """The ranks that messages join, in order."""
+    """The sets of ranks that messages join, each in order."""
     found, seen = [], set[int]()
     for first in sorted(partners):
         ranks, new = set[int](), {first} - seen
@@ -216,7 +211,7 @@ def _joined(partners: dict[int, set[int]]) -> list[list[int]]:
 
 
 def _most_receive_first(launch: Launch, links: _Links, ranks: list[int]) -> bool:
-    """Whether in most steps half of the ranks, or more, have received a message and worked on it before they send."""
+    """Whether in most steps at least half of the ranks receive a message and work on it before they send."""
     first_sent, first_arrived, sent = _first_in_step(links)
     steps = {step for _, step in first_sent}
     apiece_ns = {at: int(launch.tables[at].work.time_ns.sum()) / max(sent[at], 1) for at in ranks}
@@ -231,23 +226,23 @@ def _most_receive_first(launch: Launch, links: _Links, ranks: list[int]) -> bool
 
 
 def _first_in_step(links: _Links) -> tuple[dict[tuple[int, int], int], dict[tuple[int, int], int], Counter[int]]:
-    """By rank and step when it first sends and first has something, on its own clock; and how many it sends in all."""
+    """By rank and step, when it first sends and first receives, on its own clock; by rank, how many it sends in all."""
     sent: Counter[int] = Counter()
     first_sent, first_arrived = (dict[tuple[int, int], int]() for _ in range(2))
     for (source, target), link in links.items():
         sent[source] += len(link.step)
-        steps, begins = np.unique(link.step, return_index=True)  # messages are in order
+        steps, begins = np.unique(link.step, return_index=True)  # they are in order
         for first, at, times_ns in ((first_sent, source, link.sent_ns), (first_arrived, target, link.arrived_ns)):
             for step, time_ns in zip(steps.tolist(), np.minimum.reduceat(times_ns, begins).tolist(), strict=True):
                 first[at, step] = min(time_ns, first.get((at, step), time_ns))
     return first_sent, first_arrived, sent
 
 
-def stage_kinds(launch: Launch) -> list[tuple[int, ...]]:
-    """By table what tells its work from that of others: its place in the pipeline. Stages of one pipeline have
-    different work to do, and so have the ranks of a relay; who may be in one is compared with nobody."""
+def stage_kinds(launch: Launch, staging: Staging) -> list[tuple[int, ...]]:
+    """For each table, what sets its work apart from other ranks': its place in a pipeline or relay. A rank that may be
+    in one is compared with nobody."""
     found: list[tuple[int, ...]] = [(at,) if doubt else () for at, doubt in enumerate(is_in_doubt(launch))]
-    for ranks in (*(one.stages for one in find_pipelines(launch)), *(one.ranks for one in find_relays(launch))):
+    for ranks in (*(one.stages for one in staging.pipelines), *(one.ranks for one in staging.relays)):
         for place, at in enumerate(ranks):
             found[at] = (place, len(ranks))
     return found

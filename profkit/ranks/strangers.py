@@ -1,8 +1,8 @@
-"""Recordings that cannot be of the others' launch, whatever they say of themselves.
+"""Recordings that cannot belong to the others' launch, whatever they say about themselves.
 
-They break rules that hold whatever the clock, program or machine: a stream runs one collective after another, all ranks
-of a group call its collectives, and a collective that brings something from everyone to everyone ends nowhere before it
-has begun everywhere. The majority decides: where there is none, nobody is a stranger.
+They break rules that hold for any clock, program and machine: a stream runs one collective after another, all ranks of
+a group call its collectives, and a collective that brings data from everyone to everyone ends nowhere before it has
+begun everywhere. The majority decides; without a majority, nobody is a stranger.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profkit.ranks.clocks import is_message, runs_for_all, taken
+from profkit.ranks.clocks import is_message, part_column, runs_for_all
 from profkit.ranks.launch import Launch, Parts
 from profkit.ranks.subgroups import END_TOGETHER_NS, TOLERATED_NS
 from profkit.ranks.table import RankTable
@@ -20,39 +20,39 @@ from profkit.trace.events import NONE, Bools, Int64s
 from profkit.trace.values import among, deviation, distinct, distinct_rows
 
 _MOST_WRONG = 0.1
-"""Of the times of a sound recording a few may be: profilers lose or confuse single events."""
+"""A few times in a sound recording may be wrong, because profilers lose or confuse single events."""
 _MOST_COMPARED = 5
-"""Ranks that each other one is compared with: those that come last most often, as they leave least room."""
+"""Ranks that all others are compared with: those that come last most often, because they leave the least room."""
 _MOST_NAMED = 3
-"""Recordings that a note names."""
+"""Recordings named in a note."""
 Reasons = dict[int, str]
-"""Why a table is a stranger, by its place among the tables."""
+"""Why tables are strangers, by their place among the tables."""
 
 
 def usual_steps(tables: Sequence[RankTable]) -> Int64s:
-    """The numbers of the steps that most of them recorded."""
+    """The numbers of the steps that more than half of them recorded."""
     numbers = [distinct(table.steps.number) for table in tables]
     known, count = np.unique(np.concatenate([np.zeros(0, np.int64), *numbers]), return_counts=True)
     return known[2 * count > len(tables)]
 
 
 def lacking_steps(tables: Sequence[RankTable]) -> list[str]:
-    """What is to be said where some lack steps that most recorded, and all can be compared in fewer."""
+    """A note if some lack steps that most recorded, so that fewer steps can be compared."""
     usual = usual_steps(tables)
     lacks = [~among(usual, table.steps.number) for table in tables]
     lacking = [table.source for table, steps in zip(tables, lacks, strict=True) if steps.any()]
     left = int((~np.any(lacks, axis=0)).sum()) if lacking else len(usual)
     if not 0 < left < len(usual):
         return []
-    of_them = f"not all of the {len(usual):,} steps that most ranks recorded; who is late is told by {left:,} of them"
-    return [f"{name_some(lacking)}: {of_them}"]
+    what = f"not all of the {len(usual):,} steps that most ranks recorded; only {left:,} of them show who is late"
+    return [f"{name_some(lacking)}: {what}"]
 
 
 def lacking_collectives(launch: Launch) -> list[str]:
-    """What is to be said of those that have not all of the others' collectives, or more."""
+    """A note if some have more or fewer collectives than the others."""
     differs = _miscounts(launch)[0].tolist() if launch.tables else []
     lacking = [table.source for table, steps in zip(launch.tables, differs, strict=True) if steps]
-    what = "more or fewer collectives than others in some steps; what is missing is compared with nothing"
+    what = "more or fewer collectives than others in some steps; those that others lack are not compared"
     return [f"{name_some(lacking)}: {what}"] if lacking else []
 
 
@@ -62,7 +62,7 @@ def name_some(sources: Sequence[str]) -> str:
 
 
 def broken_alone(tables: Sequence[RankTable]) -> Reasons:
-    """Those of which their own times tell it, or else their steps."""
+    """Strangers by their own times, or else by their steps."""
     overlapping = {at: "its collectives overlap each other within one thread or stream, so its times are wrong"
                    for at, table in enumerate(tables) if _overlap(table)}  # fmt: skip
     if 0 < len(overlapping) < len(tables):
@@ -75,19 +75,20 @@ def broken_alone(tables: Sequence[RankTable]) -> Reasons:
 
 
 def unlike_others(launch: Launch) -> tuple[Reasons, bool]:
-    """Those that what they did together tells apart; and whether the times of so many cannot be true that nobody knows
-    whose are."""
+    """Strangers by what the ranks did together; and whether so many have impossible times that nobody knows whose are
+    right."""
     if not launch.tables:
         return {}, False
-    found = _few(_unmatched(launch), "its collectives are none of the others'")
+    is_unmatched: Bools = np.bincount(launch.parts.table, minlength=len(launch.tables)) == 0
+    found = _few(is_unmatched, "its collectives are none of the others'")
     if found:
         return found, False
     contradicting = _contradicting(launch)
     if contradicting.any():
-        found = _few(contradicting, "by its times, collectives end before they have begun on other ranks or the other "
+        found = _few(contradicting, "by its times, collectives end before they have begun on other ranks, or the other "
                                     "way round")  # fmt: skip
         return found, not found
-    found = _few(_misnumbering(launch), "it numbers its steps otherwise than the others")
+    found = _few(_misnumbering(launch), "it numbers its steps differently from the others")
     return found or _few(_miscounting(launch), "it holds more or fewer collectives in its steps than the others"), False
 
 
@@ -100,7 +101,7 @@ def _of_few(reasons: Reasons, count: int) -> Reasons:
 
 
 def _overlap(table: RankTable) -> bool:
-    """Whether most of its collectives begin before the one before in their lane has ended."""
+    """Whether most of its collectives begin before the previous one in their lane has ended."""
     taken = table.collectives
     order = np.lexsort((taken.start_ns, taken.lane))
     lane, start_ns, end_ns = taken.lane[order], taken.start_ns[order], taken.end_ns[order]
@@ -108,20 +109,15 @@ def _overlap(table: RankTable) -> bool:
     return 2 * int(overlaps.sum()) > len(order)
 
 
-def _unmatched(launch: Launch) -> Bools:
-    found: Bools = np.bincount(launch.parts.table, minlength=len(launch.tables)) == 0
-    return found
-
-
 def _contradicting(launch: Launch) -> Bools:
-    """Whose collectives cannot have been those of most others, whatever is added to its clock."""
+    """Whose collectives cannot be those of most others, whatever the offset of its clock."""
     count = len(launch.tables)
     if not len(launch.joint):
         return np.zeros(count, dtype=bool)
     wanted = runs_for_all(launch)
     last = launch.parts.table[last_parts(launch)[wanted]]
     chosen = np.argsort(-np.bincount(last, minlength=count), kind="stable")[:_MOST_COMPARED]
-    times_ns = taken(launch, "start_ns"), taken(launch, "end_ns")
+    times_ns = part_column(launch, "start_ns"), part_column(launch, "end_ns")
     compared, apart = np.zeros(count, np.int64), np.zeros(count, np.int64)
     for other in chosen.tolist():
         tables, are_apart = _apart_from(launch.parts, other, wanted, times_ns)
@@ -131,7 +127,7 @@ def _contradicting(launch: Launch) -> Bools:
 
 
 def _apart_from(parts: Parts, other: int, wanted: Bools, times_ns: tuple[Int64s, Int64s]) -> tuple[Int64s, Bools]:
-    """The tables that share collectives with another one, and for which of them no clock makes these the same."""
+    """The tables that share collectives with another one, and which of them no clock offset reconciles with it."""
     start_ns, end_ns = times_ns
     part = np.full(len(wanted), NONE)
     theirs = np.flatnonzero(parts.table == other)
@@ -144,7 +140,7 @@ def _apart_from(parts: Parts, other: int, wanted: Bools, times_ns: tuple[Int64s,
 
 
 def _all_but_few(table: Int64s, bounds_ns: Int64s) -> Int64s:
-    """For each table what nearly all of its bounds are below."""
+    """For each table, a value that nearly all of its bounds are below."""
     ordered = bounds_ns[np.lexsort((bounds_ns, table))]
     count = np.bincount(table)
     count = count[count > 0]
@@ -152,21 +148,24 @@ def _all_but_few(table: Int64s, bounds_ns: Int64s) -> Int64s:
 
 
 def _misnumbering(launch: Launch) -> Bools:
-    """Who takes most of its collectives for those of other steps than most of their ranks do."""
-    parts, step = launch.parts, taken(launch, "step")
+    """Who assigns most of its collectives to other steps than most of their ranks do."""
+    parts, step = launch.parts, part_column(launch, "step")
     inside = step >= 0
     differs, judged = _unlike_most(launch, parts.table[inside], parts.joint[inside], step[inside])
     return 2 * differs > judged
 
 
 def step_shifts(launch: Launch) -> dict[int, int]:
-    """Tables that number all of their steps higher than most others do, by the same number, or lower: below 0. Steps
-    from 0 on may be counted for want of numbers, and then their recording is damaged if the others' have some. That
-    their kernels end at the same time as the others' shows that it is not the collectives that are numbered wrong."""
-    parts, step = launch.parts, taken(launch, "step")
+    """Tables whose step numbers are all higher than those of most others, by the same number, or lower (below 0).
+
+    A first step of 0 does not count: then steps may be counted for lack of numbers, in a recording that is damaged if
+    others have numbers. The rank's kernels must end at the same time as the others', or it could be the collectives
+    that are numbered wrong.
+    """
+    parts, step = launch.parts, part_column(launch, "step")
     inside = (step >= 0) & ~is_message(launch)[parts.joint]
     joint, table = parts.joint[inside], parts.table[inside]
-    shift = step[inside] - _in_the_middle(joint, step[inside])[joint]
+    shift = step[inside] - _middle_values(joint, step[inside])[joint]
     of_table = {at: distinct(shift[table == at]) for at in distinct(table).tolist()}
     first = {at: int(launch.tables[at].steps.number[:1].sum()) for at in of_table}
     return {at: int(shifts[0]) for at, shifts in of_table.items()
@@ -174,10 +173,10 @@ def step_shifts(launch: Launch) -> dict[int, int]:
 
 
 def _ends_with_others(launch: Launch, at: int) -> bool:
-    """Whether this rank's kernels end when those of the others do."""
-    parts, end_ns = launch.parts, taken(launch, "end_ns") + launch.offset_ns[launch.parts.table]
+    """Whether this rank's kernels end when the others' do."""
+    parts, end_ns = launch.parts, part_column(launch, "end_ns") + launch.offset_ns[launch.parts.table]
     others = np.flatnonzero((parts.table != at) & ~is_message(launch)[parts.joint])
-    middle_ns = _in_the_middle(parts.joint[others], end_ns[others])
+    middle_ns = _middle_values(parts.joint[others], end_ns[others])
     mine = np.flatnonzero((parts.table == at) & among(parts.joint, parts.joint[others]))
     if not len(mine) or not launch.tables[at].collectives.on_device[parts.row[mine]].all():
         return False
@@ -186,7 +185,7 @@ def _ends_with_others(launch: Launch, at: int) -> bool:
 
 
 def _miscounting(launch: Launch) -> Bools:
-    """Who has another number of collectives than most in most steps; in any step if its file has gaps."""
+    """Who has another number of collectives than most in most steps, or in any step if its file has gaps."""
     differs, judged = _miscounts(launch)
     has_gaps = np.array([table.has_gaps for table in launch.tables], dtype=bool)
     found: Bools = (2 * differs > judged) | (has_gaps & (differs > 0))
@@ -194,24 +193,24 @@ def _miscounting(launch: Launch) -> Bools:
 
 
 def _miscounts(launch: Launch) -> tuple[Int64s, Int64s]:
-    """For each table in how many steps of groups whose ranks are told it has another number of collectives than most,
-    and of how many."""
+    """For each table, in how many steps of its known groups it has another number of collectives than most ranks, and
+    how many steps were judged."""
     columns = [_counts(launch, at) for at in range(len(launch.tables))]
     table, group, step, count = (np.concatenate(column) for column in zip(*columns, strict=True))
     return _unlike_most(launch, table, distinct_rows(group, step)[1], count)
 
 
 def _unlike_most(launch: Launch, table: Int64s, place: Int64s, value: Int64s) -> tuple[Int64s, Int64s]:
-    """For each table in how many of its places it has another value than the one in the middle of all who are there,
-    and in how many there are enough of them to tell."""
-    judged = np.bincount(place)[place] > 2  # of two nobody knows who is right
+    """For each table, in how many places its value differs from the median of all tables there, and in how many places
+    there are enough tables to judge."""
+    judged = np.bincount(place)[place] > 2  # of two, either may be right
     count = len(launch.tables)
-    differs = judged & (value != _in_the_middle(place, value)[place])
+    differs = judged & (value != _middle_values(place, value)[place])
     return np.bincount(table[differs], minlength=count), np.bincount(table[judged], minlength=count)
 
 
-def _in_the_middle(place: Int64s, value: Int64s) -> Int64s:
-    """By place the value in the middle; 0 where there is none."""
+def _middle_values(place: Int64s, value: Int64s) -> Int64s:
+    """The lower median by place, 0 for an empty place."""
     members = np.bincount(place)
     ordered = value[np.lexsort((value, place))]
     known = members > 0
@@ -221,7 +220,8 @@ def _in_the_middle(place: Int64s, value: Int64s) -> Int64s:
 
 
 def _counts(launch: Launch, at: int) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Of one table: how many collectives it has of each of its groups in each of its steps."""
+    """For one table, the number of collectives of each of its groups in each of its steps, as columns: table, group,
+    step, count."""
     table, parts = launch.tables[at], launch.parts
     mine = parts.table == at
     common = np.full(len(table.groups) + 1, NONE)

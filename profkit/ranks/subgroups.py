@@ -1,12 +1,13 @@
-"""The process groups of collectives whose recordings do not name them.
+"""Finding the process groups of collectives whose recordings do not name them.
 
-Gloo's calls and traces from before PyTorch 2.2 do not say which group a collective is of. Ranks that take part in one
-leave proof if they are not of one group: a collective that brings something from everyone to everyone ends on no rank
-before it has begun on all. If no offset between two clocks lets that be so each time, the two are of different groups.
-On GPUs it also ends on all of them at the same moment: where the ends on two ranks are not apart by the same time each
-time, these are of different groups. With the groups that a recording lists (``pg_config``), the only one that its ranks
-may be in is taken, or on GPUs the largest of several; without that list, ranks that fall apart into groups of equal
-size. A note says what stays open, and that it is compared with nothing.
+Gloo's calls and traces from before PyTorch 2.2 do not say which group a collective belongs to. But times can prove that
+two ranks are in different groups. A collective that brings data from everyone to everyone ends on no rank before it has
+begun on all; if no clock offset makes that true each time, the ranks are in different groups. On GPUs it also ends on
+all ranks at the same moment; if the difference between two ranks' ends varies, they are in different groups.
+
+If a recording lists its groups (``pg_config``), the only possible one is taken, or on GPUs the largest of several.
+Without the list, ranks are divided if they separate into groups of equal size. A note says what remains unknown and is
+not compared.
 """
 
 from __future__ import annotations
@@ -24,41 +25,41 @@ from profkit.trace.values import deviation
 FOR_ALL = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
 """Operations that end nowhere before they have begun everywhere."""
 _SPLITTING = (*FOR_ALL, "all_to_all")
-"""Those by which ranks are told apart into groups. An all-to-all may send nothing to some, which is rare."""
+"""Operations that can separate ranks into groups. An all-to-all may send nothing to some ranks, which is rare."""
 TOLERATED_NS = 100_000
-"""Clocks of two machines drift apart by 10 µs a second and less."""
+"""Clocks of two machines drift apart by at most 10 µs a second."""
 END_TOGETHER_NS = 50_000
-"""A kernel of NCCL ends within some microseconds on all GPUs of its group. Kernels of two groups that end this close
-each time may be taken for one: what their ranks wait is then as little wrong."""
+"""A kernel of NCCL ends within some microseconds on all GPUs of its group. If kernels of two groups always end this
+close, taking them for one makes their ranks' waits wrong by no more than this."""
 _END_TOGETHER_SHARE = 0.02
-"""Of what it takes: a ring's last piece arrives at its ranks one after the other. Of 128 ranks an all-gather of 42 to
-64 ms ended 0.26 ms apart on two of them."""
+"""Of the collective's duration, because a ring's last piece arrives at one rank after another. On 128 ranks, an
+all-gather of 42 to 64 ms ended 0.26 ms apart on two of them."""
 _LEAST_ENDS = 4
 _LEAST_OF_GROUPS = 4
-"""Fewer ranks do not fall into groups of two or more."""
+"""Fewer ranks cannot form several groups of two or more."""
 _MOST_RANKS = 64
-"""Of more ranks without lists of their groups not all pairs are compared."""
+"""Without lists of groups, all pairs of ranks are compared, but not of more ranks than this."""
 
 _Ranks = tuple[int, ...]
 _Rows = dict[int, Int64s]
 """Rows of a table, by its place among the tables."""
 
 
-def tell_groups(tables: tuple[RankTable, ...]) -> tuple[tuple[RankTable, ...], list[str]]:
-    """The tables with groups for what is said of none, as far as it can be told, and notes on the rest."""
-    tables = _tell_messages(tables)
-    notes = [f"{table.source}: its messages do not say whom they go to or come from, and are compared with nothing"
+def find_groups(tables: tuple[RankTable, ...]) -> tuple[tuple[RankTable, ...], list[str]]:
+    """Find groups for collectives without one, as far as possible, and give notes on the rest."""
+    tables = _with_ends_of_messages(tables)
+    notes = [f"{table.source}: its messages do not say whom they go to or come from, so they are not compared"
              for table in tables if any(one.is_message and one.ranks is None for one in table.groups)]  # fmt: skip
     for slot in range(max((len(_unnamed(table)) for table in tables), default=0)):
         for operation, rows in _kinds(tables, slot):
-            groups, note = _told(tables, operation, rows)
+            groups, note = _groups_of(tables, operation, rows)
             tables = _regrouped(tables, rows, groups) if groups is not None else tables
             notes.extend([note] if note else [])
     return tables, list(dict.fromkeys(notes))
 
 
-def _tell_messages(tables: tuple[RankTable, ...]) -> tuple[RankTable, ...]:
-    """Of the pairs that a message may be between, the one of which the other rank may have its counterpart."""
+def _with_ends_of_messages(tables: tuple[RankTable, ...]) -> tuple[RankTable, ...]:
+    """Give messages their two ranks if, of the possible pairs, only one other rank may have the counterpart."""
     at = {table.identity.rank: table for table in tables}
 
     def may_be(pair: _Ranks, own: RankTable, sends: bool | None) -> bool:
@@ -67,26 +68,25 @@ def _tell_messages(tables: tuple[RankTable, ...]) -> tuple[RankTable, ...]:
         return other is None or any(one.is_message and one.sends != sends and pair in (one.ranks, *one.candidates)
                                     for one in theirs)  # fmt: skip
 
-    changed = []
-    for table in tables:
-        groups = []
-        for one in table.groups:
-            left = [pair for pair in one.candidates if may_be(pair, table, one.sends)] if one.is_message else []
-            is_told = one.ranks is None and len(left) == 1
-            groups.append(structs.replace(one, name=f"{left[0][0]} to {left[0][1]}", ranks=left[0]) if is_told else one)
-        changed.append(structs.replace(table, groups=tuple(groups)))
-    return tuple(changed)
+    def with_ends(group: Group, own: RankTable) -> Group:
+        if not group.is_message or group.ranks is not None:
+            return group
+        left = [pair for pair in group.candidates if may_be(pair, own, group.sends)]
+        return group if len(left) != 1 else structs.replace(group, name="{} to {}".format(*left[0]), ranks=left[0])
+
+    return tuple(structs.replace(table, groups=tuple(with_ends(group, table) for group in table.groups))
+                 for table in tables)  # fmt: skip
 
 
 def _unnamed(table: RankTable) -> list[int]:
-    """Groups of which nothing is said but, perhaps, which there are."""
+    """The groups about which nothing is known but, perhaps, the candidates."""
     return [at for at, one in enumerate(table.groups)
             if one.ranks is None and not one.is_message and not one.name and not one.description
             and len(one.candidates) != 1]  # fmt: skip
 
 
 def _kinds(tables: tuple[RankTable, ...], slot: int) -> Iterator[tuple[str, _Rows]]:
-    """The collectives of these groups by operation and size, of those that several ranks take part in."""
+    """The collectives of these groups by operation and size, if several ranks take part in them."""
     found: dict[tuple[str, int], _Rows] = {}
     for number, table in enumerate(tables):
         own, taken = _unnamed(table), table.collectives
@@ -99,37 +99,45 @@ def _kinds(tables: tuple[RankTable, ...], slot: int) -> Iterator[tuple[str, _Row
     yield from ((operation, rows) for (operation, _), rows in found.items() if len(rows) > 1)
 
 
-def _told(tables: tuple[RankTable, ...], operation: str, rows: _Rows) -> tuple[dict[int, _Ranks] | None, str]:
-    """For each table the ranks of its group, none where that stays open; no such thing where all may be of one group
-    and no list says otherwise. And a note."""
+def _groups_of(tables: tuple[RankTable, ...], operation: str, rows: _Rows) -> tuple[dict[int, _Ranks] | None, str]:
+    """For each table the ranks of its group, empty if unknown; None if all may be in one group and no list says
+    otherwise. And a note."""
     listed = {at: _candidates(tables[at]) for at in rows}
-    if not any(listed.values()):
-        first = next(iter(rows))
-        is_split = operation in _SPLITTING and any(_are_apart(tables, rows, first, at) for at in rows)
-        if is_split:
-            return _cliques(tables, operation, rows)
-        are_several = operation in _SPLITTING and len(rows) >= _LEAST_OF_GROUPS
-        return None, _doubt(operation, "taken for those of all ranks, which nothing contradicts") if are_several else ""
+    if any(listed.values()):
+        return _groups_by_lists(tables, operation, rows, listed)
+    if operation not in _SPLITTING:
+        return None, ""
+    first = next(iter(rows))
+    if any(_are_apart(tables, rows, first, at) for at in rows):
+        return _groups_by_times(tables, operation, rows)
+    is_doubtful = len(rows) >= _LEAST_OF_GROUPS
+    return None, _doubt(operation, "taken for those of all ranks, which nothing contradicts") if is_doubtful else ""
+
+
+def _groups_by_lists(
+    tables: tuple[RankTable, ...], operation: str, rows: _Rows, listed: dict[int, tuple[_Ranks, ...]]
+) -> tuple[dict[int, _Ranks], str]:
+    """The same, for tables with lists of groups."""
     number = {tables[at].identity.rank: at for at in rows}
     chosen: dict[int, _Ranks] = dict.fromkeys(rows, ())
     is_nested = False
     for at in rows if operation in _SPLITTING else ():
         possible = sorted((ranks for ranks in listed[at] if _may_be(tables, rows, number, ranks)), key=len)
-        fits_all = all(set(one) <= set(possible[-1]) for one in possible) and _all_end_together(
-            tables, rows, at, possible[-1] if possible else ())  # fmt: skip
-        chosen[at] = possible[-1] if possible and (len(possible) == 1 or fits_all) else ()
-        is_nested |= len(possible) > 1 and fits_all
+        if len(possible) == 1:
+            chosen[at] = possible[0]
+        elif possible and _fit_all(tables, rows, at, possible):
+            chosen[at], is_nested = possible[-1], True
     agreed = {at: ranks if all(chosen.get(number.get(rank, at)) == ranks for rank in ranks) else ()
               for at, ranks in chosen.items()}  # fmt: skip
     if not all(agreed.values()):
-        return agreed, _doubt(operation, "they are compared with nothing")
+        return agreed, _doubt(operation, "they are not compared")
     largest = max(len(ranks) for ranks in agreed.values())
-    return agreed, _doubt(operation, f"taken for one of {largest:,} ranks, as they end at the same time on all of "
-                          "these") if is_nested else ""  # fmt: skip
+    return agreed, _doubt(operation, f"taken for one of {largest:,} ranks, because they end at the same time on "
+                          "all of these") if is_nested else ""  # fmt: skip
 
 
 def _doubt(operation: str, what: str) -> str:
-    return f"the recordings do not say which process group some collectives ({operation}) are of: {what}"
+    return f"the recordings do not say which process group some collectives ({operation}) belong to: {what}"
 
 
 def _candidates(table: RankTable) -> tuple[_Ranks, ...]:
@@ -138,7 +146,7 @@ def _candidates(table: RankTable) -> tuple[_Ranks, ...]:
 
 
 def _may_be(tables: tuple[RankTable, ...], rows: _Rows, number: dict[int, int], ranks: _Ranks) -> bool:
-    """Whether nothing speaks against these ranks being one group."""
+    """Whether these ranks may be one group."""
     recorded = {table.identity.rank for table in tables}
     inside = [number[rank] for rank in ranks if rank in number]
     takes_part = all(rank in number for rank in ranks if rank in recorded)
@@ -166,7 +174,7 @@ def _are_apart(tables: tuple[RankTable, ...], rows: _Rows, one: int, other: int)
 
 
 def _end_together(a: Collectives, first: Int64s, b: Collectives, second: Int64s) -> bool | None:
-    """Whether kernels of two ranks end at the same time, but for what the clocks differ; None if that is not known."""
+    """Whether kernels of two ranks end at the same time, apart from a constant offset; None if unknown."""
     if len(first) < _LEAST_ENDS or not (a.on_device[first].all() and b.on_device[second].all()):
         return None
     apart_ns = a.end_ns[first] - b.end_ns[second]
@@ -175,8 +183,12 @@ def _end_together(a: Collectives, first: Int64s, b: Collectives, second: Int64s)
     return deviation(apart_ns) <= most_ns
 
 
-def _all_end_together(tables: tuple[RankTable, ...], rows: _Rows, own: int, ranks: _Ranks) -> bool:
-    """Whether kernels of these ranks are known to end with those of one of them."""
+def _fit_all(tables: tuple[RankTable, ...], rows: _Rows, own: int, possible: Sequence[_Ranks]) -> bool:
+    """Whether the largest of the possible groups contains the others, and the kernels of its ranks are known to end
+    with those of this one."""
+    ranks = possible[-1]
+    if not all(set(one) <= set(ranks) for one in possible):
+        return False
     number = {tables[at].identity.rank: at for at in rows}
     others = [number[rank] for rank in ranks if rank in number and number[rank] != own]
     for at in others:
@@ -187,7 +199,7 @@ def _all_end_together(tables: tuple[RankTable, ...], rows: _Rows, own: int, rank
 
 
 def _side_by_side(one: RankTable, own: Int64s, other: RankTable, others: Int64s) -> tuple[Int64s, Int64s]:
-    """The rows of both in the steps of which both have as many."""
+    """The rows of both in the steps of which both have equally many."""
     steps = [table.collectives.step[rows] for table, rows in ((one, own), (other, others))]
     common = [step for step in np.intersect1d(steps[0], steps[1]).tolist()
               if step >= 0 and np.count_nonzero(steps[0] == step) == np.count_nonzero(steps[1] == step)]  # fmt: skip
@@ -195,9 +207,9 @@ def _side_by_side(one: RankTable, own: Int64s, other: RankTable, others: Int64s)
     return own[chosen[0]], others[chosen[1]]
 
 
-def _cliques(tables: tuple[RankTable, ...], operation: str, rows: _Rows) -> tuple[dict[int, _Ranks], str]:
-    """Groups of equal size in which no two ranks are apart, while all are from those of others; none where the ranks do
-    not fall apart like that."""
+def _groups_by_times(tables: tuple[RankTable, ...], operation: str, rows: _Rows) -> tuple[dict[int, _Ranks], str]:
+    """Groups of equal size such that two ranks may be together only within a group; empty groups if the ranks do not
+    separate like that."""
     together = {at: {at} for at in rows}
     for one, other in combinations(rows, 2) if len(rows) <= _MOST_RANKS else ():
         if not _are_apart(tables, rows, one, other):
@@ -206,16 +218,14 @@ def _cliques(tables: tuple[RankTable, ...], operation: str, rows: _Rows) -> tupl
     is_clear = all(together[at] == together[other] for at in rows for other in together[at])
     sizes = {len(one) for one in together.values()}
     if not is_clear or len(sizes) > 1 or sizes == {1}:
-        return dict.fromkeys(rows, ()), _doubt(operation, "they are of several, and compared with nothing")
+        return dict.fromkeys(rows, ()), _doubt(operation, "they belong to several groups and are not compared")
     return ({at: tuple(sorted(tables[one].identity.rank for one in together[at])) for at in rows},
-            _doubt(operation, "told by which ranks cannot have taken part in the same"))  # fmt: skip
+            _doubt(operation, "they are divided by which ranks cannot have taken part in the same ones"))  # fmt: skip
 
 
-def _regrouped(
-    tables: tuple[RankTable, ...], rows: _Rows, groups: dict[int, _Ranks]
-) -> tuple[RankTable, ...]:
-    """Each table with a group for these rows; none for those of which it stays open."""
-    changed: Sequence[RankTable] = list(tables)
+def _regrouped(tables: tuple[RankTable, ...], rows: _Rows, groups: dict[int, _Ranks]) -> tuple[RankTable, ...]:
+    """The tables with groups for these rows, and `NONE` for rows whose group remains unknown."""
+    changed = list(tables)
     for at, ranks in groups.items():
         table = changed[at]
         told = Group("", len(ranks), ranks)
@@ -225,5 +235,5 @@ def _regrouped(
         mine = np.flatnonzero(group == group[rows[at][0]])
         sequence[mine] = np.arange(len(mine))
         taken = structs.replace(table.collectives, group=group, sequence=sequence)
-        changed = [*changed[:at], structs.replace(table, groups=known, collectives=taken), *changed[at + 1 :]]
+        changed[at] = structs.replace(table, groups=known, collectives=taken)
     return tuple(changed)

@@ -1,10 +1,11 @@
-"""What is kept of one rank's recording: a table small enough to travel, and to be held for each of thousands of ranks.
+"""What is kept of one rank's recording: a table small enough to travel, and to be held for thousands of ranks.
 
-Times are the rank's own clock's, in nanoseconds. Rows are in order of time. `NONE` stands for what is not known.
+Times are on the rank's own clock, in nanoseconds. Rows are in order of time. `NONE` stands for anything unknown.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 import numpy as np
@@ -15,34 +16,34 @@ from profkit.trace.events import Bools, Int64s
 
 
 class Cause(IntEnum):
-    """What a rank spent time on between its waits for others."""
+    """What a rank spends time on between its waits for others."""
 
     INPUT = 0
-    """It waited for its DataLoader."""
+    """It waits for its DataLoader."""
     COMPUTE = 1
-    """Its device computed; on a CPU, its operators."""
+    """Its device computes; on a CPU, its operators do."""
     COPY = 2
-    """Data went between host and device, and nothing was computed meanwhile."""
+    """Data goes between host and device, and nothing is computed meanwhile."""
     MEMORY = 3
-    """The allocator asked the driver for memory or gave it back."""
+    """The allocator asks the driver for memory or gives it back."""
     HOST = 4
-    """The host worked, in Python or launching, and its device stood idle."""
+    """The host works, in Python or launching, and its device is idle."""
     GARBAGE = 5
-    """Python's garbage collector ran."""
+    """Python's garbage collector runs."""
     UNKNOWN = 6
-    """Nothing was recorded: it slept, or something outside of PyTorch worked."""
+    """Nothing is recorded: it sleeps, or something outside PyTorch works."""
     UNRECORDED = 7
-    """Of this rank only collectives and steps were recorded: it may have done anything."""
+    """Only collectives and steps of this rank were recorded: it may do anything."""
     CONTENTION = 8
-    """It was ready to run, and other threads had the CPUs."""
+    """It is ready to run, but other threads have the CPUs."""
 
 
 class Group(Struct, frozen=True):
-    """A process group: its name in the trace, its number of ranks, and which they are, None if the trace does not
-    say. ``candidates`` are then those that it may be, none where even that is not known.
+    """A process group: its name in the trace, its number of ranks, and which ranks they are. If the trace does not say
+    which, ``ranks`` is None and ``candidates`` are the possible sets of ranks, if known.
 
-    Messages from one rank to another are those of a group of their own, whose ranks are the sender and the receiver;
-    ``sends`` says which of them this rank is, None for other collectives.
+    Messages from one rank to another form a group of their own, whose ranks are the sender and the receiver. ``sends``
+    says which of the two this rank is; it is None for other groups.
     """
 
     name: str
@@ -58,18 +59,22 @@ class Group(Struct, frozen=True):
 
 
 class Steps(Struct, frozen=True):
-    """The recorded steps: the program's own number of each, and when it began and ended."""
+    """The recorded steps: the program's own number of each, its start and its end."""
 
     number: Int64s
     start_ns: Int64s
     end_ns: Int64s
 
+    @property
+    def duration_ns(self) -> Int64s:
+        return self.end_ns - self.start_ns
+
 
 class Inputs(Struct, frozen=True):
-    """How large the inputs are that each step works on, beside `Steps`; `NONE` where that is not known.
+    """How large the inputs of each step are, in the order of `Steps`; `NONE` where unknown.
 
-    ``operators`` is how many matrix products, convolutions and embeddings the forward pass calls, ``elements`` what
-    they take in besides the weights, ``allocated_bytes`` what they allocate for their results.
+    ``operators`` counts the matrix products, convolutions and embeddings that the forward pass calls, ``elements`` what
+    they take as input besides the weights, ``allocated_bytes`` what they allocate for their results.
     """
 
     operators: Int64s
@@ -80,13 +85,14 @@ class Inputs(Struct, frozen=True):
 class Collectives(Struct, frozen=True):
     """One row for each collective, in the order in which the host asked for them.
 
-    ``step`` is the step's number, ``group`` and ``site`` are indices of the table's, ``operation`` and ``dtype`` of its
-    texts. ``sequence`` counts a group's collectives: the trace's own number, or counted from the recording's first.
-    ``size_bytes`` is what this rank puts in. The host asked for it at ``issue_ns``; it ran from ``start_ns`` to
-    ``end_ns``, waiting for the other ranks included, in ``lane`` (a stream, or a thread of the backend). From
-    ``wait_start_ns`` to ``wait_end_ns`` this rank's own work stood still for it: an empty interval if it did not.
-    ``on_device`` says that it is a kernel, ``on_compute`` that this ran in the stream that computes, and
-    ``after_backward`` that the rank's last work before it was of a backward pass, so that a message brings gradients.
+    ``step`` is the step's number. ``group`` and ``site`` are indices of the table's groups and sites, ``operation`` and
+    ``dtype`` of its texts. ``sequence`` is the number of the collective in its group, from the trace or else counted
+    from the start of the recording. ``size_bytes`` is what this rank puts in. The host asks for it at ``issue_ns``. It
+    runs from ``start_ns`` to ``end_ns``, including the wait for other ranks, in ``lane`` (a stream, or a thread of the
+    backend). From ``wait_start_ns`` to ``wait_end_ns`` this rank's own work stands still for it; the interval is empty
+    if it does not. ``on_device`` means that it is a kernel, ``on_compute`` that the kernel runs in the stream that
+    computes. ``after_backward`` means that the rank's last work before it was of a backward pass, so that a message
+    carries gradients.
     """
 
     step: Int64s
@@ -109,12 +115,22 @@ class Collectives(Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.step)
 
+    @property
+    def waited(self) -> Bools:
+        """For which of them the rank's own work stood still."""
+        return self.wait_end_ns > self.wait_start_ns
+
+    @property
+    def arrived_ns(self) -> Int64s:
+        """When the rank had the result: at the end of its wait if it waited, else when the collective ended."""
+        return np.where(self.waited, np.minimum(self.wait_end_ns, self.end_ns), self.end_ns)
+
 
 class Work(Struct, frozen=True):
-    """What the rank itself did, cut wherever it waited for a collective and where a step ended.
+    """What the rank itself did, in pieces between waits for collectives and ends of steps.
 
-    Several rows share one piece, from ``start_ns`` to ``end_ns``: each says how much of it went to one cause
-    (`Cause`) at one line (``site``). They add up to the piece.
+    A piece from ``start_ns`` to ``end_ns`` has a row for each `Cause` and line (``site``), whose ``time_ns`` add up to
+    the piece.
     """
 
     step: Int64s
@@ -129,9 +145,9 @@ class Work(Struct, frozen=True):
 
 
 class RankTable(Struct, frozen=True):
-    """One rank. ``source`` names its recording as the user knows it; ``notes`` say what is wrong with it. Of one that
-    ``is_cut_off`` what is lost may be from any time: threads and streams stand one after another in a file. Of one that
-    ``has_gaps`` some events are lost. ``named_rank`` is the one in the recording's name, which may not be its own."""
+    """One rank. ``source`` names its recording as the user knows it; ``notes`` say what is wrong with it. If its file
+    ``is_cut_off``, events from any time may be lost, because a file lists one thread and stream after another. If it
+    ``has_gaps``, some events are lost. ``named_rank`` is the rank in the recording's name, which may be wrong."""
 
     identity: RankIdentity
     source: str
@@ -150,12 +166,20 @@ class RankTable(Struct, frozen=True):
 
     @property
     def is_light(self) -> bool:
-        """Whether nothing but its collectives and steps was recorded, as of most ranks of a large launch."""
+        """Whether only its collectives and steps were recorded, as for most ranks of a large launch."""
         return bool((self.work.cause == Cause.UNRECORDED).any())
 
     @property
     def sends(self) -> Bools:
         """Which of its collectives are messages that it sends."""
-        sending = np.array([*(bool(group.sends) for group in self.groups), False], dtype=bool)
-        found: Bools = sending[self.collectives.group]
+        return self._of_groups(group.sends is True for group in self.groups)
+
+    @property
+    def receives(self) -> Bools:
+        """Which of its collectives are messages that it receives."""
+        return self._of_groups(group.sends is False for group in self.groups)
+
+    def _of_groups(self, chosen: Iterable[bool]) -> Bools:
+        """Which of its collectives are of these groups."""
+        found: Bools = np.array([*chosen, False], dtype=bool)[self.collectives.group]
         return found

@@ -1,22 +1,22 @@
-"""How long what the ranks exchange takes by itself, and since when all that take part in it have begun."""
+"""How long each exchange takes by itself, and when the last of its ranks starts."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from profkit.ranks.clocks import message_parts, on_shared_clock, taken
+from profkit.ranks.clocks import message_parts, on_shared_clock, part_column
 from profkit.ranks.launch import Launch
 from profkit.trace.events import Int64s
 
 
 def transfer_times(launch: Launch) -> Int64s:
-    """How long each joint collective takes once the last of its ranks has started: the shortest time that one of them
-    spends in it, as the last one waits for nobody.
+    """How long each joint collective takes once its last rank has started: the shortest time that a rank spends in it,
+    because the last one waits for nobody.
 
-    Ranks that share a clock tell it more exactly: from the last start to the first end. The last rank may get no CPU at
-    the end, and then spends longer in it than it takes. Both ranks of a message may, the receiver because nothing was
-    sent yet, the sender because it looks later whether it is gone: there, too, it is from the later start to the
-    earlier end, by the aligned clocks.
+    On a shared clock it is the time from the last start to the first end, which is more exact: a last rank that gets no
+    CPU at the end spends longer in the collective than it takes. Messages are measured like that too, on the aligned
+    clocks, because both ranks may spend longer: the receiver if nothing was sent yet, the sender if it checks late
+    whether the message is gone.
     """
     joint = launch.parts.joint
     start_ns, end_ns = aligned_times(launch)
@@ -44,8 +44,8 @@ def last_starts(launch: Launch) -> Int64s:
 
 
 def last_parts(launch: Launch) -> Int64s:
-    """Of each joint collective the part of the rank that came last: who spends the shortest time in it; of a message,
-    and on a shared clock, who starts last."""
+    """The part of each joint collective's last rank: the one that spends the shortest time in it, or for messages and
+    on a shared clock, the one that starts last."""
     parts = launch.parts
     start_ns, end_ns = aligned_times(launch)
     early_ns = end_ns - start_ns
@@ -56,6 +56,6 @@ def last_parts(launch: Launch) -> Int64s:
 
 
 def aligned_times(launch: Launch) -> tuple[Int64s, Int64s]:
-    """When each part began and ended, on the first rank's clock."""
+    """The start and end of each part, on the first rank's clock."""
     offset_ns = launch.offset_ns[launch.parts.table]
-    return taken(launch, "start_ns") + offset_ns, taken(launch, "end_ns") + offset_ns
+    return part_column(launch, "start_ns") + offset_ns, part_column(launch, "end_ns") + offset_ns

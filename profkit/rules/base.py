@@ -21,6 +21,7 @@ from profkit.derive.facts import Facts
 from profkit.evidence.retention.holding import MIN_SAMPLES
 from profkit.findings import Kind, Location, Severity
 from profkit.ranks.edits import JointEdit
+from profkit.ruling.pipelines import may_hide_pipelines
 from profkit.ruling.places import Places
 from profkit.savings.edits import Edit
 from profkit.savings.launches import predict_launch_saving
@@ -54,6 +55,7 @@ class Need(Enum):
     TRACE = "a memory snapshot holds no operators, no steps and no times"
     """Every rule that does not ask for a snapshot has this need."""
     RANKS = "one rank's recording: only several show who waits for whom"
+    MESSAGES = "the recordings do not say to whom messages go, so a pipeline would not be recognised"
 
 
 class Suspicion(Struct, frozen=True):
@@ -189,5 +191,6 @@ def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
         Need.LINES: lambda: bool(facts.steps.located.any()),
         Need.WHOLE_STEP: lambda: not facts.run.is_part,
         Need.RANKS: lambda: facts.launch is not None,
+        Need.MESSAGES: lambda: not may_hide_pipelines(facts),
     }
     return [need for need in needs if not met[need]()]

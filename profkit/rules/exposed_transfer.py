@@ -45,9 +45,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.transfers.copies import STAGED_BYTES, Transfers, has_unlinked_copies, program_transfers
+from profkit.evidence.transfers.copies import Transfers, has_unlinked_copies, program_transfers
 from profkit.evidence.transfers.faults import TransferFault, coming_again, transfer_faults
-from profkit.evidence.wait_causes import WaitCause, wait_causes
+from profkit.evidence.wait_causes import STAGED_BYTES, WaitCause, wait_causes
 from profkit.findings import HIGH_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import costliest_lines

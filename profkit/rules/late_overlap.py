@@ -43,7 +43,7 @@ from profkit.evidence.averaging.gradients import default_buckets
 from profkit.evidence.averaging.late import LateAverages, find_late_averages, is_averaged_within
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.ruling.places import Places
+from profkit.ruling.places import busiest_call_lines
 from profkit.savings.edits import Edit, shrink_spans
 from profkit.trace.events import Bools, Int64s
 from profkit.units import format_bytes, format_count, format_time, pick_form
@@ -61,7 +61,7 @@ def late_overlap(facts: Facts) -> Iterator[Suspicion]:
     if told.sum() < max(1, _MOST_STEPS * steps.measured_count):
         return
     taken = own_table(facts).collectives
-    mine = told[late.of] & (taken.wait_end_ns[late.rows] > taken.wait_start_ns[late.rows])
+    mine = told[late.of] & taken.waited[late.rows]
     waited_ns = int((taken.wait_end_ns - taken.wait_start_ns)[late.rows[mine]].sum() / told.sum())
     if not waited_ns:
         return
@@ -75,7 +75,7 @@ def late_overlap(facts: Facts) -> Iterator[Suspicion]:
         "(`Tensor.register_post_accumulate_grad_hook`) and wait before the optimizer's step.",
         edit=_overlap(facts, late, mine),
         count=count,
-        places=_places(facts, late.rows[mine]),
+        places=busiest_call_lines(own_table(facts), late.rows[mine]),
         evidence={"all_reduces_per_step": count, "waited_ns_per_step": waited_ns, "gradient_bytes": size},
     )
 
@@ -107,11 +107,3 @@ def _left_of(length_ns: Int64s, computing_ns: int, buckets: int, each_ns: int) -
     left = max(bucketed - computing_ns, bucketed // buckets)
     kept: Int64s = waiting + (transfer * min(1.0, left / max(whole, 1))).astype(np.int64)
     return kept
-
-
-def _places(facts: Facts, rows: Int64s) -> Places:
-    """The lines that start them, the busiest first."""
-    table = own_table(facts)
-    site = table.collectives.site[rows]
-    codes, counts = np.unique(site[site >= 0], return_counts=True)
-    return Places.of_sites(table.sites[code] for code in codes[np.argsort(-counts, kind="stable")].tolist())

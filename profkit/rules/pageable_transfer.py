@@ -39,7 +39,8 @@ from profkit.derive.facts import Facts
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import spent_ns
 from profkit.evidence.transfers import faults
-from profkit.evidence.transfers.copies import STAGED_BYTES, Transfers, program_transfers, waits_below
+from profkit.evidence.transfers.copies import Transfers, program_transfers, waits_below
+from profkit.evidence.wait_causes import STAGED_BYTES
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import costliest_lines

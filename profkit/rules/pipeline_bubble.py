@@ -39,12 +39,14 @@ from profkit.findings import MEDIUM_FROM, Kind
 from profkit.ranks.bubbles import Bubble, even_share, measure_bubble, with_half_batches
 from profkit.ranks.chance import LEAST_STEPS
 from profkit.ranks.edits import JointEdit
-from profkit.ranks.lateness import weigh_lateness
+from profkit.ranks.lateness import Toll, weigh_lateness
 from profkit.ranks.launch import Launch
-from profkit.ranks.pipelines import Pipeline, is_in_doubt
+from profkit.ranks.pipelines import Pipeline
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.pipelines import pipelines_in_training, places_of
+from profkit.ruling.pipelines import pipelines_in_training
+from profkit.ruling.places import Places, call_lines
 from profkit.savings.launches import predict_launch_saving
+from profkit.trace.values import among
 from profkit.units import format_count, format_share
 
 _ENOUGH = 4
@@ -58,15 +60,13 @@ _FIX = (
 )
 
 
-@rule(Kind.OPPORTUNITY, Need.RANKS)
+@rule(Kind.OPPORTUNITY, Need.RANKS, Need.MESSAGES)
 def pipeline_bubble(facts: Facts) -> Iterator[Suspicion]:
     """Compare how long the pipeline idles with how long it would with more micro-batches."""
     launch = facts.launch
     assert launch is not None
-    pipelines = facts.once(pipelines_in_training)
+    pipelines = pipelines_in_training(facts)
     if not pipelines:
-        if any(is_in_doubt(launch)):
-            raise CannotLook("the recordings do not say to whom messages go: a pipeline cannot be told from others")
         return
     steps = np.unique(launch.joint.step[pipelines[0].joint])
     if len(steps) < LEAST_STEPS:
@@ -76,14 +76,15 @@ def pipeline_bubble(facts: Facts) -> Iterator[Suspicion]:
         return
     edit = _priced(facts, launch, few)
     if predict_launch_saving(facts, edit).fraction >= MEDIUM_FROM:
-        worst, bubble = _worst(launch, few)
+        toll = weigh_lateness(launch)
+        bubble, worst = max(((measure_bubble(launch, toll, one), one) for one in few), key=lambda found: found[0].share)
         yield Suspicion(
             message=_tell(worst, bubble),
             fix=_FIX,
             launch_edit=edit,
             count=1,
             confidence=0.5,
-            places=places_of(launch, few),
+            places=_places(launch, toll, few),
             evidence={"stages": len(worst.stages), "micro_batches": worst.micro_batches,
                       "idle_fraction": round(bubble.share, 4), "even_fraction": round(even_share(worst), 4),
                       "pipelines": len(few)},
@@ -103,15 +104,16 @@ def _fills_for(pipeline: Pipeline) -> float:
     return even_share(pipeline) / 4
 
 
-def _worst(launch: Launch, pipelines: list[Pipeline]) -> tuple[Pipeline, Bubble]:
-    toll = weigh_lateness(launch)
-    measured = [(one, measure_bubble(launch, toll, one)) for one in pipelines]
-    return max(measured, key=lambda one: one[1].share)
-
-
 def _tell(pipeline: Pipeline, bubble: Bubble) -> str:
     batches = format_count(pipeline.micro_batches, "micro-batch", "micro-batches")
     count = len(pipeline.stages)
     return (f"The stages of a pipeline of {count} ranks stand idle for {format_share(bubble.share)} of a step that has "
             f"{batches}: with equal stages {format_share(even_share(pipeline))} is lost while it fills and "
             "empties.")  # fmt: skip
+
+
+def _places(launch: Launch, toll: Toll, pipelines: list[Pipeline]) -> Places:
+    """The lines at which the stages wait for each other, the longest wait first."""
+    parts = launch.parts
+    mine = among(parts.joint, np.concatenate([one.joint for one in pipelines]))
+    return call_lines(launch.tables, parts.table[mine], parts.row[mine], toll.waited_ns[mine])

@@ -41,9 +41,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.attribution import busiest_site
 from profkit.evidence.averaging.exchanged import on_trace_clock, own_table
-from profkit.evidence.averaging.gradients import ALL_REDUCES, FORWARD, gradient_all_reduces, storing_gradients
+from profkit.evidence.averaging.gradients import ALL_REDUCES, gradient_all_reduces, storing_gradients
 from profkit.evidence.averaging.passes import find_passes, find_redundant
 from profkit.evidence.averaging.twice import SecondAverages, find_second_averages
 from profkit.evidence.frequency import in_most_steps, times_per_step
@@ -51,7 +50,7 @@ from profkit.evidence.program import ACCUMULATES, COPIES_BACK, spent_ns, works_u
 from profkit.evidence.ranks.exchanges import find_exchanges
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.places import Places, locations_of
+from profkit.ruling.places import parallel_pass_line
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
 from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.values import distinct
@@ -92,7 +91,7 @@ def _in_each_pass(facts: Facts) -> Iterator[Suspicion]:
         rows=again,
         edit=_reduce_once(facts, redundant),
         count=times_per_step(facts, again),
-        places=_places(facts, again),
+        places=parallel_pass_line(facts, again),  # `no_sync` has to enclose the forward pass as well
         evidence={"all_reduces_per_optimizer_step": round(int(mine.sum()) / len(windows), 2),
                   "backward_passes_per_optimizer_step": round(rounds, 2)},
     )  # fmt: skip
@@ -165,10 +164,3 @@ def _waits(facts: Facts, redundant: Bools, copies: Rows) -> Edit:
     begin, end = last[0], np.minimum(last[1], find_passes(facts).end_ns)
     waiting = redundant & (begin > 0) & (end > begin)
     return shrink_spans(begin[waiting], end[waiting], 0, _UNCERTAINTY)
-
-
-def _places(facts: Facts, reduces: Rows) -> Places:
-    """The line of the backward pass. If a thread of its own ran it, that of the forward pass, which `no_sync` has to
-    enclose as well."""
-    forwards = facts.measured_rows(facts.trace.named(FORWARD))
-    return Places.of(locations_of(facts, [busiest_site(facts, reduces), busiest_site(facts, forwards)])[:1])

@@ -32,9 +32,9 @@ from profkit.derive.facts import Facts
 from profkit.evidence.averaging.exchanged import gradient_messages, on_trace_clock, own_table, sizes_by_order
 from profkit.evidence.averaging.exposed import latency_ns
 from profkit.evidence.averaging.gradients import are_too_many, default_buckets
-from profkit.findings import LOW_FROM, Kind, Location
+from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.places import Places
+from profkit.ruling.places import busiest_call_lines
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.savings.simulate import predict_saving
 from profkit.trace.events import Int64s
@@ -72,7 +72,7 @@ def small_collectives(facts: Facts) -> Iterator[Suspicion]:
         fix="Leave `bucket_cap_mb` out, or raise it until the messages take longer than their latency.",
         edit=edit,
         count=count,
-        places=_places(facts, rows),
+        places=busiest_call_lines(own_table(facts), rows),
         evidence={"messages_per_step": count, "default_buckets": buckets, "latency_ns": int(each_ns),
                   "gradient_bytes": whole},
     )  # fmt: skip
@@ -100,11 +100,3 @@ def _in_default_buckets(facts: Facts, rows: Int64s, step: Int64s, size: Int64s, 
         shrink_spans(start_ns[held], end_ns[held], kept[held], _UNCERTAINTY),
         shrink(calls, (called_ns * share).astype(np.int64), _UNCERTAINTY),
     ])  # fmt: skip
-
-
-def _places(facts: Facts, rows: Int64s) -> Places:
-    """The lines whose backward pass has most of them."""
-    table = own_table(facts)
-    site = table.collectives.site[rows]
-    codes, counts = np.unique(site[site >= 0], return_counts=True)
-    return Places.of(Location.of(table.sites[code]) for code in codes[np.argsort(-counts, kind="stable")].tolist())

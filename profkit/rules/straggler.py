@@ -102,7 +102,7 @@ def straggler(facts: Facts) -> Iterator[Suspicion]:
     them are one finding."""
     launch = facts.launch
     assert launch is not None
-    own = facts.once(uneven_inputs).balanced
+    own = uneven_inputs(facts).balanced
     late = find_late(own)
     if len(own.steps) < LEAST_STEPS:
         raise CannotLook("fewer than three steps were recorded of all ranks: a slow rank cannot be told from chance")
@@ -152,7 +152,7 @@ def _as_fast_as_usual(launch: Launch, own: OwnWork, late: Late, rank: int, place
         usual = usual_ns(own.total_ns, own.kind, late.late, rank)
         share = usual[at[row]] / np.maximum(own.total_ns[rank, at[row]], 1)
     kept_ns = table.work.time_ns[row] * share.clip(max=1.0)
-    return shrink_ranks_work(np.full(len(row), rank), row, kept_ns, _UNCERTAINTY)
+    return shrink_ranks_work(rank, row, kept_ns, _UNCERTAINTY)
 
 
 def _tell(launch: Launch, own: OwnWork, late: Late, reasons: Reasons, edit: JointEdit) -> Suspicion:

@@ -57,7 +57,7 @@ def unbalanced_input(facts: Facts) -> Iterator[Suspicion]:
     """Compare the size of the ranks' inputs with what they work."""
     launch = facts.launch
     assert launch is not None
-    uneven = facts.once(uneven_inputs)
+    uneven = uneven_inputs(facts)
     if uneven.imbalance is None:
         raise CannotLook("fewer than three steps were recorded of all ranks: size and time may correlate by chance")
     if not uneven.imbalance.compared:

@@ -31,17 +31,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.findings import MEDIUM_FROM, Kind, Location
+from profkit.findings import MEDIUM_FROM, Kind
 from profkit.ranks.bubbles import stage_work, with_even_stages
 from profkit.ranks.chance import LEAST_STEPS, is_beyond_chance
 from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import Floats, OwnWork, place_site
-from profkit.ranks.pipelines import Pipeline, is_in_doubt
+from profkit.ranks.own_work import OwnWork, place_site
+from profkit.ranks.pipelines import Pipeline
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.pipelines import pipelines_in_training
 from profkit.ruling.places import Places
 from profkit.ruling.uneven_inputs import uneven_inputs
 from profkit.savings.launches import predict_launch_saving
+from profkit.trace.events import Float64s
 from profkit.units import format_time
 
 _FIX = (
@@ -50,17 +51,15 @@ _FIX = (
 )
 
 
-@rule(Kind.OPPORTUNITY, Need.RANKS)
+@rule(Kind.OPPORTUNITY, Need.RANKS, Need.MESSAGES)
 def unbalanced_stages(facts: Facts) -> Iterator[Suspicion]:
     """Compare what the stages work in each step."""
     launch = facts.launch
     assert launch is not None
-    pipelines = facts.once(pipelines_in_training)
+    pipelines = pipelines_in_training(facts)
     if not pipelines:
-        if any(is_in_doubt(launch)):
-            raise CannotLook("the recordings do not say to whom messages go: a pipeline cannot be told from others")
         return
-    own = facts.once(uneven_inputs).own
+    own = uneven_inputs(facts).own
     if len(own.steps) < LEAST_STEPS:
         raise CannotLook("fewer than three steps were recorded of all ranks: a long stage cannot be told from chance")
     for stages in sorted({len(one.stages) for one in pipelines}):
@@ -84,7 +83,7 @@ def unbalanced_stages(facts: Facts) -> Iterator[Suspicion]:
                 )  # fmt: skip
 
 
-def _tell(launch: Launch, ranks: Sequence[int], longest: int, worked_ns: Floats) -> str:
+def _tell(launch: Launch, ranks: Sequence[int], longest: int, worked_ns: Float64s) -> str:
     numbers = [str(launch.tables[at].identity.rank) for at in ranks[:3]]
     who = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(numbers)}{' …' if len(ranks) > 3 else ''}"
     return (f"Stage {longest + 1} of {len(worked_ns)} ({who}) works {format_time(float(worked_ns[longest].mean()))} a "
@@ -96,4 +95,4 @@ def _places(launch: Launch, own: OwnWork, pipelines: Sequence[Pipeline], longest
     """Where the stage works longest."""
     spent_ns = np.sum([own.place_ns[one.stages[longest]].sum(axis=0) for one in pipelines], axis=0)
     ordered = (place_site(launch, own.places[at]) for at in np.argsort(-spent_ns, kind="stable").tolist())
-    return Places.of(Location.of(site) for site in [next((one for one in ordered if one is not None), None)] if site)
+    return Places.of_sites([next((one for one in ordered if one is not None), None)])

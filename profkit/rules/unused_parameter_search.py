@@ -30,13 +30,12 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims
-from profkit.evidence.attribution import busiest_site
 from profkit.evidence.averaging.gradients import ALL_REDUCES, FORWARD, storing_gradients, within
 from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.program import COPIES_BACK, works_under
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.places import Places, locations_of
+from profkit.ruling.places import parallel_pass_line
 from profkit.savings.edits import Edit, combine, remove, shrink_spans
 from profkit.trace.events import Int64s, Rows
 from profkit.units import format_count
@@ -84,7 +83,7 @@ def unused_parameter_search(facts: Facts) -> Iterator[Suspicion]:
         rows=searches[facts.measured[searches]],
         edit=_without(facts, passes),
         confidence=0.8,  # a part of the model may be left out in steps that were not recorded
-        places=_places(facts, searches),
+        places=parallel_pass_line(facts, searches),  # the search follows the forward pass
         evidence={"parameters": int(sizes[known][0]), "passes": int(known.sum())},
     )
 
@@ -135,9 +134,3 @@ def _waits(facts: Facts, passes: _Passes) -> Edit:
         np.maximum.at(line, of_pass[of_pass >= 0], facts.trace.events.ends_of(rows)[of_pass >= 0])
     waiting = (passes.maps >= 0) & (last[0] > 0) & (last[1] > last[0])
     return shrink_spans(last[0][waiting], last[1][waiting], 0, _UNCERTAINTY)
-
-
-def _places(facts: Facts, searches: Rows) -> Places:
-    """The line that calls the model: the search follows its forward pass."""
-    forwards = facts.measured_rows(facts.trace.named(FORWARD))
-    return Places.of(locations_of(facts, [busiest_site(facts, rows) for rows in (searches, forwards) if rows.size])[:1])

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.evidence.allocator.lines import site_of
 from profkit.evidence.allocator.rounds import KeptRounds
 from profkit.evidence.attribution import busiest_site, order_sites, sites_by_time
+from profkit.evidence.averaging.gradients import FORWARD
 from profkit.evidence.callers import calling_sites, model_call_sites, model_caller
 from profkit.evidence.places import call_site
 from profkit.evidence.retention.holding import outliving_sites
 from profkit.findings import Location
+from profkit.ranks.table import RankTable
 from profkit.run import CallSite
 from profkit.source.remark_kinds import LOADER_MADE
 from profkit.trace.events import Int64s, Rows
+from profkit.trace.values import distinct
 
 _FEW_LOADERS = 3
 """One each for training, validation and test."""
@@ -73,6 +78,29 @@ def model_places(facts: Facts, rows: Rows, weights: Int64s) -> Places:
 def locations_of(facts: Facts, sites: Iterable[int]) -> tuple[Location, ...]:
     """The known lines among these call sites, each once, in the order given."""
     return Places.of_sites(call_site(facts, int(site)) for site in dict.fromkeys(sites)).all()
+
+
+def parallel_pass_line(facts: Facts, rows: Rows) -> Places:
+    """The costliest line of these rows. Without one, as if a thread of its own ran the backward pass, the line that
+    calls the `DistributedDataParallel` model."""
+    forwards = facts.measured_rows(facts.trace.named(FORWARD))
+    return Places.of(locations_of(facts, [busiest_site(facts, each) for each in (rows, forwards)])[:1])
+
+
+def call_lines(tables: Sequence[RankTable], table: Int64s, row: Int64s, cost: Int64s) -> Places:
+    """The lines that call collectives, the costliest first. ``table`` and ``row`` say where each collective is."""
+    total = Counter[CallSite]()
+    for number, one in enumerate(tables):
+        mine = table == number
+        site = one.collectives.site[row[mine]]
+        for code in distinct(site[site >= 0]).tolist():
+            total[one.sites[code]] += int(cost[mine][site == code].sum())
+    return Places.of_sites(line for line, _ in total.most_common())
+
+
+def busiest_call_lines(table: RankTable, row: Int64s) -> Places:
+    """The lines that call most of these collectives of one rank."""
+    return call_lines([table], np.zeros_like(row), row, np.ones_like(row))
 
 
 def growing_lines(facts: Facts, *sites: CallSite | None) -> Places:

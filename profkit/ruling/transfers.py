@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.averaging.exchanged import on_trace_clock
 from profkit.evidence.averaging.exposed import Exposed
 from profkit.evidence.ranks.exchanges import find_exchanges
-from profkit.findings import Location
 from profkit.ranks.edits import JointEdit, shrink_transfers
-from profkit.ruling.places import Places
-from profkit.run import CallSite
+from profkit.ruling.places import Places, call_lines
 from profkit.savings.edits import Edit, shrink_spans, shrink_work
-from profkit.trace.events import NONE, Bools, Int64s
-from profkit.trace.values import distinct
+from profkit.trace.events import Bools, Int64s
 
 
 def shorten(
@@ -51,9 +46,4 @@ def _shorten_alone(facts: Facts, exposed: Exposed, mine: Bools, saved_ns: Int64s
 
 def places_of(exposed: Exposed, mine: Bools) -> Places:
     """The lines, those with the longest exposed transfers first."""
-    site, cost_ns = exposed.column("site"), Counter[CallSite]()
-    for number, table in enumerate(exposed.tables):
-        here = mine & (exposed.table == number) & (site != NONE)
-        for code in distinct(site[here]).tolist():
-            cost_ns[table.sites[code]] += int(exposed.exposed_ns[here & (site == code)].sum())
-    return Places.of(Location.of(place) for place, _ in cost_ns.most_common())
+    return call_lines(exposed.tables, exposed.table[mine], exposed.row[mine], exposed.exposed_ns[mine])

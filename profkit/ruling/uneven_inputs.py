@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.findings import LOW_FROM
 from profkit.ranks.chance import LEAST_STEPS
-from profkit.ranks.edits import JointEdit, combine_joint, shrink_ranks_work
+from profkit.ranks.edits import JointEdit, combine_joint
 from profkit.ranks.imbalance import Imbalance, find_imbalance, kept_share, without_imbalance
 from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import OwnWork, measure_own_work, step_index
+from profkit.ranks.own_work import OwnWork, measure_own_work, scale_work
 from profkit.savings.launches import predict_launch_saving
 
 _UNCERTAINTY = 0.2
@@ -33,6 +33,7 @@ class Uneven(Struct, frozen=True):
         return without_imbalance(self.own, self.imbalance)
 
 
+@derived_once
 def uneven_inputs(facts: Facts) -> Uneven:
     """The uneven inputs of a launch."""
     launch = facts.launch
@@ -51,11 +52,5 @@ def uneven_inputs(facts: Facts) -> Uneven:
 def _at_the_mean(launch: Launch, own: OwnWork, imbalance: Imbalance) -> JointEdit:
     """Ranks with inputs above the mean work as long as with the mean. The others would not come last."""
     kept = kept_share(own, imbalance).clip(max=1.0)
-    edits = []
-    for rank in np.flatnonzero((kept < 1).any(axis=1)).tolist():
-        work = launch.tables[rank].work
-        at, known = step_index(own.steps, work.step)
-        row = np.flatnonzero(known)
-        edits.append(shrink_ranks_work(np.full(len(row), rank), row, work.time_ns[row] * kept[rank, at[row]],
-                                       _UNCERTAINTY))  # fmt: skip
-    return combine_joint(edits)
+    above = np.flatnonzero((kept < 1).any(axis=1)).tolist()
+    return combine_joint([scale_work(launch, own, rank, kept[rank], _UNCERTAINTY) for rank in above])

@@ -75,7 +75,7 @@ def _replay_unedited(facts: Facts) -> JointReplay:
 
 def _spread_of_steps(launch: Launch) -> float:
     """The median absolute deviation of the ranks' steps from the median, as a share of it."""
-    durations = np.concatenate([np.zeros(0), *(table.steps.end_ns - table.steps.start_ns for table in launch.tables)])
+    durations = np.concatenate([np.zeros(0), *(table.steps.duration_ns for table in launch.tables)])
     if not len(durations):
         return 0.0
     return deviation(durations) / max(median(durations), 1)

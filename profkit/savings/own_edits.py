@@ -19,10 +19,10 @@ from profkit.evidence.ranks.standing import standing_still
 from profkit.evidence.ranks.working import Spent, cut_pieces, spend
 from profkit.ranks.edits import JointEdit
 from profkit.ranks.own_edits import OwnEdit, on_all_ranks
-from profkit.ranks.own_work import Floats, Place
+from profkit.ranks.own_work import Place
 from profkit.savings.edits import Edit
 from profkit.savings.replay import removed_host_time, replay
-from profkit.trace.events import NONE, Bools, Int64s
+from profkit.trace.events import NONE, Bools, Float64s, Int64s
 from profkit.trace.values import among, distinct_rows
 
 
@@ -65,15 +65,15 @@ def _shares(facts: Facts, edit: Edit, on_host: Intervals) -> dict[Place, float]:
     told = [_place(facts, *pair) for pair in zip(cause[first].tolist(), site[first].tolist(), strict=True)]
     places = {place: code for code, place in enumerate(dict.fromkeys(told))}
     number = np.array([places[place] for place in told], dtype=np.int64)[number]
-    had_ns: Floats = np.bincount(number[: len(had.cause)], had.time_ns, len(places)).astype(np.float64)
-    kept_ns: Floats = np.minimum(np.bincount(number[len(had.cause) :], left.time_ns, len(places)), had_ns)
+    had_ns: Float64s = np.bincount(number[: len(had.cause)], had.time_ns, len(places)).astype(np.float64)
+    kept_ns: Float64s = np.minimum(np.bincount(number[len(had.cause) :], left.time_ns, len(places)), had_ns)
     if facts.device.present:
         kept_ns = _as_replayed(facts, edit, had_ns, kept_ns)
     share = 1 - kept_ns / np.maximum(had_ns, 1)
     return {place: part for place, part in zip(places, share.tolist(), strict=True) if part > 0}
 
 
-def _as_replayed(facts: Facts, edit: Edit, had_ns: Floats, kept_ns: Floats) -> Floats:
+def _as_replayed(facts: Facts, edit: Edit, had_ns: Float64s, kept_ns: Float64s) -> Float64s:
     """Host and device hide each other's work: in all, as much time vanishes as the rank alone would gain. If it gains
     more than the time taken out, because a wait for the device vanishes, the rest is spread evenly."""
     own = ~among(edit.work, facts.device.work[facts.device.collective])

@@ -18,10 +18,11 @@ import numpy as np
 
 from profkit.ranks.chance import is_beyond_chance
 from profkit.ranks.late import find_late
-from profkit.ranks.own_work import Floats, OwnWork
+from profkit.ranks.own_work import OwnWork
+from profkit.trace.events import Float64s
 
 SHARES = np.array([0.5, 0.2, 0.1, 0.06, 0.05, 0.04, 0.03, 0.02])
-Draw = Callable[[np.random.Generator, int, int], Floats]
+Draw = Callable[[np.random.Generator, int, int], Float64s]
 
 
 def _lognormal(sigma: float) -> Draw:
@@ -31,7 +32,7 @@ def _lognormal(sigma: float) -> Draw:
 def _following(coefficient: float) -> Draw:
     """Noise of which a part stays from step to step."""
 
-    def draw(chance: np.random.Generator, ranks: int, steps: int) -> Floats:
+    def draw(chance: np.random.Generator, ranks: int, steps: int) -> Float64s:
         values = chance.standard_normal((ranks, steps))
         for step in range(1, steps):
             values[:, step] = coefficient * values[:, step - 1] + math.sqrt(1 - coefficient**2) * values[:, step]
@@ -40,24 +41,24 @@ def _following(coefficient: float) -> Draw:
     return draw
 
 
-def _spikes(chance: np.random.Generator, ranks: int, steps: int) -> Floats:
+def _spikes(chance: np.random.Generator, ranks: int, steps: int) -> Float64s:
     hit = chance.random((ranks, steps)) < 0.1
     return _lognormal(0.1)(chance, ranks, steps) + hit * chance.exponential(1.0, (ranks, steps))
 
 
-def _one_unsteady(chance: np.random.Generator, ranks: int, steps: int) -> Floats:
+def _one_unsteady(chance: np.random.Generator, ranks: int, steps: int) -> Float64s:
     found = _lognormal(0.1)(chance, ranks, steps)
     found[0] = np.exp(0.6 * chance.standard_normal(steps) - 0.18)
     return found
 
 
-def _turns(chance: np.random.Generator, ranks: int, steps: int) -> Floats:
+def _turns(chance: np.random.Generator, ranks: int, steps: int) -> Float64s:
     found = _lognormal(0.1)(chance, ranks, steps)
     found[chance.integers(0, ranks, steps), np.arange(steps)] += 1
     return found
 
 
-def _all_differ(chance: np.random.Generator, ranks: int, steps: int) -> Floats:
+def _all_differ(chance: np.random.Generator, ranks: int, steps: int) -> Float64s:
     return 1 + 0.03 * chance.standard_normal((ranks, 1)) + 0.01 * chance.standard_normal((ranks, steps))
 
 

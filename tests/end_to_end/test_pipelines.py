@@ -7,7 +7,7 @@ import pytest
 from profkit.gathering.launching import gather
 from profkit.ranks.launch import Launch
 from profkit.ranks.own_work import measure_own_work
-from profkit.ranks.pipelines import find_pipelines
+from profkit.ranks.pipelines import find_staging
 from profkit.ranks.replay import replay_launch
 from tests.recordings import Recordings
 
@@ -51,7 +51,7 @@ def recorded(recordings: Recordings, stages: str) -> Launch:
 @pytest.mark.parametrize("stages", ["even", "uneven"])
 def test_a_pipeline_is_told_and_its_replay_without_an_edit_takes_as_long(recordings: Recordings, stages: str) -> None:
     launch = recorded(recordings, stages)
-    (one,) = find_pipelines(launch)
+    (one,) = find_staging(launch).pipelines
     assert (one.stages, one.micro_batches, one.returns) == ((0, 1), 4, True)
     assert set(launch.joint.members.tolist()) == {2}
     replayed = replay_launch(launch)

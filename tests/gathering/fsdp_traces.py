@@ -24,8 +24,8 @@ def write_launch(
     folder: Path, *, prefetched: bool, ranks: int = 2, kernels_say: bool = True, whole_list: bool = True,
     late: float = 0, steps: dict[int, int] | None = None,
 ) -> None:  # fmt: skip
-    """``late`` is by how much the last rank's layers take longer in each step, ``steps`` how many a rank has recorded
-    if not all."""
+    """The last rank's layers take ``late`` longer in each step. ``steps`` says how many steps a rank recorded, if not
+    all."""
     for rank in range(ranks):
         recorded = (steps or {}).get(rank, STEPS)
         mine = late / LAYERS if rank == ranks - 1 else 0
@@ -39,10 +39,8 @@ def write_launch(
             json.dump(document, file)
 
 
-def _events(
-    prefetched: bool, late: tuple[float, float], steps: int, said: Json, kernels_say: bool
-) -> list[Json]:
-    """``late`` is what the slowest rank's layers take longer, and this one's: where they differ, this one waits."""
+def _events(prefetched: bool, late: tuple[float, float], steps: int, said: Json, kernels_say: bool) -> list[Json]:
+    """``late`` is how much longer the slowest rank's layers take, and this one's. If they differ, this one waits."""
     events: list[Json] = []
     now, number = 20_000.0, 0
     slowest, own = late
@@ -85,9 +83,7 @@ def _arguments(ranks: int, whole_list: bool) -> Json:
             "Process Group Ranks": str([*range(ranks)]) if whole_list else "[0, ..., 1]"}  # fmt: skip
 
 
-def _gather(
-    at: float, start: float, end: float, number: int, inside: str, said: Json, kernels_say: bool
-) -> list[Json]:
+def _gather(at: float, start: float, end: float, number: int, inside: str, said: Json, kernels_say: bool) -> list[Json]:
     name = "ncclDevKernel_Generic(ncclDevComm*, channelMasks, ncclWork*)"
     ran = kernel(name, start, end - start, correlation=500_000 + number, stream=9)
     ran["args"] |= said if kernels_say else {}

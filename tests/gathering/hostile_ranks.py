@@ -1,4 +1,4 @@
-"""Damage to one rank of a launch: what a folder of recordings may hold besides those that fit together."""
+"""Damage to one rank of a launch: what a folder may hold besides recordings that fit together."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def documents(make: Callable[[int], Json] | None = None) -> list[Json]:
 
 
 def _spent(rank: int, number: int, part: int) -> float:
-    """Microseconds of own work: 10 to 13 ms, for another part of it in another step, and the late rank's."""
+    """Own work in microseconds: 10 to 13 ms, which vary by step and part, and more for the late rank."""
     vary = (7 * rank + 5 * number + 3 * part + rank * number) % 11
     return 10_000 + 270 * vary + (20_000 if rank == _LATE and part == 0 else 0)
 
 
 def _parts(rank: int) -> Iterator[tuple[int, int, float, float, float]]:
-    """Step and part, when the rank's own work begins and ends, and when the exchange after it is over for all."""
+    """Step, part, start and end of the rank's own work, and the end of the exchange after it."""
     at = 20_000.0
     for number in range(STEPS):
         for part in range(2):
@@ -49,7 +49,7 @@ def _steps(rank: int) -> Iterator[Json]:
 
 
 def gloo(rank: int) -> Json:
-    """On a CPU: neither groups nor numbers are told."""
+    """On a CPU: the recording has neither groups nor numbers."""
     events = list(_steps(rank))
     for _, part, begin, asked, over in _parts(rank):
         size = _SIZES[part]
@@ -100,12 +100,14 @@ def packed(document: Json | bytes) -> bytes:
 
 
 def _timed(change: Callable[[float, float], tuple[Any, Any]]) -> Damage:
-    """Another beginning and length for each event that has them."""
+    """Change the start and the length of each event that has them."""
+
     def damage(document: Json) -> Json:
         for event in document["traceEvents"]:
             if "ts" in event and "dur" in event:
                 event["ts"], event["dur"] = change(float(event["ts"]), float(event["dur"]))
         return document
+
     return damage
 
 
@@ -114,12 +116,14 @@ def _named(change: Callable[[str], Any]) -> Damage:
         for event in document["traceEvents"]:
             event["name"] = change(event["name"])
         return document
+
     return damage
 
 
 def _step_named(change: Callable[[int], str]) -> Damage:
     def name(old: str) -> str:
         return change(int(old.partition("#")[2])) if old.startswith("ProfilerStep#") else old
+
     return _named(name)
 
 
@@ -129,11 +133,12 @@ def _argued(change: Callable[[Json], Any]) -> Damage:
             if isinstance(event.get("args"), dict):
                 event["args"] = change(event["args"])
         return document
+
     return damage
 
 
 def _with(key: str, change: Callable[[Any], Any]) -> Damage:
-    """Another value of an argument wherever there is one."""
+    """Change the value of an argument wherever it occurs."""
     return _argued(lambda args: {**args, key: change(args[key])} if key in args else args)
 
 
@@ -141,6 +146,7 @@ def _info(**said: Any) -> Damage:
     def damage(document: Json) -> Json:
         document["distributedInfo"] = {**document["distributedInfo"], **said}
         return document
+
     return damage
 
 
@@ -151,12 +157,14 @@ def _later_by(time_ns: int) -> Damage:
 def _events(change: Callable[[list[Json]], list[Json]]) -> Damage:
     def damage(document: Json) -> Json:
         return {**document, "traceEvents": change(document["traceEvents"])}
+
     return damage
 
 
 def _raw(change: Callable[[bytes], bytes], *, unpacked: bool = False) -> Damage:
     def damage(document: Json) -> bytes:
         return change(json.dumps(document).encode() if unpacked else packed(document))
+
     return damage
 
 
@@ -221,8 +229,9 @@ DAMAGES: dict[str, Damage] = {
     "lengths x 1000": _timed(lambda ts, dur: (ts, dur * 1000)),
     "lengths of nothing": _timed(lambda ts, dur: (ts, 0)),
     "times as text": _timed(lambda ts, dur: (str(ts), str(dur))),
-    "times at random": _events(lambda events: [{**one, "ts": random.Random(at).uniform(0, 5e5)} for at, one in
-                                               enumerate(events)]),
+    "times at random": _events(
+        lambda events: [{**one, "ts": random.Random(at).uniform(0, 5e5)} for at, one in enumerate(events)]
+    ),
     "a day late": _later_by(DAY_NS),
     "a day early": _later_by(-DAY_NS),
     "a year late": _later_by(365 * DAY_NS),
@@ -239,8 +248,9 @@ DAMAGES: dict[str, Damage] = {
     "ended after two steps": _events(partial(_before, 2)),
     "ended after four steps": _events(partial(_before, 4)),
     "no steps": _events(lambda events: [one for one in events if not one["name"].startswith("ProfilerStep")]),
-    "no collectives": _events(lambda events: [one for one in events if "all" not in one["name"].lower()
-                                              and "comms" not in one["name"]]),
+    "no collectives": _events(
+        lambda events: [one for one in events if "all" not in one["name"].lower() and "comms" not in one["name"]]
+    ),
     "steps of later numbers": _step_named(lambda number: f"ProfilerStep#{number + 100}"),
     "steps numbered one too high": _step_named(lambda number: f"ProfilerStep#{number + 1}"),
     "steps numbered backwards": _step_named(lambda number: f"ProfilerStep#{20 - number}"),
@@ -283,14 +293,16 @@ DAMAGES: dict[str, Damage] = {
     "one number": _with("Seq", lambda number: 5),
     "huge numbers": _with("Seq", lambda number: 2**80 + number),
     # sizes and arguments
-    "a thousand times the bytes": lambda document: _with("Input Dims", lambda dims: [[256_000]] if len(dims) == 1 else
-        [[[256_000]], [], [], [], [], []])(_with("In msg nelems", lambda size: size * 1000)(document)),
+    "a thousand times the bytes": lambda document: _with(
+        "Input Dims", lambda dims: [[256_000]] if len(dims) == 1 else [[[256_000]], [], [], [], [], []]
+    )(_with("In msg nelems", lambda size: size * 1000)(document)),
     "no arguments": _argued(lambda args: {}),
     "lists for arguments": _argued(lambda args: [1, 2]),
     "arguments of other types": _argued(lambda args: {key: {"a": [None]} for key in args}),
     "arguments as text": _argued(lambda args: dict.fromkeys(args, "[b]x")),
     # another job
     "of another run": _of_another_run,
-    "of another program": lambda document: _with("In msg nelems", lambda size: 7)(_with("Input Dims", lambda dims: [[7]]
-        if len(dims) == 1 else [[[7]], [], [], [], [], []])(document)),
+    "of another program": lambda document: _with("In msg nelems", lambda size: 7)(
+        _with("Input Dims", lambda dims: [[7]] if len(dims) == 1 else [[[7]], [], [], [], [], []])(document)
+    ),
 }

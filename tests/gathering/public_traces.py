@@ -1,8 +1,8 @@
-"""Launches of eight GPUs made by hand, in the forms in which torch.profiler's traces are published: by year of PyTorch
-and NCCL, with and without marks of steps, and of inference with kernels of its own.
+"""Launches of eight GPUs made by hand, in the forms of published traces of torch.profiler: by year of PyTorch and NCCL,
+with and without marks of steps, and for inference with its own kernels.
 
 A rank's step is a list of its own work, in microseconds, and of collectives that its compute stream waits for. The host
-runs ahead of the GPU and waits for it at the end of each step. Times of the ranks are simulated together.
+runs ahead of the GPU and waits for it at the end of each step. The ranks' times are simulated together.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Works:
 
 @dataclass(frozen=True)
 class Talks:
-    """A collective of one of these groups: each rank is in one of them."""
+    """A collective in each of these groups; each rank is in one of them."""
 
     groups: tuple[tuple[int, ...], ...] = ALL
     elements: int = 1 << 20
@@ -52,8 +52,8 @@ Act = Works | Talks
 
 @dataclass(frozen=True)
 class Form:
-    """How a release writes its traces. ``said`` is where arguments are: on the kernel, on ``record_param_comms`` or on
-    neither; ``numbered`` if with ``Seq``; ``lists`` if ``pg_config`` names the groups."""
+    """How a release writes its traces. ``said`` is where the arguments are: on the kernel, on ``record_param_comms`` or
+    nowhere. ``numbered`` means with ``Seq``, ``lists`` that ``pg_config`` names the groups."""
 
     kernel: str = NEW
     said: str = "kernel"
@@ -69,16 +69,19 @@ class Form:
 
 def training(late_us: float = 0) -> Callable[[int, int], list[Act]]:
     """Two exchanges in each step. Ranks vary by some per cent, and one of them works longer."""
+
     def acts(rank: int, number: int) -> list[Act]:
         vary = [100 * ((7 * rank + 5 * number + 3 * part + rank * number) % 11) for part in range(2)]
         extra = late_us if rank == LATE else 0
         first, second = Works(30_000 + vary[0] + extra), Works(20_000 + vary[1])
         return [first, Talks(), second, Talks(elements=1 << 18, takes_us=400)]
+
     return acts
 
 
 def tensor_parallel(late_us: float = 0) -> Callable[[int, int], list[Act]]:
     """Two tensor-parallel groups of four whose gradients are averaged across the groups."""
+
     def acts(rank: int, number: int) -> list[Act]:
         vary = 100 * ((7 * rank + 5 * number + rank * number) % 11)
         extra = late_us if rank == LATE else 0
@@ -87,6 +90,7 @@ def tensor_parallel(late_us: float = 0) -> Callable[[int, int], list[Act]]:
             own = 8_000 + vary + (extra if layer == 2 else 0)
             layers += [Works(own), Talks(TENSOR, 1 << 16, 120, "tp")]
         return [*layers, Talks(DATA, 1 << 22, 2_000, "dp")]
+
     return acts
 
 
@@ -226,5 +230,5 @@ FORMS: Mapping[str, Form] = {
 
 
 def lockstep(rank: int, number: int) -> list[Act]:
-    """The same on all ranks, so that nothing tells the groups."""
+    """The same on all ranks, so that nothing distinguishes the groups."""
     return [Works(30_000), Talks(TENSOR, 1 << 16, 120, "tp"), Works(9_000), Talks(DATA, 1 << 22, 2_000, "dp")]

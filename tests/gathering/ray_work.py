@@ -1,4 +1,4 @@
-"""What the tests have done on a Ray cluster: functions of a module, as its workers import them by name."""
+"""Work for a Ray cluster in tests: functions in a module, because the workers import them by name."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def node() -> str:
 
 
 def measure(place: str) -> tuple[str, int]:
-    """The place and its length; one that is called broken is refused."""
+    """The place and its length; a place called broken is refused."""
     if place == "broken":
         raise UnreadableInput(place, "is broken")
     return place, len(place)
 
 
 def meet(place: str) -> str:
-    """Says in the pipe ``started`` beside the place where it runs, and returns once somebody opens ``go``."""
+    """Say in the pipe ``started``, beside the place, where this runs. Return once somebody opens ``go``."""
     folder = Path(place).parent
     with (folder / "started").open("w") as started:
         started.write(f"{node()} {os.getpid()}\n")
@@ -31,7 +31,7 @@ def meet(place: str) -> str:
 
 
 def end(place: str) -> str:
-    """Ends its process, wherever it runs."""
+    """End the process that it runs in."""
     if place == "fatal":
         os._exit(1)
     return place
@@ -42,7 +42,7 @@ def find_everywhere(place: str) -> list[tuple[str, int, int]]:
 
 
 def find_own(place: str) -> list[tuple[str, int, int]]:
-    """A file that all nodes have, one of each alone, and one of the same name that differs."""
+    """A file that all nodes have, one that only each node has, and one that differs between nodes."""
     return [(f"{place}/shared", 10, 1), (f"{place}/{node()}", 10, 1), (f"{place}/differs", int(node()[:8], 16), 1)]
 
 

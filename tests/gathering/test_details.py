@@ -11,6 +11,7 @@ from profkit.gathering.details import EACH_WAY, MOST_DETAILED, MOST_PEERS, MOST_
 from profkit.gathering.summary import summarise
 from profkit.ranks.lateness import weigh_lateness
 from profkit.ranks.launch import Launch
+from profkit.ranks.pipelines import Staging
 from profkit.ranks.table import Cause
 from tests.ranks.launches import SITES, Act, both, end_step, launch_of, work
 
@@ -19,7 +20,7 @@ TRANSFERS = {"grads": 10.0, "norm": 2.0}
 
 
 def _rank(own: float, count: int, loading: float = 0.0, between: float = 5.0) -> list[Act]:
-    """So many steps of some loading, own work, an exchange, more work and another one."""
+    """Steps with loading, own work, an exchange, more work and another exchange."""
     acts: list[Act] = []
     for step in range(count):
         acts += [work(loading, Cause.INPUT, 2)] if loading else []
@@ -29,7 +30,7 @@ def _rank(own: float, count: int, loading: float = 0.0, between: float = 5.0) ->
 
 
 def _summary(launch: Launch) -> LaunchSummary:
-    return summarise(launch, weigh_lateness(launch), [None] * len(launch.tables))
+    return summarise(launch, weigh_lateness(launch), Staging(), [None] * len(launch.tables))
 
 
 def _details(launch: Launch, at: int) -> RankDetails:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from profkit.errors import UnreadableInput
-from profkit.gathering.finding import find_ranks, find_remote_ranks, launch_of, list_traces
+from profkit.gathering.finding import find_places, find_ranks, launch_of, list_traces
 from profkit.run import RankIdentity, Run
 
 
@@ -127,7 +127,7 @@ def test_other_machines_tell_size_and_time_of_each_trace(tmp_path: Path):
 
 def test_a_url_of_this_machine_is_read_as_a_folder(tmp_path: Path):
     traces = [str(_trace(tmp_path / f"rank{rank}.json")) for rank in range(2)]
-    assert find_remote_ranks(tmp_path.as_uri()) == traces
+    assert find_places(tmp_path.as_uri()) == traces
 
 
 def test_in_other_file_systems_names_alone_tell():
@@ -135,6 +135,6 @@ def test_in_other_file_systems_names_alone_tell():
     system = fsspec.filesystem("memory")
     for name in ("/job7/rank1/w.9.pt.trace.json.gz", "/job7/rank1/run.json", "/job7/rank0/w.8.pt.trace.json.gz"):
         system.pipe(name, b"{}")
-    found = find_remote_ranks("memory://job7")
+    found = find_places("memory://job7")
     assert [url.removeprefix("memory://").lstrip("/") for url in found] == [
         "job7/rank0/w.8.pt.trace.json.gz", "job7/rank1/w.9.pt.trace.json.gz"]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Launches of FSDP in the form of RCCL's traces: what is told of gathers, of a late rank, and of less said."""
+"""Launches of FSDP in the form of RCCL's traces: gathers, a late rank, and traces that say less."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_late_rank_is_told_with_its_lateness_and_its_waits_are_no_transfers(tm
 
 
 def test_a_rank_that_recorded_fewer_steps_changes_nothing_but_what_is_compared(tmp_path: Path):
-    """Steps are told by the optimizer, so the first begins behind its first update."""
+    """The optimizer marks the steps, so the first one begins after its first update."""
     launch = gathered(tmp_path, prefetched=True, steps={1: 3})
     assert [len(table.collectives) for table in launch.tables] == [16, 12]
     assert (launch.joint.members == 2).sum() == 2 * LAYERS

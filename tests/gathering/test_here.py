@@ -13,8 +13,8 @@ import pytest
 from profkit.errors import UnreadableInput
 from profkit.gathering import here, started
 from profkit.gathering.here import free_memory, processes_for, reduce_here
-from profkit.gathering.outcome import Done
 from profkit.gathering.started import can_start
+from profkit.gathering.turns import Done
 from profkit.trace.events import Int64s
 from tests.traces import annotation, json_of, op, step
 
@@ -106,7 +106,7 @@ def test_as_many_processes_as_processors_and_memory_allow(
 
 
 def test_small_traces_are_not_worth_an_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 1 MB each, packed, four are worth one that starts: it reads as much in the time."""
+    """Four packed files of 1 MB are worth one new interpreter: it reads as much in the time it takes to start."""
     places = []
     for name in ("a.json.gz", "b.json.gz", "c.json", "gone.json", "d.json.gz", "e.json.gz"):
         places.append(str(tmp_path / name))
@@ -133,7 +133,7 @@ def test_what_is_no_interpreter_is_not_started(monkeypatch: pytest.MonkeyPatch, 
 
 @several
 def test_a_program_with_threads_has_interpreters_read_that_know_nothing_of_it(tmp_path: Path) -> None:
-    """Its main file does not run again, and the diagnosis is that of one process."""
+    """Its main file does not run again, and the diagnosis is the same as in one process."""
     folder, program = tmp_path / "job", tmp_path / "program.py"
     folder.mkdir()
     for rank in range(3):

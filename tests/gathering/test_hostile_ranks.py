@@ -1,5 +1,5 @@
-"""One rank of a launch is damaged: what is said of the others is what was said before, or what is said without that
-rank, and then a note names its file and the cause."""
+"""One rank of a launch is damaged: the others' figures stay as they were, or become those without the rank. Then a note
+names its file and the cause."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 from profkit.findings import LaunchSummary
 from profkit.gathering.launching import gather
-from profkit.gathering.outcome import Done, do_at
 from profkit.gathering.summary import summarise
+from profkit.gathering.turns import Done, do_at
 from profkit.ranks.late import find_late
 from profkit.ranks.lateness import find_reasons
 from profkit.ruling.uneven_inputs import uneven_inputs
@@ -24,16 +24,16 @@ from tests.ranks.launches import facts_of_launch
 
 Make = Callable[[int], Json]
 CASES = [(gloo, 3), (nccl, 0), (nccl, 1)]
-"""Also the first rank, whose clock the others' are set to, and the late one."""
+"""Including the first rank, whose clock all others are set to, and the late one."""
 NOTED = {(gloo, "ended after four steps"), (nccl, "ended after four steps"), (gloo, "steps numbered one too high")}
-"""Nothing in these recordings contradicts the others': fewer steps are compared, and that is told. Numbers of steps are
-all that gloo's traces have."""
+"""Nothing in these recordings contradicts the others. Fewer steps are compared, and a note says so. Gloo's traces have
+no other numbers than those of steps."""
 launches = pytest.mark.parametrize(("make", "rank"), CASES, ids=[f"{make.__name__}-{rank}" for make, rank in CASES])
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the traces are written to by turns, so that those that stay as they are need be read once."""
+    """The place for all variants of the traces, so that unchanged traces are read only once."""
     return tmp_path_factory.mktemp("launch")
 
 
@@ -50,9 +50,9 @@ def _read(work: Callable[[str], Any], places: Sequence[str]) -> Iterator[Done[An
 
 def _summary(paths: Sequence[Path]) -> LaunchSummary:
     found = gather([str(path) for path in paths], _read)
-    own = facts_of_launch(found.launch).once(uneven_inputs).own
+    own = uneven_inputs(facts_of_launch(found.launch)).own
     late = find_late(own)
-    return summarise(found.launch, found.toll, find_reasons(found.launch, found.toll, own, late), late)
+    return summarise(found.launch, found.toll, own.staging, find_reasons(found.launch, found.toll, own, late), late)
 
 
 @cache
@@ -67,7 +67,7 @@ def _write(folder: Path, make: Make) -> tuple[Path, ...]:
 
 @cache
 def _around(folder: Path, make: Make, rank: int) -> tuple[LaunchSummary, LaunchSummary]:
-    """What is said of the undamaged launch, and of the one without the rank."""
+    """The summaries of the undamaged launch, and of the one without the rank."""
     paths = _write(folder, make)
     return _summary(paths), _summary([path for at, path in enumerate(paths) if at != rank])
 
@@ -84,8 +84,8 @@ def _damaged(folder: Path, make: Make, rank: int, damage: str) -> LaunchSummary:
 
 
 def _said_of_others(launch: LaunchSummary, rank: int) -> object:
-    """How long they wait for whom and why, how long their steps take, and what communication costs. Beside whose work
-    and clock that of each is put may change: the median's and the first rank's."""
+    """How long they wait for whom and why, how long their steps take, and what communication costs. Left out is what is
+    relative to other ranks: to the median's work and the first rank's clock."""
     details = [(one.rank, one.details and replace(one.details, own=(), clock_behind_ns=None))
                for one in launch.ranks if one.rank != rank]  # fmt: skip
     ranks = [replace(one, details=None) for one in launch.ranks if one.rank != rank]
@@ -126,6 +126,6 @@ def test_a_rank_that_lacks_some_of_the_steps_is_told_and_who_is_late_is_found_al
 def test_the_undamaged_launch_says_nothing_but_who_is_late(folder: Path, make: Make, rank: int):
     whole, without = _around(folder, make, rank)
     assert whole.notes == ()
-    assert without.notes == (f"rank {rank} of {RANKS} is missing, and what it did is not known",)
+    assert without.notes == (f"rank {rank} of {RANKS} is missing; what it did is unknown",)
     assert [one.is_by_chance for one in whole.ranks] == [True, False, True, True]
     assert _said_of_others(whole, rank) != _said_of_others(without, rank)

@@ -15,7 +15,7 @@ from profkit.errors import UnreadableInput, UsageError
 from profkit.findings import Diagnosis, LaunchSummary
 from profkit.gathering.finding import find_ranks
 from profkit.gathering.launching import diagnose_ranks, gather
-from profkit.gathering.outcome import Done, do_at
+from profkit.gathering.turns import Done, do_at
 from profkit.run import REPORT_FILE
 from tests.traces import annotation, json_of, op, step
 
@@ -44,7 +44,7 @@ def _write(folder: Path, traces: Iterable[bytes]) -> Path:
 
 
 def _uneven(**changed: Any) -> list[bytes]:
-    """Rank 1 works 60 ms longer than the others, of which the last begins a little later in each step."""
+    """Rank 1 works 60 ms longer than the others, the last of which begins a little later in each step."""
     slow, quick = STEP_US - SEND_US, STEP_US - SEND_US - 60_000
     return [_trace(0, [quick] * STEPS), _trace(1, [slow] * STEPS, **changed), _trace(2, [quick + 500] * STEPS)]
 
@@ -115,7 +115,7 @@ def test_a_rank_that_cannot_be_one_is_left_out_with_a_note_where_nothing_else_te
 
 def test_where_no_recording_can_be_read_that_is_the_error(tmp_path: Path):
     folder = _write(tmp_path, [b"nothing", b"nothing"])
-    with pytest.raises(UnreadableInput, match="none of 2 recordings is read"):
+    with pytest.raises(UnreadableInput, match="none of 2 recordings could be read"):
         diagnose_ranks(str(folder))
 
 
@@ -148,9 +148,7 @@ def test_machines_may_be_done_in_any_order(tmp_path: Path):
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_the_command_writes_beside_the_ranks_and_names_the_late_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_command_writes_beside_the_ranks_and_names_the_late_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("profkit.cli._memory_reuse.stop_collecting_garbage", lambda: None)  # this process goes on
     folder = _write(tmp_path / "job", _uneven())
     monkeypatch.chdir(tmp_path)

@@ -17,7 +17,7 @@ import pytest
 from profkit.errors import UsageError
 from profkit.gathering import on_ray
 from profkit.gathering.on_ray import cluster, find_holders, reduce_on_ray
-from profkit.gathering.outcome import Done
+from profkit.gathering.turns import Done
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 ray_cluster = pytest.importorskip("ray.cluster_utils")
@@ -66,7 +66,7 @@ def test_a_place_that_kills_its_process_each_time_is_given_up(nodes: Any, monkey
     fine, fatal = _by_number(reduce_on_ray(ray_work.end, ["fine", "fatal"]))
     assert fine == Done(0, "fine")
     assert fatal.value is None
-    assert fatal.cause.startswith("fatal: Ray gave it up: WorkerCrashedError: ")
+    assert fatal.cause.startswith("fatal: Ray gave up: WorkerCrashedError: ")
 
 
 @pytest.fixture
@@ -80,14 +80,14 @@ def pipes(tmp_path: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _done_without(nodes: Any, lost: Any, pipes: tuple[Path, int], running: Iterator[Done[Any]]) -> list[Done[Any]]:
-    """What is done when a node's processes are ended while a task runs there, and only then all may go on."""
+    """The results if a node's processes are killed while a task runs there. Only then may all go on."""
     folder, started = pipes
     with ThreadPoolExecutor(1) as other:
         results = other.submit(_by_number, running)
         try:
             worker = _wait_for(lost.node_id, started)
             nodes.remove_node(lost, allow_graceful=False)
-            os.kill(worker, signal.SIGKILL)  # it would outlive its node for a while, as on no machine that is lost
+            os.kill(worker, signal.SIGKILL)  # it would outlive its node for a while, unlike on a lost machine
         finally:
             going = os.open(folder / "go", os.O_RDWR)
         done = results.result(timeout=120)
@@ -96,7 +96,7 @@ def _done_without(nodes: Any, lost: Any, pipes: tuple[Path, int], running: Itera
 
 
 def _wait_for(node: str, started: int) -> int:
-    """The process of the first task that says that it runs there."""
+    """The process of the first task that reports to run there."""
     said = b""
     while not (found := re.search(rf"{node} (\d+)\n", said.decode())):
         assert select.select([started], [], [], 60)[0], f"no task began on {node}, but {said!r}"

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from profkit.gathering.summary import summarise
+from profkit.ranks import own_work
 from profkit.ranks.late import find_late
 from profkit.ranks.lateness import find_reasons, weigh_lateness
 from profkit.ranks.launch import Launch
 from profkit.ranks.own_work import measure_own_work
+from profkit.ranks.pipelines import find_staging
+from profkit.rules.base import CannotLook
+from profkit.rules.pipeline_bubble import pipeline_bubble
+from profkit.rules.straggler import straggler
+from profkit.rules.unbalanced_input import unbalanced_input
+from profkit.rules.unbalanced_stages import unbalanced_stages
+from profkit.ruling.uneven_inputs import uneven_inputs
+from tests.ranks.launches import facts_of_launch
 from tests.ranks.pipelines import interleaved, launch, pipeline, ring
 from tests.ranks.test_pipelines import borders
 
@@ -17,7 +28,7 @@ def summary_of(recorded: Launch):  # type: ignore[no-untyped-def]
     toll = weigh_lateness(recorded)
     own = measure_own_work(recorded)
     late = find_late(own)
-    return summarise(recorded, toll, find_reasons(recorded, toll, own, late), late)
+    return summarise(recorded, toll, own.staging, find_reasons(recorded, toll, own, late), late)
 
 
 def test_a_pipeline_has_its_stages_micro_batches_and_idle_time():
@@ -62,3 +73,16 @@ def test_in_a_ring_of_attention_the_slow_rank_keeps_others_waiting():
     assert summary.notes == ()
     worst = max(summary.ranks, key=lambda one: one.caused_ns)
     assert (worst.rank, worst.is_by_chance, worst.cause) == (2, False, "compute")
+
+
+def test_stages_are_sought_once_per_launch(monkeypatch):
+    sought = []
+    monkeypatch.setattr(own_work, "find_staging", lambda launch: sought.append(launch) or find_staging(launch))
+    found = launch(pipeline([300.0, 300.0], 4))
+    facts = facts_of_launch(found)
+    for rule in (pipeline_bubble, straggler, unbalanced_input, unbalanced_stages):
+        with suppress(CannotLook):
+            list(rule.check(facts))
+    own = uneven_inputs(facts).own
+    summary = summarise(found, weigh_lateness(found), own.staging, [None, None], find_late(own))
+    assert len(summary.pipelines) == len(sought) == 1

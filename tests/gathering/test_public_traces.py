@@ -26,7 +26,7 @@ from tests.gathering.public_traces import (
 )
 
 LATE_NS = 1_000 * LATE_US
-DOUBT = "the recordings do not say which process group some collectives (all_reduce) are of: "
+DOUBT = "the recordings do not say which process group some collectives (all_reduce) belong to: "
 INFERENCE = Form(CUSTOM, "nothing", numbered=False, ranges=False, lists=False, graphs=True,
                  file="rank{rank}.{ts}.pt.trace.json.gz", steps=lambda rank, number: None)  # fmt: skip
 
@@ -65,7 +65,7 @@ def test_nobody_is_late_where_ranks_vary_by_chance(tmp_path: Path, name: str, ac
 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_rank_that_two_groups_wait_for_is_late_once(tmp_path: Path, name: str) -> None:
-    """First its tensor-parallel group waits for the rank, then the ranks of the other group wait for that group."""
+    """First its tensor-parallel group waits for the rank, then the other group waits for that group."""
     diagnosis = profkit.diagnose(write_launch(tmp_path / "job", tensor_parallel(LATE_US), FORMS[name]))
     (late,) = late_ranks(launch_of(diagnosis))
     assert late.rank == LATE

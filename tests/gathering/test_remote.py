@@ -17,7 +17,7 @@ from profkit.cli.diagnose import command
 from profkit.errors import UnreadableInput, UsageError
 from profkit.gathering import remote
 from profkit.gathering.launching import read_rank
-from profkit.gathering.remote import Reached, RemoteFile, copied, find_remote, is_url, path_of, within_reach
+from profkit.gathering.remote import Reached, RemoteFile, find_remote, is_url, path_of, within_reach
 from profkit.trace import cache
 from profkit.trace.kineto import reader
 from tests.traces import json_of, op, step
@@ -27,7 +27,7 @@ fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
 
 @pytest.fixture
 def memory() -> Iterator[Any]:
-    """fsspec's file system in this process's memory, with the run directory of one rank and a trace alone."""
+    """fsspec's file system in memory, with the run directory of one rank and a single trace."""
     system = fsspec.filesystem("memory")
     system.pipe("/launch/rank0/a.pt.trace.json.gz", b"trace")
     system.pipe("/launch/rank0/run.json", b"{}")
@@ -62,7 +62,7 @@ def test_all_files_of_a_place_are_found_with_their_sizes(memory: Any) -> None:
 
 
 def test_a_trace_alone_is_copied_and_the_copy_removed(memory: Any) -> None:
-    with copied("memory://other/rank-1.json.gz") as copy:
+    with within_reach("memory://other/rank-1.json.gz") as copy:
         path = copy.path
         assert path.name == "rank-1.json.gz"
         assert path.read_bytes() == b"other trace"
@@ -71,7 +71,7 @@ def test_a_trace_alone_is_copied_and_the_copy_removed(memory: Any) -> None:
 
 
 def test_a_run_directory_is_copied_with_its_small_files_and_no_other(memory: Any) -> None:
-    with copied("memory://launch/rank0/a.pt.trace.json.gz") as copy:
+    with within_reach("memory://launch/rank0/a.pt.trace.json.gz") as copy:
         assert sorted(file.name for file in copy.path.iterdir()) == ["a.pt.trace.json.gz", "run.json"]
 
 
@@ -96,7 +96,7 @@ def test_a_path_is_within_reach_without_a_copy(tmp_path: Path) -> None:
 def test_a_place_with_nothing_in_it_is_refused_by_name(memory: Any, url: str) -> None:
     with pytest.raises(UnreadableInput, match=rf"^{url}: no such file or folder$"):
         find_remote(url)
-    with pytest.raises(UnreadableInput, match=rf"^{url}: no such file or folder$"), copied(url):
+    with pytest.raises(UnreadableInput, match=rf"^{url}: no such file or folder$"), within_reach(url):
         pass
 
 
@@ -106,7 +106,7 @@ def test_a_file_system_that_nobody_knows_is_refused() -> None:
 
 
 def test_file_systems_in_file_systems_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"name the place itself"):
+    with pytest.raises(UsageError, match=r"give the address of the place itself"):
         find_remote("simplecache::memory://launch")
 
 
@@ -120,13 +120,13 @@ def test_a_trace_that_the_disk_has_no_room_for_is_not_copied(memory: Any, monkey
     usage = type(shutil.disk_usage("/"))(1 << 40, 0, (1 << 30) + 10)
     monkeypatch.setattr(remote.shutil, "disk_usage", lambda folder: usage)
     expected = r"^memory://other/rank-1.json.gz: takes 11 B, and 10 B may be used of .* \(TMPDIR names another "
-    with pytest.raises(UnreadableInput, match=expected), copied("memory://other/rank-1.json.gz"):
+    with pytest.raises(UnreadableInput, match=expected), within_reach("memory://other/rank-1.json.gz"):
         pass
 
 
 @pytest.fixture
 def decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files whose text is decoded, in a cache that keeps the columns of small ones too."""
+    """The files whose text is decoded, with a cache that keeps the columns of small files too."""
     read, found = reader.read_kineto, []
     monkeypatch.setenv(cache.CACHE, str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "FEWEST_EVENTS", 1)
@@ -140,7 +140,7 @@ def trace_of(at: int) -> bytes:
 
 
 def test_a_copy_of_what_was_read_before_is_not_decoded_again(memory: Any, decoded: list[Path], tmp_path: Path) -> None:
-    """Only once it has changed where it lies, even if its size and both ends are as they were."""
+    """A trace is read again only after it has changed, even if its size and both ends stay the same."""
     url = "memory://other/rank-1.json"
     memory.pipe("/other/rank-1.json", trace_of(20))
     tables = [read_rank(url) for _ in range(3)]
@@ -229,7 +229,7 @@ def test_an_object_store_is_listed_and_read_block_by_block(bucket: Bucket, monke
     bucket.client.put_object(Bucket="traces", Key="launch/rank-0.json.gz", Body=content)
     monkeypatch.setattr(remote, "_BLOCK_BYTES", 100_000)
     assert find_remote(f"{bucket.url}/launch") == [RemoteFile("s3://traces/launch/rank-0.json.gz", len(content))]
-    with copied("s3://traces/launch/rank-0.json.gz") as copy:
+    with within_reach("s3://traces/launch/rank-0.json.gz") as copy:
         assert copy.path.read_bytes() == content
 
 

@@ -1,4 +1,4 @@
-"""A launch written by hand: three ranks, two steps, one collective of all in each, and one of the first two."""
+"""A launch written by hand: three ranks and two steps, each with a collective of all ranks and one of the first two."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from profkit.pictures.values import levels_of
 from profkit.ranks.lateness import Reason, Toll, weigh_lateness
 from profkit.ranks.launch import Joint, Launch, Parts
 from profkit.ranks.matching import match
+from profkit.ranks.pipelines import Staging
 from profkit.ranks.table import Cause, Collectives, Group, RankTable, Steps, Work
 from profkit.run import CallSite, RankIdentity
 from profkit.trace.events import Int64s
@@ -24,7 +25,7 @@ def _column(*values: int) -> Int64s:
 
 
 def _table(rank: int, host: str, calls: int, own_ms: int) -> RankTable:
-    """Two steps of 100 ms, in each of which it computes for so long; its calls are those of `LAUNCH`."""
+    """Two steps of 100 ms, each with this much computing; the calls are those of `LAUNCH`."""
     nothing, flags = np.zeros(calls, np.int64), np.zeros(calls, np.bool_)
     site = nothing - 1
     collectives = Collectives(*[nothing] * 12, flags, site, flags, flags)  # type: ignore[arg-type]
@@ -56,7 +57,7 @@ LAUNCH = Launch(
     notes=("5 of 8 ranks are missing",),
 )
 NOBODY = 1e9
-"""As late as that nobody waits for a rank."""
+"""Nobody waits for a rank that comes so long before the last one."""
 TOLL = Toll(
     caused_ns=_column(0, 0, 20, 2, 0, 0, 0, 10, 0, 0, 99) * MS,
     late_ns=_column(0, 0, 20, 2, 0, 0, 0, 10, 0, 0, 99) * MS,
@@ -71,7 +72,7 @@ NO_TOLL = weigh_lateness(match([]))
 
 
 def _summary() -> LaunchSummary:
-    return summarise(LAUNCH, TOLL, (Reason(Cause.COMPUTE), None, Reason(Cause.INPUT, LOADING)), shown_rank=4)
+    return summarise(LAUNCH, TOLL, Staging(), (Reason(Cause.COMPUTE), None, Reason(Cause.INPUT, LOADING)), shown_rank=4)
 
 
 def test_a_late_rank_has_its_lateness_cause_and_line() -> None:
@@ -89,7 +90,7 @@ def test_less_than_anybody_mends_makes_no_step_late() -> None:
     at_limit = 500_000  # half a per cent of 100 ms
     late_ns = _column(0, at_limit - 1, at_limit, 0, 0, 0, 0, 0, 0, 0, 0)
     toll = replace(TOLL, caused_ns=late_ns, late_ns=late_ns, early_apiece=np.zeros(11))
-    _, just_below, just_late = summarise(LAUNCH, toll, (None, Reason(Cause.HOST), Reason(Cause.HOST))).ranks
+    _, just_below, just_late = summarise(LAUNCH, toll, Staging(), (None, Reason(Cause.HOST), Reason(Cause.HOST))).ranks
     assert (just_below.late_steps, just_below.cause, just_below.kept_waiting) == (0, "", 0)
     assert (just_late.late_steps, just_late.cause, just_late.caused_ns) == (1, "host", at_limit // 2)
 
@@ -121,13 +122,13 @@ def test_the_launch_is_named_with_its_notes() -> None:
 def test_a_launch_of_nothing_is_an_empty_summary() -> None:
     none = _column()
     launch = Launch((), -1, (), (), Joint(*[none] * 6), Parts(none, none, none), none)
-    summary = summarise(launch, NO_TOLL, ())
+    summary = summarise(launch, NO_TOLL, Staging(), ())
     assert summary == LaunchSummary(-1, ())
 
 
 def test_ranks_without_a_collective_have_their_times() -> None:
     none = _column()
     launch = replace(LAUNCH, joint=Joint(*[none] * 6), parts=Parts(none, none, none))
-    summary = summarise(launch, NO_TOLL, (None, None, None))
+    summary = summarise(launch, NO_TOLL, Staging(), (None, None, None))
     assert [one.step_time_ns for one in summary.ranks] == [100 * MS] * 3
     assert (summary.picture, summary.groups, summary.steps) == (None, (), 0)

@@ -1,10 +1,11 @@
 """Launches made by hand: what each rank does, in microseconds, becomes the tables that a recording of it would give.
 
 A rank's program is a list: ``work(30)``, ``ask("a")`` for a collective, ``wait("a")`` for its end, ``*both("a")`` for
-one after the other, and ``end_step()``. A collective is named by its kind, and by what comes after a ``#``:
-``grads#3``. It begins when all of its ranks have asked and their lanes are free, and lasts as long as ``transfers`` say
-of its kind.
-This is written as it would happen, rank by rank, and shares nothing with the replay.
+one after the other, and ``end_step()``. The name of a collective is its kind and a number after ``#``: ``grads#3``. It
+begins when all of its ranks have asked and their lanes are free. How long it takes is what ``transfers`` has for its
+kind.
+
+The launch is played rank by rank, as it would happen, and shares no code with the replay.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class _Rank:
     went_back: bool = False
 
     def go_on(self, ends: Mapping[str, float]) -> bool:
-        """Until it waits for what has no end yet; whether it did anything."""
+        """Go on until it waits for something without an end yet. Return whether it did anything."""
         began = self.at
         while self.at < len(self.program):
             act = self.program[self.at]
@@ -153,7 +154,7 @@ def launch_of(
 
 
 def _with_messages(table: RankTable, kinds: tuple[str, ...], messages: Mapping[str, tuple[int, int]]) -> RankTable:
-    """The table with groups of two for what is sent from one rank to another; each message has a lane of its own."""
+    """The table with a group of two for messages from one rank to another. Each message has a lane of its own."""
     rank, taken = table.identity.rank, table.collectives
     own = [kind for kind in messages if rank in messages[kind]]
     groups = [Group("{} to {}".format(*messages[kind]), 2, messages[kind], sends=messages[kind][0] == rank)
@@ -201,7 +202,7 @@ def _happen(
 
 
 def _ready(rank: _Rank, name: str, ends: Mapping[str, float]) -> float:
-    """When this rank's part can begin: it has asked, and what it asked before in the same lane is over."""
+    """When this rank's part can begin: it has asked, and its previous request in the same lane is over."""
     if name not in rank.asked:
         return _NEVER
     order = list(rank.asked)
@@ -267,5 +268,5 @@ def _work(rank: _Rank, ns: Callable[[Sequence[float]], Int64s]) -> Work:
 
 
 def facts_of_launch(launch: Launch | None) -> Facts:
-    """The facts about a rank whose own trace says nothing, and the launch."""
+    """Facts with an empty trace and this launch."""
     return Facts(trace_of([step(0, 0, 1)]), launch=launch)

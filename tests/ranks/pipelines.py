@@ -15,7 +15,7 @@ def stage(
     place: int, stages: int, micro_batches: int, time: float, *, steps: int = STEPS, returns: bool = True,
     tensors: int = 1, jitter: Sequence[float] = (0.0,),
 ) -> list[Act]:  # fmt: skip
-    """All micro-batches forwards, a third of its time, then all backwards (GPipe). Who sends does not wait for it."""
+    """All micro-batches forwards, a third of the time, then all backwards (GPipe). Senders do not wait."""
     acts: list[Act] = []
     lane = iter(range(1, 10**6))
 
@@ -39,12 +39,12 @@ def stage(
 
 
 def pipeline(times: Sequence[float], micro_batches: int, **more: object) -> list[list[Act]]:
-    """One program for each stage, which takes so long for a micro-batch."""
+    """One program for each stage, given how long it takes for a micro-batch."""
     return [stage(at, len(times), micro_batches, time, **more) for at, time in enumerate(times)]  # type: ignore[arg-type]
 
 
 def messages_in(programs: Sequence[Sequence[Act]], first_rank: int = 0) -> dict[str, tuple[int, int]]:
-    """Who sends each kind to whom, by its name."""
+    """The sender and the receiver of each kind of message, from its name."""
     kinds = dict.fromkeys(act.name.split("#")[0] for program in programs for act in program if act.name)
     ends = {kind: kind[1:].split(".")[0].split("-") for kind in kinds if kind[0] in "fb" and "-" in kind}
     return {kind: (first_rank + int(one), first_rank + int(other)) for kind, (one, other) in ends.items()}
@@ -60,7 +60,7 @@ def launch(programs: Sequence[Sequence[Act]], *, behind: Sequence[float] | None 
 
 def interleaved(ranks: int, chunks: int, micro_batches: int, times: Sequence[float]) -> list[list[Act]]:
     """Each rank holds several stages: stage s is on rank s mod p. All micro-batches go through a rank's first stage,
-    then through its second one, and so on, and the gradients come back (GPipe, breadth first)."""
+    then through its second one and so on. Then the gradients come back (GPipe, breadth first)."""
     last = ranks * chunks - 1
     programs: list[list[Act]] = []
     for rank in range(ranks):
@@ -83,7 +83,7 @@ def interleaved(ranks: int, chunks: int, micro_batches: int, times: Sequence[flo
 
 
 def ring(ranks: int, times: Sequence[float]) -> list[list[Act]]:
-    """Keys and values go round while each rank computes with those that it has, as in ring attention."""
+    """Keys and values go round while each rank computes with the ones that it has, as in ring attention."""
     programs: list[list[Act]] = []
     for rank in range(ranks):
         acts, lane = [], iter(range(1, 10**6))

@@ -15,7 +15,7 @@ WORLD = Group("0", 2, (0, 1))
 
 @dataclass(frozen=True)
 class Did:
-    """One collective. It stood in the way of the rank's own work for its last ``waited`` us, all of it if -1."""
+    """One collective. The rank's own work stands still for its last ``waited`` µs, or all the time if -1."""
 
     start: float
     end: float

@@ -41,7 +41,7 @@ def test_those_that_stand_out_are_half_at_most(excess: tuple[float, ...], found:
 
 
 def test_steps_of_all_ranks_tell_what_is_chance() -> None:
-    """Rank 1 is late by 3 or 6 of 10: its own four steps alone would not tell it at a level of 1 % for four ranks."""
+    """Rank 1 is late by 3 or 6 of 10. Its own four steps alone would not show that at a level of 1 % for four ranks."""
     late = late_by(0, 0, 0, 0)
     late[1] += np.array([3, 6, 3, 6])
     assert np.flatnonzero(stand_out(late)).tolist() == [1]

@@ -1,4 +1,4 @@
-"""Which collectives of several ranks are one and the same, and whose recording belongs to none of them."""
+"""Which collectives of several ranks belong together, and which recordings do not belong to the launch."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_rank_of_another_job_is_left_out_with_a_note_and_changes_nothing_else(
     launch = three_and(table(3, other, world=4))
     assert pairs(launch) == side_by_side(6, (0, 1, 2))
     assert launch.notes == ("rank3: its collectives are none of the others'; it is left out",
-                            "rank 3 of 4 is missing, and what it did is not known")  # fmt: skip
+                            "rank 3 of 4 is missing; what it did is unknown")  # fmt: skip
 
 
 def test_what_does_not_fit_is_left_out_and_said():
@@ -140,19 +140,19 @@ def test_what_does_not_fit_is_left_out_and_said():
                     table(-1, some(), source="nobody")])  # fmt: skip
     assert pairs(launch) == side_by_side(6)
     assert sorted(launch.notes) == [
-        "copy: it is rank 1, as rank1 is, which holds more or as many collectives; it is left out",
+        "copy: it is rank 1, as rank1 is, which holds at least as many collectives; it is left out",
         "empty: it holds no collective that could tie it to the others; it is left out",
-        "far: it is rank 5, where there are 2; it is left out",
-        "larger: it is one of 8 ranks, where the others are of 2; it is left out",
+        "far: it is rank 5 of only 2 ranks; it is left out",
+        "larger: it is one of 8 ranks, while the others are of 2; it is left out",
         "nobody: it does not say which rank it is; it is left out",
-        "old: it is of another launch; it is left out",
+        "old: it belongs to another launch; it is left out",
     ]
 
 
 def test_missing_ranks_are_named_and_of_a_sample_its_size_is_told():
-    assert three_and(table(0, some(), world=4)).notes[-1] == "rank 3 of 4 is missing, and what it did is not known"
+    assert three_and(table(0, some(), world=4)).notes[-1] == "rank 3 of 4 is missing; what it did is unknown"
     few = match([table(0, some(), world=128), table(1, some(), world=128)])
-    assert few.notes == ("2 of 128 ranks were recorded, and what the others did is not known",)
+    assert few.notes == ("2 of 128 ranks were recorded; what the others did is unknown",)
     assert few.world_size == 128
 
 

@@ -50,7 +50,7 @@ def _on_one_clock(table: RankTable) -> RankTable:
 
 
 def mistaken(launch: Launch) -> int:
-    """How many messages are paired with those of another round. Tables count them from the first round."""
+    """How many messages are paired with those of another round. Tables count rounds from the first one."""
     sequence = [int(launch.tables[table].collectives.sequence[row])
                 for table, row in zip(launch.parts.table.tolist(), launch.parts.row.tolist(), strict=True)]  # fmt: skip
     return int((np.array(sequence)[::2] != np.array(sequence)[1::2]).sum())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from profkit.ranks.edits import JointEdit, combine_joint, remove_collectives, shrink_ranks_work, shrink_transfers
+from profkit.ranks.edits import JointEdit, combine_joint, shrink_ranks_work, shrink_transfers
 from profkit.ranks.launch import Launch
 from profkit.ranks.own_edits import OwnEdit, on_all_ranks
 from profkit.ranks.own_work import Place
@@ -31,9 +31,9 @@ def gain(launch: Launch, *edits: JointEdit) -> float:
 
 
 def shrunk(launch: Launch, rank: int, before: float, after: float) -> JointEdit:
-    """The rank's pieces of one length take another."""
+    """The rank's pieces of one length get another length."""
     row = np.flatnonzero(launch.tables[rank].work.time_ns == before * 1000)
-    return shrink_ranks_work(np.full(len(row), rank), row, np.full(len(row), after * 1000))
+    return shrink_ranks_work(rank, row, np.full(len(row), after * 1000))
 
 
 def of_kind(launch: Launch, kind: int) -> np.ndarray:
@@ -51,7 +51,7 @@ def training(*pieces: Act) -> list[Act]:
 def test_two_changes_that_free_the_same_time_give_less_than_their_sum():
     """Rank 1 is late at the first collective and early at the second: without that collective nobody sees it."""
     launch = launch_of([two_waits(10, 50), two_waits(50, 10)], TRANSFERS)
-    faster, without = shrunk(launch, 1, 50, 10), remove_collectives(of_kind(launch, 0))
+    faster, without = shrunk(launch, 1, 50, 10), JointEdit(gone=of_kind(launch, 0))
     assert us(launch) == 130
     assert (gain(launch, faster), gain(launch, without)) == (40, 50)
     assert gain(launch, faster, without) == 50
@@ -89,7 +89,7 @@ def test_what_the_program_saves_at_a_line_every_rank_saves_there():
 
 
 def test_who_does_nothing_at_that_line_saves_nothing():
-    """Only rank 1 loads for long: once it does not, rank 0 holds the job up."""
+    """Only rank 1 loads for long. Without that, rank 0 holds the job up."""
     slow = (work(50, Cause.INPUT, 2), work(40))
     launch = launch_of([training(work(60)), training(*slow)], TRANSFERS)
     assert SITES[2].file == AT_DATA[1]

@@ -13,7 +13,7 @@ from profkit.ranks.late import find_late
 from profkit.ranks.lateness import weigh_lateness
 from profkit.ranks.matching import match
 from profkit.ranks.own_work import measure_own_work
-from profkit.ranks.pipelines import find_pipelines, find_relays
+from profkit.ranks.pipelines import Staging, find_staging
 from profkit.ranks.replay import replay_launch
 from profkit.ranks.table import Group
 from tests.ranks.launches import Act, ask, end_step, length_of, wait, work
@@ -23,20 +23,20 @@ from tests.ranks.pipelines import STEPS, interleaved, launch, pipeline, ring, tr
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 1), (2, 4), (4, 4), (4, 16)])
 def test_stages_that_pass_micro_batches_on_are_a_pipeline(stages, micro_batches):
     found = launch(pipeline([30.0] * stages, micro_batches))
-    (one,) = find_pipelines(found)
+    (one,) = find_staging(found).pipelines
     assert (one.stages, one.micro_batches, one.returns) == (tuple(range(stages)), micro_batches, True)
     assert len(one.joint) == 2 * (stages - 1) * micro_batches * STEPS
 
 
 def test_a_pipeline_without_gradients_is_told_and_its_first_stage_too():
-    (one,) = find_pipelines(launch(pipeline([30.0] * 3, 4, returns=False)))
+    (one,) = find_staging(launch(pipeline([30.0] * 3, 4, returns=False))).pipelines
     assert (one.stages, one.returns) == ((0, 1, 2), False)
 
 
 def test_two_tensors_for_each_micro_batch_are_one_micro_batch():
     programs = pipeline([30.0] * 3, 4, tensors=2)
-    (one,) = find_pipelines(launch(programs))
-    assert one.micro_batches == 8  # nothing tells two tensors of one micro-batch from two micro-batches
+    (one,) = find_staging(launch(programs)).pipelines
+    assert one.micro_batches == 8  # two tensors of one micro-batch look like two micro-batches
 
 
 def borders(rank: int, ranks: int, ahead: bool) -> list[Act]:
@@ -60,13 +60,13 @@ def borders(rank: int, ranks: int, ahead: bool) -> list[Act]:
 @pytest.mark.parametrize("ahead", [True, False])
 def test_neighbours_that_exchange_borders_are_no_pipeline_and_do_the_same_work(ranks, ahead):
     found = launch([borders(rank, ranks, ahead) for rank in range(ranks)])
-    assert find_pipelines(found) == ()
+    assert find_staging(found).pipelines == ()
     assert len(set(measure_own_work(found).kind.tolist())) == (1 if ranks == 2 else 2)  # ends have one neighbour
 
 
 def test_a_pipeline_with_a_stage_that_was_not_recorded_is_none():
     tables = launch(pipeline([30.0] * 4, 4)).tables
-    assert find_pipelines(match([tables[0], tables[1], tables[3]])) == ()
+    assert find_staging(match([tables[0], tables[1], tables[3]])).pipelines == ()
 
 
 def test_stages_do_different_work_and_nobody_is_late():
@@ -78,8 +78,8 @@ def test_stages_do_different_work_and_nobody_is_late():
 @pytest.mark.parametrize(("ranks", "chunks", "micro_batches"), [(2, 2, 2), (2, 2, 4), (2, 4, 8), (3, 2, 3), (4, 2, 8)])
 def test_ranks_that_hold_several_stages_are_a_relay_and_nobody_is_late(ranks, chunks, micro_batches):
     found = launch(interleaved(ranks, chunks, micro_batches, [30.0] * (ranks - 1) + [60.0]))
-    assert find_pipelines(found) == ()
-    (relay,) = find_relays(found)
+    assert find_staging(found).pipelines == ()
+    (relay,) = find_staging(found).relays
     assert relay.ranks == tuple(range(ranks))
     assert len(relay.joint) == len(found.joint) == 2 * (ranks * chunks - 1) * micro_batches * STEPS
     assert find_late(measure_own_work(found)) is None
@@ -88,7 +88,7 @@ def test_ranks_that_hold_several_stages_are_a_relay_and_nobody_is_late(ranks, ch
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_a_ring_of_attention_is_neither_and_its_slow_rank_is_late(ranks):
     found = launch(ring(ranks, [30.0] * (ranks - 1) + [60.0]))
-    assert (find_pipelines(found), find_relays(found)) == ((), ())
+    assert find_staging(found) == Staging()
     late = find_late(measure_own_work(found))
     assert late is not None
     assert late.ranks.tolist() == [ranks - 1]
@@ -96,12 +96,12 @@ def test_a_ring_of_attention_is_neither_and_its_slow_rank_is_late(ranks):
 
 @pytest.mark.parametrize("ahead", [True, False])
 def test_neighbours_that_exchange_borders_are_no_relay(ahead):
-    assert find_relays(launch([borders(rank, 4, ahead) for rank in range(4)])) == ()
+    assert find_staging(launch([borders(rank, 4, ahead) for rank in range(4)])).relays == ()
 
 
 @pytest.mark.parametrize("tensors", [1, 2])
 def test_a_pipeline_is_no_relay(tensors):
-    assert find_relays(launch(pipeline([30.0] * 3, 4, tensors=tensors))) == ()
+    assert find_staging(launch(pipeline([30.0] * 3, 4, tensors=tensors))).relays == ()
 
 
 def test_a_pipeline_with_another_number_of_micro_batches_in_each_step_is_a_relay():
@@ -109,8 +109,8 @@ def test_a_pipeline_with_another_number_of_micro_batches_in_each_step_is_a_relay
     programs = [[replace(act, name=f"{act.name}.{at}") if act.name else act
                  for at, step in enumerate(steps) for act in step[rank]] for rank in range(3)]  # fmt: skip
     found = launch(programs)
-    assert find_pipelines(found) == ()
-    assert [relay.ranks for relay in find_relays(found)] == [(0, 1, 2)]
+    assert find_staging(found).pipelines == ()
+    assert [relay.ranks for relay in find_staging(found).relays] == [(0, 1, 2)]
 
 
 def test_the_same_stages_of_two_pipelines_are_compared_with_each_other():
@@ -120,7 +120,7 @@ def test_the_same_stages_of_two_pipelines_are_compared_with_each_other():
                 for program in pipeline(times, 4)]  # fmt: skip
 
     both = launch([*pipeline([30.0, 40.0], 4), *second([30.0, 60.0])])
-    assert [one.stages for one in find_pipelines(both)] == [(0, 1), (2, 3)]
+    assert [one.stages for one in find_staging(both).pipelines] == [(0, 1), (2, 3)]
     own = measure_own_work(both)
     assert own.kind[0] == own.kind[2] != own.kind[1] == own.kind[3]
     late = find_late(own)
@@ -141,7 +141,7 @@ def test_ranks_whose_messages_go_nobody_knows_where_are_compared_with_nobody():
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (4, 4), (4, 16)])
 def test_equal_stages_idle_for_as_long_as_the_formula_says(stages, micro_batches):
     found = launch(pipeline([300.0] * stages, micro_batches))
-    (one,) = find_pipelines(found)
+    (one,) = find_staging(found).pipelines
     bubble = measure_bubble(found, weigh_lateness(found), one)
     assert even_share(one) == (stages - 1) / (micro_batches + stages - 1)
     assert bubble.share == pytest.approx(even_share(one), abs=0.03)  # the first step begins without a wait
@@ -161,7 +161,7 @@ def test_levelled_stages_take_what_a_pipeline_of_equal_ones_takes(place, micro_b
     times = [30.0] * 4
     times[place] = 90.0
     found = launch(pipeline(times, micro_batches))
-    edit = with_even_stages(found, measure_own_work(found), find_pipelines(found))
+    edit = with_even_stages(found, measure_own_work(found), find_staging(found).pipelines)
     level = pipeline([45.0] * 4, micro_batches)
     expected = 1000 * length_of(level, transfers_of(level))
     assert replay_launch(found, edit).replayed_ns == pytest.approx(expected, rel=0.02)
@@ -173,7 +173,8 @@ def test_more_micro_batches_give_half_of_what_they_would_if_small_ones_took_less
     many = pipeline([200.0] * stages, 2 * micro_batches)
     found = launch(few)
     before, after = (length_of(one, transfers_of(one)) for one in (few, many))
-    gained = 1 - replay_launch(found, with_half_batches(found, find_pipelines(found))).replayed_ns / (1000 * before)
+    replayed = replay_launch(found, with_half_batches(found, find_staging(found).pipelines))
+    gained = 1 - replayed.replayed_ns / (1000 * before)
     assert gained == pytest.approx((1 - after / before) / 2, abs=0.02)
 
 

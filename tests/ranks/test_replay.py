@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from profkit.ranks.edits import (
-    JointEdit,
-    ask_earlier,
-    combine_joint,
-    merge_collectives,
-    remove_collectives,
-    shrink_ranks_work,
-    shrink_transfers,
-)
+from profkit.ranks.edits import JointEdit, ask_earlier, combine_joint, shrink_ranks_work, shrink_transfers
 from profkit.ranks.replay import replay_launch, transfer_times
 from tests.ranks.launches import Act, ask, both, end_step, launch_of, length_of, wait, work
 
@@ -23,7 +15,7 @@ TRANSFERS = {"a": 10.0, "b": 20.0}
 
 
 def overlapped(first: float, second: float) -> list[Act]:
-    """Two buckets that are asked for amid the work, and waited for at its end."""
+    """Two buckets, asked for amid the work and waited for at its end."""
     acts: list[Act] = []
     for i in range(STEPS):
         acts += [work(first), ask(f"a#{i}"), work(second), ask(f"b#{i}"), wait(f"a#{i}"), wait(f"b#{i}"), work(5)]
@@ -54,7 +46,7 @@ def test_a_rank_that_gets_faster_speeds_the_others_up_until_the_next_one_holds_t
     launch = launch_of(programs, TRANSFERS)
     late = launch.tables[1].work
     row = np.flatnonzero(late.time_ns == 90_000)
-    edit = shrink_ranks_work(np.full(len(row), 1), row, np.full(len(row), 30_000))
+    edit = shrink_ranks_work(1, row, np.full(len(row), 30_000))
     assert us(launch, edit) == length_of([programs[0], overlapped(30, 40), programs[2]], TRANSFERS)
 
 
@@ -62,7 +54,7 @@ def test_work_that_nobody_waits_for_gives_nothing_back():
     programs = [overlapped(30, 40), overlapped(90, 40)]
     launch = launch_of(programs, TRANSFERS)
     row = np.flatnonzero(launch.tables[0].work.time_ns == 30_000)
-    edit = shrink_ranks_work(np.zeros(len(row), dtype=np.int64), row, np.zeros(len(row), dtype=np.int64))
+    edit = shrink_ranks_work(0, row, np.zeros(len(row), dtype=np.int64))
     assert us(launch, edit) == us(launch)
 
 
@@ -91,14 +83,14 @@ def test_a_collective_that_is_gone_holds_nobody():
     launch = launch_of(programs, TRANSFERS)
     joint = np.flatnonzero(launch.joint.operation == 0)
     assert us(launch) == 50 + 10 + 50 + 20
-    assert us(launch, remove_collectives(joint)) == length_of([steps(10), steps(50)], TRANSFERS) == 80
+    assert us(launch, JointEdit(gone=joint)) == length_of([steps(10), steps(50)], TRANSFERS) == 80
 
 
 def test_merged_collectives_go_with_the_last_of_them():
     programs = [[work(5), ask("a#0"), work(5), ask("a#1"), work(5), ask("a#2"), wait("a#2"), end_step()]] * 2
     launch = launch_of(programs, TRANSFERS)
     assert us(launch) == 35
-    edit = merge_collectives(np.arange(3), np.full(3, 2), np.array([12_000]), 0.3)
+    edit = JointEdit(joint=np.array([2]), transfer_ns=np.array([12_000]), gone=np.arange(2))
     assert us(launch, edit) == 15 + 12
 
 
@@ -120,12 +112,12 @@ def test_a_collective_that_nobody_waits_for_is_needed_at_the_end_of_its_step():
 
 
 def test_a_collective_that_nobody_had_to_wait_for_may_take_until_the_end_of_its_step():
-    """Where the work around gets shorter, its end becomes no wait. What is taken out of a piece is taken evenly: the
-    ranks ask after 3 µs, and the last piece ends when it has all passed."""
+    """If the work around it gets shorter, its end does not become a wait. Work is removed evenly from a piece: the
+    ranks ask after 3 µs, and the last piece ends when all of it has passed."""
     programs = [[work(10), ask("b#0"), work(60), work(10), wait("b#0"), end_step()]] * 2
     launch = launch_of(programs, TRANSFERS)
     row = [np.flatnonzero(table.work.time_ns == 60_000) for table in launch.tables]
-    edit = shrink_ranks_work(np.arange(2), np.concatenate(row), np.full(2, 5_000))
+    edit = combine_joint([shrink_ranks_work(rank, row[rank], np.array([5_000])) for rank in range(2)])
     assert us(launch, edit) == 25
 
 

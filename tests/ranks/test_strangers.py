@@ -1,4 +1,4 @@
-"""Whose recording cannot be of the others' launch: tables written by hand, in microseconds."""
+"""Recordings that cannot belong to the others' launch: tables written by hand, in microseconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORLD = Group("0", RANKS, tuple(range(RANKS)))
 
 
 def exchanged(count: int = STEPS, sways: float = 0, operation: str = "all_reduce") -> list[Did]:
-    """A collective of 1 ms in each step of 10 ms, by turns so much later and earlier."""
+    """A collective of 1 ms in each step of 10 ms, alternately this much later and earlier."""
     begins = [10_000 * at + sways * (-1) ** at for at in range(count)]
     return [Did(begin, begin + 1_000, at, operation=operation) for at, begin in enumerate(begins)]
 
@@ -35,11 +35,11 @@ def left_out(launch: Launch) -> list[str]:
 
 
 def test_a_rank_whose_collectives_end_before_the_others_begin_is_left_out():
-    """Its steps take 10 ms too, but in turns 3 ms more and less than the others', which exchange for 1 ms."""
+    """Its steps also take 10 ms, but alternately 3 ms more and less than the others', which exchange for 1 ms."""
     swaying = exchanged(sways=1_500)
     found = beside_three(rank_of(3, swaying))
     assert left_out(found) == [
-        "rank3: by its times, collectives end before they have begun on other ranks or the other way round"
+        "rank3: by its times, collectives end before they have begun on other ranks, or the other way round"
     ]
     assert [one.identity.rank for one in found.tables] == [0, 1, 2]
 
@@ -49,7 +49,7 @@ def test_one_that_sways_by_less_than_an_exchange_takes_stays():
 
 
 def test_one_that_begins_late_in_turns_as_the_others_wait_stays():
-    """Rank 3 comes 5 ms later in every second step, and the others' collectives last until it has."""
+    """Rank 3 comes 5 ms later in every second step, and the others' collectives last until it comes."""
     late = [5_000.0 * (at % 2) for at in range(STEPS)]
     others = [Did(10_000 * at, 10_000 * at + late[at] + 1_000, at) for at in range(STEPS)]
     mine = [Did(10_000 * at + late[at], 10_000 * at + late[at] + 1_000, at) for at in range(STEPS)]
@@ -103,7 +103,7 @@ def after(did: Did) -> Did:
 def test_a_rank_with_half_of_the_others_steps_or_less_is_left_out_and_one_with_more_is_told(steps: int, stays: bool):
     found = beside_three(rank_of(3, exchanged(steps)))
     assert (len(found.tables) == RANKS) is stays
-    told = ("rank3: not all of the 6 steps that most ranks recorded; who is late is told by 4 of them" if stays else
+    told = ("rank3: not all of the 6 steps that most ranks recorded; only 4 of them show who is late" if stays else
             "rank3: it recorded 3 of the 6 steps that most others recorded; it is left out")  # fmt: skip
     assert told in found.notes
 
@@ -121,23 +121,21 @@ def test_a_rank_that_numbers_its_steps_otherwise_is_left_out_where_numbers_of_co
         return [Did(d.start, d.end, d.step + later, 50 + at) for at, d in enumerate(exchanged())]
 
     found = match([*(rank_of(number, numbered(0)) for number in range(3)), rank_of(3, numbered(1))])
-    assert left_out(found) == ["rank3: it numbers its steps otherwise than the others"]
+    assert left_out(found) == ["rank3: it numbers its steps differently from the others"]
 
 
 def in_steps(lost: Sequence[int]) -> list[Did]:
-    """Two collectives in each step, one in those in which one is lost."""
+    """Two collectives in each step, but one in the steps where one is lost."""
     return [did for at in range(STEPS) for did in (Did(10_000 * at, 10_000 * at + 1_000, at),
                                                    Did(10_000 * at + 5_000, 10_000 * at + 6_000, at, size=200))
             if not (at in lost and did.size == 200)]  # fmt: skip
 
 
 @pytest.mark.parametrize(("lost", "stays"), [([0, 1, 2, 3], False), ([2], True), ([], True)])
-def test_a_rank_that_lost_collectives_in_most_of_its_steps_is_left_out_and_in_few_is_told(
-    lost: list[int], stays: bool
-):
+def test_a_rank_that_lost_collectives_in_most_of_its_steps_is_left_out_and_in_few_is_told(lost: list[int], stays: bool):
     found = match([*(rank_of(number, in_steps([])) for number in range(3)), rank_of(3, in_steps(lost))])
     assert (len(found.tables) == RANKS) is stays
-    told = "rank3: more or fewer collectives than others in some steps; what is missing is compared with nothing"
+    told = "rank3: more or fewer collectives than others in some steps; those that others lack are not compared"
     assert (told in found.notes) is (stays and bool(lost))
 
 
@@ -148,7 +146,7 @@ def test_a_file_with_gaps_is_left_out_once_a_collective_is_missing():
 
 
 def test_the_rank_that_a_stranger_says_to_be_is_that_of_the_next_recording():
-    """The stranger holds more collectives, and would stand for rank 2."""
+    """The stranger holds more collectives, and would be taken for rank 2."""
     other = table(2, [Did(d.start, d.end, d.step, size=7) for d in in_steps([])], world=RANKS, groups=[WORLD],
                   source="other")  # fmt: skip
     found = match([*(rank_of(number, exchanged()) for number in range(RANKS)), other])
@@ -161,4 +159,4 @@ def test_of_two_recordings_of_one_rank_the_one_whose_name_says_so_counts():
     copied = structs.replace(tables[2], source="a/rank0", named_rank=0)
     found = match([*tables[1:], copied])
     assert [one.source for one in found.tables] == ["rank1", "rank2"]
-    assert left_out(found) == ["a/rank0: by its content it is rank 2, as rank2 is too, and by its name rank 0"]
+    assert left_out(found) == ["a/rank0: its name says rank 0, but its content says rank 2, which is rank2"]

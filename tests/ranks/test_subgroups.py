@@ -17,17 +17,17 @@ from tests.ranks.tables import Did, table
 ROWS, COLUMNS, ALL = ((0, 1), (2, 3)), ((0, 2), (1, 3)), (0, 1, 2, 3)
 LISTS = {rank: (ALL, *(ranks for ranks in (*ROWS, *COLUMNS) if rank in ranks)) for rank in range(4)}
 STEPS = 4
-DOUBT = "the recordings do not say which process group some collectives (all_reduce) are of: "
+DOUBT = "the recordings do not say which process group some collectives (all_reduce) belong to: "
 
 
 def collective(begins: Sequence[float], takes: float, step: int, size: int) -> list[Did]:
-    """One for each of its ranks, which begin at these times."""
+    """One collective for each rank of the group, beginning at these times."""
     return [Did(begin, max(begins) + takes, step, size=size) for begin in begins]
 
 
 def training(apart: float, takes: float = 5) -> list[list[Did]]:
-    """Each rank's step: rows exchange 100 bytes at two times, then columns 200 bytes. In turns, one row or the other is
-    later by so much, and one column."""
+    """Each rank's step: rows exchange 100 bytes twice, then columns exchange 200 bytes. One of the rows and one of the
+    columns, alternately, is this much later."""
     did: list[list[Did]] = [[], [], [], []]
     for step in range(STEPS):
         start = 10_000.0 * step
@@ -55,7 +55,7 @@ def tables_of(
 
 
 def named() -> Launch:
-    """The same with the groups that a modern recording names."""
+    """The same, with named groups as in a modern recording."""
     tables = []
     for rank, did in enumerate(training(100)):
         row, column = next(one for one in ROWS if rank in one), next(one for one in COLUMNS if rank in one)
@@ -65,7 +65,7 @@ def named() -> Launch:
 
 
 def pairs_of(launch: Launch) -> list[tuple[int, ...]]:
-    """By joint collective the ranks that were recorded in it, sorted."""
+    """The sorted ranks of each joint collective."""
     parts = launch.parts
     return sorted(tuple(parts.table[parts.joint == joint].tolist()) for joint in range(len(launch.joint)))
 
@@ -76,7 +76,7 @@ def test_groups_whose_names_are_stripped_are_told_by_who_cannot_have_taken_part_
     found = match(tables_of(100, listed))
     assert pairs_of(found) == expected
     assert sorted(set(expected)) == [(0, 1), (0, 2), (1, 3), (2, 3)]
-    assert any("told by which ranks" in note for note in found.notes) is not listed
+    assert any("divided by which ranks" in note for note in found.notes) is not listed
 
 
 def test_clocks_that_are_off_by_a_day_change_nothing():
@@ -91,7 +91,7 @@ def test_with_a_list_of_groups_and_nothing_that_speaks_against_any_nothing_is_co
     found = match(tables_of(0, listed=True))
     assert len(found.joint) == 0
     (note,) = found.notes
-    assert note.endswith("some collectives (all_reduce) are of: they are compared with nothing")
+    assert note.endswith("some collectives (all_reduce) belong to: they are not compared")
 
 
 def test_without_a_list_and_without_proof_the_collectives_of_one_stream_are_those_of_all_ranks():
@@ -102,17 +102,17 @@ def test_without_a_list_and_without_proof_the_collectives_of_one_stream_are_thos
 
 @pytest.mark.parametrize("listed", [True, False])
 def test_kernels_that_end_together_are_of_one_group(listed):
-    """Long ones overlap, so that all ranks may have taken part; but only those of one group end at the same moment."""
+    """Long ones overlap, so all ranks may have taken part. But only those of one group end at the same moment."""
     assert pairs_of(match(tables_of(100, listed, takes=500, on_device=True))) == pairs_of(named())
-    threads = match(tables_of(100, listed, takes=500))  # which note the end when they get a processor
+    threads = match(tables_of(100, listed, takes=500))  # they notice the end when they get a processor
     assert set(pairs_of(threads)) == (set() if listed else {ALL})
 
 
 def test_kernels_that_end_together_on_all_ranks_may_be_taken_for_one():
-    """Whichever groups they are of, all ranks wait for as long."""
+    """All ranks wait equally long, whatever their groups."""
     found = match(tables_of(0, listed=True, on_device=True))
     assert set(pairs_of(found)) == {ALL}
-    assert found.notes == (f"{DOUBT}taken for one of 4 ranks, as they end at the same time on all of these",)
+    assert found.notes == (f"{DOUBT}taken for one of 4 ranks, because they end at the same time on all of these",)
     assert weigh_lateness(found).waited_ns.reshape(-1, 4)[:, 0].tolist() == [3_000] * 3 * STEPS
 
 
@@ -140,7 +140,7 @@ def test_ranks_that_do_not_fall_apart_into_groups_of_equal_size_are_not_compared
     third = structs.replace(tables[3].collectives, start_ns=tables[0].collectives.start_ns,
                             end_ns=tables[0].collectives.end_ns)  # fmt: skip
     found = match([*tables[:3], structs.replace(tables[3], collectives=third)])
-    assert any("of several, and compared with nothing" in note for note in found.notes)
+    assert any("they belong to several groups and are not compared" in note for note in found.notes)
 
 
 def test_broadcasts_prove_nothing_as_their_root_ends_before_others_begin():
@@ -178,5 +178,4 @@ def test_a_message_that_may_go_to_several_is_compared_with_nothing_and_a_note_sa
     receivers = [table(rank, did, world=3, groups=[message(rank, [(0, rank)], False)]) for rank in (1, 2)]
     found = match([sender, *receivers])
     assert len(found.joint) == 0
-    assert found.notes[0] == ("rank0: its messages do not say whom they go to or come from, and are compared with "
-                              "nothing")  # fmt: skip
+    assert found.notes[0] == "rank0: its messages do not say whom they go to or come from, so they are not compared"

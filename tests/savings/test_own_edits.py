@@ -94,7 +94,7 @@ def test_a_launch_edit_and_the_ranks_own_are_one_replay(tmp_path: Path):
     assert facts.launch is not None
     own, work = without(facts, "aten::softmax"), facts.launch.tables[1].work
     row = np.flatnonzero(work.time_ns > 50_000_000)
-    late = shrink_ranks_work(np.full(len(row), 1), row, np.full(len(row), 60_000_000), uncertainty=0.4)
+    late = shrink_ranks_work(1, row, np.full(len(row), 60_000_000), uncertainty=0.4)
     alone = predict_launch_saving(facts, late).fraction
     assert alone == near(0.15)
     both = predict_together(facts, [own, late])
@@ -125,7 +125,7 @@ def test_the_verdict_takes_the_launchs_faults_out_together_with_the_programs(
     assert facts.launch is not None
     work = facts.launch.tables[1].work
     row = np.flatnonzero(work.time_ns > 50_000_000)
-    late = shrink_ranks_work(np.full(len(row), 1), row, np.full(len(row), 60_000_000))
+    late = shrink_ranks_work(1, row, np.full(len(row), 60_000_000))
     told = {"late": Suspicion("Rank 1 is late.", "", launch_edit=late, count=1),
             "slow": Suspicion("Slow.", "", edit=without(facts, "aten::softmax"), count=1)}  # fmt: skip
     rules = {name: Rule(name, Kind.FAULT, (), lambda _, one=one: iter([one]), "") for name, one in told.items()}

@@ -12,9 +12,9 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.evidence.averaging.exchanged import own_number, own_table, with_operation
 from profkit.ranks.lateness import weigh_lateness
 from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import Floats, step_index
+from profkit.ranks.own_work import step_index
 from profkit.ranks.table import Cause, Collectives, RankTable
-from profkit.trace.events import NONE, Bools, Int64s
+from profkit.trace.events import NONE, Bools, Float64s, Int64s
 from profkit.trace.values import distinct, median
 
 _SLOW_LINK = 1.25
@@ -55,8 +55,8 @@ class PerStep(Struct, frozen=True):
     computed."""
 
     number: Int64s
-    length_ns: Floats
-    computed_ns: Floats
+    length_ns: Float64s
+    computed_ns: Float64s
 
 
 @derived_once
@@ -174,14 +174,14 @@ def measure_steps(exposed: Exposed) -> PerStep:
     length, computed = (np.zeros((len(tables), len(number))) for _ in range(2))
     for at, table in enumerate(tables):
         index, known = step_index(number, table.steps.number)
-        length[at, index[known]] = (table.steps.end_ns - table.steps.start_ns)[known]
+        length[at, index[known]] = table.steps.duration_ns[known]
         index, known = step_index(number, table.work.step)
         known &= table.work.cause == Cause.COMPUTE
         np.add.at(computed[at], index[known], table.work.time_ns[known])
     return PerStep(number, length, computed)
 
 
-def add_up(exposed: Exposed, steps: PerStep, time_ns: Int64s, wanted: Bools) -> Floats:
+def add_up(exposed: Exposed, steps: PerStep, time_ns: Int64s, wanted: Bools) -> Float64s:
     """How much the wanted parts take of each rank's steps."""
     found = np.zeros_like(steps.length_ns)
     index, known = step_index(steps.number, exposed.column("step"))

@@ -10,10 +10,6 @@ from profkit.evidence.program import calling_operator, copies_named
 from profkit.evidence.wait_causes import pytorchs_own
 from profkit.trace.events import Bools, Int32s, Int64s, Rows
 
-STAGED_BYTES = 64 << 10
-"""CUDA stages copies of up to this size from pageable memory (CUDA Runtime API, "API synchronization behavior"): the
-host goes on at once, and the copy itself costs next to nothing."""
-
 
 class Transfers(Struct, frozen=True):
     """The copies between host and device that the measured steps call for on the threads that take turns, as columns in

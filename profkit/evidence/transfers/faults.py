@@ -12,15 +12,9 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.loops.located import call_marks
 from profkit.evidence.program import length_ns, spent_ns
-from profkit.evidence.transfers.copies import (
-    STAGED_BYTES,
-    Transfers,
-    has_unlinked_copies,
-    program_transfers,
-    waits_below,
-)
+from profkit.evidence.transfers.copies import Transfers, has_unlinked_copies, program_transfers, waits_below
 from profkit.evidence.transfers.created import created_tensors
-from profkit.evidence.wait_causes import WaitCause, wait_causes
+from profkit.evidence.wait_causes import STAGED_BYTES, WaitCause, wait_causes
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct
 
