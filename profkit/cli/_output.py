@@ -50,6 +50,8 @@ def write(diagnosis: Diagnosis, directory: Path, wished: Delivery) -> Diagnosis:
 
 def shown_to_others(shown: Shown, shared: bool, no_source: bool, *around: Path) -> Shown:
     """A diagnosis or a comparison as others may see it. ``around`` are places in the project."""
+    if not (shared or no_source):
+        return shown
     from profkit.report.sharing.anonymous import names_of_this_machine, project_of, share, without_source
 
     if shared:

@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from msgspec import Struct
 
@@ -62,6 +61,8 @@ def path_of(place: str) -> Path | None:
     """Where a place lies on this machine, as paths and ``file://`` do; None for others."""
     if not is_url(place):
         return Path(place)
+    from urllib.request import url2pathname  # it imports a client for HTTP, and most places are paths
+
     parts = urlsplit(place)
     return Path(url2pathname(parts.path)) if parts.scheme == "file" and not parts.netloc else None
 

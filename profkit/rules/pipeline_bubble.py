@@ -32,8 +32,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from profkit.derive.facts import Facts
 from profkit.findings import MEDIUM_FROM, Kind
 from profkit.ranks.bubbles import Bubble, even_share, measure_bubble, with_half_batches
@@ -45,6 +43,7 @@ from profkit.ranks.pipelines import Pipeline, is_in_doubt
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.pipelines import pipelines_in_training, places_of
 from profkit.savings.launches import predict_launch_saving
+from profkit.trace.values import distinct
 from profkit.units import format_count, format_share
 
 _ENOUGH = 4
@@ -68,7 +67,7 @@ def pipeline_bubble(facts: Facts) -> Iterator[Suspicion]:
         if any(is_in_doubt(launch)):
             raise CannotLook("the recordings do not say to whom messages go: a pipeline cannot be told from others")
         return
-    steps = np.unique(launch.joint.step[pipelines[0].joint])
+    steps = distinct(launch.joint.step[pipelines[0].joint])
     if len(steps) < LEAST_STEPS:
         raise CannotLook("fewer than three steps of the pipeline were recorded")
     few = [one for one in pipelines if one.micro_batches < _ENOUGH * len(one.stages)]
