@@ -25,7 +25,10 @@ from profkit.evidence.hottest import hottest_lines, hottest_operators, hottest_u
 from profkit.evidence.loader_accounts import WorkerAccount, loader_accounts
 from profkit.evidence.memory_use import memory_uses
 from profkit.evidence.places import call_site
+from profkit.evidence.program import program_elementwise, program_traffic
 from profkit.evidence.shares import IDLE, time_shares
+from profkit.evidence.transfers.created import created_tensors
+from profkit.evidence.wait_causes import wait_causes
 from profkit.experiment import Answer, Experiment, Measurement
 from profkit.failures import attempt
 from profkit.findings import (
@@ -62,6 +65,7 @@ from profkit.ranks.launch import Launch
 from profkit.rules import all_rules
 from profkit.run import Run
 from profkit.savings.launches import predict_together
+from profkit.savings.replay import host_at_work_ns
 from profkit.savings.simulate import measured_saving
 from profkit.savings.step_time import StepTime, step_time
 from profkit.savings.trial import Trial
@@ -71,7 +75,6 @@ from profkit.trace.containers import OnProgress
 from profkit.trace.events import NONE, Rows, no_trace
 from profkit.trace.limits import memory_limit
 from profkit.trace.reading import holds_snapshot, read_trace
-from profkit.trace.snapshot.reader import read_snapshot
 from profkit.trace.snapshot.values import Snapshot
 from profkit.trace.worker_records import read_workers
 from profkit.units import format_time
@@ -114,7 +117,7 @@ def read_facts(
     if trace_path is None:
         if snapshot_path is None:
             raise UnreadableInput(path, "holds no trace (*.pt.trace.json or *.pt.trace.json.gz)")
-        alone = read_snapshot(snapshot_path, memory_limit())
+        alone = _read_snapshot(snapshot_path)
         if not path.is_dir():
             return Facts(no_trace(), snapshot=alone)
         sources, run = run_directory.load_sources(path), run_directory.load_run(path)
@@ -138,11 +141,17 @@ def read_facts(
     )
 
 
+def _read_snapshot(path: Path) -> Snapshot:
+    from profkit.trace.snapshot.reader import read_snapshot  # few recordings need this reader
+
+    return read_snapshot(path, memory_limit())
+
+
 def _read_beside(directory: Path) -> tuple[Snapshot | None, tuple[str, ...]]:
     """The snapshot of a run directory, or a note if it cannot be read: the trace is worth its diagnosis anyway."""
     path = run_directory.find_snapshot(directory)
     try:
-        return None if path is None else read_snapshot(path, memory_limit()), ()
+        return None if path is None else _read_snapshot(path), ()
     except UnreadableInput as error:
         return None, (f"the memory snapshot of the run was not read: {error.cause}",)
 
@@ -264,8 +273,10 @@ def _find_hottest(facts: Facts) -> tuple[HotSpot, ...]:
 
 def _share_out(facts: Facts, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
     """Let two processes work through the tasks, after deriving what most tasks need."""
-    for name in ("lines", "operators", "launches", "waits", "memory", "updates"):
+    for name in ("lines", "operators", "launches", "waits", "memory", "updates", "overhead"):
         attempt(name, partial(getattr, facts, name), None)  # before the fork, so that both have it
+    for derive in (program_traffic, program_elementwise, wait_causes, created_tensors, host_at_work_ns):
+        attempt(derive.__name__, partial(derive, facts), None)
     return share_out(tasks)
 
 

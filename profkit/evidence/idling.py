@@ -8,20 +8,18 @@ take turns (the main one, and those of the backward pass that it waits for), the
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 
 from profkit.derive.device.driver_memory import allocating
+from profkit.derive.facts import Facts, derived_once
 from profkit.derive.steps.steps import compiling
 from profkit.derive.timeline.intervals import Intervals, union
 from profkit.evidence.frames import parse_frame, user_frames
 from profkit.marks import STEP_MARK
 from profkit.trace.events import Bools, Category, Int64s, Rows
-
-if TYPE_CHECKING:
-    from profkit.derive.facts import Facts
+from profkit.trace.values import distinct
 
 _CLOSE_NS = 1_000_000
 """Between two launches Python takes 5 to 100 µs. A millisecond holds more than the way to the next launch."""
@@ -32,6 +30,7 @@ _PYTORCHS_OWN = (STEP_MARK, "Optimizer.", "enumerate(DataLoader)#", "Distributed
 """Prefixes of the ranges that PyTorch itself records."""
 
 
+@derived_once
 def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
     """When the host did what, by the reason why the device idles; the first reason counts."""
     trace, waits = facts.trace, facts.waits
@@ -61,7 +60,7 @@ def _launching(facts: Facts, operators: Bools) -> Intervals:
     """Inside operators that launch something, inside the launching calls, and between two launching calls close by."""
     events, launches = facts.trace.events, facts.launches
     calls = launches.call[launches.call >= 0]
-    calls = np.unique(calls[facts.serial_lanes[events.lane[calls]]])
+    calls = distinct(calls[facts.serial_lanes[events.lane[calls]]])
     launching = facts.trace.mask_of(np.append(calls, launches.operator[launches.operator >= 0]))
     rows = np.flatnonzero(operators & facts.tree.holding(launching))
     called = union(events.start_ns[calls], events.ends_of(calls))

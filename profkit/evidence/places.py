@@ -13,6 +13,7 @@ from profkit.evidence.frames import commonest_function, user_frames
 from profkit.run import CallSite
 from profkit.source.syntax import last_name, parse_piece
 from profkit.trace.events import Rows
+from profkit.trace.values import distinct, distinct_rows
 
 _WRITTEN: Mapping[str, type[ast.AST]] = {
     "__and__": ast.BitAnd, "__or__": ast.BitOr, "add": ast.Add, "bitwise_and": ast.BitAnd, "bitwise_not": ast.Invert,
@@ -32,11 +33,12 @@ def runs_inside_a_call(facts: Facts, rows: Rows) -> bool:
     """Whether these operators run inside a function that their line calls: the line calls something, and contains
     neither the name nor the symbol of any of them. As lines are the innermost ones of the program, the operators are
     then in a library. False if no line is known, or one cannot be parsed."""
-    sites = facts.lines.site[rows]
-    places = {int(site): call_site(facts, int(site)) for site in np.unique(sites)}
+    sites, named = facts.lines.site[rows], facts.trace.events.name_code[rows]
+    places = {int(site): call_site(facts, int(site)) for site in distinct(sites)}
     lines = {site: parse_piece(place.source) for site, place in places.items() if place is not None}
-    names = {code: base_name(facts.trace.names[code]) for code in np.unique(facts.trace.events.name_code[rows])}
-    pairs = np.unique(np.stack([sites, facts.trace.events.name_code[rows]]), axis=1).T.tolist()
+    names = {code: base_name(facts.trace.names[code]) for code in distinct(named)}
+    first, _ = distinct_rows(sites, named)
+    pairs = zip(sites[first].tolist(), named[first].tolist(), strict=True)
     return bool(lines) and all(_calls_for(lines.get(site), names[code]) for site, code in pairs)
 
 

@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from msgspec import Struct
 
@@ -60,6 +59,8 @@ def path_of(place: str) -> Path | None:
     """The path of a place on this machine, given as a path or a ``file://`` address; None for other addresses."""
     if not is_url(place):
         return Path(place)
+    from urllib.request import url2pathname  # it imports a client for HTTP, and most places are paths
+
     parts = urlsplit(place)
     return Path(url2pathname(parts.path)) if parts.scheme == "file" and not parts.netloc else None
 

@@ -126,7 +126,7 @@ def _lines_of_snapshot(facts: Facts, pieces: Rows) -> Iterator[_KeepingLine]:
     deepest = np.full(len(known), np.iinfo(np.int64).max)
     np.minimum.at(deepest, of_frame, depth)
     for at in np.argsort(deepest, kind="stable").tolist():
-        mine = np.unique(owner[of_frame == at])
+        mine = distinct(owner[of_frame == at])
         call = np.cumsum(stack[mine] == stack[mine[0]]) - 1
         if call[-1] > 0:
             yield _price(int(known[at]), call, found.size_bytes[pieces[mine]])

@@ -37,13 +37,13 @@ from profkit.derive.operators.operators import parse_dims, parse_types
 from profkit.evidence.attribution import frequent_lines
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import backward_of
-from profkit.evidence.shapes import Shapes, result_of_linear, shapes_of
+from profkit.evidence.shapes import result_of_linear, shapes_of
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.pricing import call_ns, computing_ns, memory_bytes_per_ns, scale_operators
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Int64s, Rows
-from profkit.trace.values import among
+from profkit.trace.values import among, distinct, distinct_rows
 
 _MIN_POSITIONS = 8
 """Of fewer positions a good part is used, and their product hardly costs more than that of one."""
@@ -97,12 +97,13 @@ def _find_layers(facts: Facts) -> Iterator[_Layer]:
     layers = operators_of(trace, _LAYER)[called]
     codes, kind = np.unique(events.dims_code[called], return_inverse=True)
     shapes = [parse_dims(trace.text_of(int(code))) if code >= 0 else [] for code in codes]
-    for code in np.unique(kind[layers]):
+    sizes = [{math.prod(shape) for shape in of if shape} for of in shapes]
+    for code in distinct(kind[layers]):
         result = result_of_linear(shapes[code])
         if len(result) < 3 or result[-2] < _MIN_POSITIONS:
             continue
-        takers = np.flatnonzero(np.array([_takes(of, result) for of in shapes])[kind])
-        position = [_position_of(facts, int(called[i]), result) for i in takers.tolist()]
+        takers = np.flatnonzero(np.array([math.prod(result) in of for of in sizes])[kind])
+        position = _positions_of(facts, called[takers], result)
         at = np.flatnonzero(layers & (kind == code))
         ends = np.append(at[1:], len(called))
         for begin, end in zip(at.tolist(), ends.tolist(), strict=True):
@@ -112,10 +113,6 @@ def _find_layers(facts: Facts) -> Iterator[_Layer]:
                 used = _used_of_the_last(facts, called[:begin][step[:begin] == step[begin]], result)
             if len(used - {"all"}) == 1 and "" not in used:
                 yield _Layer(int(called[begin]), result[-2], math.prod(shapes[code][1]))
-
-
-def _takes(shapes: Shapes, result: tuple[int, ...]) -> bool:
-    return any(math.prod(shape) == math.prod(result) for shape in shapes if shape)
 
 
 def _used_of_the_last(facts: Facts, before: Rows, result: tuple[int, ...]) -> set[str]:
@@ -128,6 +125,14 @@ def _used_of_the_last(facts: Facts, before: Rows, result: tuple[int, ...]) -> se
         if last is not None and math.prod(last) > math.prod(result) // result[-2]:
             used.add(_position_of(facts, row, tuple(last)) if len(last) == len(result) else "")
     return used
+
+
+def _positions_of(facts: Facts, rows: Rows, result: tuple[int, ...]) -> list[str]:
+    """`_position_of` for each row, asked once per distinct call."""
+    events = facts.trace.events
+    first, kind = distinct_rows(events.name_code[rows], events.dims_code[rows], events.concrete_code[rows])
+    told = [_position_of(facts, row, result) for row in rows[first].tolist()]
+    return [told[one] for one in kind.tolist()]
 
 
 def _position_of(facts: Facts, row: int, result: tuple[int, ...]) -> str:

@@ -94,8 +94,9 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
     """Find the operators on doubles, and where in the step the type comes from."""
     called = program_operators(facts)
     casts = named_operators(facts, *_CASTS)[called]
+    cast = called[casts]
     rows = called[_matters(facts, called) & _holds_doubles(facts)[called] & ~casts]
-    made = called[casts & _makes_doubles(facts, called)]
+    made = cast[_makes_doubles(facts, cast)]
     if not in_most_steps(facts, rows) or _are_needed(facts, called, rows, made):
         return
     count, kept = times_per_step(facts, rows), _kept_shares(facts, rows)

@@ -155,18 +155,18 @@ class _InputSizes:
     """
 
     def __init__(self, facts: Facts) -> None:
-        self._facts, self._origin = facts, facts.repeats.row
+        self._facts, self._origin, self._dims = facts, facts.repeats.row, facts.trace.events.dims_code
         self.allocated = facts.allocated_bytes
         self._known: dict[int, tuple[int, ...]] = {}
 
     def kinds(self, rows: Rows) -> tuple[Int64s, ...]:
         """Columns that are equal for operators of equal sizes."""
-        dims, origin = self._facts.trace.events.dims_code, self._origin[rows]
+        dims, origin = self._dims, self._origin[rows]
         return dims[rows].astype(np.int64), np.where(origin >= 0, dims[origin], NONE), self.allocated[rows]
 
     def of(self, row: int) -> tuple[int, ...]:
         origin = int(self._origin[row])
-        if self._facts.trace.events.dims_code[row] >= 0 or origin < 0:
+        if self._dims[row] >= 0 or origin < 0:
             return self._recorded(row)
         sizes, was = sorted(self._recorded(origin)), int(self.allocated[origin])
         largest = (round(int(self.allocated[row]) * sum(sizes) / was) if was else 0) - sum(sizes[:-1])
@@ -174,10 +174,14 @@ class _InputSizes:
 
     def located(self, row: int) -> tuple[int, ...]:
         """What it takes in the located step, if its own shapes were not recorded."""
-        return self._recorded(int(with_shapes(self._facts, np.array([row]))[0]))
+        return self._recorded(row if self._dims[row] >= 0 else int(self._origin[row]))
+
+    def are_recorded(self, *rows: Rows) -> bool:
+        """Whether the shapes of all these operators were recorded: then `of` and `located` agree."""
+        return all((self._dims[one] >= 0).all() for one in rows)
 
     def _recorded(self, row: int) -> tuple[int, ...]:
-        code = int(self._facts.trace.events.dims_code[row]) if row >= 0 else NONE
+        code = int(self._dims[row]) if row >= 0 else NONE
         if code not in self._known:
             shapes = parse_dims(self._facts.trace.text_of(code))
             self._known[code] = tuple(math.prod(shape) for shape in shapes if shape) or (0,)
@@ -243,7 +247,8 @@ class _Uses:
         first, kind = distinct_rows(picks, attends, *self._inputs.kinds(rows))
         call = np.searchsorted(run, rows) - 1
         using_it = np.zeros(len(rows), dtype=bool)
-        for of in (self._inputs.of, self._inputs.located):
+        ways = (self._inputs.of, self._inputs.located)
+        for of in ways[: 1 if self._inputs.are_recorded(run, rows) else 2]:
             sizes, size_of_call = np.unique([sum(of(row)) for row in run.tolist()], return_inverse=True)
             place = {size: at for at, size in enumerate(sizes.tolist())}
             taking = [

@@ -137,6 +137,8 @@ def host_sync_in_step(facts: Facts) -> Iterator[Suspicion]:
         return
     for remedy, lines in waiting_lines(facts):
         edits = [_without(facts, line) for line in lines]
+        if edits and remedy is not _READ and replay(facts, combine(edits)).fraction < LOW_FROM:
+            continue  # such waits are faults only if they hold something up
         together, parts = share_out(facts, edits, [int(spent_ns(facts, line.rows).sum()) for line in lines])
         for line, edit, part in zip(lines, edits, parts, strict=True):
             if not waits_told_of(facts)[line.rows].any():

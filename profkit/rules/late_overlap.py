@@ -41,11 +41,13 @@ from profkit.evidence.averaging.exchanged import on_trace_clock, own_table
 from profkit.evidence.averaging.exposed import latency_ns
 from profkit.evidence.averaging.gradients import default_buckets
 from profkit.evidence.averaging.late import LateAverages, find_late_averages, is_averaged_within
+from profkit.evidence.ranks.exchanges import find_exchanges
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import busiest_call_lines
 from profkit.savings.edits import Edit, shrink_spans
 from profkit.trace.events import Bools, Int64s
+from profkit.trace.values import distinct
 from profkit.units import format_bytes, format_count, format_time, pick_form
 
 _UNCERTAINTY = 0.4
@@ -56,6 +58,8 @@ _MOST_STEPS = 0.5
 @rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
 def late_overlap(facts: Facts) -> Iterator[Suspicion]:
     """Look for all-reduces of gradients between the backward pass and the optimizer."""
+    if not len(find_exchanges(facts)):
+        return
     late, steps = find_late_averages(facts), facts.steps
     told = steps.measured[late.step] & ~is_averaged_within(facts)[late.step]
     if told.sum() < max(1, _MOST_STEPS * steps.measured_count):
@@ -87,7 +91,7 @@ def _overlap(facts: Facts, late: LateAverages, mine: Bools) -> Edit:
     start_ns, end_ns = (on_trace_clock(facts, times[rows]) for times in (taken.wait_start_ns, taken.wait_end_ns))
     each_ns = int(latency_ns(facts, late.rows) or (taken.end_ns - taken.start_ns)[late.rows].min())
     kept = np.zeros(len(rows), dtype=np.int64)
-    for one in np.unique(of):
+    for one in distinct(of):
         buckets = default_buckets(int(late.size_bytes[one]))
         computing_ns = int(late.end_ns[one] - late.begin_ns[one])
         kept[of == one] = _left_of((end_ns - start_ns)[of == one], computing_ns, buckets, each_ns)

@@ -197,9 +197,12 @@ def _kernels_of_products(facts: Facts) -> _Kernels | None:
 
 
 def _operands_of(facts: Facts, row: int) -> _Operands | None:
-    dims, dtype = facts.trace.events.dims_code[row], dtype_of(facts, row)
+    dims = facts.trace.events.dims_code[row]
     product = product_of(facts.trace.name_of(row), facts.trace.text_of(dims)) if dims >= 0 else None
-    return _Operands(product, ITEM_BYTES[dtype], _RATES[dtype]) if product and dtype in _RATES else None
+    if product is None:
+        return None
+    dtype = dtype_of(facts, row)
+    return _Operands(product, ITEM_BYTES[dtype], _RATES[dtype]) if dtype in _RATES else None
 
 
 def _load_little(facts: Facts, kernels: _Kernels) -> Bools:

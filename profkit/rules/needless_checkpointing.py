@@ -50,7 +50,7 @@ from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.replay import replay
 from profkit.source.syntax import calls
 from profkit.trace.events import Bools, Category, Int64s, Rows
-from profkit.trace.values import among
+from profkit.trace.values import among, distinct
 from profkit.units import format_bytes, format_count, pick_form
 
 _MIN_OPERATORS = 4
@@ -82,7 +82,7 @@ def needless_checkpointing(facts: Facts) -> Iterator[Suspicion]:
         raise CannotLook("parts of the forward pass run again, but how much memory is free was not recorded")
     if not memory.has_room_for(kept_bytes):
         return
-    count = times_per_step(facts, np.unique(node))
+    count = times_per_step(facts, distinct(node))
     yield Suspicion(
         message=f"{format_count(count, 'part')} of the forward pass {pick_form(count, 'runs', 'run')} again in the "
         f"backward pass, to save at most {format_bytes(kept_bytes)}, while no more than "
@@ -93,7 +93,7 @@ def needless_checkpointing(facts: Facts) -> Iterator[Suspicion]:
         edit=edit,
         confidence=0.8,
         count=count,
-        places=_places(facts, np.unique(node)),
+        places=_places(facts, distinct(node)),
         evidence={"kept_bytes": kept_bytes, "used_bytes": memory.used_bytes, "memory_bytes": memory.total_bytes},
     )
 

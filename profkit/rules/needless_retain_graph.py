@@ -102,7 +102,7 @@ def _walk_again(facts: Facts, nodes: Rows) -> bool:
     """Whether a node of the graph runs twice, or no node has a number that would show it."""
     numbers = facts.trace.events.sequence[nodes]
     known = numbers[numbers >= 0]
-    return not known.size or len(np.unique(known)) < len(known)
+    return not known.size or len(distinct(known)) < len(known)
 
 
 def _peaks(facts: Facts, nodes: Rows) -> tuple[int, int]:

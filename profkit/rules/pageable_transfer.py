@@ -79,10 +79,10 @@ def pageable_transfer(facts: Facts) -> Iterator[Suspicion]:
     yield Suspicion(
         message=_message(facts, transfers.at(large), link, waited, before) + _ahead(facts, edit, saved),
         fix=_FIX,
-        rows=np.unique(transfers.place[large]),
+        rows=distinct(transfers.place[large]),
         edit=edit,
         places=places,
-        count=times_per_step(facts, np.unique(transfers.place[large])),
+        count=times_per_step(facts, distinct(transfers.place[large])),
         spent_ns=waited,
         confidence=0.9 if len(facts.steps) > 1 else 0.7,
         evidence={
@@ -123,7 +123,8 @@ def _message(facts: Facts, large: Transfers, link: Link, waited: int, before: in
         before >= _MOSTLY * waited
     ) else ""  # fmt: skip
     # Without `non_blocking=True` the host also waits outside the copying call itself.
-    others = facts.trace.mask_of(np.setdiff1d(waits_below(facts, large.place), large.call))
+    waits = waits_below(facts, large.place)
+    others = facts.trace.mask_of(waits[~among(waits, large.call)])
     is_asynchronous = not facts.tree.holding(others)[large.place].any()
     vain = "; `non_blocking=True` does not help without pinned memory" if is_asynchronous else ""
     return (

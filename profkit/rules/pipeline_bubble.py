@@ -46,7 +46,7 @@ from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.pipelines import pipelines_in_training
 from profkit.ruling.places import Places, call_lines
 from profkit.savings.launches import predict_launch_saving
-from profkit.trace.values import among
+from profkit.trace.values import among, distinct
 from profkit.units import format_count, format_share
 
 _ENOUGH = 4
@@ -68,7 +68,7 @@ def pipeline_bubble(facts: Facts) -> Iterator[Suspicion]:
     pipelines = pipelines_in_training(facts)
     if not pipelines:
         return
-    steps = np.unique(launch.joint.step[pipelines[0].joint])
+    steps = distinct(launch.joint.step[pipelines[0].joint])
     if len(steps) < LEAST_STEPS:
         raise CannotLook("fewer than three steps of the pipeline were recorded")
     few = [one for one in pipelines if one.micro_batches < _ENOUGH * len(one.stages)]

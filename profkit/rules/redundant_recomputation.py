@@ -51,7 +51,7 @@ from profkit.ruling.places import Places
 from profkit.ruling.pricing import leave_out
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
-from profkit.trace.values import distinct_rows
+from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_count, pick_form
 
 _FILLS = tuple(f"aten::{name}" for name in ("arange", "eye", "full", "full_like", "linspace", "new_full", "new_ones",
@@ -96,7 +96,7 @@ def redundant_recomputation(facts: Facts) -> Iterator[Suspicion]:
     if each_ns > _BENCHMARK * max(int(all_ns), 1):
         raise CannotLook("each step computes what the one before did, as a benchmark does, on purpose")
     site = facts.trace.events.site[calls.line]
-    for code in np.unique(site).tolist():
+    for code in distinct(site).tolist():
         mine = (site == code)[call]
         is_again = calls.first[call] >= 0
         is_each = not (mine & is_again & ~calls.is_each[call]).any()

@@ -55,6 +55,7 @@ from profkit.ruling.places import Places
 from profkit.ruling.uneven_inputs import uneven_inputs
 from profkit.savings.launches import predict_launch_saving
 from profkit.trace.events import Bools, Int64s
+from profkit.trace.values import distinct
 from profkit.units import format_count, format_time, pick_form
 
 _UNCERTAINTY = 0.15
@@ -121,7 +122,7 @@ def straggler(facts: Facts) -> Iterator[Suspicion]:
 def _longer_anywhere(own: OwnWork) -> Bools:
     """By rank and place: whether the rank works longer there than others of its kind, by more than chance."""
     longer = np.zeros((len(own.kind), len(own.places)), dtype=bool)
-    for code in np.unique(own.kind):
+    for code in distinct(own.kind):
         mine = np.flatnonzero(own.kind == code)
         for at, place in enumerate(own.places):
             longer[mine, at] = place[0] != Cause.CONTENTION and stand_out(own.place_ns[mine, :, at])

@@ -42,6 +42,7 @@ from profkit.ranks.own_work import OwnWork
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import loader_places
 from profkit.ruling.uneven_inputs import uneven_inputs
+from profkit.trace.values import distinct
 from profkit.units import format_share, format_time
 
 _FIX = (
@@ -74,7 +75,7 @@ def unbalanced_input(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _why_not(launch: Launch, own: OwnWork) -> str:
-    if len(np.unique(own.kind)) == len(launch.tables):
+    if len(distinct(own.kind)) == len(launch.tables):
         return "no two of the recorded ranks take part in the same collectives"
     known = [one.inputs for one in launch.tables if one.inputs is not None and (one.inputs.operators > 0).any()]
     if len(known) < 2 or not all((one.elements > 0).any() or (one.allocated_bytes > 0).any() for one in known):

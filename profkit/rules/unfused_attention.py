@@ -126,18 +126,20 @@ def _find_attentions(facts: Facts) -> Iterator[_Attention]:
     products = _Products(facts)
     for at in np.flatnonzero(operators_of(facts.trace, _SOFTMAX)[rows] & (elements >= _MIN_ELEMENTS)):
         table = products.shapes_of(rows[at])[0]
-        near = [int(i) for i in np.arange(at - _REACH, at + _REACH) if 0 <= i < len(rows) and step[i] == step[at]]
-        first = [i for i in near if i < at and matrix[i] and products.make(rows[i], table)]
-        last = [i for i in near if i > at and matrix[i] and products.values_with(table, rows[i])]
-        if first and last:
-            between = np.arange(first[-1] + 1, last[0])
+        start = max(int(at) - _REACH, 0)
+        near = slice(start, at + _REACH)
+        candidates: list[int] = (np.flatnonzero(matrix[near] & (step[near] == step[at])) + start).tolist()
+        first = next((i for i in reversed(candidates) if i < at and products.make(rows[i], table)), None)
+        last = next((i for i in candidates if i > at and products.values_with(table, rows[i])), None)
+        if first is not None and last is not None:
+            between = np.arange(first + 1, last)
             passes = rows[between[(elements[between] == elements[at]) & ~matrix[between]]]
-            values = products.values_with(table, rows[last[0]])
-            same_width = products.keys_of(rows[first[-1]]) == math.prod(values or ())
+            values = products.values_with(table, rows[last]) or ()
+            same_width = products.keys_of(rows[first]) == math.prod(values)
             can_fuse = not _bends_scores(facts, products, passes, int(rows[at]))
             if can_fuse and (facts.device.present or not _drops(facts, passes)):
-                attended = products.attended(rows[first[-1]], values or ())
-                yield _Attention(int(rows[first[-1]]), int(rows[at]), int(rows[last[0]]), passes, same_width, attended)
+                attended = products.attended(rows[first], values)
+                yield _Attention(int(rows[first]), int(rows[at]), int(rows[last]), passes, same_width, attended)
 
 
 def _bends_scores(facts: Facts, products: _Products, passes: Rows, softmax: int) -> bool:

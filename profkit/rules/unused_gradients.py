@@ -52,7 +52,7 @@ from profkit.ruling.places import Places, name_lines
 from profkit.ruling.pricing import drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Bools, Float64s, Int64s, Rows
-from profkit.trace.values import among, distinct_rows
+from profkit.trace.values import among, distinct, distinct_rows
 from profkit.units import format_count, pick_form
 
 _PRODUCTS = ("aten::mm", "aten::bmm")
@@ -171,7 +171,7 @@ def _without(facts: Facts, stores: _Stores, mine: Bools) -> Edit:
     single = mine & ~among(stores.nodes, rest)
     made, kept = _makers(facts, stores, single, nodes)
     before = nodes[:-1][among(nodes[1:], stores.nodes[single]) & facts.trace.named(*_MOVES_NOTHING)[nodes[:-1]]]
-    gone = np.unique(np.concatenate([rest, stores.nodes[single], before]))
+    gone = distinct(np.concatenate([rest, stores.nodes[single], before]))
     return combine([
         drop_operators(facts, gone, _UNCERTAINTY),
         scale_operators(facts, made, kept, _UNCERTAINTY, launch_kept=0.0),

@@ -69,6 +69,8 @@ def unblock(waits: Rows, uncertainty: float = 0.2) -> Edit:
 
 def combine(edits: list[Edit]) -> Edit:
     """All edits at once. The replay counts time that two of them take out only once."""
+    if len(edits) == 1:
+        return edits[0]  # the same object, whose replay is known
     columns = ("rows", "kept_ns", "span_start_ns", "span_end_ns", "span_kept_ns", "work", "work_kept_ns", "waits")
     joined = {name: np.concatenate([getattr(edit, name) for edit in edits]) for name in columns}
     return Edit(**joined, uncertainty=max(edit.uncertainty for edit in edits))

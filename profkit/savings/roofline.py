@@ -95,8 +95,9 @@ class Product(Struct, frozen=True):
 def product_of(name: str, dims: str) -> Product | None:
     """The sizes of the matrices that an operator multiplies; None if it is no product, or they are not known."""
     plain = base_name(name)
-    shapes = [shape for shape in parse_dims(dims) if shape]
-    sizes = _sizes_of(plain, shapes) if plain in _MATMULS else None
+    if plain not in _MATMULS:
+        return None
+    sizes = _sizes_of(plain, [shape for shape in parse_dims(dims) if shape])
     return None if sizes is None or min(sizes) < 1 else Product(*sizes)
 
 

@@ -1,11 +1,10 @@
 """The columns of a large trace, kept in the user's cache folder, so that the next diagnosis need not decode it again.
 
-The folder is the system's for this user (``~/.cache/profkit/columns`` on Linux) and bounded in size: the files that
-were used longest ago go first. A file is an ``.npz`` as NumPy writes it: one array per column, and one of bytes that
-holds the tables as JSON. It is only used if it was made from this very trace (size, time of change, a hash of both
-ends) by this version of the reader with this memory limit. A copy of a trace that lies elsewhere counts as that one,
-as long as the version that its file system gives it is the same. Its content is checked like that of any other file:
-nothing is unpickled, and every code must lie within its table.
+The folder (``~/.cache/profkit/columns`` on Linux) is bounded in size: the least recently used files go first. A file is
+an ``.npz`` as NumPy writes it, with one array per column and one of bytes for the tables as JSON. It is only used if it
+was made from this very trace (size, time of change, a hash of both ends) by this version of the reader with this memory
+limit. A copy of a remote trace counts as that trace while its file system reports the same version. The content is
+checked like that of any other file: nothing is unpickled, and every code must lie within its table.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ if TYPE_CHECKING:  # imported only when used: small traces need none of them
     from zipfile import ZipFile
 
 CACHE = "PROFKIT_CACHE"
-"""The environment variable that names another folder, or with 0 keeps such files from being read and written."""
+"""The environment variable that names another folder; 0 turns the cache off."""
 MOST_BYTES = 4 << 30
-"""Of all files together: some twenty traces of a gigabyte of text."""
+"""All files together: some twenty traces of a gigabyte of text."""
 FORMAT = 8
-"""Raised with every change to what the reader makes of a trace."""
+"""Increased with every change to what the reader makes of a trace."""
 FEWEST_EVENTS = 50_000
-"""A smaller trace is some 10 MB of text, which take a tenth of a second to decode."""
+"""A trace with fewer is at most some 10 MB of text, which takes a tenth of a second to decode."""
 SMALLEST_BYTES = 256 << 10
 """No smaller file holds that many events, however well it is compressed: the best take some 8 bytes each."""
 _ENDS_BYTES = 64 << 10
 _SUFFIX = ".npz"
 _STORED = 0
-"""How an archive says that a member is not compressed."""
+"""The archive's code for a member that is not compressed."""
 _TABLES = "tables"
 _MOST_SITES = 10**7
 _TYPES = {
@@ -50,11 +49,11 @@ _TYPES = {
     "collective_code": (np.int32,), "site": (np.int32,),
     "correlation": (np.int32, np.int64), "external": (np.int32, np.int64), "sequence": (np.int32, np.int64),
 }  # fmt: skip
-"""What a column may hold; all others are 64 bits wide."""
+"""The types that a column may have; all others are 64 bits wide."""
 
 
 class _Tables(msgspec.Struct):
-    """Everything of a `Trace` but its events, and what it was read from."""
+    """All of a `Trace` except its events, and what it was read from."""
 
     made_from: tuple[int, int, int, int, str]
     names: tuple[str, ...]
@@ -66,24 +65,22 @@ class _Tables(msgspec.Struct):
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a file is a copy from, and what tells that it has changed there: empty where nothing does."""
+    """What a file is a copy of, and that file's version; empty if nothing shows when it changes."""
 
     name: str
     version: str
 
 
 class _Unusable(Exception):
-    """The file holds no columns that could be trusted."""
+    """The file's columns cannot be trusted."""
 
 
 def read_through_cache(
     path: Path, read: Callable[[Path], Trace], limit_bytes: int, origin: Origin | None = None
 ) -> Trace:
-    """The trace in a file, from the columns that were kept of it if they are up to date; else read, and kept if it is
-    large.
+    """The trace in a file: from its cached columns if they are up to date, else read, and cached if it is large.
 
-    The columns are up to date where the file was read within the same memory limit. A cache that cannot be read or
-    written never fails the reading. Of a copy, nothing is kept that could not be told to be up to date.
+    A cache that cannot be read or written never fails the reading. A copy without a known version is not cached.
     """
     chosen = os.environ.get(CACHE, "")
     if chosen == "0" or (origin is not None and not origin.version):
@@ -109,7 +106,7 @@ def read_through_cache(
 
 
 def _kept_file(path: Path, chosen: str, origin: Origin | None) -> Path:
-    """Where the columns of this file are kept, in the ``chosen`` folder if there is one."""
+    """The file that caches this file's columns, in the ``chosen`` folder if there is one."""
     import hashlib
 
     from platformdirs import user_cache_path
@@ -120,7 +117,7 @@ def _kept_file(path: Path, chosen: str, origin: Origin | None) -> Path:
 
 
 def _remove_oldest(folder: Path) -> None:
-    """Keep the folder within its bound: what was used longest ago goes."""
+    """Remove the least recently used files until the folder is within its bound."""
     files = [(entry.stat(), entry.path) for entry in os.scandir(folder) if entry.name.endswith(_SUFFIX)]
     left_bytes = sum(status.st_size for status, _ in files)
     for status, path in sorted(files, key=lambda file: file[0].st_mtime_ns):
@@ -132,7 +129,7 @@ def _remove_oldest(folder: Path) -> None:
 
 
 def _fingerprint(path: Path, limit_bytes: int, origin: Origin | None) -> tuple[int, int, int, int, str]:
-    """What tells whether a file is still the one that the columns were made from, and who made them how."""
+    """Identifies the file that columns are made from, and the reader and the limit that they are made with."""
     import hashlib
 
     with path.open("rb") as file:
@@ -146,7 +143,7 @@ def _fingerprint(path: Path, limit_bytes: int, origin: Origin | None) -> tuple[i
 
 
 def _save(trace: Trace, target: Path, made_from: tuple[int, int, int, int, str]) -> None:
-    """Write the columns under another name first, so that nobody ever sees half of them."""
+    """Write the columns under another name first, so that nobody ever reads half of them."""
     import tempfile
 
     tables = _Tables(made_from, trace.names, trace.lanes, trace.texts, trace.base_ns, trace.recording, trace.health)
@@ -194,7 +191,7 @@ def _load(source: Path, made_from: tuple[int, int, int, int, str]) -> Trace | No
 
 
 def _array(archive: ZipFile, name: str, types: tuple[type[Any], ...]) -> np.ndarray[Any, Any]:
-    """One array of an archive, which must not be compressed: so none is larger than the file."""
+    """One array of an archive. It must not be compressed, so that none is larger than the file."""
     member = archive.getinfo(f"{name}.npy")
     if member.compress_type != _STORED or member.file_size != member.compress_size:
         raise _Unusable

@@ -1,7 +1,7 @@
-"""What a trace says of a collective, in the event of its kernel or of the call that asked for it.
+"""What a trace says about a collective, in the event of its kernel or of the call that started it.
 
-``record_param_comms`` and NCCL's kernels have it as arguments since PyTorch 2.2 (``saveNcclMeta`` in
-``torch/csrc/profiler/util.cpp``). All of it is one text in the tables of a `Trace`: few events have any.
+``record_param_comms`` and NCCL's kernels have these arguments since PyTorch 2.2 (``saveNcclMeta`` in
+``torch/csrc/profiler/util.cpp``). A `Trace` keeps them as one text in its tables, as few events have any.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _CUT_LIST = re.compile(r"\[\s*(\d{1,9}(?:\s*,\s*\d{1,9})+)\s*,\s*\.\.\.\s*,\s*(\
 
 
 class CollectiveArguments(Struct, frozen=True, array_like=True):
-    """Empty and `NONE` for what is not said. ``elements`` is what the rank puts in, of type ``dtype``; ``sequence``
-    counts the group's collectives. A message from one rank to another has a ``source`` or a ``target``."""
+    """Empty or `NONE` for what the trace does not say. ``elements`` counts the rank's input, of type ``dtype``, and
+    ``sequence`` the group's collectives. A message from one rank to another has a ``source`` or a ``target``."""
 
     operation: str = ""
     elements: int = NONE
@@ -37,8 +37,8 @@ class CollectiveArguments(Struct, frozen=True, array_like=True):
 
     @property
     def members(self) -> tuple[int, ...] | None:
-        """The group's ranks, None if they are not told. A list of more than 30 is cut short: ``[0, 8, 16, ..., 504]``.
-        Where its ranks are at equal distances, these or the stride tell the rest."""
+        """The group's ranks, None if unknown. A list of more than 30 is abbreviated: ``[0, 8, 16, ..., 504]``. If its
+        ranks are evenly spaced, the spacing or the stride gives the rest."""
         if _RANK_LIST.fullmatch(self.ranks):
             found = tuple(int(rank) for rank in self.ranks[1:-1].split(","))
             if self.size in (NONE, len(found)):
@@ -58,7 +58,7 @@ _decoder = msgspec.json.Decoder(CollectiveArguments)
 
 
 def read_arguments(text: str) -> CollectiveArguments:
-    """From a text of the trace's; all unknown if it is none, as it may come from anywhere."""
+    """Read one of the trace's texts. A text from elsewhere that is none gives unknown arguments."""
     try:
         return _decoder.decode(text)
     except (msgspec.DecodeError, ValueError):

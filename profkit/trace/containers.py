@@ -14,20 +14,20 @@ from profkit.errors import UnreadableInput
 from profkit.units import format_count
 
 MAX_BYTES = 1 << 40
-"""Largest uncompressed content that is read: more is not a recording but a file that never ends."""
+"""The largest uncompressed content that is read. More is no recording but a file that never ends."""
 PIECE_BYTES = 512 << 10
-"""Content per piece: with larger pieces the decoded events no longer fit the processor's caches."""
+"""Content per piece. The events decoded from larger ones would no longer fit the processor's caches."""
 
 _BLOCK_BYTES = 32 << 10
-"""Bytes of a compressed file per read: what is left after a member's end is copied, so not much more."""
+"""Compressed bytes per read. What is left after a member's end is copied, so it should be little."""
 _SALVAGED_BYTES = 64
-"""Content per piece if the file is damaged."""
+"""Content per piece of a damaged file."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 OnProgress = Callable[[int, int, int], None]
-"""Is told again and again how many bytes of a file were read, how many it has, and how many that was when unpacked."""
+"""Called again and again with the bytes of a file read so far, the file's size, and the bytes unpacked so far."""
 
 
 class _Decompressor(Protocol):
@@ -43,8 +43,8 @@ class _Decompressor(Protocol):
 class Content:
     """The uncompressed content of a file.
 
-    Iterating reads it once. ``file_bytes`` is the size of the file, ``size_bytes`` how much has been given out. Once
-    the end is reached, ``damage`` says why that is not all, if it is not.
+    Iterating reads it once. ``file_bytes`` is the size of the file, ``size_bytes`` the content given out so far. At the
+    end, ``damage`` says why that is not everything; None if it is.
     """
 
     def __init__(self, path: Path, on_progress: OnProgress | None = None) -> None:
@@ -86,10 +86,10 @@ class Content:
     def _unpack(
         self, file: BinaryIO, block: bytes, magic: bytes, kind: str, known_bytes: int | None = None
     ) -> Iterator[bytes]:
-        """All members (frames). What follows the last one and is not a member, such as padding, is ignored.
+        """All members (frames). Anything else after the last one, such as padding, is ignored.
 
-        A decompressor gives out nothing of a piece with damage in it. The file is then unpacked again, without the
-        ``known_bytes`` that were given out before, and from there in pieces so small that hardly anything is missing.
+        A decompressor gives out nothing of a damaged piece. The file is then unpacked again: the ``known_bytes`` that
+        were given out before are skipped, and from there on pieces are so small that hardly anything is missing.
         """
         (start, errors), unpacked = _unpacker_of(kind), 0
         while block.startswith(magic):
@@ -122,7 +122,7 @@ class Content:
 
 
 def _unpacker_of(kind: str) -> tuple[Callable[[], _Decompressor], tuple[type[Exception], ...]]:
-    """What makes a decompressor for one member, and what that raises for damaged bytes."""
+    """The function that makes a decompressor for one member, and the errors for damaged bytes."""
     if kind == "gzip":
         return _start_gzip, (igzip_lib.IsalError,)  # type: ignore[return-value]  # isal's stubs declare the class as a value
     if sys.version_info >= (3, 14):

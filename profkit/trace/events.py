@@ -25,14 +25,14 @@ Rows = NDArray[np.int64]
 """Indices of events."""
 
 NONE = -1
-"""Stands for a missing value in the columns of codes and ids."""
+"""A missing value in a column of codes or ids."""
 
 HOST = 0
-"""The type of device that memory of the host has; other types are accelerators (``c10::DeviceType``)."""
+"""The device type of the host's memory. All other types are accelerators (``c10::DeviceType``)."""
 
 
 class Category(IntEnum):
-    """What an event is, whatever its age and vendor called it."""
+    """What an event is, for all vendors and releases."""
 
     OTHER = 0
     OPERATOR = 1
@@ -47,13 +47,13 @@ class Category(IntEnum):
     LINE_MARK = 10
     PAUSE = 11
     HOST_MARK = 12
-    """Marks by profkit of what no operator shows: a garbage collection, or the writing of a file."""
+    """Marks by profkit for what no operator shows: a garbage collection, or the writing of a file."""
     COMPILED_CODE = 13
-    """What `torch.compile` records around the code that it made: a run of it, and the way into one. The operators are
-    those that the code calls."""
+    """What `torch.compile` records around a run of its code, and on the way into one. The operators inside are those
+    that the code calls."""
     DEVICE_SYNC = 14
-    """Somebody waits for a device, by CUPTI's account: ``Stream Wait Event``, ``Event Sync``, ``Stream Sync``,
-    ``Context Sync``. It lies on the stream that waits or is waited for (-1: all of the device) and is not work."""
+    """A wait for a device, as CUPTI reports it: ``Stream Wait Event``, ``Event Sync``, ``Stream Sync``, ``Context
+    Sync``. It lies on the stream that waits or is waited for (-1: all of the device) and is no work."""
 
 
 DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
@@ -62,7 +62,7 @@ DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 
 class Lane(Struct, frozen=True):
     """One row of the timeline: a thread of a host process, or a stream (``thread``) of a device (``process``).
-    ``in_file`` is how the file names the two: by numbers or text, as it likes; None where it has no such names."""
+    ``in_file`` is how the file names the two, by numbers or text; None if it does not name them."""
 
     process: str
     thread: str
@@ -75,12 +75,11 @@ class Lane(Struct, frozen=True):
 class Events:
     """Columns of equal length. ``*_code`` index the tables of the `Trace`; `NONE` stands for a missing value.
 
-    ``size_bytes`` is the number of bytes that a memory event allocates (negative: frees) or a copy moves;
-    ``address``, ``device_type``, the number of the ``device`` and ``held_bytes``, all that is allocated of that device
-    afterwards, belong to memory events; ``external`` is the profiler's id of the operator that an
-    event belongs to; ``correlation`` joins a runtime call with what it put on the device; ``sequence`` joins a
-    forward operator with its backward; ``site`` is the call site of a line mark; ``collective_code`` is the text of
-    what is said of a collective (`profkit.trace.collectives`).
+    ``size_bytes`` is what a memory event allocates (negative: frees) or a copy moves. Only memory events have an
+    ``address``, a ``device_type``, the number of a ``device``, and ``held_bytes``, what that device holds afterwards.
+    ``external`` is the profiler's id of the operator that an event belongs to. ``correlation`` joins a runtime call
+    with what it put on the device, ``sequence`` a forward operator with its backward. ``site`` is the call site of a
+    line mark. ``collective_code`` is the text that describes a collective (`profkit.trace.collectives`).
     """
 
     name_code: Int32s
@@ -110,7 +109,7 @@ class Events:
         return self.start_ns + self.duration_ns
 
     def ends_of(self, rows: Rows | Bools) -> Int64s:
-        """Where the given rows only end."""
+        """The ends of the given rows only."""
         ends: Int64s = self.start_ns[rows] + self.duration_ns[rows]
         return ends
 
@@ -120,11 +119,11 @@ class Events:
 
 
 class Recording(Struct, frozen=True):
-    """What a trace says about how it was made; None if it does not say. ``kind`` is empty for PyTorch's own.
+    """What a trace says about how it was made, None where it says nothing. ``kind`` is empty for PyTorch's own traces.
 
-    ``memory_bytes`` is how much each of the ``devices`` has, ``reserved_bytes`` the most that PyTorch's allocator held
-    of each that is known, by its number. ``foreign`` counts its events of each category that the reader does not know;
-    ``least_release`` is the oldest release of PyTorch that may have written it.
+    ``memory_bytes`` is the memory of each of the ``devices``. ``reserved_bytes`` are pairs of a device's number and the
+    most that PyTorch's allocator held of it. ``foreign`` counts the events of each category that the reader does not
+    know. ``least_release`` is the oldest release of PyTorch that may have written the trace.
     """
 
     kind: str = ""
@@ -138,21 +137,22 @@ class Recording(Struct, frozen=True):
     host: str = ""
     reserved_bytes: tuple[tuple[int, int], ...] = ()
     is_cut_off: bool = False
-    """The file ends too early. What is lost may be from any time: threads and streams stand one after another."""
+    """The file ends too early. The loss may be from any time, as threads and streams are written one after another."""
     has_gaps: bool = False
-    """Some events in the middle of the file cannot be read."""
+    """Some events in the middle of the file are unreadable."""
     foreign: tuple[tuple[str, int], ...] = ()
     least_release: tuple[int, int] | None = None
     clock_base_ns: int = 0
-    """What the file's own times count from: `Trace.base_ns` is this and the first of them."""
+    """The origin of the file's own times: `Trace.base_ns` is this plus the first of them."""
     groups: tuple[tuple[int, ...], ...] = ()
-    """The ranks of each process group that this rank is in, each once; none where that is not said."""
+    """The ranks of each process group that this rank is in, each once; empty if the trace does not say."""
 
 
 def _alone(accept: Callable[[str], bool]) -> Hashable | None:
-    """What tells a function that depends on nothing but its module: of a lambda there is a new one at each call, with
-    the same code. Code alone does not tell: that of two modules is equal if their lines, names and constants are. None
-    for what holds values of its own."""
+    """A key for a function that depends only on its module; None for one that holds values of its own.
+
+    A lambda is a new object at each call but keeps its code. Code alone is no key: it is equal in two modules if lines,
+    names and constants are."""
     if not isinstance(accept, FunctionType) or accept.__closure__ or accept.__defaults__ or accept.__kwdefaults__:
         return None
     return accept.__module__, accept.__code__
@@ -170,9 +170,9 @@ class Trace:
     recording: Recording = field(default_factory=Recording)
     health: tuple[str, ...] = ()
     _index: list[tuple[Int32s, list[int]]] = field(default_factory=list, init=False, repr=False, compare=False)
-    """What `_rows_by_name` found, once it was asked for."""
+    """The result of `_rows_by_name`, once it was asked for."""
     _accepted: dict[Hashable, Int32s] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """The codes of the names that a question is true of, by the question."""
+    """The codes of the names that a test accepts, by the key of the test."""
 
     def name_of(self, row: int) -> str:
         return self.names[int(self.events.name_code[row])]
@@ -193,7 +193,7 @@ class Trace:
         return mask
 
     def codes_where(self, accept: Callable[[str], bool]) -> Int32s:
-        """Codes of the names for which ``accept(name)`` is true: a test per distinct name, not per event."""
+        """Codes of the names that ``accept`` is true for. It is asked once per distinct name, not per event."""
         asked = _alone(accept)
         return self._codes(accept) if asked is None else self._codes_once(asked, accept)
 
@@ -214,11 +214,11 @@ class Trace:
         return mask
 
     def where_name(self, accept: Callable[[str], bool]) -> Bools:
-        """A mask of the events for whose name ``accept(name)`` is true."""
+        """A mask of the events whose name ``accept`` is true for."""
         return self.with_codes(self.codes_where(accept))
 
     def matching(self, pattern: Pattern[str]) -> Bools:
-        """A mask of the events in whose name the pattern is found."""
+        """A mask of the events whose name contains the pattern."""
         return self.with_codes(self._codes_once(pattern, pattern.search))
 
     def with_codes(self, codes: Int32s) -> Bools:
@@ -235,8 +235,8 @@ class Trace:
         return self.with_codes(np.array(codes, dtype=np.int32))
 
     def _rows_by_name(self) -> tuple[Int32s, list[int]]:
-        """The events, grouped by name, and where those of each name begin: rules ask for a few names each, and looking
-        at every event every time takes ten times as long."""
+        """The events grouped by name, and where each name's begin. Rules ask for a few names each; comparing every
+        event every time takes ten times as long."""
         if not self._index:
             codes = self.events.name_code
             narrow = codes.astype(np.int16) if len(self.names) < 2**15 else codes  # sorted by counting
@@ -250,16 +250,16 @@ class Trace:
 
 
 def no_trace() -> Trace:
-    """The trace of what is none, such as a memory snapshot alone."""
+    """The empty trace, for a memory snapshot alone."""
     empty: dict[str, Any] = {column.name: np.zeros(0, dtype=np.int64) for column in fields(Events)}
     return Trace(Events(**empty), (), (), (), 0)
 
 
 def timeline_order(lane: Int32s, start_ns: Int64s, duration_ns: Int64s) -> Rows:
-    """The order by lane, start and falling duration, so that an enclosing event comes before what it encloses.
+    """The order by lane, start and falling duration: an enclosing event comes before what it encloses.
 
-    Lane and start are sorted as one number, which is several times faster than one after the other; durations only
-    matter where those are equal.
+    Lane and start are sorted as one number, which is several times faster than one after the other. Durations are only
+    compared where those are equal.
     """
     if not len(lane):
         return np.zeros(0, dtype=np.int64)

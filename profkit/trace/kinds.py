@@ -1,4 +1,4 @@
-"""What an event is, by its category and name, whatever its age and vendor called it."""
+"""What an event is, by its category and name, which differ between vendors and releases."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ _CATEGORIES = {
 }
 _ON_STREAMS = (*DEVICE_WORK, Category.DEVICE_ANNOTATION, Category.DEVICE_SYNC)
 ON_DEVICE = {name for name, kind in _CATEGORIES.items() if kind in _ON_STREAMS}
-"""The file's categories of events on a stream, not on a thread."""
+"""Categories of events on a stream instead of a thread."""
 _NO_WORK = ("", "Trace", "overhead", "cpu_instant_event", "external_correlation", "collective_comm", "cuda_sync",
             "cuda_event", "cuda_profiler_range", "xpu_sync", "xpu_scope_profiler", "__metadata")  # fmt: skip
-"""The file's categories that are not work of the program or a device, or that repeat what others say (Kineto's
-``ActivityType``; ``Trace`` is the bounds of the recording)."""
+"""Categories that are no work of the program or a device, or repeat what others say (Kineto's ``ActivityType``).
+``Trace`` is the bounds of the recording."""
 MEMORY_EVENT = "[memory]"
 _COMPILED_CODE = ("Torch-Compiled Region", "TorchDynamo Cache Lookup", "Pregraph bytecode",
                   "AOTDispatcher Runtime Wrapper Prologue", "## Call CompiledFxGraph")  # fmt: skip
-"""Beginnings of such names (``_dynamo/output_graph.py``, ``_dynamo/utils.py``, ``_inductor/output_code.py``,
-``runtime_wrappers.py``); they are recorded as operators or, by some versions, as ranges of the program."""
+"""Prefixes of these names (``_dynamo/output_graph.py``, ``_dynamo/utils.py``, ``_inductor/output_code.py``,
+``runtime_wrappers.py``). They are recorded as operators or, in some releases, as ranges of the program."""
 BOUNDARIES = (STEP_MARK, "Optimizer.step#")
-"""Marks whose end is the end of a step: cut short they would end a step that is not whole."""
+"""Their end is the end of a step, so a mark that was cut short would end an incomplete step."""
 _READ_AS_ANNOTATION = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)#", "DistributedDataParallel.")
-"""Until 2021 these had the category of operators."""
+"""Until 2021 these were recorded as operators."""
 
 
 def category_of(category: str) -> Category:
-    """What the events of one of the file's categories are, whatever their names."""
+    """What the events of this category are if their names do not say otherwise."""
     return _CATEGORIES.get(category, Category.OTHER)
 
 
 def is_foreign(category: str) -> bool:
-    """Whether this category is unknown: the work of an accelerator that profkit cannot read, or anything else."""
+    """Whether this category is unknown, as the work of an accelerator that profkit cannot read is."""
     return category not in _CATEGORIES and category not in _NO_WORK
 
 
 def classify(pairs: list[tuple[str, str]]) -> tuple[NDArray[np.uint8], Int32s]:
-    """Category and, for line marks, call site of each (category, name)."""
+    """The category of each (category in the file, name) and, for line marks, the call site."""
     categories = np.zeros(len(pairs), dtype=np.uint8)
     sites = np.full(len(pairs), NONE, dtype=np.int32)
     for code, (category, name) in enumerate(pairs):

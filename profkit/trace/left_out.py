@@ -1,4 +1,4 @@
-"""What is left out of a trace because it has no usable time: how much of it is a loss, and the sentence about that."""
+"""Events that are left out because they have no usable time: which are a loss, and the sentence about them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from profkit.units import format_count
 
 LEFT_OUT = "left out, because unreadable or without a usable time"
 _IMPLIED = ("overhead", "Trace", "__metadata", "")
-"""The file's categories that say nothing about the program: the profiler's own work, the bounds of the recording."""
+"""Categories that say nothing about the program: the profiler's own work and the bounds of the recording."""
 _WORDS = {
     Category.OPERATOR: ("operator", "operators"),
     Category.ANNOTATION: ("range", "ranges"),
@@ -37,11 +37,11 @@ def find_clockless(
     is_step: Bools,
     lost: Bools,
 ) -> Bools:
-    """Which of the lost events are not a loss: what the device did in the located step.
+    """The lost events that are no loss: the device's work in the located step, from which no figure comes.
 
-    profkit exports that step's recording once the next is over. By then Kineto gives its device and runtime events the
-    time zero and changes nothing else. No figure comes from that step. These events are identified by the operators
-    that they belong to, which have a time: from the first line mark to the next step after the last one, or to its end.
+    profkit exports that step's recording once the next step is over. By then Kineto sets the time of its device and
+    runtime events to zero, and changes nothing else. The operators that they belong to still have a time, which
+    identifies them: it lies between the first line mark and the step after the last one, or the end of the last.
     """
     marks = ~lost & (category == Category.LINE_MARK)
     wanted = lost & (start_ns == 0) & (duration_ns == 0) & np.isin(category, _OF_THE_DEVICE)
@@ -58,7 +58,7 @@ def find_clockless(
 
 
 def describe_left_out(categories: Mapping[str, int], unreadable: int) -> Iterator[str]:
-    """One sentence if anything is lost: how many events of each of the file's categories, and what that means."""
+    """One sentence if anything is lost: how many events of each kind, and what follows from that."""
     counts: Counter[tuple[str, str]] = Counter()
     for name, count in categories.items():
         if name not in _IMPLIED and count:

@@ -13,28 +13,28 @@ MEMORY_LIMIT = "PROFKIT_MEMORY_LIMIT"
 DEFAULT_LIMIT_BYTES = 2 * 10**9
 
 EMPTY_BYTES = 100 * 10**6
-"""What a diagnosis takes besides what grows with the trace: Python, NumPy, the rules, the report; 60 MB were seen."""
+"""The part that does not grow with the trace: Python, NumPy, the rules, the report. 60 MB were measured."""
 EVENT_BYTES = 260
-"""What one event takes at the peak, including all derived facts: 130 to 170 bytes were seen on traces of 1 GB without
-lines, which profkit's own recordings have, and the second process holds some of its own."""
+"""What one event takes at the peak, with all derived facts. Traces of 1 GB without lines took 130 to 170 bytes. Our
+own recordings have lines, and the second process holds some memory of its own."""
 _SMALLEST_BYTES = 150 * 10**6
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", re.IGNORECASE)
 
 
 def most_events(limit_bytes: int) -> int:
-    """How many events a trace may have of which a diagnosis keeps to the limit."""
+    """How many events a trace may have if its diagnosis is to keep to the limit."""
     return max(0, limit_bytes - EMPTY_BYTES) // EVENT_BYTES
 
 
 def describe_partial(kept: str, limit_bytes: int) -> str:
-    """That a trace was cut in time, and why; ``kept`` says what is left of it."""
+    """The sentence that a trace was cut short, and why. ``kept`` says what is left of it."""
     cause = f"the trace needs more than {format_bytes(limit_bytes)} of memory ({MEMORY_LIMIT} sets another limit)"
     return f"only {kept} were kept, and all figures are of these alone: {cause}"
 
 
 def memory_limit() -> int:
-    """The limit in bytes. Raises `UsageError` if the environment sets one that cannot be kept."""
+    """The limit in bytes. Raises `UsageError` if the environment sets one that is unreadable or too small."""
     text = os.environ.get(MEMORY_LIMIT, "").strip()
     if not text:
         return DEFAULT_LIMIT_BYTES

@@ -11,7 +11,7 @@ from profkit.trace.cache import Origin, read_through_cache
 from profkit.trace.containers import Content
 from profkit.trace.events import Trace
 from profkit.trace.limits import DEFAULT_LIMIT_BYTES
-from profkit.trace.snapshot.reader import is_snapshot
+from profkit.trace.snapshot.values import is_snapshot
 
 if TYPE_CHECKING:
     from profkit.trace.containers import OnProgress
@@ -27,11 +27,12 @@ def read_trace(
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
     origin: Origin | None = None,
 ) -> Trace:
-    """Read a Kineto trace or an Nsight Systems export. ``on_progress`` is told how far a Kineto trace is read; of one
-    whose diagnosis would take more memory than the limit, what comes first and fits is kept. ``origin`` is what
-    the file is a copy of.
+    """Read a Kineto trace or an Nsight Systems export.
 
-    Raises `UnreadableInput`, naming the file and the cause, for anything that holds no event.
+    ``on_progress`` hears how far a Kineto trace has been read. If the diagnosis would take more memory than the limit,
+    only the beginning that fits is kept. ``origin`` is what the file is a copy of.
+
+    Raises `UnreadableInput`, naming the file and the cause, if it holds no event.
     """
     refuse_special_file(path)
     if _first_bytes(path, len(_SQLITE_MAGIC)) == _SQLITE_MAGIC:
@@ -49,8 +50,8 @@ def read_trace(
 
 
 def holds_snapshot(path: Path) -> bool:
-    """Whether a file is to be read as a memory snapshot: by what it holds, or by its name, so that a file that is none
-    is told so."""
+    """Whether a file is to be read as a memory snapshot: by its content, or by its name, so that the error for a file
+    that only has the name speaks of snapshots."""
     refuse_special_file(path)
     if path.name.endswith(_PICKLES):
         return True

@@ -1,8 +1,8 @@
-"""Times of a trace: from microseconds, in whatever notation the file has, to whole nanoseconds.
+"""Times of a trace: from microseconds, in any notation, to whole nanoseconds.
 
-A float64 resolves a nanosecond up to 8.8e12 µs, but only 250 ns at 1.7e15 µs: recordings of 2023 and 2024 give the time
-since 1970 with three decimals. With such a resolution, slices that follow each other seem to overlap. So fractions stay
-text until here, and such times are computed from the text.
+A float64 resolves a nanosecond up to 8.8e12 µs, but only 250 ns at 1.7e15 µs. Recordings of 2023 and 2024 give the time
+since 1970 with three decimals; as floats, events that follow each other would seem to overlap. So fractions stay text
+until here, and large times are computed from the text.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _COARSE_US = 2.0**43
 """From here on, neighbouring float64 values are more than a nanosecond apart."""
 
 _MOST_FIXED_CHARACTERS = 20
-"""Characters of a time whose nanoseconds fit 64 bits without a sign: 19 digits and the point."""
+"""19 digits and the point: longer times do not fit 64 unsigned bits as nanoseconds."""
 
 
 def numbers_of(values: Sequence[Any]) -> Numbers | None:
-    """The values as integers or floats, if all of them are numbers that either can hold."""
+    """The values as an array of integers or of floats; None if some are no number or too large for either."""
     if not values or isinstance(values[0], str):
         return None
     try:
@@ -37,7 +37,7 @@ def numbers_of(values: Sequence[Any]) -> Numbers | None:
 
 
 def nanoseconds_of(values_us: Sequence[Any], numbers: Numbers | None = None) -> tuple[Int64s, Bools]:
-    """Whole nanoseconds, and which of the values are times at all; the others become 0.
+    """Whole nanoseconds, and which of the values are times. The others become 0.
 
     ``numbers`` are the values' `numbers_of`, if the caller has them already.
     """
@@ -59,8 +59,8 @@ def nanoseconds_of(values_us: Sequence[Any], numbers: Numbers | None = None) -> 
 
 
 def durations_of(values_us: Sequence[Any]) -> tuple[Int64s, int]:
-    """Whole nanoseconds, 0 if none are given, and how many values are impossible and become 0: negative (events that
-    never ended), too large, or not a number."""
+    """Whole nanoseconds, 0 where none are given, and how many values were impossible and became 0: negative (events
+    that never ended), too large, or not a number."""
     if (numbers := numbers_of(values_us)) is None:
         values_us = [0 if value is None else value for value in values_us]
     lengths_ns, known = nanoseconds_of(values_us, numbers)
@@ -69,7 +69,7 @@ def durations_of(values_us: Sequence[Any]) -> tuple[Int64s, int]:
 
 
 def plausible_starts(start_ns: Int64s) -> Bools:
-    """Starts within a day of the median: no recording is that long, so the others come from a broken clock."""
+    """Which starts lie within a day of the median. No recording is that long, so the others are from a broken clock."""
     if not len(start_ns) or int(start_ns.max()) - int(start_ns.min()) <= DAY_NS:
         return np.ones(len(start_ns), dtype=bool)
     middle = (len(start_ns) - 1) // 2
@@ -78,7 +78,7 @@ def plausible_starts(start_ns: Int64s) -> Bools:
 
 
 def too_coarse(times_us: Numbers | None) -> bool:
-    """Whether some of the decoded numbers may have lost digits that their text had: large floats, or unknown values."""
+    """Whether some numbers may have lost digits of their text: large floats do, and None says nothing."""
     return times_us is None or (times_us.dtype == np.float64 and bool(np.abs(times_us).max(initial=0.0) >= _COARSE_US))
 
 
@@ -103,7 +103,7 @@ def _fixed_point(values: Sequence[Any]) -> tuple[Int64s, Bools] | None:
 
 
 def _floats(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Floats, nan for anything that is not a number."""
+    """Floats; nan for anything else than a number."""
     try:
         times = np.array(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):

@@ -1,8 +1,8 @@
-"""The accounts that DataLoader workers kept of themselves, in the directory ``workers`` of a run.
+"""What DataLoader workers recorded about themselves, in the directory ``workers`` of a run.
 
-Each worker appended lines of JSON to its own file; the first line says who it is. The main process wrote what a
-loader's dataset holds. A worker may have been killed at any moment, and a directory may come from anybody: lines and
-files that profkit does not write are ignored, and there is a limit to how many are read.
+Each worker appended lines of JSON to its own file; the first line says which worker it is. The main process wrote what
+a loader's dataset holds. A worker may have been killed at any moment, and a directory may come from anybody, so lines
+and files that profkit does not write are ignored, and only a limited number is read.
 """
 
 from __future__ import annotations

@@ -325,7 +325,7 @@ def test_more_at_one_moment_than_fits_is_refused(tmp_path: Path):
 
 def test_the_limit_of_the_environment_reaches_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     limits = []
-    monkeypatch.setattr("profkit.trace.nsys.reader.find_cutoff", lambda tables, limit: limits.append(limit))
+    monkeypatch.setattr("profkit.trace.nsys.reader._find_cutoff", lambda tables, limit: limits.append(limit))
     monkeypatch.setenv(MEMORY_LIMIT, "500MB")
     read_facts(write_export(tmp_path / "small.sqlite", WHOLE))
     assert limits == [500_000_000]

@@ -10,16 +10,16 @@ from profkit.trace.events import Bools, Int64s, Trace
 _BACKLOG_NS = 1_000_000
 """Work on an idle device starts 5 to 20 µs after its launch; after a millisecond, something ran before it."""
 _MOST_LOST_SHARE = 0.05
-"""A step that misses the work of more launches than this share does not measure the device's time, if others do."""
+"""A step that lacks the work of a larger share of its launches does not measure the device's time, if others do."""
 
 
 def when_done(
     trace: Trace, launches: Launches, start_ns: Int64s, end_ns: Int64s, waited_ns: Int64s
 ) -> tuple[Int64s, Int64s]:
-    """When the step before each was over, and when each was, on host and device.
+    """When the step before each one was over, and when it was over itself, on host and device.
 
-    If the step before was not recorded, the device may still be working on it. The step then takes no less than the
-    host's work in it, which is its time without its waits for the device, ``waited_ns``.
+    If the step before was not recorded, the device may still be working on it. The step then takes at least as long as
+    the host works in it: its time without ``waited_ns``, its waits for the device.
     """
     events = trace.events
     order = np.argsort(launches.launched_ns, kind="stable")
@@ -35,13 +35,14 @@ def when_done(
 
 
 def _follow(start_ns: Int64s, end_ns: Int64s) -> Bools:
-    """Which of the steps follow a recorded one."""
+    """Which of the steps directly follow a recorded one."""
     return np.append(False, start_ns[1:] - end_ns[:-1] <= _BACKLOG_NS)
 
 
 def _unrecorded_work_until(trace: Trace, launches: Launches, start_ns: Int64s, end_ns: Int64s) -> Int64s:
-    """How long the device worked on something that is not in the recording, for a step that follows no recorded one:
-    until its first work began, if that had been waiting for long and nothing was recorded before it. 0: not at all."""
+    """Until when unrecorded work kept the device busy, 0 if none did, for steps that follow no recorded one.
+
+    That is until the step's first work began, if it had waited for long and nothing recorded ran in the meantime."""
     events, until_ns = trace.events, np.zeros(len(start_ns), dtype=np.int64)
     linked = np.flatnonzero(launches.call >= 0)
     linked = linked[np.argsort(launches.launched_ns[linked], kind="stable")]
@@ -58,7 +59,7 @@ def _unrecorded_work_until(trace: Trace, launches: Launches, start_ns: Int64s, e
 
 
 def lost_work(trace: Trace, launches: Launches, start_ns: Int64s, end_ns: Int64s) -> Bools:
-    """The steps for which too much of the device's work is missing."""
+    """The steps that lack too much of the device's work."""
     calls, fruitless = find_fruitless_launches(trace, launches)
     called_ns = trace.events.start_ns[calls]
     lost = sums_inside(start_ns, end_ns, called_ns, fruitless.astype(np.int64))

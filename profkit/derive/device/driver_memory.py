@@ -1,7 +1,7 @@
-"""Calls in which the driver of a GPU gives memory or takes it back: its own work, and often a wait for the device.
+"""Calls that get memory from a GPU's driver or give it back: they take time, and often wait for the device.
 
-PyTorch's allocator makes them (`CUDACachingAllocator.cpp`, with expandable segments and without), and keeps what it
-got, so that most steps need none. The pool that the driver itself keeps (`cudaFreeAsync`) is not meant.
+PyTorch's allocator makes them (`CUDACachingAllocator.cpp`, with and without expandable segments) and keeps what it got,
+so most steps need none. Calls to the driver's own pool (`cudaFreeAsync`) do not count.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def getting(trace: Trace) -> Bools:
 
 
 def allocating(trace: Trace) -> Bools:
-    """Both, and the same for pinned memory of the host."""
+    """Both, and the same calls for the host's pinned memory."""
     return _runtime(trace) & trace.where_name(lambda name: _ANY.match(name) is not None)
 
 

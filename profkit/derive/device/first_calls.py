@@ -15,6 +15,7 @@ from profkit.derive.device.launches import Launches
 from profkit.derive.timeline.intervals import union
 from profkit.derive.timeline.tree import Tree
 from profkit.trace.events import Category, Int32s, Int64s, Rows, Trace
+from profkit.trace.values import distinct
 
 _LOADS_CODE = re.compile(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad)")
 """Code is loaded onto the device when a kernel is first launched."""
@@ -30,7 +31,7 @@ def find_first_calls(trace: Trace, tree: Tree, launches: Launches) -> Rows:
     """The driver's calls that load code, and the operators and launches that do so without one being recorded."""
     named = trace.where_name(lambda name: _LOADS_CODE.match(name) is not None)
     loads = np.flatnonzero(named & (trace.events.category == Category.RUNTIME))
-    return np.union1d(loads, _first_of_many(trace, tree, launches)) if launches.work.size else loads
+    return distinct(np.append(loads, _first_of_many(trace, tree, launches))) if launches.work.size else loads
 
 
 def _first_of_many(trace: Trace, tree: Tree, launches: Launches) -> Rows:
@@ -40,7 +41,7 @@ def _first_of_many(trace: Trace, tree: Tree, launches: Launches) -> Rows:
     linked = kernels & (launches.call >= 0)
     call, first_work = np.unique(launches.call[linked], return_index=True)
     kernel = trace.events.name_code[launches.work[linked][first_work]]
-    operator = np.unique(launches.operator[kernels & (launches.operator >= 0)])
+    operator = distinct(launches.operator[kernels & (launches.operator >= 0)])
     own_ns = tree.self_ns(trace.events)
     found = np.append(_outstanding(trace, call, kernel, own_ns[call]),
                       _outstanding(trace, operator, trace.events.name_code[operator], own_ns[operator]))  # fmt: skip

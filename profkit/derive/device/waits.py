@@ -19,10 +19,10 @@ _PROFILER = re.compile(r"torch/(autograd/)?profiler(/|\.py\()")
 
 
 class Waits(Struct, frozen=True):
-    """Outermost runtime calls in which the host waits.
+    """The outermost runtime calls in which the host waits.
 
-    ``own`` marks the profiler's own: it synchronises the device when it starts and stops, outside every operator and
-    step. ``operator`` is the row of the innermost operator around each, or -1.
+    ``own`` marks the profiler's own waits: it synchronises the device when it starts and stops, outside all operators
+    and steps. ``operator`` is the row of the innermost operator around each, or -1.
     """
 
     rows: Rows
@@ -53,13 +53,13 @@ def _waits_by_name(name: str) -> bool:
 
 
 def _pageable_copies(trace: Trace, launches: Launches) -> Bools:
-    """Asynchronous copy calls from or to pageable memory: the driver makes the host wait for them."""
+    """Asynchronous copies from or to pageable memory, for which the driver makes the host wait all the same."""
     pageable = trace.where_name(lambda name: "Pageable" in name)[launches.work]
     return trace.mask_of(launches.call[pageable & (launches.call >= 0)])
 
 
 def _outside_program(trace: Trace, tree: Tree, rows: Rows) -> Bools:
-    """Which of the events lie outside the profiler's step marks, or without any, before the first operator or after the
+    """Which of the events lie outside the profiler's step marks; without marks, before the first operator or after the
     last."""
     events = trace.events
     named = trace.where_name(lambda name: name.startswith(STEP_MARK))
@@ -73,7 +73,7 @@ def _outside_program(trace: Trace, tree: Tree, rows: Rows) -> Bools:
 
 
 def _called_by_program(trace: Trace, tree: Tree, rows: Rows) -> Bools:
-    """Which of the events lie under a Python function or a marked line of the program, and not in the profiler's
+    """Which of the events lie under a Python function or a marked line of the program, and outside the profiler's
     code."""
     events = trace.events
     python = events.category == Category.PYTHON

@@ -1,4 +1,4 @@
-"""What was held for what, over the allocator's history, in as many columns as a picture has room for."""
+"""What memory was held for over the allocator's history, in as many columns as a picture has room for."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from profkit.derive.memory.purposes import Purpose
 from profkit.trace.events import Int64s, Rows
 
 MOST_COLUMNS = 300
-"""More than a picture shows, and few enough for a report of some ten kilobytes."""
+"""More than a picture shows, but no more than some ten kilobytes of report."""
 _UPWARDS = (Purpose.EARLIER, Purpose.PARAMETERS, Purpose.OPTIMIZER_STATE, Purpose.WORKSPACE, Purpose.GRAPH_POOL,
             Purpose.OWN, Purpose.GRADIENTS, Purpose.ACTIVATIONS, Purpose.TEMPORARIES, Purpose.UNKNOWN)  # fmt: skip
-"""As they lie on one another: what stays is below what comes and goes."""
+"""From the bottom up: what stays lies below what comes and goes."""
 
 
 class Timeline(Struct, frozen=True):
-    """Bytes of each purpose at some moments of a device's history, and what was reserved then. ``entries`` counts the
-    allocator's entries up to each moment. Of neighbouring moments the one is kept at which most was held, so that no
-    peak is lost."""
+    """Bytes of each purpose, and bytes reserved, at some moments of a device's history. ``entries`` counts the
+    allocator's entries up to each moment. Of neighbouring moments the fullest is kept, so that no peak is lost."""
 
     entries: Rows
     reserved_bytes: Int64s
@@ -43,6 +42,6 @@ def memory_timeline(allocator: Allocator, use: DeviceUse, most_columns: int = MO
 
 
 def _fullest_moments(held: Int64s, most: int) -> Rows:
-    """Of each of the equal parts of the history the moment at which most was held."""
+    """The fullest moment of each of the equal parts of the history."""
     bounds = np.linspace(0, len(held), min(most, len(held)) + 1).astype(np.int64)
     return np.array([begin + held[begin:end].argmax() for begin, end in pairwise(bounds.tolist())])

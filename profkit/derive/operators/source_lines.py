@@ -1,10 +1,10 @@
-"""Which line of the user's code each operator comes from.
+"""The line of the user's code that each operator comes from.
 
-In a located step every operator lies inside the marks of the lines that led to it, so its innermost mark is the
-calling line. A measured step carries no marks: an operator there has the line of the one that it repeats (see
-`profkit.derive.steps.matching`). Where the marks end before the located step does, one that goes on in the same loop
-has the line of an earlier turn (`profkit.derive.steps.continuing`). A backward operator also has the line of the
-forward operator that shares its sequence number.
+In a located step every operator lies inside the marks of the lines that led to it. Its innermost mark is the calling
+line. Measured steps have no marks: an operator there takes the line of the operator that it repeats
+(`profkit.derive.steps.matching`). If the marks end before the located step does, an operator that continues the same
+loop takes the line of an earlier turn (`profkit.derive.steps.continuing`). A backward operator also has the line of the
+forward operator with its sequence number.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from profkit.trace.values import constant
 
 
 class Lines(Struct, frozen=True):
-    """Columns over all events. ``site`` is the call site of the line that ran it; ``forward_site`` is the same, but for
-    a backward operator that of its forward operator; `NONE` if no line is known. ``backward`` marks what runs in the
-    backward pass, ``forward`` is the row of the forward operator that it belongs to, or `NONE`. ``marked`` is the row
-    of the event whose marks name its line: its own, or that of one that it repeats."""
+    """Columns over all events, `NONE` where nothing is known.
+
+    ``site`` is the call site of the line that ran the event. ``forward_site`` is the same, but for a backward operator
+    that of its forward operator. ``backward`` marks what runs in the backward pass, and ``forward`` is the row of the
+    forward operator that it belongs to. ``marked`` is the row of the event whose marks name the line: the event itself,
+    or one that it repeats."""
 
     site: Int32s
     forward_site: Int32s
@@ -54,7 +56,7 @@ def find_lines(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats) -> Line
 
 
 def _marked(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats, has_mark: Bools) -> Int32s:
-    """For each event itself, the one that it repeats in the located step, or that one's like in an earlier turn."""
+    """For each event the event itself, the one that it repeats in the located step, or the same in an earlier turn."""
     own = np.arange(len(trace.events), dtype=np.int32)
     marked = np.where(~has_mark & (repeats.row >= 0), repeats.row.astype(np.int32), own)
     earlier = match_earlier_turns(trace, tree, steps, has_mark)
@@ -66,8 +68,8 @@ def _marked(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats, has_mark: 
 
 def _forward_operators(trace: Trace, tree: Tree, steps: Steps, backward: Bools) -> Int32s:
     """For backward operators, the row of the forward operator with the same sequence number in the same step or the one
-    before: if calls of the model end the steps, as with L-BFGS, a step begins with the backward pass of the last
-    call."""
+    before. If calls of the model end the steps, as with L-BFGS, a step begins with the backward pass of the call before
+    it."""
     events = trace.events
     nodes = np.flatnonzero(backward_nodes(trace) & (events.sequence >= 0))
     forward = np.flatnonzero(~backward & (events.sequence >= 0) & (events.category == Category.OPERATOR))

@@ -1,8 +1,7 @@
-"""Which part of an optimizer's step is its own work: the update of the parameters.
+"""The part of an optimizer's step that is its own work: the update of the parameters.
 
 ``optimizer.step(closure)`` runs the program's forward and backward pass inside the step, as L-BFGS needs and as
-Lightning does with every optimizer. Everything that begins before the last backward node in the step has ended is the
-closure's.
+Lightning does with every optimizer. Whatever begins before the step's last backward node has ended is the closure's.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Updates(Struct, frozen=True):
 
 
 def find_updates(trace: Trace, tree: Tree, optimizing: Bools, backward: Bools) -> Updates:
-    """The updates of the optimizers' steps, which are the events ``optimizing``."""
+    """``optimizing`` are the events around the optimizers' steps."""
     starts = trace.events.start_ns
     inside = tree.under(optimizing)
     rows = np.flatnonzero(tree.outermost(optimizing))

@@ -7,7 +7,7 @@ import re
 from profkit.trace.events import Bools, Category, Trace
 
 _BACKWARD = re.compile(r"autograd::engine::evaluate_function|torch::autograd::|\w*Backward\d*$")
-"""Names of what the autograd engine runs; until 2021 it only recorded the nodes."""
+"""Names of what the autograd engine runs. Until 2021 it recorded only the nodes."""
 
 
 def backward_nodes(trace: Trace) -> Bools:

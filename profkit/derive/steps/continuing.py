@@ -1,8 +1,8 @@
-"""Where the lines of a located step ended before the step did: what goes on as before, in the loop that was running.
+"""Lines for the operators of a located step that come after its last marked line.
 
-Locating lines stops after so many of them, often in the middle of a loop. The operators behind are those of its next
-turns as long as they are the same, one by one, as those of the turn before. From the first that differs nothing is
-known of them.
+Locating stops after a maximum of lines, often in the middle of a loop. The operators that follow are taken for further
+turns of that loop while they equal, one by one, those of the turn before. From the first difference on, nothing is
+known.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from profkit.trace.values import distinct
 
 
 def match_earlier_turns(trace: Trace, tree: Tree, steps: Steps, marked: Bools) -> Int32s:
-    """Column over all events: for an operator of a located step behind its last ``marked`` one, that of an earlier
-    turn of the same loop; `NONE` where there is none, and for all other events."""
+    """Column over all events: for an operator that follows the last ``marked`` one of a located step, the same operator
+    of an earlier turn of the loop. `NONE` if there is none, and for all other events."""
     events = trace.events
     operators = events.category == Category.OPERATOR
     step = steps.index_of(events.start_ns)
@@ -39,8 +39,8 @@ def match_earlier_turns(trace: Trace, tree: Tree, steps: Steps, marked: Bools) -
 
 
 def _go_on(kind: Int64s, end: int) -> Rows:
-    """For each element from ``end`` on the one of the turn before ``end`` that it repeats, up to the first that repeats
-    none."""
+    """For each element from ``end`` on, the element of the turn before ``end`` that it repeats, up to the first that
+    repeats none."""
     period = _period_at_end(kind[:end])
     if not period:
         return np.zeros(0, dtype=np.int64)
@@ -50,11 +50,11 @@ def _go_on(kind: Int64s, end: int) -> Rows:
 
 
 def _period_at_end(kind: Int64s) -> int:
-    """How many elements one turn of the loop has that the sequence ends in; 0 where its last two turns are not alike.
+    """The number of elements in one turn of the loop that the sequence ends in; 0 if its last two turns differ.
 
-    A loop inside of a turn has a shorter period, but what repeats it is shorter too: the longest stretch at the end
-    that stands earlier as well tells the turn, and where it stood last how long that is. Stretches double in length;
-    two are the same if their halves are (Karp, Miller and Rosenberg, 1972)."""
+    A loop inside a turn has a shorter period, but its repeats make a shorter stretch. So the longest final stretch that
+    also occurs earlier decides, and the distance to its last earlier occurrence is the period. Stretches double in
+    length; two are equal if their halves are (Karp, Miller and Rosenberg, 1972)."""
     stretch, length, period = kind, 1, 0
     while len(stretch) > 1 and (alike := np.flatnonzero(stretch[:-1] == stretch[-1])).size:
         period = len(stretch) - 1 - int(alike[-1])

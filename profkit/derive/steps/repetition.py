@@ -1,4 +1,4 @@
-"""Finding the period of a sequence of codes: how a loop shows in a trace that nobody annotated."""
+"""The period of a sequence of codes: how a loop shows in a trace without annotations."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _MIN_REGULAR = 0.8
 
 
 def find_period(codes: Int32s, start_ns: Int64s, span_ns: int) -> Int64s | None:
-    """Start times of the repeats, one more than there are whole repeats, or None where nothing repeats.
+    """The start times of the repeats, one more than there are whole repeats; None if nothing repeats.
 
-    A code is an anchor when at least `_MIN_REPEATS` of its occurrences stand at equal distances and its repeats cover
-    most of the sequence and of ``span_ns``, the time looked at. Of the anchors, the one with the longest period is the
-    outermost loop; of those with that period, the earliest occurrence begins it.
+    A code is an anchor if at least `_MIN_REPEATS` of its occurrences are equally far apart, and its repeats cover most
+    of the sequence and most of ``span_ns``. The anchor with the longest period is the outermost loop. Among several
+    with that period, the one that occurs first begins it.
     """
     order = np.argsort(codes, kind="stable")
     bounds = np.flatnonzero(np.diff(codes[order])) + 1

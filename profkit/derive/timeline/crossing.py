@@ -19,17 +19,17 @@ def find_crossing(begins: Int64s, ends: Int64s) -> Bools:
 
 
 def _outlived(begins: Int64s, ends: Int64s) -> Bools:
-    """Which intervals still run when another begins that ends after them. They are sorted by start."""
+    """Which intervals still run when another begins that ends after them. All are sorted by start."""
     following = np.arange(1, len(begins) + 1)
     latest = greatest(ends, following, np.maximum(np.searchsorted(begins, ends), following))
     return latest > ends
 
 
 def greatest(values: Int64s, first: Int64s, last: Int64s) -> Int64s:
-    """The greatest of ``values[first:last]`` for each range, and the least possible number for an empty one.
+    """The maximum of ``values[first:last]`` for each range, `LEAST` for an empty one.
 
-    Two powers of two cover each range; the greatest values of all ranges of such a length follow from those of half of
-    it.
+    Two ranges whose length is a power of two cover each range. The maxima of all ranges of such a length follow from
+    those of half the length.
     """
     found = np.full(len(first), LEAST, dtype=np.int64)
     power = np.frexp((last - first).astype(np.float64))[1] - 1

@@ -1,10 +1,10 @@
 """Ranges that outlive the Python frame in which they begin.
 
-``record_function`` begins its range inside the frame of its own ``__enter__`` and inside what that calls
-(``_record_function_enter_new``), all of which return long before the range ends; so does a generator that yields inside
-``with record_function(…)``, as that in which PyTorch's compiler records its work. Neither interval is wrong: what lies
-in the tree below the range is all that ran in it, so there such a frame ends where the range begins. Its own duration
-stays what was recorded.
+``record_function`` begins its range inside the frame of its own ``__enter__`` and of what that calls
+(``_record_function_enter_new``), which return long before the range ends. A generator that yields inside ``with
+record_function(…)``, as PyTorch's compiler does to record its work, returns before the range ends too. Neither interval
+is wrong. In the tree everything that ran in a range lies below it, so such a frame ends there where the range begins;
+its own duration stays as recorded.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from profkit.derive.timeline.crossing import greatest
 from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
 
 _ENTERING = "profiler::_record_function_enter"
-"""The operator with which ``record_function`` begins a range, if operators of that kind were recorded."""
+"""The operator with which ``record_function`` begins a range, if it was recorded."""
 
 COMPILING = "(dynamo_timed)"
-"""The end of the names of what PyTorch's compiler does (``dynamo_timed`` in ``_dynamo/utils.py``). They are recorded as
-operators are, and begin in a generator's frame."""
+"""The suffix of what PyTorch's compiler records of its work (``dynamo_timed`` in ``_dynamo/utils.py``): as operators,
+which begin in a generator's frame."""
 
 
 def tell_ranges(trace: Trace) -> Bools:
@@ -36,9 +36,9 @@ def tell_enclosing(trace: Trace) -> Bools:
 
 
 def end_at_ranges(start_ns: Int64s, end_ns: Int64s, frames: Rows, ranges: Rows) -> None:
-    """Let each of a thread's ``frames`` end, in place, where the first range that outlives it begins.
+    """End each of a thread's ``frames`` where the first range that outlives it begins; changes ``end_ns`` in place.
 
-    ``frames`` and ``ranges`` are numbers of intervals that are sorted by start.
+    ``frames`` and ``ranges`` are indices of intervals that are sorted by start.
     """
     if not (frames.size and ranges.size):
         return

@@ -55,11 +55,12 @@ class LateGathers(Struct, frozen=True):
 
 @derived_once
 def find_late_gathers(facts: Facts) -> LateGathers:
-    exchanges, exposed = find_exchanges(facts), find_exposed(facts)
+    exchanges = find_exchanges(facts)
     if not facts.device.present or not len(exchanges):
         none = np.zeros(0, dtype=np.int64)
         return LateGathers(none, none, none, none > 0)
     row, before, ahead = _gathers_in_order(facts, exchanges)
+    exposed = find_exposed(facts)
     part = np.flatnonzero(exposed.table == own_number(facts, exposed.tables))
     stood_ns = np.zeros(len(exchanges), dtype=np.int64)
     stood_ns[exposed.row[part]] = exposed.exposed_ns[part]

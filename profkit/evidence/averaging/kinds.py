@@ -53,7 +53,8 @@ def kinds_of(facts: Facts, exposed: Exposed) -> Int64s:
         mine = exposed.table == number
         kind[mine] = np.array([_KINDS.get(text, Exchange.OTHER) for text in table.texts])[operation[mine]]
     if storing_gradients(facts).any():
-        others = np.setdiff1d(np.arange(len(own_table(facts).collectives)), gradient_messages(facts)[0])
+        rows = np.arange(len(own_table(facts).collectives))
+        others = rows[~among(rows, gradient_messages(facts)[0])]
         kind[(kind == Exchange.GRADIENTS) & beside(facts, exposed, others)] = Exchange.OTHER
     kind[beside(facts, exposed, _of_buffers(facts))] = Exchange.BUFFERS
     return kind

@@ -14,6 +14,7 @@ import numpy as np
 from profkit.evidence.ranks.working import Pieces, Spent
 from profkit.ranks.table import Cause
 from profkit.trace.events import NONE, Bools, Int64s, Rows
+from profkit.trace.values import distinct
 
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
@@ -42,7 +43,7 @@ def set_crowding_apart(facts: Facts, pieces: Pieces, spent: Spent, chosen: Rows)
 
 def _with(spent: Spent, taken_ns: Int64s) -> Spent:
     """The rows less what is taken from each, which their piece spends without a CPU."""
-    piece = np.unique(spent.piece[taken_ns > 0])
+    piece = distinct(spent.piece[taken_ns > 0])
     added = np.bincount(spent.piece, taken_ns).astype(np.int64)[piece]
     kept: Bools = spent.time_ns > taken_ns
     at = np.concatenate([spent.piece[kept], piece])

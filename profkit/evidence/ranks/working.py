@@ -15,7 +15,7 @@ from profkit.evidence.ranks.standing import close_together, working
 from profkit.marks import GC_MARK
 from profkit.ranks.table import Cause
 from profkit.trace.events import DEVICE_WORK, NONE, Bools, Category, Float64s, Int64s, Rows
-from profkit.trace.values import distinct_rows
+from profkit.trace.values import distinct, distinct_rows
 
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
@@ -44,7 +44,7 @@ class Spent(Struct, frozen=True):
 def cut_pieces(begin_ns: Int64s, end_ns: Int64s, chosen: Rows, waits: Intervals) -> Pieces:
     """The ``chosen`` steps, without the waits."""
     begin_ns, end_ns = begin_ns[chosen], end_ns[chosen]
-    edges = np.unique(np.concatenate([begin_ns, end_ns, waits.start_ns, waits.end_ns]))
+    edges = distinct(np.concatenate([begin_ns, end_ns, waits.start_ns, waits.end_ns]))
     start, end = edges[:-1], edges[1:]
     index = np.searchsorted(begin_ns, start, side="right") - 1
     inside = (index >= 0) & (end <= np.append(end_ns, 0)[index]) & (waits.covered_within(start, end) == 0)
@@ -145,7 +145,7 @@ def _placed(facts: Facts, pieces: Pieces, cause: Cause, spent: Intervals) -> tup
 def _stretches(facts: Facts, pieces: Pieces, spent: Intervals) -> tuple[Int64s, Int64s, Int64s]:
     """The time itself, cut where a piece begins, and the lines that the main thread was at."""
     cut = intersection(spent, union(pieces.start_ns, pieces.end_ns))
-    edges = np.unique(np.concatenate([cut.start_ns, cut.end_ns, pieces.start_ns]))
+    edges = distinct(np.concatenate([cut.start_ns, cut.end_ns, pieces.start_ns]))
     start, end = edges[:-1], edges[1:]
     inside = cut.covered_within(start, end) > 0
     return start[inside], end[inside], sites_between(facts, start[inside], end[inside])

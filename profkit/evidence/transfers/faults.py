@@ -169,7 +169,7 @@ def why_untold(facts: Facts, fault: TransferFault) -> str:
 def coming_again(facts: Facts, transfers: Transfers) -> Transfers:
     """Those at lines at which they come again and again; those without a line are one group."""
     lasting = [code for code in distinct(transfers.site) if comes_again(facts, transfers.at(transfers.site == code))]
-    return transfers.at(np.isin(transfers.site, lasting))
+    return transfers.at(among(transfers.site, np.array(lasting, dtype=np.int64)))
 
 
 def waited_ns(facts: Facts, transfers: Transfers) -> int:

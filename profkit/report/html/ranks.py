@@ -14,7 +14,6 @@ from profkit.findings import GroupSummary, LaunchSummary, PipelineSummary, RankS
 from profkit.pictures.values import RankPicture, RankRow
 from profkit.report.html.drawing import LANE_HEIGHT, outline
 from profkit.report.html.environment import asset, environment
-from profkit.report.html.rank_pages import anchors_of, render_pages
 from profkit.report.ranks_wording import THE_RANKS, bandwidth, group_name, launch_lines, reason, size_parts
 from profkit.report.wording import printable
 from profkit.units import format_count, format_time
@@ -30,6 +29,8 @@ def render_ranks(launch: LaunchSummary | None) -> Markup:
     """The section, escaped; empty for a program of one process."""
     if launch is None:
         return Markup()
+    from profkit.report.html.rank_pages import anchors_of, render_pages
+
     anchors = anchors_of(launch)
     ranks = sorted(launch.ranks, key=lambda one: (-one.caused_ns, -(one.step_time_ns or 0), one.rank))
     words: dict[str, Any] = {

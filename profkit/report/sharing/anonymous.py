@@ -7,7 +7,6 @@ asked.
 
 from __future__ import annotations
 
-import getpass
 import platform
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -91,6 +90,8 @@ def _shorten_in(
 
 def names_of_this_machine() -> list[str]:
     """The names of the user and the host."""
+    import getpass
+
     host = platform.node()
     try:
         user = getpass.getuser()

@@ -1,11 +1,11 @@
 """Reader of Nsight Systems exports (``nsys export --type sqlite``).
 
-Kernels, copies, fills, CUDA calls and NVTX ranges become events as in a Kineto trace, under the same names, so that
-everything after the reader works on both. NVTX ranges that PyTorch itself opened (``emit_nvtx``, ``nsys profile
---pytorch=autograd-nvtx``) are operators; the sizes of their inputs are left out, because the export does not give the
+Kernels, copies, fills, CUDA calls and NVTX ranges become events under the names of a Kineto trace, so everything after
+the reader works on both. NVTX ranges that PyTorch itself opened (``emit_nvtx``, ``nsys profile
+--pytorch=autograd-nvtx``) are operators. The sizes of their inputs are left out, because the export does not give their
 types. The tables that describe the machine and the program's environment are not read.
 
-An export holds all processes of a job, a Kineto trace one: the process with most work on the devices is read.
+An export holds all processes of a job. Only the one with most work on the devices is read.
 """
 
 from __future__ import annotations
@@ -15,35 +15,39 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.errors import UnreadableInput
 from profkit.trace.events import NONE, Bools, Events, Int32s, Int64s, Lane, Recording, Trace, timeline_order
-from profkit.trace.kinds import classify
+from profkit.trace.kinds import BOUNDARIES, classify
 from profkit.trace.left_out import LEFT_OUT
-from profkit.trace.limits import DEFAULT_LIMIT_BYTES
+from profkit.trace.limits import DEFAULT_LIMIT_BYTES, describe_partial, most_events
 from profkit.trace.nsys.parts import TABLES, Part, read_parts
 from profkit.trace.nsys.tables import MISSING, Tables
-from profkit.trace.nsys.time_cutoff import find_cutoff
 from profkit.trace.times import DAY_NS, plausible_starts
 from profkit.trace.values import distinct, distinct_rows
-from profkit.units import format_count
+from profkit.units import format_count, format_time
 
 KIND = "an Nsight Systems export"
 _LAYERS = ("", ", ranges that need not nest", ", profiler and driver")
 _MOST_NS = 2**61
-"""Beyond this, some 73 years, differences of times might not fit 64 bits."""
+"""Some 73 years. Differences of later times might not fit 64 bits."""
+
+
+_LEAST_ROW_BYTES = 8
+"""Of the file, per event: each of the columns that are read takes a byte or more."""
 
 
 def read_nsys(path: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Trace:
-    """Read an export. Of a damaged one what can be saved is read, and a health note says what was lost; so it does of
-    one whose diagnosis would take more memory than the limit, of which the first events that fit are kept.
+    """Read an export. Of a damaged one, what can be saved is read. Of one whose diagnosis would take more memory than
+    the limit, the first events that fit are kept. Health notes say what is missing.
 
-    Raises `UnreadableInput`, naming the file and the cause, for anything that holds no event.
+    Raises `UnreadableInput`, naming the file and the cause, if it holds no event.
     """
     with Tables(path) as tables:
         if not any(table in tables for table in TABLES):
             raise UnreadableInput(path, f"is an SQLite file but not {KIND}")
-        cutoff = find_cutoff(tables, limit_bytes)
+        cutoff = _find_cutoff(tables, limit_bytes)
     with Tables(path, cutoff.at_ns if cutoff else None) as tables:
         parts = list(read_parts(tables))
         notes = tables.notes
@@ -65,6 +69,43 @@ def read_nsys(path: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Trace:
     if cutoff is not None:
         notes.append(cutoff.describe(len(trace.events), cutoff.at_ns - trace.base_ns))
     return trace.with_health(*notes)
+
+
+class _TimeCutoff(Struct, frozen=True):
+    """How an export that is larger than memory allows is cut: none of its ``events`` from ``at_ns`` on, on the file's
+    own clock, is kept. The first rows would be no window of time, as each table has an order of its own."""
+
+    at_ns: int
+    events: int
+    limit_bytes: int
+
+    def cut(self, part: Part) -> Part:
+        """Ranges that reach beyond the cutoff end there. Marks that would then end an incomplete step are dropped."""
+        cut_off = part.end_ns > self.at_ns
+        ends_a_step = np.array([name.startswith(BOUNDARIES) for _, name in part.kinds], dtype=bool)
+        kept = part.select(~(cut_off & ends_a_step[part.kind]))
+        return kept.until(self.at_ns)
+
+    def describe(self, kept: int, length_ns: int) -> str:
+        """What is missing, in one sentence."""
+        events = f"{kept:,} of {format_count(self.events, 'event')}"
+        return describe_partial(f"the first {format_time(length_ns)} ({events})", self.limit_bytes)
+
+
+def _find_cutoff(tables: Tables, limit_bytes: int) -> _TimeCutoff | None:
+    """None if all events fit. Raises `UnreadableInput` if too many begin at once."""
+    most = most_events(limit_bytes)
+    if tables.path.stat().st_size <= most * _LEAST_ROW_BYTES:
+        return None
+    starts = [tables.read(table, ("start",))["start"] for table in TABLES if table in tables]
+    start_ns = np.concatenate(starts) if starts else np.zeros(0, dtype=np.int64)
+    start_ns = start_ns[start_ns != MISSING]
+    if len(start_ns) <= most:
+        return None
+    at_ns = int(np.partition(start_ns, most)[most])
+    if at_ns <= start_ns.min():
+        raise UnreadableInput(tables.path, "holds more at one moment than the memory limit allows")
+    return _TimeCutoff(at_ns, len(start_ns), limit_bytes)
 
 
 def _assemble(parts: Sequence[Part]) -> Trace:
@@ -109,10 +150,9 @@ def _times(start_ns: Int64s, end_ns: Int64s) -> tuple[Bools, Int64s, Bools]:
 
 
 def _of_one_process(process: Int64s, works: Bools, duration_ns: Int64s) -> tuple[Bools, int]:
-    """The events of the process with most work on the devices, and the number of other processes, whose events are left
-    out.
+    """The events of the process with most work on the devices, and the number of other processes.
 
-    Exports that do not tell processes apart are assumed to hold one.
+    An export that does not tell processes apart is assumed to hold one.
     """
     known = (process != MISSING) & (process != 0)
     candidates = distinct(process[known & works] if (known & works).any() else process[known])

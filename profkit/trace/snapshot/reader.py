@@ -30,22 +30,14 @@ from profkit.trace.snapshot.tokens import (
     join,
     new_texts,
 )
-from profkit.trace.snapshot.values import Snapshot
+from profkit.trace.snapshot.values import Snapshot, is_snapshot
 from profkit.trace.snapshot.words import WORDS
 from profkit.units import format_bytes, format_count
 
-_PROTO = 0x80
-_OLDEST, _NEWEST = 2, 5
-"""Protocols: C++ writes 2, Python 4 and, from 3.14 on, 5."""
 _PIECE_BYTES = 256 << 10
 """Content that is looked at in one go, at least: enough that what NumPy takes for each operation hardly counts."""
 _ENTRY_BYTES = 200
 """What an entry of the history takes, with what is derived of it."""
-
-
-def is_snapshot(first_bytes: bytes) -> bool:
-    """Whether content that begins like this is a pickle as Python and PyTorch write them."""
-    return len(first_bytes) > 1 and first_bytes[0] == _PROTO and _OLDEST <= first_bytes[1] <= _NEWEST
 
 
 def read_snapshot(path: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Snapshot:

@@ -15,6 +15,15 @@ from numpy.typing import NDArray
 
 from profkit.trace.events import Bools, Int32s, Int64s
 
+_PROTO = 0x80
+_OLDEST, _NEWEST = 2, 5
+"""Protocols: C++ writes 2, Python 4 and, from 3.14 on, 5."""
+
+
+def is_snapshot(first_bytes: bytes) -> bool:
+    """Whether content that begins like this is a pickle as Python and PyTorch write them."""
+    return len(first_bytes) > 1 and first_bytes[0] == _PROTO and _OLDEST <= first_bytes[1] <= _NEWEST
+
 
 class State(IntEnum):
     """What the allocator says of a block."""
