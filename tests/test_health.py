@@ -167,6 +167,14 @@ def test_recorded_steps_that_were_slower_than_recording_makes_them_say_so():
     assert note.startswith("the recorded steps took 150 % longer than those without the profiler, more than its own")
 
 
+@pytest.mark.parametrize(("reference_ns", "said"), [(249_000, 0), (250_000, 1)])
+def test_recorded_steps_that_took_half_of_what_others_did_say_so(reference_ns, said):
+    events = [step(0, 0, 125), step(1, 125, 125), op("aten::mul", 10, 50)]
+    notes = check_recording(facts_of(events, run=Run(reference_step_ns=(reference_ns,))))
+    told = "the steps without the profiler took 2.0 times as long as the recorded ones"
+    assert [note.startswith(told) for note in notes] == [True] * said
+
+
 def test_the_recorders_own_notes_come_first():
     notes = check_recording(facts_of([op("aten::mul", 0, 50)], run=Run(notes=("the disk was full",))))
     assert notes[0] == "the disk was full"

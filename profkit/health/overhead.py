@@ -13,6 +13,8 @@ from profkit.trace.values import distinct
 from profkit.units import format_share
 
 _NOTABLE_SLOWDOWN_SHARE = 0.25
+_NOTABLE_SPEEDUP = 2.0
+"""Recording makes no step faster; a machine with other work doubles some."""
 _NOTABLE_WORK_SHARE = 0.05
 _OWN_WORK = ("Activity Buffer Request", "Buffer Flush", "Instrumentation", "Resource")
 """CUPTI's own overhead (``CUpti_ActivityOverheadKind``); the other kinds are the driver's."""
@@ -22,6 +24,11 @@ def check_slowdown(facts: Facts) -> str | None:
     time = step_time(facts)
     if time.source != "measured" or not time.unrecorded_ns:
         return None
+    if time.unrecorded_ns >= _NOTABLE_SPEEDUP * time.recorded_ns:
+        return (
+            f"the steps without the profiler took {time.unrecorded_ns / time.recorded_ns:.1f} times as long as the "
+            "recorded ones: the machine was busy, or these steps were unlike the others"
+        )
     overhead = time.recorded_ns / time.unrecorded_ns - 1
     if overhead < _NOTABLE_SLOWDOWN_SHARE:
         return None
