@@ -14,10 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from profkit.collect.planning.accounting import Timeline, timeline_of
-from profkit.collect.planning.constants import constructing, without_data
 from profkit.collect.planning.factory import Refused, Subject, as_arguments, loss_of, make_subject
+from profkit.collect.planning.fake_models import OneDevice, constructing, plain_conversions, without_data
 from profkit.collect.planning.optimizers import make_optimizer, state_tensors
-from profkit.collect.planning.redirected import OneDevice, plain_conversions
 from profkit.collect.planning.storages import StorageLog, StorageWatch
 from profkit.memory_plan import (
     BACKWARD,

@@ -1,4 +1,4 @@
-"""Which process of a launch this is.
+"""Which rank of a launch this process is, and how much it records.
 
 The program's own process group knows best, once there is one; it is asked for two numbers that it holds, so that no
 other process is involved. Before that, the launcher's variables tell.
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from profkit.collect.ranks.launchers import Place, is_loopback, meeting_point, read_place
 from profkit.errors import UnreadableInput
+from profkit.plan import Plan
 from profkit.run import RankIdentity, load_launch
 
 _OWN_ENVIRONMENT = Path("/proc/self/environ")
@@ -100,3 +101,19 @@ def _is_own(variable: str) -> bool:
     except OSError:  # no Linux: nothing tells
         return False
     return f"{variable}={os.environ[variable]}".encode() not in inherited
+
+
+def for_rank(plan: Plan) -> Plan:
+    """The plan of this process: light if it is none of the ranks that record everything."""
+    place = find_place()
+    is_light = place is not None and place.rank not in full_ranks(place.world_size, plan.ranks)
+    return replace(plan, is_rank=place is not None, is_light=is_light)
+
+
+def full_ranks(world_size: int, most: int) -> frozenset[int]:
+    """Rank 0 and others at even distances, each shifted by one more: with eight GPUs on each host, and no shift, all of
+    them would be the first of their hosts. Each rank knows them without asking another."""
+    if most >= world_size:
+        return frozenset(range(world_size))
+    distance = world_size // max(most, 1)
+    return frozenset(number * world_size // most + number % distance for number in range(most))
