@@ -1,4 +1,4 @@
-"""All that is recorded of the GPU's memory in one recording of a program."""
+"""Everything that one recording of a program notes about the GPU's memory; its counts are read here."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ _AT_THE_END = -1
 
 
 class DeviceCounts:
-    """``samples`` are what was read, of devices of which anything was ever held. The first error is the last reading:
-    ``note`` says so."""
+    """How much PyTorch's allocator holds of each GPU at the ends of steps, by its own counts, which are never reset.
+
+    ``samples`` cover the devices on which anything was ever held. The first error ends the reading, and becomes the
+    ``note``.
+    """
 
     def __init__(self, allocator: CudaAllocator) -> None:
         self.samples: list[DeviceMemorySample] = []
@@ -41,7 +44,7 @@ class DeviceCounts:
 
 
 class MemoryWatch:
-    """Its parts act for themselves; none of them raises, and none does anything before the program uses CUDA."""
+    """Its parts are independent. None raises, and none does anything before the program uses CUDA."""
 
     def __init__(self, directory: Path, is_user: Mapping[str, bool], allocator: CudaAllocator | None = None) -> None:
         allocator = allocator or CudaAllocator()
@@ -78,5 +81,5 @@ def _sample(step: int, device: int, sizes: tuple[int, int], counts: Mapping[str,
 
 
 def _bytes(counts: Mapping[str, Any], name: str, which: str) -> int:
-    """Of small and large blocks together."""
+    """For small and large blocks together."""
     return int(counts.get(name, {}).get("all", {}).get(which, 0))

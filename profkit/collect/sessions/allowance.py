@@ -95,7 +95,7 @@ class Allowance:
         return self.events_left // max(events, 1)
 
     def affords(self, step_ns: Sequence[int], a_part_will_do: bool) -> bool:
-        """Whether a large step may be recorded, or a useful part of it if ``a_part_will_do``; earlier ones took ``step_ns``."""
+        """Whether a large step may be recorded, or part of it if ``a_part_will_do``; earlier ones took ``step_ns``."""
         left = self.events_left
         foreseen = self.events_per_s * median(step_ns) / 1e9 if step_ns else inf
         return foreseen <= max(left, FEW_EVENTS) or (a_part_will_do and left >= MANY_EVENTS)

@@ -17,7 +17,7 @@ from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.held_memory import HeldMemory
 
 GROWTH_BYTES = 48 << 20
-"""How much the process may grow while steps are recorded: at most 180,000 events, which take a second or two to stop."""
+"""How much the process may grow while steps are recorded: at most 180,000 events, a second or two to stop."""
 _MOST_BYTES = 256 << 20
 """Beyond the most that the process ever held. It is no tighter because a program may hold more in one step than before,
 and steps that fitted into the prologue are safe."""

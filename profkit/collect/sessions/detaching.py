@@ -18,7 +18,7 @@ import torch
 
 _VARIABLE = "TEARDOWN_CUPTI"
 _SINCE = (12, 6)
-"""The first CUDA release in which CUDA graphs survive the detaching (PyTorch 146604, 150957); any program may use them."""
+"""The first CUDA release whose graphs survive the detaching (PyTorch 146604, 150957); any program may use graphs."""
 _CALLS, _BETWEEN_S = 5, 0.02
 """Kineto's thread takes milliseconds before and after the call, and nothing signals that it is done."""
 STAYS_ATTACHED = (

@@ -29,7 +29,7 @@ class DeviceMoment:
         self._event.record()
 
     def ns_since(self, earlier: DeviceMoment) -> int:
-        """The device's time since the earlier one; 0 if it is not reached yet, or the two belong to different devices."""
+        """The device's time since the earlier one; 0 if it is not reached yet, or they are of different devices."""
         with suppress(RuntimeError, ValueError):
             if self._event.query():  # type: ignore[no-untyped-call]
                 took_ms: float = earlier._event.elapsed_time(self._event)
