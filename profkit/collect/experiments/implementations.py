@@ -68,7 +68,7 @@ def _reduced(experiment: Experiment, case: Case, device: str) -> tuple[Call, Cal
     tensors = _tensors(case.shapes, "float32", device)
     as_it_is = _calling(operator, tensors, experiment.backward)
     if experiment.to == "tf32":
-        return _with_tf32(as_it_is, allowed=False), _with_tf32(as_it_is, allowed=True)
+        return _with_setting(_allow_tf32, False, as_it_is), _with_setting(_allow_tf32, True, as_it_is)
     if experiment.to not in ("bfloat16", "float16"):
         raise CannotRun(f"no reduced precision is called {experiment.to!r:.40}")
 
@@ -80,15 +80,23 @@ def _reduced(experiment: Experiment, case: Case, device: str) -> tuple[Call, Cal
     return as_it_is, _calling(cast, [data.to(_DTYPES[experiment.to]), *parameters], experiment.backward)
 
 
-def _with_tf32(call: Call, allowed: bool) -> Call:
-    """The settings belong to the process, so each form sets its own."""
+def _with_setting(apply: Callable[[Any], None], value: object, call: Call) -> Call:
+    """A setting belongs to the process, so each form sets its own value in each call."""
 
     def set_and_call() -> object:
-        torch.backends.cuda.matmul.allow_tf32 = allowed
-        torch.backends.cudnn.allow_tf32 = allowed
+        apply(value)
         return call()
 
     return set_and_call
+
+
+def _allow_tf32(allowed: bool) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
+def _set_benchmark(benchmark: bool) -> None:
+    torch.backends.cudnn.benchmark = benchmark
 
 
 def _channels_last(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
@@ -104,31 +112,15 @@ def _channels_last(experiment: Experiment, case: Case, device: str) -> tuple[Cal
 def _benchmarked(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
     """cuDNN tries its kernels during the warm-up, which is not timed."""
     call = _calling(_operator(case), _tensors(case.shapes, case.dtype, device), experiment.backward)
-
-    def with_benchmark(benchmark: bool) -> Call:
-        def set_and_call() -> object:
-            torch.backends.cudnn.benchmark = benchmark
-            return call()
-
-        return set_and_call
-
-    return with_benchmark(False), with_benchmark(True)
+    return _with_setting(_set_benchmark, False, call), _with_setting(_set_benchmark, True, call)
 
 
 def _on_fewer_threads(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
-    """The number of threads belongs to the process, so each form sets its own."""
     if not experiment.to.isdecimal() or not 1 <= int(experiment.to) <= experiment.count <= _MOST_THREADS:
         raise CannotRun("the recorded number of threads cannot be run")
     call = _calling(_operator(case), _tensors(case.shapes, case.dtype, device), experiment.backward)
-
-    def on(threads: int) -> Call:
-        def set_and_call() -> object:
-            torch.set_num_threads(threads)
-            return call()
-
-        return set_and_call
-
-    return on(experiment.count), on(int(experiment.to))
+    counts = experiment.count, int(experiment.to)
+    return _with_setting(torch.set_num_threads, counts[0], call), _with_setting(torch.set_num_threads, counts[1], call)
 
 
 def _attention(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:

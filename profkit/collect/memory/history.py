@@ -48,7 +48,7 @@ class LocatedHistory:
             self.drop()
             save_snapshot(self._directory, snapshot)
         except OSError as error:
-            self._give_up_writing(error)
+            self.notes.append(f"no snapshot of the GPU's memory: {why_not_written(self._directory, error)}")
         except Exception as error:
             self._give_up(error)
             self.drop()
@@ -71,6 +71,3 @@ class LocatedHistory:
 
     def _give_up(self, error: Exception) -> None:
         self.notes.append(f"no snapshot of the GPU's memory was taken: {describe(error)}")
-
-    def _give_up_writing(self, error: OSError) -> None:
-        self.notes.append(f"no snapshot of the GPU's memory: {why_not_written(self._directory, error)}")

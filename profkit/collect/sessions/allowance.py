@@ -18,7 +18,8 @@ MAX_EVENTS = 300_000
 FEW_EVENTS = 5_000
 """An eighth of a second's work: a step this small is always recorded, whatever was spent before."""
 MANY_EVENTS = 9_000
-"""This much of a program or step is worth recording: half of what makes a process grow by 8 MB."""
+"""This much of a program or step is worth recording: half of what makes a process grow by 8 MB. A part of a step with
+this many events says more than the prologue, however large that is."""
 LEAST_S, SHARE = 5.0, 0.1
 """How much longer a program may take: this many seconds or this share of its time, whichever is more."""
 _FIXED_S = 1.5

@@ -164,7 +164,7 @@ class LineTracer:
                     self._lines_left -= _TICK // _CALLS_PER_LINE
                     self._look_at_budget()
                 if code.co_name in _PASS_NAMES and (roots := _PASSES.get(code)):
-                    self._on_backward(_argument_of(frame, roots))
+                    self._on_backward(frame.f_locals.get(roots))
                 return None
             if self._marked.get(code, 0) > self._most_of_one:
                 return None
@@ -265,11 +265,6 @@ class LineTracer:
     def _note(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
-
-
-def _argument_of(frame: FrameType, name: str) -> Any:
-    """Keeps the frame's cached locals, because Python writes them back after its callback, which is running."""
-    return frame.f_locals.get(name)
 
 
 def is_at_work(frame: FrameType | None) -> bool:

@@ -13,7 +13,7 @@ import torch
 
 from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.machine.heap import give_back
-from profkit.collect.sessions.allowance import Allowance
+from profkit.collect.sessions.allowance import MANY_EVENTS, Allowance
 from profkit.collect.sessions.collectives import reduce_to_collectives
 from profkit.collect.sessions.exporting import export, write_plain
 from profkit.collect.sessions.host_marks import CollectorMarks, SaveMarks
@@ -22,8 +22,6 @@ from profkit.collect.sessions.session import ProfilerSession, ProfilerWatch, ano
 
 _ABOUT_AS_MUCH = 0.5
 """A later part replaces an earlier one from this share of its events on, as it says more about the program."""
-_ENOUGH_EVENTS = 9_000
-"""A part of a step with this many events says more than the prologue, however large that is."""
 
 
 class Recordings:
@@ -120,7 +118,7 @@ class Recordings:
             if stopped is None:
                 return False
             events = self._look_through(stopped)
-            enough = min(_ENOUGH_EVENTS, _ABOUT_AS_MUCH * self._prologue_events)
+            enough = min(MANY_EVENTS, _ABOUT_AS_MUCH * self._prologue_events)
             if self.prologue is not None and events < enough:
                 stopped.let_go()
                 return False
