@@ -55,7 +55,13 @@ def describe_run(command: tuple[str, ...], target: str | None, variant: str | No
         started=datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds"),
         target=target,
         variant=variant,
-        host=_describe_host(),
+        host=Host(
+            cpus=count_cpus(),
+            torch_threads=torch.get_num_threads(),
+            memory_bytes=count_memory(),
+            processor=processor_name(),
+            bfloat16=multiplies_bfloat16(),
+        ),
     )
 
 
@@ -70,16 +76,6 @@ def device_uuid() -> str | None:
     """The GPU's identity in the driver's management library."""
     uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
     return None if uuid is None else str(uuid)
-
-
-def _describe_host() -> Host:
-    return Host(
-        cpus=count_cpus(),
-        torch_threads=torch.get_num_threads(),
-        memory_bytes=count_memory(),
-        processor=processor_name(),
-        bfloat16=multiplies_bfloat16(),
-    )
 
 
 def count_cpus(cgroup: Path = _CGROUP) -> int:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
 
 import msgspec
 import torch
 
-from profkit.collect.memory.allocator import CudaAllocator
+from profkit.collect.memory.allocator import CudaAllocator, OnFailure
 from profkit.collect.memory.snapshots import save_snapshot
 from profkit.collect.program.frames import walk_up
 from profkit.collect.program.guard import describe, uncompiled
@@ -30,7 +30,6 @@ _ASKED = re.compile(r"tried to allocate (\d+) bytes|Tried to allocate (\d+(?:\.\
 _UNITS = {"bytes": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _ON_HOST = re.compile(r"DefaultCPUAllocator|not enough memory|alloc_cpu\.cpp")
 _MOST_CAUSES = 8
-_OnFailure = Callable[[int, int, int, int], None]
 
 
 class _Observer:
@@ -38,10 +37,10 @@ class _Observer:
     here would replace the program's own."""
 
     def __init__(self) -> None:
-        self._listener: _OnFailure | None = None
+        self._listener: OnFailure | None = None
         self._is_attached = False
 
-    def attach(self, allocator: CudaAllocator, listener: _OnFailure) -> None:
+    def attach(self, allocator: CudaAllocator, listener: OnFailure) -> None:
         if not self._is_attached:
             allocator.attach(self)
             self._is_attached = True

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import blake2s
 from multiprocessing import parent_process
@@ -91,7 +90,7 @@ def _unknown_place() -> Place | None:
 def _claim(wanted: Path, name: str, place: Place) -> Path:
     """A new folder in the first directory that belongs to this launch or to none yet."""
     folder = f"rank{place.rank}" if place.rank >= 0 else f"{_PROCESS}{os.getpid()}"
-    names = _own_names(name)
+    names = map(str, numbered(Path(name)))
     this = next(names)
     for directory in numbered(wanted):
         if not _is_of(directory, Launch(this, place.launcher, place.world_size)):
@@ -101,10 +100,6 @@ def _claim(wanted: Path, name: str, place: Place) -> Path:
             return directory / folder
         this = next(names)
     raise AssertionError  # the numbers never end
-
-
-def _own_names(name: str) -> Iterator[str]:
-    return (str(path) for path in numbered(Path(name)))
 
 
 def _is_of(directory: Path, launch: Launch) -> bool:
