@@ -29,7 +29,7 @@ _SHARE = 15
 _LEAST_BYTES = 8 << 20
 """A process may grow this much for other reasons; as events it is 18,000 to 30,000, half a second's work."""
 _LEAST_OF_LARGE_BYTES = 4 << 20
-"""The same for large steps, of which a smaller part may be recorded."""
+"""The same limit for large steps: a smaller part of one is worth recording."""
 _MANY_MODULES = 20
 """This many take 2 MB; the 800 that PyTorch imports for a program's first optimizer take 80 MB."""
 _NEVER = float("inf")

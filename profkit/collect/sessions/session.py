@@ -102,8 +102,8 @@ class ProfilerSession:
         """The events of a stopped recording as trees, one per outermost event; none if this PyTorch does not offer
         them."""
         results = getattr(self._profiler.profiler, "kineto_results", None)
-        tell = getattr(results, "experimental_event_tree", None)
-        return [] if tell is None else list(tell())
+        read_tree = getattr(results, "experimental_event_tree", None)
+        return [] if read_tree is None else list(read_tree())
 
     def write(self, path: Path) -> None:
         """Write the trace as plain JSON, and release the recording."""
