@@ -13,10 +13,10 @@ import torch
 from profkit.collect.memory import failures as failures_module
 from profkit.collect.memory import watch
 from profkit.collect.memory.allocator import CudaAllocator, OnFailure
-from profkit.collect.memory.counts import DeviceCounts
 from profkit.collect.memory.failures import FailureWatch
 from profkit.collect.memory.history import LocatedHistory
 from profkit.collect.memory.snapshots import save_snapshot
+from profkit.collect.memory.watch import DeviceCounts
 from profkit.collect.recorder.profiler import profile
 from profkit.run import DEVICE_MEMORY_FILE, SNAPSHOT_FILE, DeviceMemorySample, load_device_memory, load_run
 from tests.collect.training import make_training, train

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from profkit.collect.ranks import identity, launches
-from profkit.collect.ranks.chosen import for_rank, full_ranks
-from profkit.collect.ranks.identity import RankWatch
+from profkit.collect.ranks.identity import RankWatch, for_rank, full_ranks
 from profkit.collect.ranks.launchers import Place, read_place
 from profkit.collect.ranks.launches import claim_directory, name_launch, settle
 from profkit.errors import RunDirectoryError
@@ -260,9 +259,7 @@ def test_the_process_group_knows_better_than_the_environment(
     assert identity.find_place() == expected
 
 
-def test_what_the_process_group_said_is_known_after_it_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_process_group_said_is_known_after_it_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {})
     watch = RankWatch(tmp_path / "run")
     assert watch.identity is None

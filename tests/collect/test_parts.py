@@ -124,6 +124,6 @@ def test_a_rank_does_not_wait_as_it_would_record_other_steps_than_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_rank: bool, is_postponed: bool
 ) -> None:
     place = Place(0, 2) if is_rank else None
-    monkeypatch.setattr("profkit.collect.ranks.chosen.find_place", lambda: place)
+    monkeypatch.setattr("profkit.collect.ranks.identity.find_place", lambda: place)
     run_with_little_left(tmp_path, monkeypatch, Plan(wait=1, warmup=1, active=1, after=0), enough_after=99)
     assert (_POSTPONED in load_run(tmp_path).notes) is is_postponed

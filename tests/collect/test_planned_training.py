@@ -131,6 +131,7 @@ def test_state_elsewhere_or_smaller_is_taken_out_of_the_same_run():
 
 def test_a_model_far_beyond_this_machines_memory_is_planned():
     """Two terabytes of parameters."""
+
     def huge():
         return nn.Linear(1 << 20, 1 << 19), lambda samples: torch.zeros(samples, 1 << 20)
 
@@ -169,7 +170,7 @@ def test_constructors_may_read_small_constants():
 
 @pytest.mark.parametrize(
     ("factory", "optimizer", "words"),
-    [(lambda: 3, "sgd", "returns int"), (lambda: nn.Linear(2, 2), "sgd", "what does the model take"),
+    [(lambda: 3, "sgd", "returns int"), (lambda: nn.Linear(2, 2), "sgd", "the model's input is unknown"),
      (lambda: (nn.ReLU(), torch.zeros(2, 2)), "sgd", "no parameter"), (linear, "lbfgs", "--optimizer lbfgs"),
      (linear, "nosuch", "choose from"), (linear, "adam-momentum", "no form 'momentum'"),
      (lambda: (nn.Embedding(3, 2).requires_grad_(False), torch.zeros(2, 2)), "sgd", "no parameter")],

@@ -128,7 +128,7 @@ def test_a_part_of_a_step_is_kept_unless_the_prologue_holds_far_more(
 def test_of_a_part_that_is_large_it_does_not_matter_what_the_prologue_holds(
     recordings: Recordings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("profkit.collect.sessions.recordings._ENOUGH_EVENTS", 3)
+    monkeypatch.setattr("profkit.collect.sessions.recordings.MANY_EVENTS", 3)
     record(recordings, 10)
     recordings.keep_prologue()
     record(recordings, 1)

@@ -1,10 +1,10 @@
 """Objects of the user's classes that only a library holds: in ``Trainer(callbacks=[History()]).fit(Net(), data)`` no
-variable of the user's names the module or the callback.
+variable of the user's code names the module or the callback.
 
-They are looked for once, from the variables of the libraries' running frames, through attributes and built-in
-containers, without running any of their code. The innermost frame comes first: the loop that runs the program holds
-what it was given, and the many objects of what started that loop (a test runner, a notebook) hide nothing. After that
-they are known by weak references.
+They are searched for once, from the variables of the libraries' running frames, through attributes and built-in
+containers, without running any of their code. The search begins at the innermost frame: the loop that runs the program
+holds what it was given, so the many objects of whatever started that loop (a test runner, a notebook) cannot use up the
+search first. Afterwards they are known by weak references.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from torch import Tensor, nn
 from profkit.collect.program.frames import forget_locals
 
 _MAX_OBJECTS = 4_000
-"""Four milliseconds, once."""
+"""They take four milliseconds, once."""
 _MAX_DEPTH = 4
-"""From a frame to its trainer, the trainer's connector or handler, the list in there, the callback."""
+"""From a frame to its trainer, the trainer's connector or handler, that one's list, the callback."""
 _MAX_ELEMENTS = 64
 _OPAQUE = (Tensor, nn.Module, str, bytes, int, float, complex, type, ModuleType, FunctionType, BuiltinFunctionType)
-"""Types that hold no such objects, or the many parts of a model."""
+"""Types that hold no such objects, or hold the many parts of a model."""
 
 
 class Entrusted:
-    """The objects, looked for when first asked for. ``file_of`` names the file of a class of the user's, else None."""
+    """Finds the objects on first use. ``file_of`` returns the file of one of the user's classes, None for others."""
 
     def __init__(self, file_of: Callable[[type], str | None]) -> None:
         self._file_of = file_of
         self._found: list[tuple[weakref.ref[Any], str]] | None = None
 
     def objects(self, frames: Iterable[FrameType]) -> list[tuple[Any, str]]:
-        """Those that still live, each with its class's file. The first call looks for them in these frames."""
+        """The living objects, each with its class's file. The first call searches these frames."""
         if self._found is None:
             self._found = list(self._find(frames))
         return [(value, file) for reference, file in self._found if (value := reference()) is not None]
@@ -50,11 +50,11 @@ class Entrusted:
             values = list(frame.f_locals.values())
             forget_locals(frame)
             for value, file in self._from(values, seen, left):
-                with suppress(TypeError):  # its class has slots, and none for weak references
+                with suppress(TypeError):  # its class has slots but none for weak references
                     yield weakref.ref(value), file
 
     def _from(self, values: list[Any], seen: dict[int, int], left: Iterator[int]) -> Iterator[tuple[Any, str]]:
-        """What one frame's variables lead to. ``seen`` says how far from a frame each object was at least."""
+        """What one frame's variables lead to. ``seen`` holds each object's shortest distance from a frame."""
         queue = deque((value, 0) for value in values)
         while queue and next(left, None) is not None:
             value, depth = queue.popleft()
@@ -64,7 +64,7 @@ class Entrusted:
                 continue
             file = self._file_of(type(value))
             if file is not None:
-                seen[id(value)] = 0  # once is enough, from wherever
+                seen[id(value)] = 0  # it need not be found again from anywhere
                 yield value, file
                 continue
             seen[id(value)] = depth

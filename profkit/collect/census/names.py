@@ -1,7 +1,7 @@
 """What the user's names keep alive at the end of a step.
 
 The census walks from the variables of the user's frames and modules through containers and objects to tensors. It
-keeps no tensor alive, and its work is bounded: by objects, by depth, by samples of long sequences.
+keeps no tensor alive. Its work is bounded by objects, by depth, and by sampling long sequences.
 """
 
 from __future__ import annotations
@@ -32,19 +32,18 @@ _MAX_OBJECTS = 20_000
 _MAX_NODES = 50_000
 _MAX_HOLDERS = 500
 _MOST_COMPARED = 8
-"""Names, by their graphs and by their bytes, of which is told what they hold in common. To look for a node in another
-graph takes a twentieth of walking to it, and each is looked for in 15 at most."""
-
+"""So many names, the largest by graph and the largest by bytes, are compared for what they hold in common. Looking for
+a node in another graph takes a twentieth of walking to it, and each is looked for in at most 15 graphs."""
 
 _Key = tuple[Parts, Origin]
 _Share = tuple[_Key, int, int]
-"""A name, and the backward nodes and bytes held together with it."""
+"""A name, and the backward nodes and bytes that are held in common with it."""
 
 
 @dataclass(slots=True)
 class _Holder:
-    """What one name has reached so far: ``looked_at`` tensors, which stand for ``tensors``. Storages and backward nodes
-    count once."""
+    """What one name has reached so far: ``looked_at`` tensors, which stand for ``tensors``. Each storage and each
+    backward node counts once."""
 
     parts: Parts
     origin: Origin
@@ -60,11 +59,11 @@ class _Holder:
         return self.parts, self.origin
 
     def share(self, key: _Key, nodes: int, size: int) -> _Share:
-        """What it holds together with the name ``key``, scaled like its own."""
+        """What it holds in common with the name ``key``, scaled like its own figures."""
         return key, round(nodes * self.scale), self._scaled(size)
 
     def summary(self, used: Mapping[int, int], shared: Iterable[_Share]) -> _Held:
-        """As it is now. A view wastes nothing of a storage that is used in full by any name."""
+        """The present figures. A view wastes nothing of a storage that some name uses in full."""
         return _Held(
             self.parts,
             self.origin,
@@ -93,7 +92,7 @@ class _Holder:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What one name held at the end of a step, without holding it; the fields are those of `profkit.run.LiveHolder`."""
+    """What one name held at the end of a step, as figures only; the fields are those of `profkit.run.LiveHolder`."""
 
     parts: Parts
     origin: Origin
@@ -117,14 +116,14 @@ class _Held:
 class Census:
     """Takes the samples of one recording. ``generators`` run the user's code without being on the stack.
 
-    The program waits meanwhile, so the lines in its source are looked up later, when the samples are read.
+    The program waits while a sample is taken, so source lines are looked up later, when the samples are read.
     """
 
     def __init__(
         self, is_user: Mapping[str, bool], growth: GrowthLines, generators: Callable[[], Iterable[Any]] = tuple
     ) -> None:
         self._taken: list[tuple[int, list[_Held]]] = []
-        self._told: list[LiveSample] = []
+        self._described: list[LiveSample] = []
         self._is_user = is_user
         self._growth = growth
         self._generators = generators
@@ -134,26 +133,26 @@ class Census:
     @property
     def samples(self) -> list[LiveSample]:
         """One for each call of `take`."""
-        self._told += [LiveSample(step, tuple(self._describe(held))) for step, held in self._taken]
+        self._described += [LiveSample(step, tuple(self._describe(held))) for step, held in self._taken]
         self._taken.clear()
-        return self._told
+        return self._described
 
     @property
     def taken(self) -> int:
-        """How many there are."""
-        return len(self._taken) + len(self._told)
+        """How many samples there are."""
+        return len(self._taken) + len(self._described)
 
     def forget(self) -> None:
-        """Drop what was taken so far."""
+        """Drop all samples."""
         self._taken.clear()
-        self._told.clear()
+        self._described.clear()
 
     def take(self, step: int, frame: FrameType | None) -> None:
-        """Note what the variables of ``frame``, its callers and the user's modules hold now."""
+        """Take a sample of what the variables of ``frame``, its callers and the user's modules hold now."""
         frames = [caller for caller in walk_up(frame) if self._is_user[caller.f_code.co_filename]]
         walk = _Walk(self._is_user)
         try:
-            with torch._C.DisableTorchFunctionSubclass():  # a subclass's attributes would run the user's code
+            with torch._C.DisableTorchFunctionSubclass():  # else a subclass's attributes would run the user's code
                 walk.run(self._roots(frames))
                 walk.run(self._unnamed(frame))
             self._taken.append((step, walk.largest()))
@@ -174,7 +173,7 @@ class Census:
                 yield from named_values(names, Origin(file))
 
     def _unnamed(self, frame: FrameType | None) -> Iterator[Reached]:
-        """What only libraries hold, by the names of the classes; what a name reaches was seen before."""
+        """What only libraries hold, named by class. Whatever a variable reaches was seen before."""
         others = (caller for caller in walk_up(frame) if not self._is_user[caller.f_code.co_filename])
         for value, file in self._entrusted.objects(others):
             yield Reached(value, (type(value).__name__,), Origin(file))
@@ -196,7 +195,7 @@ class Census:
 
 
 def _paths(taken: Iterable[_Held]) -> dict[_Key, str]:
-    """If two names read the same, the outer function's gets the function's name in front."""
+    """How each name is written. If two read the same, the outer function's gets the function's name in front."""
     paths: dict[_Key, str] = {}
     used: set[str] = set()
     for held in taken:
@@ -209,8 +208,8 @@ def _paths(taken: Iterable[_Held]) -> dict[_Key, str]:
 
 
 class _UserModules:
-    """The variables of the user's modules. A program has thousands of others, so these are found anew only when the
-    number of modules has changed."""
+    """The variables of the user's modules. A program has thousands of other modules, so the user's are only searched
+    again when the number of modules has changed."""
 
     def __init__(self, is_user: Mapping[str, bool]) -> None:
         self._is_user = is_user
@@ -218,7 +217,7 @@ class _UserModules:
         self._names: list[str] = []
 
     def globals(self) -> Iterator[dict[str, Any]]:
-        """Of each module in turn."""
+        """The variables of each module in turn."""
         if len(sys.modules) != self._known:
             self._known = len(sys.modules)
             self._names = [name for name in list(sys.modules) if self._find(name) is not None]
@@ -234,9 +233,9 @@ class _UserModules:
 
 
 class _Walk:
-    """One walk, breadth first, so that of two names the one nearer to the user's variables claims what they share.
+    """One walk, breadth first, so that the name nearer to the user's variables claims what two names share.
 
-    ``used`` is how many bytes of each storage the tensors cover at most (views may overlap).
+    ``used`` is an upper bound of the bytes of each storage that tensors cover (views may overlap).
     """
 
     def __init__(self, is_user: Mapping[str, bool]) -> None:
@@ -260,13 +259,13 @@ class _Walk:
                 self._queue.extend(held for held in self._reach.look_into(reached) if may_hold(held.value))
 
     def largest(self) -> list[_Held]:
-        """The names that hold most, with what they hold."""
+        """The names that hold most, and what they hold."""
         largest = sorted(self.holders.values(), key=lambda holder: holder.bytes, reverse=True)[:_MAX_HOLDERS]
         shared = _shared(largest)
         return [holder.summary(self.used, shared.get(holder.key, ())) for holder in largest]
 
     def forget(self, frames: Iterable[FrameType]) -> None:
-        """Let go of everything, including the copies of local variables that frames keep."""
+        """Release everything, including the copies of local variables that frames keep."""
         self._queue.clear()
         self.holders.clear()
         for frame in (*frames, *self._reach.suspended):
@@ -303,7 +302,7 @@ class _Walk:
 
 
 def _shared(holders: Sequence[_Holder]) -> dict[_Key, list[_Share]]:
-    """For those that hold most, what they hold in common with each other."""
+    """For the names that hold most, what they hold in common with each other."""
     by_graph = nlargest(_MOST_COMPARED, holders, key=lambda holder: len(holder.nodes))
     compared = list({holder.key: holder for holder in (*by_graph, *holders[:_MOST_COMPARED])}.values())
     found: dict[_Key, list[_Share]] = {}
@@ -318,7 +317,7 @@ def _shared(holders: Sequence[_Holder]) -> dict[_Key, list[_Share]]:
 
 @dataclass(frozen=True, slots=True)
 class _Storage:
-    """The identity of a storage, its bytes, and those that one tensor covers."""
+    """A storage's identity, its bytes, and the bytes that one tensor covers."""
 
     key: int
     size_bytes: int

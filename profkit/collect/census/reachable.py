@@ -1,6 +1,6 @@
-"""What an object holds through which the user's names may keep tensors alive.
+"""The objects inside an object, through which the user's names may keep tensors alive.
 
-No code of the user's runs: containers are read with the methods of their built-in base, objects through their
+None of the user's code runs: containers are read with the methods of their built-in base, and objects through their
 ``__dict__`` and slots, never through their own attribute access or iteration.
 """
 
@@ -25,9 +25,9 @@ from profkit.source.syntax import ANY_ITEM, Parts
 
 _MAX_NAMED_KEYS = 64
 _SAMPLE = 100
-"""Elements to look at from each end of a longer sequence; they stand for all of it."""
+"""Elements sampled from each end of a longer sequence; they stand for all of it."""
 _LARGE_BYTES = 1 << 20
-"""A buffer this large counts: models have thousands, of which few are large."""
+"""Buffers from this size on count: models have thousands, but few large ones."""
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, range, slice, type(None), ModuleType))
 _OWNED_BY_MODULE = frozenset(("_parameters", "_buffers", "_modules"))
 _CONTAINERS: tuple[type[Any], ...] = (dict, list, tuple, deque, set, frozenset)
@@ -37,9 +37,9 @@ _GROWING = (dict, list, deque, set)
 class Reached(NamedTuple):
     """An object and the name that reached it. ``weight`` is the number of objects that it stands for.
 
-    Everything inside a sequence counts under the sequence's name (``is_element``), except containers of the objects in
-    it, which may grow while the sequence does not: ``probes[*].readings``. ``is_bounded`` says that a container on the
-    way drops its oldest element when it is full.
+    Everything inside a sequence counts under the sequence's name (``is_element``), except containers of its elements,
+    such as ``probes[*].readings``: they may grow while the sequence does not. ``is_bounded``: a container on the way
+    drops its oldest element when it is full.
     """
 
     value: object
@@ -51,7 +51,7 @@ class Reached(NamedTuple):
     is_bounded: bool = False
 
     def child(self, part: str, value: object, origin: Origin | None = None) -> Reached:
-        """How ``value`` is reached from this object. The modules of a model add no depth."""
+        """``value`` as reached from this object. A model's submodules add no depth."""
         parts = self.parts if self.is_element else (*self.parts, part)
         are_modules = issubclass(type(value), nn.Module) and issubclass(type(self.value), nn.Module)
         depth = self.depth if are_modules else self.depth + 1
@@ -78,7 +78,7 @@ def may_hold(value: object) -> bool:
 
 
 class Reach:
-    """Looks into objects. ``suspended`` are the frames of the generators whose variables were read."""
+    """Looks into objects. ``suspended`` holds the frames of the generators whose variables were read."""
 
     def __init__(self, is_user: Mapping[str, bool]) -> None:
         self.suspended: list[FrameType] = []
@@ -86,7 +86,7 @@ class Reach:
         self._owners: dict[tuple[type, int, Origin], Origin] = {}
 
     def look_into(self, reached: Reached) -> Iterable[Reached]:
-        """What ``reached`` holds directly; nothing if it is a library's."""
+        """What ``reached`` holds directly; nothing for a library's object."""
         value: Any = reached.value
         kind = type(value)
         base = _base_of(kind)
@@ -125,7 +125,7 @@ class Reach:
                 yield reached.child(f".{name}", value, origin)
 
     def _origin_in(self, owner: type, reached: Reached) -> Origin:
-        """The class, for attributes of the user's classes: they are mostly changed in its methods."""
+        """For attributes of the user's classes it is the class, whose methods usually change them."""
         file = user_file_of(owner, self._is_user)
         if reached.is_element or file is None:
             return reached.origin
@@ -140,13 +140,13 @@ class Reach:
 
 
 def user_file_of(kind: type, is_user: Mapping[str, bool]) -> str | None:
-    """The file of a class of the user's; None for a library's, and for optimizers, whose state is their own."""
+    """The file of one of the user's classes. None for a library's, and for optimizers, whose state is their own."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return file if isinstance(file, str) and is_user[file] and not issubclass(kind, Optimizer) else None
 
 
 def _base_of(kind: type) -> type[Any] | None:
-    """The built-in container that a type is, or derives from."""
+    """The built-in container that the type is or derives from."""
     for base in _CONTAINERS:  # a generator expression would take three times as long
         if issubclass(kind, base):
             return base
@@ -154,7 +154,7 @@ def _base_of(kind: type) -> type[Any] | None:
 
 
 def _reverser(base: type[Any], value: Any) -> Callable[[], Iterator[Any]]:
-    """Iterates from the end, if the container has one."""
+    """Iterates from the end, if the container has an order."""
     if base is tuple:
         return lambda: iter(tuple.__getitem__(value, slice(None, -_SAMPLE - 1, -1)))
     return partial(base.__reversed__, value) if hasattr(base, "__reversed__") else lambda: iter(())
@@ -169,7 +169,7 @@ def _sequence(base: type[Any], value: Any, reached: Reached) -> Iterator[Reached
 def _elements(
     forwards: Callable[[], Iterator[Any]], backwards: Callable[[], Iterator[Any]], length: int, reached: Reached
 ) -> Iterator[Reached]:
-    """All elements, or a sample from both ends that stands for all."""
+    """All elements, or a sample from both ends that represents them."""
     if length <= 2 * _SAMPLE:
         chosen = list(forwards())
     else:
@@ -189,7 +189,7 @@ def _items(values: dict[Any, Any], reached: Reached) -> Iterator[Reached]:
 
 
 def _state_of(value: object) -> dict[str, Any]:
-    """Instance attributes and slots; of a module its submodules too, and the buffers that may grow, but not its
+    """Instance attributes and slots. For a module also its submodules and the buffers that may grow, but not its
     parameters."""
     names: dict[str, Any] = {}
     with suppress(AttributeError):  # a class with slots alone
@@ -197,7 +197,7 @@ def _state_of(value: object) -> dict[str, Any]:
     for kind in type(value).__mro__:
         for name, slot in vars(kind).items():
             if type(slot) is MemberDescriptorType:
-                with suppress(AttributeError):  # a slot that is not filled
+                with suppress(AttributeError):  # an empty slot
                     names[name] = slot.__get__(value)
     if issubclass(type(value), nn.Module):
         owned: dict[str, Any] = {name: held for name, held in (names.get("_buffers") or {}).items() if _may_grow(held)}
@@ -207,7 +207,7 @@ def _state_of(value: object) -> dict[str, Any]:
 
 
 def _may_grow(buffer: object) -> bool:
-    """Whether a module's buffer carries a graph, or is large enough to hold what was added to it."""
-    if not isinstance(buffer, Tensor):  # None, for a buffer that is not set
+    """Whether a module's buffer has a graph, or is large enough to have collected data."""
+    if not isinstance(buffer, Tensor):  # an unset buffer is None
         return False
     return node_of(buffer) is not None or buffer.nbytes >= _LARGE_BYTES

@@ -1,6 +1,6 @@
-"""Both forms of an experiment's case, as calls to be timed: what the program does, and what it could do.
+"""Both forms of an experiment's case as calls to time: what the program does, and what it could do.
 
-Only operators that `profkit.experiment` lists are ever looked up, and tensors are made only where they fit.
+Only operators listed in `profkit.experiment` are ever looked up, and tensors are only made if they fit.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _MOST_THREADS = 1024
 _OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
 _DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _SPELT = {"True": "true", "False": "false"}
-"""Truth values as the profiler writes them, and as JSON does."""
+"""Truth values as the profiler writes them, and as JSON writes them."""
 _COPIES = 4
-"""The tensors themselves, gradients, the optimizer's state or the results, and what a kernel packs."""
+"""The tensors, their gradients, the optimizer's state or the results, and a kernel's packed copy."""
 
 
 class CannotRun(Exception):
@@ -43,7 +43,7 @@ def forms_of(experiment: Experiment, case: Case, device: str) -> tuple[Call, Cal
     """Both forms of one case, with random numbers; raises `CannotRun`."""
     makers = {"narrower-type": _narrower, "fused-attention": _attention, "fused-optimizer": _optimizer,
               "batched-products": _batched, "reduced-precision": _reduced, "channels-last": _channels_last,
-              "cudnn-benchmark": _tried, "fewer-threads": _on_fewer_threads}  # fmt: skip
+              "cudnn-benchmark": _benchmarked, "fewer-threads": _on_fewer_threads}  # fmt: skip
     if experiment.kind not in makers:
         raise CannotRun(f"no experiment is called {experiment.kind!r:.40}")
     if not case.shapes or case.dtype not in _DTYPES or not 1 <= experiment.count <= _MOST_COUNT:
@@ -62,13 +62,13 @@ def _narrower(experiment: Experiment, case: Case, device: str) -> tuple[Call, Ca
 
 
 def _reduced(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
-    """Under autocast the casts of the parameters are part of the call, as in a program. The data, which is the first
-    tensor, has the narrow type already, as the result of an earlier operator."""
+    """Under autocast the call includes the casts of the parameters, as in a program. The data (the first tensor) is
+    already narrow, like the result of an earlier operator."""
     operator = _operator(case)
     tensors = _tensors(case.shapes, "float32", device)
     as_it_is = _calling(operator, tensors, experiment.backward)
     if experiment.to == "tf32":
-        return _with_tf32(as_it_is, allowed=False), _with_tf32(as_it_is, allowed=True)
+        return _with_setting(_allow_tf32, False, as_it_is), _with_setting(_allow_tf32, True, as_it_is)
     if experiment.to not in ("bfloat16", "float16"):
         raise CannotRun(f"no reduced precision is called {experiment.to!r:.40}")
 
@@ -80,19 +80,27 @@ def _reduced(experiment: Experiment, case: Case, device: str) -> tuple[Call, Cal
     return as_it_is, _calling(cast, [data.to(_DTYPES[experiment.to]), *parameters], experiment.backward)
 
 
-def _with_tf32(call: Call, allowed: bool) -> Call:
-    """The settings are the process's, so each form makes its own."""
+def _with_setting(apply: Callable[[Any], None], value: object, call: Call) -> Call:
+    """A setting belongs to the process, so each form sets its own value in each call."""
 
     def set_and_call() -> object:
-        torch.backends.cuda.matmul.allow_tf32 = allowed
-        torch.backends.cudnn.allow_tf32 = allowed
+        apply(value)
         return call()
 
     return set_and_call
 
 
+def _allow_tf32(allowed: bool) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
+def _set_benchmark(benchmark: bool) -> None:
+    torch.backends.cudnn.benchmark = benchmark
+
+
 def _channels_last(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
-    """Images and weights have the other layout already, as they do once model and input are converted."""
+    """Images and weights already have the other layout, as after converting model and input."""
     if case.operator not in RUNNABLE_ON_IMAGES or len(case.shapes[0]) != 4:  # batch, channels, height, width
         raise CannotRun(f"{case.operator!r:.40} on these shapes has no channels to put last")
     operator = _operator(case)
@@ -101,38 +109,22 @@ def _channels_last(experiment: Experiment, case: Case, device: str) -> tuple[Cal
     return tuple(_calling(operator, tensors, experiment.backward) for tensors in (first, last))  # type: ignore[return-value]  # two
 
 
-def _tried(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
-    """cuDNN tries its kernels in the calls that warm up, which are not timed."""
+def _benchmarked(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
+    """cuDNN tries its kernels during the warm-up, which is not timed."""
     call = _calling(_operator(case), _tensors(case.shapes, case.dtype, device), experiment.backward)
-
-    def with_benchmark(benchmark: bool) -> Call:
-        def set_and_call() -> object:
-            torch.backends.cudnn.benchmark = benchmark
-            return call()
-
-        return set_and_call
-
-    return with_benchmark(False), with_benchmark(True)
+    return _with_setting(_set_benchmark, False, call), _with_setting(_set_benchmark, True, call)
 
 
 def _on_fewer_threads(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
-    """The number of threads is the process's, so each form sets its own."""
     if not experiment.to.isdecimal() or not 1 <= int(experiment.to) <= experiment.count <= _MOST_THREADS:
         raise CannotRun("the recorded number of threads cannot be run")
     call = _calling(_operator(case), _tensors(case.shapes, case.dtype, device), experiment.backward)
-
-    def on(threads: int) -> Call:
-        def set_and_call() -> object:
-            torch.set_num_threads(threads)
-            return call()
-
-        return set_and_call
-
-    return on(experiment.count), on(int(experiment.to))
+    counts = experiment.count, int(experiment.to)
+    return _with_setting(torch.set_num_threads, counts[0], call), _with_setting(torch.set_num_threads, counts[1], call)
 
 
 def _attention(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
-    """The passes besides the softmax are scalings, as in most programs; a mask takes at least as long."""
+    """The passes besides the softmax are scalings, as in most programs. A mask would take at least as long."""
     if len(case.shapes) != 3 or any(len(shape) != 3 for shape in case.shapes):
         raise CannotRun("the recorded shapes or types are not complete")
     batch, length, _ = case.shapes[0]
@@ -146,7 +138,7 @@ def _attention(experiment: Experiment, case: Case, device: str) -> tuple[Call, C
         return torch.softmax(scores, dim=-1) @ value
 
     def fused(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        # Fused kernels want four dimensions: batch, heads, length, width.
+        # Fused kernels need four dimensions: batch, heads, length, width.
         return torch.nn.functional.scaled_dot_product_attention(query[None], key[None], value[None])
 
     return tuple(_calling(form, tensors, experiment.backward) for form in (written_out, fused))  # type: ignore[return-value]  # two
@@ -166,7 +158,7 @@ def _optimizer(experiment: Experiment, case: Case, device: str) -> tuple[Call, C
 
 
 def _batched(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
-    """Apart, each module has its own tensors; batched, they are stacked in one."""
+    """One by one, each module has its own tensors; batched, they are stacked."""
     operator, count = _operator(case), experiment.count
     together = [torch.stack(of_all) for of_all in zip(
         *(_tensors(case.shapes, case.dtype, device, times=count) for _ in range(count)), strict=True)]  # fmt: skip
@@ -181,13 +173,15 @@ def _batched(experiment: Experiment, case: Case, device: str) -> tuple[Call, Cal
 
 
 def _batched_operator(case: Case) -> Callable[..., Tensor]:
-    """The operator for tensors with one more dimension in front."""
+    """The operator for tensors with an extra leading dimension."""
     if case.operator == "linear":
+
         def linear(data: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             rows = data.flatten(1, -2) if data.dim() > 2 else data[:, None]
             columns = weight.transpose(1, 2)
             return torch.bmm(rows, columns) if bias is None else torch.baddbmm(bias[:, None], rows, columns)
-        return linear  # fmt: skip
+
+        return linear
     if case.operator == "addmm":
         return lambda bias, left, right: torch.baddbmm(bias[:, None] if bias.dim() == 2 else bias, left, right)
     if case.operator in ("mm", "bmm", "matmul"):
@@ -215,7 +209,7 @@ def _operator(case: Case) -> Callable[..., Tensor]:
 
 
 def _convolution(function: Callable[..., Tensor], arguments: Sequence[str]) -> Callable[..., Tensor]:
-    """``arguments`` are those of ``conv2d``: the fourth to seventh are stride, padding, dilation and groups."""
+    """``arguments`` are those of ``conv2d``: fourth to seventh come stride, padding, dilation and groups."""
     try:
         stride, padding, dilation, groups = (json.loads(value) for value in arguments[3:7])
     except ValueError as error:
@@ -224,15 +218,17 @@ def _convolution(function: Callable[..., Tensor], arguments: Sequence[str]) -> C
 
 
 def _on_images(name: str, arguments: Sequence[str]) -> Callable[..., Tensor]:
-    """``arguments`` are the operator's: its settings follow the image, or the five tensors of a normalisation."""
+    """``arguments`` are the operator's: its settings come after the image, or after a normalisation's five tensors."""
     try:
         values = [json.loads(_SPELT.get(value, value)) for value in arguments if value]
     except ValueError as error:
         raise CannotRun(f"the settings of {name} were not recorded") from error
     if name == "batch_norm":
+
         def normalise(image: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
             return torch.batch_norm(image, weight, bias, mean.detach(), variance.detach().abs(), *values)
-        return normalise  # fmt: skip
+
+        return normalise
     found = getattr(torch.nn.functional, name)
     return lambda image: found(image, *values)
 
@@ -244,7 +240,7 @@ def _tensors(
     times: int = 1,
     beside: Sequence[Sequence[int]] = (),
 ) -> list[Tensor]:
-    """Random tensors of these shapes, if ``times`` as many and some of other shapes ``beside`` them fit into memory."""
+    """Random tensors of these shapes, if ``times`` as many, and those of the shapes ``beside``, fit into memory."""
     if any(size < 0 for shape in shapes for size in shape):
         raise CannotRun("the recorded shapes or types are not complete")
     elements = sum(math.prod(shape) for shape in (*shapes, *beside)) * times
@@ -254,12 +250,14 @@ def _tensors(
 
 
 def _calling(function: Callable[..., Tensor], tensors: list[Tensor], backward: bool) -> Call:
-    """The call, if asked for with the ``backward`` pass to all of its inputs."""
+    """The call, optionally with the ``backward`` pass to all of its inputs."""
     if not backward:
+
         def forward() -> object:
             with torch.no_grad():
                 return function(*tensors)
-        return forward  # fmt: skip
+
+        return forward
     inputs = [tensor.detach().requires_grad_() for tensor in tensors]
     gradient = torch.ones_like(function(*inputs))
     return lambda: torch.autograd.grad(function(*inputs), inputs, gradient, allow_unused=True)

@@ -1,9 +1,9 @@
 """``python -m profkit.collect.experiments.process`` runs experiments: a request on stdin, answers on stdout.
 
-Both forms of a case run by turns, A B A B, warm. What else the machine does only adds to the time, and not to all turns
-alike: two threads that wait for each other lose more to a third than one does. So a form takes what its shorter turns
-took; the spread is that of the rounds, each compared within itself. Each experiment answers with a line of JSON as soon
-as it is done, so that one that fails, or is stopped, costs none of those before it.
+Both forms of a case run in alternation, A B A B, after a warm-up. Other load only adds to the time, and unequally: two
+threads that wait for each other lose more to a third than a single one does. So a form's time is that of its shorter
+turns, and the spread comes from the rounds, each compared within itself. Each experiment answers with a line of JSON as
+soon as it is done, so that a failure or a stop loses none of the earlier answers.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from profkit.experiment import Answer, Experiment, Measurement, Request
 from profkit.processor import processor_name
 
 _BUDGET_S = 2.0
-"""For all cases of an experiment."""
+"""For all cases of an experiment together."""
 _WARM_UP = 2
 _ROUNDS = (5, 60)
 _TURN_NS = 5_000_000
-"""A turn lasts at least that long, so that the clock and the change of form add less than one per cent."""
+"""The shortest turn, so that the clock and the switch between forms add less than one per cent."""
 _LONGEST_S = 12.0
-"""For one case: a call that takes a second is not worth a minute."""
+"""For one case: a call of a second is not worth a minute of measuring."""
 _LOW = 0.1
 _CROWDED = 0.5
-"""Share of the time for which another process had the CPU: with more, no turn came through undisturbed. Two threads
+"""Largest share of the time in which other processes may have the CPU: beyond it, no turn is undisturbed. Two threads
 that wait for each other took 40 times as long beside four programs on two CPUs, in either form."""
 _SPREAD = (10, 90)
-"""Percentiles of the rounds that make the range."""
+"""Percentiles of the rounds that bound the range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class Turns:
     second_ns: list[float]
 
     def undisturbed(self) -> tuple[float, float]:
-        """What each takes when little else runs: a low quantile, as a single turn may be short by chance."""
+        """Each form's time with little other load: a low quantile, because a single turn may be short by chance."""
         first, second = (sorted(took)[round(_LOW * (len(took) - 1))] for took in (self.first_ns, self.second_ns))
         return first, second
 
     def ratios(self) -> tuple[float, float]:
-        """How long the second form took per round, as a share of the first: low and high."""
+        """The second form's time as a share of the first's, per round: low and high."""
         ratios = sorted(b / a for a, b in zip(self.first_ns, self.second_ns, strict=True))
         low, high = (ratios[round(at / 100 * (len(ratios) - 1))] for at in _SPREAD)
         return low, high
@@ -81,7 +81,7 @@ def run(experiment: Experiment, device: str, budget_s: float = _BUDGET_S) -> Mea
 
 
 def _take_undisturbed(a: Call, b: Call, budget_s: float, device: str) -> Turns:
-    """Raises `CannotRun` if other programs had the processor for most of the time."""
+    """Raises `CannotRun` if other programs used the processor most of the time."""
     before, began = count_crowded_ns(), time.perf_counter_ns()
     turns = take_turns(a, b, budget_s, device)
     after, took = count_crowded_ns(), time.perf_counter_ns() - began
@@ -91,9 +91,10 @@ def _take_undisturbed(a: Call, b: Call, budget_s: float, device: str) -> Turns:
 
 
 def take_turns(a: Call, b: Call, budget_s: float, device: str) -> Turns:
-    """Time two calls by turns for about that long, at least a few rounds; raises `CannotRun` if that takes too long.
+    """Time two calls in alternation for about ``budget_s``, at least a few rounds. Raises `CannotRun` if that takes too
+    long.
 
-    Turns of both last equally long: on a busy machine a longer turn would be interrupted more often.
+    The turns of both last equally long, because on a busy machine a longer turn would be interrupted more often.
     """
     began = time.perf_counter()
     for _ in range(_WARM_UP):

@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, supported_activities
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """The GPU that PyTorch would use, if any; how many there are; whether kernels can be recorded; intra-op threads."""
+    """The GPU that PyTorch would use, if any; the number of GPUs; whether kernels can be recorded; intra-op threads."""
 
     gpu: str | None
     gpus: int
@@ -28,6 +28,6 @@ def look_for_devices() -> Devices:
 
 
 def cuda_is_used() -> bool:
-    """Whether the program has initialised CUDA. Profkit never does: the program may want to fork first, or to choose
-    its devices."""
+    """Whether the program has initialised CUDA. Profkit never does, because the program may want to fork first or to
+    choose its devices."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]  # torch gives no types here

@@ -1,6 +1,6 @@
-"""What the program runs on and with: versions, device, machine, and the settings that change its speed.
+"""The program's versions, device and machine, and the settings that change its speed.
 
-The flags, as ``run.json`` holds them::
+The flags in ``run.json``::
 
     anomaly_mode, deterministic_algorithms, cudnn_benchmark, cudnn_deterministic, grad_enabled, autocast   bool
     matmul_precision          'highest', 'high' (TF32) or 'medium' (bfloat16)
@@ -40,14 +40,14 @@ _VARIABLES = (
     "PYTORCH_NO_CUDA_MEMORY_CACHING",
     "TORCH_LOGS",
 )
-"""The only environment variables that are read: others may hold secrets."""
+"""The only environment variables that are read, because others may hold secrets."""
 _MAX_VALUE = 200
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMORY_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
 
 
 def describe_run(command: tuple[str, ...], target: str | None, variant: str | None) -> Run:
-    """What is known of a run when it starts."""
+    """What is known about a run when it starts."""
     return Run(
         command=command,
         python=platform.python_version(),
@@ -55,7 +55,13 @@ def describe_run(command: tuple[str, ...], target: str | None, variant: str | No
         started=datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds"),
         target=target,
         variant=variant,
-        host=_describe_host(),
+        host=Host(
+            cpus=count_cpus(),
+            torch_threads=torch.get_num_threads(),
+            memory_bytes=count_memory(),
+            processor=processor_name(),
+            bfloat16=multiplies_bfloat16(),
+        ),
     )
 
 
@@ -72,18 +78,8 @@ def device_uuid() -> str | None:
     return None if uuid is None else str(uuid)
 
 
-def _describe_host() -> Host:
-    return Host(
-        cpus=count_cpus(),
-        torch_threads=torch.get_num_threads(),
-        memory_bytes=count_memory(),
-        processor=processor_name(),
-        bfloat16=multiplies_bfloat16(),
-    )
-
-
 def count_cpus(cgroup: Path = _CGROUP) -> int:
-    """CPUs in the process's affinity mask, or fewer if the quota of its cgroup (version 2) is lower."""
+    """The CPUs in the process's affinity mask, or fewer if its cgroup (version 2) has a lower quota."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = (cgroup / "cpu.max").read_text().split()
@@ -93,13 +89,13 @@ def count_cpus(cgroup: Path = _CGROUP) -> int:
 
 
 def count_memory(cgroup: Path = _CGROUP) -> int:
-    """All memory of the machine, or less if the process's cgroup (version 2 or 1) may have less."""
+    """The machine's memory, or less if the process's cgroup (version 2 or 1) has a lower limit."""
     limits = (_read_limit(cgroup / name) for name in _MEMORY_LIMITS)
     return min(int(psutil.virtual_memory().total), *limits)
 
 
 def read_flags() -> Flags:
-    """The settings in force on this thread now."""
+    """The settings in force on this thread."""
     flags: Flags = {
         "anomaly_mode": torch.is_anomaly_enabled(),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),

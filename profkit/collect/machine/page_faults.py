@@ -1,7 +1,7 @@
-"""What the kernel counts of the process: page faults, with the cost of one, and how often and how long it did not run.
+"""The kernel's counts for the process: page faults and their cost, and how often and how long it did not run.
 
-New memory from the system is filled with zeros page by page, as the program first touches it. A recording changes which
-memory is new, as its events lie between the program's tensors.
+The system fills new memory with zeros page by page, when the program first touches it. A recording changes which memory
+is new, because its events lie between the program's tensors.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from pathlib import Path
 try:
     import resource
 except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]  # the module, elsewhere
+    resource = None  # type: ignore[assignment]  # a module on other systems
 
 _TRIAL_BYTES = 4 << 20
-"""A thousand pages: a few milliseconds at most."""
+"""A thousand pages, which take a few milliseconds at most."""
 
 
 def count_faults() -> int:
-    """Pages that the process has been given so far; 0 if the system does not say."""
+    """The pages given to the process so far; 0 if the system does not say."""
     return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def count_switches() -> int | None:
-    """How often threads of the process have gone to sleep by themselves; None if the system does not say."""
+    """How often threads of the process have gone to sleep voluntarily; None if the system does not say."""
     return None if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
 
 
 def count_crowded_ns() -> int | None:
-    """How long this thread has waited for a CPU that another one had; None if the system does not say."""
+    """How long this thread has waited for a busy CPU; None if the system does not say."""
     with suppress(OSError, ValueError, IndexError):
         return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1])
     return None
 
 
 def measure_fault_ns() -> int | None:
-    """What a page fault takes, measured: the time of first writes to new memory, less that of second ones."""
+    """The measured cost of a page fault: the time of first writes to new memory minus that of second writes."""
     with suppress(OSError, ValueError, AttributeError), mmap.mmap(-1, _TRIAL_BYTES) as memory:
         block = (ctypes.c_char * _TRIAL_BYTES).from_buffer(memory)
         try:
@@ -47,7 +47,7 @@ def measure_fault_ns() -> int | None:
             first_ns, faults = _write_ns(block), count_faults() - before
             again_ns = _write_ns(block)
         finally:
-            del block  # or the memory could not be given back
+            del block  # else the memory could not be unmapped
         return round(max(0, first_ns - again_ns) / faults) if faults else None
     return None
 

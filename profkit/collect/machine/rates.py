@@ -1,7 +1,7 @@
-"""This machine's memory bandwidth and rates of matrix products: measured once, kept in the user's cache, one file per
-device.
+"""This machine's memory bandwidth and rates of matrix products, measured once and kept in the user's cache, one file
+per device.
 
-If the cache cannot be written nothing is kept, and what is read back must be plausible.
+If the cache cannot be written nothing is kept. Figures read from it must be plausible.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from profkit.run import Rates
 
 _MOST_BYTES = 1 << 16
 _COPY_BYTES = {"cpu": 64 << 20, "cuda": 256 << 20}
-"""More than caches hold, so that the memory is measured (STREAM's rule: at least four times the cache)."""
+"""More than the caches hold, so that memory is measured (STREAM's rule: at least four times the cache)."""
 _SIDE = {"cpu": 512, "cuda": 4096}
-"""Bound by arithmetic: in doubles a product takes a twelfth of the side in operations per byte."""
+"""Large enough to be bound by arithmetic: a product of doubles has a twelfth of the side in operations per byte."""
 _HAS_TF32 = (8, 0)
 """The first compute capability with TF32 in its tensor cores (CUDA C++ Programming Guide, table of capabilities)."""
 _BY_EVENTS = {"cpu": "", "cuda": "|by events"}
-"""Tells these figures from older ones of a GPU, which included the launches and lack TF32."""
+"""Distinguishes these figures from a GPU's older ones, which include the launches and lack TF32."""
 _TURNS = 20
-"""Of milliseconds each, so that some come through undisturbed even on a busy machine."""
+"""Each takes milliseconds, so that some are undisturbed even on a busy machine."""
 _LONG_S = 0.2
-"""A type that takes longer for one product has no units of its own here: one measurement is enough."""
+"""A type that takes longer for one product has no hardware units here: one measurement is enough."""
 _AGREE = 1.2
-"""Two measurements that differ by more were disturbed: they serve now and are not kept."""
+"""Two measurements that differ by more were disturbed: they are used now but not kept."""
 _Call = Callable[[], object]
 _PLAUSIBLE = (1e6, 1e18)
-"""From far below any device to far above: a figure outside means a damaged file."""
+"""Far below and far above any device: a figure outside means a damaged file."""
 
 
 def read_rates(device: str) -> Rates | None:
-    """What is kept for this device; None if that is nothing usable."""
+    """The kept rates of this device; None if there are none that can be used."""
     with suppress(OSError, ValueError, msgspec.MsgspecError):
         path = cache_file(device)
         if path.is_file() and path.stat().st_size <= _MOST_BYTES:
@@ -54,7 +54,7 @@ def read_rates(device: str) -> Rates | None:
 
 
 def keep_rates(device: str) -> Rates:
-    """The rates of ``cpu`` or ``cuda``: kept ones, or measured now and kept if possible."""
+    """The rates of ``cpu`` or ``cuda``: from the cache, or measured now and kept if possible."""
     kept = read_rates(device)
     if kept is not None:
         return kept
@@ -68,7 +68,7 @@ def keep_rates(device: str) -> Rates:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write the file atomically: no reader sees half of one. Raises `OSError`."""
+    """Write the file atomically, so that no reader sees half of it. Raises `OSError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(content)
@@ -107,8 +107,8 @@ def cache_file(device: str) -> Path:
 
 
 def measure_rates(device: str, place: str = "") -> Rates:
-    """Take the best of many turns, with the types by turns: whatever else happens only adds to the time, but not to
-    that of every turn. The tensors lie on the device, or at a ``place`` instead."""
+    """Take the best of many turns, alternating between the types. Other load only adds to the time, and not in every
+    turn. The tensors lie on the device, or on ``place`` instead."""
     count, side = _COPY_BYTES[device] // 4, _SIDE[device]
     source, target = (torch.rand(count, device=place or device) for _ in range(2))
     calls: dict[str, _Call] = {"copy": lambda: target.copy_(source)}
@@ -125,7 +125,7 @@ def measure_rates(device: str, place: str = "") -> Rates:
 
 
 def _with_tf32(product: _Call, allowed: bool) -> object:
-    """The setting is the process's; it is restored."""
+    """The setting belongs to the process, so it is restored."""
     settings = torch.backends.cuda.matmul
     before, settings.allow_tf32 = settings.allow_tf32, allowed
     try:
@@ -135,7 +135,7 @@ def _with_tf32(product: _Call, allowed: bool) -> object:
 
 
 def _best_s(calls: Mapping[str, _Call], timed: Callable[[_Call], float]) -> dict[str, float]:
-    """The shortest time of each call in seconds, without the first turn; a call that fails is left out."""
+    """Each call's shortest time in seconds, without the first turn. A call that fails is left out."""
     best: dict[str, float] = {}
     slow: set[str] = set()
     for turn in range(_TURNS + 1):
@@ -144,7 +144,7 @@ def _best_s(calls: Mapping[str, _Call], timed: Callable[[_Call], float]) -> dict
                 continue
             try:
                 took = max(timed(call), 1e-9)
-            except RuntimeError:  # a type that this device or build has no product for
+            except RuntimeError:  # this device or build has no product for the type
                 slow.add(name)
                 continue
             best[name] = took if turn <= 1 else min(best[name], took)
@@ -160,7 +160,7 @@ def _timed(call: _Call) -> float:
 
 
 def _timed_by_events(call: _Call) -> float:
-    """On the device, without the launch, which takes longer than a product of half floats."""
+    """The device's time, without the launch, which takes longer than a product of half floats."""
     begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     begun.record()
     call()

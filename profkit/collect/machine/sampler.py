@@ -1,4 +1,4 @@
-"""The load of the machine while the program runs, read a few times a second on a thread of its own."""
+"""The machine's load while the program runs, read a few times a second on a separate thread."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from profkit.run import LoadSample
 
 _INTERVAL_S = 0.2
 _EARLY, _EARLY_SAMPLES = 0.25, 16
-"""The first samples are this share of the interval apart, as a short program is over in two. Each takes 50 µs."""
+"""The first samples are this share of the interval apart, because a short program ends within two intervals. Each
+sample takes 50 µs."""
 _MOST_CPUS = 64
-"""Reading the line of one takes 10 µs: 64 take three thousandths of the interval."""
+"""Reading one CPU's line takes 10 µs: 64 take three thousandths of the interval."""
 _TIMES = 8
-"""From user to steal: the time of guests is part of user's."""
+"""The fields from user to steal; user already includes the guests' time."""
 _MAX_SAMPLES = 2000
 _SOON = 0.2
-"""Of the interval: over less time the load is not known well."""
+"""Share of the interval: over a shorter time the load is not accurate."""
 
 
 def rss_bytes_of(process: psutil.Process) -> int:
-    """What the process holds in memory now."""
+    """The process's resident memory now."""
     return int(process.memory_info().rss)
 
 
 class Sampler:
-    """Samples from `start` to `stop`; `suspend` and `resume` go around a fork, when no thread may run.
+    """Samples from `start` to `stop`; `suspend` and `resume` surround a fork, when no thread may run.
 
-    A share of 1 stands for ``cpus`` CPUs. ``on_tick`` is called on the sampling thread after each sample. The first
-    samples come sooner. If samples become too many, every second one is dropped and the interval doubles.
+    A share of 1 means all ``cpus`` CPUs. ``on_tick`` is called on the sampling thread after each sample. The first
+    samples are closer together. If there are too many, every second sample is dropped and the interval doubles.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Sampler:
     def start(self) -> None:
         self._stopped.clear()
         with suppress(psutil.Error, OSError):
-            self._process.cpu_percent()  # shares count from here; called on this thread, which holds Python's lock
+            self._process.cpu_percent()  # shares count from here; this thread holds Python's lock
         self._thread = threading.Thread(target=self._run, name="profkit-sampler", daemon=True)
         self._thread.start()
 
@@ -67,7 +68,7 @@ class Sampler:
         self._thread = None
 
     def suspend(self) -> None:
-        """Stop for a moment; `resume` goes on if sampling was on."""
+        """Pause; `resume` continues if sampling was on."""
         running = self._thread is not None
         self.stop()
         self._suspended = running
@@ -77,11 +78,11 @@ class Sampler:
             self.start()
 
     def watch_gpu(self, uuid: str | None) -> None:
-        """Read that GPU's load too, if it is known and the driver's library is there."""
+        """Also read that GPU's load, if it is known and the driver's library is installed."""
         self._gpu = None if uuid is None else _Gpu.find(uuid)
 
     def _run(self) -> None:
-        """A last sample is taken at the end, if that is not too soon."""
+        """Take samples, with a last one at the end unless the one before was just taken."""
         taken, is_over, early = time.monotonic(), False, _EARLY_SAMPLES
         while not is_over:
             is_over = self._stopped.wait(self._interval_s * (_EARLY if early > 0 else 1))
@@ -116,17 +117,17 @@ class Sampler:
 
 
 class _Others:
-    """How busy other processes keep the CPUs that the process may use; not told under a quota, or if reading so many
-    CPUs takes long."""
+    """How busy other processes keep the CPUs that this process may use. Unknown under a quota, or if there are so many
+    CPUs that reading takes long."""
 
     def __init__(self, cpus: int, process: psutil.Process) -> None:
         allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-        is_told = len(allowed) == cpus and (os.cpu_count() or 0) <= _MOST_CPUS
-        self._allowed, self._process = allowed if is_told else [], process
+        is_known = len(allowed) == cpus and (os.cpu_count() or 0) <= _MOST_CPUS
+        self._allowed, self._process = allowed if is_known else [], process
         self._before: tuple[float, float] | None = None
 
     def read(self) -> float | None:
-        """CPUs since the last reading."""
+        """The number of CPUs that others used on average since the last reading."""
         if not self._allowed:
             return None
         before, self._before = self._before, (time.monotonic(), self._busy_s())
@@ -155,11 +156,11 @@ class _Gpu:
 
             pynvml.nvmlInit()
             return cls(pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))
-        except Exception:  # no driver, no library, a part of a GPU: the load of the host is worth having alone
+        except Exception:  # no driver, no library, a part of a GPU: then only the host's load is sampled
             return None
 
     def read(self) -> tuple[float | None, int | None]:
-        """Share of the last sampling period in which a kernel ran, and bytes in use by all processes."""
+        """The share of NVML's last sampling period in which a kernel ran, and the bytes that all processes use."""
         try:
             busy = self._library.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100
             return busy, int(self._library.nvmlDeviceGetMemoryInfo(self._handle).used)

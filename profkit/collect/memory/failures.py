@@ -1,21 +1,21 @@
 """Requests for memory that find no room: which line asked for how much, and what was held at that moment.
 
-PyTorch's allocator of the GPU's memory tells of each while everything is still held, whether the program gets over it
-or not. Of the host's memory nothing tells but the exception that ends the program.
+PyTorch's GPU allocator reports each one while everything is still held, whether the program recovers or not. For the
+host's memory there is only the exception that ends the program.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
 
 import msgspec
 import torch
 
-from profkit.collect.memory.allocator import CudaAllocator
+from profkit.collect.memory.allocator import CudaAllocator, OnFailure
 from profkit.collect.memory.snapshots import save_snapshot
 from profkit.collect.program.frames import walk_up
 from profkit.collect.program.guard import describe, uncompiled
@@ -23,25 +23,24 @@ from profkit.run import CallSite, OutOfMemory
 from profkit.source.code import function_name, source_line
 
 _MOST_SNAPSHOTS = 4
-"""A program that searches for the largest batch fails again and again, and each snapshot takes time."""
+"""A program that searches for its largest batch fails repeatedly, and each snapshot takes time."""
 _HOST = -1
 _ASKED = re.compile(r"tried to allocate (\d+) bytes|Tried to allocate (\d+(?:\.\d+)?) (bytes|[KMGT]iB)", re.IGNORECASE)
-"""What PyTorch's allocators of the host (``alloc_cpu.cpp``) and of a GPU (``CUDACachingAllocator.cpp``) say."""
+"""The messages of PyTorch's allocators for the host (``alloc_cpu.cpp``) and GPUs (``CUDACachingAllocator.cpp``)."""
 _UNITS = {"bytes": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _ON_HOST = re.compile(r"DefaultCPUAllocator|not enough memory|alloc_cpu\.cpp")
 _MOST_CAUSES = 8
-_OnFailure = Callable[[int, int, int, int], None]
 
 
 class _Observer:
-    """What PyTorch calls for as long as the process lives; it passes on to one listener, if there is one. An error in
-    here would take the place of the program's."""
+    """PyTorch calls it for the rest of the process; it passes calls on to one listener, if there is one. An error in
+    here would replace the program's own."""
 
     def __init__(self) -> None:
-        self._listener: _OnFailure | None = None
+        self._listener: OnFailure | None = None
         self._is_attached = False
 
-    def attach(self, allocator: CudaAllocator, listener: _OnFailure) -> None:
+    def attach(self, allocator: CudaAllocator, listener: OnFailure) -> None:
         if not self._is_attached:
             allocator.attach(self)
             self._is_attached = True
@@ -57,11 +56,11 @@ class _Observer:
 
 
 OBSERVER = _Observer()
-"""One for the process: PyTorch offers no way to detach it."""
+"""One per process, because PyTorch cannot detach it."""
 
 
 class FailureWatch:
-    """From `begin` to `end` each failure on a GPU is noted, and leaves a snapshot in ``directory``."""
+    """From `begin` to `end` it notes each failure on a GPU, and saves a snapshot in ``directory``."""
 
     def __init__(self, allocator: CudaAllocator, directory: Path, is_user: Mapping[str, bool]) -> None:
         self.notes: list[str] = []
@@ -72,7 +71,7 @@ class FailureWatch:
         self._is_on = False
 
     def begin(self, cuda_starts: bool = False) -> None:
-        """Once the program uses CUDA, or while that starts; again and before, it does nothing."""
+        """Start watching, if the program uses CUDA or is initialising it. Further calls do nothing."""
         if self._is_on or self.notes or not (cuda_starts or self._allocator.is_used):
             return
         try:
@@ -94,16 +93,16 @@ class FailureWatch:
             self._last = OutOfMemory(device, asked_bytes, free_bytes, total_bytes, site)
             if self._count <= _MOST_SNAPSHOTS:
                 save_snapshot(self._directory, self._allocator.snapshot())
-        except Exception as error:  # would take the place of the program's own
+        except Exception as error:  # it would replace the program's own
             self.notes.append(f"no snapshot of the GPU's memory was taken when it ran out: {describe(error)}")
 
     def conclude(self, error: BaseException | None) -> OutOfMemory | None:
-        """The request that ended the program with ``error``, else the last that found no room. The exception knows the
-        line where a backward pass asked, on a thread without Python frames."""
-        told = next((one for one in _causes(error) if is_out_of_memory(one)), None)
-        if told is None:
+        """The request that ended the program with ``error``, else the last one that found no room. Only the exception
+        knows the line if a backward pass asked, because its thread has no Python frames."""
+        failure = next((one for one in _causes(error) if is_out_of_memory(one)), None)
+        if failure is None:
             return self._last and msgspec.structs.replace(self._last, count=self._count)
-        raised = _read(told, self._is_user)
+        raised = _read(failure, self._is_user)
         if raised.device == _HOST:
             return raised
         known = self._last or raised
@@ -120,7 +119,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The exception, and those that it was raised from or after."""
+    """The exception, and those that it was raised from or during."""
     for _ in range(_MOST_CAUSES):
         if error is None:
             return
@@ -148,13 +147,13 @@ def _asked(message: str) -> int:
 
 
 def _asking_line(frame: FrameType | None, is_user: Mapping[str, bool]) -> CallSite | None:
-    """The innermost line of the program that is being run."""
+    """The innermost running line of the program."""
     frames = (one for one in walk_up(frame) if is_user[one.f_code.co_filename])
     return next((_site(one, one.f_lineno) for one in frames), None)
 
 
 def _raising_line(trace: TracebackType | None, is_user: Mapping[str, bool]) -> CallSite | None:
-    """The innermost line of the program that the exception passed."""
+    """The innermost line of the program in the exception's traceback."""
     found = None
     while trace is not None:
         if is_user[trace.tb_frame.f_code.co_filename]:

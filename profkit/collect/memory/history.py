@@ -1,6 +1,7 @@
-"""The history of the GPU's memory in the located step: who allocated what, and when it went.
+"""The history of the GPU's memory in the located step: who allocated what, and when it was freed.
 
-A program that records the history itself is left alone: there is one history, and ending it would end the program's.
+A program that records the history itself is left alone. There is only one history, and ending it would end the
+program's.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from profkit.collect.program.guard import describe
 from profkit.run import why_not_written
 
 _MOST_ENTRIES = 100_000
-"""Three or four to a tensor: a step of some 30,000 tensors. Each is about a kilobyte with its frames."""
+"""Enough for a step with some 30,000 tensors, at three or four entries each. An entry with frames takes 1 kB."""
 _OWN = "the program records the history of its GPU memory itself: profkit took no snapshot"
 
 
 class LocatedHistory:
-    """`begin` with the located step; `end` where it ends, which leaves the snapshot; `drop` wherever else the recording
-    of the step ends. ``notes`` say why there is no snapshot. While it ``is_on`` the allocator records. No error leaves
-    here."""
+    """`begin` with the located step; `end` at its end, which saves the snapshot; `drop` if the recording ends anywhere
+    else. ``notes`` say why there is no snapshot. While it ``is_on`` the allocator records. Nothing here raises."""
 
     def __init__(self, allocator: CudaAllocator, directory: Path) -> None:
         self.notes: list[str] = []
@@ -48,13 +48,13 @@ class LocatedHistory:
             self.drop()
             save_snapshot(self._directory, snapshot)
         except OSError as error:
-            self._give_up_writing(error)
+            self.notes.append(f"no snapshot of the GPU's memory: {why_not_written(self._directory, error)}")
         except Exception as error:
             self._give_up(error)
             self.drop()
 
     def drop(self) -> None:
-        """Record no more."""
+        """Stop recording."""
         if self.is_on:
             self.is_on = False
             try:
@@ -63,7 +63,7 @@ class LocatedHistory:
                 self._give_up(error)
 
     def _yield_to_program(self) -> None:
-        """The program begins or ends a history of its own: from here on it is the program's."""
+        """The program begins or ends a history of its own, which is the program's from here on."""
         if self.is_on:
             self.is_on = False
             self._allocator.stop_watching()
@@ -71,6 +71,3 @@ class LocatedHistory:
 
     def _give_up(self, error: Exception) -> None:
         self.notes.append(f"no snapshot of the GPU's memory was taken: {describe(error)}")
-
-    def _give_up_writing(self, error: OSError) -> None:
-        self.notes.append(f"no snapshot of the GPU's memory: {why_not_written(self._directory, error)}")

@@ -1,5 +1,5 @@
-"""Writing a snapshot of the allocator into the run directory: the pickle that `torch.cuda.memory._dump_snapshot` would
-write, but not a large one."""
+"""Writing a snapshot of the allocator into the run directory, as the pickle that `torch.cuda.memory._dump_snapshot`
+writes, but bounded in size."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from profkit.run import SNAPSHOT_FILE
 from profkit.units import format_bytes
 
 MOST_BYTES = 256 << 20
-"""An entry of the history takes about 1 kB, as stacks are written once each."""
+"""An entry of the history takes about 1 kB, because each stack is written only once."""
 _PROTOCOL = 4
-"""As PyTorch's own on every Python that it runs on but the newest."""
+"""The protocol of PyTorch's own snapshots on every Python but the newest."""
 
 
 def save_snapshot(directory: Path, snapshot: object, most_bytes: int = MOST_BYTES) -> None:
@@ -33,7 +33,7 @@ def save_snapshot(directory: Path, snapshot: object, most_bytes: int = MOST_BYTE
 
 
 class _Bounded:
-    """A file that takes only so many bytes."""
+    """A file that accepts only so many bytes."""
 
     def __init__(self, file: IO[bytes], most_bytes: int) -> None:
         self._file, self._left = file, most_bytes

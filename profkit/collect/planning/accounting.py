@@ -1,4 +1,4 @@
-"""From the log of storages to the peak: how much was in use, when, and as what."""
+"""From the log of storages to the memory peak: how much was in use, when, and what for."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from profkit.collect.planning.storages import StorageLog
 from profkit.memory_plan import ACTIVATIONS, BACKWARD, CATEGORIES, FORWARD, TEMPORARIES, WORKSPACE, Usage
 
 _CUBLAS_BYTES = {"cuda": 8_519_680, "hopper": 32 << 20}
-"""Each thread that calls cuBLAS gets this much from PyTorch's allocator (aten/src/ATen/cuda/CublasHandlePool.cpp);
-autograd's is a thread of its own."""
+"""Each thread that calls cuBLAS gets this much from PyTorch's allocator (aten/src/ATen/cuda/CublasHandlePool.cpp).
+Autograd runs in a separate thread."""
 _CUBLASLT_BYTES = 1 << 20
-"""A layer with a bias also makes cuBLASLt set itself up; seen once a process in an H100's snapshot."""
+"""A layer with a bias also initialises cuBLASLt; seen once per process in an H100's snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What was made and freed, in order, with the size and category of each storage. Events are as in `StorageLog`."""
+    """The allocations and frees in order, with the size and category of each storage. Events are as in `StorageLog`."""
 
     sizes: tuple[int, ...]
     categories: tuple[str, ...]
@@ -29,11 +29,11 @@ class Timeline:
     is_cuda: bool
 
     def resized(self, sizes: Mapping[int, int]) -> Timeline:
-        """With other sizes for some storages."""
+        """The same timeline with other sizes for some storages."""
         return replace(self, sizes=tuple(sizes.get(number, size) for number, size in enumerate(self.sizes)))
 
     def usage(self) -> Usage:
-        """The peak, and what is in use then; on a GPU the sizes are those of the allocator's blocks."""
+        """The peak, and what is in use at that moment. On a GPU the sizes are those of the allocator's blocks."""
         taken, reserved = self._blocks() if self.is_cuda else (self.sizes, 0)
         current = peak = peak_at = 0
         by_phase: dict[str, int] = {}
@@ -61,7 +61,7 @@ class Timeline:
         return sums
 
     def _blocks(self) -> tuple[tuple[int, ...], int]:
-        """The sizes of the blocks that storages get, and what the allocator reserves in all."""
+        """The block size of each storage, and the allocator's reserved total."""
         allocator = CachingAllocator()
         held: dict[int, Block] = {}
         taken = [0] * len(self.sizes)
@@ -76,8 +76,8 @@ class Timeline:
 
 
 def timeline_of(log: StorageLog, known: Mapping[int, str], device: str) -> Timeline:
-    """``known`` holds the categories that the model and the optimizer tell. What the forward pass leaves for the
-    backward pass are activations, and what checkpointing computes anew; the rest are temporaries."""
+    """``known`` are the categories given by the model and the optimizer. What the forward pass leaves for the backward
+    pass and what checkpointing recomputes are activations; the rest are temporaries."""
     bounds = dict(log.phases)
     born, phase = [""] * len(log.sizes), ""
     alive: set[int] = set()
@@ -108,7 +108,7 @@ def _category(number: int, born: str, left: set[int], log: StorageLog) -> str:
 def _add_workspaces(
     log: StorageLog, device: str, sizes: list[int], events: list[int], phases: list[tuple[int, str]]
 ) -> None:
-    """Workspaces are taken at the first product of a thread, and kept."""
+    """A thread takes its workspace at its first matrix product and keeps it."""
     size = _CUBLAS_BYTES[device]
     wanted = {FORWARD: (size, _CUBLASLT_BYTES), BACKWARD: (size,)}
     for phase, at in sorted(log.products.items(), key=lambda item: -item[1]):

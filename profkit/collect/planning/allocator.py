@@ -1,9 +1,9 @@
-"""PyTorch's caching allocator for CUDA, replayed: which blocks requests get, and which segments the device must give.
+"""A replay of PyTorch's caching allocator for CUDA: which blocks requests get, and which segments they need.
 
 The rules are those of c10/cuda/CUDACachingAllocator.cpp with its default settings. Sizes are multiples of 512 bytes.
-Requests up to 1 MiB come from segments of 2 MiB, those below 10 MiB from segments of 20 MiB, larger ones from segments
-of their own, in multiples of 2 MiB. A request gets the smallest free block that holds it. What is left of the block is
-split off if it is more than 1 MiB, or in the small segments at least 512 bytes; else it counts as allocated too.
+Requests up to 1 MiB come from segments of 2 MiB, those below 10 MiB from segments of 20 MiB, larger ones from their own
+segments in multiples of 2 MiB. A request gets the smallest free block that holds it. The rest of the block is split off
+if it is larger than 1 MiB or, in small segments, at least 512 bytes; otherwise it counts as allocated too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def round_request(size: int) -> int:
 
 
 def segment_for(size: int) -> int:
-    """The segment that a rounded request needs where no free block holds it."""
+    """The size of the segment that a rounded request needs if no free block holds it."""
     if size <= _SMALL:
         return _SMALL_SEGMENT
     if size < _MEDIUM:
@@ -36,7 +36,7 @@ def segment_for(size: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A part of a segment; ``before`` and ``after`` are its neighbours there."""
+    """A part of a segment, with its neighbours ``before`` and ``after``."""
 
     address: int
     size: int
@@ -47,7 +47,7 @@ class Block:
 
 
 class CachingAllocator:
-    """Hands out blocks and takes them back. Segments stay with it, as in a program that has room."""
+    """Hands out blocks and takes them back. It keeps all segments, as it does while there is room."""
 
     def __init__(self) -> None:
         self.reserved_bytes = 0
@@ -67,7 +67,7 @@ class CachingAllocator:
         return block
 
     def give_back(self, block: Block) -> None:
-        """Free the block, and join it with its free neighbours."""
+        """Free the block, and merge it with its free neighbours."""
         block.free = True
         for other in (block.before, block.after):
             if other is not None and other.free:
@@ -82,7 +82,7 @@ class CachingAllocator:
 
     def _new_segment(self, size: int, small: bool) -> Block:
         total = segment_for(size)
-        block = Block(self.reserved_bytes, total, small)  # addresses only put the segments in their order
+        block = Block(self.reserved_bytes, total, small)  # addresses only order the segments
         self.reserved_bytes += total
         return block
 

@@ -1,4 +1,4 @@
-"""What each change would give: another run of the operators where there is one, else the same run with other sizes."""
+"""The effect of each change: from another run of the operators if possible, else from the same run with other sizes."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from profkit.memory_plan import (
 
 _MICRO_BATCHES = (2, 4)
 _DEVICES = 8
-"""For what is spread over several: the GPUs of one machine."""
+"""The GPUs of one machine, for changes that spread memory over several."""
 _QUANTISED_FROM = 4096
 _QUANTISED_BLOCK = 256
-"""bitsandbytes keeps smaller tensors as they are, and a float32 for each block of the others."""
+"""bitsandbytes leaves smaller tensors as they are, and adds a float32 to each block of the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A change that takes another run."""
+    """A change whose effect needs another run."""
 
     name: str
     variant: Variant
@@ -39,7 +39,7 @@ class Planned:
 
 
 def planned_changes(request: PlanRequest, fits: bool) -> Iterator[Planned]:
-    """``fits`` says that the plan fits as it is, or that nobody asked."""
+    """``fits``: the plan fits as it is, or no limit was given."""
     base = Variant(request.batch, request.precision, request.optimizer)
     if request.precision == "fp32":
         yield Planned("bf16-amp", replace(base, precision="bf16-amp"), numerics=True)
@@ -67,8 +67,8 @@ def _has_fused_form(kind: str) -> bool:
 
 
 def computed_changes(trained: Trained) -> Iterator[Change]:
-    """What is not to be had by another run here, as it takes another library or several devices. Where the optimizer's
-    step runs in one kernel, or elsewhere, its temporaries go too."""
+    """Changes that cannot be run here, because they need another library or several devices. If the optimizer's step
+    runs in one kernel or elsewhere, its temporaries go too."""
     timeline, state = trained.timeline, trained.state_elements
     if not any(timeline.sizes[number] for number in state):
         return
@@ -91,7 +91,7 @@ def _computed(name: str, timeline: Timeline, sizes: dict[int, int], numerics: bo
 
 
 def change_of(planned: Planned, train: Callable[[Variant], Trained]) -> Change:
-    """Run it; a model that cannot be trained that way costs this change alone."""
+    """Run the change. If the model cannot be trained that way, only this change is lost."""
     try:
         return Change(planned.name, train(planned.variant).timeline.usage(), numerics=planned.numerics)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Activation checkpointing put on a model from outside, where it has repeated blocks."""
+"""Adding activation checkpointing to a model from outside, at its repeated blocks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 _FEWEST_BLOCKS = 2
 _FEWEST_LAYERS = 4
-"""A row of plain layers is cut into pieces of at least two."""
+"""A row of plain layers is cut into pieces of at least two layers."""
 
 
 class NoBlocks(Exception):
-    """There is nothing to put checkpoints around."""
+    """The model has nothing to checkpoint."""
 
 
 def checkpoint_blocks(model: nn.Module) -> None:
-    """Each repeated block keeps its input alone and runs again in the backward pass; a row of n plain layers is cut
-    into √n pieces. Raises `NoBlocks` if the model has neither."""
+    """Each repeated block keeps only its input, and runs again in the backward pass. A row of n plain layers is cut
+    into √n such pieces. Raises `NoBlocks` if the model has neither."""
     blocks, rows = _find(model)
     if not blocks and not rows:
         raise NoBlocks("the model has no repeated blocks in a ModuleList or Sequential")
@@ -31,7 +31,7 @@ def checkpoint_blocks(model: nn.Module) -> None:
 
 
 def _find(module: nn.Module) -> tuple[list[nn.Module], list[nn.Sequential]]:
-    """The outermost blocks that have layers of their own, in lists of two or more; and rows of plain layers."""
+    """The outermost blocks with layers inside, from lists of two or more, and the rows of plain layers."""
     blocks: list[nn.Module] = []
     rows: list[nn.Sequential] = []
     for child in module.children():

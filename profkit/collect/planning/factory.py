@@ -1,4 +1,4 @@
-"""The user's model, its inputs and its loss, made on fake tensors: a constructor then takes no memory."""
+"""The user's model, its inputs and its loss, made with fake tensors, so that a constructor takes no memory."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _BATCH_ARGUMENTS = ("batch", "batch_size")
 
 
 class Refused(Exception):
-    """The plan that was asked for cannot be made; the message is one line that says why."""
+    """The requested plan cannot be made; the message is one line that says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """``make_inputs`` takes the number of samples; ``loss`` takes what the model returns, None means its mean."""
+    """``make_inputs`` takes the number of samples. ``loss`` takes the model's output; None means the output's mean."""
 
     model: nn.Module
     make_inputs: Callable[[int], Any]
@@ -34,7 +34,7 @@ class Subject:
 
 
 def find_factory(target: str) -> Callable[..., Any]:
-    """``package.module:name`` or ``file.py:name``. Raises `Refused`, and whatever the module itself raises."""
+    """Find ``package.module:name`` or ``file.py:name``. Raises `Refused`, and whatever the module itself raises."""
     where, _, name = target.rpartition(":")
     if not where or not name:
         raise Refused(f"{target}: give module:factory or file.py:factory")
@@ -74,17 +74,17 @@ def _import(name: str) -> Any:
 
 
 def make_subject(factory: Callable[..., Any], target: str, batch: int, inputs: tuple[InputSpec, ...]) -> Subject:
-    """Call the factory. It returns a model; or a model and its inputs, or a function that makes inputs for a number of
-    samples; and as a third, if it likes, the loss as a function of what the model returns."""
+    """Call the factory. It returns a model, or a tuple: the model, its inputs (or a function that makes inputs for a
+    number of samples), and optionally the loss as a function of the model's output."""
     wanted = [name for name in _BATCH_ARGUMENTS if name in _parameters(factory)]
     made = factory(**{wanted[0]: batch}) if wanted else factory()
     model, given, loss = (*made, None, None)[:3] if isinstance(made, tuple) else (made, None, None)
     if not isinstance(model, nn.Module):
-        raise Refused(f"{target}: returns {type(made).__name__}, not a torch.nn.Module nor one with its inputs")
+        raise Refused(f"{target}: returns {type(made).__name__}, not a torch.nn.Module or a tuple that begins with one")
     if inputs:
         return Subject(model, lambda samples: _make_inputs(inputs, samples), loss)
     if given is None:
-        raise Refused(f"{target}: what does the model take? --input 3x224x224 gives the shape of one sample's input")
+        raise Refused(f"{target}: the model's input is unknown: --input 3x224x224 gives one sample's shape")
     if callable(given):
         return Subject(model, given, loss)
     return Subject(model, lambda samples: _resize(given, samples), loss)
@@ -106,12 +106,12 @@ def _make_inputs(specs: tuple[InputSpec, ...], samples: int) -> Any:
 
 
 def _resize(example: Any, samples: int) -> Any:
-    """The first dimension is the batch."""
+    """The example with another batch size. The first dimension is the batch."""
     return tree_map_only(Tensor, lambda one: one.new_zeros((samples, *one.shape[1:])) if one.dim() else one, example)
 
 
 def as_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """How the model is called: a mapping by keyword, a tuple or list by position, else one argument."""
+    """The arguments of the model's call: a mapping by keyword, a tuple or list by position, else one argument."""
     if isinstance(inputs, tuple) and len(inputs) == 2 and isinstance(inputs[0], list) and isinstance(inputs[1], dict):
         return tuple(inputs[0]), inputs[1]
     if isinstance(inputs, Mapping):
@@ -120,7 +120,7 @@ def as_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def loss_of(output: Any, loss: Callable[[Any], Tensor] | None) -> Tensor:
-    """The loss of the factory's, the model's own, or the mean of the first floating-point tensor that it returns."""
+    """The factory's loss, the model's own, or the mean of the first floating-point tensor that the model returns."""
     if loss is not None:
         return loss(output)
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
@@ -128,7 +128,7 @@ def loss_of(output: Any, loss: Callable[[Any], Tensor] | None) -> Tensor:
         return own
     found = _first_floating(output)
     if found is None or not found.requires_grad:
-        raise Refused("what the model returns has no floating-point tensor that depends on a parameter with a gradient")
+        raise Refused("the model's output has no floating-point tensor that depends on a parameter with a gradient")
     return found.mean()
 
 

@@ -1,4 +1,4 @@
-"""Why a plan failed: a tensor's value was asked for, or the user's own code raised."""
+"""Why a plan failed: an operator needed a tensor's value, or the user's code raised an exception."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _LIBRARIES = (os.path.dirname(str(torch.__file__)) + os.sep, PROFKIT)
 
 
 def describe_missing_data(error: BaseException) -> str:
-    """One line if the error is that an operator needs tensors with data; else nothing."""
+    """One line if an operator needed tensors with data; else empty."""
     if isinstance(error, _NEED_DATA):
         return (f"{_place(error.__traceback__)} needs the values of a tensor ({error.func}), and a plan has none:"
                 " plan a model without that line, such as one whose lengths and masks are fixed")  # fmt: skip
     if isinstance(error, UnsupportedOperatorException):
-        return (f"{_place(error.__traceback__)} calls {error.func}, which does not say what it returns without"
-                " computing it: torch.library.register_fake teaches it that")  # fmt: skip
+        return (f"{_place(error.__traceback__)} calls {error.func}, which cannot be planned without a fake"
+                " implementation: torch.library.register_fake adds one")  # fmt: skip
     return ""
 
 
@@ -43,12 +43,12 @@ def _place(trace: TracebackType | None) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What it says, cut to a line."""
+    """The message, cut to one line."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:_LONGEST]
 
 
 def traceback_of(error: BaseException) -> str:
-    """The traceback from the user's code on."""
+    """The traceback, beginning at the user's code."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_LIBRARIES) and _leads_out(trace.tb_next):
         trace = trace.tb_next
@@ -56,5 +56,5 @@ def traceback_of(error: BaseException) -> str:
 
 
 def _leads_out(trace: TracebackType | None) -> bool:
-    """Whether code of others than PyTorch and profkit comes later."""
+    """Whether code outside PyTorch and profkit follows."""
     return any(not one.filename.startswith(_LIBRARIES) for one in traceback.extract_tb(trace))

@@ -1,8 +1,8 @@
-"""What PyTorch does otherwise on a GPU than on a CPU, as far as memory depends on it.
+"""Making PyTorch behave on a CPU as on a GPU where memory depends on it.
 
-Fake tensors of a device need a PyTorch that was built for it, and a plan must not depend on that. So tensors are fake
-CPU tensors, and what matters is registered anew for them: dropout keeps a mask of one byte an element, attention is
-fused with dropout too, and autocast computes more operators in float32.
+Fake tensors of a device need a PyTorch built for that device, and a plan must not depend on that. So all tensors are
+fake CPU tensors, and the differences that matter are registered for them: dropout keeps a mask of one byte per element,
+attention is fused even with dropout, and autocast computes more operators in float32.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _FLOAT32_UNDER_AUTOCAST = (
     "triplet_margin_loss", "multi_margin_loss", "binary_cross_entropy_with_logits", "dist", "pdist", "cdist",
     "softmax.int", "log_softmax.int",
 )  # fmt: skip
-"""Those of aten/src/ATen/autocast_mode.h, in the overload that programs call."""
+"""The list of aten/src/ATen/autocast_mode.h, in the overloads that programs call."""
 _NARROW = (torch.float16, torch.bfloat16)
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 
 
 def choose_kernels_as_on_cuda() -> Any:
-    """From now on, in this process. What is returned must be kept: the kernels go with it."""
+    """Change this process from now on. The kernels last only as long as the returned object."""
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]  # torch does not type it
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that kernels of PyTorch's own are replaced is the purpose
+        warnings.simplefilter("ignore")  # replacing PyTorch's own kernels is intended
         library.impl("dropout", _dropout, "AutogradCPU")
         library.impl("scaled_dot_product_attention", _attention, "AutogradCPU")
         for name in _FLOAT32_UNDER_AUTOCAST:
@@ -51,7 +51,7 @@ def _attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Fused kernels want four dimensions and one width; dropout costs them no memory."""
+    """Fused kernels need four dimensions and equal widths. Dropout costs them no memory."""
     learned_mask = attn_mask is not None and attn_mask.requires_grad
     if query.dim() != 4 or query.size(-1) != value.size(-1) or learned_mask:
         result: Tensor = torch.ops.aten._scaled_dot_product_attention_math(

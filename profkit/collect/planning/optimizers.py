@@ -1,4 +1,4 @@
-"""The optimizer by the name that a plan is asked for."""
+"""Making the optimizer that a plan's request names."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _NOT_PLANNED = {"lbfgs": "it calls the model several times a step", "sparseadam"
 
 
 def make_optimizer(name: str, parameters: Sequence[nn.Parameter], device: str) -> torch.optim.Optimizer:
-    """``adamw``, ``sgd-momentum``, ``adam-fused``: a class of torch.optim with its defaults. On a GPU those that have a
-    ``foreach`` form choose it by themselves, so a fake one must be told to."""
+    """``adamw``, ``sgd-momentum``, ``adam-fused``: a class of torch.optim with its defaults. On a GPU optimizers choose
+    their ``foreach`` form by themselves; on fake tensors it has to be set."""
     kind, *suffixes = name.lower().split("-")
     classes = optimizer_classes()
     if kind not in classes:
-        raise Refused(f"--optimizer {name}: choose from {', '.join(sorted(classes))}, and of some -momentum or -fused")
+        raise Refused(f"--optimizer {name}: choose from {', '.join(sorted(classes))}, some with -momentum or -fused")
     accepted = inspect.signature(classes[kind]).parameters
     settings: dict[str, Any] = {"lr": 1e-3}
     for suffix in suffixes:
@@ -35,14 +35,14 @@ def make_optimizer(name: str, parameters: Sequence[nn.Parameter], device: str) -
 
 
 def optimizer_classes() -> dict[str, type[torch.optim.Optimizer]]:
-    """By name in small letters."""
+    """The optimizers by lower-case name."""
     return {name.lower(): kind for name, kind in vars(torch.optim).items()
             if inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer)
             and kind is not torch.optim.Optimizer and name.lower() not in _NOT_PLANNED}  # fmt: skip
 
 
 def state_tensors(optimizer: torch.optim.Optimizer, device: str) -> tuple[list[Tensor], list[Tensor]]:
-    """What the optimizer keeps on the device, and what on the host: the counts of steps, unless a kernel reads them."""
+    """The optimizer's state on the device, and on the host: there lie the step counts, unless a kernel reads them."""
     read = any(group.get("fused") or group.get("capturable") for group in optimizer.param_groups)
     kept: tuple[list[Tensor], list[Tensor]] = ([], [])
     for state in optimizer.state.values():

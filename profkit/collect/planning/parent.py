@@ -1,4 +1,4 @@
-"""The parent's side of a plan: ask the planning process, which imports PyTorch and runs the user's factory."""
+"""The parent's side of a plan: the planning process imports PyTorch and runs the user's factory."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from profkit.memory_plan import PlanAnswer, PlanRequest
 
 COMMAND = (sys.executable, "-m", "profkit.collect.planning.process")
 _MOST_BYTES = 4 << 20
-"""An answer takes some kilobytes. A program that gets hold of its pipe could send without end."""
+"""An answer takes some kilobytes. A program that got hold of the pipe could send without end."""
 _ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "TORCHDYNAMO_DISABLE": "1"}
-"""Nothing is to be taken from a GPU, and a plan is the same with one and without; what compiled code fuses is not
-planned."""
+"""A plan takes nothing from a GPU and is the same without one. Fusions of compiled code are not planned."""
 
 
 def make_plan(request: PlanRequest) -> PlanAnswer:
-    """Ask the process. What the user's code prints, and what it says on stderr, goes to stderr."""
+    """Ask the planning process. All output of the user's code goes to stderr."""
     process = subprocess.Popen(  # noqa: S603  # profkit itself
         COMMAND,
         stdin=subprocess.PIPE,
@@ -31,7 +30,7 @@ def make_plan(request: PlanRequest) -> PlanAnswer:
     assert process.stdout is not None
     with process:
         try:
-            with suppress(BrokenPipeError):  # it has ended already, and its status says how
+            with suppress(BrokenPipeError):  # it has ended already; its status says how
                 process.stdin.write(msgspec.json.encode(request))
                 process.stdin.close()
             answered = process.stdout.read(_MOST_BYTES)

@@ -31,9 +31,9 @@ def plan(request: PlanRequest) -> MemoryPlan:
     notes = list(trained.notes)
     try:
         largest_batch, largest = _largest(request, run, usage)
-    except Exception as error:  # a model may be made for one batch alone
+    except Exception as error:  # a model may only work with one batch size
         largest_batch, largest = None, None
-        notes.append(f"at another batch the model fails, so the largest was not found: {first_line(error)}")
+        notes.append(f"the model fails at another batch size, so the largest was not found: {first_line(error)}")
     changes = tuple(_changes(request, run, trained, fits)) if request.changes and not request.inference else ()
     return MemoryPlan(
         target=request.target,
@@ -59,9 +59,7 @@ def _largest(request: PlanRequest, run: Callable[[Variant], Trained], usage: Usa
     return find_largest(plan_batch, request.batch, usage, request.fits_bytes)
 
 
-def _changes(
-    request: PlanRequest, run: Callable[[Variant], Trained], trained: Trained, fits: bool
-) -> Iterator[Change]:
+def _changes(request: PlanRequest, run: Callable[[Variant], Trained], trained: Trained, fits: bool) -> Iterator[Change]:
     for planned in planned_changes(request, fits):
         yield change_of(planned, run)
     yield from computed_changes(trained)

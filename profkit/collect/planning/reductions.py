@@ -1,9 +1,9 @@
-"""What a sum takes for itself on a GPU.
+"""The scratch memory of a sum on a GPU.
 
-Where few columns of many rows are added up, as for the gradient of a bias, several thread blocks share each column and
-leave their parts in global memory. For 8,192 rows of 1,024 that is twice as much as the rows themselves. The sizes
-follow aten/src/ATen/native/cuda/Reduce.cuh (`setReduceConfig`, `global_memory_size`); what an H100's allocator recorded
-is the same to the byte.
+If few columns of many rows are added up, as for the gradient of a bias, several thread blocks share each column and
+leave partial sums in global memory. For 8,192 rows of 1,024 that is twice as much as the rows themselves. The sizes
+follow aten/src/ATen/native/cuda/Reduce.cuh (`setReduceConfig`, `global_memory_size`), and equal those recorded by an
+H100's allocator to the byte.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _THREADS, _WARP, _WIDEST_VECTOR = 512, 32, 4
 _LEAST_VALUES, _MOST_VALUES = 16, 256
 """Per thread."""
 _PARTIAL_BYTES, _SEMAPHORE_BYTES = 4, 4
-"""Parts are float32, also those of narrower types."""
+"""Partial sums are float32, even for narrower types."""
 _REDUCTIONS = frozenset(("sum", "mean"))
 
 
 class Processors(NamedTuple):
-    """What a GPU has: its multiprocessors, and the threads of each."""
+    """A GPU's multiprocessors, and the threads of each."""
 
     multiprocessors: int
     threads: int
@@ -33,7 +33,7 @@ PROCESSORS = {"cuda": Processors(108, 2048), "hopper": Processors(132, 2048)}
 
 
 def scratch_of(func: Any, arguments: tuple[Any, ...], processors: Processors) -> tuple[int, ...]:
-    """The sizes that the operator takes until its end, beyond its result; it does for sums of leading dimensions."""
+    """The sizes of the memory that an operator takes until its end. Only sums over leading dimensions take any."""
     if func.overloadpacket.__name__ not in _REDUCTIONS or len(arguments) < 2:
         return ()
     data, given = arguments[:2]
@@ -48,7 +48,7 @@ def scratch_of(func: Any, arguments: tuple[Any, ...], processors: Processors) ->
 
 
 def scratch_of_columns(rows: int, columns: int, processors: Processors) -> tuple[int, ...]:
-    """Parts and semaphores of adding up ``rows`` for each of ``columns``; nothing where one block does a column."""
+    """Partial sums and semaphores for adding up ``rows`` in each of ``columns``; empty if one block does a column."""
     vector = math.gcd(columns, _WIDEST_VECTOR)
     threads = _THREADS // vector
     width, height = _shape_block(columns // vector, rows, threads)
@@ -66,7 +66,7 @@ def scratch_of_columns(rows: int, columns: int, processors: Processors) -> tuple
 
 
 def _shape_block(across: int, down: int, threads: int) -> tuple[int, int]:
-    """Columns and rows of threads, in powers of two: a warp across first, then down, then across again."""
+    """Columns and rows of threads, in powers of two: first a warp across, then down, then across again."""
     widest, highest = (min(1 << (one.bit_length() - 1), threads) for one in (across, down))
     height = min(highest, threads // min(widest, _WARP))
     return min(widest, threads // height), height

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from profkit.memory_plan import Usage
 
 _LARGEST = 1 << 20
-"""Nobody trains with a batch beyond a million samples on one device."""
+"""Nobody trains with a batch of more than a million samples on one device."""
 
 
 def find_largest(plan: Callable[[int], Usage], batch: int, usage: Usage, room_bytes: int) -> tuple[int, Usage | None]:
     """The largest batch that fits into ``room_bytes``, and its usage; 0 if not even one sample does.
 
-    Memory grows with the batch, nearly in proportion from some batch on, so guesses lie on lines through known batches.
-    The answer is proven: it fits, and one more does not.
+    Memory grows with the batch, from some size on nearly in proportion, so guesses lie on lines through known batches.
+    The answer is verified: it fits, and one more sample does not.
     """
     known = {batch: usage}
     low, high = 0, _LARGEST + 1
@@ -34,15 +34,15 @@ def find_largest(plan: Callable[[int], Usage], batch: int, usage: Usage, room_by
 
 
 def _between(low: int, high: int, needed: dict[int, int], room_bytes: int, halved: bool) -> int:
-    """Where the line from a batch that fits to one that does not meets the room. Such guesses creep along a bend, so
-    one that has not halved what is left is followed by the middle."""
+    """Where the line between a batch that fits and one that does not crosses the limit. Such guesses advance slowly
+    along a bend, so after one that has not halved the range comes the middle."""
     if not halved:
         return (low + high) // 2
     return low + (room_bytes - needed[low]) * (high - low) // (needed[high] - needed[low])
 
 
 def _beyond(end: int, needed: dict[int, int], room_bytes: int) -> int:
-    """All known batches fit, or none does: on along the line through the last two, at most eight times as far."""
+    """If all known batches fit, or none: extrapolate the line through the last two, by at most a factor of eight."""
     fits = needed[end] <= room_bytes
     others = sorted(needed, key=lambda samples: abs(samples - end))
     step = end * 2 if fits else end // 2

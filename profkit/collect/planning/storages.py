@@ -1,11 +1,11 @@
-"""Every storage that operators make, from its birth to its end, as a log of events.
+"""A log of every storage that operators make, from its creation to its end.
 
-A dispatch mode above the fake tensors sees each operator's results. What it holds of a storage is a weak reference, so
+A dispatch mode above the fake tensors sees each operator's results. It holds storages only by weak references, so
 nothing lives longer than in the program itself.
 
-`torch.distributed._tools.mem_tracker.MemTracker` does alike and adds up as it goes. It is private and tied to modules
-and hooks that it puts on parameters, knows neither blocks nor segments, and tells no category that shows only later: a
-storage that becomes a gradient is a temporary to it at first. A log can be read again with other sizes.
+`torch.distributed._tools.mem_tracker.MemTracker` is similar but adds up as it goes. It is private, depends on modules
+and its hooks on parameters, knows neither blocks nor segments, and cannot revise a category: a storage that becomes a
+gradient is at first a temporary. A log can be read again with other sizes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from profkit.collect.planning.reductions import PROCESSORS, scratch_of
 
 _PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "linear", "_addmm_activation"))
-"""Operators that make cuBLAS set itself up on a GPU."""
+"""Operators that initialise cuBLAS on a GPU."""
 
 
 @dataclass(slots=True)
 class StorageLog:
     """``events`` holds each storage's number plus one when it is made, and the negative of that when it is freed.
 
-    ``phases`` are the events before which a phase begins. ``recomputed`` are storages that the backward pass makes with
-    autograd on, as checkpointing does; ``products`` are the events before which a phase's first product runs.
+    ``phases`` are the events before which a phase begins, ``products`` those before which its first matrix product
+    runs. ``recomputed`` are storages that the backward pass makes with autograd on, as checkpointing does.
     """
 
     sizes: list[int] = field(default_factory=list)
@@ -83,7 +83,7 @@ class StorageWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
                 self._look_at(one)
 
     def number_of(self, tensor: Tensor) -> int:
-        """The storage's number in the log, where it enters now if it was not known."""
+        """The storage's number in the log; a new storage is entered now."""
         if tensor.layout is not torch.strided:
             parts = [tensor._indices(), tensor._values()]
             return [self.number_of(part) for part in parts][-1]

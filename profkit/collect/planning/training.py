@@ -1,4 +1,4 @@
-"""Training steps on tensors without data, with every storage logged."""
+"""Training steps on tensors without data, which log every storage."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from profkit.collect.planning.accounting import Timeline, timeline_of
-from profkit.collect.planning.constants import constructing, without_data
 from profkit.collect.planning.factory import Refused, Subject, as_arguments, loss_of, make_subject
+from profkit.collect.planning.fake_models import OneDevice, constructing, plain_conversions, without_data
 from profkit.collect.planning.optimizers import make_optimizer, state_tensors
-from profkit.collect.planning.redirected import OneDevice, plain_conversions
 from profkit.collect.planning.storages import StorageLog, StorageWatch
 from profkit.memory_plan import (
     BACKWARD,
@@ -32,16 +31,16 @@ from profkit.memory_plan import (
 )
 
 _STEPS = 2
-"""The first has no optimizer state until its end, the second is like all that follow."""
+"""The first has no optimizer state until its end; the second is like all later ones."""
 _MOST_MICRO_BATCHES = 2
-"""The second finds gradients, as all that follow do."""
+"""The second finds gradients, like all later ones."""
 _NARROW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A way to train. ``micro_batches`` divide the batch, ``prepare`` changes the model, and ``optimizer`` is as on the
-    command line."""
+    """A way to train. ``micro_batches`` divide the batch, ``prepare`` changes the model, and ``optimizer`` is the
+    command line's name."""
 
     batch: int
     precision: str
@@ -52,7 +51,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """``state_elements`` are the numbers of elements of the optimizer's state, by storage."""
+    """``state_elements`` maps each storage of the optimizer's state to its number of elements."""
 
     timeline: Timeline
     model: str
@@ -62,7 +61,7 @@ class Trained:
 
 
 def train(factory: Callable[..., Any], request: PlanRequest, variant: Variant) -> Trained:
-    """Two training steps of the model that ``factory`` makes; one forward pass if inference was asked for."""
+    """Run two training steps of the model that ``factory`` makes, or one forward pass for inference."""
     gc.collect()
     log = StorageLog()
     watch = StorageWatch(log, request.device)
@@ -94,14 +93,14 @@ def train(factory: Callable[..., Any], request: PlanRequest, variant: Variant) -
 
 
 def _notes(subject: Subject, request: PlanRequest) -> Iterator[str]:
-    """What the plan cannot know, or has chosen by itself."""
+    """What the plan does not know, and what it assumes."""
     if subject.loss is None and not request.inference:
-        yield "the loss is the model's own if it returns one, else the mean of what it returns: another may need more"
+        yield "without a loss the plan uses the model's own, else its output's mean: another may need more memory"
     if request.device == "cpu":
         return
-    yield "what kernels take for themselves is not known (cuDNN's workspaces, the backward pass of attention)"
+    yield "memory that kernels take internally is not known (cuDNN's workspaces, the backward pass of attention)"
     if any(isinstance(module, nn.RNNBase) for module in subject.model.modules()):
-        yield "recurrent layers are planned as on a CPU: cuDNN keeps a reserve of its own"
+        yield "recurrent layers are planned as on a CPU, without cuDNN's own reserve"
 
 
 def _inputs(subject: Subject, samples: int, precision: str) -> Any:
@@ -128,7 +127,7 @@ def _infer(log: StorageLog, subject: Subject, inputs: Any, variant: Variant) -> 
 def _train(
     log: StorageLog, watch: StorageWatch, subject: Subject, inputs: Any, variant: Variant, device: str
 ) -> tuple[set[int], dict[int, int]]:
-    """The storages of gradients and of optimizer state, with the elements of the latter."""
+    """The gradients' storages, and the optimizer state's with their numbers of elements."""
     model = subject.model.train()
     parameters = [one for one in model.parameters() if one.requires_grad]
     if not parameters:

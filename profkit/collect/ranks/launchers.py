@@ -1,11 +1,12 @@
-"""What launchers tell the processes that they start: their place among all, in variables of the environment.
+"""The environment variables in which launchers tell each process its place among all.
 
-torchrun and, through it, Accelerate: the table of ``torch.distributed.run``'s documentation, "Environment Variables".
-Ray Train sets the same at run time, as ``torch.distributed`` asks for them (``ray/train/torch/config.py``).
+torchrun and, through it, Accelerate: the table "Environment Variables" in the documentation of
+``torch.distributed.run``. Ray Train sets the same variables at run time, because ``torch.distributed`` reads them
+(``ray/train/torch/config.py``).
 Open MPI: docs.open-mpi.org, "Environment variables set for MPI applications"; ``PMIX_NAMESPACE`` is the job's name in
 the PMIx standard. MVAPICH, MPICH's Hydra and Intel MPI: the names that Accelerate looks for
 (``accelerate/utils/environment.py``). Slurm: ``man srun``, "OUTPUT ENVIRONMENT VARIABLES". Lightning's own launcher
-tells a process its place on its host alone (``lightning/pytorch/strategies/launchers/subprocess_script.py``).
+tells a process only its place on its host (``lightning/pytorch/strategies/launchers/subprocess_script.py``).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _LOOPBACK = ("localhost", "127.", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A process among the ``world_size`` of its launch, ``local_rank`` among the ``local_size`` of its host, -1 for
-    what is not known. ``launcher`` told so, in the ``variable`` of that name; ``job`` is how it names the launch, empty
-    if it does not. ``is_one_host`` says that all processes are known to run on one."""
+    """A process among the ``world_size`` of its launch, ``local_rank`` among the ``local_size`` of its host; -1 means
+    unknown. ``launcher`` is the source, and ``variable`` the variable with the rank. ``job`` is the launcher's name for
+    the launch, empty if it has none. ``is_one_host``: all processes are known to run on one host."""
 
     rank: int
     world_size: int
@@ -35,7 +36,7 @@ class Place:
 
 
 class _Names(NamedTuple):
-    """The variables of one launcher. Without the ``needed`` ones the others are not its own, or do not count."""
+    """The variables of one launcher. Without the ``needed`` ones the others come from elsewhere or do not count."""
 
     launcher: str
     rank: str
@@ -51,7 +52,7 @@ STARTED_BY_FIRST = "lightning"
 _MASTER = ("MASTER_ADDR", "MASTER_PORT")
 _SLURM_STEP = ("SLURM_JOB_ID", "SLURM_STEP_ID")
 _LAUNCHERS = (
-    # Workers that are started anew, as one failed, are a launch of their own.
+    # Workers that are restarted after a failure are a new launch.
     _Names("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
            ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", *_MASTER), ("TORCHELASTIC_RUN_ID",)),
     _Names("env", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", (*_SLURM_STEP, *_MASTER)),
@@ -59,17 +60,17 @@ _LAUNCHERS = (
            "OMPI_COMM_WORLD_LOCAL_SIZE", ("PMIX_NAMESPACE", *_SLURM_STEP)),
     _Names("mvapich", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
            "MV2_COMM_WORLD_LOCAL_SIZE", _SLURM_STEP),
-    # Before Slurm: Hydra starts one task of Slurm's on each host, whose variables all processes there inherit.
+    # Before Slurm: Hydra starts one Slurm task on each host, and all processes there inherit that task's variables.
     _Names("mpi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", _SLURM_STEP),
-    # The script of a batch job has SLURM_PROCID=0 and the SLURM_NTASKS of the steps to come, but belongs to no step.
+    # A batch script has SLURM_PROCID=0 and the SLURM_NTASKS of later job steps, but belongs to none of them.
     _Names("slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "",
            (*_SLURM_STEP, "SLURM_RESTART_COUNT"), _SLURM_STEP),
 )  # fmt: skip
-"""In order of precedence: who starts processes last knows best which they are."""
+"""In order of precedence: the launcher that starts the processes last knows best."""
 
 
 def read_place(variables: Mapping[str, str]) -> Place | None:
-    """What the environment says; None for a process alone, or if what it says makes no sense."""
+    """The place given by the environment; None for a single process, or if the values make no sense."""
     found = (_read(names, variables) for names in _LAUNCHERS)
     return next((place for place in found if place is not None), None) or _read_lightning(variables)
 
@@ -92,7 +93,7 @@ def _read(names: _Names, variables: Mapping[str, str]) -> Place | None:
 
 
 def _read_lightning(variables: Mapping[str, str]) -> Place | None:
-    """On the first host the rank is that on the host; on others nothing tells how many come before."""
+    """On the first host the rank equals the local rank. On other hosts the number of ranks before is unknown."""
     rank, size = _number(variables, "LOCAL_RANK"), _number(variables, "WORLD_SIZE")
     if not 0 <= rank < size or size < 2 or variables.get("NODE_RANK") != "0" or "RANK" in variables:
         return None
@@ -101,16 +102,16 @@ def _read_lightning(variables: Mapping[str, str]) -> Place | None:
 
 
 def meeting_point(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """The address and the port where processes find each other, empty if the environment does not say."""
+    """The address and port where the processes find each other; empty if the environment does not say."""
     return tuple(variables.get(name, "") for name in _MASTER)
 
 
 def is_loopback(variables: Mapping[str, str]) -> bool:
-    """Whether the processes meet at an address that no other host can reach."""
+    """Whether the processes meet at an address that other hosts cannot reach."""
     return variables.get("MASTER_ADDR", "").startswith(_LOOPBACK)
 
 
 def _number(variables: Mapping[str, str], name: str) -> int:
-    """-1 if it is missing or none."""
+    """-1 if it is missing or not a number."""
     text = variables.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else -1

@@ -1,20 +1,19 @@
 """Where the ranks of a launch record: one directory for all of them, and a folder in it for each.
 
-All ranks have to name the same directory, each on its own and without asking another, and the next launch a new one. So
-the name is made from what is the same for all of them and differs between launches: how the launcher names the launch,
-or, of processes that all run on one host, which process started them. The first rank to come writes the name into the
-directory, and a rank takes a folder by making it: neither can happen twice.
+All ranks must choose the same directory without asking each other, and the next launch must choose a new one. So the
+name comes from something that all ranks share and that differs between launches: the launcher's name for the launch or,
+if all processes run on one host, the process that started them. The first rank writes the name into the directory, and
+a rank takes a folder by creating it. Neither can happen twice.
 
-Where all that is the same for each launch (``--rdzv-id`` and a fixed port on several hosts, a shell that starts every
-launch), a rank that finds its folder taken goes on to the next number. The ranks agree on that as long as each of them
-had begun in the launches before.
+If all of that is the same for each launch (``--rdzv-id`` and a fixed port on several hosts, one shell that starts every
+launch), a rank whose folder is taken goes on to the next number. The ranks agree on that if each of them had begun in
+the earlier launches.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import blake2s
 from multiprocessing import parent_process
@@ -29,18 +28,18 @@ from profkit.errors import RunDirectoryError, UnreadableInput
 from profkit.run import LAUNCH_FILE, Launch, create_directory, is_run, load_run, numbered
 
 _TRIES, _PATIENCE_S = 40, 0.05
-"""How often, and how long, the file of another rank is waited for that it has made and not written yet: two seconds in
-all, many times what a network's file system keeps a small file back for."""
+"""How often and how long to wait until another rank has written the file that it created: two seconds in all, many
+times the delay of a small file on a network file system."""
 _DIGEST_BYTES = 4
 _STARTED = 19
-"""Where ``/proc/PID/stat`` tells when a process started, counted from the field behind its name."""
+"""Index of the start time in ``/proc/PID/stat``, counted from the field after the name."""
 _PROCESS = "process"
 
 
 def claim_directory(wanted: Path | None, target_directory: Path) -> Path | None:
-    """This process's own folder, made, if it is one of several: in ``wanted`` or, by default, in a folder of
-    ``target_directory`` that is named after the launch; in `numbered` ones where other launches have these. None for a
-    process alone.
+    """Create this process's own folder if it is one of several. It lies in ``wanted`` or, by default, in a folder of
+    ``target_directory`` named after the launch. If another launch has that folder, it gets a number (`numbered`).
+    Returns None for a single process.
 
     Raises `RunDirectoryError` if nothing can be written there.
     """
@@ -56,7 +55,7 @@ def claim_directory(wanted: Path | None, target_directory: Path) -> Path | None:
 
 
 def settle(folder: Path) -> Path:
-    """Rename the folder of a process whose rank was not known when it was made, if it is known by now."""
+    """Rename a folder that was created before the rank was known, if the rank is known by now."""
     if folder.name != f"{_PROCESS}{os.getpid()}" or not launch_in(folder.parent):
         return folder
     with suppress(OSError, UnreadableInput):  # it stays where it is
@@ -64,7 +63,7 @@ def settle(folder: Path) -> Path:
         if identity is None or identity.rank < 0:
             return folder
         settled = folder.with_name(f"rank{identity.rank}")
-        settled.mkdir()  # nobody else's from here on
+        settled.mkdir()  # this process owns the name from here on
         folder.replace(settled)
         return settled
     return folder
@@ -82,16 +81,16 @@ def name_launch(place: Place) -> str:
 
 
 def _unknown_place() -> Place | None:
-    """That of one of the program's own processes (`multiprocessing`), whose rank may show later."""
+    """The place of a `multiprocessing` child of the program, whose rank may become known later."""
     if parent_process() is None:
         return None
     return Place(-1, -1, launcher=SPAWNED, job=meeting_point(os.environ), is_one_host=is_loopback(os.environ))
 
 
 def _claim(wanted: Path, name: str, place: Place) -> Path:
-    """A folder that nobody else has, in the first directory that is this launch's or becomes it."""
+    """A new folder in the first directory that belongs to this launch or to none yet."""
     folder = f"rank{place.rank}" if place.rank >= 0 else f"{_PROCESS}{os.getpid()}"
-    names = _own_names(name)
+    names = map(str, numbered(Path(name)))
     this = next(names)
     for directory in numbered(wanted):
         if not _is_of(directory, Launch(this, place.launcher, place.world_size)):
@@ -103,12 +102,8 @@ def _claim(wanted: Path, name: str, place: Place) -> Path:
     raise AssertionError  # the numbers never end
 
 
-def _own_names(name: str) -> Iterator[str]:
-    return (str(path) for path in numbered(Path(name)))
-
-
 def _is_of(directory: Path, launch: Launch) -> bool:
-    """Whether the directory is that launch's, which it becomes if it is nobody's."""
+    """Whether the directory belongs to that launch. A directory of no launch is taken for it."""
     if is_run(directory) and not (directory / LAUNCH_FILE).exists():
         return False
     directory.mkdir(parents=True, exist_ok=True)
@@ -124,9 +119,9 @@ def _is_of(directory: Path, launch: Launch) -> bool:
 
 
 def _starter(place: Place) -> str:
-    """The process that started all ranks, if they run on one host: the nearest above this one that is none of them, as
-    it lacks the variable that tells its rank. Wrappers between the two have it. Lightning's is rank 0 itself, which
-    sets the variable when it has started."""
+    """The process that started all ranks, if they run on one host: the nearest ancestor that is no rank, because it
+    lacks the variable with this rank. Wrappers in between have it. Lightning's starter is rank 0 itself, which sets the
+    variable after its start."""
     if (parent := parent_process()) is not None and place.launcher == SPAWNED:
         return _describe(parent.pid or 0) if place.is_one_host or not any(place.job) else ""
     if not place.is_one_host:
@@ -141,7 +136,7 @@ def _starter(place: Place) -> str:
 
 
 def _is_rank(process: psutil.Process, variable: str) -> bool:
-    """Not one that does not show its variables: it is another user's, as a scheduler's are."""
+    """Whether it has this rank's variable. One that hides its variables is another user's, such as a scheduler."""
     try:
         theirs: dict[str, str] = process.environ()
     except (psutil.Error, OSError):
@@ -150,7 +145,7 @@ def _is_rank(process: psutil.Process, variable: str) -> bool:
 
 
 def _describe(process: int) -> str:
-    """A number that the system gives to no other process until it restarts."""
+    """An identifier that the system gives to no other process until it restarts."""
     with suppress(OSError, IndexError):
         status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
         return f"{process}.{status.rpartition(')')[2].split()[_STARTED]}"

@@ -1,8 +1,8 @@
-"""How much may still be recorded of a program, so that profkit adds little to it, however many operators it runs.
+"""How many events may still be recorded, so that profkit adds little to a program however many operators it runs.
 
-Recording costs time by the event: PyTorch's stop, counting, writing, then reading and judging. None of it can be broken
-off. So the cost is measured with each recording, and the next one may hold as many events as the rest of the allowance
-pays for. That grows as the program runs.
+Each event costs time: PyTorch's stop, counting, writing, then reading and judging. None of this can be interrupted. So
+each recording measures the cost, and the next one may hold as many events as the rest of the allowance pays for. The
+allowance grows as the program runs.
 """
 
 from __future__ import annotations
@@ -14,31 +14,32 @@ from math import inf
 from statistics import median
 
 MAX_EVENTS = 300_000
-"""In all recorded steps, as far as the prologue foretells them: some five seconds to stop, and 800 MB."""
+"""For all recorded steps together, as the prologue predicts them: some five seconds to stop, and 800 MB."""
 FEW_EVENTS = 5_000
-"""An eighth of a second's work in all: a step this small is recorded whatever was spent before."""
+"""An eighth of a second's work: a step this small is always recorded, whatever was spent before."""
 MANY_EVENTS = 9_000
-"""Enough of a program, or of a step, to be worth recording: half of what makes a process grow by 8 MB."""
+"""This much of a program or step is worth recording: half of what makes a process grow by 8 MB. A part of a step with
+this many events says more than the prologue, however large that is."""
 LEAST_S, SHARE = 5.0, 0.1
-"""How much longer a program may take: these seconds, or this share of its time if that is more."""
+"""How much longer a program may take: this many seconds or this share of its time, whichever is more."""
 _FIXED_S = 1.5
-"""Spent whatever is recorded: the start of profkit and of PyTorch's profiler, the census, the end; 0.9 to 1.6 s."""
+"""The fixed cost: starting profkit and PyTorch's profiler, the census, the end; 0.9 to 1.6 s."""
 _JUDGED_S = 9e-6
-"""Per event, besides the stop: recording it, 1 µs; reading and judging it, by two processes, 8."""
+"""Per event, besides the stop: 1 µs to record it, 8 µs to read and judge it in two processes."""
 _LEAST_EVENT_BYTES, MOST_EVENT_BYTES = 150, 460
 """Memory of one event: 150 in loops of small operators without a graph, the most for wide ones with shapes."""
 _STOPPED_S = 17e-6
-"""Stopping, per event, until that is measured: it takes 8 to 25 µs."""
+"""Time to stop per event, until it is measured: 8 to 25 µs."""
 _FEW = 5_000
-"""Events: stopping fewer says nothing of the price of many."""
+"""Stopping fewer events than this says nothing about the price of many."""
 
 
 class Allowance:
-    """One for the whole run of a program. Profkit's work counts by its CPU time, as it is not charged for what else the
-    machine does; the program's time is the clock's.
+    """One for the whole run of a program. Profkit's work is charged in CPU time, so that other load on the machine does
+    not count; the program's time is wall-clock time.
 
-    What a rank of a launch records is limited by `MAX_EVENTS` alone: one that left out steps which others record could
-    not be compared with them.
+    For a rank of a launch only `MAX_EVENTS` is the limit: a rank that skipped steps which others record could not be
+    compared with them.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Allowance:
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """What is done meanwhile is charged as the cost of a recording, once if nested."""
+        """Charge what runs inside as the cost of a recording. A nested use is charged once."""
         begun, events, is_outer = self._computed(), self._events, not self._depth
         self._depth += 1
         try:
@@ -68,16 +69,16 @@ class Allowance:
                 self._pay(self._computed() - begun, self._events - events)
 
     def note_size(self, events: int, grown_bytes: int) -> None:
-        """A recording held ``events`` while the process grew, its tensors included."""
+        """A recording held ``events``, and the process grew by that much, tensors included."""
         if events >= _FEW:
             self.event_bytes = max(_LEAST_EVENT_BYTES, min(MOST_EVENT_BYTES, grown_bytes // events))
 
     def count(self, events: int) -> None:
-        """The recording that is being stopped held ``events``."""
+        """The recording being stopped held ``events``."""
         self._events += events
 
     def note_pace(self, events: int, took_s: float) -> None:
-        """A recording held at least ``events`` in that time; ``events_per_s`` is that of the densest."""
+        """A recording held at least ``events`` in that time; ``events_per_s`` keeps the highest rate."""
         if events >= _FEW and took_s > 0:
             self.events_per_s = max(self.events_per_s, events / took_s)
 
@@ -91,11 +92,11 @@ class Allowance:
         return max(0, min(MAX_EVENTS, int(left_s / (self._stopped_s + _JUDGED_S))))
 
     def steps_left(self, events: int) -> int:
-        """How many steps of that many events may still be recorded."""
+        """How many steps with that many events each may still be recorded."""
         return self.events_left // max(events, 1)
 
     def affords(self, step_ns: Sequence[int], a_part_will_do: bool) -> bool:
-        """Whether a large step may be recorded, or enough of one, if ``a_part_will_do``; some took ``step_ns``."""
+        """Whether a large step may be recorded, or part of it if ``a_part_will_do``; earlier ones took ``step_ns``."""
         left = self.events_left
         foreseen = self.events_per_s * median(step_ns) / 1e9 if step_ns else inf
         return foreseen <= max(left, FEW_EVENTS) or (a_part_will_do and left >= MANY_EVENTS)

@@ -1,8 +1,8 @@
 """How long the recorded steps may take, and how large their recording may grow.
 
-Nothing counts the events of a running recording, but the memory that the process holds shows them: each takes 150 to
-460 bytes while it is recorded, and its stop 5 to 20 µs and 2.7 kB (measured). What grows faster than events can be
-recorded are the program's own tensors, such as those of an evaluation that keeps its graph.
+Nothing counts the events of a running recording, but the memory of the process shows them: each takes 150 to 460 bytes
+while recording, and 5 to 20 µs and 2.7 kB at the stop (measured). Memory that grows faster than events can be recorded
+belongs to the program's own tensors, such as those of an evaluation that keeps its graph.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.held_memory import HeldMemory
 
 GROWTH_BYTES = 48 << 20
-"""How much the process may grow while steps are recorded: 180,000 events at most, whose stop takes a second or two."""
+"""How much the process may grow while steps are recorded: at most 180,000 events, a second or two to stop."""
 _MOST_BYTES = 256 << 20
-"""Beyond the most that the process ever held. No tighter: a program may hold more in one step than in those before, and
-steps that fitted into the prologue are no danger."""
+"""Beyond the most that the process ever held. It is no tighter because a program may hold more in one step than before,
+and steps that fitted into the prologue are safe."""
 _BYTES_PER_S = 220e6
 """Events come at most this fast, tensors faster: loops of the smallest operators, recorded with memory and shapes,
 gained 130 to 300 MB/s, tensors in new pages 500 to 1300."""
 _SHARE = 15
-"""Stopping takes up to this many times the bytes of the recording, which must be free."""
+"""Stopping needs up to this many times the recording's bytes as free memory."""
 _LEAST_BYTES = 8 << 20
-"""What a process may gain for other reasons; its 18,000 to 30,000 events are half a second's work."""
+"""A process may grow this much for other reasons; as events it is 18,000 to 30,000, half a second's work."""
 _LEAST_OF_LARGE_BYTES = 4 << 20
-"""The same for steps of which only a part is recorded, which may be a smaller one."""
+"""The same limit for large steps: a smaller part of one is worth recording."""
 _MANY_MODULES = 20
-"""These take 2 MB; the 800 that PyTorch imports for a program's first optimizer take 80."""
+"""This many take 2 MB; the 800 that PyTorch imports for a program's first optimizer take 80 MB."""
 _NEVER = float("inf")
 
 
 class Bounds:
-    """From `begin` to `end`. `are_exceeded` may be asked on any thread."""
+    """In force from `begin` to `end`. Any thread may call `are_exceeded`."""
 
     def __init__(self, limit_s: float, memory: HeldMemory, allowance: Allowance) -> None:
         self._limit_s, self._memory, self._allowance = limit_s, memory, allowance
@@ -44,14 +44,14 @@ class Bounds:
         self.end()
 
     def begin(self, is_first: bool, are_large: bool, is_second: bool) -> None:
-        """The ``is_first`` recording of steps begins, or a later one; line marks can only run out in the first.
+        """The first or a later recording of steps begins; line marks can only run out in the first.
 
         The steps ``are_large`` if the first one did not fit into the prologue: a million small operators took 299 MB,
         and then 26 s and 3.6 GB to stop. Such a recording, and one that ``is_second`` to an earlier one, may last twice
-        as long as its events took there, in CPU time if others crowd the machine.
+        as long as its events took there; on a crowded machine CPU time counts.
         """
         now = time.monotonic()
-        events = self._allowance.events_left // (2 if are_large else 1)  # half for what comes before it is cut off
+        events = self._allowance.events_left // (2 if are_large else 1)  # half is left for what arrives before the cut
         events_per_s = self._allowance.events_per_s if are_large or is_second else 0.0
         foreseen_s = 2 * events / events_per_s if events_per_s else _NEVER
         self._deadline = now + 2 * self._limit_s
@@ -69,15 +69,15 @@ class Bounds:
         self._most_bytes = max(held, 0 if are_large else peak_rss_bytes()) + most
 
     def end(self) -> None:
-        """Nothing is recorded any more."""
+        """The recording is over."""
         self._begun_bytes, self._imports = 0, Imports()
         self._deadline = self._full_bytes = self._most_bytes = _NEVER
         self._filled_at = _NEVER, _NEVER
         self._last_look, self._last_held, self._tensors, self._are_large = 0.0, 0, 0, False
 
     def are_exceeded(self, has_ended: bool) -> bool:
-        """``has_ended`` says that the line marks of the step reached their limit: so many lines leave so many events
-        that all growth is put down to these."""
+        """``has_ended``: the line marks of the step reached their limit. So many lines leave so many events that all
+        growth is attributed to them."""
         now = time.monotonic()
         if now > self._deadline or min(now - self._filled_at[0], time.process_time() - self._filled_at[1]) > 0:
             return True
@@ -90,8 +90,8 @@ class Bounds:
         return is_large
 
     def _held_by_events(self, now: float) -> int:
-        """What the process holds, less what it gained too fast for events since the beginning; all of it if the steps
-        are known to be large."""
+        """The memory of the process without what grew too fast to be events; all of it if the steps are known to be
+        large."""
         held = self._memory.measure()
         if self._are_large:
             return held
@@ -103,7 +103,7 @@ class Bounds:
 
 
 class Imports:
-    """The modules that are imported from here on. Their memory is not the recording's."""
+    """The modules imported from here on. Their memory does not belong to the recording."""
 
     def __init__(self) -> None:
         self._before = len(sys.modules)

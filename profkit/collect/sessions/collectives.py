@@ -1,8 +1,8 @@
-"""A light recording: what a trace says of collectives and steps, and nothing else.
+"""A light recording: only the collectives and steps of a trace.
 
-PyTorch's profiler records every operator or none, so everything is recorded, without memory, and what is not wanted is
-left out of the file. Kept are the ranges (steps, what the optimizer, the DataLoader and the backend of a process group
-mark, profkit's own marks), the operators of ``torch.distributed``, the kernels of NCCL, and what launched these.
+PyTorch's profiler records every operator or none. So everything except memory is recorded, and the file leaves out the
+rest. It keeps the ranges (steps, the marks of the optimizer, the DataLoader and the process group's backend, profkit's
+own marks), the operators of ``torch.distributed``, NCCL's kernels, and the calls that launched them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from profkit.collect.sessions.exporting import span_of_events
 _RANGES = ("user_annotation", "gpu_user_annotation")
 _OPERATORS = ("c10d::", "record_param_comms")
 _KERNELS = "nccl"
-"""In the name of each kernel of NCCL and of RCCL."""
+"""In the name of every kernel of NCCL and RCCL."""
 
 
 class _Arguments(Struct):
@@ -39,8 +39,8 @@ class _Event(Struct):
 
 
 def reduce_to_collectives(trace: IO[bytes], directory: Path) -> IO[bytes]:
-    """A copy of the trace, in a file of ``directory`` without a name, without what is left out; the trace itself if its
-    events cannot be told apart."""
+    """A reduced copy of the trace, in a nameless file of ``directory``; the trace itself if its events cannot be
+    read."""
     trace.seek(0)
     text = trace.read()
     begin, end = span_of_events(trace)
@@ -49,21 +49,21 @@ def reduce_to_collectives(trace: IO[bytes], directory: Path) -> IO[bytes]:
         kept = _choose(events)
     except msgspec.DecodeError:
         return trace
-    reduced = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115  # who exports it closes it
+    reduced = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115  # the exporter closes it
     reduced.write(text[:begin] + b",\n".join(kept) + text[end:])
     reduced.flush()
     return reduced
 
 
 def _choose(events: Iterable[Raw]) -> list[Raw]:
-    told = [(event, msgspec.json.decode(event, type=_Event)) for event in events]
-    launched = {one.correlation for _, one in told if one.cat == "kernel" and _KERNELS in one.name} - {None}
-    return [event for event, one in told if _is_kept(one) or one.correlation in launched]
+    decoded = [(event, msgspec.json.decode(event, type=_Event)) for event in events]
+    launched = {one.correlation for _, one in decoded if one.cat == "kernel" and _KERNELS in one.name} - {None}
+    return [event for event, one in decoded if _is_kept(one) or one.correlation in launched]
 
 
 def _is_kept(event: _Event) -> bool:
-    """Everything but complete events is kept for its names of processes and threads, or marks where the recording
-    begins and ends, except the arrows between events."""
+    """Of the events without a duration, the names of processes and threads and the marks of the recording's ends stay;
+    the arrows between events go."""
     if event.ph != "X":
         return event.ph in ("M", "i")
     return event.cat in _RANGES or event.cat == "Trace" or event.name.startswith(_OPERATORS)

@@ -1,10 +1,10 @@
-"""Detaching CUPTI, NVIDIA's library that tells what a GPU does, after a recording.
+"""Detaching CUPTI, NVIDIA's library that records a GPU's activity, after a recording.
 
-Kineto leaves it attached, and every later launch is slower: a step that launches much took a fifth longer on an H100.
-With ``TEARDOWN_CUPTI=1`` in the environment Kineto detaches it when a session stops: a thread of its own prepares that,
-and the end of the next call of CUDA's runtime does it (``CuptiActivityApi::teardownContext``). If the variable is set
-again, the next session attaches it. So it is set around start and stop only, as the program's processes must not
-inherit it; and the call that detaches is made here, as a session that began before it would lose its kernels.
+Kineto leaves it attached, which slows every later launch: a launch-heavy step took a fifth longer on an H100. With
+``TEARDOWN_CUPTI=1`` in the environment Kineto detaches it when a session stops: its own thread prepares that, and the
+end of the next CUDA runtime call does it (``CuptiActivityApi::teardownContext``). With the variable set the next
+session attaches it again. The variable is set only around start and stop, because the program's processes must not
+inherit it. The call that detaches is made here, because a session that began before it would lose its kernels.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import torch
 
 _VARIABLE = "TEARDOWN_CUPTI"
 _SINCE = (12, 6)
-"""The first CUDA in which programs with CUDA graphs survive it (PyTorch 146604, 150957); any program may use them."""
+"""The first CUDA release whose graphs survive the detaching (PyTorch 146604, 150957); any program may use graphs."""
 _CALLS, _BETWEEN_S = 5, 0.02
-"""The thread takes milliseconds to prepare, and some more afterwards; nothing says when it is done."""
+"""Kineto's thread takes milliseconds before and after the call, and nothing signals that it is done."""
 STAYS_ATTACHED = (
     "the profiler stays attached after the recording and slows down later steps: "
     "profkit detaches it from CUDA 12.6 on, unless TEARDOWN_CUPTI is set"
@@ -29,7 +29,7 @@ STAYS_ATTACHED = (
 
 @contextmanager
 def detachable() -> Iterator[None]:
-    """For the start and the stop of a recording with CUDA. What the program or its user has set stays."""
+    """Wraps the start and the stop of a recording with CUDA. A value set by the program or its user stays."""
     if _VARIABLE in os.environ or not _can_detach():
         yield
         return
@@ -42,11 +42,11 @@ def detachable() -> Iterator[None]:
 
 
 def detach() -> None:
-    """Let Kineto detach CUPTI, after a stop and while `detachable`."""
+    """Let Kineto detach CUPTI: after a stop, inside `detachable`."""
     if os.environ.get(_VARIABLE) == "1" and torch.version.cuda:
         for _ in range(_CALLS):
             time.sleep(_BETWEEN_S)
-            with suppress(RuntimeError):  # an error of the program's kernels is the program's to hear of
+            with suppress(RuntimeError):  # the program itself shall hear of its kernels' errors
                 torch.cuda.current_stream().query()
 
 

@@ -1,4 +1,4 @@
-"""From recordings to the one trace file that is kept: compact, and whole or not there."""
+"""From recordings to the one trace file that is kept: compact, and either complete or absent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from profkit.marks import STEP_MARK
 from profkit.run import why_not_written
 
 _FAST = 1
-"""Compression level of isal: 0 is barely faster, 3 takes twice as long for a tenth less."""
+"""Compression level of isal: 0 is barely faster, 3 takes twice as long and saves a tenth."""
 _CHUNK_BYTES = 1 << 20
 _REMAINDER = "profkit.remainder"
 """New name of an unfinished step, so that no reader takes it for a step."""
@@ -27,22 +27,22 @@ _FIRST = b'"traceEvents"'
 _LAST = b'"Record Window End"'
 """Name of the event that Kineto puts at the end of every trace."""
 _DELETED_WHEN_CLOSED = getattr(os, "O_TEMPORARY", 0) | getattr(os, "O_BINARY", 0)
-"""On Windows an open file keeps its name; it is removed when it is closed."""
+"""On Windows an open file keeps its name and is removed when it is closed."""
 
 Span = tuple[IO[bytes], int, int]
-"""Bytes of a file, from and to."""
+"""A file, and a range of its bytes."""
 
 
 def write_plain(recording: ProfilerSession, directory: Path) -> IO[bytes]:
-    """Write a stopped recording into a file of ``directory``, let go of it, and return the file, open.
+    """Write a stopped recording into a file of ``directory``, release it, and return the open file.
 
-    This must be done before the next one starts: Kineto converts the times of devices and of their runtime's calls by
-    the clock of the last session that began, and what came before that gets the time 0. The file has lost its name, so
-    that nothing is left of it, whatever ends the process. Raises `RunDirectoryError` if it was not written whole.
+    Do this before the next recording starts: Kineto converts the times of devices and runtime calls by the clock of the
+    latest session, and sets earlier ones to 0. The file has no name any more, so nothing of it remains however the
+    process ends. Raises `RunDirectoryError` if the file is incomplete.
     """
     path = directory / f".{_worker_name()}.{time.time_ns()}.pt.trace.json"
     try:
-        path.touch()  # Kineto would not say what is in its way
+        path.touch()  # raises the error that Kineto would not report
         recording.write(path)
         if not _is_whole(path):
             _write_more(path)
@@ -51,17 +51,17 @@ def write_plain(recording: ProfilerSession, directory: Path) -> IO[bytes]:
     except OSError as error:
         raise _not_written(directory, error) from error
     finally:
-        unfinished = path.with_name(f"{path.name}.tmp")  # Kineto's own, where it could not go on
+        unfinished = path.with_name(f"{path.name}.tmp")  # Kineto leaves this behind when it fails
         for name in (path, unfinished):
             with suppress(OSError):  # the directory may be gone
                 name.unlink(missing_ok=True)
 
 
 def export(traces: Sequence[IO[bytes]], directory: Path, unfinished_step: int | None = None) -> str:
-    """Join what `write_plain` wrote, in order of time, into one trace in ``directory`` and return its name.
+    """Join the files of `write_plain`, in order of time, into one trace in ``directory`` and return its name.
 
-    What a trace holds besides its events is taken from the first. An unfinished step is kept, but not as a step.
-    Raises `RunDirectoryError` if the trace was not written whole.
+    Everything besides the events comes from the first file. An unfinished step is kept, but not as a step.
+    Raises `RunDirectoryError` if the trace could not be written completely.
     """
     name = f"{_worker_name()}.{time.time_ns()}.pt.trace.json.gz"
     packed = directory / f".{name}"
@@ -81,11 +81,11 @@ def _not_written(directory: Path, error: OSError) -> RunDirectoryError:
 
 
 def _write_more(path: Path) -> None:
-    """Raise the `OSError` that stopped Kineto, which reports none: while its file is there, a little more than any
-    buffer holds does not fit either."""
+    """Raise the `OSError` that stopped Kineto, which reports none: while its file exists, writing a little more than a
+    buffer's worth fails in the same way."""
     with path.open("ab", buffering=0) as file:
         file.write(bytes(_CHUNK_BYTES))
-        file.write(b"\n")  # of the first part as much is written as fits
+        file.write(b"\n")  # the write before may have stopped short without an error
         os.fsync(file.fileno())
 
 
@@ -95,7 +95,7 @@ def _worker_name() -> str:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether the JSON ends as it should: on a full disk Kineto cuts it off without an error."""
+    """Whether the JSON is complete: on a full disk Kineto cuts it off without an error."""
     try:
         with path.open("rb") as file:
             return _read(file, max(0, _size(file) - 64)).rstrip().endswith(b"}")
@@ -104,7 +104,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _joined(files: Sequence[IO[bytes]]) -> Iterator[Span | bytes]:
-    """The first trace with the events of the others after its own."""
+    """The first trace, with the others' events appended to its own."""
     first, *others = files
     end = _end_of_events(first) if others else _size(first)
     yield first, 0, end
@@ -121,7 +121,7 @@ def span_of_events(file: IO[bytes]) -> tuple[int, int]:
 
 
 def _end_of_events(file: IO[bytes]) -> int:
-    """Where the list of events closes. The longest thing that follows it is a list of devices."""
+    """Where the list of events closes. At most a list of devices follows it."""
     start = max(0, _size(file) - _CHUNK_BYTES)
     tail = _read(file, start)
     return start + tail.index(b"]", tail.rindex(_LAST))
@@ -137,7 +137,7 @@ def _read(file: IO[bytes], start: int, length: int = -1) -> bytes:
 
 
 def _compress(spans: Iterator[Span | bytes], packed: Path, unfinished_step: int | None) -> None:
-    """Pack chunks of whole lines; an event's name never spans two."""
+    """Pack chunks of whole lines, so that no event's name spans two chunks."""
     name, remainder = f'"{STEP_MARK}{unfinished_step}"'.encode(), f'"{_REMAINDER}"'.encode()
     with igzip.open(packed, "wb", _FAST) as target:  # type: ignore[no-untyped-call]  # isal has no types
         for span in spans:

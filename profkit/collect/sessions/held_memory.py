@@ -1,9 +1,8 @@
-"""What the process holds while something is recorded, and what the C library only keeps.
+"""What the process really holds during a recording, without what the C library merely keeps.
 
-What a recording keeps lies between the program's results, so that large results get new places again and again
-(`profkit.collect.machine.heap`): 300 small training steps left 2.2 GB free within the heap, and 13 MB of it to the
-recording. What lies free is neither the recording's nor the program's, but the system does not know: it has to be given
-back.
+A recording's data lies between the program's results, so large results get new places again and again
+(`profkit.collect.machine.heap`): 300 small training steps left 2.2 GB free within the heap, for 13 MB of recording. The
+free memory belongs neither to the recording nor to the program, but the system cannot know that until it is given back.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ import psutil  # type: ignore[import-untyped]  # its types are a package of thei
 from profkit.collect.machine.heap import give_back, in_use_bytes
 
 _MOST_KEPT_BYTES = 128 << 20
-"""How much may lie free, beyond what the program used at once and may use again, before it is given back. That takes 8
-ms for so much; for the system to fill it took 30 and more."""
+"""How much may lie free, beyond the most that the program used at once, before it is given back. Giving back this much
+takes 8 ms; the system took 30 ms and more to fill it."""
 _SHARE = 15
-"""And no more than this part of the memory that the machine has left."""
+"""And at most this fraction (one in so many) of the machine's available memory."""
 _LOOK_SHARE = 0.05
-"""Share of the time that reading the heap may take: 1 ms each time after 300 training steps, 90 where a program leaves
-500,000 free places. What comes until the next look counts as held."""
+"""Share of the time that reading the heap may take. One look takes 1 ms after 300 training steps, 90 ms if there are
+500,000 free places. Everything new counts as held until the next look."""
 
 
 class HeldMemory:
-    """From `begin` on. Where the C library does not tell what is in use, all resident memory counts."""
+    """Measures from `begin` on. If the C library does not report what is in use, all resident memory counts."""
 
     def __init__(
         self,
@@ -42,7 +41,7 @@ class HeldMemory:
         self._is_told, self._next_look, self._most_kept = False, 0.0, _MOST_KEPT_BYTES
 
     def begin(self) -> int:
-        """A recording begins; what the process holds."""
+        """A recording begins. Returns what the process holds."""
         in_use = self._read_in_use()
         self._is_told, self._begun_in_use = in_use is not None, in_use or 0
         self._begun = self._base = self._looked_rss = self._measure_rss()
@@ -51,8 +50,8 @@ class HeldMemory:
         return self._begun
 
     def measure(self) -> int:
-        """What it held at the beginning and what has become resident since, less what lies free of this. If that is
-        much, it is given back to the system."""
+        """What the process held at the beginning plus what became resident since, without what lies free of this. If
+        much lies free, it is given back to the system."""
         rss = self._measure_rss()
         is_due = self._clock() >= self._next_look or rss > self._looked_rss + self._most_kept
         if self._is_told and is_due:
@@ -67,7 +66,7 @@ class HeldMemory:
         if rss - self._base - self._most_grown > self._stays + self._most_kept:
             give_back()
             rss = self._measure_rss()
-            self._base = min(self._base, rss - grown)  # what lay free before the beginning is gone as well
-            self._most_grown, self._stays = grown, rss - self._base - grown  # what stays is other memory, such as files
+            self._base = min(self._base, rss - grown)  # memory that lay free before the beginning is gone too
+            self._most_grown, self._stays = grown, rss - self._base - grown  # the rest is other memory, such as files
         self._kept, self._looked_rss = max(0, rss - self._base - grown), rss
         return rss

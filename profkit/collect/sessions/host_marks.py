@@ -1,4 +1,4 @@
-"""Events that profkit adds around what no operator shows: garbage collections and the writing of files."""
+"""Events that profkit adds around work that no operator shows: garbage collections and writing files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from profkit.marks import GC_AUTOMATIC, GC_MARK, SAVE_MARK
 
 
 class Mark(Protocol):
-    """An event that is open from ``__enter__`` to ``__exit__``."""
+    """An event that lasts from ``__enter__`` to ``__exit__``."""
 
     def __enter__(self) -> object: ...
     def __exit__(self, kind: None, error: None, trace: None, /) -> object: ...
@@ -25,14 +25,14 @@ class Mark(Protocol):
 open_mark: Callable[[str], Mark] = getattr(
     torch._C._profiler, "_RecordFunctionFast", torch.autograd.profiler.record_function
 )
-"""Makes a mark of a name. The fast kind (about 1 µs while recording) is private and bypasses the dispatcher, so that no
-dispatch mode of the program sees it; the public kind is slower."""
+"""Makes a mark with a name. The fast kind (about 1 µs while recording) is private and bypasses the dispatcher, so no
+dispatch mode of the program sees it. The public kind is slower."""
 
 
 def free_cycles() -> None:
-    """Collect once, at the end of a recording: what is freed now was only held by its own cycle.
+    """Collect once at the end of a recording: only their own cycles still held the objects that this frees.
 
-    Python's own collections come more rarely than a recording is long. A program that disabled them is left alone.
+    Python's own collections are rarer than a recording is long. A program that disabled them is left alone.
     """
     if gc.isenabled():
         gc.collect()
@@ -64,17 +64,17 @@ class CollectorMarks:
 
 
 def _is_automatic() -> bool:
-    """Whether Python began the collection itself: it does so when enough more objects were made than freed, and resets
-    the counts only after the callbacks."""
+    """Whether Python began the collection itself. It does so when the surplus of new objects over freed ones passes the
+    threshold, and resets the counts only after the callbacks."""
     return gc.isenabled() and gc.get_count()[0] > gc.get_threshold()[0]
 
 
 class SaveMarks:
     """Between `install` and `remove`, each file that ``torch.save`` writes on this thread is an event.
 
-    ``torch.save`` makes an object that first notes where to write. A property in place of that attribute opens the
-    mark, which is closed when the object is dropped, so that profkit is not on the stack meanwhile. The classes are
-    private: without them nothing is marked.
+    ``torch.save`` makes a writer object that first stores where to write. A property in place of that attribute opens
+    the mark, which closes when the writer is dropped, so profkit is not on the stack in between. The classes are
+    private; without them nothing is marked.
     """
 
     _WRITERS = (("_open_zipfile_writer_file", "name"), ("_open_zipfile_writer_buffer", "buffer"))
@@ -93,7 +93,7 @@ class SaveMarks:
                 self._replaced.append((writer, attribute))
 
     def remove(self) -> None:
-        """Open marks end here, with the recording."""
+        """Stop marking. Open marks end here, with the recording."""
         for writer, attribute in self._replaced:
             delattr(writer, attribute)
         self._replaced.clear()
@@ -102,13 +102,13 @@ class SaveMarks:
 
     def _begin(self, writer: object, _: object) -> None:
         if threading.get_ident() == self._thread:
-            with suppress(Exception):  # the file matters more
+            with suppress(Exception):  # the program's file matters more than the mark
                 vars(writer)["_profkit_mark"] = mark = _OpenUntilDropped()
                 self._open.add(mark)
 
 
 class _OpenUntilDropped:
-    """A mark that is open as long as this lives."""
+    """A mark that stays open while this object lives."""
 
     def __init__(self) -> None:
         self._mark: Mark | None = open_mark(SAVE_MARK)

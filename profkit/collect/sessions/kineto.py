@@ -1,6 +1,6 @@
-"""Undoing what PyTorch's profiler does to a process besides recording it.
+"""Undoing the side effects of PyTorch's profiler on the process.
 
-All of this reaches into PyTorch's libraries. With a version that lacks what is needed the program behaves as under
+All of this reaches into PyTorch's libraries. If a version lacks what is needed, the program behaves as under
 ``torch.profiler`` itself.
 """
 
@@ -17,16 +17,16 @@ import torch
 
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
 _ERRORS = 2
-"""The level of errors in PyTorch's C++ log; that of warnings is 1."""
+"""The level of errors in PyTorch's C++ log; warnings have 1."""
 
 
 @contextmanager
 def quiet_log() -> Iterator[None]:
-    """Kineto reads its log level once, at the first start, and by default writes to stderr."""
+    """Keeps Kineto silent. It reads its log level once, at the first start, and by default writes to stderr."""
     if _LOG_LEVEL in os.environ:
         yield
         return
-    os.environ[_LOG_LEVEL] = "6"  # above every level there is
+    os.environ[_LOG_LEVEL] = "6"  # above all levels
     try:
         yield
     finally:
@@ -34,10 +34,10 @@ def quiet_log() -> Iterator[None]:
 
 
 class QuietAllocator:
-    """Keeps the allocator from warning on the program's stderr that it frees blocks older than the recording.
+    """Stops the allocator from warning on the program's stderr when it frees blocks older than the recording.
 
-    It warns through PyTorch's C++ log, whose threshold no Python call can set after the import: it is set in the
-    library itself, and set back.
+    It warns through PyTorch's C++ log. No Python call can change the log's threshold after the import, so it is set in
+    the library itself, and restored afterwards.
     """
 
     def __init__(self) -> None:
@@ -60,16 +60,16 @@ class QuietAllocator:
 def let_forked_children_exit() -> None:
     """From the first recording on, children made by ``os.fork`` skip the destructors of PyTorch's libraries at exit.
 
-    One of those waits for a thread that Kineto starts with its first recording and never ends. It does not live in the
-    child, which would wait for ever, as it does after any use of ``torch.profiler``.
+    One of those destructors waits for a thread that Kineto starts with its first recording and never ends. The child
+    does not have that thread and would wait for ever, as it does after any use of ``torch.profiler``.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_exit_before_destructors)
 
 
 def _exit_before_destructors() -> None:
-    """What is registered with the C library last runs first: flush the streams, then exit with the given status."""
-    with suppress(OSError, AttributeError):  # where the C library has no `on_exit`, all stays as it was
+    """Flush the streams, then exit with the given status. The C library runs first what was registered last."""
+    with suppress(OSError, AttributeError):  # without `on_exit` in the C library nothing changes
         library = ctypes.CDLL(None)
         library.on_exit(library._exit, None)
         library.__cxa_atexit(library.fflush, None, None)

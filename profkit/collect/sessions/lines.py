@@ -1,9 +1,9 @@
-"""Marks in the trace that say which line of the user's code runs what.
+"""Marks in the trace that show which line of the user's code runs what.
 
-Around every line of user code that it sees run, `LineTracer` opens an event named ``profkit.line#<n>``, where n is the
-index of the line in `LineTracer.callsites`. A line that calls a function stays open while the function's own lines
-open theirs, so that the innermost mark around an operator is the exact line that called it, also for ``a * b`` and
-``x[i]``, which no profiler of calls can see.
+`LineTracer` opens an event named ``profkit.line#<n>`` around each line of user code that runs, where n is the line's
+index in `LineTracer.callsites`. A line that calls a function stays open while the function's lines open their own, so
+the innermost mark around an operator is the exact line that called it. That includes ``a * b`` and ``x[i]``, which a
+profiler of calls cannot see.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from profkit.source.code import function_name, source_file, source_line
 
 _Trace = Callable[[FrameType, str, Any], Any]
 _PASSES = {torch.autograd.backward.__code__: "tensors", torch.autograd.grad.__code__: "outputs"}
-"""The functions that begin a backward pass, and their argument that it begins at."""
+"""The functions that begin a backward pass, and the argument with the tensors that it begins at."""
 _PASS_NAMES = frozenset(code.co_name for code in _PASSES)
 _FRAME_OF: dict[type, str] = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
 _EXPIRED = float("-inf")
 _TICK = 256
-"""Callbacks between two looks at the clock."""
+"""Callbacks between two checks of the clock."""
 _CALLS_PER_LINE = 10
-"""How many calls inside libraries, which are not marked, cost as much as a marked line."""
+"""This many unmarked calls inside libraries cost as much as one marked line."""
 _MOST_OF_ONE = 0.5
-"""Share of the lines for one function: a loop over numbers in Python must leave some for what comes after it."""
+"""The largest share of the lines for one function: a loop over plain numbers must leave some for later code."""
 
 
 class LineTracer:
     """Marks the lines of user code on the thread that starts it, until it is stopped or its budget is spent.
 
-    ``max_lines`` and ``max_seconds`` are its budget per start. When it is spent, ``has_ended`` is set and ``on_end`` is
-    called from the last line's callback. A function that has run half of the lines is marked no further: what it runs
-    is told at the line that calls it. ``on_backward`` is called before a backward pass with the tensors that it begins
-    at. ``notes`` say why tracing ended early or could not begin.
+    ``max_lines`` and ``max_seconds`` are the budget per start. When it is spent, ``has_ended`` is set and ``on_end`` is
+    called from the last line's callback. Once a function has run half of the lines, its lines are no longer marked; its
+    work is reported at the line that calls it. ``on_backward`` is called before a backward pass, with the tensors that
+    it begins at. ``notes`` say why tracing ended early or could not begin.
     """
 
     def __init__(
@@ -72,16 +72,16 @@ class LineTracer:
 
     @property
     def callsites(self) -> tuple[CallSite, ...]:
-        """The lines marked so far, by the index that their marks carry."""
+        """The lines marked so far; a mark's number is the index."""
         return tuple(CallSite(file, line, name, source_line(file, line)) for file, line, name in self._sites)
 
     def was_executed(self, file: str, line: int) -> bool:
-        """Whether the line was marked so far."""
+        """Whether the line has been marked."""
         return (file, line) in self._lines
 
     def start(self, frame: FrameType | None, max_lines: int | None = None) -> bool:
-        """Mark lines of ``frame``, its callers and all that they call, from here on at most ``max_lines``. False if
-        another tracer is set."""
+        """Mark the lines of ``frame``, its callers and everything that they call, at most ``max_lines`` from here on.
+        Returns False if another tracer is set."""
         self.max_lines = self.max_lines if max_lines is None else max_lines
         if self.active or sys.gettrace() is not None:
             self._note("a debugger or a coverage tool traces the program: lines could not be located")
@@ -97,25 +97,25 @@ class LineTracer:
         return True
 
     def expire(self) -> None:
-        """End the tracing, from any thread: at one of the next lines or calls, also of functions that are marked no
-        further."""
+        """End the tracing, from any thread. It ends at one of the next lines or calls, even in functions whose lines
+        are no longer marked."""
         self._deadline = _EXPIRED
         for frame in walk_up(sys._current_frames().get(self._thread)):
             if frame.f_trace is not None:
                 frame.f_trace_lines = True
 
     def pause(self) -> None:
-        """Stop tracing for a moment and close all marks, so that none straddles what comes next."""
+        """Stop tracing for a moment and close all marks, so that none extends over what comes next."""
         if sys.gettrace() == self._global_trace:
             sys.settrace(None)
-        elif self._is_set:  # Python removes a callback that has no room on the stack
+        elif self._is_set:  # Python removes a callback that overflows the stack
             self._note("lines were located until the program recursed as deep as it may or set a tracer of its own")
         self._is_set = False
         while self._open:
             self._open.pop()[1].__exit__(None, None, None)
 
     def resume(self, frame: FrameType | None) -> None:
-        """Go on tracing; open the marks of the lines that ``frame`` and its callers are in, outermost first."""
+        """Continue tracing; reopen the marks of the lines that ``frame`` and its callers are in, outermost first."""
         if self.active and sys.gettrace() is None:
             marked = [caller for caller in self._user_frames(frame) if caller.f_trace and caller.f_trace_lines]
             for caller in reversed(marked):
@@ -124,12 +124,12 @@ class LineTracer:
             self._is_set = True
 
     def stop(self, frame: FrameType | None) -> None:
-        """Close all marks and remove every trace of the tracing from the frames that still run."""
+        """Close all marks and remove the tracing from the frames that still run."""
         self._uninstall()
         traced = {trace for _, trace in self._traces.values()}
         in_callback = _traced_frame(frame)
         for caller in self._user_frames(frame):
-            if caller is in_callback:  # its cached locals must stay: they are written back after the callback
+            if caller is in_callback:  # Python writes its cached locals back after the callback
                 caller.f_trace = None
                 caller.f_trace_lines = True
             else:
@@ -164,12 +164,12 @@ class LineTracer:
                     self._lines_left -= _TICK // _CALLS_PER_LINE
                     self._look_at_budget()
                 if code.co_name in _PASS_NAMES and (roots := _PASSES.get(code)):
-                    self._on_backward(_argument_of(frame, roots))
+                    self._on_backward(frame.f_locals.get(roots))
                 return None
             if self._marked.get(code, 0) > self._most_of_one:
                 return None
             trace = self._trace_of(code)
-            if code.co_flags & SUSPENDS:  # a resumed line raises no event of its own: reopen its mark here
+            if code.co_flags & SUSPENDS:  # resuming a line raises no line event: reopen its mark here
                 self._saw_suspending = True
                 trace(frame, "line", None)
             return trace
@@ -184,7 +184,7 @@ class LineTracer:
         return found[1]
 
     def _make_trace(self, code: CodeType) -> _Trace:
-        """The callback for the lines of one code object. It runs per line, so what it needs is in its own scope."""
+        """The callback for the lines of one code object. It runs for every line, so its data is in its own scope."""
         names: dict[int, str] = {}
         opened = self._open
 
@@ -192,7 +192,7 @@ class LineTracer:
             if not self.active:
                 return None
             try:
-                if event == "exception":  # the line is not over: its frame may handle it, or else return
+                if event == "exception":  # the line is not over: its frame handles the exception or returns
                     return on_event
                 key = id(frame)
                 if opened and opened[-1][0] == key:
@@ -222,14 +222,14 @@ class LineTracer:
         return _MOST_OF_ONE * self.max_lines
 
     def _pass_by(self, frame: FrameType) -> None:
-        """Mark no more lines of a running function: the mark of the line that calls it stands for the rest."""
+        """Stop marking lines of a running function: the mark of the line that calls it covers the rest."""
         self._open.pop()[1].__exit__(None, None, None)
         frame.f_trace_lines = False
         name = function_name(frame.f_code)
         self._note(f"{name} runs more lines than are located: its later work is reported at the line that calls it")
 
     def _unwind(self, key: int) -> None:
-        """Close the mark of the frame ``key``, if it has one, and those opened since."""
+        """Close the mark of the frame ``key``, if it has one, and all marks opened since."""
         while any(owner == key for owner, _ in self._open):
             self._open.pop()[1].__exit__(None, None, None)
 
@@ -267,18 +267,13 @@ class LineTracer:
             self.notes.append(note)
 
 
-def _argument_of(frame: FrameType, name: str) -> Any:
-    """Leaves the frame's cached locals as they are: its callback runs, after which they are written back."""
-    return frame.f_locals.get(name)
-
-
 def is_at_work(frame: FrameType | None) -> bool:
-    """Whether a tracer's callback is among the callers of ``frame``."""
+    """Whether ``frame`` is called from a tracer's callback."""
     return _traced_frame(frame) is not None
 
 
 def _traced_frame(frame: FrameType | None) -> FrameType | None:
-    """The frame for whose line or call a callback of this file is running, among the callers of ``frame``."""
+    """The caller of ``frame`` whose line or call a callback of this file is handling."""
     for caller in walk_up(frame):
         around = caller.f_back
         if caller.f_code.co_filename == __file__ and around and around.f_code.co_filename != __file__:
@@ -287,6 +282,6 @@ def _traced_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def _suspended_frames() -> list[FrameType]:
-    """Frames of generators and coroutines that wait to be resumed; found through the garbage collector's list."""
+    """Frames of suspended generators and coroutines, found through the garbage collector's list."""
     frames = [getattr(thing, _FRAME_OF[type(thing)]) for thing in living(*_FRAME_OF)]
     return [frame for frame in frames if frame is not None]

@@ -1,8 +1,8 @@
 """A range that is open when a recording stops must not end in a later one.
 
 PyTorch knows an open event by its address in the recording's memory, which the stop frees. If a profiler is on when the
-event ends, its end is written there (``onFunctionExit`` in ``profiler_kineto.cpp``): during a later recording, of
-profkit or of the program, that is a write into freed memory.
+event ends, its end is written to that address (``onFunctionExit`` in ``profiler_kineto.cpp``). During a later
+recording, profkit's or the program's, that writes into freed memory.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch.autograd.profiler import record_function
 from profkit.collect.program.guard import uncompiled
 
 _cut_off: list[object] = []
-"""Handles of ranges that outlived their recording. They stay, as a handle ends its event when it is freed."""
+"""Handles of ranges that outlived their recording. They are kept, because freeing a handle ends its event."""
 
 
 class OpenRanges:
-    """Knows the open ``record_function`` ranges of the program; `close_off` keeps them from ending.
+    """Follows the open ``record_function`` ranges of the program; `close_off` keeps them from ending.
 
     Operators that are open at a stop have no handle in Python: see ``cut_operators_off`` of `Recordings`.
     """
@@ -45,7 +45,7 @@ class OpenRanges:
         _replace(follow, forget)
 
     def close_off(self) -> None:
-        """Stop following; what is open now will never tell the profiler that it ended."""
+        """Stop following. Ranges that are open now will never report their end to the profiler."""
         if self._originals is not None:
             _replace(*self._originals)
             self._originals = None
@@ -56,5 +56,5 @@ class OpenRanges:
 
 
 def _replace(enter: Callable[..., Any], leave: Callable[..., Any]) -> None:
-    setattr(record_function, "__enter__", enter)  # noqa: B010  # an assignment to a method is refused by mypy
+    setattr(record_function, "__enter__", enter)  # noqa: B010  # mypy refuses to assign to a method
     setattr(record_function, "__exit__", leave)  # noqa: B010  # as above

@@ -1,5 +1,5 @@
-"""The torch.profiler recordings of one run: the prologue, kept in case no step is ever recorded, the located steps, and
-the measured ones."""
+"""The torch.profiler recordings of one run: the prologue (kept in case no step is ever recorded), the located steps and
+the measured steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.machine.heap import give_back
-from profkit.collect.sessions.allowance import Allowance
+from profkit.collect.sessions.allowance import MANY_EVENTS, Allowance
 from profkit.collect.sessions.collectives import reduce_to_collectives
 from profkit.collect.sessions.exporting import export, write_plain
 from profkit.collect.sessions.host_marks import CollectorMarks, SaveMarks
@@ -21,18 +21,16 @@ from profkit.collect.sessions.ranges import OpenRanges
 from profkit.collect.sessions.session import ProfilerSession, ProfilerWatch, another_profiler_runs
 
 _ABOUT_AS_MUCH = 0.5
-"""Share of the earlier part's events with which a later part takes its place, as it says more of the program."""
-_ENOUGH_EVENTS = 9_000
-"""A part of a step with this many says more than the prologue, however large that is."""
+"""A later part replaces an earlier one from this share of its events on, as it says more about the program."""
 
 
 class Recordings:
-    """At most one runs at a time; those before it, ``prologue`` and ``located``, lie written in ``directory``.
+    """At most one runs at a time; earlier ones, ``prologue`` and ``located``, are already written to ``directory``.
     ``yield_to_program`` is called when the program starts a profiler.
 
-    ``cut_operators_off`` says that the last stop came inside an operator, which must end before the next recording
-    begins (see `profkit.collect.sessions.ranges`). Of an ``is_light`` run only what
-    `profkit.collect.sessions.collectives` keeps is written.
+    ``cut_operators_off``: the last stop came inside an operator, which must end before the next recording begins (see
+    `profkit.collect.sessions.ranges`). A run that ``is_light`` writes only what `profkit.collect.sessions.collectives`
+    keeps.
     """
 
     def __init__(
@@ -51,7 +49,7 @@ class Recordings:
         self._ranges = OpenRanges()
 
     def install(self) -> bool:
-        """Watch for the program's own profilers; False if there is one already."""
+        """Watch for the program's own profilers. Returns False if one runs already."""
         if another_profiler_runs():
             return False
         self._watch.install()
@@ -63,8 +61,8 @@ class Recordings:
         self.stop()
 
     def start(self, cuda: bool | None = None) -> ProfilerSession:
-        """Start a recording, by default with the GPU's side if the program has begun to use it, and with shapes unless
-        it follows located steps: recording them changes how memory is reused."""
+        """Start a recording. By default it includes the GPU if the program already uses it. It includes shapes unless
+        it follows located steps, because recording shapes changes how memory is reused."""
         with_cuda, shapes = cuda_is_used() if cuda is None else cuda, self.located is None
         recording = ProfilerSession(with_cuda, shapes, memory=not self._is_light)
         with self._watch:
@@ -76,7 +74,7 @@ class Recordings:
         return recording
 
     def stop(self) -> ProfilerSession | None:
-        """Stop the recording that runs and hand it over."""
+        """Stop the running recording and return it."""
         self._collections.remove()
         self._saves.remove()
         running, self.running = self.running, None
@@ -88,7 +86,7 @@ class Recordings:
         return running
 
     def drop(self) -> int:
-        """Stop what runs; the number of events in it."""
+        """Stop the running recording and discard it. Returns its number of events."""
         with self._ending():
             stopped = self.stop()
             if stopped is None:
@@ -98,7 +96,8 @@ class Recordings:
             return events
 
     def keep_prologue(self) -> int:
-        """Stop what runs and keep it as the prologue, unless the one before holds far more; the number of events."""
+        """Stop the running recording and return its number of events. It becomes the prologue, unless the present one
+        holds far more."""
         with self._ending():
             stopped = self.stop()
             if stopped is None:
@@ -112,14 +111,14 @@ class Recordings:
             return events
 
     def keep_part(self) -> bool:
-        """Stop what runs, a part of a step; keep it, unless it is small and the prologue holds more. Whether it was
-        kept."""
+        """Stop the running recording of a part of a step; keep it unless it is small and the prologue holds more.
+        Returns whether it was kept."""
         with self._ending():
             stopped = self.stop()
             if stopped is None:
                 return False
             events = self._look_through(stopped)
-            enough = min(_ENOUGH_EVENTS, _ABOUT_AS_MUCH * self._prologue_events)
+            enough = min(MANY_EVENTS, _ABOUT_AS_MUCH * self._prologue_events)
             if self.prologue is not None and events < enough:
                 stopped.let_go()
                 return False
@@ -128,13 +127,12 @@ class Recordings:
             return True
 
     def drop_prologue(self) -> None:
-        """The prologue is no longer needed."""
         if self.prologue is not None:
             self.prologue.close()
             self.prologue = None
 
     def keep_located(self, read: Callable[[ProfilerSession, int], None] = lambda *_: None) -> None:
-        """Stop what runs, show it to ``read`` with the number of its events, and keep it for the export."""
+        """Stop the running recording, pass it to ``read`` with its number of events, and keep it for the export."""
         with self._ending():
             stopped = self.stop()
             if stopped is not None:
@@ -144,8 +142,8 @@ class Recordings:
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """A recording is stopped and let go of meanwhile: what that takes is charged, and the memory that it leaves
-        free is given back, or the program would go on with it."""
+        """Wraps stopping and releasing a recording: charges the time it takes, and gives the freed memory back to the
+        system, or the program would keep it."""
         with self._allowance.spending():
             yield
             give_back()
@@ -158,10 +156,10 @@ class Recordings:
         return events
 
     def disown(self) -> None:
-        """In a child process: leave the recording to the parent, and remove what the fork brought along.
+        """In a child process: leave the recording to the parent, and remove what the fork copied.
 
-        The child's copy of the profiler would go on collecting. Stopping it takes the longer the more was recorded;
-        keeping PyTorch from calling it takes no time.
+        The child's copy of the profiler would go on collecting. Stopping it takes longer the more was recorded; keeping
+        PyTorch from calling it takes no time.
         """
         enable = getattr(torch.autograd, "_enable_record_function", None)
         if self.running is not None and enable is not None:
@@ -170,12 +168,12 @@ class Recordings:
         self.remove()
 
     def lose(self) -> None:
-        """Leave behind what runs: only the thread that records could stop it."""
+        """Abandon the running recording: only the thread that started it could stop it."""
         self._ranges.close_off()
         self.running = None
 
     def export(self, unfinished_step: int | None = None) -> str | None:
-        """Write the prologue if it is still kept, else the steps; the file's name, if there was anything."""
+        """Write the prologue if it is still kept, else the steps. Returns the file's name, None if there is nothing."""
         with self._ending():
             running = self.stop()
             if running is not None:

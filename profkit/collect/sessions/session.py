@@ -1,4 +1,4 @@
-"""One session of ``torch.profiler``, and what stands in the way of one."""
+"""One session of ``torch.profiler``, and what prevents one."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _OWN = "profkit."
 _STOP = f"{PAUSE_MARK}.stop"
 _INDUCTOR = "_inductor"
 _THREADS = "profkit-"
-"""How the names of profkit's own threads begin."""
+"""Prefix of the names of profkit's own threads."""
 
 
 class ProfilerSession:
     """Records operators, ``memory`` and, with ``cuda``, kernels. The thread that starts it must also stop it.
 
-    With ``shapes`` every operator's inputs are recorded too, for which PyTorch keeps the header of each tensor until
-    the stop. As headers lie between the results, the C library cannot reuse a result's place for the next, and large
-    results get fresh pages from the system: a step that only moves memory takes twenty times as long.
+    With ``shapes`` every operator's inputs are recorded too, and PyTorch keeps each tensor's header until the stop. The
+    headers lie between the results, so the C library cannot reuse a result's place for the next one, and large results
+    get fresh pages from the system: a step that only moves memory takes twenty times as long.
     """
 
     def __init__(self, cuda: bool, shapes: bool = True, memory: bool = True) -> None:
@@ -57,13 +57,13 @@ class ProfilerSession:
         self._allocator.begin()
         with quiet_log(), without_inductor(), detachable() if self.cuda else nullcontext():
             self._profiler.start()
-        # Versions 2.10 to 2.12 warn that a profiler keeps no events of earlier cycles unless it is told to (PyTorch
-        # 180387). Only the start may see the setting: with it the stop would spend 40 µs on each event.
+        # Without `acc_events` PyTorch 2.10 to 2.12 warn that events of earlier cycles are dropped (PyTorch 180387).
+        # Only the start may see it set, or the stop would spend 40 µs on each event.
         if self._profiler.profiler is not None:
             self._profiler.profiler.acc_events = False
 
     def begin_step(self, step: int) -> None:
-        """Open the annotation of a step, under the name that the TensorBoard plugin looks for."""
+        """Open a step's annotation, under the name that the TensorBoard plugin looks for."""
         self._step = torch.autograd.profiler.record_function(f"{STEP_MARK}{step}")
         self._step.__enter__()  # type: ignore[no-untyped-call]  # torch gives no types here
 
@@ -77,7 +77,7 @@ class ProfilerSession:
         self.end_step()
         if not _is_profiling():
             raise RuntimeError("the recording is lost: another profiler took its place, or another thread ends it")
-        with open_mark(_STOP):  # what ends after this is cut off
+        with open_mark(_STOP):  # operators that end after this were cut off
             pass
         with detachable() if self.cuda else nullcontext():
             self._profiler.stop()
@@ -86,8 +86,8 @@ class ProfilerSession:
         self._allocator.end()
 
     def count_events(self) -> tuple[int, int]:
-        """How many events of the program a stopped recording holds, and how many operators among them the stop cut off;
-        takes a third as long as the stop."""
+        """The number of the program's events in a stopped recording, and how many of their operators the stop cut off.
+        Takes a third as long as the stop."""
         results = getattr(self._profiler.profiler, "kineto_results", None)
         if results is None:
             return 0, 0
@@ -95,33 +95,33 @@ class ProfilerSession:
         own = {end: name for end, name, _ in all_events if name.startswith(_OWN)}
         stopped = max((end for end, name in own.items() if name == _STOP), default=0)
         program = [(end, event) for end, name, event in all_events if not name.startswith(_OWN)]
-        # An event that never ended is given the end of the mark around it, to the nanosecond, or of the recording.
+        # Kineto gives an event that never ended the exact end of the mark around it, or of the recording.
         return len(program), sum(_is_operator(event) for end, event in program if end > stopped or end in own)
 
     def events(self) -> list[Any]:
-        """The events of a stopped recording as trees, one for each outermost event; none if this PyTorch cannot tell
+        """The events of a stopped recording as trees, one per outermost event; none if this PyTorch does not offer
         them."""
         results = getattr(self._profiler.profiler, "kineto_results", None)
-        tell = getattr(results, "experimental_event_tree", None)
-        return [] if tell is None else list(tell())
+        read_tree = getattr(results, "experimental_event_tree", None)
+        return [] if read_tree is None else list(read_tree())
 
     def write(self, path: Path) -> None:
-        """Write the trace as plain JSON, and let go of what was recorded."""
+        """Write the trace as plain JSON, and release the recording."""
         self._profiler.export_chrome_trace(str(path))
         self.let_go()
 
     def let_go(self) -> None:
-        """What was recorded is much memory."""
+        """Release the recording, which takes much memory."""
         self._profiler.profiler = None
 
 
 @contextmanager
 def without_inductor() -> Iterator[None]:
-    """Keeps ``torch.profiler`` from importing ``torch._inductor`` into a program that has not.
+    """Keeps ``torch.profiler`` from importing ``torch._inductor`` if the program has not.
 
-    It does so to look up a setting that a program can only have changed by importing it: 800 modules, 80 MB, a second
-    or two. The set of modules that are imported on demand is private, and another thread might use it meanwhile: with
-    several threads nothing is changed.
+    It imports 800 modules (80 MB, a second or two) to look up a setting that a program can only change after importing
+    them itself. The set of modules that are imported on demand is private. Another thread might use it meanwhile, so
+    nothing is changed when there are several threads.
     """
     lazy = getattr(torch, "_lazy_modules", None)
     threads = [thread for thread in threading.enumerate() if not thread.name.startswith(_THREADS)]
@@ -144,19 +144,19 @@ def pause_marked() -> Iterator[None]:
 
 
 def mark_located() -> None:
-    """In a light recording, whose lines are not marked, what tells readers that a step is recorded with shapes, and is
-    not one of those to measure: a mark of a line that nothing lies in."""
+    """Tell readers of a light recording, which has no line marks, that this step is recorded with shapes and is not a
+    measured one: add an empty mark of a line."""
     with torch.autograd.profiler.record_function(f"{LINE_MARK}0"):
         pass
 
 
 def is_capturing() -> bool:
-    """Whether a CUDA graph is being captured: any call of the profiler would break it."""
+    """Whether a CUDA graph is being captured, which any call of the profiler would break."""
     return cuda_is_used() and torch.cuda.is_current_stream_capturing()
 
 
 def when_cuda_starts(announce: Callable[[], None]) -> None:
-    """Call ``announce``, if it still lives then, when the program initialises CUDA."""
+    """Call ``announce`` when the program initialises CUDA, if it is still alive then."""
     listen = getattr(torch.cuda, "_lazy_call", None)
     if listen is None or not torch.version.cuda or cuda_is_used():
         return
@@ -171,7 +171,7 @@ def when_cuda_starts(announce: Callable[[], None]) -> None:
 
 
 def another_profiler_runs() -> bool:
-    """Whether the program itself profiles, or is about to: a second profiler would destroy the first."""
+    """Whether the program itself is profiling or about to: a second profiler would destroy the first."""
     if _is_profiling():
         return True
     return any(map(_is_prepared, living(torch.autograd.profiler.profile)))
@@ -181,7 +181,7 @@ class ProfilerWatch:
     """Calls ``yield_to`` just before the program prepares a profiler of its own.
 
     Two profilers in one process lose their recordings or crash it (a null result is exported), so profkit's gives way.
-    The method is private, but every way to start a profiler passes through it.
+    The replaced method is private, but every way to start a profiler calls it.
     """
 
     def __init__(self, yield_to: Callable[[], None]) -> None:
@@ -201,7 +201,7 @@ class ProfilerWatch:
                 self._yield_to()
             return original(profiler)
 
-        setattr(kind, "_prepare_trace", prepare)  # noqa: B010  # an assignment to a method is refused by mypy
+        setattr(kind, "_prepare_trace", prepare)  # noqa: B010  # mypy refuses to assign to a method
 
     def remove(self) -> None:
         if self._original is not None:
@@ -220,8 +220,7 @@ class ProfilerWatch:
 
 def _with_synchronisations() -> Any:
     """Settings that make Kineto record CUDA's synchronisations too: which stream waits for which, and how long a thread
-    waits for a stream. The class is private and warns from 2.14 on: if it refuses, or warnings are errors, there are
-    none."""
+    waits for a stream. The class is private and warns from 2.14 on. Returns None if it fails or warnings are errors."""
     try:
         return torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
     except (AttributeError, TypeError, Warning):
@@ -230,11 +229,11 @@ def _with_synchronisations() -> Any:
 
 def _is_profiling() -> bool:
     """Whether a profiler is on for this thread."""
-    return bool(torch.autograd._profiler_enabled())  # type: ignore[attr-defined]  # private: torch has no public one
+    return bool(torch.autograd._profiler_enabled())  # type: ignore[attr-defined]  # private: torch has no public equivalent
 
 
 def _is_operator(event: Any) -> bool:
-    """Whether it is neither a range nor a call of the GPU's runtime nor a kernel; before torch 2.8 the calls count."""
+    """Whether it is an operator, not a range, runtime call or kernel. Before torch 2.8 runtime calls count too."""
     if hasattr(event, "activity_type"):
         return bool(event.activity_type() == "cpu_op")
     return not event.is_user_annotation() and bool(event.device_type().name == "CPU")

@@ -1,12 +1,12 @@
-"""What becomes of the gradients of one step: which an optimizer takes, and which are thrown away unread.
+"""What becomes of the gradients of one step: which an optimizer uses, and which are thrown away unread.
 
-At each step of an optimizer, and at both ends of the located step and of the one after it, every parameter's ``.grad``
-is looked at: whether it is the same tensor as before, by the address of its header, and whether it was written to, by
-its version. A gradient was thrown away if it grew and is then replaced without a step of the parameter's optimizer in
-between. Whether anything read it is told by the located step's operators, whose inputs are recorded with their memory.
-Headers are kept while gradients are compared, so that no address is reused; the memory is freed as ever.
+At each optimizer step, and at both ends of the located step and of the one after it, every parameter's ``.grad`` is
+checked: the address of its header shows whether it is still the same tensor, and its version whether it was written to.
+A gradient was thrown away if it grew and is then replaced without a step of the parameter's optimizer in between. The
+located step's operators show whether anything read it, because their inputs are recorded with their memory. Headers are
+kept while gradients are compared, so that no address is reused; the memory is freed as usual.
 
-The operators are gone through only if a gradient waits for no optimizer, which is rare.
+The operators are only searched if some gradient was left over or thrown away, which is rare.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from profkit.collect.sessions.session import ProfilerSession
 from profkit.run import GradientUse
 
 _MOST_PARAMETERS = 20_000
-"""Looking at one takes half a microsecond."""
+"""Checking one takes half a microsecond."""
 _MOST_OPERATORS = 200_000
-"""Going through one takes about three microseconds."""
+"""Searching one takes about three microseconds."""
 _STEP = "Optimizer.step#"
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
 _ADDS = "aten::add_"
 _keep_header: Callable[[Tensor], Any] | None = getattr(torch._C, "_WeakTensorRef", None)
-"""A weak reference that keeps a tensor's header but not its memory. Private: without it nothing is watched."""
+"""A weak reference that keeps a tensor's header but not its memory. It is private; without it nothing is watched."""
 
 
 class GradientWatch:
-    """`begin`, `look` after each step of an optimizer, `read` the recording of the located step when it is over, and
-    `finish` a step later. ``use`` is None if nothing could be told. Looks are made ``aside`` from other watches."""
+    """`begin`, `look` after each optimizer step, `read` the recording of the located step when it is over, and `finish`
+    a step later. ``use`` is None if nothing could be watched. The checks run ``aside`` from other watches."""
 
     def __init__(self, aside: Callable[[], AbstractContextManager[None]]) -> None:
         self.use: GradientUse | None = None
@@ -57,7 +57,7 @@ class GradientWatch:
 
     @uncompiled
     def look(self, optimizer: Optimizer) -> None:
-        """A step of the optimizer ends."""
+        """An optimizer step ends."""
         if not self.is_on:
             return
         if threading.get_ident() != self._thread:
@@ -75,7 +75,7 @@ class GradientWatch:
             return
         if any(one.waiting or one.dropped for one in self._followed):
             seen = _Seen.of(recording.events() if operators <= _MOST_OPERATORS else ())
-            if len(seen.steps) != self._looks:  # an exception, or an end of the recording, cut one off
+            if len(seen.steps) != self._looks:  # an exception or the end of the recording cut one off
                 self.stop()
                 return
             for one in self._followed:
@@ -97,15 +97,15 @@ class GradientWatch:
         self.stop()
 
     def stop(self) -> None:
-        """Look no more, and let go of everything."""
+        """Stop watching, and release everything."""
         self.is_on = False
         self._followed = []
 
 
 @dataclass(slots=True)
 class _Added:
-    """What was added to a gradient between two looks: its tensor and memory, the numbers of the nodes that added it,
-    and whether it was read in the located step."""
+    """What was added to a gradient between the looks ``after`` and ``until``: the gradient's tensor and memory, the
+    numbers of the nodes that added it, and whether it was read in the located step."""
 
     tensor: int
     memory: int
@@ -117,9 +117,9 @@ class _Added:
 
 @dataclass(slots=True)
 class _Followed:
-    """One parameter and its gradient: ``tensor`` is the gradient at the last look, ``first_memory`` that of the first
-    one. ``waiting`` was added since the parameter's last update, ``taken`` was used by a step, ``dropped`` was thrown
-    away before one. ``grew``: something was added since the located step or, while that is on, in it.
+    """One parameter and its gradient. ``tensor`` is the gradient at the last look, ``first_memory`` the memory of the
+    first gradient. ``waiting`` was added since the parameter's last update, ``taken`` was used by an optimizer step,
+    ``dropped`` was thrown away before one. ``grew``: something was added during the located step or, later, since it.
     """
 
     parameter: weakref.ref[Tensor]
@@ -168,11 +168,11 @@ class _Followed:
 
     @property
     def unused(self) -> Iterator[int]:
-        """The nodes whose work was not used: what was thrown away and, if no optimizer holds the parameter, what still
-        lies there while the next step adds more.
+        """The nodes whose work was not used: thrown away or, if no optimizer holds the parameter, still waiting while
+        the next step adds more.
 
-        A parameter that changes without an optimizer may be updated by hand, from its gradient. It is not if the
-        gradient of the beginning is added to, unread and uncleared, as when it is a moving average of another."""
+        A parameter that changes without an optimizer may be updated by hand, from its gradient. It is not if its first
+        gradient keeps growing, unread and uncleared, as for a moving average of another parameter."""
         parameter = self.parameter()
         if self.is_held:
             chosen = self.dropped
@@ -191,8 +191,8 @@ class _Followed:
 
 @dataclass(slots=True)
 class _Seen:
-    """What the events of a recording show: begin and end of each step of an optimizer, by end; the nodes that add to a
-    gradient, by start; for each address of memory, when it was an operator's input and when allocated."""
+    """What the events of a recording show: begin and end of each optimizer step, by end; the nodes that add to a
+    gradient, by start; for each memory address, when it was an operator's input and when it was allocated."""
 
     steps: list[tuple[int, int]] = field(default_factory=list)
     nodes: list[_Node] = field(default_factory=list)
@@ -229,15 +229,15 @@ class _Seen:
                 self.used_ns.setdefault(tensor.storage_data_ptr, []).append(start_ns)
 
     def find(self, added: _Added, first_memory: int) -> None:
-        """Find which nodes added this, and whether it was read after that, or the parameter's first gradient, in
-        ``first_memory``, at any time."""
+        """Find which nodes added this, and whether anything read it afterwards, or read the parameter's first gradient
+        (in ``first_memory``) at any time."""
         begin_ns = self.steps[added.after - 1][1] if added.after else 0
         end_ns = self.steps[added.until - 1][0]
         numbers = []
         for number, node in enumerate(self.nodes):
             if begin_ns <= node.start_ns < end_ns:
                 is_handed_over = not node.target and node.memory == added.memory != 0
-                if is_handed_over:  # what used it before made it
+                if is_handed_over:  # whatever used it before computed it
                     begin_ns = node.end_ns
                 if is_handed_over or node.target == added.tensor:
                     numbers.append(number)
@@ -245,7 +245,7 @@ class _Seen:
         added.is_read = self._is_used(added.memory, begin_ns) or self._is_used(first_memory, 0)
 
     def _is_used(self, memory: int, since_ns: int) -> bool:
-        """Whether it was an operator's input before it was allocated anew."""
+        """Whether it was an operator's input before it was reallocated."""
         renewed_ns = min((at_ns for at_ns in self.allocated_ns.get(memory, ()) if at_ns >= since_ns), default=None)
         used_ns = [at_ns for at_ns in self.used_ns.get(memory, ()) if at_ns >= since_ns]
         return memory != 0 and any(renewed_ns is None or at_ns < renewed_ns for at_ns in used_ns)
@@ -253,7 +253,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Node:
-    """A node that adds to a gradient: to ``target`` in place, or 0; ``memory`` is the address of what is added."""
+    """A node that adds to a gradient: to ``target`` in place, or 0. ``memory`` is the address of what it adds."""
 
     start_ns: int
     end_ns: int
@@ -262,12 +262,12 @@ class _Node:
 
 
 def _follow() -> list[_Followed]:
-    """All living parameters, an optimizer's or not; goes through the garbage collector's list once."""
+    """All living parameters, whether an optimizer holds them or not. Goes through the garbage collector's list once."""
     held: dict[int, Tensor] = {}
     others: dict[int, Tensor] = {}
     for thing in living(Optimizer, Parameter):
         if isinstance(thing, Optimizer):
-            groups = vars(thing).get("param_groups", ())  # one that is being made has none yet
+            groups = vars(thing).get("param_groups", ())  # an optimizer that is being made has none yet
             held |= {id(one): one for group in groups for one in group["params"]}
         elif type(thing) is Parameter:
             others[id(thing)] = thing
@@ -283,7 +283,7 @@ def _begin(parameter: Tensor, is_held: bool) -> _Followed:
 
 
 def _is_plain(parameter: Tensor) -> bool:
-    """Whether all that happens to its gradient is seen: hooks would be given what the backward pass adds."""
+    """Whether everything that happens to its gradient is seen: hooks would receive what the backward pass adds."""
     if type(parameter) not in (Tensor, Parameter) or not parameter.requires_grad or parameter.is_inference():
         return False
     hooks = (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None))

@@ -1,9 +1,9 @@
-"""Which tensors hold the same numbers, told by where these came from and never by their values.
+"""Which tensors hold the same numbers, decided by their origin and never by their values.
 
-What a tensor holds is identified by its memory, by how often that was written to, and by the part of it that the tensor
-shows. Memory is identified by PyTorch's storage object: a weak reference to it keeps its address from being reused,
-while the memory itself is freed as ever. Two calls of one function on the same inputs make the same value, in different
-places: `Identities.give` records that.
+A tensor's content is identified by its memory, the number of writes to it, and the part of it that the tensor shows.
+Memory is identified by PyTorch's storage object: a weak reference to it keeps its address from being reused, while the
+memory itself is freed as usual. Two calls of one function on the same inputs make the same value in different places,
+which `Identities.give` records.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Identity = tuple[object, ...]
 _DEVICES = ("cpu", "cuda")
 _LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr)
 _WHOLE_BYTES = 8 << 10
-"""Bytes of a tensor's memory that are compared, in `_PIECES` pieces if it is larger. It takes 5 µs."""
+"""Bytes of a tensor's memory that are compared, in `_PIECES` pieces if it is larger. That takes 5 µs."""
 _PIECES = 8
 _FOREIGN_BYTES = 4 << 20
-"""Memory that PyTorch did not allocate, as NumPy's or a loaded file's, is compared whole, which takes milliseconds; if
-it is larger it is not followed."""
+"""Memory that PyTorch did not allocate (NumPy's, a loaded file's) is compared as a whole, which takes milliseconds.
+Beyond this size it is not followed."""
 
 
 @dataclass(slots=True, eq=False)
 class Memory:
-    """Some memory; for each call that wrote to it, whether that repeated an earlier one. If it ``is_shared``, others
-    than PyTorch may write to it."""
+    """Some memory. ``written`` says of each call that wrote to it whether it repeated an earlier call. If it
+    ``is_shared``, other code than PyTorch may write to it."""
 
     reference: StorageWeakRef | weakref.ref[Tensor]
     number: int
@@ -41,8 +41,8 @@ class Memory:
 
 
 class Identities:
-    """Numbers the values of tensors: two with one number are equal as long as only PyTorch writes to their memory.
-    Whether something else did, `is_unchanged` tells."""
+    """Numbers the values of tensors. Two tensors with the same number are equal as long as only PyTorch writes to their
+    memory, which `is_unchanged` checks."""
 
     def __init__(self) -> None:
         self._memories: dict[int, Memory] = {}
@@ -66,9 +66,9 @@ class Identities:
         return found
 
     def _object_of(self, tensor: Tensor) -> Memory:
-        """A sparse tensor has several pieces of memory, and a version of its own."""
+        """A sparse tensor has several pieces of memory, and its own version."""
         found = self._objects.get(id(tensor))
-        if found is None or found.reference() is not tensor:  # type: ignore[operator]  # that of an object can be called
+        if found is None or found.reference() is not tensor:  # type: ignore[operator]  # a weak reference can be called
             found = self._objects[id(tensor)] = Memory(weakref.ref(tensor), self._count(), is_owned=True)
         return found
 
@@ -77,7 +77,7 @@ class Identities:
         return self._numbers
 
     def identity_of(self, tensor: Tensor) -> Identity | None:
-        """None if others than PyTorch may write to it unseen."""
+        """None if other code than PyTorch may write to it unnoticed."""
         memory = self.memory_of(tensor)
         if memory.is_shared or not (memory.is_owned or _is_comparable(tensor)):
             return None
@@ -91,14 +91,14 @@ class Identities:
         if identity is None:
             return None
         found = self._values.get(identity)
-        if found is None:  # it was not seen being made
+        if found is None:  # its creation was not seen
             found = self.give(tensor)
             if tensor.device.type == "cpu" and tensor.layout is torch.strided:
                 self._prints[identity] = _fingerprint(tensor.untyped_storage())
         return found
 
     def give(self, tensor: Tensor, value: int | None = None) -> int | None:
-        """A tensor was made, with the value of an earlier one, or a new one. One that has a value keeps it."""
+        """A tensor was made with an earlier tensor's value or a new one. If it already has a value, that stays."""
         identity = self.identity_of(tensor)
         if identity is None:
             return None
@@ -106,8 +106,8 @@ class Identities:
         return self._values.setdefault(identity, self._last if value is None else value)
 
     def is_unchanged(self, tensor: Tensor) -> bool:
-        """Whether it still holds what it held when its value was first asked for, as NumPy may have written to it; True
-        if PyTorch made it since. From here on, what turns out to be shared has no value."""
+        """Whether it still holds what it held when its value was first asked for: NumPy may have written to it. True if
+        PyTorch made it since. Memory that turns out to be shared has no value from here on."""
         identity = self.identity_of(tensor)
         known = None if identity is None else self._prints.get(identity)
         if known is not None and known != _fingerprint(tensor.untyped_storage()):
@@ -117,7 +117,7 @@ class Identities:
 
 
 def is_plain(value: object) -> bool:
-    """Whether it is a tensor whose memory and version tell what it holds."""
+    """Whether it is a tensor whose memory and version identify its content."""
     if type(value) not in (Tensor, Parameter):
         return False
     assert isinstance(value, Tensor)

@@ -1,13 +1,13 @@
 """Which calls of PyTorch repeat an earlier one with the same arguments.
 
-For the located step and the one after it a function mode sees each call of PyTorch from Python, above autograd. A call
-is identified by its function, its numbers and options, the values of its tensors
-(`profkit.collect.tensors.identities`) and the modes that it runs in: an equal one has an equal result, unless it draws
-random numbers. Around each call of the located step lies an event, so that the trace tells its cost and its line.
-Backward passes are left out: they compute activations again on purpose.
+During the located step and the one after it a function mode sees each of Python's calls of PyTorch, above autograd. A
+call is identified by its function, its numbers and options, the values of its tensors
+(`profkit.collect.tensors.identities`) and the modes that it runs in. Equal calls have equal results, unless they draw
+random numbers. An event surrounds each call of the located step, so that the trace shows its cost and its line.
+Backward passes are left out, because they recompute activations on purpose.
 
-If a mode might be noticed nothing is watched: PyTorch's own transformer layers take another path under one, and the
-compiler would compile again, or fail if it was told to compile one whole graph.
+If the program might notice the mode, nothing is watched: PyTorch's own transformer layers take another path under a
+mode, and the compiler would compile again, or fail if it must compile one whole graph.
 """
 
 from __future__ import annotations
@@ -37,43 +37,43 @@ from profkit.marks import CALL_MARK
 from profkit.run import Recomputation
 
 _MOST_CALLS = 20_000
-"""In the two steps; each takes 10 to 20 µs."""
+"""In the two steps together; each takes 10 to 20 µs."""
 _MOST_NS = 600_000_000
 _MOST_GIVEN = 64
-"""Elements of a list in the arguments: a longer one is data, which would be dear to compare."""
+"""Elements of a list argument: a longer list is data, which would be expensive to compare."""
 _MOST_NESTED = 3
 _PASSED_BY = ("__get__", "__set__", "__delete__")
-"""Of properties: reading a tensor's shape is a call too."""
+"""Accesses to properties: reading a tensor's shape is a call too."""
 _OPENS_RANGE = "_record_function_"
-"""What begins and ends a range in the recording, which an event around it would cross."""
+"""Calls that begin and end a range in the recording. An event around the call would overlap the range."""
 _ENDS_GRAPH = ("backward", "grad")
-"""What frees a graph: the next backward pass needs a new one."""
+"""Calls that free a graph: the next backward pass needs a new one."""
 _SHARES = ("numpy", "__array__", "__dlpack__", "data_ptr", "share_memory_", "values", "_values", "indices", "_indices")
-"""What allows others than PyTorch to write to a tensor."""
+"""Calls that let other code than PyTorch write to a tensor."""
 _PLAIN = (int, bool, str, type(None), EllipsisType, torch.dtype, torch.device, torch.layout, torch.memory_format)
 _NOTICING = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
-"""In evaluation these take a fast path of their own, but not under a mode."""
+"""In evaluation mode these take a fast path, but not under a function mode."""
 _push: Callable[[Any], None] | None = getattr(overrides, "_push_mode", None)
 _pop: Callable[[], Any] | None = getattr(overrides, "_pop_mode", None)
 _count_modes: Callable[[], int] | None = getattr(overrides, "_len_torch_function_stack", None)
-"""Private: without them nothing is watched."""
+"""These are private; without them nothing is watched."""
 _LOOKS_FOR_MODES = frozenset((
     "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic", "handle_torch_function",
     "_is_torch_function_mode_enabled",
 ))  # fmt: skip
-"""What a function written in Python calls that a mode may take over: it fails where the mode goes in between."""
+"""A Python function that a mode may take over calls these first. It fails if the mode is removed right after."""
 _BETWEEN = ("profkit", "torch", "contextlib")
-"""Whose functions run between such a function and profkit's own code."""
+"""Packages whose functions may run between such a function and profkit's own code."""
 
 
-class _Untold(Exception):
+class _Unidentified(Exception):
     """An argument that cannot be identified."""
 
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call that may repeat another, its ``first``. ``made`` is the memory of its results, with how often it had been
-    written to by then, ``values`` what they hold; ``users`` are the calls that took its results."""
+    """A call that may repeat another, its ``first``. ``made`` is the memory of its results, with the number of writes
+    by then, and ``values`` what the results hold. ``users`` are the calls that took its results."""
 
     number: int
     step: int
@@ -86,8 +86,8 @@ class _Call:
 
     @property
     def is_needless(self) -> bool:
-        """Whether the first one's results would do: since then the same was written into both. What is made of numbers
-        alone is only needless together with its users: two buffers of zeros may be two on purpose."""
+        """Whether the first call's results would do, because the same has been written into both since. A call without
+        tensors is only needless if its users are too: a program may want two buffers of zeros."""
         first = self.first
         if first is None or not (self.has_tensors or (self.users and all(one and one.first for one in self.users))):
             return False
@@ -99,8 +99,8 @@ class _Call:
 
 
 class CallWatch(overrides.TorchFunctionMode):
-    """`begin`, then `end_step` twice; ``found`` is None if nothing could be told. `take_spent_ns` is how long the
-    watching took since the last call of it."""
+    """`begin`, then `end_step` twice. ``found`` is None if nothing could be watched. `take_spent_ns` returns the time
+    spent on watching since its last call."""
 
     def __init__(self) -> None:
         self.found: Recomputation | None = None
@@ -120,7 +120,7 @@ class CallWatch(overrides.TorchFunctionMode):
         return self._thread != 0
 
     def begin(self) -> None:
-        """The located step begins. Watch it, unless a mode would be noticed."""
+        """The located step begins. Watch it, unless the program would notice the mode."""
         self.stop()
         self.found = None
         if _push is not None and not self.is_installed and _is_unnoticed():
@@ -130,7 +130,7 @@ class CallWatch(overrides.TorchFunctionMode):
             _push(self)
 
     def end_step(self) -> None:
-        """The located step is over, or the one after it."""
+        """The located step or the one after it is over."""
         if not self.is_on:
             self.stop()
             return
@@ -146,7 +146,7 @@ class CallWatch(overrides.TorchFunctionMode):
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Calls made meanwhile are not the program's."""
+        """Calls made inside are not the program's."""
         before, self._is_aside = self._is_aside, True
         try:
             yield
@@ -158,21 +158,21 @@ class CallWatch(overrides.TorchFunctionMode):
         return spent
 
     def stop(self) -> None:
-        """Look no more, and let go of everything."""
+        """Stop watching, and release everything."""
         self.is_on = False
         self._forget()
         is_mine = self.is_installed and threading.get_ident() == self._thread
         if is_mine and not self._leave(sys._getframe()) and sys.gettrace() is None:
-            sys.settrace(self._leave_later)  # during a call the mode is put aside, and comes back after it
+            sys.settrace(self._leave_later)  # during a call the mode is off the stack, and returns after it
 
     def _make_way(self, _compiled: Any) -> None:
-        """The compiler starts, and cannot trace the mode."""
+        """The compiler starts. It cannot trace the mode."""
         with suppress(Exception):
             self.stop()
 
     def _leave(self, frame: FrameType) -> bool:
-        """Take the mode off the stack, wherever it is among the program's own. Not now where a function of PyTorch's
-        may have seen it there and be about to ask it."""
+        """Take the mode off the stack, wherever it lies among the program's own. Returns False, and does nothing, if a
+        function of PyTorch may have seen it there and be about to call it."""
         if _push is None or _pop is None or _count_modes is None:
             return True
         if _is_about_to_ask(frame):
@@ -189,7 +189,7 @@ class CallWatch(overrides.TorchFunctionMode):
         return is_found
 
     def _leave_later(self, frame: FrameType, _event: str, _argument: Any) -> None:
-        """Called for the next function call outside of the mode's own."""
+        """Python calls this at the next function call outside the mode."""
         with suppress(Exception):
             if self._leave(frame):
                 sys.settrace(None)
@@ -203,7 +203,7 @@ class CallWatch(overrides.TorchFunctionMode):
         is_passed_by = name in _PASSED_BY or name.startswith(_OPENS_RANGE)
         if not self.is_on or self._is_aside or is_passed_by or in_backward_pass():
             return function(*arguments, **named)
-        call = self._told_of(function, name, arguments, named)
+        call = self._open(function, name, arguments, named)
         if call is None:
             return function(*arguments, **named)
         if self._step or call.call is None:
@@ -215,21 +215,21 @@ class CallWatch(overrides.TorchFunctionMode):
                 result = function(*arguments, **named)
             finally:
                 mark.__exit__(None, None, None)
-        self._over(call, result)
+        self._close(call, result)
         return result
 
-    def _told_of(self, function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> _Open | None:
-        """What is known of a call before it is made; None once the watch has ended."""
+    def _open(self, function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> _Open | None:
+        """What is known about a call before it runs; None if that failed, which ends the watch."""
         begun = time.perf_counter_ns()
         try:
             return self._look_at(function, name, arguments, named)
-        except Exception:  # for example a library's mode with tensors that are none
+        except Exception:  # for example a library's mode with objects that only look like tensors
             self.is_on = False
             return None
         finally:
             self._spend(begun)
 
-    def _over(self, opened: _Open, result: Any) -> None:
+    def _close(self, opened: _Open, result: Any) -> None:
         begun = time.perf_counter_ns()
         try:
             self._keep(opened, result)
@@ -266,10 +266,10 @@ class CallWatch(overrides.TorchFunctionMode):
         self, function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any], given: list[Tensor]
     ) -> _Call | None:
         if "empty" in name or name in _ENDS_GRAPH or name in _SHARES or _has_tangents():
-            return None  # what lies in fresh memory may be anything
+            return None  # fresh memory may hold anything
         try:
             described = self._describe(arguments), tuple((key, self._describe(one)) for key, one in named.items())
-        except _Untold:
+        except _Unidentified:
             return None
         differentiates = torch.is_grad_enabled()
         graph = self._graphs if differentiates and any(tensor.requires_grad for tensor in given) else None
@@ -282,7 +282,7 @@ class CallWatch(overrides.TorchFunctionMode):
         return call
 
     def _describe(self, value: Any) -> Hashable:
-        """All that can make a difference to the result; raises `_Untold`."""
+        """Everything that can affect the result. Raises `_Unidentified`."""
         kind = type(value)
         if kind in _PLAIN:
             return kind, value
@@ -294,7 +294,7 @@ class CallWatch(overrides.TorchFunctionMode):
             return kind, tuple([self._describe(one) for one in value])
         known = self._identities.value_of(value) if is_plain(value) else None
         if known is None:
-            raise _Untold
+            raise _Unidentified
         return kind, known, value.requires_grad, value.device
 
     def _keep(self, opened: _Open, result: Any) -> None:
@@ -331,7 +331,7 @@ class CallWatch(overrides.TorchFunctionMode):
 
 @dataclass(slots=True)
 class _Open:
-    """A call that is being made, its tensors with their versions, and the state of the random numbers before it."""
+    """A running call, its tensors with their versions, and the random number generators' state before it."""
 
     call: _Call | None
     given: list[Tensor]
@@ -340,7 +340,7 @@ class _Open:
 
 
 def _plain_in(given: Iterable[Any], depth: int = 0) -> Iterator[Tensor]:
-    """The tensors in the arguments or the result of a call."""
+    """The tensors in a call's arguments or result."""
     for one in given:
         if is_plain(one):
             yield one
@@ -358,30 +358,30 @@ def _has_tangents() -> bool:
 
 
 def _random_state() -> list[bytes]:
-    """The states of the random number generators; read without an operator, which would be recorded."""
+    """The random number generators' states, read without an operator, which would be recorded."""
     generators = [torch.default_generator, *(torch.cuda.default_generators if cuda_is_used() else ())]
     states = [generator.get_state() for generator in generators]
     return [ctypes.string_at(state.data_ptr(), state.nbytes) for state in states]
 
 
 def _compiler_is_used() -> bool:
-    """Whether anything was compiled or given to the compiler, which counts only from the first call on. What it is told
-    to leave alone has no backend."""
+    """Whether anything was compiled or given to the compiler, which counts only from its first call on. Code that the
+    compiler shall leave alone has no backend."""
     contexts, utils = (sys.modules.get(f"torch._dynamo.{name}") for name in ("eval_frame", "utils"))
     backends = getattr(contexts, "cached_backends", {}).values()
     return any(backend is not None for backend in backends) or any(getattr(utils, "counters", {}).values())
 
 
 def _compiler_starts() -> list[Callable[[Any], None]]:
-    """The compiler's callbacks for its start, before it looks at the modes; an unused list if it is not imported, which
-    would take a second, or has none."""
+    """The compiler's callbacks at its start, before it looks at the modes. An unused list if the compiler has none or
+    is not imported: importing it would take a second."""
     handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
     calls = getattr(handler, "start_callbacks", None)
     return calls if isinstance(calls, list) else []
 
 
 def _is_about_to_ask(frame: FrameType | None) -> bool:
-    """Whether profkit's code interrupts a function that looks for modes, or what PyTorch calls for one."""
+    """Whether profkit's code interrupts a function that looks for modes, or one that PyTorch calls for it."""
     is_between = True
     while frame is not None and is_between:
         if not _LOOKS_FOR_MODES.isdisjoint(frame.f_code.co_names):
@@ -392,11 +392,11 @@ def _is_about_to_ask(frame: FrameType | None) -> bool:
 
 
 def _is_unnoticed() -> bool:
-    """Whether a mode would change nothing but the time."""
+    """Whether a mode would change nothing except the time."""
     if in_backward_pass() or _count_modes is None or _count_modes() or torch._C._get_tracing_state() is not None:
         return False
     if _compiler_is_used():
         return False
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return False  # writes of other processes change no version
+        return False  # other processes write without changing a version
     return not living(*_NOTICING)

@@ -1,7 +1,7 @@
-"""Small constants keep their values while a model is made, and what only random numbers would decide is left out.
+"""Making, moving and converting a model whose tensors are fake.
 
-Constructors read such values: ``[rate.item() for rate in torch.linspace(0, 0.1, depth)]`` is how models spread their
-drop rates. On a tensor without data that fails, so what depends on nothing but small constants is computed for real.
+Constructors read small constants: ``[rate.item() for rate in torch.linspace(0, 0.1, depth)]`` is how models spread
+their drop rates. A tensor without data cannot answer, so results that depend only on small constants are computed.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 _MAKERS = frozenset(("linspace", "arange", "logspace"))
 _MOST_ELEMENTS = 4096
-"""More than any model has layers."""
+"""No model has as many layers."""
 
 
 class SmallConstants(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not type it
-    """While entered, above the fake tensors' mode."""
+    """Enter it above the fake tensors' mode."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -47,15 +48,15 @@ def _makes_small_constant(func: Any, arguments: tuple[Any, ...]) -> bool:
 
 @contextmanager
 def constructing() -> Iterator[None]:
-    """While a model is made."""
-    # It draws again until all values lie within the bounds, and so asks for them.
+    """Wraps the making of a model."""
+    # This initialiser redraws until all values are within bounds, so it would have to read them.
     truncated = patch.object(torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor, create=True)
     with SmallConstants(), truncated:  # type: ignore[no-untyped-call]  # torch does not type it
         yield
 
 
 def without_data(model: nn.Module, mode: FakeTensorMode) -> None:
-    """Give the model fake tensors in place of those that were computed for real."""
+    """Replace the model's real tensors with fake ones."""
     made: dict[int, Tensor] = {}
     for module in model.modules():
         tensors: list[dict[str, Any]] = [module._parameters, module._buffers]
@@ -66,3 +67,37 @@ def without_data(model: nn.Module, mode: FakeTensorMode) -> None:
                         fake = mode.from_tensor(one.detach())
                         made[id(one)] = nn.Parameter(fake, one.requires_grad) if isinstance(one, nn.Parameter) else fake
                     held[name] = made[id(one)]
+
+
+class OneDevice(TorchFunctionMode):
+    """While entered, tensors meant for a GPU stay on the CPU, where all fake tensors are."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is Tensor.cuda:
+            return args[0]
+        if _names_gpu(kwargs.get("device")):
+            kwargs = {**kwargs, "device": "cpu"}
+        if func is Tensor.to:
+            args = tuple("cpu" if _names_gpu(one) else one for one in args)
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def plain_conversions() -> Iterator[None]:
+    """While entered, ``model.to()`` gives fake parameters new data, as it does real ones. Otherwise it would swap the
+    tensors, which fails if anything holds a weak reference to them."""
+    with patch.object(torch.utils, "swap_tensors", _give_data):
+        yield
+
+
+def _give_data(parameter: Tensor, converted: Tensor) -> None:
+    parameter.data = converted.data
+
+
+def _names_gpu(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.partition(":")[0] == "cuda"
+    return isinstance(value, torch.device) and value.type == "cuda"
