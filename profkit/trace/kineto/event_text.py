@@ -1,9 +1,9 @@
-"""Finds the events in the text of a trace and hands them on in chunks of whole ones.
+"""Finds the events in the text of a trace and hands them on in chunks of whole events.
 
-A chunk is cut where the bytes that separate the first two events occur. Decoding proves the cut: inside a string or an
-inner list, the text before it is not a list of whole events. If a chunk does not decode, its events are read one by one
-with Python's tolerant parser, for control characters in names, huge integers and the like. What cannot be read even so
-is left out and noted, and reading goes on at the next separator.
+A chunk is cut where the bytes that separate the first two events occur again. Decoding proves the cut: inside a string
+or an inner list, the text before it would be no list of whole events. If a chunk does not decode, its events are read
+one by one with Python's tolerant parser, which accepts control characters in names, huge integers and the like. What it
+rejects is left out and noted, and reading continues at the next separator.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _document_decoder = msgspec.json.Decoder(Document, float_hook=str)
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _SEPARATOR = re.compile(r"\}\s*,\s*\{")
 _ALONE_BYTES = 2 << 20
-"""One process reads this much by itself: less is read sooner than others have begun."""
+"""The first process reads this much alone: less is read before others would have started."""
 _MOST_ARRAYS = 16
-"""Lists named ``traceEvents`` that are tried as the list of events."""
+"""At most so many lists named ``traceEvents`` are tried as the list of events."""
 _LONGEST_GAP_BYTES = 1 << 10
 _OPEN, _LIST = b'{"traceEvents":[', b"["
 
@@ -46,7 +46,7 @@ class NoEvents(Exception):
 
 
 class EventText:
-    """Reads the events of one text into a `ColumnBuilder`, and what is around them.
+    """Reads the events of one text into a `ColumnBuilder`, and the document around them.
 
     If the text is known to be large, other processes read parts of it from the beginning.
     """
