@@ -320,8 +320,8 @@ def _finish(trace: Trace, launches: Launches, waits: Waits, first_calls: Rows, l
 
 
 def _preparing_ns(trace: Trace, first_calls: Rows, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
-    """How long code is loaded in each step, and the driver gives memory. A step that gives some back as well does not
-    grow: it may do so now and then for as long as the program runs."""
+    """How long each step loads code, and how long it gets memory from the driver. A step that also gives some back does
+    not grow: that may happen now and then for as long as the program runs."""
     events = trace.events
     gets = np.flatnonzero(allocating(trace))
     frees = counts_inside(start_ns, end_ns, events.start_ns[freeing(trace)]) > 0
@@ -336,9 +336,9 @@ def compiling(trace: Trace) -> Bools:
 
 
 def _measured(duration_ns: Int64s, located: Bools, loads: Bools, prepares: Bools, whole: Bools) -> Bools:
-    """Steps without line marks if there are any. Of these, the ones whose device work is there if there are such,
-    without those in which code was loaded, which comes once, if there are others, without those in which something was
-    compiled or memory got if most have none, and without a cold first one if others are left."""
+    """The steps without line marks, if there are any. Of these are left out, while others remain: steps that lack
+    device work, and steps that load code, which happens once. So are steps that compile or get memory if most do not,
+    and a cold first step if at least three are left."""
     measured = ~located if not located.all() else np.ones(len(located), dtype=bool)
     if (measured & whole).any():
         measured &= whole
