@@ -1,4 +1,4 @@
-"""Everything derived from one recording; each fact is computed when first used, and kept."""
+"""Everything derived from one recording. Each fact is computed when first used, and kept."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def derived_once(derive: Callable[[Facts], Derived]) -> Callable[[Facts], Derive
 
 
 def _fact(derive: Callable[[Facts], Derived]) -> cached_property[Derived]:
-    """A property that is derived when first used and kept. If it fails, it fails the same way from then on."""
+    """A property that is derived when first used, and kept. If that fails, it fails the same way every time."""
     return cached_property(derived_once(derive))
 
 
 class Facts:
-    """The facts about one recording. ``run`` and the rest are empty for a trace that profkit did not record. Where
-    there is a memory snapshot alone, the trace is `no_trace()`. ``launch`` is what this rank and others did together,
-    None where only one was recorded."""
+    """The facts about one recording. ``run`` and the rest are empty for a trace that profkit did not record. For a
+    memory snapshot alone, the trace is `no_trace()`. ``launch`` is what this rank and others did together, None if only
+    one was recorded."""
 
     def __init__(  # noqa: PLR0913, PLR0917  # a run directory holds as many files, each by its name
         self,
@@ -85,9 +85,9 @@ class Facts:
         self._failed: dict[Callable[[Facts], Any], tuple[Exception, TracebackType | None]] = {}
 
     def once(self, derive: Callable[[Facts], Derived]) -> Derived:
-        """What a function derives from these facts, computed when first asked for. Nobody may change it.
+        """What a function derives from these facts, computed when first asked for. Callers must not change it.
 
-        If it raises, everyone who asks gets the same error: forty rules may ask, and it may fail after a minute.
+        If it raises, all callers get the same error: forty rules may ask, and it may fail after a minute.
         """
         if derive in self._failed:
             error, trace = self._failed[derive]
@@ -113,7 +113,7 @@ class Facts:
 
     @_fact
     def allocator(self) -> Allocator | None:
-        """What the memory snapshot tells; None if none was recorded."""
+        """The memory snapshot's account; None if no snapshot was recorded."""
         return None if self.snapshot is None else describe_allocator(self.snapshot)
 
     @_fact
@@ -153,13 +153,12 @@ class Facts:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """A line for each part that broke, of those that all facts rest on and that were replaced by something
-        simpler."""
+        """A line for each basic part that failed and was replaced by something simpler."""
         return (*self._steps[1], *self._trace[1])
 
     @_fact
     def allocated_bytes(self) -> Int64s:
-        """Column over all events: what is allocated in each and in those inside it."""
+        """Column over all events: the bytes allocated in each and in those inside it."""
         return allocated_bytes(self._recorded, self.tree)
 
     @_fact
@@ -177,7 +176,7 @@ class Facts:
 
     @_fact
     def first_calls(self) -> Rows:
-        """Where code was loaded and libraries set themselves up, as comes once in a run."""
+        """Where code was loaded and libraries set themselves up, which happens once in a run."""
         return find_first_calls(self._recorded, self.tree, self.launches)
 
     @_fact
@@ -198,7 +197,7 @@ class Facts:
 
     @_fact
     def serial_lanes(self) -> Bools:
-        """By lane code: the host threads that take turns, that is the main one and those of the backward pass."""
+        """By lane code: the host threads that take turns, which are the main one and those of the backward pass."""
         lanes = np.zeros(len(self.trace.lanes), dtype=bool)
         lanes[distinct(self.trace.events.lane[self.lines.backward])] = True
         lanes[self.steps.main_lane] = True
@@ -206,8 +205,8 @@ class Facts:
 
     @_fact
     def overhead(self) -> Thinned:
-        """What the recording itself added to the host's time in the measured steps: known from steps that were timed
-        without it, else estimated if there is a device; nothing if neither is possible."""
+        """What the recording itself added to the host's time in the measured steps. It is known from steps that were
+        timed without it, or else estimated if there is a device; nothing if neither is possible."""
         in_steps = self.serial_lanes[self.trace.events.lane] & self.measured
         can_estimate = self.device.present and not self.trace.recording.kind
         known = UNTOUCHED
@@ -232,12 +231,12 @@ class Facts:
 
     @_fact
     def loading(self) -> Bools:
-        """Ranges of PyTorch in which a thread asks a DataLoader for its next batch."""
+        """PyTorch's ranges in which a thread asks a DataLoader for its next batch."""
         return self._ranges("enumerate(DataLoader)#")
 
     @_fact
     def optimizing(self) -> Bools:
-        """Ranges of PyTorch around an optimizer's step."""
+        """PyTorch's ranges around an optimizer's step."""
         return self._ranges("Optimizer.step#")
 
     def _ranges(self, prefix: str) -> Bools:
@@ -247,7 +246,7 @@ class Facts:
 
     @_fact
     def updates(self) -> Updates:
-        """The part of the optimizers' steps that is their own work and not a closure's."""
+        """The part of the optimizers' steps that is their own work, without a closure's."""
         return find_updates(self.trace, self.tree, self.optimizing, self.lines.backward)
 
     @_fact

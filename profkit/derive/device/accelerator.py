@@ -1,7 +1,7 @@
 """Which accelerator the program used, and whether its work was recorded.
 
 A program whose device was not recorded looks like one on a CPU: its operators return once their work is launched, so
-they seem to take as long as the launch. What the host shows of the device gives it away: allocations there, launches
+they seem to take only the time of the launch. The host's events give the device away: allocations on it, launches
 without kernels, operators that only one kind of device has, and events of unknown categories.
 """
 
@@ -20,11 +20,10 @@ _DEVICE_TYPES = {
     1: "CUDA", 4: "OpenCL", 6: "HIP", 9: "XLA", 10: "Vulkan", 11: "Metal", 12: "XPU", 13: "MPS", 15: "HPU", 16: "VE",
     18: "IPU", 19: "MTIA", 20: "PrivateUse1",
 }  # fmt: skip
-"""The devices of c10/core/DeviceType.h, without the host (0), its libraries (2, 5) and those that hold nothing."""
+"""The devices of ``c10/core/DeviceType.h``, without the host (0), its libraries (2, 5) and those without memory."""
 _PREFIXES = {"mtia": "MTIA", "hpu": "HPU", "glow": "Glow", "xpu": "XPU", "privateuse1": "PrivateUse1", "mlu": "MLU",
              "gcu": "GCU", "npu": "NPU", "musa": "MUSA"}  # fmt: skip
-"""Beginnings of the categories of their events, in Kineto's ``ActivityType`` and in forks of it; an underscore
-follows."""
+"""Prefixes of the categories of their events in Kineto's ``ActivityType`` and its forks; an underscore follows."""
 _LAUNCH = re.compile(r"LaunchKernel|KernelLaunch|GraphLaunch|ExtModuleLaunch", re.IGNORECASE)
 _VENDORS = {"cuda": "CUDA", "cu": "CUDA", "hip": "HIP", "ze": "XPU", "ur": "XPU"}
 _OF_ONE_DEVICE = (
@@ -34,15 +33,15 @@ _OF_ONE_DEVICE = (
     (re.compile(r"aten::_scaled_dot_product_(cudnn|efficient)_.*"), "CUDA"),
     (re.compile(r"aten::_(flash|efficient)_attention_(forward|backward)|aten::_thnn_fused_(lstm|gru)_cell.*"), "CUDA"),
 )
-"""Operators of ``native_functions.yaml`` that run on one kind of device; a CPU only asks whether cuDNN is
-acceptable."""
+"""Operators of ``native_functions.yaml`` that only one kind of device runs. ``_cudnn_is_acceptable`` runs on a CPU
+too."""
 _AN = ("MPS", "MTIA", "MLU", "XPU", "XLA", "HPU", "IPU", "NPU", "OpenCL")
 _ACTIVITIES = {"CUDA": "CUDA", "HIP": "CUDA", "XPU": "XPU", "MTIA": "MTIA", "HPU": "HPU", "PrivateUse1": "PrivateUse1"}
 """The members of ``torch.profiler.ProfilerActivity`` that record their work."""
 
 
 class Accelerator(Struct, frozen=True):
-    """The accelerator that a program used; ``evidence`` is what shows it if its work was not recorded."""
+    """The accelerator that a program used. If its work was not recorded, ``evidence`` says what shows it."""
 
     name: str
     is_recorded: bool
@@ -50,7 +49,7 @@ class Accelerator(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The name with its article, as people say it."""
+        """The name with its article: ``a CUDA device``, ``an XPU``."""
         return f"{'an' if self.name in _AN else 'a'} {self.name}{'' if self.name.endswith('PU') else ' device'}"
 
     @property

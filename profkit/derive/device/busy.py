@@ -18,11 +18,12 @@ _LONG_LAUNCH_NS = 1_000_000
 
 
 class Device(Struct, frozen=True):
-    """The work of all devices of the trace, and when any of them worked. All other times are those of the busiest
-    device, as two that take turns would look like one that never rests. ``busy`` is the union over its streams,
-    ``computing`` that of kernels other than collectives, ``communicating`` that of collectives, which spin while they
-    wait for other ranks. ``inherited`` is the time before the first recorded work when launched work was already
-    waiting: the device was still busy with work launched before the recording began."""
+    """The work of all devices, and when any of them worked.
+
+    All other times are those of the busiest device, as two that take turns would look like one that never rests.
+    ``busy`` is the union over its streams, ``computing`` that of its kernels without collectives, ``communicating``
+    that of collectives, which spin while they wait for other ranks. ``inherited`` is the time before the first recorded
+    work in which launched work was already waiting: the device was busy with work from before the recording."""
 
     work: Rows
     any_busy: Intervals
@@ -64,7 +65,7 @@ def describe_device(trace: Trace, launches: Launches) -> Device:
 
 
 def _on_busiest(trace: Trace, work: Rows) -> Bools:
-    """Which of the work is that of the busiest device."""
+    """Which pieces of work ran on the busiest device."""
     events, names = trace.events, [lane.process for lane in trace.lanes]
     known = sorted(set(names))
     if not work.size or len({names[lane] for lane in distinct(events.lane[work]).tolist()}) == 1:
@@ -75,7 +76,7 @@ def _on_busiest(trace: Trace, work: Rows) -> Bools:
 
 
 def _inherited(trace: Trace, launches: Launches) -> Intervals:
-    """From the end of the first launch call to the first work, if that is far longer than any launch takes."""
+    """From the end of the first work's launch call to its start, if that is far longer than any launch takes."""
     start = trace.events.start_ns[launches.work]
     called = launches.call[start.argmin()] if len(start) else NONE
     if called < 0:

@@ -1,8 +1,7 @@
-"""First calls: what a program pays once, when an operator first needs a library or a kernel its code.
+"""First calls: the one-off cost when an operator first needs a library, or a kernel its code.
 
 Not every driver call of a start-up is recorded: cuBLAS and cuDNN set themselves up inside the operator that needs them,
-and a kernel's code may be loaded inside its launch. Such a call is told by the later ones of its name, which take a
-fraction of its time.
+and a kernel's code may be loaded inside its launch. Such a call takes many times as long as later calls of its name.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ _LOADS_CODE = re.compile(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad)")
 _LEAST_NS = 1_000_000
 """A launch takes about 5 µs, and the operator around it about 50: this is something else."""
 _LATER_SHARE = 0.1
-"""Later calls take at most this part of the first; sizes that differ from call to call seldom make as much."""
+"""Later calls take at most this share of the first. Different sizes seldom make as large a difference."""
 _BUSY_SHARE = 0.1
-"""A launch into a full queue waits for the device. One that loads code finds it idle, but for what was queued."""
+"""A launch into a full queue waits for the device. During one that loads code, the device soon runs out of work."""
 
 
 def find_first_calls(trace: Trace, tree: Tree, launches: Launches) -> Rows:
-    """The driver's calls that load code, and the operators and launches that do so without one being recorded."""
+    """The driver's calls that load code, and operators and launches that do so without a recorded call."""
     named = trace.where_name(lambda name: _LOADS_CODE.match(name) is not None)
     loads = np.flatnonzero(named & (trace.events.category == Category.RUNTIME))
     return distinct(np.append(loads, _first_of_many(trace, tree, launches))) if launches.work.size else loads
@@ -53,7 +52,7 @@ def _first_of_many(trace: Trace, tree: Tree, launches: Launches) -> Rows:
 
 
 def _outstanding(trace: Trace, rows: Rows, code: Int32s, own_ns: Int64s) -> Rows:
-    """The rows that are the first of their code and long, if there are others and none of these is nearly as long."""
+    """The rows that are the first of their code and long, if there are others and none is nearly as long."""
     order = np.lexsort((trace.events.start_ns[rows], code))
     rows, code, own_ns = rows[order], code[order], own_ns[order]
     first = np.flatnonzero(np.diff(code, prepend=-1))

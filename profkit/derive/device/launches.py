@@ -1,4 +1,4 @@
-"""What the host launched on the device: from each kernel or copy back to its runtime call and its operator."""
+"""The launch of each piece of device work: its runtime call and its operator."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from profkit.trace.values import among, distinct
 
 _LAUNCH_CALLS = ("LaunchKernel", "GraphLaunch", "ExtModuleLaunch")
 _MOSTLY_RECORDED_SHARE = 0.5
-"""If this share of the work has a launch record, work without one was launched when nothing was recorded."""
+"""If this share of the work has a launch record, work without one was launched before the recording."""
 
 
 class Launches(Struct, frozen=True):
     """Columns over the device's work, in the order of `work`.
 
-    ``call`` is the row of the runtime call that launched it, ``operator`` the row of the innermost operator around that
-    call; `NONE` if the trace does not say. Kernels of one graph launch share their call. ``launched_ns`` is when it was
-    launched, or the latest it can have been; within a stream it never falls.
+    ``call`` is the row of the runtime call that launched it, ``operator`` that of the innermost operator around the
+    call, `NONE` if unknown. Kernels of one graph launch share their call. ``launched_ns`` is when it was launched, or
+    the latest possible time of that; it never falls within a stream.
     """
 
     work: Rows
@@ -58,7 +58,7 @@ def link_launches(trace: Trace, calling: Int32s) -> Launches:
 def find_fruitless_launches(trace: Trace, launches: Launches) -> tuple[Rows, Bools]:
     """The calls that launch something, in time order, and which of them have no work in the recording.
 
-    Calls during the capture of a graph are left out, as they launch nothing, and so are those without an id.
+    Calls without an id, and those while a graph is captured, which launch nothing, are left out.
     """
     events = trace.events
     calls = launch_calls(trace)
@@ -88,9 +88,11 @@ def _while_capturing(trace: Trace, calls: Rows) -> Bools:
 
 
 def _when_launched(trace: Trace, work: Rows, call: Rows, operator: Rows) -> Int64s:
-    """By the call's record, else the operator's. A stream runs in order, so work that started before other work was
-    launched no later, whatever ids and clocks say. If records are the rule, work that a stream runs before any with a
-    record was launched before the recording began."""
+    """The start of the call, else of the operator.
+
+    A stream runs in order, so work that started before other work was launched no later, whatever ids and clocks say.
+    If most work has a record, work that a stream runs before its first with a record was launched before the
+    recording."""
     events = trace.events
     launched_ns = events.start_ns[work]
     launched_ns = np.where(operator >= 0, np.minimum(launched_ns, events.start_ns[operator]), launched_ns)

@@ -1,8 +1,8 @@
 """Every piece of memory that the program held while the allocator's history was kept: when, how large, and whose.
 
-The sizes are the allocator's own, so that sums equal ``torch.cuda.memory_stats``. Its history says what was asked for;
-what that takes follows from how it rounds and splits (``c10/cuda/CUDACachingAllocator.cpp``: ``round_size``,
-``should_split``): multiples of 512 bytes, and of a large segment all that is left where that is 1 MiB at most.
+The sizes are the allocator's own, so their sums equal ``torch.cuda.memory_stats``. Its history says what was asked for.
+What that takes follows from its rounding and splitting (``c10/cuda/CUDACachingAllocator.cpp``: ``round_size``,
+``should_split``): multiples of 512 bytes, and in a large segment also what is left, if that is 1 MiB at most.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from profkit.trace.values import distinct
 _ROUNDING = 512
 """``kMinBlockSize``."""
 _LEAST_SPLIT = 1 << 20
-"""``kSmallSize``: larger requests come from segments of which no more than this is given away with a block."""
+"""``kSmallSize``: larger requests come from segments, where a block gets no more than this in addition."""
 _MOST_NEIGHBOURS = 256
-"""Blocks, of all times, that are looked at for the one behind another. Within 1 MiB there are never that many, but in a
-file that was made to take long."""
+"""At most so many blocks, of all times, are searched for the one that follows another. Within 1 MiB there are never
+that many, except in a file that was made to take long."""
 _LAST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
 class Allocations:
-    """One row for each piece, by device. ``made_by`` and ``freed_by`` are rows of the history, `NONE` where the piece
-    is older than the history, or held to its end. ``requested_bytes`` is what the program asked for, ``size_bytes``
-    what that takes; ``stack`` allocated it and ``freeing_stack`` gave it back. ``pool`` is that of its segment."""
+    """One row for each piece, by device. ``made_by`` and ``freed_by`` are rows of the history, `NONE` for a piece that
+    is older than the history or held to its end. ``requested_bytes`` is what the program asked for, ``size_bytes`` what
+    that takes. ``stack`` allocated it, ``freeing_stack`` freed it, and ``pool`` is that of its segment."""
 
     device: Int32s
     address: Int64s
@@ -51,7 +51,7 @@ class Allocations:
         return held
 
     def live_after(self, device: int, row: int) -> Bools:
-        """What a device's program held after this row of the history; before all with `NONE`."""
+        """The pieces of a device that were held after this row of the history; with `NONE`, before all rows."""
         live: Bools = (self.device == device) & (self.made_by <= row)
         live &= (self.freed_by == NONE) | (self.freed_by > row)
         return live
@@ -59,7 +59,7 @@ class Allocations:
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """Places that something took from one row of the history to another: a block, or what lies behind a segment."""
+    """Addresses that were taken from one row of the history to another: by a block, or by what follows a segment."""
 
     address: Int64s
     first: Rows
@@ -67,7 +67,7 @@ class _Spans:
 
 
 def follow_allocations(snapshot: Snapshot) -> Allocations:
-    """Pair what was allocated with what was freed, and both with the blocks that are left."""
+    """Pair allocations with frees, and both with the blocks that are left."""
     devices = distinct(np.concatenate([snapshot.history.device, snapshot.segments.device]))
     parts = [_follow(snapshot, int(device)) for device in devices] or [_no_allocations()]
     names = [field.name for field in fields(Allocations)]
@@ -115,8 +115,8 @@ def _follow(snapshot: Snapshot, device: int) -> Allocations:
 
 
 def _pair(history: History, device: int) -> tuple[Rows, Rows, Rows]:
-    """By piece of memory the rows that allocated it, gave it back, and saw it free again: `NONE` where the history has
-    no such row. What it allocates twice without a free in between was freed where nobody looked: then the second
+    """For each piece of memory the rows that allocated it, gave it back, and completed its free; `NONE` without such a
+    row. If an address is allocated twice without a free in between, the free was not recorded, and the second
     allocation counts as the free."""
     rows = np.flatnonzero((history.device == device) & np.isin(history.action, (Action.ALLOC, Action.FREE_REQUESTED)))
     rows = rows[np.argsort(history.address[rows], kind="stable")]
@@ -134,7 +134,8 @@ def _pair(history: History, device: int) -> tuple[Rows, Rows, Rows]:
 
 
 def _completed(history: History, device: int, freed: Rows) -> Rows:
-    """The row at which each freed piece can be used again: it waits for other streams. `_LAST` if that never comes."""
+    """The row at which each freed piece can be used again, as it may wait for other streams; `_LAST` if there is
+    none."""
     rows = np.flatnonzero((history.device == device) & (history.action == Action.FREE_COMPLETED))
     rows = rows[np.argsort(history.address[rows], kind="stable")]
     done = np.where(freed == NONE, _LAST, freed)
@@ -144,7 +145,8 @@ def _completed(history: History, device: int, freed: Rows) -> Rows:
 
 
 def _next_there(address: Int64s, rows: Rows, after: Rows) -> Rows:
-    """The first of these rows, sorted by address and rising, that lies behind each other row and has its address."""
+    """For each row of ``after`` the first of ``rows``, sorted by address and row, that follows it and has its
+    address."""
     order = np.lexsort((np.concatenate([rows, after]), address[np.concatenate([rows, after])]))
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
@@ -156,7 +158,7 @@ def _next_there(address: Int64s, rows: Rows, after: Rows) -> Rows:
 
 
 def _blocks_at(addresses: Int64s, wanted: Int64s) -> Rows:
-    """Which of the blocks, sorted by address, begins at each address; `NONE` if none does."""
+    """The block that begins at each address, `NONE` without one. Blocks are sorted by address."""
     if not len(addresses):
         return np.full(len(wanted), NONE, dtype=np.int64)
     at = np.searchsorted(addresses, wanted).clip(max=len(addresses) - 1)
@@ -164,7 +166,7 @@ def _blocks_at(addresses: Int64s, wanted: Int64s) -> Rows:
 
 
 def _pools(snapshot: Snapshot, device: int, address: Int64s) -> Int32s:
-    """The pool of the segment that lies at each address now, 0 if it is gone."""
+    """The pool of the segment that is at each address now, 0 if there is none."""
     segments = snapshot.segments
     mine = np.flatnonzero(segments.device == device)
     if not len(mine):
@@ -175,7 +177,7 @@ def _pools(snapshot: Snapshot, device: int, address: Int64s) -> Int32s:
 
 
 def _sizes(snapshot: Snapshot, found: Allocations, done: Rows) -> Int64s:
-    """What each piece took that was asked for within the history."""
+    """The bytes that each piece of the history takes."""
     rounded = -(-found.requested_bytes.clip(min=1) // _ROUNDING) * _ROUNDING
     wanted = np.flatnonzero((rounded > _LEAST_SPLIT) & ~_in_expandable(snapshot, found))
     if not len(wanted):
@@ -189,7 +191,7 @@ def _sizes(snapshot: Snapshot, found: Allocations, done: Rows) -> Int64s:
 
 
 def _in_expandable(snapshot: Snapshot, found: Allocations) -> Bools:
-    """Whether the piece lies where blocks are split to the byte: in an expandable segment."""
+    """Whether each piece is in an expandable segment, where blocks are split exactly."""
     segments = snapshot.segments
     is_all = snapshot.settings.get("expandable_segments", "") == "True"
     inside = np.full(len(found), is_all)
@@ -200,8 +202,8 @@ def _in_expandable(snapshot: Snapshot, found: Allocations) -> Bools:
 
 
 def _spans(snapshot: Snapshot, found: Allocations, done: Rows) -> _Spans:
-    """Blocks and the ends of segments, sorted by address. Blocks that are older than the history and still held end no
-    other one's room unknown to their segment, and are among them."""
+    """Blocks and the ends of segments, sorted by address. Blocks that are older than the history and still held are
+    among them, as they limit the room of others too."""
     device = int(found.device[0])
     blocks, segments = snapshot.blocks, snapshot.segments
     end, first, last = _segment_ends(snapshot, device)
@@ -216,7 +218,7 @@ def _spans(snapshot: Snapshot, found: Allocations, done: Rows) -> _Spans:
 
 
 def _segment_ends(snapshot: Snapshot, device: int) -> tuple[Int64s, Rows, Rows]:
-    """The address behind each segment, and from which row of the history to which it lay there."""
+    """The address after each segment, and the rows of the history from which and to which it was there."""
     history, segments = snapshot.history, snapshot.segments
     wanted = (history.device == device) & np.isin(history.action, (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE))
     rows = np.flatnonzero(wanted)
@@ -235,8 +237,8 @@ def _segment_ends(snapshot: Snapshot, device: int) -> tuple[Int64s, Rows, Rows]:
 
 
 def _next_taken(spans: _Spans, begin: Int64s, row: Rows) -> Int64s:
-    """The first address at or behind each ``begin`` that was taken at that row of the history, within what is given
-    away with a block; one beyond that where there is none."""
+    """The first address from each ``begin`` on that was taken at that row of the history, within what a block can get
+    in addition; one beyond that if there is none."""
     beyond = begin + _LEAST_SPLIT + 1
     found, at = beyond.copy(), np.searchsorted(spans.address, begin)
     open_ones = np.arange(len(begin))

@@ -1,4 +1,4 @@
-"""What a snapshot tells of each device: how much is held, reserved and free in which way, and when most was held."""
+"""Each device's account in a snapshot: how much is held, reserved and free in which way, and when most was held."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from profkit.trace.values import distinct
 class DeviceUse(Struct, frozen=True):
     """The allocator's account of one device, in bytes; the first three are those of `torch.cuda.memory_stats`.
 
-    ``cached_bytes`` lie in segments that are free as a whole, ``split_bytes`` inside of used ones. ``peak_row`` is the
-    row of the history after which most was held, `NONE` where that was before all, and ``rows`` are the first one of
-    the device and the one behind its last. ``older_bytes`` is what was held when the history begins.
+    ``cached_bytes`` are the free bytes in segments that are free as a whole, ``split_bytes`` those in used segments.
+    ``peak_row`` is the row of the history after which most was held, `NONE` if that was before all rows. ``rows`` are
+    the device's first row and the one after its last. ``older_bytes`` is what was held when the history begins.
     """
 
     device: int
@@ -43,8 +43,8 @@ class DeviceUse(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Allocator:
-    """A snapshot, the pieces of memory that it knows of, what each is for, and each device's account. ``origins`` has a
-    value for each stack, ``entries`` one for each row of the history, ``purposes`` one for each piece."""
+    """A snapshot, its pieces of memory and what they are for, and each device's account. ``origins`` has an `Origin`
+    for each stack, ``entries`` one for each row of the history, and ``purposes`` a `Purpose` for each piece."""
 
     snapshot: Snapshot
     allocations: Allocations
@@ -100,14 +100,14 @@ def _account(snapshot: Snapshot, found: Allocations, device: int) -> DeviceUse:
 
 
 def rows_of(snapshot: Snapshot, device: int) -> tuple[int, int]:
-    """The first row of a device in the history and the one behind its last."""
+    """The first row of a device in the history, and the one after its last."""
     rows = np.flatnonzero(snapshot.history.device == device)
     return (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
 
 
 def held_after(found: Allocations, device: int, rows: tuple[int, int], wanted: Bools | None = None) -> Int64s:
-    """How much the program holds of a device before its history, and after each row of it; of the ``wanted`` pieces
-    alone where these are given."""
+    """The bytes that the program holds of a device before its history and after each row of it; only of the ``wanted``
+    pieces if these are given."""
     mine = found.device == device
     if wanted is not None:
         mine &= wanted
@@ -123,7 +123,7 @@ def _places(row: Rows, first: int) -> Rows:
 
 
 def reserved_after(snapshot: Snapshot, device: int, rows: tuple[int, int]) -> Int64s:
-    """How much is reserved of a device before its history and after each row of it, counted back from the snapshot."""
+    """The bytes reserved of a device before its history and after each row, counted back from the snapshot."""
     history = snapshot.history
     action, size = history.action[slice(*rows)], history.size_bytes[slice(*rows)]
     change = np.where(np.isin(action, (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)), size, 0)

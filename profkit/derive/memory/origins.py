@@ -1,7 +1,7 @@
-"""Which part of a program each recorded stack is: the model's calls, the backward pass, an optimizer's step, …
+"""The part of the program that each recorded stack is from: a model's call, the backward pass, an optimizer's step, …
 
-Only names tell: those of PyTorch's own files and functions, and of its C++ functions where those were recorded. On the
-threads of the backward pass no Python runs, so with Python stacks alone theirs are empty.
+It follows from names of PyTorch's own files and functions, and of its C++ functions if those were recorded. No Python
+runs on the threads of the backward pass, so their stacks are empty if only Python's were recorded.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Origin(IntEnum):
     """Where a stack comes from."""
 
     UNKNOWN = 0
-    """No stack was recorded, or none of its frames tells."""
+    """No stack was recorded, or its frames do not say."""
     PROGRAM = 1
-    """The program itself, outside of what follows."""
+    """The program itself, outside all of the following."""
     FORWARD = 2
     """A call of a module."""
     BACKWARD = 3
@@ -39,7 +39,7 @@ class Origin(IntEnum):
 
 _CALLING = re.compile(r"torch/nn/modules/module\.py$")
 _OPTIMIZERS = re.compile(r"(^|/)torch/optim/")
-"""PyTorch wraps the step of every optimizer, whoever wrote it, in a function of its own."""
+"""PyTorch wraps the step of every optimizer, also of other packages, in a function of its own."""
 _MODULES = re.compile(r"(^|/)torch/nn/modules/")
 _DISTRIBUTED = re.compile(r"(^|/)torch/distributed/")
 _TORCH = re.compile(r"(^|/)torch/")
@@ -49,7 +49,7 @@ _WORKSPACES = re.compile(r"getNewWorkspace|getCurrentCUDABlasHandle|(cu|hip)blas
 
 
 def is_python(file: str) -> bool:
-    """Whether a frame's file is Python's: those of C++ are ``??``, or end like ``.cpp``."""
+    """Whether a frame's file is Python's. Those of C++ are ``??``, or end in ``.cpp`` and the like."""
     return file.endswith(".py") or file.startswith("<")
 
 
@@ -66,8 +66,8 @@ def holding(stacks: Stacks, frames: Bools) -> Bools:
 
 
 def innermost(stacks: Stacks, frames: Bools, begin: Rows | None = None) -> Rows:
-    """For each stack the place in ``stacks.frames`` of the innermost of these frames, from ``begin`` on where that is
-    given; `NONE` where it has none of them."""
+    """For each stack the place in ``stacks.frames`` of the innermost of these frames, searched from ``begin`` on if
+    that is given; `NONE` without one."""
     places = np.flatnonzero(frames[stacks.frames])
     if not len(places):
         return np.full(len(stacks.starts) - 1, NONE, dtype=np.int64)
@@ -77,7 +77,7 @@ def innermost(stacks: Stacks, frames: Bools, begin: Rows | None = None) -> Rows:
 
 
 def outermost(stacks: Stacks, frames: Bools) -> Rows:
-    """For each stack the place in ``stacks.frames`` of the outermost of these frames, `NONE` where it has none."""
+    """For each stack the place in ``stacks.frames`` of the outermost of these frames; `NONE` without one."""
     places = np.flatnonzero(frames[stacks.frames])
     if not len(places):
         return np.full(len(stacks.starts) - 1, NONE, dtype=np.int64)
@@ -87,15 +87,15 @@ def outermost(stacks: Stacks, frames: Bools) -> Rows:
 
 
 def calling_frames(stacks: Stacks) -> Bools:
-    """Which of the distinct frames are part of a call of a module."""
+    """Which of the distinct frames belong to a call of a module."""
     calls = _functions(stacks, lambda name: name in {"_call_impl", "_wrapped_call_impl"})
     forwards = _functions(stacks, lambda name: name == "forward")
     return (_files(stacks, _CALLING.search) & calls) | (python_frames(stacks) & forwards)
 
 
 def tell_origins(stacks: Stacks) -> NDArray[np.uint8]:
-    """The `Origin` of each stack. Where a stack shows several, what stands further down the list below runs inside of
-    what stands above: an optimizer's closure calls the model."""
+    """The `Origin` of each stack. If a stack shows several, the later one in `_telling` counts, as it runs inside the
+    earlier: an optimizer's closure calls the model."""
     python = python_frames(stacks)
     has_python = holding(stacks, python)
     told = np.where(has_python, Origin.PROGRAM, Origin.UNKNOWN).astype(np.uint8)
@@ -108,8 +108,8 @@ def tell_origins(stacks: Stacks) -> NDArray[np.uint8]:
 
 
 def tell_origins_of_entries(history: History, origins: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The `Origin` of each entry of the history. Where no free has a stack, as with ``context="alloc"``, that is no
-    sign of the backward pass."""
+    """The `Origin` of each entry of the history. If no free has a stack, as with ``context="alloc"``, an empty stack is
+    no sign of the backward pass."""
     told = origins[history.stack]
     frees = np.isin(history.action, (Action.FREE_REQUESTED, Action.FREE_COMPLETED))
     if not history.stack[frees].any():
@@ -118,7 +118,7 @@ def tell_origins_of_entries(history: History, origins: NDArray[np.uint8]) -> NDA
 
 
 def _telling(stacks: Stacks) -> tuple[tuple[Origin, Bools], ...]:
-    """What the distinct frames say about a stack that holds them."""
+    """The frames that show each origin of a stack that holds them."""
     modules, optimizers = _files(stacks, _MODULES.search), _files(stacks, _OPTIMIZERS.search)
     clears = _functions(stacks, lambda name: name == "zero_grad")
     loads = _functions(stacks, lambda name: name in {"load_state_dict", "from_pretrained"})
@@ -137,8 +137,9 @@ def _telling(stacks: Stacks) -> tuple[tuple[Origin, Bools], ...]:
 
 
 def _begin_in_torch(stacks: Stacks, python: Bools) -> Bools:
-    """A program's threads begin in the program or in Python's library: these begin in PyTorch, where the backward pass
-    calls back into Python, as for a function of the program's own or to compute a checkpoint again."""
+    """The stacks whose outermost Python frame is PyTorch's, while a program's threads begin in the program or in
+    Python's library. There the backward pass calls back into Python, for a function of the program or to recompute a
+    checkpoint."""
     first = outermost(stacks, python)
     begins = np.zeros(len(first), dtype=bool)
     known = np.flatnonzero(first != NONE)
@@ -147,13 +148,13 @@ def _begin_in_torch(stacks: Stacks, python: Bools) -> Bools:
 
 
 def _files(stacks: Stacks, accept: Callable[[str], object]) -> Bools:
-    """The distinct frames in a file for which ``accept(file)`` holds."""
+    """The distinct frames whose file ``accept`` is true for."""
     accepted = np.array([bool(accept(file.replace("\\", "/"))) for file in stacks.files], dtype=bool)
     return _of_table(accepted, stacks.file)
 
 
 def _functions(stacks: Stacks, accept: Callable[[str], object]) -> Bools:
-    """The distinct frames in a function for which ``accept(name)`` holds."""
+    """The distinct frames whose function ``accept`` is true for."""
     return _of_table(np.array([bool(accept(name)) for name in stacks.functions], dtype=bool), stacks.function)
 
 

@@ -1,7 +1,7 @@
 """What each piece of memory is for: parameters, gradients, an optimizer's state, activations, …
 
-Told by where it was allocated, where it was given back, and by its size: a gradient is as large as a parameter. Where
-that does not tell, it is unknown, and what is older than the history has its own name.
+That follows from where it was allocated, where it was freed, and its size: a gradient is as large as a parameter. If
+these do not say, the purpose is unknown. Memory that is older than the history has a name of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from profkit.trace.snapshot.values import Action, History
 from profkit.trace.values import among
 
 _WORKSPACE_BYTES = np.array([8_519_680, 33_554_432, 1_048_576], dtype=np.int64)
-"""What cuBLAS gets of PyTorch by default for a thread and stream, on a Hopper GPU and on others, and cuBLASLt
+"""PyTorch's default for a thread and stream: for cuBLAS on other GPUs and on Hopper, and for cuBLASLt
 (``aten/src/ATen/cuda/CublasHandlePool.cpp``)."""
 
 
@@ -27,20 +27,20 @@ class Purpose(IntEnum):
 
     UNKNOWN = 0
     PARAMETERS = 1
-    """And buffers: what a module was made of, moved or loaded with."""
+    """And buffers: allocated where a module is made, moved or loaded."""
     GRADIENTS = 2
     OPTIMIZER_STATE = 3
     ACTIVATIONS = 4
-    """What calls of the model left behind, for the backward pass or as their result."""
+    """Left behind by calls of the model, for the backward pass or as their result."""
     TEMPORARIES = 5
-    """Gone before the pass or the step ends that it was allocated in."""
+    """Freed before the end of the pass or step that it was allocated in."""
     WORKSPACE = 6
     GRAPH_POOL = 7
     """In a private pool, such as that of a CUDA graph."""
     OWN = 8
-    """Inputs and whatever else the program itself makes, outside of the model."""
+    """Inputs, and whatever else the program itself makes outside the model."""
     EARLIER = 9
-    """Older than the history, by which nothing is known of it."""
+    """Older than the history, which says nothing about it."""
 
 
 LABELS = {
@@ -88,8 +88,8 @@ def tell_purposes(
 
 
 def _tell_older_parameters(history: History, found: Allocations, purpose: NDArray[np.uint8]) -> None:
-    """Of what is older than the history, held to its end, and as large as gradients, the parameters: where there are as
-    many pieces of a size as gradients at once. Where there are more, an optimizer's state is among them."""
+    """Find parameters among the pieces that are older than the history and held to its end: there are as many of a size
+    as there are gradients at once. If there are more, an optimizer's state is among them."""
     gradients = purpose == Purpose.GRADIENTS
     older = (purpose == Purpose.EARLIER) & found.is_held
     if not gradients.any() or not older.any() or (purpose == Purpose.PARAMETERS).any():
@@ -108,15 +108,15 @@ def _tell_older_parameters(history: History, found: Allocations, purpose: NDArra
 
 
 def _pairs(sizes: Int64s, counts: Int64s) -> NDArray[np.complex128]:
-    """Size and count as one value. Sizes are below 2**53, and exact."""
+    """Size and count as one value. Sizes are below 2**53 and thus exact."""
     return sizes + 1j * counts
 
 
 def _tell_gradients(
     found: Allocations, purpose: NDArray[np.uint8], made_in: Int64s, freed_in: Int64s, is_in_backward: bool
 ) -> None:
-    """What the backward pass allocates and does not free. Of the size of no parameter, where these are known, it is no
-    gradient: what a pass that is not over yet works with, or something else."""
+    """Gradients are what the backward pass allocates and does not free, if it is as large as a parameter where
+    parameters are known. Pieces of other sizes belong to a pass that is not over, or to something else."""
     parameters = found.requested_bytes[purpose == Purpose.PARAMETERS]
     fits = among(found.requested_bytes, parameters) if len(parameters) else np.ones(len(found), dtype=bool)
     backward, cleared = made_in == Origin.BACKWARD, freed_in == Origin.CLEARING
@@ -128,9 +128,9 @@ def _tell_gradients(
 
 
 def _workspaces(history: History, found: Allocations, purpose: NDArray[np.uint8], made_in: Int64s) -> Rows:
-    """Where C++ frames do not name them: pieces of the usual sizes that are never freed. On the program's threads they
-    follow another allocation of the same stack, as an operator asks for them after its result; on those of the backward
-    pass they are as large as no parameter. A thread and stream has one of a size."""
+    """The workspaces that no C++ frames name: pieces of the usual sizes that are never freed. On the program's threads
+    they follow another allocation of the same stack, as an operator asks for them after its result. On those of the
+    backward pass no parameter is as large. A thread and stream has one of each size."""
     usual = among(found.requested_bytes, _WORKSPACE_BYTES) & found.is_held & (found.made_by >= 0)
     beside = np.zeros(len(found), dtype=bool)
     at = np.flatnonzero(usual & (found.made_by > 0))
@@ -145,7 +145,7 @@ def _workspaces(history: History, found: Allocations, purpose: NDArray[np.uint8]
 
 
 def _follows_its_like(history: History, rows: Rows) -> Bools:
-    """Whether the allocation before each of these has the same stack, with nothing but segments in between."""
+    """Whether the allocation before each of these has the same stack, with only segments' entries in between."""
     allocations = np.flatnonzero(np.isin(history.action, (Action.ALLOC, Action.FREE_REQUESTED)))
     before = allocations[(np.searchsorted(allocations, rows) - 1).clip(min=0)]
     same = (history.action[before] == Action.ALLOC) & (history.stack[before] == history.stack[rows]) & (before < rows)
@@ -154,7 +154,7 @@ def _follows_its_like(history: History, rows: Rows) -> Bools:
 
 
 def _heard(rows: Bools, found: Allocations) -> Bools:
-    """Whether one of these rows of the history lies between the making of each piece and its end."""
+    """Whether one of these rows of the history lies between the allocation and the end of each piece."""
     count = np.concatenate([[0], np.cumsum(rows)])
     end = np.where(found.freed_by >= 0, found.freed_by, len(rows))
     heard: Bools = count[end] > count[found.made_by + 1]

@@ -1,4 +1,4 @@
-"""The operators as rules see them: what a line of the program called, with shapes, types and bytes."""
+"""The operators as rules see them: what the program called, with shapes, types and bytes."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _ITEM_BYTES = {
     "unsigned char": 1, "bool": 1, "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1,
 }  # fmt: skip
 MOST_ELEMENTS = 2**62
-"""A file may claim any shape; sizes are kept within 64 bits."""
+"""A file may claim any shape. This keeps sizes within 64 bits."""
 LARGEST_TENSOR = 2**40
-"""Elements: terabytes. Sums over all operators of a trace then stay within 64 bits."""
+"""In elements, which are terabytes. Sums over all operators of a trace then stay within 64 bits."""
 TEXTS = 1 << 15
-"""Texts that are remembered; several derivations ask for the same ones."""
+"""How many texts' results are remembered: several derivations ask for the same."""
 _shapes = msgspec.json.Decoder(list[list[int]])
-"""What nearly all texts hold."""
+"""For nearly all texts."""
 
 
 class OfInputs(Struct, frozen=True):
-    """A number that depends on the shapes and types of an event's inputs, for rows of the trace (a mask, a slice or row
-    numbers). ``kind`` says which of the few distinct inputs each event has; the last one stands for unknown."""
+    """A number by the shapes and types of an event's inputs, to be indexed by rows of the trace (numbers, a mask or a
+    slice). ``kind`` says which of the few distinct inputs each event has; the last one is for unknown inputs."""
 
     kind: Int32s
     values: Int64s
@@ -46,10 +46,10 @@ class OfInputs(Struct, frozen=True):
 
 
 class Operators(Struct, frozen=True):
-    """``rows`` are the outermost operators of the main thread (what the program itself called), including backward
-    nodes; an ``autograd.Function`` is the program's own code, and what it calls counts. ``nodes`` are the same with
-    each such function as one, as autograd sees it. The others are known for all events: ``input_bytes`` is the size of
-    all tensor inputs if shapes were recorded, else 0; ``elements`` is the size of the largest input."""
+    """``rows`` are the outermost operators of the main thread, which the program itself called, and backward nodes. An
+    ``autograd.Function`` is the program's own code, so the operators that it calls count. ``nodes`` are the same with
+    each such function as one operator, as autograd sees it. The others are known for all events: ``input_bytes`` is the
+    size of all tensor inputs, 0 if shapes were not recorded, and ``elements`` the size of the largest input."""
 
     rows: Rows
     nodes: Rows
@@ -71,8 +71,8 @@ def describe_operators(trace: Trace, tree: Tree, steps: Steps, lines: Lines) -> 
 
 
 def _functions(trace: Trace, tree: Tree, operators: Bools) -> Bools:
-    """The forward of an ``autograd.Function``: it is named like a class, not like an operator (``aten::add``), and has
-    operators inside. That of `torch.compile` is called ``CompiledFunction``."""
+    """The forward of an ``autograd.Function``. It is named like a class, unlike an operator (``aten::add``), and has
+    operators inside. That of `torch.compile` is named ``CompiledFunction``."""
     like_classes = trace.where_name(str.isidentifier)
     named = np.flatnonzero(operators & like_classes)
     if not named.size:
@@ -83,10 +83,10 @@ def _functions(trace: Trace, tree: Tree, operators: Bools) -> Bools:
 
 @lru_cache(TEXTS)
 def parse_dims(text: str) -> Sequence[Sequence[int]]:
-    """``'[[4, 10], [], [10]]'`` → one shape per input; inputs that are not tensors, and lists of tensors, are
-    flattened.
+    """``'[[4, 10], [], [10]]'`` → one shape per input. An input that is no tensor has no dimensions, and lists of
+    tensors are flattened.
 
-    A shape that no tensor can have counts as none.
+    An impossible shape counts as none.
     """
     shapes = _read_dims(text)
     return shapes if all(map(_is_possible, shapes)) else [shape if _is_possible(shape) else [] for shape in shapes]
@@ -128,7 +128,7 @@ def item_bytes(type_name: str) -> int:
 
 
 def _sizes(trace: Trace, dims_code: np.ndarray, types_code: np.ndarray) -> tuple[OfInputs, OfInputs]:
-    """Input bytes and largest input per event, computed once per distinct pair of shapes and types."""
+    """Input bytes and the largest input of each event, computed once per distinct pair of shapes and types."""
     rows = np.flatnonzero(dims_code >= 0)
     first, inverse = distinct_rows(dims_code[rows], types_code[rows])
     pairs = zip(dims_code[rows[first]].tolist(), types_code[rows[first]].tolist(), strict=True)

@@ -39,7 +39,7 @@ class Memory(Struct, frozen=True):
         return len(self.rows) > 0
 
     def most_held_within(self, start_ns: int, end_ns: int) -> tuple[int, int]:
-        """When most was live between two moments, and how much that was; nothing if there was no event."""
+        """When most was live between two moments, and how much; 0 without an event."""
         first, last = np.searchsorted(self.times_ns, (start_ns, end_ns))
         if last <= first:
             return start_ns, 0
@@ -75,13 +75,13 @@ def follow_memory(trace: Trace, steps: Steps) -> Memory:
 
 
 def _are_totals(told: Int64s, size: Int64s) -> bool:
-    """Whether the recording says how much is allocated in all after each event: at least what the event allocates."""
+    """Whether ``told`` can be the total after each event: at least as much as the event allocates."""
     return bool((told >= np.maximum(size, 0)).all())
 
 
 def _changes(told: Int64s, size: Int64s, device: NDArray[np.int8]) -> tuple[int, Int64s]:
-    """What all devices held before the first event, and by how much each event changed it. What passed unrecorded
-    between two events of a device counts for the later one."""
+    """What all devices held before the first event, and by how much each event changed it. Unrecorded changes between
+    two events of a device count for the later one."""
     before, change = 0, np.zeros(len(told), dtype=np.int64)
     for one in distinct(device):
         here = np.flatnonzero(device == one)
@@ -92,13 +92,13 @@ def _changes(told: Int64s, size: Int64s, device: NDArray[np.int8]) -> tuple[int,
 
 
 def _part(times_ns: Int64s, steps: Steps) -> Int64s:
-    """Which of the recordings that the trace was joined from: the located steps' or the measured ones'."""
+    """Which of the joined recordings a time is from: that of the located steps or that of the measured ones."""
     seams = np.flatnonzero(steps.located[:-1] & ~steps.located[1:]) + 1
     return np.searchsorted(steps.start_ns[seams], times_ns, side="right").astype(np.int64)
 
 
 def _pair(address: Int64s, size: Int64s, rows: Rows, part: Int64s) -> Rows:
-    """The event that frees each allocation: the next one at its address in its recording, if that one frees."""
+    """The event that frees each allocation: the next at its address in the same recording, if that one frees."""
     freed = np.full(len(rows), NONE, dtype=np.int64)
     order = np.argsort(address, kind="stable")
     here, after = order[:-1], order[1:]

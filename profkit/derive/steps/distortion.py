@@ -1,21 +1,21 @@
-"""What the recording itself added to the host's time, and where.
+"""The time that the recording itself added to the host's, and where.
 
-PyTorch's profiler does its work for an event before it takes the event's start and after it takes its end
-(``onFunctionEnter`` and ``onFunctionExit`` in ``torch/csrc/autograd/profiler_kineto.cpp``), so this work shows as time
-between the starts and ends of events. Its total is known if steps were also timed without a profiler. It is shared out
-evenly: each start and each end took up to the same time from the stretch beside it, such that everything adds up to the
-difference. So a step of a thousand small operators is corrected by more than one of ten large ones. Such work has a
-limit: steps that took even longer were recorded while the machine was busy with something else, and the shares of what
-they did stay as they are.
+PyTorch's profiler works on an event before it takes the event's start and after it takes its end (``onFunctionEnter``
+and ``onFunctionExit`` in ``torch/csrc/autograd/profiler_kineto.cpp``), so this work shows as time between the starts
+and ends of events. Its total is known if steps were also timed without a profiler. It is shared out evenly: each start
+and each end took up to the same time from the stretch beside it, so that all adds up to the difference. A step of a
+thousand small operators is thus corrected by more than one of ten large ones. That time is limited: steps that took
+even longer were recorded while the machine was busy with something else, and the proportions within them stay as they
+are.
 
-Part of the difference is not such work. What the profiler keeps lies between the program's tensors, so the C library
-gives large results new memory instead of the last ones', and the system fills it page by page. How many more pages the
-recorded steps were given was counted, and what one takes was measured. That part is shared out first, by the bytes that
-each outermost operator allocates.
+Part of the difference has another cause. The profiler's own data lies between the program's tensors, so the C library
+gives large results new memory instead of that of the last ones, and the system fills it page by page. How many more
+pages the recorded steps got was counted, and the time of one was measured. That part is shared out first, by the bytes
+that each outermost operator allocates.
 
-In a recording from elsewhere, no steps were timed without the profiler. If it has a device, whose work is hardly
-slowed, the host's loss is estimated from the number of its events, and taken from everything it did in proportion:
-besides the profiler's own work there are cold caches, and Python that is traced call by call.
+In a recording from elsewhere, no steps were timed without the profiler. If it has a device, which is hardly slowed, the
+host's loss is estimated from the number of its events and taken from all that it did in proportion, because besides the
+profiler's own work there are cold caches, and Python that is traced call by call.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ too long, by a third to twice, and some of less than a millisecond three times (
 _BUILTIN_NS = 1_500
 """The same for a function that is not written in Python."""
 FRAMES_FACTOR = 2.0
-"""How many times shorter than the estimate the host's part may be if Python frames were recorded: two of those programs
-that take a millisecond or more are off by a tenth more than that."""
+"""With recorded Python frames, the host's part may be this many times shorter than the estimate. Two of those programs
+that take a millisecond or more are off by a tenth more."""
 _LEAST_EVENTS = 1_000
-"""Events in the measured steps: the average cost of an event says little about fewer."""
+"""The average cost of an event says little about fewer events in the measured steps."""
 _LEAST_WITH_FRAMES = 100
-"""The same if Python frames were recorded: the recording is then always the larger part of what the host does."""
+"""The same with recorded Python frames: the recording then always takes most of the host's time."""
 _MOST_SHARE = 0.75
-"""Share of the time between two events: of these programs, only two that take less than a millisecond were slowed by
-more."""
+"""The largest share of the time between two events. Of these programs, only two that take less than a millisecond were
+slowed by more."""
 _MOST_STRETCH_NS = 65_000
-"""The longest part of the time between two edges of events that counts as work slowed by the recording: longer
-stretches hold work that no event shows."""
+"""The longest part of a stretch between two edges of events that counts as work slowed by the recording. The rest is
+work that no event shows."""
 _OTHER_WORK_NS = 1_000_000
-"""The same for a host that may keep up with its device: a millisecond is not spent on launching."""
+"""The same for a host that may keep up with its device: no launch takes a millisecond."""
 _BUSY_SHARE = 0.9
-"""Of a step: a device that works so long leaves a host little to lose by being slower."""
+"""The share of a step. If the device works longer, a slower host costs hardly anything."""
 _MOST_EDGE_NS = 5_000
 """In steps with 50,000 starts and ends and more, each took 0.1 to 0.4 µs (AMD EPYC, torch 2.13)."""
 
 
 def find_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, run: Run) -> Intervals:
-    """What the recording added to the measured steps; some step must have been timed without it.
+    """What the recording added to the measured steps, if some step was timed without it.
 
     ``in_steps`` are the events of these steps on the host threads that take turns.
     """
@@ -78,21 +78,20 @@ def find_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, run: 
 
 
 def may_hide_overhead(steps: Steps, run: Run, worked_ns: int) -> bool:
-    """Whether the device, which worked for ``worked_ns`` in the measured steps, bounds the steps without the profiler:
-    a slower host then waits less for it, and steps take no longer."""
+    """Whether the device, which worked for ``worked_ns`` in the measured steps, bounds the steps without the profiler.
+    A slower host then waits less for it, and steps take no longer."""
     return worked_ns >= _BUSY_SHARE * median(run.reference_step_ns) * steps.measured_count
 
 
-def estimate_overhead(
-    trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, waits: Waits, device_ns: int
-) -> Thinned:
-    """What the recording is likely to have added to the host's time in the measured steps, if no step was timed without
-    it. ``in_steps`` are the events of these steps on the host threads that take turns. Waits for the device, and for
-    batches that other processes make, are not the host's work, and what the driver does to find memory takes as long
-    without the recording.
+def estimate_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, waits: Waits, device_ns: int) -> Thinned:
+    """The likely time that the recording added to the host's in the measured steps, if no step was timed without it.
 
-    If the host could be as fast as the device without the recording, it is assumed to be. The device works for
-    ``device_ns`` in these steps: the recording does not support the claim that the host bounds them.
+    ``in_steps`` are the events of these steps on the host threads that take turns. Waits for the device, and for
+    batches that other processes make, are not the host's work, and the driver's calls for memory take as long without
+    the recording.
+
+    If the host could be as fast as the device without the recording, it is assumed to be: the recording then does not
+    show that the host bounds the steps. The device works for ``device_ns`` in them.
     """
     events = trace.events
     rows = np.flatnonzero((tree.depth >= 0) & (events.category != Category.PAUSE) & in_steps)
@@ -113,8 +112,8 @@ def estimate_overhead(
 
 
 def _at_work(events: Events, tree: Tree, rows: Rows, longest_ns: int) -> Intervals:
-    """When any of the threads worked, as these events show: a stretch without a beginning or an end of any of them
-    counts for at most ``longest_ns``, at its end."""
+    """When any of the threads worked. A stretch in which no event begins or ends counts for at most ``longest_ns``, at
+    its end."""
     starts, ends = [], []
     for lane in distinct(events.lane[rows]).tolist():
         mine = rows[events.lane[rows] == lane]
@@ -127,7 +126,7 @@ def _at_work(events: Events, tree: Tree, rows: Rows, longest_ns: int) -> Interva
 
 
 def _cost_of(trace: Trace, rows: Rows) -> float:
-    """What recording these events cost the host."""
+    """The host's time for recording these events."""
     category = trace.events.category[rows]
     each_ns = np.zeros(max(Category) + 1, dtype=np.int64)
     each_ns[list(_EVENT_NS)] = list(_EVENT_NS.values())
@@ -138,7 +137,7 @@ def _cost_of(trace: Trace, rows: Rows) -> float:
 
 
 def _page_faults_ns(run: Run) -> float:
-    """The time of the pages that a measured step was given beyond those of a step without the profiler."""
+    """The time of the pages that a measured step gets beyond those of a step without the profiler."""
     if not (run.page_fault_ns and run.reference_step_faults and run.measured_step_faults):
         return 0.0
     more = float(np.mean(run.measured_step_faults)) - median(run.reference_step_faults)
@@ -146,8 +145,7 @@ def _page_faults_ns(run: Run) -> float:
 
 
 def _new_pages(trace: Trace, tree: Tree, wanted: Bools, total_ns: float) -> Intervals:
-    """The end of each outermost operator that allocates memory, by its bytes, such that together they take
-    ``total_ns``."""
+    """The end of each outermost operator that allocates memory, in proportion to its bytes: ``total_ns`` together."""
     events = trace.events
     rows = np.flatnonzero(wanted & (events.category == Category.MEMORY) & (events.size_bytes > 0))
     outermost = tree.outermost(trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE))
@@ -164,8 +162,8 @@ def _new_pages(trace: Trace, tree: Tree, wanted: Bools, total_ns: float) -> Inte
 
 
 def _stretches(events: Events, tree: Tree, rows: Rows) -> tuple[Int64s, Int64s, Int64s]:
-    """Starts and ends of the stretches between neighbouring edges of a lane's events, and how many edges border on each
-    with the profiler's work on that side: an end before it, a start after it."""
+    """Starts and ends of the stretches between neighbouring edges of a lane's events, and how many of the two edges
+    have the profiler's work on that side: an end before the stretch, a start after it."""
     count, lane = len(rows), events.lane[rows].astype(np.int64)
     times, lanes = np.concatenate([events.start_ns[rows], tree.end_ns[rows]]), np.concatenate([lane, lane])
     is_start = np.arange(2 * count) < count
@@ -177,8 +175,8 @@ def _stretches(events: Events, tree: Tree, rows: Rows) -> tuple[Int64s, Int64s, 
 
 
 def _water_level(room_ns: Int64s, weight: np.ndarray, wanted_ns: float) -> float:
-    """The level at which ``minimum(room, weight * level)`` adds up to what is wanted, or the highest if that is too
-    little."""
+    """The level at which ``minimum(room, weight * level)`` adds up to what is wanted; the highest if there is too
+    little room."""
     if wanted_ns <= 0 or not len(room_ns):
         return 0.0
     order = np.argsort(room_ns / weight)

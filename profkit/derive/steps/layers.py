@@ -1,4 +1,4 @@
-"""Whether what repeats is the layers of one pass through a model, not the steps of a program."""
+"""Whether repeats are the layers of one pass through a model instead of steps."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
 from profkit.trace.values import distinct, distinct_rows, median
 
 MODULE_CALL = "nn.Module: "
-"""The beginning of the names of frames in which a module is called (``torch/csrc/autograd/profiler_python.cpp``)."""
+"""The prefix of frames in which a module is called (``torch/csrc/autograd/profiler_python.cpp``)."""
 _ENDS = MATRIX | {"embedding"}
-"""What a model begins and ends with: it brings the input to the width of the layers, and their result back."""
+"""A model begins and ends with one: it brings the input to the width of the layers, and their result back."""
 _MOST_REPEATS_BEFORE_END = 2
-"""Repeats that may lie between the ends and the alike ones: there are masks, positions and norms to compute."""
+"""How far, in repeats, an end may be from the layers: masks, positions and norms are computed in between."""
 _ALIKE_SHARE = 0.8
-"""The share of the repeats between the ends that are alike, as regular as a pattern has to be."""
+"""The share of the repeats between the ends that must be alike for them to be a pattern."""
 
 
 def are_layers(trace: Trace, tree: Tree, lane: int, starts_ns: Int64s) -> bool:
     """Whether the repeats that begin at ``starts_ns`` on a thread are parts of one pass.
 
-    Python frames show it: most repeats share the call of the outermost module around them. Without recorded calls of
-    modules, the pass shows by its ends: a product or an embedding look-up unlike any in the repeats is at the first of
-    them, and another at the last.
+    Python frames show it: most repeats share the call of the outermost module around them. If no calls of modules were
+    recorded, the ends of the pass show it: a product or an embedding lookup unlike those of the repeats is near the
+    first repeat, and another near the last.
     """
     here = trace.events.lane == lane
     calls = tree.outermost(trace.where_name(lambda name: name.startswith(MODULE_CALL)) & here)
@@ -42,7 +42,7 @@ def _share_calls(trace: Trace, tree: Tree, calls: Rows, starts_ns: Int64s) -> bo
 
 
 def _have_ends(trace: Trace, here: Bools, starts_ns: Int64s) -> bool:
-    """Repeats that are all different, as with a cache that grows with each token, show nothing."""
+    """Repeats that all differ, as with a cache that grows with each token, show nothing."""
     events, last = trace.events, len(starts_ns) - 1
     rows = np.flatnonzero(operators_of(trace, _ENDS) & here)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
@@ -58,7 +58,7 @@ def _have_ends(trace: Trace, here: Bools, starts_ns: Int64s) -> bool:
 
 
 def _are_near(start_ns: Int64s, end_ns: Int64s, usual: Bools, distance_ns: float) -> Bools:
-    """Which of the events, in order of their starts, are no further than that from a usual one."""
+    """Which events, sorted by start, are within this distance of a usual one."""
     if not usual.any():
         return usual
     begins_ns, ends_ns = start_ns[usual], end_ns[usual]

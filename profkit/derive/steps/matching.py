@@ -1,8 +1,8 @@
-"""What the measured steps have in common with the located one, in which lines and shapes were recorded.
+"""Matches events of the measured steps with those of the located one, in which lines and shapes were recorded.
 
-A measured step carries no line marks and no shapes, as recording them changes what is measured. The n-th operator of a
-kind (same thread, name, enclosing operator and, if known, shapes) is matched with the n-th of that kind in the first
-located step.
+A measured step has no line marks and no shapes, as recording them changes what is measured. The n-th operator of a kind
+(same thread, name, enclosing operator and, if known, shapes) is matched with the n-th of that kind in the first located
+step.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from profkit.trace.values import constant
 
 _AROUND = (Category.OPERATOR, Category.ANNOTATION, Category.COMPILED_CODE)
 _CAUSED_BY_LINES = (*_AROUND, Category.MEMORY, Category.RUNTIME, Category.HOST_MARK)
-"""The categories of what a line of the program causes."""
+"""The categories of events that a line of the program causes."""
 _MOST_TIMES_LOCATED = 8
-"""How many times as many of a kind a step may have than the located step: sequences differ in length by less, and more
-are something else that did not run there."""
+"""A step may have at most this many times the located step's number of a kind. Lengths of sequences differ by less;
+more are something else, which did not run there."""
 
 
 class Repeats(Struct, frozen=True):
-    """Columns over all events. ``row`` is the event of the located step that this one of another step repeats, or
-    `NONE`. ``exact`` says that both steps hold as many of the kind, so that nothing was guessed."""
+    """Columns over all events. ``row`` is the event of the located step that an event of another step repeats, or
+    `NONE`. ``exact`` says that both steps hold equally many of the kind, so that nothing is guessed."""
 
     row: Rows
     exact: Bools
@@ -58,15 +58,15 @@ def match_located(trace: Trace, tree: Tree, steps: Steps) -> Repeats:
 
 
 def allocated_bytes(trace: Trace, tree: Tree) -> Int64s:
-    """Column over all events: what is allocated in each, and in those inside of it."""
+    """Column over all events: the bytes allocated in each and in those inside it."""
     events = trace.events
     allocates = (events.category == Category.MEMORY) & (events.size_bytes > 0)
     return tree.total_under(np.where(allocates, events.size_bytes, 0).astype(np.int64))
 
 
 def copy_shapes(trace: Trace, repeats: Repeats, allocated: Int64s) -> Trace:
-    """The trace with the shapes, types and values of inputs of the repeated event, if that takes no guess: both steps
-    have as many of the kind, and both events allocate as many bytes (``allocated``, by event)."""
+    """The trace with the shapes, types and values of inputs of the repeated events where that is no guess: both steps
+    hold equally many of the kind, and both events allocate equally many bytes (``allocated``)."""
     events = trace.events
     taken = np.flatnonzero((events.dims_code < 0) & (events.types_code < 0) & (repeats.row >= 0) & repeats.exact)
     taken = taken[events.dims_code[repeats.row[taken]] >= 0]

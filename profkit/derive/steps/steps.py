@@ -1,13 +1,13 @@
 """Where the steps of the program lie in a trace.
 
-Steps are found from the first of these that applies, and the report says which: the profiler's own step annotations,
-the optimizer's steps, the DataLoader's batches, ranges that the program itself numbers, a repeating pattern of the main
-thread, a range of the program that repeats, else the whole window as one step. A pattern may be the layers of one pass,
-which are not steps.
+Steps come from the first of these that applies, and the report says which: the profiler's step annotations, the
+optimizer's steps, the DataLoader's batches, ranges that the program itself numbers, a repeating pattern of the main
+thread, a range of the program that repeats, else the whole window as one step. A pattern of layers of one pass is no
+pattern of steps.
 
-With a device, the host's marks say when a step was launched, not when it was done: the host runs ahead. A step is over
-when the host has come to its end and the device is done with everything launched until then; it took the time since the
-step before it was over.
+With a device, the host runs ahead, so its marks say when a step was launched, not when it was done. A step is over when
+the host has reached its end and the device is done with everything launched until then. Its time counts from the moment
+when the step before was over.
 """
 
 from __future__ import annotations
@@ -36,24 +36,26 @@ _LOADER = "enumerate(DataLoader)#"
 _NUMBERED = re.compile(r"(.{0,99}?(?:step|iter|iteration|batch))[\s_#:=.(\[-]{0,3}(\d{1,9})[)\]]?", re.IGNORECASE)
 """A range with the number of a step: ``step 3``, ``train_iter_12``, ``batch[7]``."""
 _REGULAR_SHARE = 0.8
-"""How regular a pattern has to be: epochs of five batches and more."""
+"""How regular a pattern has to be: that of epochs with five batches or more is."""
 _COVERED_SHARE = 0.6
 """The share of the time that steps must cover, as with a pattern that repeats."""
 _LEAST_STEP_NS = 1_000_000
-"""With line marks, which triple it: even a small network takes longer to train on a batch."""
+"""Training even a small network on a batch takes longer, with line marks three times as long."""
 _MANY_ROUNDS = 64
 WHOLE_RECORDING = "the whole recording, as one step"
 _COLD_TIMES_MEDIAN = 1.5
 """A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
 _PREPARING_SHARE = 0.01
-"""Of the host's step: less moves no median that anybody would see."""
+"""The share of the host's step. Less moves the median by nothing that anybody would see."""
 
 
 class Steps(Struct, frozen=True):
-    """Steps in order. ``start_ns`` and ``end_ns`` are the host's: events of its threads belong to the step that they
-    start in, and device work to the one that launched it. From ``begun_ns``, when the step before was over, to
-    ``done_ns`` is the time of host and device together; without a device that is the same. ``measured`` marks the steps
-    that figures come from: neither located nor cold."""
+    """Steps in order.
+
+    ``start_ns`` and ``end_ns`` are the host's. Events of its threads belong to the step that they start in, device work
+    to the step that launched it. ``begun_ns`` is when the step before was over on host and device, and ``done_ns`` when
+    this one was; without a device they are the same as the host's. ``measured`` marks the steps that figures come from:
+    neither located nor cold."""
 
     start_ns: Int64s
     end_ns: Int64s
@@ -70,12 +72,12 @@ class Steps(Struct, frozen=True):
 
     @property
     def duration_ns(self) -> Int64s:
-        """What each step took, on host and device together, without profkit's own pauses."""
+        """The time of each step on host and device together, without profkit's own pauses."""
         return (self.done_ns - self.begun_ns - self.pause_ns).clip(min=0)
 
     @property
     def host_ns(self) -> Int64s:
-        """How long the host worked on each step, without profkit's own pauses; it may have run ahead of the device."""
+        """The host's time of each step, without profkit's own pauses. It may have run ahead of the device."""
         return self.end_ns - self.start_ns - self.pause_ns
 
     @property
@@ -84,21 +86,21 @@ class Steps(Struct, frozen=True):
 
     @property
     def measured_count(self) -> int:
-        """At least one: of those that there are, one is always measured."""
+        """At least one, as some step is always measured."""
         return int(self.measured.sum())
 
     @property
     def measured_ns(self) -> int:
-        """What all measured steps took together."""
+        """The time of all measured steps together."""
         return max(int(self.duration_ns[self.measured].sum()), 1)
 
     def per_step_ns(self, total_ns: float) -> int:
-        """This much of the measured time as part of a step of median length: the same share of it."""
+        """The same share of a step of median length as ``total_ns`` is of the measured time."""
         return int(total_ns / self.measured_ns * self.median_ns)
 
     @property
     def window_ns(self) -> tuple[int, int]:
-        """On the host from the start of the first measured step to the end of the last."""
+        """From the start of the first measured step to the end of the last, on the host."""
         return int(self.start_ns[self.measured].min()), int(self.end_ns[self.measured].max())
 
     def index_of(self, times_ns: Int64s) -> Int64s:
@@ -137,8 +139,8 @@ Windows = tuple[Int64s, Int64s, str]
 
 def _main_lane(trace: Trace, tree: Tree) -> int:
     """The host thread that runs the program: the one with the profiler's steps, else the one that steps the optimizer
-    or asks for batches, else the one whose outermost operators, ranges and calls take longest, whatever Python frames
-    lie around them. Backward nodes do not count: autograd runs those of a GPU on its own thread."""
+    or asks for batches, else the one whose outermost operators, ranges and calls take longest. Python frames around
+    these do not count, and neither do backward nodes: autograd runs those of a GPU on its own thread."""
     events = trace.events
     for prefixes in ((STEP_MARK,), (_OPTIMIZER, _LOADER)):
         rows = _rows_starting_with(trace, *prefixes)
@@ -153,7 +155,7 @@ def _main_lane(trace: Trace, tree: Tree) -> int:
 
 
 def _rows_starting_with(trace: Trace, *prefixes: str) -> Rows:
-    """The ranges whose names begin like this."""
+    """The ranges with one of these prefixes."""
     named = trace.where_name(lambda name: name.startswith(prefixes))
     return np.flatnonzero(named & (trace.events.category == Category.ANNOTATION))
 
@@ -189,8 +191,8 @@ def _between_batches(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # 
 
 
 def _numbered(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: ARG001  # one signature for all
-    """Ranges of one name whose numbers rise, except where an epoch begins again, and that do not overlap. Of several
-    such names the one with the most time counts."""
+    """Ranges of one name that do not overlap and whose numbers rise, except where a new epoch begins. If there are
+    several such names, the one with the most time counts."""
     events = trace.events
     rows = np.flatnonzero((events.category == Category.ANNOTATION) & (events.lane == lane))
     prefixes: dict[str, int] = {}
@@ -213,7 +215,7 @@ def _numbered(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: A
 
 
 def _repeating(trace: Trace, tree: Tree, lane: int) -> Windows | None:
-    """Periods of the main thread's lines if they are marked, else of its outermost operators."""
+    """The period of the main thread's marked lines, or else of its outermost operators."""
     events = trace.events
     here = events.lane == lane
     marks = here & (events.category == Category.LINE_MARK)
@@ -250,7 +252,7 @@ def _repeated(trace: Trace, tree: Tree, lane: int) -> Windows | None:
 def _is_inner_loop(starts: Int64s) -> bool:
     """Whether the pattern is a loop over elements or samples: shorter than any step, and repeated many times.
 
-    If the recording ended within the first round of the loop around it, that loop is not seen.
+    The loop around it does not show if the recording ended within that loop's first round.
     """
     return len(starts) > _MANY_ROUNDS and median(np.diff(starts)) < _LEAST_STEP_NS
 
@@ -265,8 +267,8 @@ def _inside_longest(trace: Trace, tree: Tree, wanted: Bools, rows: Rows) -> Rows
 
 
 def take_whole(trace: Trace) -> Steps:
-    """The whole recording as one measured step, for when finding the steps broke; the main thread is the one whose
-    events last longest."""
+    """The whole recording as one measured step, if finding the steps failed. The main thread is the one with the most
+    time in events."""
     start, end, source = _whole_window(trace)
     on_device = np.array([lane.on_device for lane in trace.lanes], dtype=bool)
     taken_ns = np.bincount(trace.events.lane, trace.events.duration_ns, minlength=len(trace.lanes))
@@ -294,9 +296,7 @@ def _whole_window(trace: Trace) -> Windows:
     return np.array([start]), np.array([max(end, start + 1)]), WHOLE_RECORDING
 
 
-def _finish(
-    trace: Trace, launches: Launches, waits: Waits, first_calls: Rows, lane: int, windows: Windows
-) -> Steps:
+def _finish(trace: Trace, launches: Launches, waits: Waits, first_calls: Rows, lane: int, windows: Windows) -> Steps:
     events, (start_ns, end_ns, source) = trace.events, windows
     marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == lane))
     located = counts_inside(start_ns, end_ns, events.start_ns[marks]) > 0
@@ -320,8 +320,8 @@ def _finish(
 
 
 def _preparing_ns(trace: Trace, first_calls: Rows, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
-    """How long code is loaded in each step, and the driver gives memory. A step that gives some back as well does not
-    grow: it may do so now and then for as long as the program runs."""
+    """How long each step loads code, and how long it gets memory from the driver. A step that also gives some back does
+    not grow: that may happen now and then for as long as the program runs."""
     events = trace.events
     gets = np.flatnonzero(allocating(trace))
     frees = counts_inside(start_ns, end_ns, events.start_ns[freeing(trace)]) > 0
@@ -336,9 +336,9 @@ def compiling(trace: Trace) -> Bools:
 
 
 def _measured(duration_ns: Int64s, located: Bools, loads: Bools, prepares: Bools, whole: Bools) -> Bools:
-    """Steps without line marks if there are any. Of these, the ones whose device work is there if there are such,
-    without those in which code was loaded, which comes once, if there are others, without those in which something was
-    compiled or memory got if most have none, and without a cold first one if others are left."""
+    """The steps without line marks, if there are any. Of these are left out, while others remain: steps that lack
+    device work, and steps that load code, which happens once. So are steps that compile or get memory if most do not,
+    and a cold first step if at least three are left."""
     measured = ~located if not located.all() else np.ones(len(located), dtype=bool)
     if (measured & whole).any():
         measured &= whole

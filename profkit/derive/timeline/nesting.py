@@ -1,7 +1,7 @@
 """Which interval of a thread encloses which.
 
-Policy for slices of one thread that overlap without nesting (real traces hold dozens to thousands): an event that
-begins inside another belongs to it, and its end is cut to the other's end.
+Events of one thread may overlap without nesting; real traces hold dozens to thousands of these. An event that begins
+inside another belongs to it, and its end is cut to the other's end.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from profkit.derive.timeline.intervals import stretches
 from profkit.trace.events import NONE, Int32s, Int64s, Rows
 
 BATCH = 1 << 16
-"""Events that are processed at a time if the trace allows it: more do not fit the processor's caches."""
+"""Events that are processed at a time if the trace allows it. More would not fit the processor's caches."""
 _MANY_CROSSING_SHARE = 1 / 64
-"""If this share of the intervals crosses its parent, all are processed instead of each stretch by itself."""
+"""If a larger share of the intervals crosses another, all are processed at once instead of stretch by stretch."""
 _MOST_ROUNDS = 64
-"""Rounds in which a stretch grows before all are processed: a few are enough in real traces."""
+"""A stretch that still grows after so many rounds becomes all intervals. Real traces need a few."""
 
 
 class Nested(Struct, frozen=True):
-    """Columns over the intervals of a thread: their ends, which are cut where they cross others, and to be filled in
-    the depth, the parent (`NONE`: none) and the first one that begins at the end or later."""
+    """Columns over the intervals of a thread: their ends, which are cut where they cross others, and three columns to
+    fill: the depth, the parent (`NONE`: none) and the first one that begins at the end or later."""
 
     end: Int64s
     depth: Int32s
@@ -56,14 +56,14 @@ def nest(start: Int64s, nested: Nested, first: int = 0) -> int:
 
 
 def first_behind(begins: Int64s, start: Int64s, end: Int64s) -> Rows:
-    """Which of ``begins``, in rising order, is the first at each interval's end or later. An interval without length
-    ends after what begins with it."""
+    """The first of ``begins``, in rising order, at or after each interval's end. An interval without length ends after
+    those that begin with it."""
     return np.searchsorted(begins, np.maximum(end, start + 1))
 
 
 def _nest_crossing(part: slice, start: Int64s, end: Int64s, depth: Int64s, parent: Int64s) -> int:
-    """Cut crossing intervals in a stretch that nothing else reaches into, and correct depths and parents there; returns
-    how many ends were cut."""
+    """Cut crossing intervals in a stretch that no other interval reaches into, and correct depths and parents there.
+    Returns how many ends were cut."""
     begins, ends = start[part], end[part]
     whole = ends.copy()
     _cut_in_order(begins, ends, np.flatnonzero(find_crossing(begins, ends)))
@@ -75,8 +75,8 @@ def _nest_crossing(part: slice, start: Int64s, end: Int64s, depth: Int64s, paren
 
 
 def _around(crossing: Rows, start: Int64s, end: Int64s) -> Sequence[slice]:
-    """The stretches that hold these intervals and everything they cross, directly or not: whatever is open at the start
-    of one encloses all of it, and nothing in it ends later. Outside of them, intervals are nested as they are."""
+    """The stretches that hold these intervals and all that they cross, directly or not. An interval that is open at the
+    start of a stretch encloses all of it, and none in it ends later. Outside them, intervals nest as they are."""
     if not crossing.size:
         return ()
     if crossing.size > _MANY_CROSSING_SHARE * len(start):
@@ -108,7 +108,7 @@ def _grown(row: int, begins: Int64s, ends: Int64s, by_end: Rows, ordered: Int64s
 
 
 def _batches(start: Int64s, end: Int64s) -> Iterator[slice]:
-    """Stretches of intervals that nothing earlier reaches into, of a size that fits the processor's caches."""
+    """Stretches that no earlier interval reaches into, of a size that fits the processor's caches."""
     reach, free = LEAST, []
     for at in range(0, len(start), BATCH):
         begin_key, end_key = _keys(start[at : at + BATCH], end[at : at + BATCH])
@@ -120,7 +120,7 @@ def _batches(start: Int64s, end: Int64s) -> Iterator[slice]:
 
 
 def _keys(start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
-    """Begins and ends on one scale, with no begin equal to an end, and no interval without length."""
+    """Begins and ends on one scale on which no begin equals an end and every interval has a length."""
     begins = 2 * start + 1
     return begins, np.maximum(2 * end, begins + 1)
 
@@ -129,8 +129,8 @@ def _nest_whole(start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
     """Depth and parent of intervals sorted by start and falling length.
 
     The depth is the number of intervals open at the start: those that began before, less those that ended before. The
-    parent of an interval of depth d is the last one of depth d - 1 that stands before it, found for all at once by
-    searching the sorted keys ``depth * n + index``; as what is looked for is sorted too, the search is a fast one.
+    parent of an interval of depth d is the last one of depth d - 1 before it. One search in the sorted keys
+    ``depth * n + index`` finds all of them, and is fast as the keys that it looks for are sorted too.
     """
     n = len(start)
     begin_key, end_key = _keys(start, end)
@@ -146,8 +146,8 @@ def _nest_whole(start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
 def _cut_in_order(start: Int64s, end: Int64s, rows: Rows) -> None:
     """Cut the ends of these intervals in place, one after another.
 
-    Each cut decides what is still open for those that follow, so this cannot be done for all at once. An interval is
-    only ever cut to the end of one that it crosses, so those that cross none, nearly all, need not come here.
+    Each cut decides what is still open for the following ones, so this cannot be done for all at once. An interval is
+    only cut to the end of one that it crosses. Nearly all cross none and need not come here.
     """
     open_ends: list[int] = []
     ends = end[rows].tolist()

@@ -1,7 +1,7 @@
-"""A share of the time in some intervals, taken evenly: what a recording added to everything the host did.
+"""An even share of the time in some intervals: what a recording added to all that the host did.
 
-An estimate adds time between any two of a trace's events. As intervals there would be as many as events, and each query
-as slow as one over the whole trace; as a share of the stretches in which the host worked, there are few.
+An estimate adds time between any two events of a trace. As intervals these would be as many as the events, and each
+query would be as slow as one over the whole trace. As a share of the stretches in which the host worked, they are few.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Thinned(Struct, frozen=True):
         return int(self.share * self.where.total_ns)
 
     def at_most(self, total_ns: int) -> Thinned:
-        """The same, or a smaller share so that this much is taken in all."""
+        """The same, with a share that takes no more than this in all."""
         return Thinned(self.where, min(self.share, total_ns / max(self.where.total_ns, 1)))
 
     def covered_before(self, times_ns: Int64s) -> Int64s:

@@ -26,12 +26,12 @@ _MANY_WANTED_SHARE = 0.25
 
 
 class Tree(Struct, frozen=True):
-    """Columns over all events of the trace; events that are not on a host thread have depth and parent `NONE`.
+    """Columns over all events of the trace. Events that are not on a host thread have depth and parent `NONE`.
 
-    The events stand in preorder, so the descendants of row ``i`` are the rows from ``i + 1`` up to ``stop[i]``,
-    exclusive, except those ``left_out``: events on host threads that are not part of the tree. ``end_ns`` is cut where
-    slices overlap without nesting; ``overlapping`` counts those. A Python frame that a range outlives ends where the
-    range begins (see `profkit.derive.timeline.outliving`), and is not counted.
+    The events are in preorder: the descendants of row ``i`` are the rows from ``i + 1`` up to ``stop[i]``, exclusive,
+    without those ``left_out``, which are on host threads but not in the tree. ``end_ns`` is cut where events overlap
+    without nesting; ``overlapping`` counts these. A Python frame that a range outlives ends where the range begins (see
+    `profkit.derive.timeline.outliving`) and does not count.
     """
 
     parent: Int32s
@@ -42,14 +42,14 @@ class Tree(Struct, frozen=True):
     overlapping: int
 
     def self_ns(self, events: Events) -> Int64s:
-        """For each event its time without that of the events directly below it."""
+        """The time of each event without that of the events directly below it."""
         own = self.end_ns - events.start_ns
         inside = np.flatnonzero(self.parent >= 0)
         np.subtract.at(own, self.parent[inside], self.end_ns[inside] - events.start_ns[inside])
         return own.clip(min=0, out=own)
 
     def nearest_ancestor(self, wanted: Bools, include_self: bool = False, of: Rows | Int32s | None = None) -> Rows:
-        """For each event, or each of the rows ``of``, the row of its innermost ancestor in ``wanted``, or `NONE`."""
+        """The row of the innermost ancestor in ``wanted``, or `NONE`, of each event or of each of the rows ``of``."""
         if np.count_nonzero(wanted) <= _MANY_WANTED_SHARE * len(wanted):
             found = self._search(wanted, of)
         elif of is None:
@@ -65,8 +65,8 @@ class Tree(Struct, frozen=True):
     def climb(self, wanted: Bools) -> Int32s:
         """`nearest_ancestor` of each event in half the memory, fast if many are wanted.
 
-        All events of a batch climb at once: one that meets an event that is not wanted continues from where that one
-        has come to by then, so the number of rounds is the logarithm of the depth. Ancestors come first, so they are
+        All events of a batch climb at once. One that meets an unwanted event continues from where that event has
+        climbed to by then, so the number of rounds is the logarithm of the depth. Ancestors in earlier batches are
         done.
         """
         above = self.parent.copy()
@@ -80,7 +80,7 @@ class Tree(Struct, frozen=True):
         return above
 
     def _climb_from(self, wanted: Bools, of: Rows | Int32s) -> Rows:
-        """`nearest_ancestor` of some events, fast if many are wanted: most have one directly above them."""
+        """`nearest_ancestor` of some events, fast if many are wanted, as most then have one directly above them."""
         above = self.parent[of].astype(np.int64)
         climbing = np.flatnonzero((above >= 0) & ~wanted[above])
         while climbing.size:
@@ -101,8 +101,8 @@ class Tree(Struct, frozen=True):
     def _spread(self, rows: Rows) -> Rows:
         """For each event the innermost of ``rows`` above it.
 
-        It only changes after one of them, and where one ends: there to what is above that one. If several end, the
-        outermost of them decides.
+        It only changes directly after one of them, and where one ends: there to the next one above. If several end
+        there, the outermost of them decides.
         """
         places = np.concatenate([rows + 1, self.stop[rows[::-1]]])
         above = np.concatenate([rows, self._innermost(rows, rows)[::-1]])
@@ -113,10 +113,10 @@ class Tree(Struct, frozen=True):
         return found
 
     def _innermost(self, rows: Rows, of: Rows | Int32s) -> Rows:
-        """The innermost of ``rows`` above each of some other rows.
+        """The innermost of ``rows`` above each of the rows ``of``.
 
-        For an event below ``c`` of them, that is the last one before it that is itself below ``c - 1``. All are found
-        at once by searching the sorted keys ``c * n + row``.
+        For an event below ``c`` of them, that is the last one before it that is itself below ``c - 1``. One search in
+        the sorted keys ``c * n + row`` finds all of them.
         """
         n, found = len(self.parent), np.full(len(of), NONE, dtype=np.int64)
         if not rows.size:
@@ -151,7 +151,7 @@ class Tree(Struct, frozen=True):
         return found
 
     def _outermost(self, rows: Rows) -> Rows:
-        """Those of ``rows`` that are not descendants of another."""
+        """Those of ``rows`` that are no descendants of another of them."""
         reach = np.maximum.accumulate(self.stop[rows])
         outer = np.ones(len(rows), dtype=bool)
         np.greater_equal(rows[1:], reach[:-1], out=outer[1:])
@@ -203,11 +203,11 @@ def build_tree(trace: Trace) -> Tree:
 
 
 def _nest_some(start: Int64s, lane: Nested, first: int, rows: Rows) -> int:
-    """Nest these events of a lane, which begins with the event ``first``; returns how many ends were cut."""
+    """Nest these events of a lane whose first event is ``first``. Returns how many ends were cut."""
     some = lane.part(rows)
     overlapping = nest(start[rows], some)
     lane.end[rows], lane.depth[rows] = some.end, some.depth
     lane.parent[rows] = np.where(some.parent >= 0, first + rows[some.parent], NONE)
-    # left-out events count as well: what begins at the end or later does not lie below
+    # rows are counted with the events left out: what begins at the end or later is not below
     lane.stop[rows] = first + first_behind(start, start[rows], some.end)
     return overlapping

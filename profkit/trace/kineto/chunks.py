@@ -1,7 +1,7 @@
 """From the text of some events to columns: names and lists become codes, times become integer nanoseconds.
 
-A decoder numbers kinds of events and texts in the order in which it meets them. Several can share the chunks of one
-file (see `decoding`); `Translation` then turns one's numbers into another's.
+A decoder numbers kinds of events and texts in the order in which it meets them. Several decoders can share a file (see
+`decoding`); `Translation` then turns the numbers of one into those of another.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _as_text = msgspec.json.Decoder(list[Event], float_hook=str)
 
 
 class Chunk(Struct):
-    """What a stretch of a file says.
+    """The content of a stretch of a file.
 
-    Of its ``rows``, ``held`` have a time before the cutoff, and ``parts`` are their columns, if there are any.
-    ``timeless`` have no time, by category. ``dropped`` begin after the cutoff, and ``marks_dropped`` are the profiler's
-    steps among these, by thread. ``reserved_bytes`` is the most that PyTorch's allocator held of each device at once.
-    The new kinds and texts are those that the decoder had not met before.
+    Of its ``rows``, ``held`` have a time before the cutoff, and ``parts`` are their columns. ``timeless`` counts those
+    without a time, by category. ``dropped`` begin after the cutoff, and ``marks_dropped`` counts the profiler's steps
+    among these, by thread. ``reserved_bytes`` is the most that PyTorch's allocator held of each device at once. The new
+    kinds and texts are those that the decoder meets for the first time.
     """
 
     rows: int = 0
@@ -60,7 +60,7 @@ class Chunk(Struct):
 
 
 class ChunkDecoder:
-    """Makes chunks; ``kinds`` and ``texts`` are what their codes stand for."""
+    """Makes chunks, whose codes index ``kinds`` and ``texts``."""
 
     def __init__(self) -> None:
         self.kinds = KindCodes()
@@ -68,7 +68,7 @@ class ChunkDecoder:
         self._decoder = _as_floats
 
     def decode(self, text: bytes | memoryview, cutoff_ns: int | None = None) -> Chunk:
-        """What the events of a JSON array say; for those after the cutoff, only how many there are.
+        """The chunk of a JSON array of events. Those after the cutoff are only counted.
 
         Raises `msgspec.DecodeError`, `ValueError` or `RecursionError`, with nothing remembered, for anything that
         strict JSON forbids or that is not a list of events.
@@ -84,7 +84,7 @@ class ChunkDecoder:
         return self._convert(events, kept, nanoseconds_of(times_us, numbers), cutoff_ns, text)
 
     def convert(self, events: Sequence[Event], cutoff_ns: int | None = None, text: bytes = b"") -> Chunk:
-        """What decoded events say; ``text`` is what they were decoded from, if it is at hand."""
+        """The chunk of decoded events. ``text`` is what they were decoded from, if it is at hand."""
         kept = _kept(events)
         return self._convert(events, kept, nanoseconds_of([e.ts for e in kept]), cutoff_ns, text)
 
@@ -143,11 +143,11 @@ class ChunkDecoder:
 
 
 class Translation:
-    """From the codes of one decoder to those of another, which learns what it did not know."""
+    """From the codes of one decoder to those of another, which learns what is new to it."""
 
     def __init__(self, own: ChunkDecoder) -> None:
         self._own = own
-        self._kinds, self._texts = array("i"), array("i", [NONE])  # the first text is none and has the code -1
+        self._kinds, self._texts = array("i"), array("i", [NONE])  # the first is no text and has the code -1
 
     def translate(self, chunk: Chunk) -> Chunk:
         """A chunk of the other decoder in one's own codes. All of its chunks must come, in order."""
@@ -196,14 +196,14 @@ def _note_dropped(chunk: Chunk, events: Iterable[Event]) -> None:
 
 
 def _small(values: Sequence[Any]) -> Part:
-    """Small integers, such as types and numbers of devices."""
+    """Small integers: types and numbers of devices."""
     found = integers(values)
     return None if found is None else found.clip(NONE, 127).astype(np.int8)
 
 
 def _most_of_each(device: Part, device_type: Part, reserved: Part) -> dict[int, int]:
-    """The most that was reserved of each device; `NONE` stands for one without a number. The host's is pinned
-    memory."""
+    """The most that was reserved of each device, `NONE` for one without a number. The host's does not count: that is
+    pinned memory."""
     if reserved is None:
         return {}
     nobody = np.full(len(reserved), NONE)
@@ -213,6 +213,5 @@ def _most_of_each(device: Part, device_type: Part, reserved: Part) -> dict[int, 
 
 
 def _without_missing(sizes: Part) -> Part:
-    """Nothing allocated or moved if the event does not say."""
+    """0 bytes allocated or moved if the event does not say."""
     return None if sizes is None else np.where(sizes == MISSING, 0, sizes)
-

@@ -73,12 +73,12 @@ def text_codes(codes: TextCodes, raws: Sequence[msgspec.Raw]) -> Part:
 
 
 def recode(table: Table, parts: Sequence[dict[str, Part]], columns: Sequence[str]) -> Table:
-    """A table of only the texts that the columns still use; the columns get its codes."""
+    """A table of only the texts that the columns still use. The columns get its codes in place."""
     used = np.zeros(len(table) + 1, dtype=bool)
     held = [(part, key, part[key]) for part in parts for key in columns]
     for _, _, codes in held:
         if codes is not None:
-            used[codes] = True  # none has the code -1 and marks the last place, which stands for no text
+            used[codes] = True  # the code -1, for no text, marks the last place
     used[-1] = False
     renewed = type(table)()
     new_codes = np.full(len(used), -1, dtype=np.int32)

@@ -1,7 +1,7 @@
-"""What the events of a chunk say of collectives, as texts for the tables.
+"""What the events of a chunk say about collectives, as texts for the tables.
 
-Few events do, and to decode a dozen more fields of each event takes a tenth of the reading. So the decoder only sees
-the name of a collective, and where there is one, the arguments around it are looked up in the text.
+Few events are collectives, and decoding a dozen more fields of every event takes a tenth of the reading. So the decoder
+only sees a collective's name, and the arguments around a name are looked up in the text.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from profkit.trace.kineto.schema import Arguments, CollectiveFields, Event, enco
 
 _KEY = re.compile(rb'"Collective name"\s*:')
 _MOST_BYTES = 1 << 14
-"""Of the arguments of one event."""
+"""The longest arguments of one event."""
 _decoder = msgspec.json.Decoder(CollectiveFields, strict=False)
 
 
 def collective_codes(
     codes: TextCodes, names: Sequence[msgspec.Raw], events: Sequence[Event], text: bytes | memoryview
 ) -> Part:
-    """A code of a `CollectiveArguments` for each of the events; None if there are none. ``names`` are their
-    ``collective``, ``text`` is what they were decoded from, together with events that are not kept."""
+    """The code of each event's `CollectiveArguments`; None if no event has any. ``names`` are their ``collective``.
+    ``text`` is what they were decoded from, and also holds events that are not kept."""
     if not b"".join(names):
         return None
     mine = [i for i, name in enumerate(names) if bytes(name)]
@@ -39,7 +39,7 @@ def collective_codes(
 
 
 def _describe(arguments: list[Arguments], text: bytes) -> Iterator[bytes]:
-    """The text for each of the events. Those in ``text`` are in the same order, but there may be others between."""
+    """The text for each event. ``text`` has them in the same order, perhaps with others in between."""
     found = list(_found_in(text))
     if len(found) != len(arguments):
         by_ids = {_ids(one): one for one in found if one is not None}
@@ -53,7 +53,7 @@ def _ids(one: Arguments | CollectiveFields) -> tuple[object, object]:
 
 
 def _found_in(text: bytes) -> Iterator[CollectiveFields | None]:
-    """The arguments around each name of a collective; None where they are no flat object."""
+    """The arguments around each name of a collective; None if they are no flat object."""
     for key in _KEY.finditer(text):
         begin = text.rfind(b"{", max(0, key.start() - _MOST_BYTES), key.start())
         end = text.find(b"}", key.end(), key.end() + _MOST_BYTES)
@@ -68,7 +68,7 @@ def _fields(text: bytes) -> CollectiveFields | None:
 
 
 def _alone(given: Arguments) -> CollectiveFields:
-    """What the event itself has kept."""
+    """What was decoded of the event itself."""
     raw = bytes(given.collective)
     found = _fields(raw) if raw.startswith(b"{") else None
     return found or CollectiveFields(operation=_decoded(raw))
@@ -101,7 +101,7 @@ def _encode(one: CollectiveFields) -> bytes:
 
 
 def _text(value: object) -> str:
-    """A text, or a number or list as text; empty for what is none."""
+    """A text, or a number or list as text; empty for anything else."""
     if isinstance(value, str):
         return encodable(value)
     return msgspec.json.encode(value).decode() if isinstance(value, (int, list)) else ""

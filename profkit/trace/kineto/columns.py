@@ -48,10 +48,10 @@ _COLUMNS: dict[str, tuple[type[Any], int]] = {
     "device_type": (np.int8, NONE),
     "device": (np.int8, NONE),
 }
-"""Arguments of events: the type, and what stands for a missing value."""
+"""Arguments of events: the type, and the missing value."""
 _IDS = ("correlation", "external", "sequence")
 _MERGED = 256
-"""Parts that are merged into one: half a million events."""
+"""So many parts are merged into one: half a million events."""
 
 
 class TooMuch(Exception):
@@ -68,7 +68,7 @@ class ColumnBuilder:
         self.rows = 0
         self.decoder = ChunkDecoder()
         self.tables = 1
-        """How many processes hold what the codes stand for."""
+        """How many processes hold the tables that the codes index."""
         self._limit_bytes = limit_bytes
         self._held = 0
         self._unmerged = 0
@@ -100,11 +100,11 @@ class ColumnBuilder:
 
     @property
     def cutoff_ns(self) -> int | None:
-        """The moment from which on nothing is kept; None as long as everything is."""
+        """The moment from which on nothing is kept; None while everything is."""
         return self._cutoff.at_ns
 
     def append(self, chunk: Chunk) -> None:
-        """Append what a chunk says, in codes of ``decoder``. Raises `TooMuch`."""
+        """Append a chunk that has the codes of ``decoder``. Raises `TooMuch`."""
         self.rows += chunk.rows
         self._timeless += chunk.timeless
         self._impossible_durations += chunk.impossible_durations
@@ -122,12 +122,12 @@ class ColumnBuilder:
                 self._give_up_the_last()
 
     def _needed_bytes(self) -> int:
-        """What the diagnosis of the held events will take at its peak."""
+        """The peak memory of the held events' diagnosis."""
         tables = self.decoder.texts.size_bytes + self.decoder.kinds.size_bytes
         return EMPTY_BYTES + self._held * EVENT_BYTES + self.tables * tables
 
     def _give_up_the_last(self) -> None:
-        """Keep less of the recorded time, and no text that only the rest needs.
+        """Keep less of the recorded time, and drop the text that only the rest needs.
 
         Raises `TooMuch` if that does not help.
         """
@@ -206,8 +206,8 @@ class ColumnBuilder:
         return joined if order is None else joined[order]
 
     def _merge(self) -> None:
-        """Join the last parts: memory of many small arrays cannot be reused for whole columns, that of large ones
-        can."""
+        """Join the last parts, as the memory of large arrays can be reused for whole columns, unlike that of many small
+        ones."""
         last = self._parts[-_MERGED:]
         lengths = [len(part["kind"]) for part in last if part["kind"] is not None]
         missing = {key: value for key, (_, value) in _COLUMNS.items()}
@@ -229,11 +229,9 @@ class ColumnBuilder:
             "site": sites,
         }, names
 
-    def _never_ran(
-        self, start_ns: Int64s, duration_ns: Int64s, lane: Int32s, category: np.ndarray[Any, Any]
-    ) -> Bools:
-        """Device work and runtime calls at time zero without length: what CUPTI leaves of records that it could not
-        complete, and Kineto of those whose clock it lost."""
+    def _never_ran(self, start_ns: Int64s, duration_ns: Int64s, lane: Int32s, category: np.ndarray[Any, Any]) -> Bools:
+        """Device work and runtime calls at time zero and without length. CUPTI leaves such records if it could not
+        complete them, and Kineto if it lost their clock."""
         on_device = np.array([device for _, _, device in self._lanes], dtype=bool)
         nothing: Bools = start_ns == 0
         rows = np.flatnonzero(nothing)  # none in nearly all traces
@@ -248,7 +246,7 @@ class ColumnBuilder:
         )
 
     def _external(self) -> Int64s:
-        """The whole column of operators' ids; it is made again with the others."""
+        """The whole column of operators' ids, which `build` makes again in the final order."""
         found = join([part["external"] for part in self._parts], self._lengths, NONE)
         return constant(NONE, np.int64, self._held) if found is None else found
 
@@ -272,9 +270,8 @@ def _first(start_ns: Int64s) -> int:
 
 
 def _timeline_order(lane: Int32s, start_ns: Int64s, duration_ns: Int64s, usable: Bools) -> Rows:
-    """The order of the usable events. Nearly always that is all of them, and nothing needs to be copied."""
+    """The order of the usable events. Nearly always all are usable, and nothing is copied."""
     if usable.all():
         return timeline_order(lane, start_ns, duration_ns)
     rows = np.flatnonzero(usable)
     return rows[timeline_order(lane[rows], start_ns[rows], duration_ns[rows])]
-

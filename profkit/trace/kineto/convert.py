@@ -17,7 +17,7 @@ Part = np.ndarray[Any, Any] | None
 
 
 def integers(values: Sequence[Any]) -> Part:
-    """Integers, with `NONE` for what is missing or does not fit 64 bits."""
+    """Integers, `NONE` for values that are missing or do not fit 64 bits."""
     if values.count(MISSING) == len(values):
         return None
     try:
@@ -34,8 +34,8 @@ def narrow(column: Part) -> Part:
 
 
 def join(parts: Sequence[Part], lengths: Sequence[int], missing: int, kind: type[Any] | None = None) -> Part:
-    """Several consecutive stretches as one; those without the field hold the missing value. Of the type ``kind``, or of
-    the narrowest that fits all."""
+    """Consecutive stretches as one, of the type ``kind`` or of the narrowest that fits all. Stretches without the field
+    hold the missing value."""
     known = [part for part in parts if part is not None]
     if not known:
         return None
@@ -56,7 +56,7 @@ def by_kind(column: np.ndarray[Any, Any], kind: Int32s) -> np.ndarray[Any, Any]:
 
 
 def either(first: Part, second: Part) -> Part:
-    """A field with different names in different versions."""
+    """A field that has two names in different releases."""
     if first is None or second is None:
         return second if first is None else first
     return np.where(first == MISSING, second, first)

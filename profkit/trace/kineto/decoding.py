@@ -1,12 +1,12 @@
-"""Decoding on several processors: other processes make chunks of what the reader finds.
+"""Decoding on several processors: other processes turn text into chunks.
 
-Decoding text and making columns of it takes most of the time of a diagnosis, and Python does it on one processor per
-process. The others are forks: they begin within milliseconds, share the reader's memory, and find the text in memory
-that both map. Their chunks are taken in the order of the file, so that the trace is the same, code for code, whoever
-decoded what. The reader decodes as well when all others are busy.
+Decoding text into columns takes most of the time of a diagnosis, and a Python process does it on one processor. The
+other processes are forks: they start within milliseconds and find the text in memory that both map. Their chunks are
+taken in the order of the file, so the trace is the same, code for code, whichever process decoded what. The reader
+decodes too while all others are busy.
 
-A chunk that does not decode, or a process that is gone, ends this: the text from there on is given back, and the reader
-goes on alone, with its tolerant parser.
+A chunk that does not decode, or a process that is gone, ends this. The text from there on is given back, and the reader
+continues alone, with its tolerant parser.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from profkit.trace.containers import PIECE_BYTES
 from profkit.trace.kineto.chunks import Chunk, ChunkDecoder, Translation
 
 UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
-"""What decoding raises for text that is not a list of events."""
+"""The errors of text that is no list of events."""
 _PLACES = 3
-"""Chunks that a process has at a time: one that it works on, the next, and one that is done."""
+"""Chunks per process: the current one, the next, and one that is done."""
 _PLACE_BYTES = 2 * PIECE_BYTES
 _MOST_WAITING = 16
-"""Chunks that wait for one before them in the file."""
+"""At most so many chunks wait for one before them in the file."""
 
 Text = Sequence[bytes | memoryview]
 
 
 class Undecoded(Exception):
-    """The text from ``offset`` on is still to be decoded: ``texts``, in the order of the file."""
+    """The text from ``offset`` on is not decoded. ``texts`` holds it in the order of the file."""
 
     def __init__(self, offset: int, texts: list[bytes]) -> None:
         super().__init__(offset)
@@ -44,7 +44,7 @@ class Undecoded(Exception):
 
 
 class _Task(Struct):
-    """A chunk to be made of the text at ``offset``; ``text`` includes the brackets."""
+    """A chunk to make of the text at ``offset``; ``text`` includes the brackets."""
 
     offset: int
     text: memoryview
@@ -59,9 +59,9 @@ class _Task(Struct):
 
 
 class Decoders:
-    """Share the decoding between them. The codes of the chunks are those of ``own``.
+    """This process and ``others``, which share the decoding. The chunks have the codes of ``own``.
 
-    A context manager that ends the ``others``; there are fewer of them if the system does not grant more.
+    As a context manager it ends the others at its exit. There are fewer of them if the system does not grant more.
     """
 
     def __init__(self, own: ChunkDecoder, others: int) -> None:
@@ -82,8 +82,8 @@ class Decoders:
         self._others.clear()
 
     def decode(self, text: Text, offset: int) -> Iterator[Chunk]:
-        """Have whole events decoded. Their text, in several parts, is at ``offset``. Returns what is done by now, in
-        the order of the file. Raises `Undecoded`."""
+        """Have the text of whole events decoded, whose parts begin at ``offset``. Yields the chunks that are done by
+        now, in the order of the file. Raises `Undecoded`."""
         idle = min(self._others, key=lambda other: other.places_taken, default=None)
         if idle is not None and idle.has_room_for(text):
             self._tasks.append(idle.ask(text, offset))
@@ -94,11 +94,11 @@ class Decoders:
         yield from self._take(_MOST_WAITING)
 
     def finish(self) -> Iterator[Chunk]:
-        """What was not done yet. Raises `Undecoded`."""
+        """Wait for all other chunks. Raises `Undecoded`."""
         yield from self._take(0)
 
     def give_back(self) -> Undecoded | None:
-        """The text of everything that was not returned yet; None if everything was."""
+        """The text of all chunks that were not yielded yet; None if all were."""
         texts = [bytes(task.text[1:-1]) for task in self._tasks]
         return Undecoded(self._tasks[0].offset, texts) if texts else None
 
@@ -128,7 +128,7 @@ class Decoders:
 
 
 class _Other:
-    """A process that decodes. Each text that it was given stays in memory until its chunk was returned."""
+    """Another process that decodes. A text stays in the shared memory until its chunk is taken."""
 
     def __init__(self, translation: Translation) -> None:
         self.places_taken = 0
@@ -155,7 +155,7 @@ class _Other:
         return task
 
     def answer(self, wait: bool) -> None:
-        """Take the chunks that are done; at least one with ``wait``."""
+        """Take the chunks that are done; with ``wait``, at least one."""
         while self._asked:
             try:
                 if not (wait or self._fork.channel.has_more()):
@@ -171,7 +171,7 @@ class _Other:
 
 
 def _serve(channel: Channel, memory: mmap.mmap) -> None:
-    """Decode what is in the shared memory as long as somebody asks; the answer is None if it does not decode."""
+    """Decode text in the shared memory as long as the reader asks; answer None if it does not decode."""
     decoder, content = ChunkDecoder(), memoryview(memory)
     with suppress(OSError, EOFError):
         while True:

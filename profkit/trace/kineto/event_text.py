@@ -1,9 +1,9 @@
-"""Finds the events in the text of a trace and hands them on in chunks of whole ones.
+"""Finds the events in the text of a trace and hands them on in chunks of whole events.
 
-A chunk is cut where the bytes that separate the first two events occur. Decoding proves the cut: inside a string or an
-inner list, the text before it is not a list of whole events. If a chunk does not decode, its events are read one by one
-with Python's tolerant parser, for control characters in names, huge integers and the like. What cannot be read even so
-is left out and noted, and reading goes on at the next separator.
+A chunk is cut where the bytes that separate the first two events occur again. Decoding proves the cut: inside a string
+or an inner list, the text before it would be no list of whole events. If a chunk does not decode, its events are read
+one by one with Python's tolerant parser, which accepts control characters in names, huge integers and the like. What it
+rejects is left out and noted, and reading continues at the next separator.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _document_decoder = msgspec.json.Decoder(Document, float_hook=str)
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _SEPARATOR = re.compile(r"\}\s*,\s*\{")
 _ALONE_BYTES = 2 << 20
-"""One process reads this much by itself: less is read sooner than others have begun."""
+"""The first process reads this much alone: less is read before others would have started."""
 _MOST_ARRAYS = 16
-"""Lists named ``traceEvents`` that are tried as the list of events."""
+"""At most so many lists named ``traceEvents`` are tried as the list of events."""
 _LONGEST_GAP_BYTES = 1 << 10
 _OPEN, _LIST = b'{"traceEvents":[', b"["
 
@@ -46,7 +46,7 @@ class NoEvents(Exception):
 
 
 class EventText:
-    """Reads the events of one text into a `ColumnBuilder`, and what is around them.
+    """Reads the events of one text into a `ColumnBuilder`, and the document around them.
 
     If the text is known to be large, other processes read parts of it from the beginning.
     """
@@ -131,7 +131,7 @@ class EventText:
         return False
 
     def _enter(self) -> Document:
-        """Move the window past the bracket that opens the list of events; returns what was before that."""
+        """Move the window past the bracket that opens the list of events; return the document before it."""
         self._is_list = self._window.text.startswith(_LIST)
         opening = find_opening(self._window)
         if opening is None:
@@ -149,7 +149,7 @@ class EventText:
             parse_loosely(window.text)
         except Unparsable as cause:
             self.losses.add(window.offset, window.offset + found.start(), str(cause))
-        else:  # a list of that name deep inside another value
+        else:  # the list is deep inside another value
             raise NoEvents(_why_no_trace(window.text))
         window.forget(found.end())
         return Document(events=[])
@@ -171,7 +171,7 @@ class EventText:
         self._separator = found[0].encode("latin-1") if found else b"},{"
 
     def _read_chunk(self) -> Document | None:
-        """Read up to the last separator in the window, or to the end; returns what is after the events at the end."""
+        """Read up to the last separator in the window, or to the end; then return the document after the events."""
         window = self._window
         cut = window.text.rfind(self._separator) + 1
         if cut > 0:
@@ -190,7 +190,7 @@ class EventText:
         return None
 
     def _read_last(self) -> Document | None:
-        """Read the text from an event to the end of the file at once, or event by event if that fails."""
+        """Read from an event to the end of the file at once, or event by event if that fails."""
         text = self._window.text
         try:
             last = _document_decoder.decode(_OPEN + text + (b"}" if self._is_list else b""))
@@ -200,7 +200,7 @@ class EventText:
         return last
 
     def _read_singly(self, least: int) -> Document | None:
-        """Read at least this much of the window event by event; returns what is after the events once they end."""
+        """Read at least this much of the window event by event; return the document after the events once they end."""
         window = self._window
         text = window.text.decode("latin-1")  # one character per byte, so that places are bytes
         events: list[Any] = []
@@ -227,7 +227,7 @@ class EventText:
         return None
 
     def _after_damage(self, text: str, at: int, error: Unparsable) -> int:
-        """Where the next event begins, or else how much of the text is of no use."""
+        """Where the next event begins, or else how much of the text is unusable."""
         window, separator = self._window, self._separator.decode("latin-1")
         found = text.find(separator, at + 1)
         if found < 0 and window.ended:
@@ -243,7 +243,7 @@ class EventText:
         self._builder.note_lost(len(values) - len(events))
 
     def _leave(self) -> Document | None:
-        """What is after the bracket that ends the events; None if that was damage and there are more."""
+        """The document after the bracket that ends the events; None if the bracket was damage and events follow."""
         window = self._window
         while len(window.text) < MOST_HELD_BYTES and window.extend(MOST_HELD_BYTES):
             pass
@@ -263,8 +263,8 @@ class EventText:
 
 
 def find_opening(window: Window) -> tuple[Document, int] | None:
-    """What stands before the events, and where the first of them begins in the window, which is extended as far as
-    that takes; None where what stands before them is not whole."""
+    """The document before the events, and where the first event begins in the window, which is extended as needed; None
+    if that document is not whole."""
     if window.text.startswith(_LIST):
         return Document(events=[]), len(_LIST)
     searched, tried = 0, 0

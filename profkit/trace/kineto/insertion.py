@@ -1,4 +1,4 @@
-"""A trace with further events in front of its own: the file's text, copied piece by piece."""
+"""A copy of a trace with more events in front of its own, made piece by piece from the file's text."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from profkit.trace.kineto.reader import open_window
 
 
 def with_events(path: Path, events: Iterable[bytes]) -> Iterator[bytes]:
-    """The uncompressed text of the trace in a file with these events, each a JSON object, before the first of its own.
-    Nothing else of it changes, and no more of it is held than what stands before the events, and a piece.
+    """The uncompressed text of a trace file with these events, each a JSON object, in front of its own. Nothing else
+    changes. Only the text before the events and one piece are held at a time.
 
-    Raises `UnreadableInput` where that is no trace of `torch.profiler` or has no whole beginning. What a file that is
-    cut off lacks at its end its copy lacks too.
+    Raises `UnreadableInput` if that is no trace of `torch.profiler`, or damaged before its events. The copy of a file
+    that is cut off is cut off too.
     """
     window = open_window(Content(path))
     opening = find_opening(window)

@@ -1,8 +1,8 @@
 """Reader of Kineto traces: the Chrome trace JSON that ``torch.profiler`` exports, plain, gzip or zstd, of any version.
 
-The file is read as a stream: its content is unpacked piece by piece (`containers`) and cut into chunks of whole events
-(`event_text`), which are decoded into typed structs and become columns at once (`columns`). No dict is built per event,
-and only the columns and one chunk are held at a time, never the text.
+The file is read as a stream. Its content is unpacked piece by piece (`containers`) and cut into chunks of whole events
+(`event_text`), which are decoded into typed structs and become columns at once (`columns`). No dict is built per event.
+Only the columns and one chunk are held at a time, never the whole text.
 """
 
 from __future__ import annotations
@@ -23,23 +23,21 @@ from profkit.trace.limits import DEFAULT_LIMIT_BYTES
 from profkit.units import format_count
 
 _LARGE_BYTES = 1 << 20
-"""A file of this size, compressed or not, takes longer to read than another process takes to begin."""
+"""Reading a file of this size, compressed or not, takes longer than starting another process."""
 _RELEASE_OF_BASE_TIME = (2, 3)
-"""``baseTimeNanoseconds`` came after the nanoseconds of 2.3, whose traces still count from 1970."""
+"""``baseTimeNanoseconds`` is newer than the nanoseconds of 2.3, whose traces still count from 1970."""
 _MOST_GROUPS, _MOST_RANKS = 4096, 1 << 20
-"""Of a launch; a file may say anything."""
+"""The most of one launch: a file may claim anything."""
 _LATEST_NS = 4 * 10**18
 """The year 2096; twice that fits 64 bits."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_kineto(path: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES, on_progress: OnProgress | None = None) -> Trace:
-    """Read a trace from a file. Of a damaged one what can be saved is read, and a health note says what was lost.
+    """Read a trace from a file. Of a damaged one, what can be saved is read. If the diagnosis would take more memory
+    than the limit (see `limits`), only the first whole steps that fit are kept. Health notes say what is missing.
 
-    Of one whose diagnosis would take more memory than the limit (see `limits`) the first whole steps that fit are kept,
-    and a health note says so.
-
-    Raises `UnreadableInput`, naming the file and the cause, for anything that holds no event.
+    Raises `UnreadableInput`, naming the file and the cause, if it holds no event.
     """
     content, builder = Content(path, on_progress), ColumnBuilder(limit_bytes)
     with _no_collection():
@@ -64,7 +62,7 @@ def read_kineto(path: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES, on_progress:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Hundreds of thousands of events come and go without a cycle among them: searching for one would take longer than
+    """Hundreds of thousands of events come and go without a reference cycle. Searching for one would take longer than
     decoding them."""
     enabled = gc.isenabled()
     gc.disable()
@@ -76,7 +74,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def open_window(content: Content) -> Window:
-    """A window on the first text that is not blank."""
+    """A window that begins at the first text that is not blank."""
     window = Window(iter(content))
     while len(window.text) < len(_BYTE_ORDER_MARK) and window.extend():
         pass
@@ -140,12 +138,12 @@ def _groups(configured: object) -> Iterator[tuple[int, ...]]:
 
 
 def _rank(value: object) -> int | None:
-    """None for what cannot be the number of a rank, nor how many there are: a file may say anything."""
+    """None for anything that cannot be the number of a rank or of all ranks."""
     return value if type(value) is int and 0 <= value < _MOST_RANKS else None
 
 
 def _moment(value: object) -> int:
-    """Nanoseconds since 1970; 0 for what is no time of this century or the last."""
+    """Nanoseconds since 1970; 0 for anything that is no time of this century or the last."""
     return value if type(value) is int and abs(value) <= _LATEST_NS else 0
 
 

@@ -1,4 +1,4 @@
-"""The fields of a Kineto trace that profkit reads, under every name that they have had since 2021."""
+"""The fields of a Kineto trace that profkit reads, by all their names since 2021."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 Number = int | float | str | None
 MISSING = -1
-"""Stands for an argument that is not there: a number, so that whole columns convert at once."""
+"""A missing argument. It is a number, so that whole columns convert at once."""
 NO_TEXT = msgspec.Raw()
 
 
@@ -38,8 +38,8 @@ class Arguments(Struct, gc=False):
 
 
 class CollectiveFields(Struct, gc=False):
-    """What ``args`` say of a collective besides its name. They are read where there are any: to look for them in each
-    event takes a tenth of the reading."""
+    """What ``args`` say about a collective. Only those of collectives are decoded into this: looking for these fields
+    in every event takes a tenth of the reading."""
 
     external: Number = field(name="External id", default=MISSING)
     correlation: Number = MISSING
@@ -58,8 +58,8 @@ class CollectiveFields(Struct, gc=False):
 
 
 class Event(Struct, gc=False):
-    """One element of ``traceEvents``. ``ts`` and ``dur`` are microseconds; a fraction in ``ts`` stays text, because no
-    float could hold it (see `profkit.trace.times`)."""
+    """One element of ``traceEvents``. ``ts`` and ``dur`` are microseconds. A ``ts`` with a fraction stays text, because
+    no float could hold it (see `profkit.trace.times`)."""
 
     ph: str = ""
     name: str = ""
@@ -72,7 +72,7 @@ class Event(Struct, gc=False):
 
     @classmethod
     def from_object(cls, value: object) -> Event | None:
-        """An event from loosely typed JSON, without the arguments that do not fit; None if it is not an event."""
+        """An event from loosely typed JSON, without arguments of wrong types; None if it is no event."""
         if not isinstance(value, dict):
             return None
         arguments = value.get("args")
@@ -106,13 +106,13 @@ class Document(Struct):
         return self.events is not UNSET
 
     def joined_with(self, other: Document) -> Document:
-        """Keys may stand before and after the events: take whichever side has them."""
+        """Both documents' keys: a file may have keys before and after its events."""
         pairs = {name: getattr(other, name) for name in self.__struct_fields__ if getattr(other, name) is not None}
         return msgspec.structs.replace(self, **pairs)
 
 
 def encodable(text: str) -> str:
-    """The text without lone surrogates, which tolerant JSON can hold: no report could be written with them."""
+    """The text without lone surrogates. Tolerant JSON can hold them, but no report could be written with them."""
     return text.encode("utf-8", "replace").decode()
 
 

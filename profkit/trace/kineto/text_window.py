@@ -10,11 +10,11 @@ from itertools import chain
 from typing import Any
 
 MOST_HELD_BYTES = 64 << 20
-"""The text before or after the events, or one event, is at most this long: more is damage."""
+"""The longest text before or after the events, and the longest event: more is damage."""
 
 
 class Window:
-    """``text`` is the part of the content that is held, and ``offset`` where in the content it begins."""
+    """``text`` is the part of the content that is held, ``offset`` where it begins in the content."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -23,7 +23,7 @@ class Window:
         self.ended = False
 
     def extend(self, until_bytes: int = 0) -> bool:
-        """Hold one more piece, or as many as it takes to hold that many bytes. False if there is no more."""
+        """Hold one more piece, or enough to hold that many bytes. False if there is no more."""
         parts, size = [self.text], len(self.text)
         for piece in self._pieces:
             parts.append(piece)
@@ -36,7 +36,7 @@ class Window:
         return len(parts) > 1
 
     def next_piece(self) -> bytes:
-        """The next piece, not yet held; empty if there is no more. The caller holds what is needed."""
+        """The next piece, empty if there is no more. It is not held unless the caller does that."""
         piece = next(self._pieces, b"")
         self.ended = not piece
         return piece
@@ -45,12 +45,12 @@ class Window:
         self.text += piece
 
     def replace(self, piece: bytes, start: int) -> None:
-        """Forget everything that is held, and hold this piece from a place on instead."""
+        """Forget what is held, and hold this piece from ``start`` on instead."""
         self.offset += len(self.text) + start
         self.text = piece[start:]
 
     def give_back(self, offset: int, texts: Sequence[bytes]) -> None:
-        """Go back to an earlier place: these texts come first, one by one, and then what is held."""
+        """Go back to an earlier place: these texts come next, one by one, and then what is held."""
         first, *others = [*texts, self.text]
         self._pieces = chain([text for text in others if text], self._pieces)
         self.text, self.offset, self.ended = first, offset, False
@@ -94,7 +94,7 @@ class Losses:
 
 
 def _bounded_integer(digits: str) -> int | str:
-    """`int` refuses numbers of thousands of digits; as text they count as missing anywhere."""
+    """`int` refuses numbers of thousands of digits. As text they count as missing everywhere."""
     return int(digits) if len(digits) < 40 else digits
 
 
@@ -103,7 +103,7 @@ _between = re.compile(r"[\s,]*")
 
 
 class Unparsable(Exception):
-    """No JSON value begins here; ``unfinished`` if one may begin here that ends after the text does."""
+    """No whole JSON value begins here. It is ``unfinished`` if one may begin here and end after the text."""
 
     def __init__(self, cause: str, unfinished: bool) -> None:
         super().__init__(cause)
@@ -117,7 +117,7 @@ def skip_between(text: str, at: int) -> int:
 
 
 def scan_value(text: str, at: int) -> tuple[Any, int]:
-    """The JSON value that begins at a place, read as tolerantly as possible, and where it ends."""
+    """The JSON value that begins at a place, read tolerantly, and where it ends."""
     try:
         return _scanner.raw_decode(text, at)
     except json.JSONDecodeError as error:

@@ -1,8 +1,8 @@
-"""How much of the recorded time is kept of a trace that memory cannot hold.
+"""The cutoff of a trace that memory cannot hold: events that begin after it are dropped.
 
-Threads and streams stand one after another in a file, so its first events are not a window of time. So the events that
-begin before a moment are kept: the cutoff. At first there is none. Whenever the events held outgrow their bound it
-moves to an earlier moment, so that in the end all events before the last cutoff are held, whatever order the file has.
+A file holds one thread or stream after another, so its first events are no window of time. At first nothing is cut.
+Whenever the events held outgrow their bound, it moves to an earlier moment. In the end all events before the last
+cutoff are held, in whatever order the file has them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from profkit.trace.limits import describe_partial
 from profkit.units import format_count, format_time
 
 _KEPT = 0.85
-"""Of what fits, so much stays when too much is held: less would waste memory, more would cut more often."""
+"""The share of what fits that stays after a cut: less would waste memory, more would mean more cuts."""
 Kind = tuple[str, str, Any, Any]
 """Category, name, process and thread."""
 
 
 class TimeCutoff:
-    """``at_ns`` is the moment, on the file's own clock, from which on nothing is kept; None as long as everything
-    is."""
+    """``at_ns`` is the moment, on the file's own clock, from which on nothing is kept; None while everything is."""
 
     def __init__(self) -> None:
         self.at_ns: int | None = None
@@ -59,7 +58,7 @@ class TimeCutoff:
         parts[:] = [part for part in parts if len(_known(part["start_ns"]))]
 
     def cut(self, start_ns: Int64s, duration_ns: Int64s, kind: Int64s, kinds: list[Kind]) -> tuple[Int64s, Bools]:
-        """The durations of the held events, ended at the cutoff, and which marks that makes unusable."""
+        """The durations of the held events, which end at the cutoff at the latest, and the marks that this spoils."""
         if self.at_ns is None:
             return duration_ns, np.zeros(len(start_ns), dtype=bool)
         boundary = np.array([name.startswith(BOUNDARIES) for _, name, _, _ in kinds], dtype=bool)
@@ -72,8 +71,8 @@ class TimeCutoff:
         return np.minimum(duration_ns, left_ns), unusable
 
     def describe(self, limit_bytes: int, held: int, length_ns: int, marks: Counter[tuple[Any, Any]]) -> list[str]:
-        """What is missing from the trace, in one sentence if anything is. ``marks`` are the whole steps that are kept,
-        by thread."""
+        """A sentence about what is missing, if anything is. ``marks`` counts the whole steps that are kept, by
+        thread."""
         if self.at_ns is None:
             return []
         events = f"{held:,} of {format_count(held + self.dropped, 'event')}"

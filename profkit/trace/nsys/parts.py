@@ -1,4 +1,4 @@
-"""The tables of an Nsight Systems export as stretches of events, under the names of PyTorch's own profiler."""
+"""The tables of an Nsight Systems export as stretches of events, with the names of PyTorch's profiler."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _NVTX = "NVTX_EVENTS"
 _OVERHEAD = "CUPTI_ACTIVITY_KIND_OVERHEAD"
 TABLES = (_KERNEL, _GRAPH, _MEMCPY, _MEMSET, _RUNTIME, _NVTX, _OVERHEAD)
-"""CUPTI_ACTIVITY_KIND_SYNCHRONIZATION is not among them: each of its rows repeats a CUDA call that waits."""
+"""Without CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, whose rows each repeat a CUDA call that waits."""
 
 _ON_DEVICE = ("start", "end", "globalPid", "correlationId", "deviceId", "contextId", "streamId")
 _DIRECTIONS = ("Unknown", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP",
                "HtoD", "DtoH", "DtoD")  # fmt: skip
-"""By ``copyKind``, as CUPTI numbers it; the last three are those of unified memory."""
+"""By CUPTI's ``copyKind``; the last three are those of unified memory."""
 _MEMORIES = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown")
 """By ``srcKind`` and ``dstKind``, if the export does not enumerate them itself."""
 _OVERHEADS = {3: "Buffer Flush", 4: "Instrumentation", 5: "Resource", 6: "Runtime Triggered Module Loading",
@@ -38,12 +38,12 @@ _VERSION = re.compile(r"_v\d+$")
 _OPERATOR = re.compile(r"[\w:]+::|\w+Backward\d*$")
 _PYTORCHS = re.compile(r"(aten|prim|quantized|c10d|torchvision|autograd::engine)::")
 _THREAD_BITS = (1 << 24) - 1
-"""A global thread id is the process's, with the thread's in the lowest bits."""
+"""A global thread id is the process's id with the thread's in the lowest bits."""
 
 
 class Part(Struct, frozen=True):
-    """Events of one table. ``kind`` indexes ``kinds``, pairs of a category of PyTorch's profiler and a name; ``lane``
-    are the columns that together tell the thread, or the device, context and stream. Times may be `MISSING`."""
+    """Events of one table. ``kind`` indexes ``kinds``, pairs of a category of PyTorch's profiler and a name. The three
+    columns of ``lane`` identify the thread, or the device, context and stream. Times may be `MISSING`."""
 
     kinds: list[tuple[str, str]]
     kind: Int32s
@@ -67,7 +67,7 @@ class Part(Struct, frozen=True):
         return structs.replace(self, lane=(outer, middle, inner), **columns)
 
     def until(self, end_ns: int) -> Part:
-        """The events with none that ends later."""
+        """The same events, none of which ends later."""
         return structs.replace(self, end_ns=np.minimum(self.end_ns, end_ns))
 
 
@@ -90,7 +90,7 @@ def _read_kernels(tables: Tables) -> Part:
 
 
 def _read_graphs(tables: Tables) -> Part:
-    """Launches of whole CUDA graphs, which are recorded like this unless their nodes were asked for."""
+    """Launches of whole CUDA graphs, as Nsight records them unless it is asked for their nodes."""
     columns = tables.read(_GRAPH, (*_ON_DEVICE, "graphId"))
     graphs = {int(graph): f"CUDA graph {graph}" for graph in distinct(columns["graphId"]) if graph != MISSING}
     kinds, kind = _named("kernel", graphs, columns["graphId"], "CUDA graph")
@@ -127,7 +127,7 @@ def _read_ranges(tables: Tables) -> Part:
     names = Names()
     there = [column for column in ("start", "end", "globalTid", "eventType") if tables.has(_NVTX, column)]
     columns = [f'"{column}"' for column in there]
-    source = f'(SELECT {", ".join([*columns, f"{_range_text(tables)} AS full"])} FROM {_NVTX})'  # noqa: S608  # names from here
+    source = f"(SELECT {', '.join([*columns, f'{_range_text(tables)} AS full'])} FROM {_NVTX})"  # noqa: S608  # names from here
     numbers = {column: f'"{column}"' for column in there}
     found, name = tables.select(_NVTX, source, {**numbers, "marked": _MARKED, "sequence": _SEQUENCE}, _NAME, names)
     missing = np.full(len(name), MISSING, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""From the tables of a whole file to the snapshot: what belongs to which segment, device and setting, in order."""
+"""From the tables of a whole file to the snapshot: the rows of each segment, device and setting, in order."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from profkit.trace.snapshot.words import WORDS, Word
 from profkit.units import format_count, pick_form
 
 _MOST_DICTIONARIES = 8
-"""Of settings: one, and one for each that has several values."""
+"""Dictionaries of settings: one, and one for each setting that has several values."""
 _PLURALS = {"frame": "frames", "entry of the history": "entries of the history", "block": "blocks",
             "segment": "segments"}  # fmt: skip
 Held = dict[int, tuple[int, int]]
-"""Kind and number of what a dictionary holds, by the text's code or the word."""
+"""Kind and number of each value in a dictionary, by the code of its key or by its word."""
 
 
 def assemble(root: Tokens, texts: Texts, tables: Tables, notes: list[str]) -> Snapshot:
-    """What hangs together with the file's one value: a dictionary, or the list of segments alone."""
+    """All that the file's one value refers to: a dictionary, or the list of segments alone."""
     known, held = list(texts.codes), Held()
     if len(root) == 1 and root.kind[0] == Token.LIST:
         held = {Word.SEGMENTS: (Token.LIST, int(root.number[0]))}
@@ -91,7 +91,7 @@ def _blocks(segments: Segments, lists: Int32s, tables: Tables) -> Blocks:
 
 
 def _addresses(segments: Segments, segment: Int64s, address: Int64s, size: Int64s) -> Int64s:
-    """Where each block begins: old versions say it of segments only, whose blocks follow each other."""
+    """Where each block begins. Old releases only say that of segments, whose blocks follow each other."""
     order = np.argsort(segment, kind="stable")
     before = np.cumsum(size[order]) - size[order]
     first = np.searchsorted(segment[order], segment[order])
@@ -112,7 +112,7 @@ def _history(device_lists: int, tables: Tables) -> History:
 
 
 def _places(owners: Int32s, lists: Int32s) -> Int64s:
-    """The place of each owner among the lists, the first if it is there more than once, or `NONE`."""
+    """The place of each owner among the lists, the first if there are several, `NONE` if there is none."""
     known, first = np.unique(lists, return_index=True)
     at = np.searchsorted(known, owners)
     there = np.append(known, NONE)[at] == owners
@@ -120,7 +120,7 @@ def _places(owners: Int32s, lists: Int32s) -> Int64s:
 
 
 def _settings(dictionary: int, known: list[bytes], tables: Tables) -> dict[str, str]:
-    """The allocator's settings; one that has several is written as ``name.key``."""
+    """The allocator's settings. One with several values becomes ``name.key``."""
     named: dict[str, str] = {}
     waiting = [("", dictionary)]
     for _ in range(_MOST_DICTIONARIES):
@@ -149,7 +149,7 @@ def _shown(kind: int, value: int, known: list[bytes]) -> str:
 def _used_stacks(
     blocks: Blocks, history: History, known: list[bytes], tables: Tables
 ) -> tuple[Blocks, History, Stacks]:
-    """The same with the stacks that they have, and the empty one."""
+    """The same with only the stacks that they use, and the empty one."""
     used = np.zeros(len(tables.stacks), bool)
     used[0] = used[blocks.stack] = used[history.stack] = True
     code = (np.cumsum(used) - 1).astype(np.int32)
@@ -177,5 +177,6 @@ def _stacks(stacks: list[bytes], known: list[bytes], tables: Tables) -> Stacks:
 
 
 def _text(text: bytes) -> str:
-    """As it can be written anywhere: half a surrogate, which pickle allows, becomes a replacement character."""
+    """The text as it can be written anywhere: a lone surrogate, which pickle allows, becomes a replacement
+    character."""
     return text.decode("utf-8", "replace")

@@ -1,8 +1,8 @@
-"""Where the opcodes of a pickle stand, and what each is.
+"""Where the opcodes of a pickle are, and what each is.
 
-A snapshot needs containers, text, numbers and references to what came before. Only the opcodes that make those are
-known here; what would import, call or build anything is refused by name, like everything that PyTorch does not write.
-Nothing is unpickled: the opcodes become columns, and no object of the file ever exists.
+A snapshot needs containers, text, numbers and references to earlier values. Only the opcodes that make these are known
+here. Opcodes that would import, call or build anything are refused by name, like all others that PyTorch does not
+write. Nothing is unpickled: the opcodes become columns, and no object of the file ever exists.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from profkit.trace.events import Int64s
 
 MOST_TEXT_BYTES = 1 << 20
-"""Longest text that is read; a C++ function's name with all its template arguments has some thousands."""
+"""The longest text that is read. A C++ function's name with all its template arguments has some thousands."""
 TRAILING_BYTES = 8
 """Bytes that must follow the content, so that eight can be read from any place in it."""
 
@@ -25,11 +25,11 @@ _LEVELS = 4
 """An opcode's place follows from the one before, so they are walked in strides of 2**4, and the places between filled
 in: 8 ns a byte, where one step after another takes 30."""
 _BLOCK_BYTES = 64 << 10
-"""Walked in one go: its strides fit into a processor's cache."""
+"""Walked at once, so that the strides fit into a processor's cache."""
 
 
 class Malformed(Exception):
-    """What is wrong with a file; the reader names the file."""
+    """Says what is wrong with a file; the reader names the file."""
 
 
 class Token(IntEnum):
@@ -112,7 +112,7 @@ for _opcode in _OPCODES:
 
 @dataclass(frozen=True, slots=True)
 class Opcodes:
-    """The opcodes of a piece, which ``size_bytes`` of it hold: what is left continues in the next."""
+    """The opcodes in the first ``size_bytes`` of a piece. The rest continues in the next piece."""
 
     at: Int64s
     byte: NDArray[np.uint8]
@@ -143,7 +143,7 @@ def find_opcodes(content: bytes, size_bytes: int) -> Opcodes:
 
 
 def _ends(content: bytes, data: NDArray[np.uint8], size_bytes: int) -> Int64s:
-    """For each byte where an opcode that began there would end; one that is refused ends where it begins."""
+    """For each byte, where an opcode that began there would end. A refused one ends where it begins."""
     sizes = np.frombuffer(content[:size_bytes].translate(_SIZES), np.uint8)
     ends = np.add(sizes, np.arange(size_bytes))
     here = data[:size_bytes]
@@ -155,13 +155,13 @@ def _ends(content: bytes, data: NDArray[np.uint8], size_bytes: int) -> Int64s:
 
 
 def everywhere(content: bytes, type_: str) -> NDArray[Any]:
-    """What a number of that type would be that began at each byte."""
+    """For each byte, the number of that type that would begin there."""
     size_bytes = np.dtype(type_).itemsize
     return np.ndarray((len(content) - size_bytes + 1,), type_, content, 0, (1,))
 
 
 def _reachable(ends: Int64s) -> Int64s:
-    """The places that are reached from the first. One that leads to itself may be there several times at the end."""
+    """The places reached from the first. One that leads to itself may be repeated at the end."""
     found, start = [], 0
     while start < len(ends):
         first = start - start % _BLOCK_BYTES
@@ -198,7 +198,7 @@ def _reachable_in_block(ends: Int64s, start: int) -> Int64s:
 
 
 def _name(byte: int) -> str:
-    """As the documentation of pickle names it."""
+    """The opcode's name in the documentation of pickle."""
     import pickletools
 
     names = {each.code: each.name for each in pickletools.opcodes}

@@ -1,8 +1,8 @@
 """A memory snapshot from its file, without ever unpickling it.
 
-What `pickle` would build of a gigabyte takes several, and whether it is safe depends on every opcode's handler. Here
-the opcodes are columns from the start: nothing of the file is called, imported or made an object of, and what is held
-is counted. So there is no process to keep apart, either.
+The objects that `pickle` would build of a gigabyte take several, and its safety depends on every opcode's handler. Here
+the opcodes are columns from the start. Nothing in the file is called, imported or made an object, and all that is held
+is counted, so this needs no process of its own.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from profkit.trace.snapshot.words import WORDS
 from profkit.units import format_bytes, format_count
 
 _PIECE_BYTES = 256 << 10
-"""Content that is looked at in one go, at least: enough that what NumPy takes for each operation hardly counts."""
+"""The least content per round: enough that NumPy's time for each operation hardly counts."""
 _ENTRY_BYTES = 200
-"""What an entry of the history takes, with what is derived of it."""
+"""The memory of an entry of the history, with all that is derived of it."""
 
 
 def read_snapshot(path: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Snapshot:
     """Read what `torch.cuda.memory._dump_snapshot` writes, or the pickle of a `torch.cuda.memory_snapshot()`; gzip and
-    zstd are unpacked. Where the history would not fit into the limit its newest part is kept, and a note says so.
+    zstd are unpacked. If the history does not fit into the limit, only its newest part is kept, and a note says so.
 
     Raises `UnreadableInput`, naming the file and the cause, for anything else.
     """

@@ -1,4 +1,4 @@
-"""A memory snapshot as columns: what the allocator holds of each device, and what it did before.
+"""A memory snapshot as columns: what the allocator holds of each device, and its history.
 
 The layout follows the documentation of `torch.cuda.memory._snapshot` and ``torch/csrc/cuda/memory_snapshot.cpp``. Sizes
 are bytes, times integer nanoseconds since the epoch; text lies in tables that codes index, and equal stacks are one.
@@ -56,7 +56,7 @@ class Action(IntEnum):
     OOM = 8
     """Out of memory: ``size_bytes`` was asked for, ``address`` is how much the device had free."""
     OTHER = 9
-    """What this version of profkit does not know."""
+    """An action that this version of profkit does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Segments:
 class Blocks:
     """One row per part of a segment (``segment`` is its row), sorted as those are and by address.
 
-    ``size_bytes`` is what the part takes, ``requested_bytes`` what the program asked for (0 of a part that is free);
+    ``size_bytes`` is what the part takes, ``requested_bytes`` what the program asked for (0 for a free part), and
     ``stack`` allocated it.
     """
 
@@ -112,12 +112,12 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One row per action of the allocator, by device and in its order. ``time_ns`` is -1 where it was not recorded.
+    """One row per action of the allocator, by device and in its order. ``time_ns`` is -1 if it was not recorded.
 
-    ``size_bytes`` is what the entry says. Of `ALLOC`, `FREE_REQUESTED` and `FREE_COMPLETED` that is what the program
-    asked for, before rounding: in every recording at hand both frees repeat the size of their allocation, and what is
-    still allocated has `Blocks.requested_bytes` of it, never another ``size_bytes``. Of segments it is what was taken
-    from or given back to the device, of `OOM` what did not fit, after rounding (``CUDACachingAllocator.cpp``).
+    ``size_bytes`` is what the entry says. For `ALLOC`, `FREE_REQUESTED` and `FREE_COMPLETED` that is what the program
+    asked for, before rounding: in every recording at hand both frees repeat the size of their allocation, which for
+    pieces still allocated equals `Blocks.requested_bytes`. For segments it is what was taken from the device or given
+    back, for `OOM` what did not fit, after rounding (``CUDACachingAllocator.cpp``).
     """
 
     device: Int32s
@@ -134,7 +134,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a snapshot file holds. ``settings`` are the allocator's, as text. ``notes`` say what could not be used."""
+    """The content of a snapshot file. ``settings`` are the allocator's, as text. ``notes`` say what was unusable."""
 
     segments: Segments
     blocks: Blocks
