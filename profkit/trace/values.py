@@ -1,4 +1,4 @@
-"""Values of a column: the distinct ones, and those in the middle.
+"""Statistics of a column: its distinct values, their number, and quantiles.
 
 `numpy` has all of this, but imports masked arrays for it, which takes a tenth of a small diagnosis.
 """
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from profkit.trace.events import NONE, Bools, Rows
 
 _TABLE_ENTRIES_PER_VALUE = 8
-"""A table of all possible values may have that many entries per value."""
+"""A table of all possible values may have this many entries per value."""
 _LONG_ARRAY_LENGTH = 1000
 
 
@@ -59,7 +59,7 @@ def _ranks(values: NDArray[Any]) -> tuple[Rows, Rows]:
 
 
 def among(values: NDArray[Any], wanted: NDArray[Any]) -> Bools:
-    """Which of the values are one of the wanted ones."""
+    """Which of the values are among the wanted ones."""
     known = distinct(wanted)
     if not len(known):
         return np.zeros(len(values), dtype=bool)
@@ -68,7 +68,7 @@ def among(values: NDArray[Any], wanted: NDArray[Any]) -> Bools:
 
 
 def occurrences(values: NDArray[Any]) -> Rows:
-    """How often its value stands before each.
+    """How often each value occurs before its own place.
 
     >>> occurrences(np.array([7, 5, 7, 7])).tolist()
     [0, 0, 1, 2]
@@ -100,7 +100,7 @@ def deviation(values: ArrayLike) -> float:
 
 
 def quantile(values: ArrayLike, share: float) -> float:
-    """The value below which that share of the values lies, interpolated linearly (definition 7 of Hyndman and Fan,
+    """The value below which this share of the values lies, interpolated linearly (definition 7 of Hyndman and Fan,
     1996, as in `numpy.quantile`); there must be values."""
     known = np.asarray(values).ravel()
     place = share * (len(known) - 1)
@@ -111,5 +111,5 @@ def quantile(values: ArrayLike, share: float) -> float:
 
 
 def constant(value: int | bool, kind: type[Any], length: int) -> np.ndarray[Any, Any]:
-    """A column that holds the same value everywhere and takes no memory; nobody can write to it."""
+    """A read-only column that holds the same value everywhere and takes no memory."""
     return np.broadcast_to(np.array(value, dtype=kind), length)

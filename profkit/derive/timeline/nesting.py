@@ -16,16 +16,16 @@ from profkit.derive.timeline.intervals import stretches
 from profkit.trace.events import NONE, Int32s, Int64s, Rows
 
 BATCH = 1 << 16
-"""Events that are processed at a time if the trace allows it. More would not fit the processor's caches."""
+"""Events to process at a time if the trace allows it. More would not fit the CPU's caches."""
 _MANY_CROSSING_SHARE = 1 / 64
-"""If a larger share of the intervals crosses another, all are processed at once instead of stretch by stretch."""
+"""If a larger share of the intervals crosses others, all are processed at once instead of stretch by stretch."""
 _MOST_ROUNDS = 64
-"""A stretch that still grows after so many rounds becomes all intervals. Real traces need a few."""
+"""A stretch that still grows after this many rounds is widened to all intervals. Real traces need a few."""
 
 
 class Nested(Struct, frozen=True):
     """Columns over the intervals of a thread: their ends, which are cut where they cross others, and three columns to
-    fill: the depth, the parent (`NONE`: none) and the first one that begins at the end or later."""
+    fill: the depth, the parent (or `NONE`), and the first interval that begins at the end or later."""
 
     end: Int64s
     depth: Int32s

@@ -22,24 +22,24 @@ from profkit.trace.events import NONE, Int32s, Int64s
 from profkit.units import format_count
 
 MISSING = -(2**63)
-"""Stands for an integer that is missing, or is not one."""
+"""Stands for an integer that is missing or not an integer."""
 MOST_ROWS = 20_000_000
-"""Rows of one table; a trace takes some 85 bytes for each."""
+"""Rows to read of one table; each takes about 85 bytes of a trace."""
 MOST_NAME_CHARACTERS = 4096
-"""Characters of one name; those of kernels reach 2000."""
+"""Characters to keep of one name; names of kernels reach 2000."""
 MOST_TEXT_CHARACTERS = 64 << 20
-"""Characters of all names together."""
+"""Characters to keep of all names together."""
 
 _CHUNK_ROWS = 16_384
 _MOST_VALUE_BYTES = 16 << 20
 _STEPS_PER_BYTE, _FREE_STEPS, _STEPS_AT_A_TIME = 50, 20_000_000, 1_000_000
 """A row of eight numbers takes some 30 bytes of a file and 100 steps to read."""
 _DAMAGE = (sqlite3.Error, UnicodeDecodeError)
-"""`UnicodeDecodeError` if SQLite's message quotes what it found instead of a schema."""
+"""`UnicodeDecodeError` if SQLite's message quotes bytes that it found in place of a schema."""
 
 
 class Names:
-    """Gives each new name the next code, as long as they all fit."""
+    """Gives each new name the next code while all of them fit."""
 
     def __init__(self) -> None:
         self.codes: dict[str, int] = {}
@@ -90,7 +90,7 @@ class Tables:
         return column in self._columns.get(table, ())
 
     def read(self, table: str, integers: Sequence[str]) -> dict[str, Int64s]:
-        """These columns of a table, with `MISSING` for what is not there or not a number."""
+        """These columns of a table, with `MISSING` for a value that is absent or not a number."""
         there = {column: f'"{column}"' for column in integers if self.has(table, column)}
         columns, _ = self.select(table, f'"{table}"', there or {integers[0]: str(MISSING)})
         rows = len(next(iter(columns.values())))
@@ -115,8 +115,8 @@ class Tables:
         return columns, np.concatenate(codes)
 
     def texts(self, table: str, column: str) -> dict[int, str]:
-        """The names that a column of a table refers to. No others are read: the environment and the output of the
-        program are among them."""
+        """The names that a column of a table refers to. The others, among which are the program's environment and
+        output, stay unread."""
         if not (self.has("StringIds", "id") and self.has("StringIds", "value") and self.has(table, column)):
             return {}
         query = (
@@ -126,14 +126,14 @@ class Tables:
         return {number: text for rows in self._chunks("StringIds", query) for number, text in rows}
 
     def labels(self, table: str) -> dict[int, str]:
-        """What the numbers of an enumeration mean, if the file says so."""
+        """The labels of an enumeration's numbers, if the file has them."""
         if not (self.has(table, "id") and self.has(table, "label")):
             return {}
         query = f"SELECT id, substr(label, 1, 99) FROM \"{table}\" WHERE typeof(label) = 'text' LIMIT 99"  # noqa: S608  # see above
         return {number: text for rows in self._chunks(table, query) for number, text in rows}
 
     def _chunks(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of a query; of a damaged table, those before the damage."""
+        """The rows of a query; if the table is damaged, those before the damage."""
         count = 0
         rows: list[tuple[Any, ...]] = []
         try:
@@ -157,7 +157,7 @@ class Tables:
                 yield rows
 
     def _find_columns(self) -> dict[str, set[str]]:
-        """The stored columns of the real tables."""
+        """The columns stored in real tables, not computed by virtual ones."""
         query = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND typeof(name) = 'text' LIMIT 10000"
         tables = [
             name for name, sql in self._connection.execute(query).fetchall()
@@ -172,7 +172,7 @@ class Tables:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    """Without locks, journals, extensions, or functions that a schema could call."""
+    """Open the file without locks, journals, extensions, or functions that a schema could call."""
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
     connection.text_factory = lambda text: text.decode("utf-8", "replace")
     for setting in ("trusted_schema = OFF", "query_only = ON", "cell_size_check = ON", "mmap_size = 0"):
@@ -183,12 +183,12 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _cause(error: Exception) -> str:
-    """SQLite's message, on one line and without what it quotes from the file."""
+    """SQLite's message on one line, without text that it quotes from the file."""
     return "its schema cannot be read" if isinstance(error, UnicodeDecodeError) else str(error).partition("\n")[0][:200]
 
 
 def _integers(values: Sequence[Any]) -> Int64s:
-    """Integers, with `MISSING` for anything else: SQLite lets any row hold anything."""
+    """Integers, with `MISSING` for anything else: SQLite lets a column hold values of any type."""
     try:
         return np.array(values, dtype=np.int64)
     except (TypeError, ValueError, OverflowError):

@@ -1,6 +1,6 @@
-"""From the containers of a piece to rows: frames, stacks, entries of the history, blocks and segments.
+"""Turns the containers of a piece into rows: frames, stacks, entries of the history, blocks and segments.
 
-A container is known by its keys, not by its place, and each is a row once, however often it is referred to.
+A container is recognised by its keys, not by its place, and makes one row however often it is referred to.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from profkit.trace.snapshot.values import Action, State
 from profkit.trace.snapshot.words import FIRST_ACTION, FIRST_STATE, Word
 
 _MOST_BYTES = 1 << 50
-"""No device has a petabyte; sums of some million such sizes still fit into 64 bits."""
+"""No device has a petabyte, and sums of thousands of such sizes fit into 64 bits."""
 _MOST_ADDRESS = 1 << 62
 _MOST_TIME_US = (1 << 63) // 1000 - 1
 _MOST_DEVICES = 1 << 12
 _MOST_LISTS = 1 << 16
-"""Lists in lists that are kept: a history per device."""
+"""Nested lists to keep: a history per device."""
 _MOST_OTHERS = 1 << 16
-"""Settings and the like that are kept."""
+"""Other items to keep, such as settings."""
 _MOST_POOLS = 1 << 16
 _MOST_STACK_BYTES = 1 << 20
 _STACK_BYTES = 150
-"""What a stack takes in its table besides its frames."""
+"""The cost of a stack in its table besides its frames."""
 
 _SHAPE_BY_KEY = (
     (Word.FILENAME, Shape.FRAME),
@@ -44,8 +44,8 @@ _SHAPE_BY_KEY = (
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """What dictionaries of one shape hold: each value's dictionary, as its row in the order of the file, its key as a
-    `Word` and the value."""
+    """The contents of the dictionaries of one shape. ``container`` has them in the order of the file. The other columns
+    are over their values: the dictionary's place in ``container``, the key as a `Word`, and the value."""
 
     container: Int64s
     row: Int64s
@@ -56,7 +56,7 @@ class _Fields:
         return len(self.container)
 
     def find(self, word: Word, kind: Token) -> tuple[Int64s, Bools]:
-        """The numbers under a key, where they are of the kind, and whether they are."""
+        """Each dictionary's number under a key, and whether it has one of the kind."""
         rows = np.flatnonzero(self.word == word)
         rows = rows[self.value.kind[rows] == kind]
         number, found = np.zeros(len(self), np.int64), np.zeros(len(self), bool)
@@ -70,12 +70,12 @@ class _Fields:
         return found
 
     def integers(self, word: Word, least: int, most: int) -> tuple[Int64s, Bools]:
-        """The integers under a key, and whether there is one within the bounds."""
+        """Each dictionary's integer under a key, and whether it has one within the bounds."""
         number, found = self.find(word, Token.INT)
         return number, found & (number >= least) & (number <= most)
 
     def words(self, word: Word, texts: Texts) -> Int64s:
-        """What the texts under a key mean, -1 for any other."""
+        """The word of each dictionary's text under a key, -1 for any other."""
         number, found = self.find(word, Token.TEXT)
         meant = np.full(len(self), -1, np.int64)
         meant[found] = texts.words_of(number[found])
@@ -83,7 +83,7 @@ class _Fields:
 
 
 def add_rows(nested: Nested, references: References, texts: Texts, memo: Memo, tables: Tables) -> None:
-    """Add what the piece's containers hold to the tables. Each shape comes after those that it is made of."""
+    """Add the rows of the piece's containers to the tables, each shape after those that it is made of."""
     tables.add_containers(nested.containers - len(tables.containers))
     by_shape = _sort_by_shape(_join(nested.dicts, memo), texts, tables)
     _add_frames(by_shape[Shape.FRAME], tables)
@@ -132,7 +132,7 @@ def _sort_by_shape(groups: Groups, texts: Texts, tables: Tables) -> dict[Shape, 
 
 
 def _add_others(owner: Int64s, key: Tokens, value: Tokens, tables: Tables) -> None:
-    """The newest: what holds everything else ends last."""
+    """Keep the newest: the dictionary around everything else ends last."""
     tables.others.add(owner=owner, key=key.number, kind=value.kind, value=value.number)
     if len(tables.others) > 2 * _MOST_OTHERS:
         tables.others.keep(np.arange(len(tables.others) - _MOST_OTHERS, len(tables.others)))
@@ -152,8 +152,8 @@ def _add_frames(fields: _Fields, tables: Tables) -> None:
 
 
 def _new_references(references: References, tables: Tables) -> dict[bytes, int]:
-    """The place of the first of each content that was not there before: the same references are the same stack, as a
-    number never means another value."""
+    """The first list of each new content. Equal references make equal stacks, as a place in the memo never changes its
+    value."""
     places: dict[bytes, int] = {}
     for place, content in enumerate(references.content):
         if content not in tables.referred:
@@ -171,7 +171,7 @@ def _groups_of(references: References, places: list[int]) -> list[Groups]:
 
 
 def _add_references(references: References, new: dict[bytes, int], tables: Tables) -> None:
-    """Once those that are new are stacks or something else, so are all of the same content."""
+    """Give all lists of one content the stack that the first one was found to be, if it is one."""
     if not references.content:
         return
     rows = tables.rows_of(references.container[list(new.values())], Shape.STACK, NONE).tolist()
@@ -183,7 +183,7 @@ def _add_references(references: References, new: dict[bytes, int], tables: Table
 
 
 def _add_stacks(lists: Groups, tables: Tables) -> None:
-    """Lists of frames. One that continues goes on where it stopped; what is no frame is skipped."""
+    """Add lists of frames. A list that continues is extended; items other than frames are skipped."""
     items = lists.items
     is_frame = tables.shapes_of(items, items.kind == Token.DICT) == Shape.FRAME
     before = np.append(0, np.cumsum(is_frame))
@@ -204,14 +204,14 @@ def _add_stacks(lists: Groups, tables: Tables) -> None:
 
 
 def _repeats(container: Int64s) -> Bools:
-    """Whether a number came before."""
+    """Which containers came before."""
     again = np.ones(len(container), bool)
     again[np.unique(container, return_index=True)[1]] = False
     return again
 
 
 def _continue_stacks(frames: list[bytes], container: Int64s, tables: Tables) -> None:
-    """Put before each list's frames those that it had already."""
+    """Put the frames that a list had already before its new ones."""
     codes = list(tables.stacks)
     rows = tables.rows_of(container, Shape.STACK, 0).tolist()
     so_far = {number: codes[row] for number, row in zip(container.tolist(), rows, strict=True)}
@@ -222,7 +222,7 @@ def _continue_stacks(frames: list[bytes], container: Int64s, tables: Tables) -> 
 
 
 def _add_pairs(tuples: Groups, tables: Tables) -> None:
-    """Tuples of two integers; neighbours are often the same."""
+    """Add tuples of two integers; neighbours are often equal."""
     two = tuples.count == 2
     inside = np.repeat(two, tuples.count)
     kind, number = tuples.items.kind[inside].reshape(-1, 2), tuples.items.number[inside].reshape(-1, 2)
@@ -244,7 +244,7 @@ def _stacks_of(fields: _Fields, tables: Tables, key: Word = Word.FRAMES) -> Int6
 
 
 def _add_allocations(fields: _Fields, lists: Groups, tables: Tables) -> None:
-    """Allocations of a block, and the lists of them, which stand for the stack of the last."""
+    """Add the allocations of blocks, and the lists of them, which stand for the last one's stack."""
     if len(fields) == 0:
         return
     tables.set_shape(fields.container, Shape.ALLOCATION, _stacks_of(fields, tables))
@@ -323,7 +323,7 @@ def _add_segments(fields: _Fields, texts: Texts, tables: Tables) -> None:
 
 
 def _set_owners(lists: Groups, tables: Tables) -> None:
-    """Which list each entry, block and segment stands in, and which lists stand in others."""
+    """Note the list around each entry, block and segment, and the lists inside lists."""
     items, owner = lists.items, np.repeat(lists.container, lists.count)
     shape = tables.shapes_of(items, items.kind == Token.DICT)
     for its_shape, rows_of_shape in (
@@ -334,5 +334,5 @@ def _set_owners(lists: Groups, tables: Tables) -> None:
             rows_of_shape["owner"][tables.containers["row"][items.number[found]]] = owner[found]
     inner = np.flatnonzero(items.kind == Token.LIST)
     if len(tables.lists) + len(inner) > _MOST_LISTS:
-        raise Malformed(f"has more than {_MOST_LISTS:,} lists that stand in lists")
+        raise Malformed(f"has more than {_MOST_LISTS:,} lists inside lists")
     tables.lists.add(owner=owner[inner], item=items.number[inner])

@@ -1,4 +1,4 @@
-"""What a file's containers turned out to be, in columns that grow while it is read."""
+"""The rows that a file's containers make, in columns that grow while it is read."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from profkit.trace.snapshot.tokens import Tokens
 MOST_ROWS = 2**31 - 1
 _ROW_BYTES = 50
 _FRAME_BYTES = 200
-"""What a frame takes in its table, with the row that it becomes."""
+"""The cost of a frame in its table, including the row that it becomes."""
 
 
 class Shape(IntEnum):
-    """What a container is, by what it holds."""
+    """What a container is, judged by its contents."""
 
     UNKNOWN = 0
     FRAME = 1
@@ -33,7 +33,7 @@ class Shape(IntEnum):
     BLOCK = 5
     SEGMENT = 6
     ALLOCATION = 7
-    """What 2.0 kept of an allocation besides its entry; its row is its stack."""
+    """What PyTorch 2.0 kept of an allocation besides its entry; its row is that of its stack."""
     OTHER = 8
 
 
@@ -47,7 +47,7 @@ class Table:
         return len(next(iter(self.columns.values())))
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """The column, to be read or written in place; not to be kept, as no table with a view on it can grow."""
+        """The column, to read or write in place. Do not keep it: a table cannot grow while a view on it exists."""
         column = self.columns[name]
         return np.frombuffer(column, column.typecode)
 
@@ -56,7 +56,7 @@ class Table:
             column.frombytes(np.ascontiguousarray(columns[name], column.typecode).tobytes())
 
     def keep(self, rows: Int64s) -> None:
-        """Those rows alone, in order."""
+        """Drop all other rows."""
         for name, column in self.columns.items():
             kept = self[name][rows].tobytes()
             del column[:]
@@ -69,16 +69,16 @@ def table(**typecodes: str) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Everything that is kept of a file until it is read. ``owner`` is the list that a row stands in, ``container`` the
-    dictionary that it was; both are numbers of containers, of which ``containers`` has a row each."""
+    """Everything that is kept of a file while it is read. ``owner`` is the list around a row and ``container`` the
+    dictionary that made it; both are rows of ``containers``."""
 
     containers: Table = field(default_factory=lambda: table(shape="B", row="i"))
     frames: dict[tuple[int, int, int], int] = field(default_factory=dict)
     """Codes of file, function and line."""
     stacks: dict[bytes, int] = field(default_factory=lambda: {b"": 0})
-    """Codes of stacks, each the 32-bit codes of its frames."""
+    """Codes of stacks; a stack is the 32-bit codes of its frames."""
     referred: dict[bytes, int] = field(default_factory=dict)
-    """The stack that a list of references is, by their bytes in the file; `NONE` of one that is no stack."""
+    """The stack that a list of references makes, by their bytes in the file; `NONE` if it is no stack."""
     stack_bytes: array[int] = field(default_factory=lambda: array("q", [0]))
     pairs: dict[tuple[int, int], int] = field(default_factory=lambda: {(0, 0): 0})
     entries: Table = field(default_factory=lambda: table(
@@ -89,15 +89,15 @@ class Tables:
         owner="i", blocks="i", device="i", address="q", size="q", stream="q", pool="i", is_large="B",
         is_expandable="B"))  # fmt: skip
     lists: Table = field(default_factory=lambda: table(owner="i", item="i"))
-    """Lists that stand in lists."""
+    """Lists inside lists."""
     others: Table = field(default_factory=lambda: table(owner="i", key="i", kind="B", value="q"))
-    """What other dictionaries hold under the codes of texts."""
+    """The values of other dictionaries by the codes of their keys."""
     left_out: dict[str, int] = field(default_factory=dict)
-    """How many of what could not be used."""
+    """How many of each kind could not be used."""
 
     @property
     def taken_bytes(self) -> int:
-        """How much memory the tables take, those of segments and blocks twice, as they are sorted in the end."""
+        """The memory that the tables take. Segments and blocks count twice, as they are sorted at the end."""
         rows = 2 * _ROW_BYTES * (len(self.blocks) + len(self.segments)) + _ROW_BYTES * len(self.entries)
         return rows + 5 * len(self.containers) + _FRAME_BYTES * len(self.frames) + self.stack_bytes[0]
 
@@ -110,13 +110,13 @@ class Tables:
         self.containers["row"][containers] = rows
 
     def shapes_of(self, tokens: Tokens, of_kind: Bools) -> NDArray[np.uint8]:
-        """The shape of each container among the tokens."""
+        """The shape of each token that is a container ``of_kind``, `Shape.UNKNOWN` for the others."""
         found = np.full(len(tokens), Shape.UNKNOWN, np.uint8)
         found[of_kind] = self.containers["shape"][tokens.number[of_kind]]
         return found
 
     def rows_of(self, containers: Int64s, shape: Shape, default: int) -> Int64s:
-        """Of containers that have the shape, their rows."""
+        """The rows of the containers that have the shape, ``default`` for the others."""
         rows = self.containers["row"][containers].astype(np.int64)
         return np.where(self.containers["shape"][containers] == shape, rows, default)
 
@@ -127,7 +127,7 @@ class Tables:
         self.containers.add(shape=zeros, row=zeros)
 
     def keep_newest_entries(self, most: int) -> None:
-        """Drop the oldest of the history beyond as many."""
+        """Drop the oldest entries of the history, so that at most this many are left."""
         container, time = self.entries["container"].copy(), self.entries["time"]
         kept = np.sort(np.argsort(time, kind="stable")[max(0, len(time) - most) :])
         del time

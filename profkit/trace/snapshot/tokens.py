@@ -1,6 +1,6 @@
-"""What the opcodes of a snapshot put on the stack: each a kind and a number.
+"""The values that a snapshot's opcodes push: each a kind and a number.
 
-The number is an integer itself, a text's code, a container's number or, for a `Token.GET`, which value is meant.
+The number is an integer itself, a text's code, a container's number or, for a `Token.GET`, a place in the memo.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from profkit.trace.events import Bools, Int64s
 from profkit.trace.snapshot.opcodes import TRAILING_BYTES, Malformed, Opcodes, Token, everywhere, find_opcodes
 
 _TEXT_COST_BYTES = 150
-"""What a text takes in a table besides its bytes."""
+"""The cost of a text in a table besides its bytes."""
 _LEFT_OUT = "…".encode()
 _PART = 1000
-"""Items of a list that Python's pickler writes in one part (``_BATCHSIZE``)."""
+"""Python's pickler writes lists in parts of this many items (``_BATCHSIZE``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Kind (a `Token`) and number of each."""
+    """Columns over the values: the kind (a `Token`) and the number."""
 
     kind: NDArray[np.uint8]
     number: Int64s
@@ -50,8 +50,8 @@ def join(parts: list[Tokens]) -> Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """The distinct texts, as they stand in the file, in the order of their codes; the first stands for all that come
-    once there is no more room. ``word`` of each is the place among the ``words`` that mean something, or -1."""
+    """The distinct texts, as bytes of the file, in the order of their codes. The first one stands for all texts after
+    the room ran out. ``word`` is each text's place among the ``words`` that have a meaning, or -1."""
 
     words: dict[bytes, int]
     most_bytes: int
@@ -79,7 +79,7 @@ class Texts:
 
 
 def new_texts(words: dict[bytes, int], most_bytes: int) -> Texts:
-    """With the words, for which there is always room."""
+    """Texts that begin with the words, so that these always have room."""
     texts = Texts(words, most_bytes)
     texts.encode(list(words))
     return texts
@@ -87,7 +87,7 @@ def new_texts(words: dict[bytes, int], most_bytes: int) -> Texts:
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """The values that were given a number, in order; the kind `Token.REFUSED` is of one that has no value yet."""
+    """The values in pickle's memo, in order; a place without a value yet has the kind `Token.REFUSED`."""
 
     kind: array[int] = field(default_factory=lambda: array("B"))
     number: array[int] = field(default_factory=lambda: array("i"))
@@ -101,7 +101,7 @@ class Memo:
 
     def put(self, places: Int64s, values: Tokens) -> None:
         if (values.kind <= Token.FLOAT).any() or (values.kind >= Token.GET).any():
-            raise Malformed("gives numbers to values for which pickle does not")
+            raise Malformed("memoizes values that pickle does not memoize")
         np.frombuffer(self.kind, np.uint8)[places] = values.kind
         np.frombuffer(self.number, np.int32)[places] = values.number
 
@@ -115,21 +115,21 @@ class Memo:
         kind[gets] = np.frombuffer(self.kind, np.uint8)[places]
         number[gets] = np.frombuffer(self.number, np.int32)[places]
         if (kind == Token.REFUSED).any():
-            raise Malformed("refers to a value before it is there")
+            raise Malformed("refers to a value that does not exist yet")
         return Tokens(kind, number)
 
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """Lists that hold nothing but references to earlier values, as most stacks do: each its container, the bytes of its
-    references, and how many values had a number before it."""
+    """Lists that hold only references to earlier values, as most stacks do: for each its container, the bytes of its
+    references, and how many values the memo held before it."""
 
     container: Int64s
     content: list[bytes]
     known: Int64s
 
     def decode(self, place: int) -> Int64s:
-        """Which values the list at that place refers to."""
+        """The places in the memo that the list refers to."""
         content = self.content[place]
         data = np.frombuffer(content, np.uint8)
         if (data[::2] == _BINGET).all():
@@ -141,12 +141,12 @@ class References:
 
     def _checked(self, number: Int64s, place: int) -> Int64s:
         if (number >= self.known[place]).any():
-            raise Malformed("refers to a value before it is there")
+            raise Malformed("refers to a value that does not exist yet")
         return number
 
 
 def decode(content: bytes, opcodes: Opcodes, texts: Texts, memo: Memo, containers: int) -> tuple[Tokens, References]:
-    """The tokens of a piece; new containers are numbered from ``containers`` on, and so are the places in the memo."""
+    """The tokens of a piece. New containers are numbered from ``containers`` on, new places after those in the memo."""
     first, last = _find_references(opcodes)
     kept = opcodes.token != Token.SKIP
     kept &= ~covered(len(kept), first, last + 1)
@@ -172,14 +172,14 @@ def decode(content: bytes, opcodes: Opcodes, texts: Texts, memo: Memo, container
 
 NO_REFERENCES = References(np.empty(0, np.int64), [], np.empty(0, np.int64))
 _BEYOND = -(2**63)
-"""Stands for a number that 64 bits do not hold, and for the one that they only just hold."""
+"""Stands for a number that does not fit 64 bits, and for the least one that does."""
 _BINGET, _MEMOIZE, _SHORT_BINUNICODE, _LONG1, _NEWTRUE = ord("h"), 0x94, 0x8C, 0x8A, 0x88
 _ARGUMENTS = (("h", "u1"), ("j", "<u4"), ("K", "u1"), ("M", "<u2"), ("J", "<i4"), ("q", "u1"), ("r", "<u4"),
               ("G", "<i8"))  # fmt: skip
 
 
 def covered(length: int, first: Int64s, end: Int64s) -> Bools:
-    """Whether a place lies in one of the spans, which do not overlap."""
+    """Which places lie in one of the spans, which must not overlap."""
     change = np.zeros(length + 1, np.int8)
     change[first] += 1
     change[end] -= 1
@@ -187,8 +187,8 @@ def covered(length: int, first: Int64s, end: Int64s) -> Bools:
 
 
 def _find_references(opcodes: Opcodes) -> tuple[Int64s, Int64s]:
-    """Where the lists begin (MARK) and end (APPENDS) that hold references alone and that begin in this piece; not those
-    that may go on after as many items as Python writes in one part."""
+    """Begin (MARK) and end (APPENDS) of the lists that hold only references and begin in this piece, except those so
+    long that another part may follow."""
     token = opcodes.token
     rest = np.flatnonzero(token != Token.GET)
     is_mark = (token[rest[:-1]] == Token.MARK) & (token[rest[1:]] == Token.APPENDS)
@@ -202,7 +202,7 @@ def _find_references(opcodes: Opcodes) -> tuple[Int64s, Int64s]:
 
 
 def _decode_numbers(content: bytes, opcodes: Opcodes, number: Int64s) -> None:
-    """Those of the opcodes whose argument is a number."""
+    """Fill in the numbers of the opcodes that have one as their argument."""
     for byte, type_ in _ARGUMENTS:
         rows = np.flatnonzero(opcodes.byte == ord(byte))
         if len(rows):
@@ -228,13 +228,13 @@ def _decode_texts(content: bytes, opcodes: Opcodes, texts: Texts, number: Int64s
 
 
 def _number_values(opcodes: Opcodes, known: Int64s, number: Int64s) -> None:
-    """Values get numbers in order, and references are to those that have one: of each opcode is ``known`` how many
-    numbers there are after it."""
+    """Fill in the memo's places. They must be given in order, and references must be to places that exist; ``known`` is
+    the length of the memo after each opcode."""
     puts = np.flatnonzero(opcodes.token == Token.PUT)
     explicit = puts[opcodes.byte[puts] != _MEMOIZE]
     if (number[explicit] != known[explicit] - 1).any():
-        raise Malformed("numbers its values out of order")
+        raise Malformed("memoizes its values out of order")
     number[puts] = known[puts] - 1
     gets = np.flatnonzero(opcodes.token == Token.GET)
     if (number[gets] >= known[gets]).any():
-        raise Malformed("refers to a value before it is there")
+        raise Malformed("refers to a value that does not exist yet")
