@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 
+from profkit.collect.census.names import _UserModules
 from profkit.collect.machine.sampler import Sampler
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.sessions.session import ProfilerSession
 from profkit.plan import Plan
 from tests.collect.reading import Event, export_whole, read_events
+from tests.forks import ROOT
+
+_TESTS = f"{ROOT / 'tests'}/"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -70,6 +74,14 @@ def _no_step_is_timed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _the_program_is_the_test(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the files that are loaded only the test's own is read: reading hundreds takes longer than recording."""
+    """Of the test files that are loaded only the test's own counts: reading hundreds takes longer than recording."""
     own = str(request.path)
     monkeypatch.setattr("profkit.collect.recorder.archive.user_sources", lambda is_user: [own] if is_user(own) else [])
+    find = _UserModules._find
+
+    def find_own(self: _UserModules, name: str) -> dict[str, Any] | None:
+        """Hundreds of other tests are loaded, whose variables take several times as long to look through."""
+        names = find(self, name)
+        return names if names is None or names["__file__"] == own or not names["__file__"].startswith(_TESTS) else None
+
+    monkeypatch.setattr(_UserModules, "_find", find_own)

@@ -60,8 +60,8 @@ pytestmark = pytest.mark.slow
 
 
 def diagnosed(recordings: Recordings, plant: str) -> dict[str, Any]:
-    kept = recordings.start(["-m", "profkit", "diagnose", "--nproc", "2", "train.py", "--", plant],
-                            writes={"train.py": TRAINS})  # fmt: skip
+    kept = recordings.launch(["-m", "profkit", "diagnose", "--nproc", "2", "train.py", "--", plant],
+                             writes={"train.py": TRAINS})  # fmt: skip
     assert kept.ended.returncode == 0, kept.ended.stderr
     found: dict[str, Any] = json.loads((kept.directory / "traces" / "train" / "launch" / "diagnosis.json").read_text())
     return found

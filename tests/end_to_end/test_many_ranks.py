@@ -69,8 +69,8 @@ def runs_of(launch: Path) -> dict[str, Run]:
 
 
 def test_profkit_launches_ranks_as_torchrun_does_and_few_of_them_record_everything(recordings: Recordings) -> None:
-    kept = recordings.start(["-m", "profkit", "record", "--nproc", "4", "--ranks", "1", "train.py", "--", "go"],
-                            writes=FILES)  # fmt: skip
+    kept = recordings.launch(["-m", "profkit", "record", "--nproc", "4", "--ranks", "1", "train.py", "--", "go"],
+                             writes=FILES)  # fmt: skip
     assert kept.ended.returncode == 0, kept.ended.stderr
     assert sorted(kept.ended.stdout.splitlines()) == [f"rank {rank} of 4" for rank in range(4)]
 
@@ -98,7 +98,7 @@ def test_profkit_launches_ranks_as_torchrun_does_and_few_of_them_record_everythi
 def test_a_launch_that_is_started_again_gets_a_directory_of_its_own(recordings: Recordings) -> None:
     """From one process, with one name."""
     launch = [*TORCHRUN, "--rdzv-backend=c10d", "--rdzv-id=same", "--rdzv-endpoint=localhost:0", *RECORD, "train.py"]
-    kept = recordings.start([*launch, "go"], [*launch, "go"], writes=FILES)
+    kept = recordings.launch([*launch, "go"], [*launch, "go"], writes=FILES)
     for directory, ended in zip(("run", "run-2"), (*kept.before, kept.ended), strict=True):
         assert ended.returncode == 0, ended.stderr
         assert sorted(runs_of(kept.directory / directory)) == ["rank0", "rank1"]
@@ -108,7 +108,7 @@ def test_a_launch_that_is_started_again_gets_a_directory_of_its_own(recordings: 
 
 
 def test_a_rank_that_is_killed_leaves_what_it_had_and_the_others_theirs(recordings: Recordings) -> None:
-    kept = recordings.start([*RECORD, "--nproc", "2", "train.py", "--", "die", "12"], writes=FILES)
+    kept = recordings.launch([*RECORD, "--nproc", "2", "train.py", "--", "die", "12"], writes=FILES)
     assert kept.ended.returncode == 3
     assert kept.ended.stderr.splitlines()[-1].endswith("failed with exit status 1"), "torchrun's own"
     found = runs_of(kept.directory / "run")
@@ -119,7 +119,7 @@ def test_a_rank_that_is_killed_leaves_what_it_had_and_the_others_theirs(recordin
 
 
 def test_a_rank_that_is_killed_before_it_recorded_says_which_it_was(recordings: Recordings) -> None:
-    kept = recordings.start([*RECORD, "--nproc", "2", "train.py", "--", "die", "2"], writes=FILES)
+    kept = recordings.launch([*RECORD, "--nproc", "2", "train.py", "--", "die", "2"], writes=FILES)
     assert kept.ended.returncode == 3
     killed = runs_of(kept.directory / "run")["rank1"]
     assert killed.identity is not None
@@ -130,7 +130,7 @@ def test_a_rank_that_is_killed_before_it_recorded_says_which_it_was(recordings: 
 @pytest.mark.parametrize("begins", ["first", "later"])
 def test_spawned_processes_are_told_apart_by_their_process_group(recordings: Recordings, begins: str) -> None:
     """Also where it begins within the recording, and is gone at its end."""
-    kept = recordings.start(["train.py", "spawn", "run", begins], writes=FILES)
+    kept = recordings.launch(["train.py", "spawn", "run", begins], writes=FILES)
     assert kept.ended.returncode == 0, kept.ended.stderr
     found = runs_of(kept.directory / "run")
     assert list(found) == ["rank0", "rank1"]
@@ -143,7 +143,7 @@ def test_spawned_processes_are_told_apart_by_their_process_group(recordings: Rec
 
 def test_ranks_that_cannot_write_run_unrecorded(recordings: Recordings) -> None:
     command = [*TORCHRUN, "--standalone", "-m", "profkit", "record", "--output", "file/run", "train.py", "meet"]
-    kept = recordings.start(command, writes={**FILES, "file": ""})
+    kept = recordings.launch(command, writes={**FILES, "file": ""})
     assert kept.ended.returncode == 0, kept.ended.stderr
     assert sorted(kept.ended.stdout.splitlines()) == ["rank 0 has met", "rank 1 has met"]
     assert kept.ended.stderr.count("profkit: not recording this rank") == 2
