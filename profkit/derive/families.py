@@ -1,4 +1,4 @@
-"""What kind of work an operator does, by its name.
+"""The kind of an operator's work, by its name.
 
 Sources of the lists: PyTorch's ``native_functions.yaml`` (operators tagged ``pointwise``; those that return a view) and
 the operator names that ``torch.profiler`` records.
@@ -50,7 +50,7 @@ MATRIX = frozenset(_PRODUCTS.split())
 DECOMPOSITION = frozenset(_DECOMPOSITIONS.split())
 """Factorisations, inverses and solutions of linear systems."""
 VIEW = frozenset(_VIEWS.split())
-"""They usually move no data (``reshape``, ``flatten`` and ``contiguous`` sometimes do)."""
+"""Operators that usually move no data (``reshape``, ``flatten`` and ``contiguous`` sometimes do)."""
 
 
 @lru_cache(1 << 16)

@@ -1,8 +1,8 @@
-"""What DataLoader workers recorded about themselves, in the directory ``workers`` of a run.
+"""The accounts that DataLoader workers wrote about themselves, in the directory ``workers`` of a run.
 
-Each worker appended lines of JSON to its own file; the first line says which worker it is. The main process wrote what
-a loader's dataset holds. A worker may have been killed at any moment, and a directory may come from anybody, so lines
-and files that profkit does not write are ignored, and only a limited number is read.
+Each worker appends lines of JSON to its own file; the first line identifies the worker. The main process writes what a
+loader's dataset holds. A worker may be killed at any moment and a directory may come from anybody, so lines and files
+that profkit does not write are ignored, and only a limited number is read.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 
 
 class WorkerSums(Struct, frozen=True):
-    """What a worker had done ``elapsed_ns`` after it began: times in nanoseconds.
+    """A worker's sums ``elapsed_ns`` after it began, in nanoseconds.
 
-    ``fetch_ns`` is the dataset's own code, ``collate_ns`` the collating, ``put_ns`` the part of the handing over that
-    the worker's main thread does. ``send_ns`` is from there until the batch was pickled and the pipe had room for it,
-    on a thread of its own. ``faults`` are page faults. In these batches the main thread used ``busy_cpu_ns`` of CPU
-    time and waited for a CPU for ``queued_ns``; ``cpu_ns`` is that of the whole process. Memory, and the threads of an
-    operator, are None if they were not looked at.
+    ``fetch_ns`` is the time in the dataset's own code, ``collate_ns`` that of collating, ``put_ns`` the main thread's
+    part of handing batches over. ``send_ns`` is the rest of that, on another thread: until the batch is pickled and the
+    pipe has room. ``faults`` are page faults. For these batches the main thread used ``busy_cpu_ns`` of CPU time and
+    waited ``queued_ns`` for a CPU; ``cpu_ns`` is the CPU time of the whole process. Memory and the threads of an
+    operator are None if they were not read.
     """
 
     batches: _Count
@@ -49,9 +49,9 @@ class WorkerSums(Struct, frozen=True):
 
 
 class WorkerRecord(Struct, frozen=True):
-    """One worker: which loader it belonged to, its number among the loader's workers, and its sums as they rose.
+    """One worker: its loader, its number among the loader's workers, and its sums over time.
 
-    It was asked for at ``asked_ns`` and began its account at ``begun_ns`` of one clock, 0 where that is not known.
+    The loader asked for it at ``asked_ns``, and it began its account at ``begun_ns`` of the same clock; 0 if unknown.
     """
 
     loader: int
@@ -63,8 +63,8 @@ class WorkerRecord(Struct, frozen=True):
 
 
 class HeldObjects(Struct, frozen=True):
-    """A container of Python objects that a dataset holds: how many there are and about how large they are. ``site`` is
-    the line that fills it."""
+    """A container of Python objects that a dataset holds: their number and their approximate size. ``site`` is the line
+    that fills it."""
 
     path: str
     objects: _Count
@@ -73,7 +73,7 @@ class HeldObjects(Struct, frozen=True):
 
 
 class LoaderRecord(Struct, frozen=True):
-    """A DataLoader that started workers while profkit watched, and what its dataset holds."""
+    """A DataLoader that started workers while profkit recorded, and the objects that its dataset holds."""
 
     loader: _Count
     dataset: str
@@ -112,7 +112,7 @@ def read_workers(directory: Path) -> Workers:
 
 
 def _contents(path: Path) -> Iterator[bytes]:
-    """The file's content, if it can be read and is no larger than a worker would have written."""
+    """The file's content, if it is readable and no larger than a worker writes."""
     try:
         if path.stat().st_size <= _MAX_FILE_BYTES:
             yield path.read_bytes()

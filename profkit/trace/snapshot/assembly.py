@@ -1,4 +1,4 @@
-"""From the tables of a whole file to the snapshot: the rows of each segment, device and setting, in order."""
+"""Makes the snapshot from the tables of a whole file: the rows of each segment, device and setting, in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from profkit.trace.snapshot.words import WORDS, Word
 from profkit.units import format_count, pick_form
 
 _MOST_DICTIONARIES = 8
-"""Dictionaries of settings: one, and one for each setting that has several values."""
+"""Dictionaries of settings to read: the main one, and one for each setting with several values."""
 _PLURALS = {"frame": "frames", "entry of the history": "entries of the history", "block": "blocks",
             "segment": "segments"}  # fmt: skip
 Held = dict[int, tuple[int, int]]
@@ -24,7 +24,7 @@ Held = dict[int, tuple[int, int]]
 
 
 def assemble(root: Tokens, texts: Texts, tables: Tables, notes: list[str]) -> Snapshot:
-    """All that the file's one value refers to: a dictionary, or the list of segments alone."""
+    """The snapshot that the file's root value refers to: a dictionary, or only the list of segments."""
     known, held = list(texts.codes), Held()
     if len(root) == 1 and root.kind[0] == Token.LIST:
         held = {Word.SEGMENTS: (Token.LIST, int(root.number[0]))}
@@ -72,7 +72,7 @@ def _segments(segment_list: int, tables: Tables) -> tuple[Segments, Blocks]:
 
 
 def _blocks(segments: Segments, lists: Int32s, tables: Tables) -> Blocks:
-    """The parts of the segments whose lists of blocks these are."""
+    """The blocks of the segments whose lists these are."""
     found = tables.blocks
     segment = _places(found["owner"], lists)
     rows = np.flatnonzero(segment != NONE)
@@ -91,7 +91,7 @@ def _blocks(segments: Segments, lists: Int32s, tables: Tables) -> Blocks:
 
 
 def _addresses(segments: Segments, segment: Int64s, address: Int64s, size: Int64s) -> Int64s:
-    """Where each block begins. Old releases only say that of segments, whose blocks follow each other."""
+    """The address of each block. Old releases only give those of segments, whose blocks follow each other."""
     order = np.argsort(segment, kind="stable")
     before = np.cumsum(size[order]) - size[order]
     first = np.searchsorted(segment[order], segment[order])
@@ -149,7 +149,7 @@ def _shown(kind: int, value: int, known: list[bytes]) -> str:
 def _used_stacks(
     blocks: Blocks, history: History, known: list[bytes], tables: Tables
 ) -> tuple[Blocks, History, Stacks]:
-    """The same with only the stacks that they use, and the empty one."""
+    """The same blocks and history with only the stacks that they use, and the empty one."""
     used = np.zeros(len(tables.stacks), bool)
     used[0] = used[blocks.stack] = used[history.stack] = True
     code = (np.cumsum(used) - 1).astype(np.int32)
@@ -177,6 +177,6 @@ def _stacks(stacks: list[bytes], known: list[bytes], tables: Tables) -> Stacks:
 
 
 def _text(text: bytes) -> str:
-    """The text as it can be written anywhere: a lone surrogate, which pickle allows, becomes a replacement
-    character."""
+    """The text with lone surrogates, which pickle allows, as replacement characters, so that it can be written
+    anywhere."""
     return text.decode("utf-8", "replace")

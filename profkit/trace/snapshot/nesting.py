@@ -1,8 +1,8 @@
-"""Which values each container holds, worked out from the inside.
+"""Finds the values in each container, from the inside out.
 
-A group is what an opcode such as SETITEMS takes from the stack. All groups that hold no other are put together at
-once, and taken out of the row of tokens; then those around them, and so on. There is no stack and no recursion, so
-nothing can be nested too deep, and a container that holds itself is a number like any other.
+A group is the values that an opcode such as SETITEMS takes from the stack. Each pass collects all groups that contain
+no other and removes them from the row of tokens, then come the groups around them. There is no stack and no recursion,
+so nothing can be nested too deep, and a container that holds itself is a number like any other.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from profkit.trace.snapshot.opcodes import Malformed, Token
 from profkit.trace.snapshot.tokens import Memo, Tokens, covered, join
 
 _MOST_PASSES = 32
-"""A snapshot is nested seven deep, and each level takes up to three: its parts, a last item alone, and its number."""
+"""A snapshot is nested seven deep, and a level takes up to three passes: its parts, a last single item, its number."""
 _MOST_WAITING = 1 << 17
-"""Tokens of containers that end in a later piece."""
+"""The most tokens that may wait for a later piece to end their containers."""
 _OPEN_TAIL = 8
-"""Values at the end of an open list that may still be taken by an opcode of the next piece, or be its container."""
+"""Values to keep at the end of an open list: an opcode of the next piece may take them, or one may be its container."""
 
 _TAKEN = np.zeros(Token.REFUSED + 1, np.int64)
 _TAKEN[[Token.SETITEM, Token.APPEND, Token.TUPLE1, Token.TUPLE2, Token.TUPLE3]] = (2, 1, 1, 2, 3)
@@ -30,8 +30,8 @@ _BELOW[[Token.SETITEM, Token.APPEND, Token.PUT]] = 1
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What one kind of container was given: ``items`` in order, of which the container ``container[g]`` gets the
-    ``count[g]`` after those of the groups before. Those of dictionaries are key, value, key, value."""
+    """The contents of one kind of container: ``items`` in order, of which ``container[g]`` gets the ``count[g]`` that
+    follow those of earlier groups. The items of dictionaries alternate between keys and values."""
 
     container: Int64s
     count: Int64s
@@ -43,18 +43,18 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """What came out of a piece, a value per pass, and the tokens that wait for more."""
+    """The groups of a piece, one value per pass, and the tokens that wait for the next piece."""
 
     dicts: list[Groups]
     lists: list[Groups]
     tuples: list[Groups]
     waiting: Tokens
     containers: int
-    """How many there are by now."""
+    """The number of containers so far."""
 
 
 def put_together(tokens: Tokens, memo: Memo, containers: int) -> Nested:
-    """The groups that are complete. Raises `Malformed` for what is no pickle, or none of a snapshot."""
+    """The complete groups. Raises `Malformed` for anything but the pickle of a snapshot."""
     done = Nested([], [], [], tokens, containers)
     for _ in range(_MOST_PASSES):
         operators = np.flatnonzero(tokens.kind >= Token.MARK)
@@ -75,8 +75,8 @@ def put_together(tokens: Tokens, memo: Memo, containers: int) -> Nested:
 
 
 def close_all(waiting: Tokens) -> Tokens:
-    """With tokens that end every open container of a file that was cut off. A key without a value is left out; what
-    has no key follows a list that it is the only item of."""
+    """End every open container of a file that was cut off. A last key without a value is dropped, unless a list stands
+    before it: then it is that list's only item."""
     marks = np.flatnonzero(waiting.kind == Token.MARK).tolist()
     ends = [*marks[1:], len(waiting)]
     kinds: list[int] = []
@@ -92,9 +92,9 @@ def close_all(waiting: Tokens) -> Tokens:
 
 
 def _find_ready(tokens: Tokens, operators: Int64s) -> tuple[Bools, Int64s]:
-    """Which operators have all that they take directly before them, and where the container is of each.
+    """The operators with all their values directly before them, and the place of each one's container.
 
-    Parts of one container follow each other, so that of the first is that of all.
+    Parts of one container follow each other, so they share the container of the first.
     """
     kind = tokens.kind[operators]
     room = np.diff(operators, prepend=-1) - 1
@@ -114,7 +114,7 @@ def _find_ready(tokens: Tokens, operators: Int64s) -> tuple[Bools, Int64s]:
 
 
 def _pass(tokens: Tokens, operators: Int64s, memo: Memo, containers: int, done: Nested) -> tuple[Tokens, int]:
-    """The tokens without the groups that are ready, which are added to ``done``; all of them if there is none."""
+    """Move the groups that are ready to ``done``, and return the other tokens."""
     ready, container_at = _find_ready(tokens, operators)
     at, kind = operators[ready], tokens.kind[operators[ready]]
     if len(at) == 0:
@@ -148,7 +148,7 @@ def _groups(tokens: Tokens, container: Int64s, first: Int64s, end: Int64s) -> Gr
 
 
 def _without(tokens: Tokens, first: Int64s, last: Int64s, results: Tokens, result_at: Int64s) -> Tokens:
-    """The tokens without those from ``first`` to ``last``, in whose places the results stand."""
+    """The tokens with each span from ``first`` to ``last`` replaced by its result."""
     kept = ~covered(len(tokens), first, last + 1)
     if len(result_at) == 0:
         return tokens.at(kept)
@@ -159,8 +159,7 @@ def _without(tokens: Tokens, first: Int64s, last: Int64s, results: Tokens, resul
 
 
 def _flush_open_lists(tokens: Tokens, marks: Int64s) -> tuple[Tokens, list[Groups]]:
-    """Without most of what the open lists hold already, and that as groups: C++ writes a list in one part, however
-    long."""
+    """Move most values of the open lists to groups: C++ writes a list in one part, however long."""
     first, end = marks + 1, np.append(marks[1:], len(tokens)) - _OPEN_TAIL
     long = np.flatnonzero((tokens.kind[np.maximum(marks - 1, 0)] == Token.LIST) & (marks > 0) & (end > first))
     if len(long) == 0:

@@ -1,8 +1,8 @@
-"""Where the opcodes of a pickle are, and what each is.
+"""Finds the opcodes of a pickle.
 
-A snapshot needs containers, text, numbers and references to earlier values. Only the opcodes that make these are known
-here. Opcodes that would import, call or build anything are refused by name, like all others that PyTorch does not
-write. Nothing is unpickled: the opcodes become columns, and no object of the file ever exists.
+A snapshot needs containers, text, numbers and references to earlier values. Only opcodes that make these are accepted.
+Opcodes that would import, call or build anything are refused by name, like all others that PyTorch does not write.
+Nothing is unpickled: the opcodes become columns, and no object of the file ever exists.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from numpy.typing import NDArray
 from profkit.trace.events import Int64s
 
 MOST_TEXT_BYTES = 1 << 20
-"""The longest text that is read. A C++ function's name with all its template arguments has some thousands."""
+"""The longest text to read. A C++ function's name with all its template arguments has some thousands of bytes."""
 TRAILING_BYTES = 8
-"""Bytes that must follow the content, so that eight can be read from any place in it."""
+"""Padding after the content, so that eight bytes can be read from any place in it."""
 
 _LEVELS = 4
-"""An opcode's place follows from the one before, so they are walked in strides of 2**4, and the places between filled
-in: 8 ns a byte, where one step after another takes 30."""
+"""An opcode's place follows from the one before. Walking them in strides of 2**4 and filling in the places between
+takes 8 ns a byte; walking one by one takes 30."""
 _BLOCK_BYTES = 64 << 10
-"""Walked at once, so that the strides fit into a processor's cache."""
+"""Bytes to walk at once, so that the strides fit the CPU's cache."""
 
 
 class Malformed(Exception):
-    """Says what is wrong with a file; the reader names the file."""
+    """The message says what is wrong with the file; the reader adds the file's name."""
 
 
 class Token(IntEnum):
-    """What an opcode does. Up to ``BEYOND`` it puts a value on the stack."""
+    """What an opcode does. Those up to ``BEYOND`` push a value."""
 
     NONE = 0
     BOOL = 1
@@ -44,9 +44,9 @@ class Token(IntEnum):
     LIST = 6
     TUPLE = 7
     GET = 8
-    """Whatever `PUT` gave that number."""
+    """The value that `PUT` stored under that number."""
     BEYOND = 9
-    """A number that 64 bits do not hold."""
+    """A number that does not fit 64 bits."""
     MARK = 16
     SETITEMS = 17
     APPENDS = 18
@@ -67,12 +67,12 @@ class _Opcode:
     byte: int
     token: Token
     size_bytes: int
-    """With its argument, but without what the argument gives the length of."""
+    """The opcode with its argument, but without the text or number whose length the argument gives."""
 
 
 _OPCODES = (
     _Opcode(0x80, Token.SKIP, 2),  # PROTO
-    _Opcode(0x95, Token.SKIP, 9),  # FRAME: how much to read ahead; nothing depends on it
+    _Opcode(0x95, Token.SKIP, 9),  # FRAME: how much to read ahead, which does not matter here
     _Opcode(ord("."), Token.STOP, 1),
     _Opcode(ord("N"), Token.NONE, 1),
     _Opcode(0x88, Token.BOOL, 1),  # NEWTRUE
@@ -112,7 +112,7 @@ for _opcode in _OPCODES:
 
 @dataclass(frozen=True, slots=True)
 class Opcodes:
-    """The opcodes in the first ``size_bytes`` of a piece. The rest continues in the next piece."""
+    """The opcodes in the first ``size_bytes`` of a piece; the next piece begins with the rest."""
 
     at: Int64s
     byte: NDArray[np.uint8]
@@ -121,9 +121,9 @@ class Opcodes:
 
 
 def find_opcodes(content: bytes, size_bytes: int) -> Opcodes:
-    """Those in the first ``size_bytes`` of ``content``, up to STOP; `TRAILING_BYTES` follow them.
+    """The opcodes in the first ``size_bytes`` of ``content``, up to STOP. `TRAILING_BYTES` more bytes must follow.
 
-    Raises `Malformed` for an opcode that is refused and for a text that is too long.
+    Raises `Malformed` for a refused opcode and for a text that is too long.
     """
     data = np.frombuffer(content, np.uint8)
     ends = _ends(content, data, size_bytes)
@@ -143,7 +143,7 @@ def find_opcodes(content: bytes, size_bytes: int) -> Opcodes:
 
 
 def _ends(content: bytes, data: NDArray[np.uint8], size_bytes: int) -> Int64s:
-    """For each byte, where an opcode that began there would end. A refused one ends where it begins."""
+    """For each byte, the end of an opcode that begins there. A refused one ends where it begins."""
     sizes = np.frombuffer(content[:size_bytes].translate(_SIZES), np.uint8)
     ends = np.add(sizes, np.arange(size_bytes))
     here = data[:size_bytes]
@@ -155,13 +155,13 @@ def _ends(content: bytes, data: NDArray[np.uint8], size_bytes: int) -> Int64s:
 
 
 def everywhere(content: bytes, type_: str) -> NDArray[Any]:
-    """For each byte, the number of that type that would begin there."""
+    """For each byte, the number of that type that begins there."""
     size_bytes = np.dtype(type_).itemsize
     return np.ndarray((len(content) - size_bytes + 1,), type_, content, 0, (1,))
 
 
 def _reachable(ends: Int64s) -> Int64s:
-    """The places reached from the first. One that leads to itself may be repeated at the end."""
+    """The places reached from the first. A place that leads to itself may be repeated at the end."""
     found, start = [], 0
     while start < len(ends):
         first = start - start % _BLOCK_BYTES

@@ -1,4 +1,4 @@
-"""The words of a snapshot that mean something, since PyTorch 2.1."""
+"""The words in a snapshot that profkit understands, since PyTorch 2.1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Word(IntEnum):
     ACTION = 0
     ADDR = 1
     DEVICE_FREE = 2
-    """In place of an address where memory ran out."""
+    """Replaces the address if memory ran out."""
     SIZE = 3
     STREAM = 4
     TIME_US = 5
@@ -38,7 +38,7 @@ class Word(IntEnum):
     LARGE = 22
     REAL_SIZE = 23
     HISTORY = 24
-    """Until 2.0: a block's allocations, the last of which it belongs to; each has its ``real_size`` and ``frames``."""
+    """Until 2.0: the block's allocations, each with ``real_size`` and ``frames``. It belongs to the last."""
 
 
 FIRST_ACTION = 32
