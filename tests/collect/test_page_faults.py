@@ -76,7 +76,7 @@ def test_time_in_which_another_program_has_the_processor_is_counted() -> None:
 def test_a_system_that_does_not_say_how_long_a_thread_waited_counts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faults, "Path", lambda _: tmp_path / "missing")
+    monkeypatch.setattr(faults, "_SCHEDSTAT", str(tmp_path / "missing"))
     assert count_crowded_ns() is None
     (tmp_path / "missing").write_text("0\n")
     assert count_crowded_ns() is None
