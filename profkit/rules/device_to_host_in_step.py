@@ -43,9 +43,9 @@ from profkit.evidence.wait_causes import WaitCause, wait_causes
 from profkit.findings import LOW_FROM, Kind, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.calls import times_a_step
-from profkit.ruling.pricing import share_out
+from profkit.ruling.pricing import divide_saving
 from profkit.savings.bus import host_link, pin
-from profkit.savings.edits import Edit, unblock
+from profkit.savings.edits import Edit, combine, unblock
 from profkit.savings.replay import replay
 from profkit.trace.values import among, distinct
 from profkit.units import format_bytes, format_share, format_time
@@ -74,7 +74,8 @@ def device_to_host_in_step(facts: Facts) -> Iterator[Suspicion]:
     if lines:
         link = host_link(facts, to_device=False)
         edits = [*(pin(facts, line, link) for line in lines), *_other_reads(facts)]
-        joint, parts = share_out(facts, edits, [1] * len(edits))
+        joint = combine(edits)
+        parts = divide_saving(facts, edits, joint, [1] * len(edits))
         for line, edit, part in zip(lines, edits, parts, strict=False):
             yield from _judge(facts, line, edit, joint, part, len(edits) - 1)
     yield from _unawaited(facts)

@@ -59,7 +59,7 @@ from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reason_for, rule
 from profkit.ruling.calls import spent_per_step_ns, times_a_step
 from profkit.ruling.places import name_lines
-from profkit.ruling.pricing import one_round_ns, share_out
+from profkit.ruling.pricing import divide_saving, one_round_ns
 from profkit.savings.edits import Edit, combine, remove, shrink_spans, unblock
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Bools, Category, Rows
@@ -136,10 +136,13 @@ def host_sync_in_step(facts: Facts) -> Iterator[Suspicion]:
             yield from _judge_reads(facts, line)
         return
     for remedy, lines in waiting_lines(facts):
+        if not lines:
+            continue
         edits = [_without(facts, line) for line in lines]
-        if edits and remedy is not _READ and replay(facts, combine(edits)).fraction < LOW_FROM:
+        together = combine(edits)
+        if remedy is not _READ and replay(facts, together).fraction < LOW_FROM:
             continue  # such waits are faults only if they hold something up
-        together, parts = share_out(facts, edits, [int(spent_ns(facts, line.rows).sum()) for line in lines])
+        parts = divide_saving(facts, edits, together, [int(spent_ns(facts, line.rows).sum()) for line in lines])
         for line, edit, part in zip(lines, edits, parts, strict=True):
             if not waits_told_of(facts)[line.rows].any():
                 yield from _judge_waits(facts, remedy, line, edit, part, together, others=len(lines) - 1)

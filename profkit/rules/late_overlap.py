@@ -41,7 +41,6 @@ from profkit.evidence.averaging.exchanged import on_trace_clock, own_table
 from profkit.evidence.averaging.exposed import latency_ns
 from profkit.evidence.averaging.gradients import default_buckets
 from profkit.evidence.averaging.late import LateAverages, find_late_averages, is_averaged_within
-from profkit.evidence.ranks.exchanges import find_exchanges
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import busiest_call_lines
@@ -58,8 +57,6 @@ _MOST_STEPS = 0.5
 @rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
 def late_overlap(facts: Facts) -> Iterator[Suspicion]:
     """Look for all-reduces of gradients between the backward pass and the optimizer."""
-    if not len(find_exchanges(facts)):
-        return
     late, steps = find_late_averages(facts), facts.steps
     told = steps.measured[late.step] & ~is_averaged_within(facts)[late.step]
     if told.sum() < max(1, _MOST_STEPS * steps.measured_count):

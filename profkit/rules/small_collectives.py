@@ -32,7 +32,6 @@ from profkit.derive.facts import Facts
 from profkit.evidence.averaging.exchanged import gradient_messages, on_trace_clock, own_table, sizes_by_order
 from profkit.evidence.averaging.exposed import latency_ns
 from profkit.evidence.averaging.gradients import are_too_many, default_buckets
-from profkit.evidence.ranks.exchanges import find_exchanges
 from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import busiest_call_lines
@@ -49,8 +48,6 @@ _UNCERTAINTY = 0.5
 @rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
 def small_collectives(facts: Facts) -> Iterator[Suspicion]:
     """Compare the number of messages of each step's gradients with that of default buckets."""
-    if not len(find_exchanges(facts)):
-        return
     rows, step = gradient_messages(facts)
     if not rows.size:
         return

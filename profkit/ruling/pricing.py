@@ -81,20 +81,23 @@ def share_with_backward(facts: Facts, rows: Rows) -> float:
     return replay(facts, scale_with_backward(facts, rows, 0.0, 0.0)).fraction if rows.size else 0.0
 
 
-def share_out(facts: Facts, edits: Sequence[Edit], waited_ns: Sequence[int]) -> tuple[Edit, list[float]]:
-    """All edits as one, and each edit's part of what that saves. Half of the part is what the edit saves alone, half
-    what the others lack without it, as the next wait often takes the place of one that is gone. If all of that is
-    nothing, the parts follow ``waited_ns``; only the longest are priced, as each takes two replays."""
+def divide_saving(facts: Facts, edits: Sequence[Edit], together: Edit, waited_ns: Sequence[int]) -> list[float]:
+    """Each edit's part of what all of them save ``together``.
+
+    Half of the part is what the edit saves alone, half what the others lack without it, as the next wait often takes
+    the place of one that is gone. If all of that is nothing, the parts follow ``waited_ns``. Only the longest waits are
+    priced, as each takes two replays.
+    """
     if len(edits) < 2:
-        return (edits[0] if edits else Edit()), [1.0] * len(edits)
-    together, waited, weight = combine([*edits]), np.array(waited_ns, dtype=np.float64), np.zeros(len(edits))
+        return [1.0] * len(edits)
+    waited, weight = np.array(waited_ns, dtype=np.float64), np.zeros(len(edits))
     for number in np.argsort(-waited)[:_MOST_PRICED].tolist():
         rest = replay(facts, combine([*edits[:number], *edits[number + 1 :]])).fraction
         lacking = max(0.0, replay(facts, together).fraction - rest)
         weight[number] = replay(facts, edits[number]).fraction + lacking
     known = next((values for values in (weight, waited) if values.any()), np.ones(len(edits)))
     parts: list[float] = (known / known.sum()).tolist()
-    return together, parts
+    return parts
 
 
 def run_in_both(

@@ -15,7 +15,7 @@ from profkit.ranks.replay import JointReplay, replay_launch
 from profkit.savings.edits import Edit, combine
 from profkit.savings.own_edits import edit_of_launch
 from profkit.savings.simulate import predict_saving
-from profkit.trace.values import deviation, median
+from profkit.trace.values import relative_deviation
 
 
 def predict_launch_saving(facts: Facts, edit: JointEdit) -> Saving:
@@ -78,4 +78,4 @@ def _spread_of_steps(launch: Launch) -> float:
     durations = np.concatenate([np.zeros(0), *(table.steps.duration_ns for table in launch.tables)])
     if not len(durations):
         return 0.0
-    return deviation(durations) / max(median(durations), 1)
+    return relative_deviation(durations)

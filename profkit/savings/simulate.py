@@ -7,7 +7,7 @@ from profkit.findings import Saving
 from profkit.savings.edits import Edit
 from profkit.savings.replay import Replay, device_alone_ns, replay
 from profkit.savings.step_time import DEVICE, SLOWED, step_time
-from profkit.trace.values import deviation, median
+from profkit.trace.values import relative_deviation
 
 
 def predict_saving(facts: Facts, edit: Edit, size_bytes: int = 0) -> Saving:
@@ -58,4 +58,4 @@ def _saving_of(facts: Facts, fractions: tuple[float, float, float], uncertainty:
 def _spread_of_steps(facts: Facts) -> float:
     """The median absolute deviation of the steps' durations from their median, as a share of it."""
     durations = facts.steps.duration_ns[facts.steps.measured]
-    return deviation(durations) / max(median(durations), 1)
+    return relative_deviation(durations)

@@ -99,6 +99,11 @@ def deviation(values: ArrayLike) -> float:
     return median(np.abs(np.asarray(values) - median(values)))
 
 
+def relative_deviation(values: ArrayLike) -> float:
+    """The median absolute deviation as a share of the median, which counts as 1 at least; there must be values."""
+    return deviation(values) / max(median(values), 1)
+
+
 def quantile(values: ArrayLike, share: float) -> float:
     """The value below which this share of the values lies, interpolated linearly (definition 7 of Hyndman and Fan,
     1996, as in `numpy.quantile`); there must be values."""

@@ -23,7 +23,7 @@ _MOST_CPUS = 64
 _TIMES = 8
 """The fields from user to steal; user already includes the guests' time."""
 _MAX_SAMPLES = 2000
-_SOON = 0.2
+_SOON = 0.25
 """Share of the interval: over a shorter time the load is not accurate."""
 
 

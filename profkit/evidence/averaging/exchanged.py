@@ -54,9 +54,11 @@ def all_reduces(facts: Facts) -> Bools:
 
 def gradient_messages(facts: Facts) -> tuple[Int64s, Int64s]:
     """The table's all-reduces that the storing of gradients starts, and the step of each."""
+    calls = gradient_all_reduces(facts)
+    if not calls.size:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     issue_ns = on_trace_clock(facts, own_table(facts).collectives.issue_ns)
-    calls = facts.trace.events.start_ns[gradient_all_reduces(facts)]
-    rows = np.flatnonzero(among(issue_ns, calls) & all_reduces(facts))
+    rows = np.flatnonzero(among(issue_ns, facts.trace.events.start_ns[calls]) & all_reduces(facts))
     step = facts.steps.index_of(issue_ns[rows])
     return rows[step >= 0], step[step >= 0]
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts, derived_once
 from profkit.evidence.averaging.exchanged import all_reduces, on_trace_clock, own_table
 from profkit.evidence.averaging.gradients import gradient_all_reduces, gradient_sizes, stored_gradients
+from profkit.evidence.ranks.exchanges import find_exchanges
 from profkit.trace.events import Bools, Int64s
 
 _MOST = 0.5
@@ -29,6 +30,8 @@ class LateAverages(Struct, frozen=True):
 @derived_once
 def find_late_averages(facts: Facts) -> LateAverages:
     """All-reduces between a step's last gradient and the optimizer that carry most of the bytes of the gradients."""
+    if not len(find_exchanges(facts)):
+        return LateAverages(*(np.zeros(0, dtype=np.int64) for _ in LateAverages.__struct_fields__))
     taken = own_table(facts).collectives
     stored = stored_gradients(facts)
     count = len(facts.steps)
