@@ -51,6 +51,7 @@ from profkit.ranks.chance import LEAST_STEPS
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.transfers import places_of, shorten
 from profkit.trace.events import Bools
+from profkit.trace.values import median
 from profkit.units import format_time
 
 _MOST_STEPS = 0.5
@@ -103,7 +104,7 @@ def exposed_communication(facts: Facts) -> Iterator[Suspicion]:
     for one in _NAMES:
         mine = (kind == one) & ~elsewhere
         shares = add_up(exposed, steps, exposed.exposed_ns, mine) / np.maximum(steps.length_ns, 1)
-        often = (np.median(shares, axis=0) >= MEDIUM_FROM).sum()
+        often = sum(median(of_step) >= MEDIUM_FROM for of_step in shares.T)
         hidden = 1.0 if one is Exchange.BUFFERS else _part_hidden(exposed, steps, mine)
         if often and often >= _MOST_STEPS * len(steps.number) and hidden > 0:
             yield _judge(facts, exposed, steps, one, mine, hidden)
@@ -131,7 +132,7 @@ def _judge(facts: Facts, exposed: Exposed, steps: PerStep, kind: Exchange, mine:
     if kind is Exchange.GRADIENTS and not on_compute:
         saved_ns = exposed.transfer_ns / 2
     alone, joint = shorten(facts, exposed, mine, saved_ns.astype(np.int64), _UNCERTAINTY, _UNCERTAINTY_ALONE)
-    exposed_ns = int(np.median(add_up(exposed, steps, exposed.exposed_ns, mine)))
+    exposed_ns = int(median(add_up(exposed, steps, exposed.exposed_ns, mine)))
     whom, unsure = "the ranks for", ", not counting waits for late ranks."
     if not exposed.is_whole:
         whom = "this rank for up to"

@@ -170,7 +170,7 @@ def _find_loops(facts: Facts) -> Iterator[_ElementLoop]:
     step = facts.step_of(rows)
     ends = np.flatnonzero((np.diff(step) != 0) | ~small[1:] | ~small[:-1]) + 1
     for part in stretches(ends, len(rows), _MIN_RUN):
-        if small[part.start]:
+        if small[part.start] and accesses[part].sum() >= _MIN_RUN:
             loop = _trim(facts, rows[part], accesses[part])
             if loop is not None:
                 yield loop

@@ -70,23 +70,28 @@ def union(start_ns: Int64s, end_ns: Int64s) -> Intervals:
     """Merge ranges in any order, overlapping or not; empty ranges vanish."""
     keep: Bools = end_ns > start_ns
     start, end = start_ns[keep], end_ns[keep]
+    order = np.argsort(start, kind="stable")
+    return _joined(start[order], np.maximum.accumulate(end[order]))
+
+
+def _joined(start: Int64s, reach: Int64s) -> Intervals:
+    """Ranges in order, where each begins before the end of all before it joined to them."""
     if not len(start):
         return NOTHING
-    order = np.argsort(start, kind="stable")
-    start, reach = start[order], np.maximum.accumulate(end[order])
-    opens = np.concatenate([[True], start[1:] > reach[:-1]])
-    closes = np.concatenate([opens[1:], [True]])
-    return Intervals(start[opens], reach[closes])
+    apart: Bools = start[1:] > reach[:-1]
+    return Intervals(start[np.append(True, apart)], reach[np.append(apart, True)])
 
 
 def intersection(left: Intervals, right: Intervals) -> Intervals:
     """The part in both: where two are open, one of each."""
     edges = np.concatenate([left.start_ns, right.start_ns, left.end_ns, right.end_ns])
-    opening = np.ones(len(edges), dtype=np.int64)
+    opening = np.ones(len(edges), dtype=np.int8)
     opening[len(left.start_ns) + len(right.start_ns) :] = -1
     order = np.argsort(edges, kind="stable")  # which merges what is sorted already
-    edges, both = edges[order], np.cumsum(opening[order]) == 2
-    return union(edges[:-1][both[:-1]], edges[1:][both[:-1]])
+    edges = edges[order]
+    both = np.flatnonzero(np.cumsum(opening[order], dtype=np.int8)[:-1] == 2)  # those of one side are disjoint
+    start, end = edges[both], edges[both + 1]
+    return _joined(start[end > start], end[end > start])
 
 
 def stretches(ends: Rows, length: int, least: int = 1) -> Iterator[slice]:
