@@ -33,8 +33,7 @@ def clearing_ranges(facts: Facts) -> Bools:
 @derived_once
 def run_for_the_program(facts: Facts) -> Bools:
     """What runs in the backward pass, an optimizer's step, a DataLoader or DistributedDataParallel's reducer."""
-    aside: Bools = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward | _gives_back(facts)
-    return aside
+    return facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward | _gives_back(facts)
 
 
 def _gives_back(facts: Facts) -> Bools:
@@ -64,15 +63,13 @@ def program_operators(facts: Facts, *families: frozenset[str]) -> Rows:
 @derived_once
 def _program_operators(facts: Facts) -> Rows:
     rows = facts.operators.rows
-    chosen: Rows = rows[facts.measured[rows] & ~run_for_the_program(facts)[rows]]
-    return chosen
+    return rows[facts.measured[rows] & ~run_for_the_program(facts)[rows]]
 
 
 def located_operators(facts: Facts) -> Rows:
     """Like `program_operators`, for the first located step."""
     rows = in_located_step(facts, facts.operators.rows)
-    chosen: Rows = rows[~run_for_the_program(facts)[rows]]
-    return chosen
+    return rows[~run_for_the_program(facts)[rows]]
 
 
 def repeating_below(facts: Facts, marks: Bools) -> tuple[Rows, Rows]:
@@ -156,5 +153,4 @@ def spent_ns(facts: Facts, rows: Rows) -> Int64s:
 
 def length_ns(facts: Facts, start_ns: Int64s, end_ns: Int64s) -> Int64s:
     """How long these stretches of the host's time are, without what the recording added."""
-    length: Int64s = end_ns - start_ns - facts.overhead.covered_within(start_ns, end_ns)
-    return length
+    return end_ns - start_ns - facts.overhead.covered_within(start_ns, end_ns)

@@ -66,8 +66,7 @@ def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
     taken_ns = tree.end_ns - events.start_ns
     operating, made = of_request(called, taken_ns[called]), of_request(fresh, _elements(facts, fresh)[1])
     is_much = 2 * of_request(picks, held) >= made
-    chosen: Bools = (of_request(picks) >= LEAST_PICKS) & (operating >= _LEAST_PICKING * taken_ns[requests]) & is_much
-    return chosen
+    return (of_request(picks) >= LEAST_PICKS) & (operating >= _LEAST_PICKING * taken_ns[requests]) & is_much
 
 
 def _picked_of_many(facts: Facts, picks: Rows) -> tuple[Rows, Float64s]:

@@ -169,8 +169,7 @@ def _program_calls(facts: Facts, calls: Bools) -> Rows:
 def _frames_around(facts: Facts, frees: Rows) -> Rows:
     """The Python frames of `empty_cache`, if they were recorded."""
     frame = facts.tree.nearest_ancestor(facts.tree.outermost(facts.trace.matching(_FRAME)), of=frees)
-    found: Rows = distinct(frame[frame != NONE])
-    return found
+    return distinct(frame[frame != NONE])
 
 
 def _waits_with(facts: Facts, frees: Rows) -> Rows:
@@ -182,8 +181,7 @@ def _waits_with(facts: Facts, frees: Rows) -> Rows:
     before, after = calls[:-1], calls[1:]
     together = (facts.calling[after] == facts.calling[before]) & (events.lane[after] == events.lane[before])
     waits = facts.waits.rows[~facts.waits.own]
-    with_frees: Rows = waits[among(waits, before[among(after, frees) & together])]
-    return with_frees
+    return waits[among(waits, before[among(after, frees) & together])]
 
 
 def _called_without_gpu(facts: Facts) -> Iterator[Suspicion]:

@@ -119,8 +119,7 @@ def _without_the_batch(facts: Facts, work: Rows, owner: Rows) -> Rows:
     order = np.argsort(facts.trace.events.start_ns[owner], kind="stable")
     order = order[into_last[order]]
     _, first = np.unique(facts.step_of(owner[order]), return_index=True)
-    rest: Rows = np.delete(work, order[first])
-    return rest
+    return np.delete(work, order[first])
 
 
 def _where_to_convert(facts: Facts, owner: Rows, weights: Int64s) -> Places:
@@ -168,8 +167,7 @@ def _convolutions(facts: Facts) -> Rows:
     layout = np.array([_layout_of(call.arguments) for call in calls], dtype=str)[which]
     first, last = (facts.tree.holding(facts.trace.mask_of(sizing[layout == wanted]))[called]
                    for wanted in (_CHANNELS_FIRST, _CHANNELS_LAST))  # fmt: skip
-    chosen: Rows = called[first & ~last.any()]
-    return chosen
+    return called[first & ~last.any()]
 
 
 def _layout_of(arguments: Sequence[str]) -> str:

@@ -148,8 +148,7 @@ def _launched_between(facts: Facts, here: Rows, after: Rows) -> Bools:
     launches = facts.launches
     own = np.sort(facts.trace.events.start_ns[launches.call[(launches.call >= 0) & (launches.operator < 0)]])
     end, start = facts.tree.end_ns[here], facts.trace.events.start_ns[after]
-    between: Bools = np.searchsorted(own, start) > np.searchsorted(own, end)
-    return between
+    return np.searchsorted(own, start) > np.searchsorted(own, end)
 
 
 def _first_of_each_trip(casts: _Casts) -> Rows:

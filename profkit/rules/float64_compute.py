@@ -168,8 +168,7 @@ def _matters(facts: Facts, rows: Rows) -> Bools:
     """
     products, views = operators_of(facts.trace, MATRIX)[rows], operators_of(facts.trace, VIEW)[rows]
     own = facts.trace.where_name(lambda name: base_name(name) != "")[rows]
-    matters: Bools = products | ((facts.operators.elements[rows] >= _MIN_ELEMENTS) & ~views & own)
-    return matters
+    return products | ((facts.operators.elements[rows] >= _MIN_ELEMENTS) & ~views & own)
 
 
 @derived_once

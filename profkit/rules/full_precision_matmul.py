@@ -180,8 +180,7 @@ def _in_full_precision(facts: Facts, rows: Rows) -> Bools:
         (convolution & narrow).any() if for_convolutions is None else for_convolutions is True,
         (~convolution & narrow).any() if for_products is None else for_products in ALLOWING_TF32,
     )
-    full: Bools = wide & ~allowed
-    return full
+    return wide & ~allowed
 
 
 def _kept(facts: Facts, rows: Rows, rates: Rates, rate: str, to: str) -> Float64s:

@@ -253,8 +253,7 @@ def _requests(facts: Facts) -> Rows:
         raise CannotLook("the recorded steps ask no DataLoader for batches")
     first = begins_an_iterator(facts, every)
     last = np.concatenate([first[1:], np.zeros(min(len(first), 1), dtype=bool)])
-    kept: Rows = rows[~(asked_of_workers(facts)[rows] & among(rows, every[first | last]))]
-    return kept
+    return rows[~(asked_of_workers(facts)[rows] & among(rows, every[first | last]))]
 
 
 def _slowest_line(facts: Facts, rows: Rows) -> tuple[Location, str] | None:

@@ -106,5 +106,4 @@ def _left_of(length_ns: Int64s, computing_ns: int, buckets: int, each_ns: int) -
     whole = int(transfer.sum())
     bucketed = max(whole - max(0, len(length_ns) - buckets) * each_ns, each_ns)
     left = max(bucketed - computing_ns, bucketed // buckets)
-    kept: Int64s = waiting + (transfer * min(1.0, left / max(whole, 1))).astype(np.int64)
-    return kept
+    return waiting + (transfer * min(1.0, left / max(whole, 1))).astype(np.int64)

@@ -145,8 +145,7 @@ def _launching_time(facts: Facts, kernels: _Kernels) -> Intervals:
 @derived_once
 def _holding_up(facts: Facts) -> Bools:
     """The waits, other than the recording's own, in which the host waits for the device and launches nothing."""
-    held: Bools = ~facts.waits.own & ~among(facts.waits.rows, facts.launches.call)
-    return held
+    return ~facts.waits.own & ~among(facts.waits.rows, facts.launches.call)
 
 
 def _idle_while_launching(facts: Facts, launching: Intervals) -> float:

@@ -162,8 +162,7 @@ def _in_measured_steps(facts: Facts, loops: list[_ModuleLoop]) -> Rows:
     rows, located = program_operators(facts), located_operators(facts)
     during = [(located >= loop.operators[0]) & (located <= loop.operators[-1]) for loop in loops]
     sites = distinct(facts.lines.site[located[np.logical_or.reduce(during)]])
-    chosen: Rows = rows[np.isin(facts.lines.site[rows], sites[sites >= 0])]
-    return chosen
+    return rows[np.isin(facts.lines.site[rows], sites[sites >= 0])]
 
 
 def _run_batched(facts: Facts, loop: _ModuleLoop, rows: Rows, calls: int) -> Trial | None:

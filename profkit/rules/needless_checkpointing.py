@@ -126,15 +126,13 @@ def _called(facts: Facts) -> Bools:
     own = facts.trace.where_name(lambda name: base_name(name) != "")
     own &= facts.trace.events.category == Category.OPERATOR
     around = facts.calling
-    called: Bools = own & ((around < 0) | ~own[around])
-    return called
+    return own & ((around < 0) | ~own[around])
 
 
 def _grams(facts: Facts, rows: Rows) -> Int64s:
     """A number for each three operators in a row, made of their names."""
     code, count = facts.trace.events.name_code[rows].astype(np.int64), len(facts.trace.names)
-    grams: Int64s = (code[:-2] * count + code[1:-1]) * count + code[2:]
-    return grams
+    return (code[:-2] * count + code[1:-1]) * count + code[2:]
 
 
 def _is_within(group: Rows) -> Bools:

@@ -124,8 +124,7 @@ def _passed_ns(facts: Facts, nodes: Rows, rows: Rows) -> Int64s:
     ended_ns = np.zeros(len(facts.trace.events), dtype=np.int64)
     np.maximum.at(ended_ns, forward[known], facts.tree.end_ns[nodes[known]])
     around = facts.tree.nearest_ancestor(ended_ns > 0, of=rows)
-    passed_ns: Int64s = np.where(around != NONE, ended_ns[around], 0)
-    return passed_ns
+    return np.where(around != NONE, ended_ns[around], 0)
 
 
 def _held_by_names(facts: Facts) -> int:

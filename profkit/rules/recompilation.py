@@ -162,8 +162,7 @@ def _in_steps(facts: Facts, one: _Repeated, functions: int) -> Rows:
     if no other function is compiled repeatedly."""
     rows, frame = compilations(facts)
     mine = np.isin(frame, one.frames) | ((frame < 0) & (functions == 1))
-    of_measured: Rows = rows[mine & facts.measured[rows]]
-    return of_measured
+    return rows[mine & facts.measured[rows]]
 
 
 def _suspect(one: _Repeated, rows: Rows, elapsed_ns: int) -> Suspicion:

@@ -148,8 +148,7 @@ def _reduce_once(facts: Facts, redundant: Bools) -> Edit:
 def _of_redundant(facts: Facts, redundant: Bools, wanted: Bools) -> Rows:
     rows = facts.measured_rows(wanted)
     of_pass = _pass_of(facts, rows)
-    chosen: Rows = rows[(of_pass >= 0) & redundant[of_pass]]
-    return chosen
+    return rows[(of_pass >= 0) & redundant[of_pass]]
 
 
 def _waits(facts: Facts, redundant: Bools, copies: Rows) -> Edit:

@@ -152,8 +152,7 @@ def _shared_out(facts: Facts) -> Rows:
     computing = facts.trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE)
     outermost = tree.outermost(computing) & ~tree.under(facts.loading)
     rows = facts.measured_rows(outermost & facts.serial_lanes[events.lane])
-    chosen: Rows = rows[spent_ns(facts, rows) >= _SHARED_OUT_NS]
-    return chosen
+    return rows[spent_ns(facts, rows) >= _SHARED_OUT_NS]
 
 
 def _without_sleeps(facts: Facts, rows: Rows, lost_share: float) -> Edit:

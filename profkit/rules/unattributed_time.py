@@ -159,8 +159,7 @@ def _explained_idling(facts: Facts) -> Intervals:
 def _host_arithmetic(facts: Facts) -> Rows:
     """The operators that take long themselves, whatever they call."""
     rows = facts.operators.rows
-    long: Rows = rows[facts.tree.self_ns(facts.trace.events)[rows] >= _LEAST_ARITHMETIC_NS]
-    return long
+    return rows[facts.tree.self_ns(facts.trace.events)[rows] >= _LEAST_ARITHMETIC_NS]
 
 
 def _operator_meanwhile(facts: Facts, spent: Intervals) -> str:
@@ -193,8 +192,7 @@ def _fills_a_tensor(facts: Facts, free: Intervals) -> Bools:
     slow-tensor-construction reports."""
     made = facts.tree.end_ns[named_operators(facts, "aten::empty")]
     handed_over = facts.trace.events.start_ns[named_operators(facts, "aten::to")]
-    filling: Bools = among(free.start_ns, made) & among(free.end_ns, handed_over)
-    return filling
+    return among(free.start_ns, made) & among(free.end_ns, handed_over)
 
 
 def _places(facts: Facts) -> tuple[Location, ...]:

@@ -143,8 +143,7 @@ def _calls(facts: Facts) -> Rows:
     """What the program calls in the forward direction, in order: outermost operators of the main thread."""
     rows = facts.operators.nodes
     own = (facts.step_of(rows) >= 0) & ~run_for_the_program(facts)[rows]
-    chosen: Rows = rows[own & (facts.trace.events.sequence[rows] >= 0)]
-    return chosen
+    return rows[own & (facts.trace.events.sequence[rows] >= 0)]
 
 
 def _whole_steps(facts: Facts, makers: Rows) -> _Unused:

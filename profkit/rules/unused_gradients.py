@@ -185,8 +185,7 @@ def _rest(facts: Facts, stores: _Stores, mine: Bools, nodes: Rows) -> Rows:
     last_used, last_mine = np.zeros(most, dtype=np.int64), np.zeros(most, dtype=np.int64)
     for last, chosen in ((last_used, ~mine), (last_mine, mine)):
         np.maximum.at(last, stores.backward_pass[chosen], starts[stores.rows[chosen]])
-    rest: Rows = nodes[(starts[nodes] > last_used[passes]) & (starts[nodes] <= last_mine[passes])]
-    return rest
+    return nodes[(starts[nodes] > last_used[passes]) & (starts[nodes] <= last_mine[passes])]
 
 
 def _makers(facts: Facts, stores: _Stores, single: Bools, nodes: Rows) -> tuple[Rows, Float64s]:

@@ -132,8 +132,7 @@ def _fills(facts: Facts) -> Rows:
     called, in_range = facts.operators.rows, facts.tree.under(clearing_ranges(facts))
     wanted = among(called, program_operators(facts)) | (in_range & facts.measured)[called]
     fills = called[wanted & named_operators(facts, *_FILLS)[called]]
-    ordered: Rows = fills[np.argsort(facts.trace.events.start_ns[fills], kind="stable")]
-    return ordered
+    return fills[np.argsort(facts.trace.events.start_ns[fills], kind="stable")]
 
 
 def _additions(facts: Facts) -> Rows:

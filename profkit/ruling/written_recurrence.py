@@ -166,8 +166,7 @@ def _touches_state(facts: Facts, rows: Rows, cells: WrittenCells) -> Bools:
     """The operators outside the cells that may replace a state: they take or give something of its shape. Cutting a
     state off from the backward pass counts too."""
     states = set(zip(cells.batch.tolist(), cells.hidden.tolist(), strict=True))
-    mask: Bools = by_operator(facts, rows, lambda name, shapes: _touches(name, shapes, states)) & (cells.owner < 0)
-    return mask
+    return by_operator(facts, rows, lambda name, shapes: _touches(name, shapes, states)) & (cells.owner < 0)
 
 
 def _touches(name: str, shapes: list[tuple[int, ...]], states: set[tuple[int, int]]) -> bool:

@@ -36,15 +36,13 @@ def on_trace_clock(facts: Facts, times_ns: Int64s) -> Int64s:
 def called_under(facts: Facts, calls: Rows, names: tuple[str, ...]) -> Bools:
     """Which calls, `NONE` where unknown, are inside a range whose name begins with one of these."""
     inside = facts.tree.under(facts.trace.where_name(lambda name: name.startswith(names)))
-    found: Bools = (calls >= 0) & inside[calls]
-    return found
+    return (calls >= 0) & inside[calls]
 
 
 def with_operation(table: RankTable, operation: str) -> Bools:
     """Which of a rank's collectives have this operation, such as ``all_reduce``."""
     is_operation = np.array([*(text == operation for text in table.texts), False], dtype=bool)
-    found: Bools = is_operation[table.collectives.operation]
-    return found
+    return is_operation[table.collectives.operation]
 
 
 def all_reduces(facts: Facts) -> Bools:

@@ -65,5 +65,4 @@ def has_unlinked_copies(facts: Facts) -> bool:
 def waits_below(facts: Facts, places: Rows) -> Rows:
     """The host's waits in these operators."""
     inside = facts.tree.under(facts.trace.mask_of(places))
-    waits: Rows = facts.waits.rows[inside[facts.waits.rows] & ~facts.waits.own]
-    return waits
+    return facts.waits.rows[inside[facts.waits.rows] & ~facts.waits.own]

@@ -136,8 +136,7 @@ def _is_amid_step(facts: Facts, place: Rows) -> Bools:
     first, last = (np.searchsorted(kernels, bound[step]) for bound in (facts.steps.start_ns, facts.steps.end_ns))
     before = np.searchsorted(kernels, facts.trace.events.start_ns[place])
     after = np.searchsorted(kernels, facts.tree.end_ns[place])
-    amid: Bools = (before > first) & (after < last)
-    return amid
+    return (before > first) & (after < last)
 
 
 @derived_once
