@@ -28,7 +28,6 @@ add the bias within the product; that part is not known and not counted.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -46,7 +45,7 @@ from profkit.evidence.program import (
 )
 from profkit.evidence.shapes import Shapes, by_shapes, first_shape
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import Call, distinct_calls, each_step
 from profkit.ruling.pricing import call_ns, drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine, shrink
@@ -65,7 +64,7 @@ _UNCERTAINTY = 0.3
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
-def bias_before_batchnorm(facts: Facts) -> Iterator[Suspicion]:
+def bias_before_batchnorm(facts: Facts) -> Suspicions:
     """Look at each layer with a bias whose result is normalised next."""
     for rows in frequent_lines(facts, _biased_layers(facts)):
         count = times_per_step(facts, rows)

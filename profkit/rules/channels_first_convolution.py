@@ -31,7 +31,7 @@ before and after.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -42,7 +42,7 @@ from profkit.evidence.program import named_operators, program_operators, spent_n
 from profkit.evidence.shapes import by_shapes, first_shape
 from profkit.experiment import RUNNABLE_ON_IMAGES
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import distinct_calls, each_step
 from profkit.ruling.places import Places, model_places, name_lines
 from profkit.ruling.pricing import run_in_both, share_with_backward
@@ -78,12 +78,12 @@ _FIX = (
 
 
 @rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS)
-def channels_first_convolution(facts: Facts) -> Iterator[Suspicion]:
+def channels_first_convolution(facts: Facts) -> Suspicions:
     """One finding for the model, at the line that calls it."""
     yield from _transposed_on_the_device(facts) if facts.device.present else _channels_first_on_the_host(facts)
 
 
-def _transposed_on_the_device(facts: Facts) -> Iterator[Suspicion]:
+def _transposed_on_the_device(facts: Facts) -> Suspicions:
     work, owner = _measured_kernels(facts, _TRANSPOSES)
     if not in_most_steps(facts, owner):
         return
@@ -133,7 +133,7 @@ def _where_to_convert(facts: Facts, owner: Rows, weights: Int64s) -> Places:
     return model_places(facts, owner, weights)
 
 
-def _channels_first_on_the_host(facts: Facts) -> Iterator[Suspicion]:
+def _channels_first_on_the_host(facts: Facts) -> Suspicions:
     rows = _convolutions(facts)
     if not in_most_steps(facts, rows) or share_with_backward(facts, rows) < _MIN_SHARE:
         return

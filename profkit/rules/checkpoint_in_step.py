@@ -27,7 +27,6 @@ Written every n-th step, a checkpoint costs the n-th part of its time. The propo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -36,7 +35,7 @@ from profkit.evidence.attribution import frequent_lines
 from profkit.evidence.program import spent_ns
 from profkit.findings import MEDIUM_FROM, Kind
 from profkit.marks import SAVE_MARK
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import spent_per_step_ns, times_a_step
 from profkit.savings.edits import remove, shrink
 from profkit.savings.replay import replay
@@ -52,7 +51,7 @@ _UNCERTAINTY = 0.25
 
 
 @rule(Kind.FAULT, Need.WHOLE_STEP)
-def checkpoint_in_step(facts: Facts) -> Iterator[Suspicion]:
+def checkpoint_in_step(facts: Facts) -> Suspicions:
     """Each line that saves is a finding."""
     if facts.run.torch is None:
         raise CannotLook("the writing of checkpoints shows only in recordings that profkit made")

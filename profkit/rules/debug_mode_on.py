@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -47,7 +47,7 @@ from profkit.derive.facts import Facts
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import named_operators, spent_ns, works_under
 from profkit.findings import Kind
-from profkit.rules.base import Suspicion, rule
+from profkit.rules.base import Suspicion, Suspicions, rule
 from profkit.ruling.calls import each_step
 from profkit.ruling.places import Places, locations_of, remarked
 from profkit.ruling.pricing import computing_ns, drop_operators, memory_bytes_per_ns
@@ -81,7 +81,7 @@ _DO_NOT_REPORT_WAITS = ChangedCall(
 
 
 @rule(Kind.FAULT)
-def debug_mode_on(facts: Facts) -> Iterator[Suspicion]:
+def debug_mode_on(facts: Facts) -> Suspicions:
     """One finding for each mode that is on."""
     checks, filled = _nan_checks(facts), _filled_memory(facts)
     if facts.run.flags.get("anomaly_mode") is True or checks.size:
@@ -191,7 +191,7 @@ def _records_a_node(facts: Facts) -> Bools:
     return records
 
 
-def _launch_blocking(facts: Facts) -> Iterator[Suspicion]:
+def _launch_blocking(facts: Facts) -> Suspicions:
     """If there are launches that returned only when their kernel had ended."""
     launches, events = facts.launches, facts.trace.events
     ended = (launches.call >= 0) & (events.ends_of(launches.call) >= events.ends_of(launches.work))

@@ -31,8 +31,6 @@ wait during which the device has work saves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -41,7 +39,7 @@ from profkit.evidence.transfers.copies import Transfers
 from profkit.evidence.transfers.unawaited import unawaited_reads
 from profkit.evidence.wait_causes import WaitCause, wait_causes
 from profkit.findings import LOW_FROM, Kind, Severity
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import times_a_step
 from profkit.ruling.pricing import divide_saving
 from profkit.savings.bus import host_link, pin
@@ -63,7 +61,7 @@ _READS = (WaitCause.NUMBER_FROM_DEVICE, WaitCause.DATA_FROM_DEVICE)
 
 
 @rule(Kind.FAULT, Need.DEVICE)
-def device_to_host_in_step(facts: Facts) -> Iterator[Suspicion]:
+def device_to_host_in_step(facts: Facts) -> Suspicions:
     """One finding for each line that reads."""
     if reason := faults.why_untold(facts, faults.TransferFault.FROM_DEVICE):
         raise CannotLook(reason)
@@ -81,7 +79,7 @@ def device_to_host_in_step(facts: Facts) -> Iterator[Suspicion]:
     yield from _unawaited(facts)
 
 
-def _judge(facts: Facts, line: Transfers, edit: Edit, joint: Edit, part: float, others: int) -> Iterator[Suspicion]:
+def _judge(facts: Facts, line: Transfers, edit: Edit, joint: Edit, part: float, others: int) -> Suspicions:
     saved = part * replay(facts, joint).fraction
     if saved < LOW_FROM:
         return
@@ -114,7 +112,7 @@ def _other_reads(facts: Facts) -> list[Edit]:
     return [unblock(rows)] if rows.size else []
 
 
-def _unawaited(facts: Facts) -> Iterator[Suspicion]:
+def _unawaited(facts: Facts) -> Suspicions:
     copies = unawaited_reads(facts)
     for code in distinct(copies.site):
         line = copies.at(copies.site == code)

@@ -39,7 +39,7 @@ from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import backward_of
 from profkit.evidence.shapes import result_of_linear, shapes_of
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.pricing import call_ns, computing_ns, memory_bytes_per_ns, scale_operators
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Int64s, Rows
@@ -62,7 +62,7 @@ class _Layer(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
-def discarded_logits(facts: Facts) -> Iterator[Suspicion]:
+def discarded_logits(facts: Facts) -> Suspicions:
     """Look at each line that calls a layer on a sequence."""
     found = list(_find_layers(facts))
     if not found:

@@ -27,8 +27,6 @@ Both casts and their backward nodes vanish. In a longer row of alternating casts
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from msgspec import Struct
 
@@ -38,7 +36,7 @@ from profkit.evidence.attribution import sites_by_time
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import named_operators, program_elementwise, program_operators
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import Call, distinct_calls, each_step
 from profkit.ruling.places import name_lines
 from profkit.ruling.pricing import scale_with_backward
@@ -73,7 +71,7 @@ class _Casts(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
-def dtype_round_trip(facts: Facts) -> Iterator[Suspicion]:
+def dtype_round_trip(facts: Facts) -> Suspicions:
     """Group the round trips by the line that begins them and by the types."""
     casts = _find_casts(facts)
     first = _first_of_each_trip(casts)

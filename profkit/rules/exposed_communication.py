@@ -37,8 +37,6 @@ because parameters are kept after the forward pass. Much of this depends on what
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -48,7 +46,7 @@ from profkit.evidence.averaging.kinds import Exchange, beside, cannot_be_hidden,
 from profkit.evidence.ranks.exchanges import find_exchanges
 from profkit.findings import HIGH_FROM, MEDIUM_FROM, Kind
 from profkit.ranks.chance import LEAST_STEPS
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.transfers import places_of, shorten
 from profkit.trace.events import Bools
 from profkit.units import format_time
@@ -85,7 +83,7 @@ _OWN_STREAM = "It runs in the stream that computes, where nothing can run beside
 
 
 @rule(Kind.OPPORTUNITY, Need.WHOLE_STEP)
-def exposed_communication(facts: Facts) -> Iterator[Suspicion]:
+def exposed_communication(facts: Facts) -> Suspicions:
     """Look at each kind of exchange by itself."""
     if facts.launch is None and not len(find_exchanges(facts)):
         return

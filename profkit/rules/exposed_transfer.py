@@ -40,8 +40,6 @@ copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -49,7 +47,7 @@ from profkit.evidence.transfers.copies import Transfers, has_unlinked_copies, pr
 from profkit.evidence.transfers.faults import TransferFault, coming_again, transfer_faults
 from profkit.evidence.wait_causes import STAGED_BYTES, WaitCause, wait_causes
 from profkit.findings import HIGH_FROM, Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import costliest_lines
 from profkit.savings.edits import Edit, shrink_work
 from profkit.savings.replay import device_alone_ns
@@ -67,7 +65,7 @@ _FIX = (
 
 
 @rule(Kind.OPPORTUNITY, Need.DEVICE)
-def exposed_transfer(facts: Facts) -> Iterator[Suspicion]:
+def exposed_transfer(facts: Facts) -> Suspicions:
     """One finding for all lines: a batch is sent ahead as a whole."""
     sent = program_transfers(facts)
     if not len(sent) and has_unlinked_copies(facts):

@@ -32,7 +32,6 @@ product keeps at least what floats take at three quarters of their rate, which i
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -46,7 +45,7 @@ from profkit.evidence.loops.loop_source import assigned_names, names_in
 from profkit.evidence.places import call_site
 from profkit.evidence.program import launching, named_operators, program_operators
 from profkit.findings import Kind, Location
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import Call, distinct_calls, each_step
 from profkit.ruling.places import Places, locations_of, remarked
 from profkit.ruling.pricing import computing_ns, run_in_both, scale_with_backward
@@ -90,7 +89,7 @@ whose data sheet gives both the same rate."""
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
-def float64_compute(facts: Facts) -> Iterator[Suspicion]:
+def float64_compute(facts: Facts) -> Suspicions:
     """Find the operators on doubles, and where in the step the type comes from."""
     called = program_operators(facts)
     casts = named_operators(facts, *_CASTS)[called]

@@ -34,7 +34,6 @@ about a whole network with its casts, so there only `--measure` finds it: it run
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import numpy as np
 from msgspec import structs
@@ -45,7 +44,7 @@ from profkit.derive.operators.operators import has_type
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import launching, program_operators
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import Call, distinct_calls, each_step
 from profkit.ruling.places import costliest_lines
 from profkit.ruling.pricing import run_in_both, scale_with_backward, share_with_backward
@@ -81,7 +80,7 @@ _UNMEASURED = "what bfloat16 gains on this CPU has to be measured: `--measure` d
 
 
 @rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
-def full_precision_matmul(facts: Facts) -> Iterator[Suspicion]:
+def full_precision_matmul(facts: Facts) -> Suspicions:
     """One finding for all products of the step, at the line that spends most on them. On a GPU, one for each of the two
     shorter types that gives enough back."""
     rows = _wide_products(facts)
@@ -103,7 +102,7 @@ def _on_processor(facts: Facts, rows: Rows) -> Suspicion:
     return structs.replace(found, trial=trial, unpriced=_UNMEASURED)
 
 
-def _on_device(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
+def _on_device(facts: Facts, rows: Rows) -> Suspicions:
     """TF32 if a setting forbids it, and what bfloat16 gives beyond that."""
     rates = rates_of(facts)
     if rates is None:
@@ -123,7 +122,7 @@ def _on_device(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
         yield from _in_bfloat16(facts, rows, full, rates, gained)
 
 
-def _in_bfloat16(facts: Facts, rows: Rows, full: Bools, rates: Rates, by_tf32: float) -> Iterator[Suspicion]:
+def _in_bfloat16(facts: Facts, rows: Rows, full: Bools, rates: Rates, by_tf32: float) -> Suspicions:
     """What bfloat16 gives back beyond ``by_tf32``, the saving of TF32. ``full`` are the products that multiply in
     float32 now."""
     kept = np.ones(len(rows))

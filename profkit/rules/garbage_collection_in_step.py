@@ -28,8 +28,6 @@ young collections, which look only at new objects, or by occasional full ones; t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -39,7 +37,7 @@ from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.requests import picked_one_by_one
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind
 from profkit.marks import GC_AUTOMATIC, GC_MARK
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import spent_per_step_ns, times_a_step
 from profkit.savings.edits import remove
 from profkit.trace.events import Bools, Category, Rows
@@ -54,7 +52,7 @@ _UNCERTAINTY = 0.2
 
 
 @rule(Kind.FAULT, Need.WHOLE_STEP)
-def garbage_collection_in_step(facts: Facts) -> Iterator[Suspicion]:
+def garbage_collection_in_step(facts: Facts) -> Suspicions:
     """One finding for each line that calls for collections, and one for all that Python began."""
     if facts.run.torch is None:
         raise CannotLook("garbage collections show only in recordings that profkit made")

@@ -34,8 +34,6 @@ several GPUs was available: the rule was tested on traces written by hand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -44,7 +42,7 @@ from profkit.evidence.averaging.exposed import Exposed, find_exposed
 from profkit.evidence.averaging.gathers import Held, LateGathers, find_late_gathers
 from profkit.evidence.ranks.exchanges import find_exchanges
 from profkit.findings import MEDIUM_FROM, Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.transfers import places_of, shorten
 from profkit.trace.events import Bools
 from profkit.trace.values import among, distinct
@@ -71,7 +69,7 @@ _SLOW_HOST = " The host is hardly ahead of the GPU: larger layers per unit, or t
 
 
 @rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS, Need.WHOLE_STEP)
-def gather_not_prefetched(facts: Facts) -> Iterator[Suspicion]:
+def gather_not_prefetched(facts: Facts) -> Suspicions:
     """Look at the gathers of each pass by what delayed them."""
     late = find_late_gathers(facts)
     if not len(late.row):

@@ -22,8 +22,6 @@ the tensor on the device instead runs at the device's memory bandwidth and is no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -32,7 +30,7 @@ from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import named_operators
 from profkit.evidence.transfers.created import FACTORIES, FILLS, created_tensors
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import each_step
 from profkit.savings.edits import remove
 from profkit.source.changes import MadeOnDevice
@@ -41,7 +39,7 @@ from profkit.units import format_bytes, format_time
 
 
 @rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS)
-def host_created_tensor(facts: Facts) -> Iterator[Suspicion]:
+def host_created_tensor(facts: Facts) -> Suspicions:
     """One finding for each line that copies."""
     created = {tensor.copy: tensor for tensor in created_tensors(facts)}
     copies = np.array(sorted(created), dtype=np.int64)

@@ -46,7 +46,6 @@ device. Where more workers are not possible, only cheaper samples help, and the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +61,7 @@ from profkit.evidence.loops.located import in_located_step
 from profkit.evidence.program import named_operators
 from profkit.evidence.requests import asked_of_workers, begins_an_iterator, main_requests, picked_one_by_one
 from profkit.findings import MEDIUM_FROM, Kind, Location
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, loader_places, locations_of
 from profkit.run import Host
 from profkit.savings.edits import Edit, remove, shrink
@@ -181,7 +180,7 @@ class _Plan(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.WHOLE_STEP)
-def input_bound(facts: Facts) -> Iterator[Suspicion]:
+def input_bound(facts: Facts) -> Suspicions:
     """One finding: the line that makes the DataLoader, or the loop that asks for batches."""
     rows = _requests(facts)
     if not in_most_steps(facts, rows):

@@ -32,8 +32,6 @@ of the step, the excess is a wait for a slower process and stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -42,7 +40,7 @@ from profkit.evidence.averaging.exposed import latency_ns
 from profkit.evidence.averaging.gradients import default_buckets
 from profkit.evidence.averaging.late import LateAverages, find_late_averages, is_averaged_within
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import busiest_call_lines
 from profkit.savings.edits import Edit, shrink_spans
 from profkit.trace.events import Bools, Int64s
@@ -55,7 +53,7 @@ _MOST_STEPS = 0.5
 
 
 @rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
-def late_overlap(facts: Facts) -> Iterator[Suspicion]:
+def late_overlap(facts: Facts) -> Suspicions:
     """Look for all-reduces of gradients between the backward pass and the optimizer."""
     late, steps = find_late_averages(facts), facts.steps
     told = steps.measured[late.step] & ~is_averaged_within(facts)[late.step]

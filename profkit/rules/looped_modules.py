@@ -47,7 +47,7 @@ from profkit.evidence.program import (
 from profkit.evidence.releases import INDUCTOR, note_since
 from profkit.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import name_lines
 from profkit.ruling.pricing import dispatch_ns
 from profkit.savings.cases import case_of
@@ -77,7 +77,7 @@ class _ModuleLoop(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.LINES)
-def looped_modules(facts: Facts) -> Iterator[Suspicion]:
+def looped_modules(facts: Facts) -> Suspicions:
     """Look at each line that calls the same operators over and over, the outermost lines first."""
     explained = np.zeros(len(facts.trace.events), dtype=bool)
     for loops in _by_line(list(_find_loops(facts))):

@@ -26,8 +26,6 @@ DataLoader's worker does it while the step before runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -36,7 +34,7 @@ from profkit.evidence.program import spent_ns
 from profkit.evidence.transfers import faults
 from profkit.evidence.transfers.copies import Transfers, waits_below
 from profkit.findings import LOW_FROM, Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.savings.bus import Link, host_link
 from profkit.savings.edits import Edit, combine, shrink_spans, shrink_work, unblock
 from profkit.savings.replay import replay
@@ -52,7 +50,7 @@ _FIX = (
 
 
 @rule(Kind.FAULT, Need.DEVICE)
-def many_small_transfers(facts: Facts) -> Iterator[Suspicion]:
+def many_small_transfers(facts: Facts) -> Suspicions:
     """One finding for each line at which such a row begins."""
     if reason := faults.why_untold(facts, faults.TransferFault.MANY_SMALL):
         raise CannotLook(reason)
@@ -64,7 +62,7 @@ def many_small_transfers(facts: Facts) -> Iterator[Suspicion]:
         yield from _judge(facts, transfers.at(leading == code), run[leading == code])
 
 
-def _judge(facts: Facts, transfers: Transfers, run: Int64s) -> Iterator[Suspicion]:
+def _judge(facts: Facts, transfers: Transfers, run: Int64s) -> Suspicions:
     edit = _packed(facts, transfers, run, host_link(facts, to_device=True))
     count = per_step(facts, transfers.work)
     if not faults.comes_again(facts, transfers) or replay(facts, edit).fraction < LOW_FROM:

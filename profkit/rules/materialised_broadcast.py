@@ -28,7 +28,7 @@ share that one copy has in all.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -42,7 +42,7 @@ from profkit.evidence.loops.traffic import measure_traffic
 from profkit.evidence.program import program_operators
 from profkit.evidence.shapes import first_shape
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.pricing import drop_operators, scale_operators, scale_with_backward
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import NONE, Bools, Int64s, Rows
@@ -89,7 +89,7 @@ class _Repetition(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
-def materialised_broadcast(facts: Facts) -> Iterator[Suspicion]:
+def materialised_broadcast(facts: Facts) -> Suspicions:
     """Look at each line that repeats tensors for an operator that would broadcast them."""
     found = _find_repeats(facts)
     chosen = (found.takers >= 0) & (found.large_bytes >= _MIN_BYTES)

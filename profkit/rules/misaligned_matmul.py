@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -43,7 +43,7 @@ from profkit.derive.facts import Facts
 from profkit.evidence.attribution import order_sites
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import name_lines
 from profkit.run import Rates
 from profkit.savings.alignment import ALIGNED_SHARE, LOADED_BYTES, aligned_elements, padded
@@ -122,7 +122,7 @@ class _Kernels(Struct, frozen=True):
 
 
 @rule(Kind.OPPORTUNITY, Need.DEVICE, Need.OPERATORS, Need.SHAPES)
-def misaligned_matmul(facts: Facts) -> Iterator[Suspicion]:
+def misaligned_matmul(facts: Facts) -> Suspicions:
     """One finding for all such products of the step, at the line that spends most in them, forward and backward."""
     kernels = _kernels_of_products(facts)
     if kernels is None:

@@ -28,7 +28,6 @@ freed at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -42,7 +41,7 @@ from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.memory_use import memory_use
 from profkit.evidence.program import spent_ns
 from profkit.findings import Kind, Location
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, name_lines
 from profkit.ruling.pricing import scale_operators
 from profkit.run import CallSite
@@ -68,7 +67,7 @@ _CALLS = ("checkpoint", "checkpoint_sequential")
 
 
 @rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
-def needless_checkpointing(facts: Facts) -> Iterator[Suspicion]:
+def needless_checkpointing(facts: Facts) -> Suspicions:
     """One finding for everything that is computed again: it fits into memory together or not at all."""
     rows, node = _computed_again(facts)
     if not rows.size or not in_most_steps(facts, rows):

@@ -33,7 +33,6 @@ step, such as the model's output, would stay and is subtracted.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -44,7 +43,7 @@ from profkit.evidence.places import call_site
 from profkit.evidence.retention.growing_graphs import growing_graphs
 from profkit.evidence.retention.lifetimes import lifetimes, live_bytes
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.source.syntax import name_called, parse_piece
 from profkit.trace.events import NONE, Int64s, Rows
@@ -57,7 +56,7 @@ _LEAST_STEPS = 2
 
 
 @rule(Kind.FAULT, Need.MEMORY, Need.LINES)
-def needless_retain_graph(facts: Facts) -> Iterator[Suspicion]:
+def needless_retain_graph(facts: Facts) -> Suspicions:
     """One finding for all lines that ask for it, as the passes of one step free their graphs together."""
     sites = _asking_lines(facts)
     nodes = facts.measured_rows(facts.tree.outermost(backward_nodes(facts.trace)))

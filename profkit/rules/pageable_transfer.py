@@ -31,8 +31,6 @@ only cost the link's time; if that saves more, the message says how much.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -42,7 +40,7 @@ from profkit.evidence.transfers import faults
 from profkit.evidence.transfers.copies import Transfers, program_transfers, waits_below
 from profkit.evidence.wait_causes import STAGED_BYTES
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import costliest_lines
 from profkit.savings.bus import Link, host_link, pin
 from profkit.savings.edits import Edit, combine, shrink_work, unblock
@@ -61,7 +59,7 @@ _MOSTLY = 0.5
 
 
 @rule(Kind.FAULT, Need.DEVICE)
-def pageable_transfer(facts: Facts) -> Iterator[Suspicion]:
+def pageable_transfer(facts: Facts) -> Suspicions:
     """One finding for all lines: the change is where the batch is made."""
     if reason := faults.why_untold(facts, faults.TransferFault.PAGEABLE) or _why_unknown(facts):
         raise CannotLook(reason)

@@ -30,8 +30,6 @@ program: they then work on the batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from msgspec import Struct
 
@@ -40,7 +38,7 @@ from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.program import named_operators, spent_ns
 from profkit.evidence.requests import LEAST_PICKS, PICKS, main_requests, picked_one_by_one
 from profkit.findings import MEDIUM_FROM, Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import loader_places
 from profkit.ruling.pricing import call_ns
 from profkit.savings.edits import shrink
@@ -88,7 +86,7 @@ class _Transforms(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.WHOLE_STEP)
-def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
+def per_sample_fetch(facts: Facts) -> Suspicions:
     """One finding: the line that makes the DataLoader, or the loop that asks for batches."""
     fetches = _fetches(facts)
     others = _transforms(facts, fetches.rows)

@@ -30,8 +30,6 @@ nothing is gained. One recording does not show which it is: the estimate is the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -42,7 +40,7 @@ from profkit.ranks.edits import JointEdit
 from profkit.ranks.lateness import Toll, weigh_lateness
 from profkit.ranks.launch import Launch
 from profkit.ranks.pipelines import Pipeline
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.pipelines import pipelines_in_training
 from profkit.ruling.places import Places, call_lines
 from profkit.savings.launches import predict_launch_saving
@@ -61,7 +59,7 @@ _FIX = (
 
 
 @rule(Kind.OPPORTUNITY, Need.RANKS, Need.MESSAGES)
-def pipeline_bubble(facts: Facts) -> Iterator[Suspicion]:
+def pipeline_bubble(facts: Facts) -> Suspicions:
     """Compare how long the pipeline idles with how long it would with more micro-batches."""
     launch = facts.launch
     assert launch is not None

@@ -36,8 +36,6 @@ device, and the waits for them; the division stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -49,7 +47,7 @@ from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import ACCUMULATES, COPIES_BACK, spent_ns, works_under
 from profkit.evidence.ranks.exchanges import find_exchanges
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import parallel_pass_line
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
 from profkit.trace.events import Bools, Int64s, Rows
@@ -61,7 +59,7 @@ _UNCERTAINTY = 0.3
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
-def redundant_allreduce(facts: Facts) -> Iterator[Suspicion]:
+def redundant_allreduce(facts: Facts) -> Suspicions:
     """Compare the backward passes between two steps of an optimizer, and what the program all-reduces after them."""
     if not len(find_passes(facts)):
         return
@@ -74,7 +72,7 @@ def redundant_allreduce(facts: Facts) -> Iterator[Suspicion]:
         raise CannotLook(untold)
 
 
-def _in_each_pass(facts: Facts) -> Iterator[Suspicion]:
+def _in_each_pass(facts: Facts) -> Suspicions:
     passes, reduces = find_passes(facts), gradient_all_reduces(facts)
     of_pass = _pass_of(facts, reduces)
     redundant = find_redundant(facts)
@@ -97,7 +95,7 @@ def _in_each_pass(facts: Facts) -> Iterator[Suspicion]:
     )  # fmt: skip
 
 
-def _by_the_program(facts: Facts) -> Iterator[Suspicion]:
+def _by_the_program(facts: Facts) -> Suspicions:
     second = find_second_averages(facts)
     calls = find_exchanges(facts).call[second.rows]
     if not in_most_steps(facts, calls[facts.measured[calls]]):

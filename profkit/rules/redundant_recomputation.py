@@ -33,8 +33,6 @@ The memory that keeping the result takes does not count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from msgspec import Struct
 
@@ -46,7 +44,7 @@ from profkit.evidence.places import call_site, runs_inside_a_call
 from profkit.evidence.program import named_operators, program_operators, repeating_below, spent_ns
 from profkit.evidence.transfers.faults import TransferFault, faulty_transfers
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind, Location
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places
 from profkit.ruling.pricing import leave_out
 from profkit.savings.replay import replay
@@ -88,7 +86,7 @@ class _Calls(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
-def redundant_recomputation(facts: Facts) -> Iterator[Suspicion]:
+def redundant_recomputation(facts: Facts) -> Suspicions:
     """Group the calls by the line that makes them, and by whether both were in one step."""
     calls = _find_calls(facts)
     rows, call = _operators_of(facts, calls)

@@ -31,8 +31,6 @@ often.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from msgspec import Struct
 
@@ -44,7 +42,7 @@ from profkit.evidence.retention.holding import notable_growth_bytes
 from profkit.evidence.retention.lifetimes import lifetimes, live_bytes
 from profkit.findings import Kind, Location
 from profkit.marks import GC_MARK
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of, remarked
 from profkit.run import CallSite
 from profkit.source.remark_kinds import CYCLE_CLOSED
@@ -66,7 +64,7 @@ class _Garbage(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.MEMORY)
-def reference_cycle(facts: Facts) -> Iterator[Suspicion]:
+def reference_cycle(facts: Facts) -> Suspicions:
     """One finding, at the line that closes the cycle if the source shows it, else at the line that allocates most of
     it."""
     spans = _collections(facts)

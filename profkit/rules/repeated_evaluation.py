@@ -31,8 +31,6 @@ the text leaves n open, it is taken to be ten.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -40,7 +38,7 @@ from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.loops.located import located_marks
 from profkit.evidence.program import repeating_below
 from profkit.findings import LOW_FROM, Kind, Location
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places
 from profkit.ruling.pricing import leave_out
 from profkit.run import Remark
@@ -57,7 +55,7 @@ _UNCERTAINTY_OF_USUAL = 0.4
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
-def repeated_evaluation(facts: Facts) -> Iterator[Suspicion]:
+def repeated_evaluation(facts: Facts) -> Suspicions:
     """Look at each evaluation that the source says is rarely used."""
     remarks = [remark for remark in facts.run.remarks if remark.kind == RARELY_USED]
     if not remarks and facts.run.torch is None:

@@ -34,15 +34,13 @@ The recorded steps are replayed without the calls, the copies and the waits for 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from profkit.derive.facts import Facts
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import spent_ns, works_under
 from profkit.evidence.transfers.copies import waits_below
 from profkit.evidence.transfers.faults import TransferFault, comes_again, faulty_transfers
 from profkit.findings import LOW_FROM, Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import combine, remove, unblock
 from profkit.savings.replay import replay
 from profkit.trace.values import distinct
@@ -55,7 +53,7 @@ _FIX = (
 
 
 @rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS)
-def repeated_transfer(facts: Facts) -> Iterator[Suspicion]:
+def repeated_transfer(facts: Facts) -> Suspicions:
     """One finding for each line that sends."""
     if facts.run.recomputation is None:
         raise CannotLook("which tensors are sent was not recorded (run a program with steps under profkit)")

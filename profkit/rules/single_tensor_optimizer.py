@@ -49,7 +49,7 @@ from profkit.evidence.releases import FOREACH, Release, has_release, note_since
 from profkit.evidence.shapes import first_shape, shapes_of
 from profkit.experiment import Case, Experiment
 from profkit.findings import Kind, Location
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.ruling.pricing import call_ns
 from profkit.run import CallSite
@@ -129,7 +129,7 @@ class _Updates(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
-def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
+def single_tensor_optimizer(facts: Facts) -> Suspicions:
     """Look at each optimizer's steps, by class and line."""
     for found in _find_updates(facts):
         per_step = len(found.operators) / len(found.steps)

@@ -24,8 +24,6 @@ host's time. The first bucket then starts later, which is not priced but widens 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -33,7 +31,7 @@ from profkit.evidence.averaging.exchanged import gradient_messages, on_trace_clo
 from profkit.evidence.averaging.exposed import latency_ns
 from profkit.evidence.averaging.gradients import are_too_many, default_buckets
 from profkit.findings import LOW_FROM, Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import busiest_call_lines
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.savings.simulate import predict_saving
@@ -46,7 +44,7 @@ _UNCERTAINTY = 0.5
 
 
 @rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
-def small_collectives(facts: Facts) -> Iterator[Suspicion]:
+def small_collectives(facts: Facts) -> Suspicions:
     """Compare the number of messages of each step's gradients with that of default buckets."""
     rows, step = gradient_messages(facts)
     if not rows.size:

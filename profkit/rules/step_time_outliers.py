@@ -34,7 +34,7 @@ and handle outliers, 1993.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -43,7 +43,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.steps.steps import compiling
 from profkit.findings import Kind, Severity
 from profkit.marks import GC_MARK, SAVE_MARK
-from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
 from profkit.run import unprofiled_steps
 from profkit.savings.step_time import step_time
 from profkit.trace.events import Bools, Category, Float64s, Rows
@@ -78,7 +78,7 @@ class _Slow(Struct, frozen=True):
 
 
 @rule(Kind.FAULT)
-def step_time_outliers(facts: Facts) -> Iterator[Suspicion]:
+def step_time_outliers(facts: Facts) -> Suspicions:
     """One finding for all slow steps."""
     slow = _find_slow(facts)
     if slow is None:

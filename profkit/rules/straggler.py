@@ -38,8 +38,6 @@ others in the same step. Then the next slowest rank holds the job up, so the job
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -50,7 +48,7 @@ from profkit.ranks.late import MOST_OF_IT, Late, find_late, usual_ns
 from profkit.ranks.launch import Launch
 from profkit.ranks.own_work import OwnWork, place_codes, place_site, step_index
 from profkit.ranks.table import Cause
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places
 from profkit.ruling.uneven_inputs import uneven_inputs
 from profkit.savings.launches import predict_launch_saving
@@ -98,7 +96,7 @@ whole work is slower has none."""
 
 
 @rule(Kind.FAULT, Need.RANKS)
-def straggler(facts: Facts) -> Iterator[Suspicion]:
+def straggler(facts: Facts) -> Suspicions:
     """Compare what the ranks work in each step. Fixing only one of several equally late ranks saves nothing, so all of
     them are one finding."""
     launch = facts.launch

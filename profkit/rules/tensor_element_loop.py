@@ -44,7 +44,7 @@ from profkit.evidence.places import call_site
 from profkit.evidence.program import length_ns, program_elementwise, program_operators
 from profkit.evidence.shapes import by_shapes
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.ruling.pricing import scale_beside_spans
 from profkit.savings.edits import Edit, combine, shrink_spans
@@ -86,7 +86,7 @@ class _ElementLoop(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
-def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
+def tensor_element_loop(facts: Facts) -> Suspicions:
     """Find the runs of tiny operators and report them by place."""
     found = list(_find_loops(facts))
     steps = facts.steps.measured_count

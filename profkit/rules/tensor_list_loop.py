@@ -44,7 +44,7 @@ from profkit.evidence.loops.located import in_located_step, marks_around
 from profkit.evidence.places import call_site
 from profkit.evidence.program import program_operators, run_for_the_program, spent_ns
 from profkit.findings import Kind, Location
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.ruling.pricing import one_round_ns, scale_beside_spans
 from profkit.run import CallSite
@@ -92,7 +92,7 @@ class _ListLoop(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES, Need.LINES)
-def tensor_list_loop(facts: Facts) -> Iterator[Suspicion]:
+def tensor_list_loop(facts: Facts) -> Suspicions:
     """Look at each loop of the located step, and find its operators in the measured ones."""
     steps = facts.steps.measured_count
     for loop in _find_loops(facts):

@@ -31,7 +31,6 @@ finding states the share of the step, without what the recording itself added, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -44,7 +43,7 @@ from profkit.evidence.idling import HOST_OPERATORS, Around, idle_parts, place_ar
 from profkit.evidence.program import length_ns, named_operators
 from profkit.evidence.ranks.standing import standing_still
 from profkit.findings import HIGH_FROM, Kind, Location, Severity
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.run import CallSite
 from profkit.savings.edits import shrink_spans
@@ -72,7 +71,7 @@ _NAMELESS = "the recording names nothing that the host does between operators (w
 
 
 @rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.WHOLE_STEP)
-def unattributed_time(facts: Facts) -> Iterator[Suspicion]:
+def unattributed_time(facts: Facts) -> Suspicions:
     """One finding for all of that time, at the line or in the function with most of it."""
     steps, has_device = facts.steps, facts.device.present
     spent = _unexplained(facts, steps.measured)

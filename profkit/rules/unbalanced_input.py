@@ -29,8 +29,6 @@ with the mean, by the slope of time over size. It is an opportunity: other sampl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -39,7 +37,7 @@ from profkit.ranks.chance import LEAST_STEPS
 from profkit.ranks.imbalance import Imbalance
 from profkit.ranks.launch import Launch
 from profkit.ranks.own_work import OwnWork
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import loader_places
 from profkit.ruling.uneven_inputs import uneven_inputs
 from profkit.trace.values import distinct
@@ -54,7 +52,7 @@ _FIX = (
 
 
 @rule(Kind.OPPORTUNITY, Need.RANKS)
-def unbalanced_input(facts: Facts) -> Iterator[Suspicion]:
+def unbalanced_input(facts: Facts) -> Suspicions:
     """Compare the size of the ranks' inputs with what they work."""
     launch = facts.launch
     assert launch is not None

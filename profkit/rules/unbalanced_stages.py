@@ -26,7 +26,7 @@ longest gives up. Only whole layers can move, so hardly ever all of it can be ga
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from profkit.ranks.chance import LEAST_STEPS, is_beyond_chance
 from profkit.ranks.launch import Launch
 from profkit.ranks.own_work import OwnWork, place_site
 from profkit.ranks.pipelines import Pipeline
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.pipelines import pipelines_in_training
 from profkit.ruling.places import Places
 from profkit.ruling.uneven_inputs import uneven_inputs
@@ -52,7 +52,7 @@ _FIX = (
 
 
 @rule(Kind.OPPORTUNITY, Need.RANKS, Need.MESSAGES)
-def unbalanced_stages(facts: Facts) -> Iterator[Suspicion]:
+def unbalanced_stages(facts: Facts) -> Suspicions:
     """Compare what the stages work in each step."""
     launch = facts.launch
     assert launch is not None

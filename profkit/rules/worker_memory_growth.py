@@ -32,8 +32,6 @@ with the machine's memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from msgspec import Struct
 
@@ -41,7 +39,7 @@ from profkit.derive.facts import Facts
 from profkit.evidence.attribution import busiest_site
 from profkit.evidence.requests import asked_of_workers
 from profkit.findings import Kind, Location, Severity
-from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.trace.events import Rows
 from profkit.trace.worker_records import HeldObjects, LoaderRecord, WorkerRecord, WorkerSums
@@ -89,7 +87,7 @@ class _WorkerGrowth(Struct, frozen=True):
 
 
 @rule(Kind.FAULT)
-def worker_memory_growth(facts: Facts) -> Iterator[Suspicion]:
+def worker_memory_growth(facts: Facts) -> Suspicions:
     """One finding for each loader."""
     if not facts.workers.records:
         started = any(use.workers for use in facts.run.loaders)

@@ -46,7 +46,7 @@ from profkit.evidence.program import spent_ns
 from profkit.evidence.requests import asked_of_workers, begins_an_iterator
 from profkit.findings import MEDIUM_FROM, Kind
 from profkit.marks import STEP_MARK
-from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
 from profkit.ruling.places import loader_places
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.savings.replay import replay
@@ -79,7 +79,7 @@ class _Epoch(Struct, frozen=True):
 
 
 @rule(Kind.FAULT)
-def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
+def workers_respawned(facts: Facts) -> Suspicions:
     """One finding, at the line that makes the DataLoader, or at the loops over it."""
     if facts.run.torch is None:
         raise CannotLook("only profkit's own recordings say whether the workers of a DataLoader persist")
@@ -110,7 +110,7 @@ def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
     )  # fmt: skip
 
 
-def _between_recordings(facts: Facts) -> Iterator[Suspicion]:
+def _between_recordings(facts: Facts) -> Suspicions:
     """Epochs of more steps than were recorded: the workers' own accounts tell of their starts.
 
     The measured steps stand for the epoch: each gives back the share that the starts take of it.

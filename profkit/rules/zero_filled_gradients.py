@@ -48,7 +48,7 @@ from profkit.evidence.program import (
 )
 from profkit.evidence.releases import INDUCTOR, has_release
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.pricing import call_ns, drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine
 from profkit.source.changes import Argument, ChangedCall
@@ -80,7 +80,7 @@ class _Clearing(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
-def zero_filled_gradients(facts: Facts) -> Iterator[Suspicion]:
+def zero_filled_gradients(facts: Facts) -> Suspicions:
     """Look at each line that fills gradients with zeros."""
     for clearing in _find_clearings(facts):
         if not in_most_steps(facts, clearing.fills):
