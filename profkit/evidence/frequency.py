@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profkit.derive.facts import Facts
-from profkit.trace.events import Rows
+from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import distinct
 
 _MOST_STEPS = 0.5
@@ -18,6 +18,11 @@ def per_step(facts: Facts, rows: Rows) -> float:
 def times_per_step(facts: Facts, rows: Rows) -> int:
     """The same as a whole number for a message, at least 1."""
     return max(1, round(per_step(facts, rows)))
+
+
+def sum_per_step(facts: Facts, values: Int64s) -> int:
+    """The sum of these values, one for each event, in a measured step."""
+    return int(values.sum()) // facts.steps.measured_count
 
 
 def in_most_steps(facts: Facts, rows: Rows, least: int = 1) -> bool:

@@ -31,7 +31,6 @@ before and after.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -43,7 +42,7 @@ from profkit.evidence.shapes import by_shapes, first_shape
 from profkit.experiment import RUNNABLE_ON_IMAGES
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.calls import distinct_calls, each_step
+from profkit.ruling.calls import Call, by_call, each_step
 from profkit.ruling.places import Places, model_places, name_lines
 from profkit.ruling.pricing import run_in_both, share_with_backward
 from profkit.savings.edits import combine, remove, shrink_work
@@ -148,7 +147,6 @@ def _channels_first_on_the_host(facts: Facts) -> Suspicions:
         fix=_FIX,
         rows=rows,
         confidence=0.8,
-        count=count,
         places=model_places(facts, rows, spent_ns(facts, rows)),
         evidence={"convolutions_per_step": count},
         trial=trial,
@@ -163,14 +161,13 @@ def _convolutions(facts: Facts) -> Rows:
     """
     called = program_operators(facts, _CONVOLUTION)
     sizing = np.flatnonzero(named_operators(facts, "aten::resize_"))
-    calls, which = distinct_calls(facts, sizing)
-    layout = np.array([_layout_of(call.arguments) for call in calls], dtype=str)[which]
+    layout = by_call(facts, sizing, _layout_of, str)
     first, last = (facts.tree.holding(facts.trace.mask_of(sizing[layout == wanted]))[called]
                    for wanted in (_CHANNELS_FIRST, _CHANNELS_LAST))  # fmt: skip
     return called[first & ~last.any()]
 
 
-def _layout_of(arguments: Sequence[str]) -> str:
+def _layout_of(call: Call) -> str:
     """The third argument of ``resize_``, the memory format, if the second, the size, is an image's."""
-    _, size, layout, *_ = [*arguments, "", "", ""]
+    _, size, layout, *_ = [*call.arguments, "", "", ""]
     return layout if size.count(",") == _IMAGE_DIMENSIONS - 1 else ""

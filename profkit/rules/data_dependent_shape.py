@@ -54,7 +54,7 @@ from profkit.evidence.shapes import Shapes, by_shapes, shapes_of, with_shapes
 from profkit.evidence.wait_causes import WaitCause, wait_causes
 from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, missing_needs, rule
-from profkit.ruling.calls import Call, distinct_calls, times_a_step
+from profkit.ruling.calls import Call, by_call, times_a_step
 from profkit.ruling.pricing import call_ns, computing_ns, scale_with_backward
 from profkit.savings.edits import combine, remove, unblock
 from profkit.savings.replay import replay
@@ -208,9 +208,8 @@ def _describe(facts: Facts, rows: Rows) -> _Selections:
     """The sizes of the selections. What is picked is what outlives the call."""
     # Results differ in size from step to step, so their shapes are not carried over; those of the masked tensors are.
     shaped = with_shapes(facts, rows)
-    calls, which = distinct_calls(facts, shaped)
-    sizes = np.array([_size_of(call) for call in calls], dtype=np.int64).reshape(-1, 3)
-    elements, item, mask = np.where(shaped >= 0, sizes[which].T, 0)
+    sizes = by_call(facts, shaped, _size_of, int).reshape(-1, 3)
+    elements, item, mask = np.where(shaped >= 0, sizes.T, 0)
     picked = _outliving_bytes(facts, rows) // item.clip(min=1)
     return _Selections(elements * item, elements, picked, 2 * elements * item + mask)
 

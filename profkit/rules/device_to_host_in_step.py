@@ -34,6 +34,7 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.evidence.frequency import sum_per_step
 from profkit.evidence.transfers import faults
 from profkit.evidence.transfers.copies import Transfers
 from profkit.evidence.transfers.unawaited import unawaited_reads
@@ -66,9 +67,8 @@ def device_to_host_in_step(facts: Facts) -> Suspicions:
     if reason := faults.why_untold(facts, faults.TransferFault.FROM_DEVICE):
         raise CannotLook(reason)
     reads = faults.faulty_transfers(facts, faults.TransferFault.FROM_DEVICE)
-    lines = [reads.at(reads.site == code) for code in distinct(reads.site)]
-    lines = [line for line in lines if faults.comes_again(facts, line)]
-    lines = sorted(lines, key=lambda line: -faults.waited_ns(facts, line))[:_MOST_LINES]
+    again = faults.lines_coming_again(facts, reads)
+    lines = sorted(again, key=lambda line: -faults.waited_ns(facts, line))[:_MOST_LINES]
     if lines:
         link = host_link(facts, to_device=False)
         edits = [*(pin(facts, line, link) for line in lines), *_other_reads(facts)]
@@ -85,7 +85,7 @@ def _judge(facts: Facts, line: Transfers, edit: Edit, joint: Edit, part: float, 
         return
     places = distinct(line.place)
     waited, before = faults.waited_ns(facts, line), faults.waited_before_ns(facts, line)
-    size = int(line.size_bytes.sum()) // facts.steps.measured_count
+    size = sum_per_step(facts, line.size_bytes)
     queued = f", {format_time(before)} of it until the device has done what was queued before" if before else ""
     yield Suspicion(
         message=f"The host reads {format_bytes(size)} from the device {times_a_step(facts, places)} and waits "
@@ -97,12 +97,9 @@ def _judge(facts: Facts, line: Transfers, edit: Edit, joint: Edit, part: float, 
         joint=joint if others else None,
         part=part,
         confidence=0.9 if len(facts.steps) > 1 else 0.7,
-        evidence={
-            "bytes_per_step": size,
-            "waited_ns_per_step": waited,
-            "waited_for_earlier_work_ns_per_step": before,
-        },
-    )
+        evidence={"bytes_per_step": size, "waited_ns_per_step": waited,
+                  "waited_for_earlier_work_ns_per_step": before},
+    )  # fmt: skip
 
 
 def _other_reads(facts: Facts) -> list[Edit]:
@@ -113,15 +110,12 @@ def _other_reads(facts: Facts) -> list[Edit]:
 
 
 def _unawaited(facts: Facts) -> Suspicions:
-    copies = unawaited_reads(facts)
-    for code in distinct(copies.site):
-        line = copies.at(copies.site == code)
-        if faults.comes_again(facts, line):
-            yield Suspicion(
-                message="A tensor is copied to the host with `non_blocking=True`, and the program never waits for the "
-                "device before it copies the next: the host may compute with what was in that memory before.",
-                fix=_WAIT,
-                rows=distinct(line.place),
-                severity=Severity.MEDIUM,
-                confidence=0.7,
-            )
+    for line in faults.lines_coming_again(facts, unawaited_reads(facts)):
+        yield Suspicion(
+            message="A tensor is copied to the host with `non_blocking=True`, and the program never waits for the "
+            "device before it copies the next: the host may compute with what was in that memory before.",
+            fix=_WAIT,
+            rows=distinct(line.place),
+            severity=Severity.MEDIUM,
+            confidence=0.7,
+        )

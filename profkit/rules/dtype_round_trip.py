@@ -37,7 +37,7 @@ from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import named_operators, program_elementwise, program_operators
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.calls import Call, distinct_calls, each_step
+from profkit.ruling.calls import Call, by_call, each_step
 from profkit.ruling.places import name_lines
 from profkit.ruling.pricing import scale_with_backward
 from profkit.trace.events import NONE, Bools, Int64s, Rows
@@ -126,9 +126,8 @@ def _types_of(facts: Facts, called: Rows) -> tuple[Int64s, Int64s]:
     copies = np.flatnonzero(named_operators(facts, "aten::_to_copy"))
     wanted = facts.trace.mask_of(called[named_operators(facts, *_CASTS)[called]])
     owner = facts.tree.nearest_ancestor(wanted, include_self=True, of=copies)
-    calls, which = distinct_calls(facts, copies[owner >= 0])
     types = np.full((2, len(facts.trace.events)), NONE, dtype=np.int64)
-    types[:, owner[owner >= 0]] = np.array([_cast(call) for call in calls], dtype=np.int64).reshape(-1, 2)[which].T
+    types[:, owner[owner >= 0]] = by_call(facts, copies[owner >= 0], _cast, int).reshape(-1, 2).T
     return types[0, called], types[1, called]
 
 

@@ -46,7 +46,7 @@ from profkit.evidence.places import call_site
 from profkit.evidence.program import launching, named_operators, program_operators
 from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.calls import Call, distinct_calls, each_step
+from profkit.ruling.calls import Call, by_call, distinct_calls, each_step
 from profkit.ruling.places import Places, locations_of, remarked
 from profkit.ruling.pricing import computing_ns, run_in_both, scale_with_backward
 from profkit.run import CallSite, Rates
@@ -174,8 +174,7 @@ def _matters(facts: Facts, rows: Rows) -> Bools:
 def _holds_doubles(facts: Facts) -> Bools:
     """Operators with a `double` input of at least one dimension."""
     rows = np.flatnonzero(has_type(facts.trace, "double") & (facts.trace.events.category == Category.OPERATOR))
-    calls, which = distinct_calls(facts, rows)
-    return facts.trace.mask_of(rows[np.array([_has_double_tensor(call) for call in calls], dtype=bool)[which]])
+    return facts.trace.mask_of(rows[by_call(facts, rows, _has_double_tensor)])
 
 
 def _has_double_tensor(call: Call) -> bool:
@@ -185,8 +184,7 @@ def _has_double_tensor(call: Call) -> bool:
 
 def _makes_doubles(facts: Facts, rows: Rows) -> Bools:
     """Casts of a tensor to float64: the target type is their second argument."""
-    calls, which = distinct_calls(facts, rows)
-    return np.array([list(call.arguments[1:2]) == [_DOUBLE] for call in calls], dtype=bool)[which]
+    return by_call(facts, rows, lambda call: list(call.arguments[1:2]) == [_DOUBLE])
 
 
 def _where_doubles_enter(facts: Facts, made: Rows, rows: Rows) -> tuple[Location, ...]:

@@ -26,7 +26,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.attribution import frequent_lines
-from profkit.evidence.frequency import times_per_step
+from profkit.evidence.frequency import sum_per_step, times_per_step
 from profkit.evidence.program import named_operators
 from profkit.evidence.transfers.created import FACTORIES, FILLS, created_tensors
 from profkit.findings import Kind
@@ -52,7 +52,7 @@ def _suspect(facts: Facts, rows: Rows, chain: Rows) -> Suspicion:
     inside = facts.tree.under(facts.trace.mask_of(rows))
     work = launches.work[(launches.call >= 0) & inside[launches.call]]
     host_ns = facts.steps.per_step_ns((facts.tree.end_ns[chain] - events.start_ns[chain]).sum())
-    size = int(events.size_bytes[work].clip(min=0).sum()) // facts.steps.measured_count
+    size = sum_per_step(facts, events.size_bytes[work].clip(min=0))
     first = chain[np.isin(chain, np.flatnonzero(named_operators(facts, *FACTORIES, *FILLS)))]
     name = facts.trace.name_of(int(first[0])).removeprefix("aten::")
     moved = f", {format_bytes(size)} over the bus" if size else ""

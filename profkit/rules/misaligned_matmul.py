@@ -50,7 +50,6 @@ from profkit.savings.alignment import ALIGNED_SHARE, LOADED_BYTES, aligned_eleme
 from profkit.savings.cases import dtype_of
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit, shrink_work
-from profkit.savings.replay import replay
 from profkit.savings.roofline import ITEM_BYTES, Product, product_of
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct_rows
@@ -134,10 +133,7 @@ def misaligned_matmul(facts: Facts) -> Suspicions:
     rates = rates_of(facts)
     if rates is None:
         raise CannotLook("no data sheet says how fast this GPU multiplies aligned matrices")
-    edit = _as_aligned(facts, slow, rates, _reached_share(facts, kernels.take(~load_little), rates))
-    if replay(facts, edit).fraction < _MIN_FRACTION:
-        return
-    yield _told(facts, slow, edit)
+    yield _told(facts, slow, _as_aligned(facts, slow, rates, _reached_share(facts, kernels.take(~load_little), rates)))
 
 
 def _told(facts: Facts, slow: _Kernels, edit: Edit) -> Suspicion:
@@ -153,6 +149,7 @@ def _told(facts: Facts, slow: _Kernels, edit: Edit) -> Suspicion:
         fix=_padding_fix(shown) if shown else _SLICE_FIX,
         rows=slow.operator,
         edit=edit,
+        worth=_MIN_FRACTION,
         confidence=0.9 if shown else 0.8,
         count=count,
         spent_ns=spent_ns,

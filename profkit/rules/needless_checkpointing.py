@@ -28,8 +28,6 @@ freed at once.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -163,7 +161,7 @@ def _places(facts: Facts, nodes: Rows) -> Places:
     if (sites >= 0).any():
         return name_lines(facts, order_sites(sites, spent_ns(facts, nodes)))
     around = _asking_function(facts, forward)
-    return Places(replace(Location.of(around), precision="def")) if around else Places()
+    return Places(Location.in_function(around)) if around else Places()
 
 
 def _asking_function(facts: Facts, forward: Rows) -> CallSite | None:

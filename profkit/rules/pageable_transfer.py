@@ -34,7 +34,7 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.frequency import times_per_step
+from profkit.evidence.frequency import sum_per_step
 from profkit.evidence.program import spent_ns
 from profkit.evidence.transfers import faults
 from profkit.evidence.transfers.copies import Transfers, program_transfers, waits_below
@@ -80,11 +80,10 @@ def pageable_transfer(facts: Facts) -> Suspicions:
         rows=distinct(transfers.place[large]),
         edit=edit,
         places=places,
-        count=times_per_step(facts, distinct(transfers.place[large])),
         spent_ns=waited,
         confidence=0.9 if len(facts.steps) > 1 else 0.7,
         evidence={
-            "bytes_per_step": int(transfers.size_bytes.sum()) // facts.steps.measured_count,
+            "bytes_per_step": sum_per_step(facts, transfers.size_bytes),
             "waited_ns_per_step": waited,
             "waited_for_earlier_work_ns_per_step": before,
             "pinned_bytes_per_second": round(link.bytes_per_ns * 1e9),

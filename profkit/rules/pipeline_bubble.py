@@ -72,21 +72,20 @@ def pipeline_bubble(facts: Facts) -> Suspicions:
     few = [one for one in pipelines if one.micro_batches < _ENOUGH * len(one.stages)]
     if not few:
         return
-    edit = _priced(facts, launch, few)
-    if predict_launch_saving(facts, edit).fraction >= MEDIUM_FROM:
-        toll = weigh_lateness(launch)
-        bubble, worst = max(((measure_bubble(launch, toll, one), one) for one in few), key=lambda found: found[0].share)
-        yield Suspicion(
-            message=_tell(worst, bubble),
-            fix=_FIX,
-            launch_edit=edit,
-            count=1,
-            confidence=0.5,
-            places=_places(launch, toll, few),
-            evidence={"stages": len(worst.stages), "micro_batches": worst.micro_batches,
-                      "idle_fraction": round(bubble.share, 4), "even_fraction": round(even_share(worst), 4),
-                      "pipelines": len(few)},
-        )  # fmt: skip
+    toll = weigh_lateness(launch)
+    bubble, worst = max(((measure_bubble(launch, toll, one), one) for one in few), key=lambda found: found[0].share)
+    yield Suspicion(
+        message=_tell(worst, bubble),
+        fix=_FIX,
+        launch_edit=_priced(facts, launch, few),
+        worth=MEDIUM_FROM,
+        count=1,
+        confidence=0.5,
+        places=_places(launch, toll, few),
+        evidence={"stages": len(worst.stages), "micro_batches": worst.micro_batches,
+                  "idle_fraction": round(bubble.share, 4), "even_fraction": round(even_share(worst), 4),
+                  "pipelines": len(few)},
+    )  # fmt: skip
 
 
 def _priced(facts: Facts, launch: Launch, pipelines: list[Pipeline]) -> JointEdit:

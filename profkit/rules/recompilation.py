@@ -41,7 +41,7 @@ from msgspec.structs import replace
 from profkit.derive.facts import Facts
 from profkit.evidence.compiling import RESUMED, compilations, function_run_next
 from profkit.evidence.frames import is_library
-from profkit.evidence.frequency import in_most_steps, times_per_step
+from profkit.evidence.frequency import in_most_steps
 from profkit.findings import HIGH_FROM, LOW_FROM, Kind, Location, Severity
 from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places
@@ -112,7 +112,6 @@ def _of_events(facts: Facts) -> Suspicions:
             fix=_OTHER_FIX + " If it is a size: `torch._dynamo.mark_dynamic(tensor, dim)`, or `dynamic=True`.",
             rows=mine,
             edit=remove(mine, uncertainty=_UNCERTAINTY),
-            count=times_per_step(facts, mine),
             spent_ns=spent_ns,
             evidence={"compiling_ns_per_step": spent_ns, "steps": steps},
         )

@@ -42,7 +42,6 @@ from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places
 from profkit.ruling.pricing import leave_out
 from profkit.run import Remark
-from profkit.savings.replay import replay
 from profkit.source.remark_kinds import RARELY_USED
 from profkit.trace.events import Bools
 
@@ -69,9 +68,6 @@ def repeated_evaluation(facts: Facts) -> Suspicions:
         if (facts.tree.under(marks) & (facts.lines.backward | facts.optimizing)).any():
             continue
         kept, uncertainty = (1 / remark.every, _UNCERTAINTY) if remark.every else (1 / _USUAL, _UNCERTAINTY_OF_USUAL)
-        edit = leave_out(facts, rows, mark, kept, uncertainty)
-        if replay(facts, edit).fraction < LOW_FROM:
-            continue
         often = f"once in {remark.every} steps" if remark.every > 1 else "in some steps"
         yield Suspicion(
             message=f"This evaluation runs in each step, but its results are only used {often}, from line "
@@ -80,7 +76,8 @@ def repeated_evaluation(facts: Facts) -> Suspicions:
             "mode, `model.train()` must come before the next training step, as it must now.",
             rows=rows,
             places=Places(Location.of(remark.site)),
-            edit=edit,
+            edit=leave_out(facts, rows, mark, kept, uncertainty),
+            worth=LOW_FROM,
             confidence=0.9 if remark.every else 0.8,
             count=1,
             evidence={"operators_per_step": times_per_step(facts, rows)},

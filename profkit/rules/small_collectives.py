@@ -34,7 +34,6 @@ from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import busiest_call_lines
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
-from profkit.savings.simulate import predict_saving
 from profkit.trace.events import Int64s
 from profkit.trace.values import among, distinct, median
 from profkit.units import format_bytes, format_count, format_time
@@ -57,9 +56,6 @@ def small_collectives(facts: Facts) -> Suspicions:
     steps = [one for one in distinct(step) if facts.steps.measured[one] and are_too_many(size[step == one])]
     if not steps or len(steps) < _MOST_STEPS * facts.steps.measured_count:
         return
-    edit = _in_default_buckets(facts, rows, step, size, each_ns)
-    if predict_saving(facts, edit).fraction < LOW_FROM:
-        return
     count = round(float(np.isin(step, steps).sum() / len(steps)))
     whole = int(size[np.isin(step, steps)].sum() / len(steps))
     buckets = default_buckets(whole)
@@ -68,7 +64,8 @@ def small_collectives(facts: Facts) -> Suspicions:
         f"{format_bytes(float(median(size[size >= 0])))}, each of which takes {format_time(each_ns)} whatever its "
         f"size; {format_count(buckets, 'default bucket')} would do.",
         fix="Leave `bucket_cap_mb` out, or raise it until the messages take longer than their latency.",
-        edit=edit,
+        edit=_in_default_buckets(facts, rows, step, size, each_ns),
+        worth=LOW_FROM,
         count=count,
         places=busiest_call_lines(own_table(facts), rows),
         evidence={"messages_per_step": count, "default_buckets": buckets, "latency_ns": int(each_ns),

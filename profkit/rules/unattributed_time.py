@@ -31,8 +31,6 @@ finding states the share of the step, without what the recording itself added, a
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from profkit.derive.facts import Facts, derived_once
@@ -113,7 +111,7 @@ def _describe(facts: Facts, spent: Intervals, how_much: str, around: Around | No
 def _function(around: Around) -> Location | None:
     """The function, at its ``def``; a range has no line."""
     frame = parse_frame(around.frame) if around.frame else None
-    return replace(Location.of(CallSite(*frame)), precision="def") if frame else None
+    return Location.in_function(CallSite(*frame)) if frame else None
 
 
 def _unexplained(facts: Facts, wanted: Bools) -> Intervals:

@@ -49,7 +49,6 @@ from profkit.marks import STEP_MARK
 from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
 from profkit.ruling.places import loader_places
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
-from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Category, Rows
 from profkit.trace.values import median
 from profkit.units import format_count, format_time, pick_form
@@ -89,9 +88,6 @@ def workers_respawned(facts: Facts) -> Suspicions:
     if len(rows) < 2 or not in_most_steps(facts, rows):
         yield from _between_recordings(facts)
         return
-    edit = _keep_the_workers(epochs)
-    if replay(facts, edit).fraction < _WORTH:
-        return
     starting = median([epoch.end_ns - epoch.start_ns for epoch in epochs])
     waiting = median(spent_ns(facts, rows))
     ended = np.array([epoch.last for epoch in epochs if epoch.last >= 0], dtype=np.int64)
@@ -103,7 +99,8 @@ def workers_respawned(facts: Facts) -> Suspicions:
         f"{format_time(ending)} to end {them}.",
         fix=_FIX,
         rows=rows,
-        edit=edit,
+        edit=_keep_the_workers(epochs),
+        worth=_WORTH,
         places=loader_places(facts, rows),
         evidence={"workers": max(started), "starting_ns": int(starting), "first_batch_ns": int(waiting),
                   "ending_ns": int(ending)},
