@@ -28,5 +28,9 @@ def sum_per_step(facts: Facts, values: Int64s) -> int:
 def in_most_steps(facts: Facts, rows: Rows, least: int = 1) -> bool:
     """Whether at least half of the measured steps, and at least ``least``, hold one of the rows."""
     index = facts.step_of(rows)
-    held = int(facts.steps.measured[distinct(index[index >= 0])].sum())
-    return held >= max(least, _MOST_STEPS * facts.steps.measured_count)
+    return are_most_steps(facts, int(facts.steps.measured[distinct(index[index >= 0])].sum()), least)
+
+
+def are_most_steps(facts: Facts, steps: int, least: int = 1) -> bool:
+    """Whether this many steps are at least half of the measured ones, and at least ``least``."""
+    return steps >= max(least, _MOST_STEPS * facts.steps.measured_count)

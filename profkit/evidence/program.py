@@ -8,6 +8,7 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import operators_of
 from profkit.evidence.loops.located import in_located_step
 from profkit.evidence.loops.traffic import Traffic, measure_traffic, tell_elementwise
+from profkit.marks import GC_MARK
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct
 
@@ -28,6 +29,13 @@ def clearing_ranges(facts: Facts) -> Bools:
     named = facts.trace.where_name(lambda name: name.startswith("Optimizer.zero_grad#"))
     ranges: Bools = named & (facts.trace.events.category == Category.ANNOTATION)
     return ranges
+
+
+def garbage_collections(facts: Facts) -> Bools:
+    """Python's garbage collections, as profkit marks them."""
+    named = facts.trace.where_name(lambda name: name.startswith(GC_MARK))
+    collections: Bools = named & (facts.trace.events.category == Category.HOST_MARK)
+    return collections
 
 
 @derived_once

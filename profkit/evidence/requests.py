@@ -43,6 +43,12 @@ def main_requests(facts: Facts) -> Bools:
     return facts.tree.outermost(facts.loading & (facts.trace.events.lane == facts.steps.main_lane))
 
 
+def worker_requests(facts: Facts) -> Bools:
+    """Those of `main_requests` that workers serve."""
+    asked = facts.loading & asked_of_workers(facts)
+    return facts.tree.outermost(asked & (facts.trace.events.lane == facts.steps.main_lane))
+
+
 def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
     """Which of the requests for a batch, none inside another, pick 64 samples or more out of tensors in memory and do
     little else. Operators take at least a quarter of their time; otherwise most samples are read, decoded or made in

@@ -34,9 +34,10 @@ from profkit.derive.facts import Facts
 from profkit.derive.steps.steps import compiling
 from profkit.evidence.attribution import by_line
 from profkit.evidence.frequency import in_most_steps, times_per_step
+from profkit.evidence.program import garbage_collections
 from profkit.evidence.requests import picked_one_by_one
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind
-from profkit.marks import GC_AUTOMATIC, GC_MARK
+from profkit.marks import GC_AUTOMATIC
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import spent_per_step_ns, times_a_step
 from profkit.savings.edits import remove
@@ -69,10 +70,8 @@ def _collections(facts: Facts) -> Rows:
     """The collections on the main thread in the measured steps, except during profkit's own work and during
     compilation, whose many objects trigger them."""
     events = facts.trace.events
-    marked = facts.trace.where_name(lambda name: name.startswith(GC_MARK))
-    here: Bools = marked & (events.category == Category.HOST_MARK) & (events.lane == facts.steps.main_lane)
     aside = facts.tree.under((events.category == Category.PAUSE) | compiling(facts.trace))
-    return facts.measured_rows(here & ~aside)
+    return facts.measured_rows(garbage_collections(facts) & (events.lane == facts.steps.main_lane) & ~aside)
 
 
 def _picking(facts: Facts) -> Bools:

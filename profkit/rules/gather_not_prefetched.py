@@ -40,6 +40,7 @@ from profkit.derive.facts import Facts
 from profkit.evidence.averaging.exchanged import own_number
 from profkit.evidence.averaging.exposed import Exposed, find_exposed
 from profkit.evidence.averaging.gathers import Held, LateGathers, find_late_gathers
+from profkit.evidence.frequency import are_most_steps
 from profkit.evidence.ranks.exchanges import find_exchanges
 from profkit.findings import MEDIUM_FROM, Kind
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
@@ -48,7 +49,6 @@ from profkit.trace.events import Bools
 from profkit.trace.values import among, distinct
 from profkit.units import format_count, format_time
 
-_MOST_STEPS = 0.5
 _UNCERTAINTY = 0.4
 """Transfers and kernels slow each other down."""
 _WHY = {
@@ -79,7 +79,7 @@ def gather_not_prefetched(facts: Facts) -> Suspicions:
         for held in Held:
             mine = (late.backward == backward) & (late.held == held)
             step = facts.steps.index_of(find_exchanges(facts).issue_ns[late.row[mine]])
-            if len(distinct(step)) >= max(1, _MOST_STEPS * facts.steps.measured_count):
+            if are_most_steps(facts, len(distinct(step))):
                 yield _judge(facts, exposed, late, mine, held, backward)
 
 

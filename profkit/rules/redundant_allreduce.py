@@ -39,7 +39,7 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.averaging.exchanged import on_trace_clock, own_table
+from profkit.evidence.averaging.exchanged import waits_for
 from profkit.evidence.averaging.gradients import ALL_REDUCES, gradient_all_reduces, storing_gradients
 from profkit.evidence.averaging.passes import find_passes, find_redundant
 from profkit.evidence.averaging.twice import SecondAverages, find_second_averages
@@ -120,11 +120,11 @@ def _pass_of(facts: Facts, rows: Rows) -> Int64s:
 
 def _without_second(facts: Facts, second: SecondAverages) -> Edit:
     """Without the calls, their work on the device and, on a CPU, the waits for them."""
-    taken, calls = own_table(facts).collectives, find_exchanges(facts).call[second.rows]
+    calls = find_exchanges(facts).call[second.rows]
     edit = remove(calls, works_under(facts, facts.trace.mask_of(calls)), _UNCERTAINTY)
     if facts.device.present:
         return edit
-    begin, end = (on_trace_clock(facts, times[second.rows]) for times in (taken.wait_start_ns, taken.wait_end_ns))
+    begin, end = waits_for(facts, second.rows)
     waits = end > begin
     return combine([edit, shrink_spans(begin[waits], end[waits], 0, _UNCERTAINTY)])
 

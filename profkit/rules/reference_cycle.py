@@ -38,16 +38,16 @@ from profkit.derive.facts import Facts
 from profkit.evidence.attribution import order_sites
 from profkit.evidence.loops.located import located_marks
 from profkit.evidence.places import call_site
+from profkit.evidence.program import garbage_collections
 from profkit.evidence.retention.holding import notable_growth_bytes
 from profkit.evidence.retention.lifetimes import lifetimes, live_bytes
 from profkit.findings import Kind, Location
-from profkit.marks import GC_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of, remarked
 from profkit.run import CallSite
 from profkit.source.remark_kinds import CYCLE_CLOSED
 from profkit.source.syntax import identifiers, parse_piece
-from profkit.trace.events import Bools, Category, Int64s
+from profkit.trace.events import Bools, Int64s
 from profkit.trace.values import distinct, median
 from profkit.units import format_bytes
 
@@ -119,8 +119,7 @@ def _around(place: CallSite | Location) -> str:
 def _collections(facts: Facts) -> Int64s:
     """Start and end of each garbage collection."""
     events = facts.trace.events
-    collections = facts.trace.where_name(lambda name: name.startswith(GC_MARK))
-    rows = np.flatnonzero((events.category == Category.HOST_MARK) & collections)
+    rows = np.flatnonzero(garbage_collections(facts))
     spans = np.stack([events.start_ns[rows], events.ends_of(rows)], axis=1)
     return spans[np.argsort(spans[:, 0], kind="stable")]
 

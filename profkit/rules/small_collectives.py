@@ -27,9 +27,10 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.averaging.exchanged import gradient_messages, on_trace_clock, own_table, sizes_by_order
+from profkit.evidence.averaging.exchanged import gradient_messages, on_trace_clock, own_table, sizes_by_order, waits_for
 from profkit.evidence.averaging.exposed import latency_ns
 from profkit.evidence.averaging.gradients import are_too_many, default_buckets
+from profkit.evidence.frequency import are_most_steps
 from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import busiest_call_lines
@@ -38,7 +39,6 @@ from profkit.trace.events import Int64s
 from profkit.trace.values import among, distinct, median
 from profkit.units import format_bytes, format_count, format_time
 
-_MOST_STEPS = 0.5
 _UNCERTAINTY = 0.5
 
 
@@ -54,7 +54,7 @@ def small_collectives(facts: Facts) -> Suspicions:
     if each_ns is None:
         raise CannotLook("the recording does not tell how large the messages are")
     steps = [one for one in distinct(step) if facts.steps.measured[one] and are_too_many(size[step == one])]
-    if not steps or len(steps) < _MOST_STEPS * facts.steps.measured_count:
+    if not are_most_steps(facts, len(steps)):
         return
     count = round(float(np.isin(step, steps).sum() / len(steps)))
     whole = int(size[np.isin(step, steps)].sum() / len(steps))
@@ -77,7 +77,7 @@ def _in_default_buckets(facts: Facts, rows: Int64s, step: Int64s, size: Int64s, 
     """The waits for a step's messages shrink by the saved latencies, the last ones first, as all come at the end of the
     backward pass. The calls shrink in proportion to their number."""
     taken = own_table(facts).collectives
-    start_ns, end_ns = (on_trace_clock(facts, times[rows]) for times in (taken.wait_start_ns, taken.wait_end_ns))
+    start_ns, end_ns = waits_for(facts, rows)
     length = end_ns - start_ns
     kept = length.copy()
     calls = np.flatnonzero(among(facts.trace.events.start_ns, on_trace_clock(facts, taken.issue_ns[rows])))

@@ -41,8 +41,9 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.steps.steps import compiling
+from profkit.evidence.program import garbage_collections
 from profkit.findings import Kind, Severity
-from profkit.marks import GC_MARK, SAVE_MARK
+from profkit.marks import SAVE_MARK
 from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
 from profkit.run import unprofiled_steps
 from profkit.savings.step_time import step_time
@@ -165,10 +166,9 @@ def _what_is_known(facts: Facts, slow: _Slow) -> str:
 
 def _candidates(facts: Facts) -> Sequence[tuple[str, Bools]]:
     trace = facts.trace
-    marks = trace.events.category == Category.HOST_MARK
     return (
-        ("Python's garbage collections", trace.where_name(lambda n: n.startswith(GC_MARK)) & marks),
-        ("checkpoints are written", trace.named(SAVE_MARK) & marks),
+        ("Python's garbage collections", garbage_collections(facts)),
+        ("checkpoints are written", trace.named(SAVE_MARK) & (trace.events.category == Category.HOST_MARK)),
         ("the next batch is waited for", facts.loading),
         ("something is compiled", compiling(trace)),
         ("the GPU's memory is allocated or freed", trace.named(*_ALLOCATOR)),

@@ -88,11 +88,8 @@ class _ElementLoop(Struct, frozen=True):
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def tensor_element_loop(facts: Facts) -> Suspicions:
     """Find the runs of tiny operators and report them by place."""
-    found = list(_find_loops(facts))
     steps = facts.steps.measured_count
-    for place in group_by_place(facts, [loop.rows for loop in found], _NEAR_LINES):
-        loops = [found[i] for i in place]
-        rows = np.concatenate([loop.rows for loop in loops])
+    for loops, rows in group_by_place(facts, list(_find_loops(facts)), lambda loop: loop.rows, _NEAR_LINES):
         accesses = round(sum(loop.accesses for loop in loops) / steps)
         rounds = sum(loop.rounds for loop in loops) / steps
         if accesses < _MIN_ACCESSES or rounds < _MIN_ROUNDS or not in_most_steps(facts, rows):

@@ -109,10 +109,7 @@ class _Chain(Struct, frozen=True):
 @rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def unfused_pointwise(facts: Facts) -> Suspicions:
     """Find the chains and group them by the place in the program that they come from."""
-    found = list(_find_chains(facts))
-    for place in group_by_place(facts, [chain.rows for chain in found], _NEAR_LINES):
-        chains = [found[i] for i in place]
-        rows = np.concatenate([chain.rows for chain in chains])
+    for chains, rows in group_by_place(facts, list(_find_chains(facts)), lambda chain: chain.rows, _NEAR_LINES):
         if not in_most_steps(facts, rows):
             continue
         steps = facts.steps.measured_count

@@ -110,10 +110,7 @@ class _Shown(Struct, frozen=True):
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def unrolled_recurrence(facts: Facts) -> Suspicions:
     """Find runs of recurrent cells and report them by place."""
-    found = list(_find_loops(facts))
-    for place in group_by_place(facts, [loop.cells for loop in found], 3):
-        loops = [found[i] for i in place]
-        cells = np.concatenate([loop.cells for loop in loops])
+    for loops, cells in group_by_place(facts, list(_find_loops(facts)), lambda loop: loop.cells, 3):
         if not in_most_steps(facts, cells):
             continue
         names = distinct(facts.trace.events.name_code[cells])

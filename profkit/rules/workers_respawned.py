@@ -43,7 +43,7 @@ from profkit.derive.facts import Facts
 from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.loader_accounts import restarts_of
 from profkit.evidence.program import spent_ns
-from profkit.evidence.requests import asked_of_workers, begins_an_iterator
+from profkit.evidence.requests import asked_of_workers, begins_an_iterator, worker_requests
 from profkit.findings import MEDIUM_FROM, Kind
 from profkit.marks import STEP_MARK
 from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
@@ -137,8 +137,7 @@ def _between_recordings(facts: Facts) -> Suspicions:
 def _epochs(facts: Facts, workers: int) -> Iterator[_Epoch]:
     """The iterators that began within the recording and started workers."""
     events = facts.trace.events
-    asked = facts.loading & asked_of_workers(facts) & (events.lane == facts.steps.main_lane)
-    every = np.flatnonzero(facts.tree.outermost(asked))
+    every = np.flatnonzero(worker_requests(facts))
     before, *iterators = np.split(every, np.flatnonzero(begins_an_iterator(facts, every)))
     usual_length = Counter(map(len, iterators[:-1])).most_common(1)
     previous_ns = int(events.ends_of(before).max(initial=0))
