@@ -88,15 +88,11 @@ def _biased_layers(facts: Facts) -> Rows:
     pairs = operators_of(facts.trace, _LAYERS)[layer] & operators_of(facts.trace, _NORMALISES)[norm]
     pairs &= facts.step_of(layer) == facts.step_of(norm)
     layer, norm = layer[pairs], norm[pairs]
-    channels, normalised = by_call(facts, layer, _bias_of, int), by_shapes(facts, norm, _channels, int)
+    channels = by_call(facts, layer, _bias_of, int)
+    normalised = by_shapes(facts, norm, lambda shapes: next(iter(first_shape(shapes)[1:2]), 0), int)
     undone = (channels > 0) & (channels == normalised)
     chosen: Rows = layer[undone][by_call(facts, norm[undone], _trains)]
     return chosen
-
-
-def _channels(shapes: Shapes) -> int:
-    """The size of an image's second dimension."""
-    return next(iter(first_shape(shapes)[1:2]), 0)
 
 
 def _trains(norm: Call) -> bool:

@@ -88,7 +88,9 @@ def exposed_communication(facts: Facts) -> Suspicions:
     if facts.launch is None and not len(find_exchanges(facts)):
         return
     exposed = find_exposed(facts)
-    if not len(exposed.row) or facts.trace.named(_REPLICAS).any() or _infers(facts):
+    # Without a backward pass each collective needs the result before it.
+    infers = len(facts.operators.rows) > 0 and not facts.lines.backward.any()
+    if not len(exposed.row) or facts.trace.named(_REPLICAS).any() or infers:
         return
     steps = measure_steps(exposed)
     if not exposed.is_whole:
@@ -105,11 +107,6 @@ def exposed_communication(facts: Facts) -> Suspicions:
         hidden = 1.0 if one is Exchange.BUFFERS else _part_hidden(exposed, steps, mine)
         if often and often >= _MOST_STEPS * len(steps.number) and hidden > 0:
             yield _judge(facts, exposed, steps, one, mine, hidden)
-
-
-def _infers(facts: Facts) -> bool:
-    """Whether operators were recorded, but no backward pass. Then each collective needs the result before it."""
-    return len(facts.operators.rows) > 0 and not facts.lines.backward.any()
 
 
 def _part_hidden(exposed: Exposed, steps: PerStep, mine: Bools) -> float:

@@ -64,7 +64,7 @@ _ALSO = 3
 _DEFAULT = "float64"
 _CASTS = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::type_as")
 _DOUBLE = "7"
-"""``torch.float64`` as the profiler writes it: its number in ``c10/core/ScalarType.h``."""
+"""``torch.float64`` as the profiler writes it: its number in ``c10/core/ScalarType.h``. A cast has it as its second argument."""
 _DATA_FIX = (
     "Convert to float32 where the data enters, once: `torch.from_numpy(array).float()`, "
     "`np.asarray(data, dtype=np.float32)` or `torch.tensor(data, dtype=torch.float32)`; leave out `.double()`."
@@ -95,7 +95,7 @@ def float64_compute(facts: Facts) -> Suspicions:
     casts = named_operators(facts, *_CASTS)[called]
     cast = called[casts]
     rows = called[_matters(facts, called) & _holds_doubles(facts)[called] & ~casts]
-    made = cast[_makes_doubles(facts, cast)]
+    made = cast[by_call(facts, cast, lambda call: list(call.arguments[1:2]) == [_DOUBLE])]
     if not in_most_steps(facts, rows) or _are_needed(facts, called, rows, made):
         return
     count, kept = times_per_step(facts, rows), _kept_shares(facts, rows)
@@ -180,11 +180,6 @@ def _holds_doubles(facts: Facts) -> Bools:
 def _has_double_tensor(call: Call) -> bool:
     pairs = zip(call.types, call.shapes, strict=True) if len(call.types) == len(call.shapes) else ()
     return any(name == "double" and shape for name, shape in pairs)
-
-
-def _makes_doubles(facts: Facts, rows: Rows) -> Bools:
-    """Casts of a tensor to float64: the target type is their second argument."""
-    return by_call(facts, rows, lambda call: list(call.arguments[1:2]) == [_DOUBLE])
 
 
 def _where_doubles_enter(facts: Facts, made: Rows, rows: Rows) -> tuple[Location, ...]:

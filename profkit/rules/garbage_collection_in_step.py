@@ -57,21 +57,16 @@ def garbage_collection_in_step(facts: Facts) -> Suspicions:
     """One finding for each line that calls for collections, and one for all that Python began."""
     if facts.run.torch is None:
         raise CannotLook("garbage collections show only in recordings that profkit made")
-    rows = _collections(facts)
+    events = facts.trace.events
+    # Compilation creates many objects, which triggers collections.
+    aside = facts.tree.under((events.category == Category.PAUSE) | compiling(facts.trace))
+    rows = facts.measured_rows(garbage_collections(facts) & (events.lane == facts.steps.main_lane) & ~aside)
     own = facts.trace.where_name(lambda name: name.endswith(GC_AUTOMATIC))[rows]
     for at_line in by_line(facts, rows[~own]):
         if (asked := _frequent(facts, at_line)).size:
             yield _asked_for(facts, asked)
     if (frequent := _frequent(facts, rows[own & ~facts.tree.under(_picking(facts))[rows]])).size:
         yield _automatic(facts, frequent)
-
-
-def _collections(facts: Facts) -> Rows:
-    """The collections on the main thread in the measured steps, except during profkit's own work and during
-    compilation, whose many objects trigger them."""
-    events = facts.trace.events
-    aside = facts.tree.under((events.category == Category.PAUSE) | compiling(facts.trace))
-    return facts.measured_rows(garbage_collections(facts) & (events.lane == facts.steps.main_lane) & ~aside)
 
 
 def _picking(facts: Facts) -> Bools:

@@ -55,20 +55,16 @@ def _suspect(facts: Facts, rows: Rows, chain: Rows) -> Suspicion:
     size = sum_per_step(facts, events.size_bytes[work].clip(min=0))
     first = chain[np.isin(chain, np.flatnonzero(named_operators(facts, *FACTORIES, *FILLS)))]
     name = facts.trace.name_of(int(first[0])).removeprefix("aten::")
+    # A fill has no device of its own, its `empty` has.
+    made = f"empty(..., device=device).{name}(...)" if name.endswith("_") else f"{name}(..., device=device)"
     moved = f", {format_bytes(size)} over the bus" if size else ""
     return Suspicion(
         message=f"{each_step(times_per_step(facts, rows), 'tensor', 'is', 'are')} filled on the host by {name} and "
         f"then copied to the device: {format_time(host_ns)} of the host's time{moved}.",
-        fix=f"Make it where it is used: {_spell(name)}; once, outside the loop, if it never changes.",
+        fix=f"Make it where it is used: `torch.{made}`; once, outside the loop, if it never changes.",
         rows=rows,
         edit=remove(chain, work),
         spent_ns=host_ns,
         rewrite=MadeOnDevice(),
         evidence={"host_ns_per_step": host_ns, "bytes_per_step": size},
     )
-
-
-def _spell(name: str) -> str:
-    """The call that makes the tensor on the device: a fill has no device of its own, its ``empty`` has."""
-    made = f"empty(..., device=device).{name}(...)" if name.endswith("_") else f"{name}(..., device=device)"
-    return f"`torch.{made}`"

@@ -186,7 +186,8 @@ def input_bound(facts: Facts) -> Suspicions:
     if not in_most_steps(facts, rows):
         return
     loading = _measure(facts, rows)
-    if _is_hiccup(facts, rows) or _is_in_memory(facts, rows) or _has_no_cpu_left(facts, loading):
+    picks = 2 * int(picked_one_by_one(facts, rows).sum()) >= len(rows)  # `per-sample-fetch` reports those
+    if picks or _is_hiccup(facts, rows) or _has_no_cpu_left(facts, loading):
         return
     plan = _plan_workers(facts, loading, _others_cpus(facts))
     edit = _wait_for(facts, loading, plan)
@@ -299,12 +300,6 @@ def _is_hiccup(facts: Facts, rows: Rows) -> bool:
     """Whether a single wait of several makes up most of the waiting."""
     duration = facts.trace.events.duration_ns[rows]
     return len(rows) > 2 and bool(duration.max() > _HICCUP * duration.sum())
-
-
-def _is_in_memory(facts: Facts, rows: Rows) -> bool:
-    """Whether at least half of the requests only pick samples one by one out of tensors in memory. `per-sample-fetch`
-    reports those."""
-    return 2 * int(picked_one_by_one(facts, rows).sum()) >= len(rows)
 
 
 def _has_no_cpu_left(facts: Facts, loading: _Loading) -> bool:

@@ -58,12 +58,15 @@ _LEAST_STEPS = 2
 @rule(Kind.FAULT, Need.MEMORY, Need.LINES)
 def needless_retain_graph(facts: Facts) -> Suspicions:
     """One finding for all lines that ask for it, as the passes of one step free their graphs together."""
-    sites = _asking_lines(facts)
+    located = distinct(facts.trace.events.site[located_marks(facts)]).tolist()
+    sites = [site for site in located if (place := call_site(facts, site)) and asks_to_retain(place.source)]
     nodes = facts.measured_rows(facts.tree.outermost(backward_nodes(facts.trace)))
     if not sites or facts.steps.measured_count < _LEAST_STEPS or _walk_again(facts, nodes) or growing_graphs(facts):
         return
     peak, lower = _peaks(facts, nodes)
-    size = peak - lower - _held_by_names(facts)
+    # What the program's names hold with a graph at the end of the last sampled step stays.
+    holders = [holder for sample in facts.live[-1:] for holder in sample.holders if holder.graph_tensors]
+    size = peak - lower - sum(holder.bytes for holder in holders)
     if size <= 0:
         return
     yield Suspicion(
@@ -76,13 +79,6 @@ def needless_retain_graph(facts: Facts) -> Suspicions:
         count=len(sites),
         evidence={"peak_bytes": peak, "peak_bytes_without": lower},
     )
-
-
-def _asking_lines(facts: Facts) -> list[int]:
-    """The call sites of the located step that ask a backward pass to keep its graph."""
-    marks = located_marks(facts)
-    sites = distinct(facts.trace.events.site[marks])
-    return [int(site) for site in sites if (place := call_site(facts, int(site))) and asks_to_retain(place.source)]
 
 
 def asks_to_retain(line: str) -> bool:
@@ -124,8 +120,3 @@ def _passed_ns(facts: Facts, nodes: Rows, rows: Rows) -> Int64s:
     np.maximum.at(ended_ns, forward[known], facts.tree.end_ns[nodes[known]])
     around = facts.tree.nearest_ancestor(ended_ns > 0, of=rows)
     return np.where(around != NONE, ended_ns[around], 0)
-
-
-def _held_by_names(facts: Facts) -> int:
-    """What the program's names hold of tensors with a graph at the end of the last sampled step."""
-    return sum(holder.bytes for sample in facts.live[-1:] for holder in sample.holders if holder.graph_tensors)

@@ -89,16 +89,11 @@ def pipeline_bubble(facts: Facts) -> Suspicions:
 
 
 def _priced(facts: Facts, launch: Launch, pipelines: list[Pipeline]) -> JointEdit:
-    """Limited to what equal stages would gain. If a stage's forward and backward passes follow each other, as in the
-    last one, it sends gradients on after less of the work than the formula assumes."""
+    """Limited to what equal stages would gain, by the middle estimate a quarter of the bubble. If a stage's forward and
+    backward passes follow each other, as in the last one, it sends gradients on sooner than the formula assumes."""
     edit = with_half_batches(launch, pipelines)
-    most, found = max(map(_fills_for, pipelines)), predict_launch_saving(facts, edit).fraction
+    most, found = max(map(even_share, pipelines)) / 4, predict_launch_saving(facts, edit).fraction
     return with_half_batches(launch, pipelines, most / found) if found > most else edit
-
-
-def _fills_for(pipeline: Pipeline) -> float:
-    """The middle estimate for equal stages: a quarter of the bubble."""
-    return even_share(pipeline) / 4
 
 
 def _tell(pipeline: Pipeline, bubble: Bubble) -> str:

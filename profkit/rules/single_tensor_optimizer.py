@@ -143,7 +143,8 @@ def single_tensor_optimizer(facts: Facts) -> Suspicions:
         updates = structs.replace(
             found,
             may_be_adam=found.may_be_adam and not pays_by_itself,
-            takes_fused=_may_take_fused(facts, found.name, bool(work.size)),
+            takes_fused=found.name in _FUSED
+            and has_release(facts, _fused_since(found.name, bool(work.size))) is not False,
         )
         if not pays_by_itself and updates.fused_states is None:
             continue
@@ -179,10 +180,6 @@ def _has_sparse(facts: Facts, updates: _Updates) -> bool:
 
 def _fused_since(name: str, on_device: bool) -> Release:
     return _FUSED_SINCE[name] if on_device else _FUSED_ON_CPU_SINCE
-
-
-def _may_take_fused(facts: Facts, name: str, on_device: bool) -> bool:
-    return name in _FUSED and has_release(facts, _fused_since(name, on_device)) is not False
 
 
 def _adds_regions(facts: Facts, updates: _Updates, work: Rows) -> bool:
