@@ -14,7 +14,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.frequency import in_most_steps
-from profkit.evidence.places import call_site, enclosing_function
+from profkit.evidence.places import call_site, call_sites, enclosing_function
 from profkit.evidence.program import spent_ns
 from profkit.run import CallSite
 from profkit.trace.events import NONE, Int32s, Int64s, Rows
@@ -86,8 +86,8 @@ def group_by_place(
             functions[operators] = enclosing_function(facts, run)
         site = site or functions[operators]
         where = (site.file, site.function) if site else ("", operators.hex())
-        around = [call_site(facts, int(code)) for code in distinct(facts.lines.site[run])]
-        lines = [one.line for one in around if one and (one.file, one.function) == where] or [0]
+        around = call_sites(facts, facts.lines.site[run])
+        lines = [one.line for one in around if (one.file, one.function) == where] or [0]
         placed.setdefault(where, []).append((min(lines), max(lines), index))
     for ranges in placed.values():
         for together in _split_by_distance(sorted(ranges), near_lines):

@@ -64,7 +64,8 @@ _ALSO = 3
 _DEFAULT = "float64"
 _CASTS = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::type_as")
 _DOUBLE = "7"
-"""``torch.float64`` as the profiler writes it: its number in ``c10/core/ScalarType.h``. A cast has it as its second argument."""
+"""``torch.float64`` as the profiler writes it: its number in ``c10/core/ScalarType.h``. In a cast it is the second
+argument."""
 _DATA_FIX = (
     "Convert to float32 where the data enters, once: `torch.from_numpy(array).float()`, "
     "`np.asarray(data, dtype=np.float32)` or `torch.tensor(data, dtype=torch.float32)`; leave out `.double()`."

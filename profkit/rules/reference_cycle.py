@@ -37,7 +37,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.evidence.attribution import order_sites
 from profkit.evidence.loops.located import located_marks
-from profkit.evidence.places import call_site
+from profkit.evidence.places import call_sites
 from profkit.evidence.program import garbage_collections
 from profkit.evidence.retention.holding import notable_growth_bytes
 from profkit.evidence.retention.lifetimes import lifetimes, live_bytes
@@ -48,7 +48,7 @@ from profkit.run import CallSite
 from profkit.source.remark_kinds import CYCLE_CLOSED
 from profkit.source.syntax import identifiers, parse_piece
 from profkit.trace.events import Bools, Int64s
-from profkit.trace.values import distinct, median
+from profkit.trace.values import median
 from profkit.units import format_bytes
 
 _MIN_STEPS = 3
@@ -99,8 +99,7 @@ def reference_cycle(facts: Facts) -> Suspicions:
 def _closing(facts: Facts) -> tuple[Location, ...]:
     """Lines that the source shows to close a cycle, in functions and classes that the located step ran. This is the
     line to change; the tensors may be made anywhere."""
-    sites = distinct(facts.trace.events.site[located_marks(facts)]).tolist()
-    ran = [site for code in sites if (site := call_site(facts, code))]
+    ran = call_sites(facts, facts.trace.events.site[located_marks(facts)])
     functions = {(site.file, _around(site)) for site in ran}
     lines = [line for site in ran if (line := parse_piece(site.source)) is not None]
     named = set[str]().union(*map(identifiers, lines))

@@ -40,7 +40,7 @@ from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.loops.accesses import ITERATING, MAX_GAP_NS, TINY_ELEMENTS, count_accesses
 from profkit.evidence.loops.independent_rounds import rounds_recur
 from profkit.evidence.loops.located import located_marks, marks_around, sites_between
-from profkit.evidence.places import call_site
+from profkit.evidence.places import call_sites
 from profkit.evidence.program import length_ns, program_elementwise, program_operators
 from profkit.evidence.shapes import by_shapes
 from profkit.findings import Kind
@@ -124,7 +124,7 @@ def _recurs(facts: Facts, rows: Rows) -> bool:
     marks = located_marks(facts)
     marks = marks[np.isin(facts.trace.events.site[marks], sites)]
     around = marks_around(facts)[marks]
-    computing = [site for code in sites if (site := call_site(facts, int(code)))]
+    computing = call_sites(facts, sites)
     for parent in distinct(around):
         first, last = marks[around == parent][[0, -1]].tolist()
         if rounds_recur(sites_between(facts, first, last), computing):
