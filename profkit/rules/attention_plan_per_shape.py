@@ -82,6 +82,7 @@ def attention_plan_per_shape(facts: Facts) -> Suspicions:
         rows=rows,
         edit=shrink(rows, in_runtime_ns[plans] + ordinary_ns, _UNCERTAINTY),
         confidence=0.8,
+        count=count,
         spent_ns=facts.steps.per_step_ns(planned_ns.sum()),
         places=name_lines(facts, order_sites(facts.lines.forward_site[rows], planned_ns)),
         evidence={"plans_per_step": count, "planning_ns": each_ns},

@@ -147,6 +147,7 @@ def _channels_first_on_the_host(facts: Facts) -> Suspicions:
         fix=_FIX,
         rows=rows,
         confidence=0.8,
+        count=count,
         places=model_places(facts, rows, spent_ns(facts, rows)),
         evidence={"convolutions_per_step": count},
         trial=trial,

@@ -124,6 +124,7 @@ def _suspect(facts: Facts, calls: Bools, skipped: SkippedGraph | None) -> Suspic
         edit=combine([together, closer_in_a_graph(facts, work, _UNCERTAINTY)]),
         places=Places.of_sites(reversed(skipped.stack)) if skipped else Places(),
         confidence=0.95 if skipped else 0.9,
+        count=count,
         evidence={"launches_per_step": count, "launching_ns_per_step": spent},
     )
 

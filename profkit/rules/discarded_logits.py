@@ -36,6 +36,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import base_name, operators_of
 from profkit.derive.operators.operators import parse_dims
 from profkit.evidence.attribution import frequent_lines
+from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import backward_of
 from profkit.evidence.shapes import result_of_linear
 from profkit.findings import Kind
@@ -83,6 +84,7 @@ def discarded_logits(facts: Facts) -> Suspicions:
             rows=rows,
             edit=_compute_one(facts, rows, of),
             confidence=0.85,
+            count=times_per_step(facts, rows),
             evidence={"positions": most},
         )
 

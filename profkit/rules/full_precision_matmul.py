@@ -149,6 +149,7 @@ def _suspicion(facts: Facts, rows: Rows, verb: str, verbs: str, told: str, fix: 
         fix=fix,
         rows=rows,
         confidence=0.8,
+        count=count,
         places=costliest_lines(facts, rows),
         evidence={"products_per_step": count},
     )

@@ -99,6 +99,7 @@ def launch_bound(facts: Facts) -> Suspicions:
         places=name_lines(facts, order_sites(facts.lines.forward_site[operators])[:1]),
         rows=kernels.calls,
         edit=replace(edit, uncertainty=_uncertainty(facts, replay(facts, edit).fraction)),
+        count=count,
         evidence={
             "idle_fraction": round(idle_share, 4),
             "launch_interval_ns": int(interval_ns),

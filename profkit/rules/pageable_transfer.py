@@ -34,7 +34,7 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.frequency import sum_per_step
+from profkit.evidence.frequency import sum_per_step, times_per_step
 from profkit.evidence.program import spent_ns
 from profkit.evidence.transfers import faults
 from profkit.evidence.transfers.copies import Transfers, program_transfers, waits_below
@@ -73,13 +73,13 @@ def pageable_transfer(facts: Facts) -> Suspicions:
         return
     scale = facts.steps.measured_count / len(distinct(facts.step_of(usual.place)))
     waited, before = (int(scale * ns) for ns in (faults.waited_ns(facts, usual), faults.waited_before_ns(facts, usual)))
-    places = costliest_lines(facts, transfers.place[large])
     yield Suspicion(
         message=_message(facts, transfers.at(large), link, waited, before) + _ahead(facts, edit, saved),
         fix=_FIX,
         rows=distinct(transfers.place[large]),
         edit=edit,
-        places=places,
+        places=costliest_lines(facts, transfers.place[large]),
+        count=times_per_step(facts, distinct(transfers.place[large])),
         spent_ns=waited,
         confidence=0.9 if len(facts.steps) > 1 else 0.7,
         evidence={

@@ -119,6 +119,7 @@ def _judge(facts: Facts, calls: _Calls, rows: Rows, call: Int64s, is_each: bool)
         edit=leave_out(facts, rows, calls.line[call], 0.0, _UNCERTAINTY),
         worth=_LEAST_INSIDE if runs_inside_a_call(facts, rows) else LOW_FROM,
         confidence=0.8 if is_each else 0.9,
+        count=count,
         evidence={"operators_per_step": count},
     )
 
