@@ -7,18 +7,20 @@ always reported at the same line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.frequency import in_most_steps
-from profkit.evidence.places import call_site, enclosing_function
+from profkit.evidence.places import call_site, call_sites, enclosing_function
 from profkit.evidence.program import spent_ns
 from profkit.run import CallSite
 from profkit.trace.events import NONE, Int32s, Int64s, Rows
 from profkit.trace.values import distinct
 
+Run = TypeVar("Run")
 _NEAR = 0.75
 """Of the greatest weight. What takes within a quarter as long may lead in one recording and follow in the next."""
 
@@ -69,24 +71,27 @@ def frequent_lines(facts: Facts, rows: Rows, least: int = 1) -> Iterator[Rows]:
     return (of_line for of_line in by_line(facts, rows) if in_most_steps(facts, of_line, least))
 
 
-def group_by_place(facts: Facts, runs: list[Rows], near_lines: int) -> Iterator[list[int]]:
-    """Indices of the runs of operators that belong to one place of the program: in one function, with at most
-    ``near_lines`` between the lines of one run and the next. If no line is known: in one function of the user's, if
-    Python frames tell it, else with the same operators."""
+def group_by_place(
+    facts: Facts, found: Sequence[Run], rows_of: Callable[[Run], Rows], near_lines: int
+) -> Iterator[tuple[list[Run], Rows]]:
+    """The runs of operators that belong to one place of the program, and all their operators: in one function, with at
+    most ``near_lines`` between the lines of one run and the next. If no line is known: in one function of the user's,
+    if Python frames tell it, else with the same operators."""
     names = facts.trace.events.name_code
     functions: dict[bytes, CallSite | None] = {}
     placed: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
-    for index, run in enumerate(runs):
+    for index, run in enumerate(map(rows_of, found)):
         site, operators = call_site(facts, busiest_site(facts, run)), distinct(names[run]).tobytes()
         if site is None and operators not in functions:
             functions[operators] = enclosing_function(facts, run)
         site = site or functions[operators]
         where = (site.file, site.function) if site else ("", operators.hex())
-        around = [call_site(facts, int(code)) for code in distinct(facts.lines.site[run])]
-        lines = [one.line for one in around if one and (one.file, one.function) == where] or [0]
+        around = call_sites(facts, facts.lines.site[run])
+        lines = [one.line for one in around if (one.file, one.function) == where] or [0]
         placed.setdefault(where, []).append((min(lines), max(lines), index))
-    for found in placed.values():
-        yield from _split_by_distance(sorted(found), near_lines)
+    for ranges in placed.values():
+        for together in _split_by_distance(sorted(ranges), near_lines):
+            yield [found[at] for at in together], np.concatenate([rows_of(found[at]) for at in together])
 
 
 def _split_by_distance(ranges: list[tuple[int, int, int]], near_lines: int) -> Iterator[list[int]]:

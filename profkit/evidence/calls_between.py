@@ -41,8 +41,7 @@ def marks_calling(facts: Facts, function: str) -> Rows:
     operators = facts.tree.holding(events.category == Category.OPERATOR)
     marks = facts.trace.rows(Category.LINE_MARK)
     marks = marks[np.isin(facts.step_of(marks), located[:1]) & np.isin(events.site[marks], named) & ~operators[marks]]
-    in_order: Rows = marks[np.argsort(events.start_ns[marks], kind="stable")]
-    return in_order
+    return marks[np.argsort(events.start_ns[marks], kind="stable")]
 
 
 def _between_operators(facts: Facts, rows: Rows) -> tuple[Int64s, Int64s]:

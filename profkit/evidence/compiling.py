@@ -25,8 +25,7 @@ _COMPILE_ID = re.compile(r".*\bcompile_id=(?:!\d+/)?(\d{1,9})/\d{1,9}")
 @derived_once
 def frame_of_regions(facts: Facts) -> Int64s:
     """For each event that runs a compiled function the compiler's number of that function, else `NONE`."""
-    found: Int64s = _numbers_in_names(facts, COMPILED_REGION, _REGION)[facts.trace.events.name_code]
-    return found
+    return _numbers_in_names(facts, COMPILED_REGION, _REGION)[facts.trace.events.name_code]
 
 
 def _numbers_in_names(facts: Facts, part: str, pattern: re.Pattern[str]) -> Int64s:

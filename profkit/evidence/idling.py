@@ -52,8 +52,7 @@ def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
 def busy_otherwise(facts: Facts) -> Bools:
     """What keeps a thread of the program from launching: the allocator, the compiler and first calls."""
     trace, serial = facts.trace, facts.serial_lanes[facts.trace.events.lane]
-    busy: Bools = (allocating(trace) | trace.mask_of(facts.first_calls) | compiling(trace)) & serial
-    return busy
+    return (allocating(trace) | trace.mask_of(facts.first_calls) | compiling(trace)) & serial
 
 
 def _launching(facts: Facts, operators: Bools) -> Intervals:
@@ -92,8 +91,7 @@ def own_time(facts: Facts, rows: Rows, spent: Intervals) -> Int64s:
     around, own_ns = facts.tree.nearest_ancestor(facts.trace.mask_of(rows), of=rows), covered_ns.copy()
     inner = around >= 0
     np.subtract.at(own_ns, np.searchsorted(rows, around[inner]), covered_ns[inner])
-    clipped: Int64s = own_ns.clip(min=0)
-    return clipped
+    return own_ns.clip(min=0)
 
 
 class Around(Struct, frozen=True):

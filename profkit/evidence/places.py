@@ -12,7 +12,7 @@ from profkit.derive.families import base_name
 from profkit.evidence.frames import commonest_function, user_frames
 from profkit.run import CallSite
 from profkit.source.syntax import last_name, parse_piece
-from profkit.trace.events import Rows
+from profkit.trace.events import Int32s, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
 
 _WRITTEN: Mapping[str, type[ast.AST]] = {
@@ -27,6 +27,11 @@ _WRITTEN: Mapping[str, type[ast.AST]] = {
 def call_site(facts: Facts, site: int) -> CallSite | None:
     """The call site with this number, None if no line is known."""
     return facts.callsites[site] if 0 <= site < len(facts.callsites) else None
+
+
+def call_sites(facts: Facts, sites: Int32s | Int64s) -> list[CallSite]:
+    """The known lines among these call sites, each once, in the order of their numbers."""
+    return [place for site in distinct(sites) if (place := call_site(facts, int(site)))]
 
 
 def runs_inside_a_call(facts: Facts, rows: Rows) -> bool:

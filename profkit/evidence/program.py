@@ -8,6 +8,7 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import operators_of
 from profkit.evidence.loops.located import in_located_step
 from profkit.evidence.loops.traffic import Traffic, measure_traffic, tell_elementwise
+from profkit.marks import GC_MARK
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct
 
@@ -30,11 +31,17 @@ def clearing_ranges(facts: Facts) -> Bools:
     return ranges
 
 
+def garbage_collections(facts: Facts) -> Bools:
+    """Python's garbage collections, as profkit marks them."""
+    named = facts.trace.where_name(lambda name: name.startswith(GC_MARK))
+    collections: Bools = named & (facts.trace.events.category == Category.HOST_MARK)
+    return collections
+
+
 @derived_once
 def run_for_the_program(facts: Facts) -> Bools:
     """What runs in the backward pass, an optimizer's step, a DataLoader or DistributedDataParallel's reducer."""
-    aside: Bools = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward | _gives_back(facts)
-    return aside
+    return facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward | _gives_back(facts)
 
 
 def _gives_back(facts: Facts) -> Bools:
@@ -64,15 +71,13 @@ def program_operators(facts: Facts, *families: frozenset[str]) -> Rows:
 @derived_once
 def _program_operators(facts: Facts) -> Rows:
     rows = facts.operators.rows
-    chosen: Rows = rows[facts.measured[rows] & ~run_for_the_program(facts)[rows]]
-    return chosen
+    return rows[facts.measured[rows] & ~run_for_the_program(facts)[rows]]
 
 
 def located_operators(facts: Facts) -> Rows:
     """Like `program_operators`, for the first located step."""
     rows = in_located_step(facts, facts.operators.rows)
-    chosen: Rows = rows[~run_for_the_program(facts)[rows]]
-    return chosen
+    return rows[~run_for_the_program(facts)[rows]]
 
 
 def repeating_below(facts: Facts, marks: Bools) -> tuple[Rows, Rows]:
@@ -156,5 +161,4 @@ def spent_ns(facts: Facts, rows: Rows) -> Int64s:
 
 def length_ns(facts: Facts, start_ns: Int64s, end_ns: Int64s) -> Int64s:
     """How long these stretches of the host's time are, without what the recording added."""
-    length: Int64s = end_ns - start_ns - facts.overhead.covered_within(start_ns, end_ns)
-    return length
+    return end_ns - start_ns - facts.overhead.covered_within(start_ns, end_ns)

@@ -43,6 +43,12 @@ def main_requests(facts: Facts) -> Bools:
     return facts.tree.outermost(facts.loading & (facts.trace.events.lane == facts.steps.main_lane))
 
 
+def worker_requests(facts: Facts) -> Bools:
+    """Those of `main_requests` that workers serve."""
+    asked = facts.loading & asked_of_workers(facts)
+    return facts.tree.outermost(asked & (facts.trace.events.lane == facts.steps.main_lane))
+
+
 def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
     """Which of the requests for a batch, none inside another, pick 64 samples or more out of tensors in memory and do
     little else. Operators take at least a quarter of their time; otherwise most samples are read, decoded or made in
@@ -66,8 +72,7 @@ def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
     taken_ns = tree.end_ns - events.start_ns
     operating, made = of_request(called, taken_ns[called]), of_request(fresh, _elements(facts, fresh)[1])
     is_much = 2 * of_request(picks, held) >= made
-    chosen: Bools = (of_request(picks) >= LEAST_PICKS) & (operating >= _LEAST_PICKING * taken_ns[requests]) & is_much
-    return chosen
+    return (of_request(picks) >= LEAST_PICKS) & (operating >= _LEAST_PICKING * taken_ns[requests]) & is_much
 
 
 def _picked_of_many(facts: Facts, picks: Rows) -> tuple[Rows, Float64s]:

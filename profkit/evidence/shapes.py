@@ -25,8 +25,7 @@ def shapes_of(facts: Facts, row: int) -> Shapes:
 def with_shapes(facts: Facts, rows: Rows) -> Rows:
     """Each operator whose shapes were recorded. Any other is replaced by the operator of the located step that it
     repeats, `NONE` if it repeats none."""
-    known: Rows = np.where(facts.trace.events.dims_code[rows] >= 0, rows, facts.repeats.row[rows])
-    return known
+    return np.where(facts.trace.events.dims_code[rows] >= 0, rows, facts.repeats.row[rows])
 
 
 def first_shape(shapes: Shapes) -> Sequence[int]:

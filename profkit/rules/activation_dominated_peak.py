@@ -46,7 +46,7 @@ from profkit.evidence.places import call_site
 from profkit.evidence.program import ACCUMULATES
 from profkit.evidence.retention.lifetimes import NEVER_NS, lifetimes, live_bytes
 from profkit.findings import Kind, Severity
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places
 from profkit.run import CallSite
 from profkit.trace.events import NONE, Int64s, Rows
@@ -83,7 +83,7 @@ class _KeepingLine(Struct, frozen=True):
     saved_bytes: int
 
 
-def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
+def _by_snapshot(facts: Facts) -> Suspicions:
     """At most one finding, for the fullest device: the innermost line whose calls would give back most."""
     allocator = allocator_of(facts)
     if not allocator.devices or allocator.fullest.peak_bytes < LARGE_BYTES:
@@ -133,7 +133,7 @@ def _lines_of_snapshot(facts: Facts, pieces: Rows) -> Iterator[_KeepingLine]:
 
 
 @rule(Kind.OPPORTUNITY, Need.MEMORY, Need.WHOLE_STEP, by_snapshot=_by_snapshot)
-def activation_dominated_peak(facts: Facts) -> Iterator[Suspicion]:
+def activation_dominated_peak(facts: Facts) -> Suspicions:
     """At most one finding: the line whose calls would give back most."""
     if not facts.lines.backward.any():
         return
@@ -162,7 +162,7 @@ def _suspect(
     room: MemoryUse | None = None,
     severity: Severity | None = None,
     is_of_blocks: bool = True,
-) -> Iterator[Suspicion]:
+) -> Suspicions:
     if site is None or best.saved_bytes <= 0:
         return
     what = f"{best.calls} calls here keep" if is_of_blocks else "what is called here keeps"

@@ -32,7 +32,6 @@ waits between them. The host then runs ahead of the GPU as far as the rest of th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
@@ -46,7 +45,7 @@ from profkit.evidence.allocator.lines import site_of
 from profkit.evidence.calls_between import marks_calling, sites_of_calls
 from profkit.evidence.frequency import in_most_steps, per_step
 from profkit.findings import LOW_FROM, Kind, Severity
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import spent_per_step_ns, times_a_step
 from profkit.ruling.places import Places, name_lines
 from profkit.savings.edits import remove
@@ -88,7 +87,7 @@ _UNKNOWN = _Cause(
 )
 
 
-def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
+def _by_snapshot(facts: Facts) -> Suspicions:
     """A snapshot has no times, so the gain is unknown."""
     for one in flushes(facts):
         if one.times < _LEAST_TIMES or one.again_bytes < _LEAST_AGAIN * one.freed_bytes:
@@ -108,7 +107,7 @@ def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
 
 
 @rule(Kind.FAULT, Need.COMPUTE, by_snapshot=_by_snapshot)
-def allocator_flush_in_step(facts: Facts) -> Iterator[Suspicion]:
+def allocator_flush_in_step(facts: Facts) -> Suspicions:
     """On a GPU judge the driver's calls of all steps together; without one look for lines that would lead to them."""
     if not facts.device.present:
         yield from _called_without_gpu(facts)
@@ -169,8 +168,7 @@ def _program_calls(facts: Facts, calls: Bools) -> Rows:
 def _frames_around(facts: Facts, frees: Rows) -> Rows:
     """The Python frames of `empty_cache`, if they were recorded."""
     frame = facts.tree.nearest_ancestor(facts.tree.outermost(facts.trace.matching(_FRAME)), of=frees)
-    found: Rows = distinct(frame[frame != NONE])
-    return found
+    return distinct(frame[frame != NONE])
 
 
 def _waits_with(facts: Facts, frees: Rows) -> Rows:
@@ -182,11 +180,10 @@ def _waits_with(facts: Facts, frees: Rows) -> Rows:
     before, after = calls[:-1], calls[1:]
     together = (facts.calling[after] == facts.calling[before]) & (events.lane[after] == events.lane[before])
     waits = facts.waits.rows[~facts.waits.own]
-    with_frees: Rows = waits[among(waits, before[among(after, frees) & together])]
-    return with_frees
+    return waits[among(waits, before[among(after, frees) & together])]
 
 
-def _called_without_gpu(facts: Facts) -> Iterator[Suspicion]:
+def _called_without_gpu(facts: Facts) -> Suspicions:
     marks = marks_calling(facts, _CALL)
     if not facts.steps.located.any():
         raise CannotLook("no GPU was used, and which lines ran was not recorded (run the program under profkit)")

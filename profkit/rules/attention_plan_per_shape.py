@@ -31,8 +31,6 @@ be slower, which the range allows for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -40,7 +38,7 @@ from profkit.derive.families import operators_of
 from profkit.evidence.attribution import order_sites
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import name_lines
 from profkit.savings.edits import shrink
 from profkit.trace.events import Category
@@ -65,7 +63,7 @@ _FIX = (
 
 
 @rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS)
-def attention_plan_per_shape(facts: Facts) -> Iterator[Suspicion]:
+def attention_plan_per_shape(facts: Facts) -> Suspicions:
     """One finding for all such calls, because a single setting stops them."""
     events, tree = facts.trace.events, facts.tree
     calls = np.flatnonzero(tree.outermost(operators_of(facts.trace, _PLANNED)) & facts.measured)

@@ -107,7 +107,9 @@ class Suspicion(Struct, frozen=True):
         return self.places.also
 
 
-Check = Callable[[Facts], Iterator[Suspicion]]
+Suspicions = Iterator[Suspicion]
+"""What a judgement yields."""
+Check = Callable[[Facts], Suspicions]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ def rule(kind: Kind, *needs: Need, by_snapshot: Check | None = None) -> Callable
     return make
 
 
-def _worthwhile(check: Check, facts: Facts) -> Iterator[Suspicion]:
+def _worthwhile(check: Check, facts: Facts) -> Suspicions:
     for found in check(facts):
         if not found.worth or _share_saved(facts, found) >= found.worth:
             yield found

@@ -28,7 +28,6 @@ add the bias within the product; that part is not known and not counted.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -46,8 +45,8 @@ from profkit.evidence.program import (
 )
 from profkit.evidence.shapes import Shapes, by_shapes, first_shape
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.calls import Call, distinct_calls, each_step
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.ruling.calls import Call, by_call, each_step
 from profkit.ruling.pricing import call_ns, drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine, shrink
 from profkit.trace.events import NONE, Bools, Category, Rows
@@ -65,7 +64,7 @@ _UNCERTAINTY = 0.3
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
-def bias_before_batchnorm(facts: Facts) -> Iterator[Suspicion]:
+def bias_before_batchnorm(facts: Facts) -> Suspicions:
     """Look at each layer with a bias whose result is normalised next."""
     for rows in frequent_lines(facts, _biased_layers(facts)):
         count = times_per_step(facts, rows)
@@ -89,19 +88,17 @@ def _biased_layers(facts: Facts) -> Rows:
     pairs = operators_of(facts.trace, _LAYERS)[layer] & operators_of(facts.trace, _NORMALISES)[norm]
     pairs &= facts.step_of(layer) == facts.step_of(norm)
     layer, norm = layer[pairs], norm[pairs]
-    layers, of_layer = distinct_calls(facts, layer)
-    norms, of_norm = distinct_calls(facts, norm)
-    channels = np.array([_bias_of(call) for call in layers], dtype=np.int64)[of_layer]
-    normalised = np.array([(call.shapes[0][1] if call.shapes and len(call.shapes[0]) > 1 else 0) for call in norms],
-                          dtype=np.int64)[of_norm]  # fmt: skip
+    channels = by_call(facts, layer, _bias_of, int)
+    normalised = by_shapes(facts, norm, lambda shapes: next(iter(first_shape(shapes)[1:2]), 0), int)
     undone = (channels > 0) & (channels == normalised)
-    trains = np.zeros(len(norms), dtype=bool)
-    for number in set(of_norm[undone].tolist()):
-        if len(values := norms[number].arguments) <= _USES_ITS_OWN:
-            raise CannotLook("whether a batch norm trains is not recorded (PyTorch 2.1 or later records it)")
-        trains[number] = values[_USES_ITS_OWN].lower() == "true"
-    chosen: Rows = layer[undone & trains[of_norm]]
+    chosen: Rows = layer[undone][by_call(facts, norm[undone], _trains)]
     return chosen
+
+
+def _trains(norm: Call) -> bool:
+    if len(norm.arguments) <= _USES_ITS_OWN:
+        raise CannotLook("whether a batch norm trains is not recorded (PyTorch 2.1 or later records it)")
+    return norm.arguments[_USES_ITS_OWN].lower() == "true"
 
 
 def _bias_of(call: Call) -> int:

@@ -31,7 +31,6 @@ before and after.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -42,8 +41,8 @@ from profkit.evidence.program import named_operators, program_operators, spent_n
 from profkit.evidence.shapes import by_shapes, first_shape
 from profkit.experiment import RUNNABLE_ON_IMAGES
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.calls import distinct_calls, each_step
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.ruling.calls import Call, by_call, each_step
 from profkit.ruling.places import Places, model_places, name_lines
 from profkit.ruling.pricing import run_in_both, share_with_backward
 from profkit.savings.edits import combine, remove, shrink_work
@@ -78,12 +77,12 @@ _FIX = (
 
 
 @rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS)
-def channels_first_convolution(facts: Facts) -> Iterator[Suspicion]:
+def channels_first_convolution(facts: Facts) -> Suspicions:
     """One finding for the model, at the line that calls it."""
     yield from _transposed_on_the_device(facts) if facts.device.present else _channels_first_on_the_host(facts)
 
 
-def _transposed_on_the_device(facts: Facts) -> Iterator[Suspicion]:
+def _transposed_on_the_device(facts: Facts) -> Suspicions:
     work, owner = _measured_kernels(facts, _TRANSPOSES)
     if not in_most_steps(facts, owner):
         return
@@ -119,8 +118,7 @@ def _without_the_batch(facts: Facts, work: Rows, owner: Rows) -> Rows:
     order = np.argsort(facts.trace.events.start_ns[owner], kind="stable")
     order = order[into_last[order]]
     _, first = np.unique(facts.step_of(owner[order]), return_index=True)
-    rest: Rows = np.delete(work, order[first])
-    return rest
+    return np.delete(work, order[first])
 
 
 def _where_to_convert(facts: Facts, owner: Rows, weights: Int64s) -> Places:
@@ -134,7 +132,7 @@ def _where_to_convert(facts: Facts, owner: Rows, weights: Int64s) -> Places:
     return model_places(facts, owner, weights)
 
 
-def _channels_first_on_the_host(facts: Facts) -> Iterator[Suspicion]:
+def _channels_first_on_the_host(facts: Facts) -> Suspicions:
     rows = _convolutions(facts)
     if not in_most_steps(facts, rows) or share_with_backward(facts, rows) < _MIN_SHARE:
         return
@@ -164,15 +162,13 @@ def _convolutions(facts: Facts) -> Rows:
     """
     called = program_operators(facts, _CONVOLUTION)
     sizing = np.flatnonzero(named_operators(facts, "aten::resize_"))
-    calls, which = distinct_calls(facts, sizing)
-    layout = np.array([_layout_of(call.arguments) for call in calls], dtype=str)[which]
+    layout = by_call(facts, sizing, _layout_of, str)
     first, last = (facts.tree.holding(facts.trace.mask_of(sizing[layout == wanted]))[called]
                    for wanted in (_CHANNELS_FIRST, _CHANNELS_LAST))  # fmt: skip
-    chosen: Rows = called[first & ~last.any()]
-    return chosen
+    return called[first & ~last.any()]
 
 
-def _layout_of(arguments: Sequence[str]) -> str:
+def _layout_of(call: Call) -> str:
     """The third argument of ``resize_``, the memory format, if the second, the size, is an image's."""
-    _, size, layout, *_ = [*arguments, "", "", ""]
+    _, size, layout, *_ = [*call.arguments, "", "", ""]
     return layout if size.count(",") == _IMAGE_DIMENSIONS - 1 else ""

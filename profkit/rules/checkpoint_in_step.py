@@ -27,7 +27,6 @@ Written every n-th step, a checkpoint costs the n-th part of its time. The propo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -36,11 +35,11 @@ from profkit.evidence.attribution import frequent_lines
 from profkit.evidence.program import spent_ns
 from profkit.findings import MEDIUM_FROM, Kind
 from profkit.marks import SAVE_MARK
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import spent_per_step_ns, times_a_step
 from profkit.savings.edits import remove, shrink
 from profkit.savings.replay import replay
-from profkit.trace.events import Bools, Category, Rows
+from profkit.trace.events import Category
 from profkit.units import format_share, format_time
 
 _BUDGET = 0.01
@@ -52,11 +51,14 @@ _UNCERTAINTY = 0.25
 
 
 @rule(Kind.FAULT, Need.WHOLE_STEP)
-def checkpoint_in_step(facts: Facts) -> Iterator[Suspicion]:
+def checkpoint_in_step(facts: Facts) -> Suspicions:
     """Each line that saves is a finding."""
     if facts.run.torch is None:
         raise CannotLook("the writing of checkpoints shows only in recordings that profkit made")
-    for rows in frequent_lines(facts, _saves(facts), _LEAST_STEPS):
+    events = facts.trace.events
+    saves = facts.trace.named(SAVE_MARK) & (events.category == Category.HOST_MARK)
+    saves = facts.tree.outermost(saves & (events.lane == facts.steps.main_lane))
+    for rows in frequent_lines(facts, facts.measured_rows(saves), _LEAST_STEPS):
         saving = spent_per_step_ns(facts, rows)
         rest = max(facts.steps.per_step_ns(replay(facts, remove(rows)).edited_ns), 1)
         interval = max(1, math.ceil(saving / (_BUDGET * rest)))
@@ -71,10 +73,3 @@ def checkpoint_in_step(facts: Facts) -> Iterator[Suspicion]:
             confidence=0.95,
             evidence={"saving_ns_per_step": saving, "interval_steps": interval},
         )
-
-
-def _saves(facts: Facts) -> Rows:
-    """The writing of files on the main thread in the measured steps."""
-    events = facts.trace.events
-    here: Bools = facts.trace.named(SAVE_MARK) & (events.category == Category.HOST_MARK)
-    return facts.measured_rows(facts.tree.outermost(here & (events.lane == facts.steps.main_lane)))

@@ -32,7 +32,7 @@ shorter gaps of a graph between its kernels. Copying inputs to where the graph r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -41,7 +41,7 @@ from profkit.evidence.compiling import frame_of_regions, has_compiler_events
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import length_ns
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import each_step
 from profkit.ruling.places import Places
 from profkit.ruling.pricing import closer_in_a_graph
@@ -74,7 +74,7 @@ _UNKNOWN_FIX = (
 
 
 @rule(Kind.FAULT, Need.DEVICE)
-def cudagraphs_skipped(facts: Facts) -> Iterator[Suspicion]:
+def cudagraphs_skipped(facts: Facts) -> Suspicions:
     """One finding for each reason; a single one if only frames show it."""
     compiled = facts.run.compiled
     if not has_compiler_events(facts):
@@ -101,7 +101,7 @@ def _regions_of(facts: Facts, skipped: SkippedGraph, compilations: Sequence[Comp
     return found & facts.tree.outermost(found)
 
 
-def _suspect(facts: Facts, calls: Bools, skipped: SkippedGraph | None) -> Iterator[Suspicion]:
+def _suspect(facts: Facts, calls: Bools, skipped: SkippedGraph | None) -> Suspicions:
     launches, owner = _launch_one_by_one(facts, calls & facts.measured)
     if not in_most_steps(facts, launches):
         return

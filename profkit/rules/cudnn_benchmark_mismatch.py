@@ -29,7 +29,6 @@ ways on the machine of the recording, with their backward pass if there was one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -39,7 +38,7 @@ from profkit.evidence.attribution import order_sites
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import program_operators
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import each_step
 from profkit.ruling.places import costliest_lines, name_lines
 from profkit.ruling.pricing import run_in_both, share_with_backward
@@ -73,7 +72,7 @@ _ON_FIX = (
 
 
 @rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS)
-def cudnn_benchmark_mismatch(facts: Facts) -> Iterator[Suspicion]:
+def cudnn_benchmark_mismatch(facts: Facts) -> Suspicions:
     """One finding for all convolutions of the step, at the line that spends most in them."""
     rows, inside = _waits_for_trials(facts)
     if in_most_steps(facts, distinct(inside)):
@@ -125,7 +124,7 @@ def _untried(facts: Facts, trying: Rows, waits: Rows, inside: Rows) -> Edit:
     return combine([spans, remove(trying[:0], launches.work[tried], _UNCERTAINTY), unblock(waits, _UNCERTAINTY)])
 
 
-def _never_tried(facts: Facts) -> Iterator[Suspicion]:
+def _never_tried(facts: Facts) -> Suspicions:
     rows = program_operators(facts, _FORWARD)
     is_steady = in_most_steps(facts, rows) and _same_in_each_step(facts, rows)
     if not is_steady or share_with_backward(facts, rows) < _MIN_SHARE:

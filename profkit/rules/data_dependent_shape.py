@@ -31,7 +31,6 @@ searches, and larger tensors count only where they keep the device busy longer t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
@@ -54,8 +53,8 @@ from profkit.evidence.program import (
 from profkit.evidence.shapes import Shapes, by_shapes, shapes_of, with_shapes
 from profkit.evidence.wait_causes import WaitCause, wait_causes
 from profkit.findings import LOW_FROM, Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, rule
-from profkit.ruling.calls import Call, distinct_calls, times_a_step
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, missing_needs, rule
+from profkit.ruling.calls import Call, by_call, times_a_step
 from profkit.ruling.pricing import call_ns, computing_ns, scale_with_backward
 from profkit.savings.edits import combine, remove, unblock
 from profkit.savings.replay import replay
@@ -107,7 +106,7 @@ class _Growth(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
-def data_dependent_shape(facts: Facts) -> Iterator[Suspicion]:
+def data_dependent_shape(facts: Facts) -> Suspicions:
     """Line by line: the waits on a GPU, the searching and gathering on a CPU."""
     if facts.device.present:
         rows, judge = counting_operators(facts), _judge_waits
@@ -131,7 +130,7 @@ def counting_operators(facts: Facts) -> Rows:
     return np.flatnonzero(outermost & facts.tree.holding(facts.trace.mask_of(causes)))
 
 
-def _judge_waits(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
+def _judge_waits(facts: Facts, rows: Rows) -> Suspicions:
     waits, inside = facts.waits, facts.tree.under(facts.trace.mask_of(rows))
     waiting = waits.rows[inside[waits.rows] & ~waits.own]
     edit, growth = unblock(waiting), _Growth(1.0, rows[:0], 0.0)
@@ -166,7 +165,7 @@ def _lost_to_growth(facts: Facts, growth: _Growth, saved: float) -> float:
     return max(0.0, longer_ns - room_ns) / max(time.ns, 1)
 
 
-def _judge_copies(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
+def _judge_copies(facts: Facts, rows: Rows) -> Suspicions:
     rows = rows[_describe(facts, rows).tensor_bytes >= _MIN_BYTES]
     if not in_most_steps(facts, rows):
         return
@@ -209,9 +208,8 @@ def _describe(facts: Facts, rows: Rows) -> _Selections:
     """The sizes of the selections. What is picked is what outlives the call."""
     # Results differ in size from step to step, so their shapes are not carried over; those of the masked tensors are.
     shaped = with_shapes(facts, rows)
-    calls, which = distinct_calls(facts, shaped)
-    sizes = np.array([_size_of(call) for call in calls], dtype=np.int64).reshape(-1, 3)
-    elements, item, mask = np.where(shaped >= 0, sizes[which].T, 0)
+    sizes = by_call(facts, shaped, _size_of, int).reshape(-1, 3)
+    elements, item, mask = np.where(shaped >= 0, sizes.T, 0)
     picked = _outliving_bytes(facts, rows) // item.clip(min=1)
     return _Selections(elements * item, elements, picked, 2 * elements * item + mask)
 

@@ -37,8 +37,6 @@ and the range reaches to both ends. Loss and optimizer, which each process compu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -46,7 +44,7 @@ from profkit.evidence.attribution import busiest_site
 from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.program import length_ns, works_under
 from profkit.findings import LOW_FROM, Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import times_a_step
 from profkit.ruling.places import name_lines
 from profkit.savings.edits import Edit, combine, remove, shrink_spans
@@ -64,7 +62,7 @@ _UNCERTAINTY = 0.2
 
 
 @rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS)
-def data_parallel(facts: Facts) -> Iterator[Suspicion]:
+def data_parallel(facts: Facts) -> Suspicions:
     """All forward passes of the wrapper together: the model's form has to change."""
     rows = _replicated(facts)
     if not rows.size or not in_most_steps(facts, rows):

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -47,7 +47,7 @@ from profkit.derive.facts import Facts
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import named_operators, spent_ns, works_under
 from profkit.findings import Kind
-from profkit.rules.base import Suspicion, rule
+from profkit.rules.base import Suspicion, Suspicions, rule
 from profkit.ruling.calls import each_step
 from profkit.ruling.places import Places, locations_of, remarked
 from profkit.ruling.pricing import computing_ns, drop_operators, memory_bytes_per_ns
@@ -60,7 +60,7 @@ from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import distinct, median
 from profkit.units import format_count, format_time
 
-_ENGINE = "autograd::engine::evaluate_function"
+_ENGINE, _NODE = "autograd::engine::evaluate_function", re.compile(r"Backward\d*$")
 _CHECKS = ("aten::isnan", "aten::any", "aten::_is_any_true", "aten::item", "aten::is_nonzero")
 """The engine calls these for each gradient, under a node's range (``Engine::evaluate_function`` in ``engine.cpp``)."""
 _MOST_NODES = 0.5
@@ -81,9 +81,9 @@ _DO_NOT_REPORT_WAITS = ChangedCall(
 
 
 @rule(Kind.FAULT)
-def debug_mode_on(facts: Facts) -> Iterator[Suspicion]:
+def debug_mode_on(facts: Facts) -> Suspicions:
     """One finding for each mode that is on."""
-    checks, filled = _nan_checks(facts), _filled_memory(facts)
+    checks = _nan_checks(facts)
     if facts.run.flags.get("anomaly_mode") is True or checks.size:
         yield _anomaly_mode(facts, checks)
     if _is_set(facts, "env:CUDA_LAUNCH_BLOCKING"):
@@ -96,8 +96,7 @@ def debug_mode_on(facts: Facts) -> Iterator[Suspicion]:
             count=1,
             rewrite=_DO_NOT_REPORT_WAITS,
         )
-    if in_most_steps(facts, filled):
-        yield _filling(facts, filled)
+    yield from _filling(facts)
 
 
 def _is_set(facts: Facts, flag: str) -> bool:
@@ -118,7 +117,8 @@ def _nan_checks(facts: Facts) -> Rows:
     nodes = ranges & facts.measured
     # A hook on a gradient runs before the node's own range, the check after it.
     inside = (tree.parent >= 0) & nodes[tree.parent]
-    own = np.flatnonzero(inside & facts.trace.where_name(_is_node))
+    is_node = facts.trace.where_name(lambda name: _NODE.search(name) is not None and not name.startswith(_ENGINE))
+    own = np.flatnonzero(inside & is_node)
     after = np.full(len(nodes), np.iinfo(np.int64).max)
     np.minimum.at(after, tree.parent[own], own)
     behind: Bools = inside & (np.arange(len(nodes)) > after[tree.parent])
@@ -126,10 +126,6 @@ def _nan_checks(facts: Facts) -> Rows:
     if not checked.size or len(checked) < _MOST_NODES * nodes.sum():
         return own[:0]
     return np.flatnonzero(behind & np.isin(tree.parent, checked) & named_operators(facts, *_CHECKS))
-
-
-def _is_node(name: str) -> bool:
-    return re.search(r"Backward\d*$", name) is not None and not name.startswith(_ENGINE)
 
 
 def _anomaly_mode(facts: Facts, checks: Rows) -> Suspicion:
@@ -191,7 +187,7 @@ def _records_a_node(facts: Facts) -> Bools:
     return records
 
 
-def _launch_blocking(facts: Facts) -> Iterator[Suspicion]:
+def _launch_blocking(facts: Facts) -> Suspicions:
     """If there are launches that returned only when their kernel had ended."""
     launches, events = facts.launches, facts.trace.events
     ended = (launches.call >= 0) & (events.ends_of(launches.call) >= events.ends_of(launches.work))
@@ -209,13 +205,12 @@ def _launch_blocking(facts: Facts) -> Iterator[Suspicion]:
     )
 
 
-def _filled_memory(facts: Facts) -> Rows:
-    """The fills that an allocating operator makes of its own result."""
+def _filling(facts: Facts) -> Suspicions:
+    """If allocating operators fill their own results."""
     fills, parent = named_operators(facts, "aten::fill_"), facts.tree.parent
-    return facts.measured_rows(fills & (parent >= 0) & named_operators(facts, *_ALLOCATING)[parent])
-
-
-def _filling(facts: Facts, filled: Rows) -> Suspicion:
+    filled = facts.measured_rows(fills & (parent >= 0) & named_operators(facts, *_ALLOCATING)[parent])
+    if not in_most_steps(facts, filled):
+        return
     count = times_per_step(facts, filled)
     spent = facts.steps.per_step_ns(int(computing_ns(facts, filled).sum()))
     if works_under(facts, facts.trace.mask_of(filled)).size:
@@ -224,7 +219,7 @@ def _filling(facts: Facts, filled: Rows) -> Suspicion:
         writing = facts.operators.input_bytes[filled] / memory_bytes_per_ns(facts)
         kept = (spent_ns(facts, filled) - writing).clip(min=0)
         edit = shrink(filled, kept.astype(np.int64), _UNCERTAINTY_OF_PAGES)
-    return Suspicion(
+    yield Suspicion(
         message=f"{each_step(count, 'new tensor', 'is', 'are')} filled with NaN before anything is written there, as "
         f"deterministic algorithms do by default: {format_time(spent)}.",
         fix="Set `torch.utils.deterministic.fill_uninitialized_memory = False`: the algorithms stay deterministic, but "

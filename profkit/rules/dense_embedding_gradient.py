@@ -43,7 +43,7 @@ from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import ACCUMULATES, clearing_ranges, named_operators
 from profkit.evidence.shapes import Shapes, by_shapes
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import Call, distinct_calls
 from profkit.ruling.places import costliest_lines
 from profkit.ruling.pricing import computing_ns, scale_operators
@@ -85,7 +85,7 @@ class _Table(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
-def dense_embedding_gradient(facts: Facts) -> Iterator[Suspicion]:
+def dense_embedding_gradient(facts: Facts) -> Suspicions:
     """One finding for each shape of table."""
     tables = [table for table in _find_tables(facts) if in_most_steps(facts, table.nodes)]
     if tables and facts.trace.named(FORWARD).any():

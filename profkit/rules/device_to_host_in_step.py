@@ -31,17 +31,16 @@ wait during which the device has work saves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.evidence.frequency import sum_per_step
 from profkit.evidence.transfers import faults
 from profkit.evidence.transfers.copies import Transfers
 from profkit.evidence.transfers.unawaited import unawaited_reads
 from profkit.evidence.wait_causes import WaitCause, wait_causes
 from profkit.findings import LOW_FROM, Kind, Severity
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import times_a_step
 from profkit.ruling.pricing import divide_saving
 from profkit.savings.bus import host_link, pin
@@ -63,14 +62,13 @@ _READS = (WaitCause.NUMBER_FROM_DEVICE, WaitCause.DATA_FROM_DEVICE)
 
 
 @rule(Kind.FAULT, Need.DEVICE)
-def device_to_host_in_step(facts: Facts) -> Iterator[Suspicion]:
+def device_to_host_in_step(facts: Facts) -> Suspicions:
     """One finding for each line that reads."""
     if reason := faults.why_untold(facts, faults.TransferFault.FROM_DEVICE):
         raise CannotLook(reason)
     reads = faults.faulty_transfers(facts, faults.TransferFault.FROM_DEVICE)
-    lines = [reads.at(reads.site == code) for code in distinct(reads.site)]
-    lines = [line for line in lines if faults.comes_again(facts, line)]
-    lines = sorted(lines, key=lambda line: -faults.waited_ns(facts, line))[:_MOST_LINES]
+    again = faults.lines_coming_again(facts, reads)
+    lines = sorted(again, key=lambda line: -faults.waited_ns(facts, line))[:_MOST_LINES]
     if lines:
         link = host_link(facts, to_device=False)
         edits = [*(pin(facts, line, link) for line in lines), *_other_reads(facts)]
@@ -81,13 +79,13 @@ def device_to_host_in_step(facts: Facts) -> Iterator[Suspicion]:
     yield from _unawaited(facts)
 
 
-def _judge(facts: Facts, line: Transfers, edit: Edit, joint: Edit, part: float, others: int) -> Iterator[Suspicion]:
+def _judge(facts: Facts, line: Transfers, edit: Edit, joint: Edit, part: float, others: int) -> Suspicions:
     saved = part * replay(facts, joint).fraction
     if saved < LOW_FROM:
         return
     places = distinct(line.place)
     waited, before = faults.waited_ns(facts, line), faults.waited_before_ns(facts, line)
-    size = int(line.size_bytes.sum()) // facts.steps.measured_count
+    size = sum_per_step(facts, line.size_bytes)
     queued = f", {format_time(before)} of it until the device has done what was queued before" if before else ""
     yield Suspicion(
         message=f"The host reads {format_bytes(size)} from the device {times_a_step(facts, places)} and waits "
@@ -99,12 +97,9 @@ def _judge(facts: Facts, line: Transfers, edit: Edit, joint: Edit, part: float, 
         joint=joint if others else None,
         part=part,
         confidence=0.9 if len(facts.steps) > 1 else 0.7,
-        evidence={
-            "bytes_per_step": size,
-            "waited_ns_per_step": waited,
-            "waited_for_earlier_work_ns_per_step": before,
-        },
-    )
+        evidence={"bytes_per_step": size, "waited_ns_per_step": waited,
+                  "waited_for_earlier_work_ns_per_step": before},
+    )  # fmt: skip
 
 
 def _other_reads(facts: Facts) -> list[Edit]:
@@ -114,16 +109,13 @@ def _other_reads(facts: Facts) -> list[Edit]:
     return [unblock(rows)] if rows.size else []
 
 
-def _unawaited(facts: Facts) -> Iterator[Suspicion]:
-    copies = unawaited_reads(facts)
-    for code in distinct(copies.site):
-        line = copies.at(copies.site == code)
-        if faults.comes_again(facts, line):
-            yield Suspicion(
-                message="A tensor is copied to the host with `non_blocking=True`, and the program never waits for the "
-                "device before it copies the next: the host may compute with what was in that memory before.",
-                fix=_WAIT,
-                rows=distinct(line.place),
-                severity=Severity.MEDIUM,
-                confidence=0.7,
-            )
+def _unawaited(facts: Facts) -> Suspicions:
+    for line in faults.lines_coming_again(facts, unawaited_reads(facts)):
+        yield Suspicion(
+            message="A tensor is copied to the host with `non_blocking=True`, and the program never waits for the "
+            "device before it copies the next: the host may compute with what was in that memory before.",
+            fix=_WAIT,
+            rows=distinct(line.place),
+            severity=Severity.MEDIUM,
+            confidence=0.7,
+        )

@@ -27,23 +27,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import base_name, operators_of
-from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.derive.operators.operators import parse_dims
 from profkit.evidence.attribution import frequent_lines
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import backward_of
-from profkit.evidence.shapes import result_of_linear, shapes_of
+from profkit.evidence.shapes import result_of_linear
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
+from profkit.ruling.calls import Call, by_call, distinct_calls
 from profkit.ruling.pricing import call_ns, computing_ns, memory_bytes_per_ns, scale_operators
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Int64s, Rows
-from profkit.trace.values import among, distinct, distinct_rows
+from profkit.trace.values import among, distinct
 
 _MIN_POSITIONS = 8
 """Of fewer positions a good part is used, and their product hardly costs more than that of one."""
@@ -62,7 +64,7 @@ class _Layer(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
-def discarded_logits(facts: Facts) -> Iterator[Suspicion]:
+def discarded_logits(facts: Facts) -> Suspicions:
     """Look at each line that calls a layer on a sequence."""
     found = list(_find_layers(facts))
     if not found:
@@ -103,7 +105,7 @@ def _find_layers(facts: Facts) -> Iterator[_Layer]:
         if len(result) < 3 or result[-2] < _MIN_POSITIONS:
             continue
         takers = np.flatnonzero(np.array([math.prod(result) in of for of in sizes])[kind])
-        position = _positions_of(facts, called[takers], result)
+        position = by_call(facts, called[takers], partial(_position_of, result), str).tolist()
         at = np.flatnonzero(layers & (kind == code))
         ends = np.append(at[1:], len(called))
         for begin, end in zip(at.tolist(), ends.tolist(), strict=True):
@@ -119,36 +121,24 @@ def _used_of_the_last(facts: Facts, before: Rows, result: tuple[int, ...]) -> se
     """What the beginning of a step takes of the result of the call before, which may be shorter or longer. This is for
     steps that end with the layer, as calls of a model do."""
     used = set[str]()
-    for row in before[operators_of(facts.trace, _LAYER)[before].cumsum() == 0].tolist():
-        shapes = shapes_of(facts, row)
-        last = next((shape for shape in shapes if len(shape) > 1 and shape[-1] == result[-1]), None)
+    for call in distinct_calls(facts, before[operators_of(facts.trace, _LAYER)[before].cumsum() == 0])[0]:
+        last = next((shape for shape in call.shapes if len(shape) > 1 and shape[-1] == result[-1]), None)
         if last is not None and math.prod(last) > math.prod(result) // result[-2]:
-            used.add(_position_of(facts, row, tuple(last)) if len(last) == len(result) else "")
+            used.add(_position_of(tuple(last), call) if len(last) == len(result) else "")
     return used
 
 
-def _positions_of(facts: Facts, rows: Rows, result: tuple[int, ...]) -> list[str]:
-    """`_position_of` for each row, asked once per distinct call."""
-    events = facts.trace.events
-    first, kind = distinct_rows(events.name_code[rows], events.dims_code[rows], events.concrete_code[rows])
-    told = [_position_of(facts, row, result) for row in rows[first].tolist()]
-    return [told[one] for one in kind.tolist()]
-
-
-def _position_of(facts: Facts, row: int, result: tuple[int, ...]) -> str:
+def _position_of(result: tuple[int, ...], call: Call) -> str:
     """Which position of the layer's result an operator takes: ``all`` if it is a slice along another dimension, nothing
     if it does something else."""
-    trace, events = facts.trace, facts.trace.events
-    shapes = shapes_of(facts, row)
-    given = parse_types(trace.text_of(int(events.concrete_code[row])))
-    if base_name(trace.name_of(row)) not in _PICKS or tuple(shapes[0]) != result or len(given) < 3:
+    given, is_selection = call.arguments, call.name == "aten::select"
+    if base_name(call.name) not in _PICKS or tuple(call.shapes[0]) != result or len(given) < 3:
         return ""
     along = len(result) - 2
     if given[1] not in (str(along), str(along - len(result))):
-        return "all" if trace.name_of(row) != "aten::select" else ""
-    if trace.name_of(row) == "aten::select":
-        return given[2]
-    return given[2] if trace.name_of(row) == "aten::slice" and given[2] in ("-1", str(result[-2] - 1)) else ""
+        return "" if is_selection else "all"
+    is_last = call.name == "aten::slice" and given[2] in ("-1", str(result[-2] - 1))
+    return given[2] if is_selection or is_last else ""
 
 
 def _compute_one(facts: Facts, rows: Rows, of: list[_Layer]) -> Edit:

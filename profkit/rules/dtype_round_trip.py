@@ -27,8 +27,6 @@ Both casts and their backward nodes vanish. In a longer row of alternating casts
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from msgspec import Struct
 
@@ -38,8 +36,8 @@ from profkit.evidence.attribution import sites_by_time
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import named_operators, program_elementwise, program_operators
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
-from profkit.ruling.calls import Call, distinct_calls, each_step
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
+from profkit.ruling.calls import Call, by_call, each_step
 from profkit.ruling.places import name_lines
 from profkit.ruling.pricing import scale_with_backward
 from profkit.trace.events import NONE, Bools, Int64s, Rows
@@ -73,7 +71,7 @@ class _Casts(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
-def dtype_round_trip(facts: Facts) -> Iterator[Suspicion]:
+def dtype_round_trip(facts: Facts) -> Suspicions:
     """Group the round trips by the line that begins them and by the types."""
     casts = _find_casts(facts)
     first = _first_of_each_trip(casts)
@@ -128,9 +126,8 @@ def _types_of(facts: Facts, called: Rows) -> tuple[Int64s, Int64s]:
     copies = np.flatnonzero(named_operators(facts, "aten::_to_copy"))
     wanted = facts.trace.mask_of(called[named_operators(facts, *_CASTS)[called]])
     owner = facts.tree.nearest_ancestor(wanted, include_self=True, of=copies)
-    calls, which = distinct_calls(facts, copies[owner >= 0])
     types = np.full((2, len(facts.trace.events)), NONE, dtype=np.int64)
-    types[:, owner[owner >= 0]] = np.array([_cast(call) for call in calls], dtype=np.int64).reshape(-1, 2)[which].T
+    types[:, owner[owner >= 0]] = by_call(facts, copies[owner >= 0], _cast, int).reshape(-1, 2).T
     return types[0, called], types[1, called]
 
 
@@ -148,8 +145,7 @@ def _launched_between(facts: Facts, here: Rows, after: Rows) -> Bools:
     launches = facts.launches
     own = np.sort(facts.trace.events.start_ns[launches.call[(launches.call >= 0) & (launches.operator < 0)]])
     end, start = facts.tree.end_ns[here], facts.trace.events.start_ns[after]
-    between: Bools = np.searchsorted(own, start) > np.searchsorted(own, end)
-    return between
+    return np.searchsorted(own, start) > np.searchsorted(own, end)
 
 
 def _first_of_each_trip(casts: _Casts) -> Rows:

@@ -37,8 +37,6 @@ because parameters are kept after the forward pass. Much of this depends on what
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -48,7 +46,7 @@ from profkit.evidence.averaging.kinds import Exchange, beside, cannot_be_hidden,
 from profkit.evidence.ranks.exchanges import find_exchanges
 from profkit.findings import HIGH_FROM, MEDIUM_FROM, Kind
 from profkit.ranks.chance import LEAST_STEPS
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.transfers import places_of, shorten
 from profkit.trace.events import Bools
 from profkit.trace.values import median
@@ -86,12 +84,14 @@ _OWN_STREAM = "It runs in the stream that computes, where nothing can run beside
 
 
 @rule(Kind.OPPORTUNITY, Need.WHOLE_STEP)
-def exposed_communication(facts: Facts) -> Iterator[Suspicion]:
+def exposed_communication(facts: Facts) -> Suspicions:
     """Look at each kind of exchange by itself."""
     if facts.launch is None and not len(find_exchanges(facts)):
         return
     exposed = find_exposed(facts)
-    if not len(exposed.row) or facts.trace.named(_REPLICAS).any() or _infers(facts):
+    # Without a backward pass each collective needs the result before it.
+    infers = len(facts.operators.rows) > 0 and not facts.lines.backward.any()
+    if not len(exposed.row) or facts.trace.named(_REPLICAS).any() or infers:
         return
     steps = measure_steps(exposed)
     if not exposed.is_whole:
@@ -108,11 +108,6 @@ def exposed_communication(facts: Facts) -> Iterator[Suspicion]:
         hidden = 1.0 if one is Exchange.BUFFERS else _part_hidden(exposed, steps, mine)
         if often and often >= _MOST_STEPS * len(steps.number) and hidden > 0:
             yield _judge(facts, exposed, steps, one, mine, hidden)
-
-
-def _infers(facts: Facts) -> bool:
-    """Whether operators were recorded, but no backward pass. Then each collective needs the result before it."""
-    return len(facts.operators.rows) > 0 and not facts.lines.backward.any()
 
 
 def _part_hidden(exposed: Exposed, steps: PerStep, mine: Bools) -> float:

@@ -40,16 +40,15 @@ copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.evidence.frequency import sum_per_step
 from profkit.evidence.transfers.copies import Transfers, has_unlinked_copies, program_transfers
 from profkit.evidence.transfers.faults import TransferFault, coming_again, transfer_faults
 from profkit.evidence.wait_causes import STAGED_BYTES, WaitCause, wait_causes
 from profkit.findings import HIGH_FROM, Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import costliest_lines
 from profkit.savings.edits import Edit, shrink_work
 from profkit.savings.replay import device_alone_ns
@@ -67,7 +66,7 @@ _FIX = (
 
 
 @rule(Kind.OPPORTUNITY, Need.DEVICE)
-def exposed_transfer(facts: Facts) -> Iterator[Suspicion]:
+def exposed_transfer(facts: Facts) -> Suspicions:
     """One finding for all lines: a batch is sent ahead as a whole."""
     sent = program_transfers(facts)
     if not len(sent) and has_unlinked_copies(facts):
@@ -79,7 +78,7 @@ def exposed_transfer(facts: Facts) -> Iterator[Suspicion]:
     if not len(transfers) or len(facts.steps) == 1 or _may_depend_on_results(facts):
         return
     took_ns = facts.steps.per_step_ns(int(facts.trace.events.duration_ns[transfers.work].sum()))
-    size = int(transfers.size_bytes.sum()) // facts.steps.measured_count
+    size = sum_per_step(facts, transfers.size_bytes)
     yield Suspicion(
         message=f"{format_bytes(size)} a step go to the device from pinned memory, which takes {format_time(took_ns)}, "
         "and the kernels wait for it in the same stream: sent on a stream of their own while the step before "

@@ -32,7 +32,6 @@ product keeps at least what floats take at three quarters of their rate, which i
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -46,8 +45,8 @@ from profkit.evidence.loops.loop_source import assigned_names, names_in
 from profkit.evidence.places import call_site
 from profkit.evidence.program import launching, named_operators, program_operators
 from profkit.findings import Kind, Location
-from profkit.rules.base import Need, Suspicion, rule
-from profkit.ruling.calls import Call, distinct_calls, each_step
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
+from profkit.ruling.calls import Call, by_call, distinct_calls, each_step
 from profkit.ruling.places import Places, locations_of, remarked
 from profkit.ruling.pricing import computing_ns, run_in_both, scale_with_backward
 from profkit.run import CallSite, Rates
@@ -65,7 +64,8 @@ _ALSO = 3
 _DEFAULT = "float64"
 _CASTS = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::type_as")
 _DOUBLE = "7"
-"""``torch.float64`` as the profiler writes it: its number in ``c10/core/ScalarType.h``."""
+"""``torch.float64`` as the profiler writes it: its number in ``c10/core/ScalarType.h``. In a cast it is the second
+argument."""
 _DATA_FIX = (
     "Convert to float32 where the data enters, once: `torch.from_numpy(array).float()`, "
     "`np.asarray(data, dtype=np.float32)` or `torch.tensor(data, dtype=torch.float32)`; leave out `.double()`."
@@ -90,13 +90,13 @@ whose data sheet gives both the same rate."""
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
-def float64_compute(facts: Facts) -> Iterator[Suspicion]:
+def float64_compute(facts: Facts) -> Suspicions:
     """Find the operators on doubles, and where in the step the type comes from."""
     called = program_operators(facts)
     casts = named_operators(facts, *_CASTS)[called]
     cast = called[casts]
     rows = called[_matters(facts, called) & _holds_doubles(facts)[called] & ~casts]
-    made = cast[_makes_doubles(facts, cast)]
+    made = cast[by_call(facts, cast, lambda call: list(call.arguments[1:2]) == [_DOUBLE])]
     if not in_most_steps(facts, rows) or _are_needed(facts, called, rows, made):
         return
     count, kept = times_per_step(facts, rows), _kept_shares(facts, rows)
@@ -168,27 +168,19 @@ def _matters(facts: Facts, rows: Rows) -> Bools:
     """
     products, views = operators_of(facts.trace, MATRIX)[rows], operators_of(facts.trace, VIEW)[rows]
     own = facts.trace.where_name(lambda name: base_name(name) != "")[rows]
-    matters: Bools = products | ((facts.operators.elements[rows] >= _MIN_ELEMENTS) & ~views & own)
-    return matters
+    return products | ((facts.operators.elements[rows] >= _MIN_ELEMENTS) & ~views & own)
 
 
 @derived_once
 def _holds_doubles(facts: Facts) -> Bools:
     """Operators with a `double` input of at least one dimension."""
     rows = np.flatnonzero(has_type(facts.trace, "double") & (facts.trace.events.category == Category.OPERATOR))
-    calls, which = distinct_calls(facts, rows)
-    return facts.trace.mask_of(rows[np.array([_has_double_tensor(call) for call in calls], dtype=bool)[which]])
+    return facts.trace.mask_of(rows[by_call(facts, rows, _has_double_tensor)])
 
 
 def _has_double_tensor(call: Call) -> bool:
     pairs = zip(call.types, call.shapes, strict=True) if len(call.types) == len(call.shapes) else ()
     return any(name == "double" and shape for name, shape in pairs)
-
-
-def _makes_doubles(facts: Facts, rows: Rows) -> Bools:
-    """Casts of a tensor to float64: the target type is their second argument."""
-    calls, which = distinct_calls(facts, rows)
-    return np.array([list(call.arguments[1:2]) == [_DOUBLE] for call in calls], dtype=bool)[which]
 
 
 def _where_doubles_enter(facts: Facts, made: Rows, rows: Rows) -> tuple[Location, ...]:

@@ -29,8 +29,6 @@ hardly more than that is reserved.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from msgspec import Struct
 
@@ -40,7 +38,7 @@ from profkit.evidence.allocator.failures import Failure, failures
 from profkit.evidence.allocator.lines import allocator_of, frames_of_stacks, holding_lines, site_of
 from profkit.evidence.allocator.purposes import LARGE_BYTES
 from profkit.findings import Kind, Severity
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places
 from profkit.trace.snapshot.values import Action, Snapshot, State
 from profkit.units import format_bytes, format_count, format_share
@@ -71,7 +69,7 @@ class _Growth(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.SNAPSHOT)
-def fragmentation(facts: Facts) -> Iterator[Suspicion]:
+def fragmentation(facts: Facts) -> Suspicions:
     """Each device on its own. If a request failed, the finding is about that request."""
     allocator = allocator_of(facts)
     for use in allocator.devices:

@@ -34,7 +34,7 @@ about a whole network with its casts, so there only `--measure` finds it: it run
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from msgspec import structs
@@ -45,8 +45,8 @@ from profkit.derive.operators.operators import has_type
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import launching, program_operators
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.calls import Call, distinct_calls, each_step
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.ruling.calls import Call, by_call, each_step
 from profkit.ruling.places import costliest_lines
 from profkit.ruling.pricing import run_in_both, scale_with_backward, share_with_backward
 from profkit.run import Rates
@@ -54,7 +54,7 @@ from profkit.savings.alignment import is_misaligned, misaligned_least_ns
 from profkit.savings.devices import ALLOWING_TF32, has_tf32, rates_of
 from profkit.savings.replay import replay
 from profkit.savings.roofline import ITEM_BYTES, is_convolution, product_of, work_of
-from profkit.trace.events import Bools, Category, Float64s, Rows
+from profkit.trace.events import Bools, Category, Rows
 
 _MIN_OPERATIONS = 4e6
 """Fewer take some 50 µs on a core without units for tiles (32 operations a cycle), as long as dispatching an operator
@@ -81,7 +81,7 @@ _UNMEASURED = "what bfloat16 gains on this CPU has to be measured: `--measure` d
 
 
 @rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
-def full_precision_matmul(facts: Facts) -> Iterator[Suspicion]:
+def full_precision_matmul(facts: Facts) -> Suspicions:
     """One finding for all products of the step, at the line that spends most on them. On a GPU, one for each of the two
     shorter types that gives enough back."""
     rows = _wide_products(facts)
@@ -103,7 +103,7 @@ def _on_processor(facts: Facts, rows: Rows) -> Suspicion:
     return structs.replace(found, trial=trial, unpriced=_UNMEASURED)
 
 
-def _on_device(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
+def _on_device(facts: Facts, rows: Rows) -> Suspicions:
     """TF32 if a setting forbids it, and what bfloat16 gives beyond that."""
     rates = rates_of(facts)
     if rates is None:
@@ -111,7 +111,7 @@ def _on_device(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
     full, gained = np.ones(len(rows), dtype=bool), 0.0
     if has_tf32(rates):
         full = _in_full_precision(facts, rows)
-        kept = _kept(facts, rows[full], rates, "float32", "tf32")
+        kept = by_call(facts, rows[full], partial(_kept, rates, "float32", "tf32"), float)
         edit = scale_with_backward(facts, rows[full], kept, _UNCERTAINTY)
         if in_most_steps(facts, rows[full]) and replay(facts, edit).fraction >= _MIN_GAIN:
             gained = replay(facts, edit).fraction
@@ -123,12 +123,12 @@ def _on_device(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
         yield from _in_bfloat16(facts, rows, full, rates, gained)
 
 
-def _in_bfloat16(facts: Facts, rows: Rows, full: Bools, rates: Rates, by_tf32: float) -> Iterator[Suspicion]:
+def _in_bfloat16(facts: Facts, rows: Rows, full: Bools, rates: Rates, by_tf32: float) -> Suspicions:
     """What bfloat16 gives back beyond ``by_tf32``, the saving of TF32. ``full`` are the products that multiply in
     float32 now."""
     kept = np.ones(len(rows))
     for mine, rate in ((full, "float32"), (~full, "tf32")):
-        kept[mine] = _kept(facts, rows[mine], rates, rate, "bfloat16")
+        kept[mine] = by_call(facts, rows[mine], partial(_kept, rates, rate, "bfloat16"), float)
     edit = scale_with_backward(facts, rows, kept, _UNCERTAINTY)
     gained = replay(facts, edit).fraction
     if gained - by_tf32 < _MIN_GAIN * (1 - by_tf32):
@@ -162,10 +162,13 @@ def _wide_products(facts: Facts) -> Rows:
         facts.trace.events.category == Category.OPERATOR))  # fmt: skip
     is_float = has_type(facts.trace, "float") & ~has_type(facts.trace, "double")
     called = called[(is_float & ~inside)[called]]
-    calls, which = distinct_calls(facts, called)
-    works = [work_of(call.name, call.dims, call.values) for call in calls]
-    chosen: Rows = called[np.array([bool(work and work.operations >= _MIN_OPERATIONS) for work in works], bool)[which]]
+    chosen: Rows = called[by_call(facts, called, _is_large)]
     return chosen
+
+
+def _is_large(call: Call) -> bool:
+    work = work_of(call.name, call.dims, call.values)
+    return work is not None and work.operations >= _MIN_OPERATIONS
 
 
 def _in_full_precision(facts: Facts, rows: Rows) -> Bools:
@@ -180,18 +183,12 @@ def _in_full_precision(facts: Facts, rows: Rows) -> Bools:
         (convolution & narrow).any() if for_convolutions is None else for_convolutions is True,
         (~convolution & narrow).any() if for_products is None else for_products in ALLOWING_TF32,
     )
-    full: Bools = wide & ~allowed
-    return full
+    return wide & ~allowed
 
 
-def _kept(facts: Facts, rows: Rows, rates: Rates, rate: str, to: str) -> Float64s:
-    """The share of each product's time that stays, by the roofline."""
-    calls, which = distinct_calls(facts, rows)
-    return np.array([_kept_share(call, rates, rate, to) for call in calls], dtype=float)[which]
-
-
-def _kept_share(call: Call, rates: Rates, rate: str, to: str) -> float:
-    """Under autocast a call's tensors are also read as float32 once more and written as bfloat16."""
+def _kept(rates: Rates, rate: str, to: str, call: Call) -> float:
+    """The share of a product's time that stays, by the roofline. Under autocast its tensors are also read as float32
+    once more and written as bfloat16."""
     kind = to if to in ITEM_BYTES else "float32"
     work, product = work_of(call.name, call.dims, call.values), product_of(call.name, call.dims)
     before = work.least_ns(rates, "float32", rate) if work else None

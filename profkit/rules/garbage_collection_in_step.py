@@ -28,18 +28,17 @@ young collections, which look only at new objects, or by occasional full ones; t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.steps.steps import compiling
 from profkit.evidence.attribution import by_line
 from profkit.evidence.frequency import in_most_steps, times_per_step
+from profkit.evidence.program import garbage_collections
 from profkit.evidence.requests import picked_one_by_one
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind
-from profkit.marks import GC_AUTOMATIC, GC_MARK
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.marks import GC_AUTOMATIC
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import spent_per_step_ns, times_a_step
 from profkit.savings.edits import remove
 from profkit.trace.events import Bools, Category, Rows
@@ -54,27 +53,20 @@ _UNCERTAINTY = 0.2
 
 
 @rule(Kind.FAULT, Need.WHOLE_STEP)
-def garbage_collection_in_step(facts: Facts) -> Iterator[Suspicion]:
+def garbage_collection_in_step(facts: Facts) -> Suspicions:
     """One finding for each line that calls for collections, and one for all that Python began."""
     if facts.run.torch is None:
         raise CannotLook("garbage collections show only in recordings that profkit made")
-    rows = _collections(facts)
+    events = facts.trace.events
+    # Compilation creates many objects, which triggers collections.
+    aside = facts.tree.under((events.category == Category.PAUSE) | compiling(facts.trace))
+    rows = facts.measured_rows(garbage_collections(facts) & (events.lane == facts.steps.main_lane) & ~aside)
     own = facts.trace.where_name(lambda name: name.endswith(GC_AUTOMATIC))[rows]
     for at_line in by_line(facts, rows[~own]):
         if (asked := _frequent(facts, at_line)).size:
             yield _asked_for(facts, asked)
     if (frequent := _frequent(facts, rows[own & ~facts.tree.under(_picking(facts))[rows]])).size:
         yield _automatic(facts, frequent)
-
-
-def _collections(facts: Facts) -> Rows:
-    """The collections on the main thread in the measured steps, except during profkit's own work and during
-    compilation, whose many objects trigger them."""
-    events = facts.trace.events
-    marked = facts.trace.where_name(lambda name: name.startswith(GC_MARK))
-    here: Bools = marked & (events.category == Category.HOST_MARK) & (events.lane == facts.steps.main_lane)
-    aside = facts.tree.under((events.category == Category.PAUSE) | compiling(facts.trace))
-    return facts.measured_rows(here & ~aside)
 
 
 def _picking(facts: Facts) -> Bools:

@@ -34,23 +34,21 @@ several GPUs was available: the rule was tested on traces written by hand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.averaging.exchanged import own_number
 from profkit.evidence.averaging.exposed import Exposed, find_exposed
 from profkit.evidence.averaging.gathers import Held, LateGathers, find_late_gathers
+from profkit.evidence.frequency import are_most_steps
 from profkit.evidence.ranks.exchanges import find_exchanges
 from profkit.findings import MEDIUM_FROM, Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.transfers import places_of, shorten
 from profkit.trace.events import Bools
 from profkit.trace.values import among, distinct
 from profkit.units import format_count, format_time
 
-_MOST_STEPS = 0.5
 _UNCERTAINTY = 0.4
 """Transfers and kernels slow each other down."""
 _WHY = {
@@ -71,7 +69,7 @@ _SLOW_HOST = " The host is hardly ahead of the GPU: larger layers per unit, or t
 
 
 @rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS, Need.WHOLE_STEP)
-def gather_not_prefetched(facts: Facts) -> Iterator[Suspicion]:
+def gather_not_prefetched(facts: Facts) -> Suspicions:
     """Look at the gathers of each pass by what delayed them."""
     late = find_late_gathers(facts)
     if not len(late.row):
@@ -81,7 +79,7 @@ def gather_not_prefetched(facts: Facts) -> Iterator[Suspicion]:
         for held in Held:
             mine = (late.backward == backward) & (late.held == held)
             step = facts.steps.index_of(find_exchanges(facts).issue_ns[late.row[mine]])
-            if len(distinct(step)) >= max(1, _MOST_STEPS * facts.steps.measured_count):
+            if are_most_steps(facts, len(distinct(step))):
                 yield _judge(facts, exposed, late, mine, held, backward)
 
 

@@ -37,7 +37,7 @@ these, because the compiler would have fused them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import structs
@@ -50,7 +50,7 @@ from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.places import enclosing_function
 from profkit.evidence.program import backward_of, length_ns, spent_ns
 from profkit.findings import Kind, Location
-from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
 from profkit.ruling.calls import each_step, times_a_step
 from profkit.ruling.places import Places, costliest_lines
 from profkit.ruling.pricing import drop_operators, leave_out
@@ -95,7 +95,7 @@ _MOST_TEXT = 160
 
 
 @rule(Kind.FAULT)
-def graph_break(facts: Facts) -> Iterator[Suspicion]:
+def graph_break(facts: Facts) -> Suspicions:
     """One finding for each line."""
     compiled = facts.run.compiled
     if facts.run.torch is None:
@@ -110,7 +110,7 @@ def graph_break(facts: Facts) -> Iterator[Suspicion]:
             yield from _run_uncompiled(facts, given_up)
 
 
-def _resumed(facts: Facts) -> Iterator[Suspicion]:
+def _resumed(facts: Facts) -> Suspicions:
     """Regions that run the rest of a function, by the line in the name of their Python frame."""
     names, codes = facts.trace.names, facts.trace.events.name_code
     frames = facts.measured_rows(facts.trace.matching(RESUMED))
@@ -124,7 +124,7 @@ def _resumed(facts: Facts) -> Iterator[Suspicion]:
             yield _cut_here(facts, regions, "", fix, places)
 
 
-def _asked_and_uncompiled(facts: Facts) -> Iterator[Suspicion]:
+def _asked_and_uncompiled(facts: Facts) -> Suspicions:
     """Calls of functions to be compiled that read numbers and run no compiled code in any step."""
     inside, rows = facts.tree.under(facts.trace.matching(_ASKED)), facts.operators.rows
     reads = facts.measured_rows(facts.tree.outermost(facts.trace.named(*_READS)) & inside)
@@ -141,7 +141,7 @@ def _given_up(compilations: Sequence[Compilation]) -> list[Compilation]:
     return [one for frame, one in found.items() if frame not in compiled and not _ASKED_FOR.search(one.failure)]
 
 
-def _run_uncompiled(facts: Facts, given_up: Compilation) -> Iterator[Suspicion]:
+def _run_uncompiled(facts: Facts, given_up: Compilation) -> Suspicions:
     """What the function runs in the measured steps, if it reaches the line that the compiler stopped at."""
     site, failed_at, rows = given_up.site, given_up.failed_at, facts.operators.rows
     assert site is not None, "see _given_up"

@@ -54,7 +54,7 @@ from profkit.evidence.places import runs_inside_a_call
 from profkit.evidence.program import backward_of, program_operators
 from profkit.evidence.shapes import Shapes, by_shapes, with_shapes
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.pricing import call_ns, computing_ns, scale_operators
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct, distinct_rows, quantile
@@ -100,7 +100,7 @@ _OF_A_LIBRARY = (
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
-def growing_concatenation(facts: Facts) -> Iterator[Suspicion]:
+def growing_concatenation(facts: Facts) -> Suspicions:
     """Follow the concatenations of each line from one call to the next."""
     called = program_operators(facts)
     inputs = _InputSizes(facts)
@@ -113,7 +113,7 @@ def growing_concatenation(facts: Facts) -> Iterator[Suspicion]:
         yield from _report(facts, attended, inputs, is_read=True)
 
 
-def _report(facts: Facts, runs: list[Rows], inputs: _InputSizes, *, is_read: bool) -> Iterator[Suspicion]:
+def _report(facts: Facts, runs: list[Rows], inputs: _InputSizes, *, is_read: bool) -> Suspicions:
     """The runs of one line, if they copy enough in most steps. If each round reads the tensor, an operator writes each
     piece in place; in a library that takes another cache, with limits of its own."""
     if not runs:

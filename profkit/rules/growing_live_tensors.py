@@ -37,13 +37,13 @@ bytes, which several such names share. In a snapshot: what each round leaves beh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from profkit.derive.facts import Facts
 from profkit.evidence.allocator.rounds import kept_rounds
 from profkit.evidence.retention import holding
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import growing_lines, kept_lines
 from profkit.units import format_bytes, format_count, pick_form
 
@@ -51,7 +51,7 @@ _BY_SNAPSHOT_CONFIDENCE = 0.7
 """The container may have a bound that a snapshot does not show."""
 
 
-def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
+def _by_snapshot(facts: Facts) -> Suspicions:
     rounds = kept_rounds(facts)
     if rounds is None or rounds.keeps_passes:
         return
@@ -71,7 +71,7 @@ def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
 
 
 @rule(Kind.FAULT, Need.LIVE, Need.MEMORY, Need.GROWTH, by_snapshot=_by_snapshot)
-def growing_live_tensors(facts: Facts) -> Iterator[Suspicion]:
+def growing_live_tensors(facts: Facts) -> Suspicions:
     """One finding for each line that makes a name hold more, and one for all names that hold the same tensors."""
     notable = holding.notable_growth_bytes(facts)
     names = [name for name in holding.growing_names(facts)

@@ -22,17 +22,15 @@ the tensor on the device instead runs at the device's memory bandwidth and is no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.attribution import frequent_lines
-from profkit.evidence.frequency import times_per_step
+from profkit.evidence.frequency import sum_per_step, times_per_step
 from profkit.evidence.program import named_operators
 from profkit.evidence.transfers.created import FACTORIES, FILLS, created_tensors
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import each_step
 from profkit.savings.edits import remove
 from profkit.source.changes import MadeOnDevice
@@ -41,7 +39,7 @@ from profkit.units import format_bytes, format_time
 
 
 @rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS)
-def host_created_tensor(facts: Facts) -> Iterator[Suspicion]:
+def host_created_tensor(facts: Facts) -> Suspicions:
     """One finding for each line that copies."""
     created = {tensor.copy: tensor for tensor in created_tensors(facts)}
     copies = np.array(sorted(created), dtype=np.int64)
@@ -54,23 +52,19 @@ def _suspect(facts: Facts, rows: Rows, chain: Rows) -> Suspicion:
     inside = facts.tree.under(facts.trace.mask_of(rows))
     work = launches.work[(launches.call >= 0) & inside[launches.call]]
     host_ns = facts.steps.per_step_ns((facts.tree.end_ns[chain] - events.start_ns[chain]).sum())
-    size = int(events.size_bytes[work].clip(min=0).sum()) // facts.steps.measured_count
+    size = sum_per_step(facts, events.size_bytes[work].clip(min=0))
     first = chain[np.isin(chain, np.flatnonzero(named_operators(facts, *FACTORIES, *FILLS)))]
     name = facts.trace.name_of(int(first[0])).removeprefix("aten::")
+    # A fill has no device of its own, its `empty` has.
+    made = f"empty(..., device=device).{name}(...)" if name.endswith("_") else f"{name}(..., device=device)"
     moved = f", {format_bytes(size)} over the bus" if size else ""
     return Suspicion(
         message=f"{each_step(times_per_step(facts, rows), 'tensor', 'is', 'are')} filled on the host by {name} and "
         f"then copied to the device: {format_time(host_ns)} of the host's time{moved}.",
-        fix=f"Make it where it is used: {_spell(name)}; once, outside the loop, if it never changes.",
+        fix=f"Make it where it is used: `torch.{made}`; once, outside the loop, if it never changes.",
         rows=rows,
         edit=remove(chain, work),
         spent_ns=host_ns,
         rewrite=MadeOnDevice(),
         evidence={"host_ns_per_step": host_ns, "bytes_per_step": size},
     )
-
-
-def _spell(name: str) -> str:
-    """The call that makes the tensor on the device: a fill has no device of its own, its ``empty`` has."""
-    made = f"empty(..., device=device).{name}(...)" if name.endswith("_") else f"{name}(..., device=device)"
-    return f"`torch.{made}`"

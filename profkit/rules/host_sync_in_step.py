@@ -56,7 +56,7 @@ from profkit.evidence.transfers.copies import program_transfers
 from profkit.evidence.transfers.faults import waits_told_of
 from profkit.evidence.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
 from profkit.findings import LOW_FROM, Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reason_for, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, missing_needs, reason_for, rule
 from profkit.ruling.calls import spent_per_step_ns, times_a_step
 from profkit.ruling.places import name_lines
 from profkit.ruling.pricing import divide_saving, one_round_ns
@@ -124,7 +124,7 @@ class _Line(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE)
-def host_sync_in_step(facts: Facts) -> Iterator[Suspicion]:
+def host_sync_in_step(facts: Facts) -> Suspicions:
     """Group the waits, or without a GPU the reads, by line; if no line is known, by operator."""
     if facts.waits.rows.size and not facts.device.present:
         raise CannotLook("the program used a GPU, but the GPU's side was not recorded")
@@ -165,7 +165,7 @@ def _with_loop(facts: Facts, line: _Line) -> _Line:
     return replace(line, runs=tuple(reading_loops(facts, distinct(line.place), program_operators(facts))))
 
 
-def _judge_reads(facts: Facts, line: _Line) -> Iterator[Suspicion]:
+def _judge_reads(facts: Facts, line: _Line) -> Suspicions:
     count, spent = per_step(facts, line.rows), spent_per_step_ns(facts, line.rows)
     if _in_most_steps(facts, line.rows) and count < _ELEMENT_LOOP:
         yield Suspicion(
@@ -182,7 +182,7 @@ def _judge_reads(facts: Facts, line: _Line) -> Iterator[Suspicion]:
 
 def _judge_waits(
     facts: Facts, remedy: _Remedy, line: _Line, edit: Edit, part: float, together: Edit, others: int
-) -> Iterator[Suspicion]:
+) -> Suspicions:
     stops, waited = distinct(line.place), spent_per_step_ns(facts, line.rows)
     count, most = per_step(facts, stops), _in_most_steps(facts, line.rows)
     all_saved = replay(facts, together).fraction

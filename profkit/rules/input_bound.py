@@ -46,7 +46,6 @@ device. Where more workers are not possible, only cheaper samples help, and the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +61,7 @@ from profkit.evidence.loops.located import in_located_step
 from profkit.evidence.program import named_operators
 from profkit.evidence.requests import asked_of_workers, begins_an_iterator, main_requests, picked_one_by_one
 from profkit.findings import MEDIUM_FROM, Kind, Location
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, loader_places, locations_of
 from profkit.run import Host
 from profkit.savings.edits import Edit, remove, shrink
@@ -181,13 +180,14 @@ class _Plan(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.WHOLE_STEP)
-def input_bound(facts: Facts) -> Iterator[Suspicion]:
+def input_bound(facts: Facts) -> Suspicions:
     """One finding: the line that makes the DataLoader, or the loop that asks for batches."""
     rows = _requests(facts)
     if not in_most_steps(facts, rows):
         return
     loading = _measure(facts, rows)
-    if _is_hiccup(facts, rows) or _is_in_memory(facts, rows) or _has_no_cpu_left(facts, loading):
+    picks = 2 * int(picked_one_by_one(facts, rows).sum()) >= len(rows)  # `per-sample-fetch` reports those
+    if picks or _is_hiccup(facts, rows) or _has_no_cpu_left(facts, loading):
         return
     plan = _plan_workers(facts, loading, _others_cpus(facts))
     edit = _wait_for(facts, loading, plan)
@@ -253,8 +253,7 @@ def _requests(facts: Facts) -> Rows:
         raise CannotLook("the recorded steps ask no DataLoader for batches")
     first = begins_an_iterator(facts, every)
     last = np.concatenate([first[1:], np.zeros(min(len(first), 1), dtype=bool)])
-    kept: Rows = rows[~(asked_of_workers(facts)[rows] & among(rows, every[first | last]))]
-    return kept
+    return rows[~(asked_of_workers(facts)[rows] & among(rows, every[first | last]))]
 
 
 def _slowest_line(facts: Facts, rows: Rows) -> tuple[Location, str] | None:
@@ -301,12 +300,6 @@ def _is_hiccup(facts: Facts, rows: Rows) -> bool:
     """Whether a single wait of several makes up most of the waiting."""
     duration = facts.trace.events.duration_ns[rows]
     return len(rows) > 2 and bool(duration.max() > _HICCUP * duration.sum())
-
-
-def _is_in_memory(facts: Facts, rows: Rows) -> bool:
-    """Whether at least half of the requests only pick samples one by one out of tensors in memory. `per-sample-fetch`
-    reports those."""
-    return 2 * int(picked_one_by_one(facts, rows).sum()) >= len(rows)
 
 
 def _has_no_cpu_left(facts: Facts, loading: _Loading) -> bool:

@@ -32,17 +32,16 @@ of the step, the excess is a wait for a slower process and stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.averaging.exchanged import on_trace_clock, own_table
+from profkit.evidence.averaging.exchanged import own_table, waits_for
 from profkit.evidence.averaging.exposed import latency_ns
 from profkit.evidence.averaging.gradients import default_buckets
 from profkit.evidence.averaging.late import LateAverages, find_late_averages, is_averaged_within
+from profkit.evidence.frequency import are_most_steps
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import busiest_call_lines
 from profkit.savings.edits import Edit, shrink_spans
 from profkit.trace.events import Bools, Int64s
@@ -51,15 +50,14 @@ from profkit.units import format_bytes, format_count, format_time, pick_form
 
 _UNCERTAINTY = 0.4
 """Transfers and the compute that they overlap slow each other down."""
-_MOST_STEPS = 0.5
 
 
 @rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
-def late_overlap(facts: Facts) -> Iterator[Suspicion]:
+def late_overlap(facts: Facts) -> Suspicions:
     """Look for all-reduces of gradients between the backward pass and the optimizer."""
-    late, steps = find_late_averages(facts), facts.steps
-    told = steps.measured[late.step] & ~is_averaged_within(facts)[late.step]
-    if told.sum() < max(1, _MOST_STEPS * steps.measured_count):
+    late = find_late_averages(facts)
+    told = facts.steps.measured[late.step] & ~is_averaged_within(facts)[late.step]
+    if not are_most_steps(facts, int(told.sum())):
         return
     taken = own_table(facts).collectives
     mine = told[late.of] & taken.waited[late.rows]
@@ -85,7 +83,7 @@ def _overlap(facts: Facts, late: LateAverages, mine: Bools) -> Edit:
     """Each wait keeps its part of what has nothing to hide behind."""
     taken = own_table(facts).collectives
     rows, of = late.rows[mine], late.of[mine]
-    start_ns, end_ns = (on_trace_clock(facts, times[rows]) for times in (taken.wait_start_ns, taken.wait_end_ns))
+    start_ns, end_ns = waits_for(facts, rows)
     each_ns = int(latency_ns(facts, late.rows) or (taken.end_ns - taken.start_ns)[late.rows].min())
     kept = np.zeros(len(rows), dtype=np.int64)
     for one in distinct(of):
@@ -106,5 +104,4 @@ def _left_of(length_ns: Int64s, computing_ns: int, buckets: int, each_ns: int) -
     whole = int(transfer.sum())
     bucketed = max(whole - max(0, len(length_ns) - buckets) * each_ns, each_ns)
     left = max(bucketed - computing_ns, bucketed // buckets)
-    kept: Int64s = waiting + (transfer * min(1.0, left / max(whole, 1))).astype(np.int64)
-    return kept
+    return waiting + (transfer * min(1.0, left / max(whole, 1))).astype(np.int64)

@@ -31,8 +31,6 @@ data stay. A larger batch gains less per step, but does more work in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
@@ -43,7 +41,7 @@ from profkit.evidence.attribution import order_sites
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.idling import busy_otherwise
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import locations_of, name_lines
 from profkit.ruling.pricing import closer_in_a_graph
 from profkit.savings.edits import combine, shrink_spans
@@ -73,7 +71,7 @@ class _Kernels(Struct, frozen=True):
 
 
 @rule(Kind.OPPORTUNITY, Need.DEVICE, Need.WHOLE_STEP)
-def launch_bound(facts: Facts) -> Iterator[Suspicion]:
+def launch_bound(facts: Facts) -> Suspicions:
     """One finding for the whole step."""
     events, launches, kernels = facts.trace.events, facts.launches, _launched_kernels(facts)
     if len(kernels.calls) < max(_MIN_LAUNCHES * facts.steps.measured_count, 2):
@@ -145,8 +143,7 @@ def _launching_time(facts: Facts, kernels: _Kernels) -> Intervals:
 @derived_once
 def _holding_up(facts: Facts) -> Bools:
     """The waits, other than the recording's own, in which the host waits for the device and launches nothing."""
-    held: Bools = ~facts.waits.own & ~among(facts.waits.rows, facts.launches.call)
-    return held
+    return ~facts.waits.own & ~among(facts.waits.rows, facts.launches.call)
 
 
 def _idle_while_launching(facts: Facts, launching: Intervals) -> float:

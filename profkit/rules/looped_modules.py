@@ -47,7 +47,7 @@ from profkit.evidence.program import (
 from profkit.evidence.releases import INDUCTOR, note_since
 from profkit.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import name_lines
 from profkit.ruling.pricing import dispatch_ns
 from profkit.savings.cases import case_of
@@ -77,7 +77,7 @@ class _ModuleLoop(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.LINES)
-def looped_modules(facts: Facts) -> Iterator[Suspicion]:
+def looped_modules(facts: Facts) -> Suspicions:
     """Look at each line that calls the same operators over and over, the outermost lines first."""
     explained = np.zeros(len(facts.trace.events), dtype=bool)
     for loops in _by_line(list(_find_loops(facts))):
@@ -162,8 +162,7 @@ def _in_measured_steps(facts: Facts, loops: list[_ModuleLoop]) -> Rows:
     rows, located = program_operators(facts), located_operators(facts)
     during = [(located >= loop.operators[0]) & (located <= loop.operators[-1]) for loop in loops]
     sites = distinct(facts.lines.site[located[np.logical_or.reduce(during)]])
-    chosen: Rows = rows[np.isin(facts.lines.site[rows], sites[sites >= 0])]
-    return chosen
+    return rows[np.isin(facts.lines.site[rows], sites[sites >= 0])]
 
 
 def _run_batched(facts: Facts, loop: _ModuleLoop, rows: Rows, calls: int) -> Trial | None:

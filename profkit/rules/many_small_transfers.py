@@ -26,20 +26,17 @@ DataLoader's worker does it while the step before runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.frequency import per_step
-from profkit.evidence.program import spent_ns
+from profkit.evidence.frequency import per_step, sum_per_step
 from profkit.evidence.transfers import faults
 from profkit.evidence.transfers.copies import Transfers, waits_below
 from profkit.findings import LOW_FROM, Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.ruling.calls import spent_per_step_ns
 from profkit.savings.bus import Link, host_link
 from profkit.savings.edits import Edit, combine, shrink_spans, shrink_work, unblock
-from profkit.savings.replay import replay
 from profkit.trace.events import Int64s
 from profkit.trace.values import distinct
 from profkit.units import format_bytes, format_count, format_time
@@ -52,7 +49,7 @@ _FIX = (
 
 
 @rule(Kind.FAULT, Need.DEVICE)
-def many_small_transfers(facts: Facts) -> Iterator[Suspicion]:
+def many_small_transfers(facts: Facts) -> Suspicions:
     """One finding for each line at which such a row begins."""
     if reason := faults.why_untold(facts, faults.TransferFault.MANY_SMALL):
         raise CannotLook(reason)
@@ -64,26 +61,21 @@ def many_small_transfers(facts: Facts) -> Iterator[Suspicion]:
         yield from _judge(facts, transfers.at(leading == code), run[leading == code])
 
 
-def _judge(facts: Facts, transfers: Transfers, run: Int64s) -> Iterator[Suspicion]:
-    edit = _packed(facts, transfers, run, host_link(facts, to_device=True))
-    count = per_step(facts, transfers.work)
-    if not faults.comes_again(facts, transfers) or replay(facts, edit).fraction < LOW_FROM:
+def _judge(facts: Facts, transfers: Transfers, run: Int64s) -> Suspicions:
+    if not faults.comes_again(facts, transfers):
         return
-    size = int(transfers.size_bytes.sum()) // facts.steps.measured_count
+    count, size = per_step(facts, transfers.work), sum_per_step(facts, transfers.size_bytes)
     places = distinct(transfers.place)
-    spent = facts.steps.per_step_ns(int(spent_ns(facts, places).sum()))
+    spent = spent_per_step_ns(facts, places)
     yield Suspicion(
         message=f"{format_count(round(count), 'small tensor')} a step are sent to the device one by one, "
         f"{format_bytes(size)} in all: the calls take the host {format_time(spent)}, and one would do.",
         fix=_FIX,
         rows=places,
-        edit=edit,
+        edit=_packed(facts, transfers, run, host_link(facts, to_device=True)),
+        worth=LOW_FROM,
         spent_ns=spent,
-        evidence={
-            "transfers_per_step": round(count, 2),
-            "bytes_per_step": size,
-            "host_ns_per_step": spent,
-        },
+        evidence={"transfers_per_step": round(count, 2), "bytes_per_step": size, "host_ns_per_step": spent},
     )
 
 

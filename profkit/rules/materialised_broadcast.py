@@ -28,7 +28,7 @@ share that one copy has in all.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -37,12 +37,12 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
 from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
 from profkit.evidence.attribution import frequent_lines
-from profkit.evidence.frequency import times_per_step
+from profkit.evidence.frequency import sum_per_step, times_per_step
 from profkit.evidence.loops.traffic import measure_traffic
 from profkit.evidence.program import program_operators
 from profkit.evidence.shapes import first_shape
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.pricing import drop_operators, scale_operators, scale_with_backward
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import NONE, Bools, Int64s, Rows
@@ -89,18 +89,18 @@ class _Repetition(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
-def materialised_broadcast(facts: Facts) -> Iterator[Suspicion]:
+def materialised_broadcast(facts: Facts) -> Suspicions:
     """Look at each line that repeats tensors for an operator that would broadcast them."""
     found = _find_repeats(facts)
     chosen = (found.takers >= 0) & (found.large_bytes >= _MIN_BYTES)
     for rows in frequent_lines(facts, found.rows[chosen]):
         mine = chosen & among(found.rows, rows)
-        steps = facts.steps.measured_count
-        large = int(found.large_bytes[mine].sum()) // steps
-        small = int(found.small_bytes[mine].sum()) // steps
+        large, small = (sum_per_step(facts, size[mine]) for size in (found.large_bytes, found.small_bytes))
+        weighed = operators_of(facts.trace, _WEIGHING)[found.takers[mine]].all()
+        taker = "a product with the same weights" if weighed else "elementwise arithmetic"
         yield Suspicion(
             message=f"{format_count(times_per_step(facts, rows), 'tensor')} a step "
-            f"({format_bytes(small)}) repeated in memory ({format_bytes(large)}) for {_purpose(facts, found, mine)}.",
+            f"({format_bytes(small)}) repeated in memory ({format_bytes(large)}) for {taker}.",
             fix="Leave the repetition out: arithmetic broadcasts dimensions of size one. If the dimension is missing, "
             "add it (`x[:, None]`, `x.unsqueeze(1)`); if something asks for the full shape, `expand` copies nothing. "
             "A layer gives the same for each copy: apply it before repeating.",
@@ -109,11 +109,6 @@ def materialised_broadcast(facts: Facts) -> Iterator[Suspicion]:
             confidence=0.85,
             evidence={"repeated_bytes_per_step": large, "source_bytes_per_step": small},
         )
-
-
-def _purpose(facts: Facts, found: _Repeats, mine: Bools) -> str:
-    weighed = operators_of(facts.trace, _WEIGHING)[found.takers[mine]]
-    return "a product with the same weights" if weighed.all() else "elementwise arithmetic"
 
 
 def _find_repeats(facts: Facts) -> _Repeats:

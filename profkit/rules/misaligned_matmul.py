@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -43,14 +43,13 @@ from profkit.derive.facts import Facts
 from profkit.evidence.attribution import order_sites
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import name_lines
 from profkit.run import Rates
 from profkit.savings.alignment import ALIGNED_SHARE, LOADED_BYTES, aligned_elements, padded
 from profkit.savings.cases import dtype_of
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit, shrink_work
-from profkit.savings.replay import replay
 from profkit.savings.roofline import ITEM_BYTES, Product, product_of
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct_rows
@@ -122,7 +121,7 @@ class _Kernels(Struct, frozen=True):
 
 
 @rule(Kind.OPPORTUNITY, Need.DEVICE, Need.OPERATORS, Need.SHAPES)
-def misaligned_matmul(facts: Facts) -> Iterator[Suspicion]:
+def misaligned_matmul(facts: Facts) -> Suspicions:
     """One finding for all such products of the step, at the line that spends most in them, forward and backward."""
     kernels = _kernels_of_products(facts)
     if kernels is None:
@@ -134,10 +133,7 @@ def misaligned_matmul(facts: Facts) -> Iterator[Suspicion]:
     rates = rates_of(facts)
     if rates is None:
         raise CannotLook("no data sheet says how fast this GPU multiplies aligned matrices")
-    edit = _as_aligned(facts, slow, rates, _reached_share(facts, kernels.take(~load_little), rates))
-    if replay(facts, edit).fraction < _MIN_FRACTION:
-        return
-    yield _told(facts, slow, edit)
+    yield _told(facts, slow, _as_aligned(facts, slow, rates, _reached_share(facts, kernels.take(~load_little), rates)))
 
 
 def _told(facts: Facts, slow: _Kernels, edit: Edit) -> Suspicion:
@@ -153,6 +149,7 @@ def _told(facts: Facts, slow: _Kernels, edit: Edit) -> Suspicion:
         fix=_padding_fix(shown) if shown else _SLICE_FIX,
         rows=slow.operator,
         edit=edit,
+        worth=_MIN_FRACTION,
         confidence=0.9 if shown else 0.8,
         count=count,
         spent_ns=spent_ns,

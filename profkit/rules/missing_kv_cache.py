@@ -48,7 +48,7 @@ from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import backward_of, named_operators
 from profkit.evidence.shapes import Shapes, shapes_of, with_shapes
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import name_lines
 from profkit.ruling.pricing import computing_ns, dispatch_ns, memory_bytes_per_ns, scale_operators
 from profkit.savings.edits import Edit
@@ -80,7 +80,7 @@ class _Pass(Struct, frozen=True):
 
 
 @rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
-def missing_kv_cache(facts: Facts) -> Iterator[Suspicion]:
+def missing_kv_cache(facts: Facts) -> Suspicions:
     """Look at the lookups of each table, and report those that lead to one call of a model once."""
     told: set[int] = set()
     for passes in _growing_passes(facts):

@@ -28,14 +28,12 @@ Not at all: a change gives room, not time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.memory_use import MemoryUse, memory_uses
 from profkit.findings import Kind, Severity
-from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
 from profkit.trace.events import Rows
 from profkit.units import format_bytes, format_count, format_share
 
@@ -53,7 +51,7 @@ _ON_HOST = (
 
 
 @rule(Kind.FAULT)
-def near_capacity(facts: Facts) -> Iterator[Suspicion]:
+def near_capacity(facts: Facts) -> Suspicions:
     """One finding for each device."""
     uses = memory_uses(facts)
     if not any(use.is_known for use in uses):
@@ -85,7 +83,7 @@ def _on_gpu(facts: Facts, use: MemoryUse) -> Suspicion:
     )
 
 
-def _on_host(facts: Facts, use: MemoryUse) -> Iterator[Suspicion]:
+def _on_host(facts: Facts, use: MemoryUse) -> Suspicions:
     """Only the memory that belongs to the process alone counts."""
     own = [one.rss_bytes - one.shared_bytes for one in facts.samples if one.shared_bytes is not None]
     if not own:

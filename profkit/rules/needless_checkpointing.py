@@ -28,9 +28,6 @@ freed at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -42,7 +39,7 @@ from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.memory_use import memory_use
 from profkit.evidence.program import spent_ns
 from profkit.findings import Kind, Location
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, name_lines
 from profkit.ruling.pricing import scale_operators
 from profkit.run import CallSite
@@ -68,7 +65,7 @@ _CALLS = ("checkpoint", "checkpoint_sequential")
 
 
 @rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
-def needless_checkpointing(facts: Facts) -> Iterator[Suspicion]:
+def needless_checkpointing(facts: Facts) -> Suspicions:
     """One finding for everything that is computed again: it fits into memory together or not at all."""
     rows, node = _computed_again(facts)
     if not rows.size or not in_most_steps(facts, rows):
@@ -126,15 +123,13 @@ def _called(facts: Facts) -> Bools:
     own = facts.trace.where_name(lambda name: base_name(name) != "")
     own &= facts.trace.events.category == Category.OPERATOR
     around = facts.calling
-    called: Bools = own & ((around < 0) | ~own[around])
-    return called
+    return own & ((around < 0) | ~own[around])
 
 
 def _grams(facts: Facts, rows: Rows) -> Int64s:
     """A number for each three operators in a row, made of their names."""
     code, count = facts.trace.events.name_code[rows].astype(np.int64), len(facts.trace.names)
-    grams: Int64s = (code[:-2] * count + code[1:-1]) * count + code[2:]
-    return grams
+    return (code[:-2] * count + code[1:-1]) * count + code[2:]
 
 
 def _is_within(group: Rows) -> Bools:
@@ -166,7 +161,7 @@ def _places(facts: Facts, nodes: Rows) -> Places:
     if (sites >= 0).any():
         return name_lines(facts, order_sites(sites, spent_ns(facts, nodes)))
     around = _asking_function(facts, forward)
-    return Places(replace(Location.of(around), precision="def")) if around else Places()
+    return Places(Location.in_function(around)) if around else Places()
 
 
 def _asking_function(facts: Facts, forward: Rows) -> CallSite | None:

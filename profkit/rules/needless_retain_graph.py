@@ -33,7 +33,6 @@ step, such as the model's output, would stay and is subtracted.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -44,7 +43,7 @@ from profkit.evidence.places import call_site
 from profkit.evidence.retention.growing_graphs import growing_graphs
 from profkit.evidence.retention.lifetimes import lifetimes, live_bytes
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.source.syntax import name_called, parse_piece
 from profkit.trace.events import NONE, Int64s, Rows
@@ -57,14 +56,17 @@ _LEAST_STEPS = 2
 
 
 @rule(Kind.FAULT, Need.MEMORY, Need.LINES)
-def needless_retain_graph(facts: Facts) -> Iterator[Suspicion]:
+def needless_retain_graph(facts: Facts) -> Suspicions:
     """One finding for all lines that ask for it, as the passes of one step free their graphs together."""
-    sites = _asking_lines(facts)
+    located = distinct(facts.trace.events.site[located_marks(facts)]).tolist()
+    sites = [site for site in located if (place := call_site(facts, site)) and asks_to_retain(place.source)]
     nodes = facts.measured_rows(facts.tree.outermost(backward_nodes(facts.trace)))
     if not sites or facts.steps.measured_count < _LEAST_STEPS or _walk_again(facts, nodes) or growing_graphs(facts):
         return
     peak, lower = _peaks(facts, nodes)
-    size = peak - lower - _held_by_names(facts)
+    # What the program's names hold with a graph at the end of the last sampled step stays.
+    holders = [holder for sample in facts.live[-1:] for holder in sample.holders if holder.graph_tensors]
+    size = peak - lower - sum(holder.bytes for holder in holders)
     if size <= 0:
         return
     yield Suspicion(
@@ -77,13 +79,6 @@ def needless_retain_graph(facts: Facts) -> Iterator[Suspicion]:
         count=len(sites),
         evidence={"peak_bytes": peak, "peak_bytes_without": lower},
     )
-
-
-def _asking_lines(facts: Facts) -> list[int]:
-    """The call sites of the located step that ask a backward pass to keep its graph."""
-    marks = located_marks(facts)
-    sites = distinct(facts.trace.events.site[marks])
-    return [int(site) for site in sites if (place := call_site(facts, int(site))) and asks_to_retain(place.source)]
 
 
 def asks_to_retain(line: str) -> bool:
@@ -124,10 +119,4 @@ def _passed_ns(facts: Facts, nodes: Rows, rows: Rows) -> Int64s:
     ended_ns = np.zeros(len(facts.trace.events), dtype=np.int64)
     np.maximum.at(ended_ns, forward[known], facts.tree.end_ns[nodes[known]])
     around = facts.tree.nearest_ancestor(ended_ns > 0, of=rows)
-    passed_ns: Int64s = np.where(around != NONE, ended_ns[around], 0)
-    return passed_ns
-
-
-def _held_by_names(facts: Facts) -> int:
-    """What the program's names hold of tensors with a graph at the end of the last sampled step."""
-    return sum(holder.bytes for sample in facts.live[-1:] for holder in sample.holders if holder.graph_tensors)
+    return np.where(around != NONE, ended_ns[around], 0)

@@ -21,14 +21,12 @@ Memory: three quarters of the state. It is assumed to be in float32, of which ei
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from profkit.derive.facts import Facts
 from profkit.derive.memory.purposes import Purpose
 from profkit.evidence.allocator.lines import allocator_of, holding_lines
 from profkit.evidence.allocator.purposes import DOMINATES, LARGE_BYTES, held_for
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places
 from profkit.units import format_bytes, format_share
 
@@ -36,7 +34,7 @@ _SAVED = 0.75
 
 
 @rule(Kind.OPPORTUNITY, Need.SNAPSHOT)
-def optimizer_state_dominated(facts: Facts) -> Iterator[Suspicion]:
+def optimizer_state_dominated(facts: Facts) -> Suspicions:
     """At most one finding, for the fullest device."""
     allocator = allocator_of(facts)
     if not allocator.devices or allocator.fullest.peak_bytes < LARGE_BYTES:

@@ -42,7 +42,7 @@ from profkit.evidence.allocator.lines import allocator_of, frames_of_stacks, hol
 from profkit.evidence.allocator.purposes import purposes_of
 from profkit.evidence.allocator.rounds import held_passes, kept_rounds
 from profkit.findings import Kind, Severity
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places
 from profkit.units import format_bytes, format_count, format_share
 
@@ -60,7 +60,7 @@ class _Change(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.SNAPSHOT)
-def out_of_memory(facts: Facts) -> Iterator[Suspicion]:
+def out_of_memory(facts: Facts) -> Suspicions:
     """The last failure of each device: the one that ended the program, if any."""
     last = {failure.device: failure for failure in failures(facts)}
     for device, failure in last.items():

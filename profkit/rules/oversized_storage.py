@@ -30,13 +30,12 @@ copies would take. It is at most the growth of the allocator's live bytes.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from profkit.derive.facts import Facts
 from profkit.evidence.program import program_operators
 from profkit.evidence.retention import holding
 from profkit.findings import Kind, Location
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of, outliving_lines
 from profkit.source.syntax import parse_line
 from profkit.trace.values import distinct
@@ -47,7 +46,7 @@ _TAKING_PARTS = frozenset(("chunk", "narrow", "select", "slice", "split", "split
 
 
 @rule(Kind.FAULT, Need.LIVE, Need.MEMORY, Need.GROWTH)
-def oversized_storage(facts: Facts) -> Iterator[Suspicion]:
+def oversized_storage(facts: Facts) -> Suspicions:
     """One finding for each line that makes a name keep views."""
     wasted = {name: min(name.more_bytes, holding.live_growth_per_step(facts)) - name.more_used_bytes
               for name in holding.growing_names(facts) if name.is_mostly_wasted}  # fmt: skip

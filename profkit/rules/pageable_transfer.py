@@ -31,18 +31,16 @@ only cost the link's time; if that saves more, the message says how much.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.frequency import times_per_step
+from profkit.evidence.frequency import sum_per_step, times_per_step
 from profkit.evidence.program import spent_ns
 from profkit.evidence.transfers import faults
 from profkit.evidence.transfers.copies import Transfers, program_transfers, waits_below
 from profkit.evidence.wait_causes import STAGED_BYTES
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import costliest_lines
 from profkit.savings.bus import Link, host_link, pin
 from profkit.savings.edits import Edit, combine, shrink_work, unblock
@@ -61,7 +59,7 @@ _MOSTLY = 0.5
 
 
 @rule(Kind.FAULT, Need.DEVICE)
-def pageable_transfer(facts: Facts) -> Iterator[Suspicion]:
+def pageable_transfer(facts: Facts) -> Suspicions:
     """One finding for all lines: the change is where the batch is made."""
     if reason := faults.why_untold(facts, faults.TransferFault.PAGEABLE) or _why_unknown(facts):
         raise CannotLook(reason)
@@ -75,18 +73,17 @@ def pageable_transfer(facts: Facts) -> Iterator[Suspicion]:
         return
     scale = facts.steps.measured_count / len(distinct(facts.step_of(usual.place)))
     waited, before = (int(scale * ns) for ns in (faults.waited_ns(facts, usual), faults.waited_before_ns(facts, usual)))
-    places = costliest_lines(facts, transfers.place[large])
     yield Suspicion(
         message=_message(facts, transfers.at(large), link, waited, before) + _ahead(facts, edit, saved),
         fix=_FIX,
         rows=distinct(transfers.place[large]),
         edit=edit,
-        places=places,
+        places=costliest_lines(facts, transfers.place[large]),
         count=times_per_step(facts, distinct(transfers.place[large])),
         spent_ns=waited,
         confidence=0.9 if len(facts.steps) > 1 else 0.7,
         evidence={
-            "bytes_per_step": int(transfers.size_bytes.sum()) // facts.steps.measured_count,
+            "bytes_per_step": sum_per_step(facts, transfers.size_bytes),
             "waited_ns_per_step": waited,
             "waited_for_earlier_work_ns_per_step": before,
             "pinned_bytes_per_second": round(link.bytes_per_ns * 1e9),

@@ -30,8 +30,6 @@ program: they then work on the batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from msgspec import Struct
 
@@ -40,17 +38,14 @@ from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.program import named_operators, spent_ns
 from profkit.evidence.requests import LEAST_PICKS, PICKS, main_requests, picked_one_by_one
 from profkit.findings import MEDIUM_FROM, Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import loader_places
 from profkit.ruling.pricing import call_ns
 from profkit.savings.edits import shrink
-from profkit.savings.replay import replay
 from profkit.trace.events import Category, Int64s, Rows
 from profkit.trace.values import median
 from profkit.units import format_count, format_time
 
-_WORTH = MEDIUM_FROM
-"""The fix is to rewrite the loop."""
 _MOST_NAMED = 3
 _FREE = (
     "aten::item", "aten::lift_fresh", "aten::detach", "aten::detach_", "aten::empty", "aten::view", "aten::permute",
@@ -88,12 +83,11 @@ class _Transforms(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.WHOLE_STEP)
-def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
+def per_sample_fetch(facts: Facts) -> Suspicions:
     """One finding: the line that makes the DataLoader, or the loop that asks for batches."""
     fetches = _fetches(facts)
     others = _transforms(facts, fetches.rows)
-    edit = shrink(fetches.rows, fetches.stacking_ns + others.spent_ns, _UNCERTAINTY)
-    if not in_most_steps(facts, fetches.rows) or replay(facts, edit).fraction < _WORTH:
+    if not in_most_steps(facts, fetches.rows):
         return
     picks = round(median(fetches.picks))
     yield Suspicion(
@@ -105,7 +99,8 @@ def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
         + others.advice,
         kind=Kind.OPPORTUNITY if others.draw else None,
         rows=fetches.rows,
-        edit=edit,
+        edit=shrink(fetches.rows, fetches.stacking_ns + others.spent_ns, _UNCERTAINTY),
+        worth=MEDIUM_FROM,  # the fix is to rewrite the loop
         places=loader_places(facts, fetches.rows),
         evidence={
             "picks_per_batch": picks,

@@ -30,8 +30,6 @@ nothing is gained. One recording does not show which it is: the estimate is the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -42,7 +40,7 @@ from profkit.ranks.edits import JointEdit
 from profkit.ranks.lateness import Toll, weigh_lateness
 from profkit.ranks.launch import Launch
 from profkit.ranks.pipelines import Pipeline
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.pipelines import pipelines_in_training
 from profkit.ruling.places import Places, call_lines
 from profkit.savings.launches import predict_launch_saving
@@ -61,7 +59,7 @@ _FIX = (
 
 
 @rule(Kind.OPPORTUNITY, Need.RANKS, Need.MESSAGES)
-def pipeline_bubble(facts: Facts) -> Iterator[Suspicion]:
+def pipeline_bubble(facts: Facts) -> Suspicions:
     """Compare how long the pipeline idles with how long it would with more micro-batches."""
     launch = facts.launch
     assert launch is not None
@@ -74,34 +72,28 @@ def pipeline_bubble(facts: Facts) -> Iterator[Suspicion]:
     few = [one for one in pipelines if one.micro_batches < _ENOUGH * len(one.stages)]
     if not few:
         return
-    edit = _priced(facts, launch, few)
-    if predict_launch_saving(facts, edit).fraction >= MEDIUM_FROM:
-        toll = weigh_lateness(launch)
-        bubble, worst = max(((measure_bubble(launch, toll, one), one) for one in few), key=lambda found: found[0].share)
-        yield Suspicion(
-            message=_tell(worst, bubble),
-            fix=_FIX,
-            launch_edit=edit,
-            count=1,
-            confidence=0.5,
-            places=_places(launch, toll, few),
-            evidence={"stages": len(worst.stages), "micro_batches": worst.micro_batches,
-                      "idle_fraction": round(bubble.share, 4), "even_fraction": round(even_share(worst), 4),
-                      "pipelines": len(few)},
-        )  # fmt: skip
+    toll = weigh_lateness(launch)
+    bubble, worst = max(((measure_bubble(launch, toll, one), one) for one in few), key=lambda found: found[0].share)
+    yield Suspicion(
+        message=_tell(worst, bubble),
+        fix=_FIX,
+        launch_edit=_priced(facts, launch, few),
+        worth=MEDIUM_FROM,
+        count=1,
+        confidence=0.5,
+        places=_places(launch, toll, few),
+        evidence={"stages": len(worst.stages), "micro_batches": worst.micro_batches,
+                  "idle_fraction": round(bubble.share, 4), "even_fraction": round(even_share(worst), 4),
+                  "pipelines": len(few)},
+    )  # fmt: skip
 
 
 def _priced(facts: Facts, launch: Launch, pipelines: list[Pipeline]) -> JointEdit:
-    """Limited to what equal stages would gain. If a stage's forward and backward passes follow each other, as in the
-    last one, it sends gradients on after less of the work than the formula assumes."""
+    """Limited to what equal stages would gain, by the middle estimate a quarter of the bubble. If a stage's forward and
+    backward passes follow each other, as in the last one, it sends gradients on sooner than the formula assumes."""
     edit = with_half_batches(launch, pipelines)
-    most, found = max(map(_fills_for, pipelines)), predict_launch_saving(facts, edit).fraction
+    most, found = max(map(even_share, pipelines)) / 4, predict_launch_saving(facts, edit).fraction
     return with_half_batches(launch, pipelines, most / found) if found > most else edit
-
-
-def _fills_for(pipeline: Pipeline) -> float:
-    """The middle estimate for equal stages: a quarter of the bubble."""
-    return even_share(pipeline) / 4
 
 
 def _tell(pipeline: Pipeline, bubble: Bubble) -> str:

@@ -32,7 +32,7 @@ percent, medium from a tenth. What is lost because the compiler gave up is not i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -41,9 +41,9 @@ from msgspec.structs import replace
 from profkit.derive.facts import Facts
 from profkit.evidence.compiling import RESUMED, compilations, function_run_next
 from profkit.evidence.frames import is_library
-from profkit.evidence.frequency import in_most_steps, times_per_step
+from profkit.evidence.frequency import in_most_steps
 from profkit.findings import HIGH_FROM, LOW_FROM, Kind, Location, Severity
-from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places
 from profkit.run import CallSite, Compilation
 from profkit.savings.edits import remove
@@ -86,7 +86,7 @@ class _Repeated(Struct, frozen=True):
 
 
 @rule(Kind.FAULT)
-def recompilation(facts: Facts) -> Iterator[Suspicion]:
+def recompilation(facts: Facts) -> Suspicions:
     """One finding for each function and guard."""
     if facts.run.torch is None:
         yield from _of_events(facts)
@@ -96,7 +96,7 @@ def recompilation(facts: Facts) -> Iterator[Suspicion]:
             yield _suspect(one, _in_steps(facts, one, len(repeated)), facts.run.compiled.elapsed_ns)
 
 
-def _of_events(facts: Facts) -> Iterator[Suspicion]:
+def _of_events(facts: Facts) -> Suspicions:
     """The compiler's work in the steps of a recording that has no records of it."""
     rows, frame = compilations(facts)
     frame = np.where(frame >= 0, frame, function_run_next(facts, rows))
@@ -112,7 +112,6 @@ def _of_events(facts: Facts) -> Iterator[Suspicion]:
             fix=_OTHER_FIX + " If it is a size: `torch._dynamo.mark_dynamic(tensor, dim)`, or `dynamic=True`.",
             rows=mine,
             edit=remove(mine, uncertainty=_UNCERTAINTY),
-            count=times_per_step(facts, mine),
             spent_ns=spent_ns,
             evidence={"compiling_ns_per_step": spent_ns, "steps": steps},
         )
@@ -162,8 +161,7 @@ def _in_steps(facts: Facts, one: _Repeated, functions: int) -> Rows:
     if no other function is compiled repeatedly."""
     rows, frame = compilations(facts)
     mine = np.isin(frame, one.frames) | ((frame < 0) & (functions == 1))
-    of_measured: Rows = rows[mine & facts.measured[rows]]
-    return of_measured
+    return rows[mine & facts.measured[rows]]
 
 
 def _suspect(one: _Repeated, rows: Rows, elapsed_ns: int) -> Suspicion:

@@ -36,12 +36,10 @@ device, and the waits for them; the division stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.averaging.exchanged import on_trace_clock, own_table
+from profkit.evidence.averaging.exchanged import waits_for
 from profkit.evidence.averaging.gradients import ALL_REDUCES, gradient_all_reduces, storing_gradients
 from profkit.evidence.averaging.passes import find_passes, find_redundant
 from profkit.evidence.averaging.twice import SecondAverages, find_second_averages
@@ -49,7 +47,7 @@ from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import ACCUMULATES, COPIES_BACK, spent_ns, works_under
 from profkit.evidence.ranks.exchanges import find_exchanges
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import parallel_pass_line
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
 from profkit.trace.events import Bools, Int64s, Rows
@@ -61,7 +59,7 @@ _UNCERTAINTY = 0.3
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
-def redundant_allreduce(facts: Facts) -> Iterator[Suspicion]:
+def redundant_allreduce(facts: Facts) -> Suspicions:
     """Compare the backward passes between two steps of an optimizer, and what the program all-reduces after them."""
     if not len(find_passes(facts)):
         return
@@ -74,7 +72,7 @@ def redundant_allreduce(facts: Facts) -> Iterator[Suspicion]:
         raise CannotLook(untold)
 
 
-def _in_each_pass(facts: Facts) -> Iterator[Suspicion]:
+def _in_each_pass(facts: Facts) -> Suspicions:
     passes, reduces = find_passes(facts), gradient_all_reduces(facts)
     of_pass = _pass_of(facts, reduces)
     redundant = find_redundant(facts)
@@ -97,7 +95,7 @@ def _in_each_pass(facts: Facts) -> Iterator[Suspicion]:
     )  # fmt: skip
 
 
-def _by_the_program(facts: Facts) -> Iterator[Suspicion]:
+def _by_the_program(facts: Facts) -> Suspicions:
     second = find_second_averages(facts)
     calls = find_exchanges(facts).call[second.rows]
     if not in_most_steps(facts, calls[facts.measured[calls]]):
@@ -123,11 +121,11 @@ def _pass_of(facts: Facts, rows: Rows) -> Int64s:
 
 def _without_second(facts: Facts, second: SecondAverages) -> Edit:
     """Without the calls, their work on the device and, on a CPU, the waits for them."""
-    taken, calls = own_table(facts).collectives, find_exchanges(facts).call[second.rows]
+    calls = find_exchanges(facts).call[second.rows]
     edit = remove(calls, works_under(facts, facts.trace.mask_of(calls)), _UNCERTAINTY)
     if facts.device.present:
         return edit
-    begin, end = (on_trace_clock(facts, times[second.rows]) for times in (taken.wait_start_ns, taken.wait_end_ns))
+    begin, end = waits_for(facts, second.rows)
     waits = end > begin
     return combine([edit, shrink_spans(begin[waits], end[waits], 0, _UNCERTAINTY)])
 
@@ -148,8 +146,7 @@ def _reduce_once(facts: Facts, redundant: Bools) -> Edit:
 def _of_redundant(facts: Facts, redundant: Bools, wanted: Bools) -> Rows:
     rows = facts.measured_rows(wanted)
     of_pass = _pass_of(facts, rows)
-    chosen: Rows = rows[(of_pass >= 0) & redundant[of_pass]]
-    return chosen
+    return rows[(of_pass >= 0) & redundant[of_pass]]
 
 
 def _waits(facts: Facts, redundant: Bools, copies: Rows) -> Edit:

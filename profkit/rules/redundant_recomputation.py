@@ -33,8 +33,6 @@ The memory that keeping the result takes does not count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from msgspec import Struct
 
@@ -46,10 +44,9 @@ from profkit.evidence.places import call_site, runs_inside_a_call
 from profkit.evidence.program import named_operators, program_operators, repeating_below, spent_ns
 from profkit.evidence.transfers.faults import TransferFault, faulty_transfers
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind, Location
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places
 from profkit.ruling.pricing import leave_out
-from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_count, pick_form
@@ -88,7 +85,7 @@ class _Calls(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
-def redundant_recomputation(facts: Facts) -> Iterator[Suspicion]:
+def redundant_recomputation(facts: Facts) -> Suspicions:
     """Group the calls by the line that makes them, and by whether both were in one step."""
     calls = _find_calls(facts)
     rows, call = _operators_of(facts, calls)
@@ -101,30 +98,26 @@ def redundant_recomputation(facts: Facts) -> Iterator[Suspicion]:
         is_again = calls.first[call] >= 0
         is_each = not (mine & is_again & ~calls.is_each[call]).any()
         chosen = mine if is_each else mine & is_again
-        found = _judge(facts, calls, rows[chosen], call[chosen], is_each)
-        if found is not None:
-            yield found
+        yield from _judge(facts, calls, rows[chosen], call[chosen], is_each)
 
 
-def _judge(facts: Facts, calls: _Calls, rows: Rows, call: Int64s, is_each: bool) -> Suspicion | None:
+def _judge(facts: Facts, calls: _Calls, rows: Rows, call: Int64s, is_each: bool) -> Suspicions:
     """Judge one line's operators, given with the numbers of their calls."""
     where = _place(facts, calls.line[call])
     computes = ~(named_operators(facts, *_FILLS) | operators_of(facts.trace, VIEW))[rows]
     if where is None or not computes.any() or not in_most_steps(facts, rows):
-        return None
-    edit = leave_out(facts, rows, calls.line[call], 0.0, _UNCERTAINTY)
-    if replay(facts, edit).fraction < (_LEAST_INSIDE if runs_inside_a_call(facts, rows) else LOW_FROM):
-        return None
+        return
     first = _place(facts, calls.first_line[call])
     ways = [_place(facts, part[call]) for part in (calls.first_parting, calls.parting)]
     count = times_per_step(facts, rows)
-    return Suspicion(
+    yield Suspicion(
         message=f"{format_count(count, 'operator')} a step {pick_form(count, 'computes', 'compute')} "
         + (_SAME_EACH if is_each else _same_again(where, first, ways)),
         fix=_ONCE if is_each else _KEEP,
         rows=rows,
         places=Places.of([where] if is_each else [where, first, *ways]),
-        edit=edit,
+        edit=leave_out(facts, rows, calls.line[call], 0.0, _UNCERTAINTY),
+        worth=_LEAST_INSIDE if runs_inside_a_call(facts, rows) else LOW_FROM,
         confidence=0.8 if is_each else 0.9,
         count=count,
         evidence={"operators_per_step": count},

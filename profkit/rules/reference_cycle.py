@@ -31,26 +31,24 @@ often.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.evidence.attribution import order_sites
 from profkit.evidence.loops.located import located_marks
-from profkit.evidence.places import call_site
+from profkit.evidence.places import call_sites
+from profkit.evidence.program import garbage_collections
 from profkit.evidence.retention.holding import notable_growth_bytes
 from profkit.evidence.retention.lifetimes import lifetimes, live_bytes
 from profkit.findings import Kind, Location
-from profkit.marks import GC_MARK
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of, remarked
 from profkit.run import CallSite
 from profkit.source.remark_kinds import CYCLE_CLOSED
 from profkit.source.syntax import identifiers, parse_piece
-from profkit.trace.events import Bools, Category, Int64s
-from profkit.trace.values import distinct, median
+from profkit.trace.events import Bools, Int64s
+from profkit.trace.values import median
 from profkit.units import format_bytes
 
 _MIN_STEPS = 3
@@ -66,7 +64,7 @@ class _Garbage(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.MEMORY)
-def reference_cycle(facts: Facts) -> Iterator[Suspicion]:
+def reference_cycle(facts: Facts) -> Suspicions:
     """One finding, at the line that closes the cycle if the source shows it, else at the line that allocates most of
     it."""
     spans = _collections(facts)
@@ -101,8 +99,7 @@ def reference_cycle(facts: Facts) -> Iterator[Suspicion]:
 def _closing(facts: Facts) -> tuple[Location, ...]:
     """Lines that the source shows to close a cycle, in functions and classes that the located step ran. This is the
     line to change; the tensors may be made anywhere."""
-    sites = distinct(facts.trace.events.site[located_marks(facts)]).tolist()
-    ran = [site for code in sites if (site := call_site(facts, code))]
+    ran = call_sites(facts, facts.trace.events.site[located_marks(facts)])
     functions = {(site.file, _around(site)) for site in ran}
     lines = [line for site in ran if (line := parse_piece(site.source)) is not None]
     named = set[str]().union(*map(identifiers, lines))
@@ -121,8 +118,7 @@ def _around(place: CallSite | Location) -> str:
 def _collections(facts: Facts) -> Int64s:
     """Start and end of each garbage collection."""
     events = facts.trace.events
-    collections = facts.trace.where_name(lambda name: name.startswith(GC_MARK))
-    rows = np.flatnonzero((events.category == Category.HOST_MARK) & collections)
+    rows = np.flatnonzero(garbage_collections(facts))
     spans = np.stack([events.start_ns[rows], events.ends_of(rows)], axis=1)
     return spans[np.argsort(spans[:, 0], kind="stable")]
 

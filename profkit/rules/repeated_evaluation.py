@@ -31,8 +31,6 @@ the text leaves n open, it is taken to be ten.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -40,11 +38,10 @@ from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.loops.located import located_marks
 from profkit.evidence.program import repeating_below
 from profkit.findings import LOW_FROM, Kind, Location
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places
 from profkit.ruling.pricing import leave_out
 from profkit.run import Remark
-from profkit.savings.replay import replay
 from profkit.source.remark_kinds import RARELY_USED
 from profkit.trace.events import Bools
 
@@ -57,7 +54,7 @@ _UNCERTAINTY_OF_USUAL = 0.4
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
-def repeated_evaluation(facts: Facts) -> Iterator[Suspicion]:
+def repeated_evaluation(facts: Facts) -> Suspicions:
     """Look at each evaluation that the source says is rarely used."""
     remarks = [remark for remark in facts.run.remarks if remark.kind == RARELY_USED]
     if not remarks and facts.run.torch is None:
@@ -71,9 +68,6 @@ def repeated_evaluation(facts: Facts) -> Iterator[Suspicion]:
         if (facts.tree.under(marks) & (facts.lines.backward | facts.optimizing)).any():
             continue
         kept, uncertainty = (1 / remark.every, _UNCERTAINTY) if remark.every else (1 / _USUAL, _UNCERTAINTY_OF_USUAL)
-        edit = leave_out(facts, rows, mark, kept, uncertainty)
-        if replay(facts, edit).fraction < LOW_FROM:
-            continue
         often = f"once in {remark.every} steps" if remark.every > 1 else "in some steps"
         yield Suspicion(
             message=f"This evaluation runs in each step, but its results are only used {often}, from line "
@@ -82,7 +76,8 @@ def repeated_evaluation(facts: Facts) -> Iterator[Suspicion]:
             "mode, `model.train()` must come before the next training step, as it must now.",
             rows=rows,
             places=Places(Location.of(remark.site)),
-            edit=edit,
+            edit=leave_out(facts, rows, mark, kept, uncertainty),
+            worth=LOW_FROM,
             confidence=0.9 if remark.every else 0.8,
             count=1,
             evidence={"operators_per_step": times_per_step(facts, rows)},

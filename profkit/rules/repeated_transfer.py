@@ -34,17 +34,15 @@ The recorded steps are replayed without the calls, the copies and the waits for 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from profkit.derive.facts import Facts
-from profkit.evidence.frequency import times_per_step
-from profkit.evidence.program import spent_ns, works_under
+from profkit.evidence.frequency import sum_per_step, times_per_step
+from profkit.evidence.program import works_under
 from profkit.evidence.transfers.copies import waits_below
-from profkit.evidence.transfers.faults import TransferFault, comes_again, faulty_transfers
+from profkit.evidence.transfers.faults import TransferFault, faulty_transfers, lines_coming_again
 from profkit.findings import LOW_FROM, Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.ruling.calls import spent_per_step_ns
 from profkit.savings.edits import combine, remove, unblock
-from profkit.savings.replay import replay
 from profkit.trace.values import distinct
 from profkit.units import format_bytes, format_count, format_time
 
@@ -55,27 +53,22 @@ _FIX = (
 
 
 @rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS)
-def repeated_transfer(facts: Facts) -> Iterator[Suspicion]:
+def repeated_transfer(facts: Facts) -> Suspicions:
     """One finding for each line that sends."""
     if facts.run.recomputation is None:
         raise CannotLook("which tensors are sent was not recorded (run a program with steps under profkit)")
-    transfers = faulty_transfers(facts, TransferFault.REPEATED)
-    for code in distinct(transfers.site):
-        line = transfers.at(transfers.site == code)
+    for line in lines_coming_again(facts, faulty_transfers(facts, TransferFault.REPEATED)):
         places = distinct(line.place)
         gone = remove(places, works_under(facts, facts.trace.mask_of(places)))
-        edit = combine([gone, unblock(waits_below(facts, places), gone.uncertainty)])
-        if not comes_again(facts, line) or replay(facts, edit).fraction < LOW_FROM:
-            continue
-        size = int(line.size_bytes.sum()) // facts.steps.measured_count
-        spent = facts.steps.per_step_ns(int(spent_ns(facts, places).sum()))
+        size, spent = sum_per_step(facts, line.size_bytes), spent_per_step_ns(facts, places)
         tensors = format_count(times_per_step(facts, places), "tensor")
         yield Suspicion(
             message=f"{tensors} a step, {format_bytes(size)}, sent to the device as in the step before, unchanged: "
             f"{format_time(spent)} of the host's time.",
             fix=_FIX,
             rows=places,
-            edit=edit,
+            edit=combine([gone, unblock(waits_below(facts, places), gone.uncertainty)]),
+            worth=LOW_FROM,
             spent_ns=spent,
             evidence={"bytes_per_step": size, "host_ns_per_step": spent},
         )

@@ -55,7 +55,7 @@ from profkit.evidence.retention.growing_graphs import (
 )
 from profkit.evidence.retention.holding import first_at_each_line
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import growing_lines, kept_lines
 from profkit.units import format_bytes, format_count
 
@@ -69,7 +69,7 @@ _BY_SNAPSHOT_CONFIDENCE = 0.7
 """A program may call its model many times before the one backward pass."""
 
 
-def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
+def _by_snapshot(facts: Facts) -> Suspicions:
     rounds = kept_rounds(facts)
     if rounds is None or not rounds.keeps_passes:
         return
@@ -96,7 +96,7 @@ def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
 
 
 @rule(Kind.FAULT, Need.LIVE, Need.GROWTH, by_snapshot=_by_snapshot)
-def retained_graph(facts: Facts) -> Iterator[Suspicion]:
+def retained_graph(facts: Facts) -> Suspicions:
     """One finding for each line that makes a graph grow, but one for all that keep the same graph."""
     groups = graphs_held_together(facts, first_at_each_line(_root_causes(growing_graphs(facts))))
     more_nodes = sum(group[0].more_nodes for group in groups)

@@ -49,7 +49,7 @@ from profkit.evidence.releases import FOREACH, Release, has_release, note_since
 from profkit.evidence.shapes import first_shape, shapes_of
 from profkit.experiment import Case, Experiment
 from profkit.findings import Kind, Location
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.ruling.pricing import call_ns
 from profkit.run import CallSite
@@ -129,7 +129,7 @@ class _Updates(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
-def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
+def single_tensor_optimizer(facts: Facts) -> Suspicions:
     """Look at each optimizer's steps, by class and line."""
     for found in _find_updates(facts):
         per_step = len(found.operators) / len(found.steps)
@@ -143,7 +143,8 @@ def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
         updates = structs.replace(
             found,
             may_be_adam=found.may_be_adam and not pays_by_itself,
-            takes_fused=_may_take_fused(facts, found.name, bool(work.size)),
+            takes_fused=found.name in _FUSED
+            and has_release(facts, _fused_since(found.name, bool(work.size))) is not False,
         )
         if not pays_by_itself and updates.fused_states is None:
             continue
@@ -179,10 +180,6 @@ def _has_sparse(facts: Facts, updates: _Updates) -> bool:
 
 def _fused_since(name: str, on_device: bool) -> Release:
     return _FUSED_SINCE[name] if on_device else _FUSED_ON_CPU_SINCE
-
-
-def _may_take_fused(facts: Facts, name: str, on_device: bool) -> bool:
-    return name in _FUSED and has_release(facts, _fused_since(name, on_device)) is not False
 
 
 def _adds_regions(facts: Facts, updates: _Updates, work: Rows) -> bool:

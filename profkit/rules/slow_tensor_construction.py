@@ -27,8 +27,6 @@ both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -38,7 +36,7 @@ from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import length_ns, named_operators
 from profkit.evidence.shapes import Shapes, by_shapes, first_shape
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.pricing import BANDWIDTH
 from profkit.savings.edits import shrink_spans
 from profkit.trace.events import Int64s, Rows
@@ -60,7 +58,7 @@ _UNCERTAINTY = 0.15
 
 
 @rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
-def slow_tensor_construction(facts: Facts) -> Iterator[Suspicion]:
+def slow_tensor_construction(facts: Facts) -> Suspicions:
     """Look at each line that makes tensors of lists."""
     constructions, start_ns = _find_constructions(facts)
     for rows in frequent_lines(facts, constructions):

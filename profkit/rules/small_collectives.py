@@ -24,29 +24,26 @@ host's time. The first bucket then starts later, which is not priced but widens 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.averaging.exchanged import gradient_messages, on_trace_clock, own_table, sizes_by_order
+from profkit.evidence.averaging.exchanged import gradient_messages, on_trace_clock, own_table, sizes_by_order, waits_for
 from profkit.evidence.averaging.exposed import latency_ns
 from profkit.evidence.averaging.gradients import are_too_many, default_buckets
+from profkit.evidence.frequency import are_most_steps
 from profkit.findings import LOW_FROM, Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import busiest_call_lines
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
-from profkit.savings.simulate import predict_saving
 from profkit.trace.events import Int64s
 from profkit.trace.values import among, distinct, median
 from profkit.units import format_bytes, format_count, format_time
 
-_MOST_STEPS = 0.5
 _UNCERTAINTY = 0.5
 
 
 @rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
-def small_collectives(facts: Facts) -> Iterator[Suspicion]:
+def small_collectives(facts: Facts) -> Suspicions:
     """Compare the number of messages of each step's gradients with that of default buckets."""
     rows, step = gradient_messages(facts)
     if not rows.size:
@@ -57,10 +54,7 @@ def small_collectives(facts: Facts) -> Iterator[Suspicion]:
     if each_ns is None:
         raise CannotLook("the recording does not tell how large the messages are")
     steps = [one for one in distinct(step) if facts.steps.measured[one] and are_too_many(size[step == one])]
-    if not steps or len(steps) < _MOST_STEPS * facts.steps.measured_count:
-        return
-    edit = _in_default_buckets(facts, rows, step, size, each_ns)
-    if predict_saving(facts, edit).fraction < LOW_FROM:
+    if not are_most_steps(facts, len(steps)):
         return
     count = round(float(np.isin(step, steps).sum() / len(steps)))
     whole = int(size[np.isin(step, steps)].sum() / len(steps))
@@ -70,7 +64,8 @@ def small_collectives(facts: Facts) -> Iterator[Suspicion]:
         f"{format_bytes(float(median(size[size >= 0])))}, each of which takes {format_time(each_ns)} whatever its "
         f"size; {format_count(buckets, 'default bucket')} would do.",
         fix="Leave `bucket_cap_mb` out, or raise it until the messages take longer than their latency.",
-        edit=edit,
+        edit=_in_default_buckets(facts, rows, step, size, each_ns),
+        worth=LOW_FROM,
         count=count,
         places=busiest_call_lines(own_table(facts), rows),
         evidence={"messages_per_step": count, "default_buckets": buckets, "latency_ns": int(each_ns),
@@ -82,7 +77,7 @@ def _in_default_buckets(facts: Facts, rows: Int64s, step: Int64s, size: Int64s, 
     """The waits for a step's messages shrink by the saved latencies, the last ones first, as all come at the end of the
     backward pass. The calls shrink in proportion to their number."""
     taken = own_table(facts).collectives
-    start_ns, end_ns = (on_trace_clock(facts, times[rows]) for times in (taken.wait_start_ns, taken.wait_end_ns))
+    start_ns, end_ns = waits_for(facts, rows)
     length = end_ns - start_ns
     kept = length.copy()
     calls = np.flatnonzero(among(facts.trace.events.start_ns, on_trace_clock(facts, taken.issue_ns[rows])))

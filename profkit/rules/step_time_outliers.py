@@ -34,16 +34,17 @@ and handle outliers, 1993.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.steps.steps import compiling
+from profkit.evidence.program import garbage_collections
 from profkit.findings import Kind, Severity
-from profkit.marks import GC_MARK, SAVE_MARK
-from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.marks import SAVE_MARK
+from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
 from profkit.run import unprofiled_steps
 from profkit.savings.step_time import step_time
 from profkit.trace.events import Bools, Category, Float64s, Rows
@@ -78,7 +79,7 @@ class _Slow(Struct, frozen=True):
 
 
 @rule(Kind.FAULT)
-def step_time_outliers(facts: Facts) -> Iterator[Suspicion]:
+def step_time_outliers(facts: Facts) -> Suspicions:
     """One finding for all slow steps."""
     slow = _find_slow(facts)
     if slow is None:
@@ -165,10 +166,9 @@ def _what_is_known(facts: Facts, slow: _Slow) -> str:
 
 def _candidates(facts: Facts) -> Sequence[tuple[str, Bools]]:
     trace = facts.trace
-    marks = trace.events.category == Category.HOST_MARK
     return (
-        ("Python's garbage collections", trace.where_name(lambda n: n.startswith(GC_MARK)) & marks),
-        ("checkpoints are written", trace.named(SAVE_MARK) & marks),
+        ("Python's garbage collections", garbage_collections(facts)),
+        ("checkpoints are written", trace.named(SAVE_MARK) & (trace.events.category == Category.HOST_MARK)),
         ("the next batch is waited for", facts.loading),
         ("something is compiled", compiling(trace)),
         ("the GPU's memory is allocated or freed", trace.named(*_ALLOCATOR)),

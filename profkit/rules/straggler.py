@@ -38,8 +38,6 @@ others in the same step. Then the next slowest rank holds the job up, so the job
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -50,10 +48,9 @@ from profkit.ranks.late import MOST_OF_IT, Late, find_late, usual_ns
 from profkit.ranks.launch import Launch
 from profkit.ranks.own_work import OwnWork, place_codes, place_site, step_index
 from profkit.ranks.table import Cause
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places
 from profkit.ruling.uneven_inputs import uneven_inputs
-from profkit.savings.launches import predict_launch_saving
 from profkit.trace.events import Bools, Int64s
 from profkit.trace.values import distinct
 from profkit.units import format_count, format_time, pick_form
@@ -98,7 +95,7 @@ whole work is slower has none."""
 
 
 @rule(Kind.FAULT, Need.RANKS)
-def straggler(facts: Facts) -> Iterator[Suspicion]:
+def straggler(facts: Facts) -> Suspicions:
     """Compare what the ranks work in each step. Fixing only one of several equally late ranks saves nothing, so all of
     them are one finding."""
     launch = facts.launch
@@ -115,8 +112,7 @@ def straggler(facts: Facts) -> Iterator[Suspicion]:
     longer = _longer_anywhere(own)
     reasons = {rank: _longer_places(own, late, rank, longer[rank]) for rank in ordered.tolist()}
     edit = combine_joint([_as_fast_as_usual(launch, own, late, *reason) for reason in reasons.items()])
-    if predict_launch_saving(facts, edit).fraction >= LOW_FROM:
-        yield _tell(launch, own, late, reasons, edit)
+    yield _tell(launch, own, late, reasons, edit)
 
 
 def _longer_anywhere(own: OwnWork) -> Bools:
@@ -168,6 +164,7 @@ def _tell(launch: Launch, own: OwnWork, late: Late, reasons: Reasons, edit: Join
         f"{_why(launch, own, reasons)}.",
         fix=" ".join(dict.fromkeys(_SLOWER if cause is None else _FIXES[cause] for cause in causes)),
         launch_edit=edit,
+        worth=LOW_FROM,
         count=1,
         places=Places.of_sites(sites),
         evidence={"rank": launch.tables[next(iter(reasons))].identity.rank, "late_ranks": len(late.ranks),

@@ -40,11 +40,11 @@ from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.loops.accesses import ITERATING, MAX_GAP_NS, TINY_ELEMENTS, count_accesses
 from profkit.evidence.loops.independent_rounds import rounds_recur
 from profkit.evidence.loops.located import located_marks, marks_around, sites_between
-from profkit.evidence.places import call_site
+from profkit.evidence.places import call_sites
 from profkit.evidence.program import length_ns, program_elementwise, program_operators
 from profkit.evidence.shapes import by_shapes
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.ruling.pricing import scale_beside_spans
 from profkit.savings.edits import Edit, combine, shrink_spans
@@ -86,13 +86,10 @@ class _ElementLoop(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
-def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
+def tensor_element_loop(facts: Facts) -> Suspicions:
     """Find the runs of tiny operators and report them by place."""
-    found = list(_find_loops(facts))
     steps = facts.steps.measured_count
-    for place in group_by_place(facts, [loop.rows for loop in found], _NEAR_LINES):
-        loops = [found[i] for i in place]
-        rows = np.concatenate([loop.rows for loop in loops])
+    for loops, rows in group_by_place(facts, list(_find_loops(facts)), lambda loop: loop.rows, _NEAR_LINES):
         accesses = round(sum(loop.accesses for loop in loops) / steps)
         rounds = sum(loop.rounds for loop in loops) / steps
         if accesses < _MIN_ACCESSES or rounds < _MIN_ROUNDS or not in_most_steps(facts, rows):
@@ -127,7 +124,7 @@ def _recurs(facts: Facts, rows: Rows) -> bool:
     marks = located_marks(facts)
     marks = marks[np.isin(facts.trace.events.site[marks], sites)]
     around = marks_around(facts)[marks]
-    computing = [site for code in sites if (site := call_site(facts, int(code)))]
+    computing = call_sites(facts, sites)
     for parent in distinct(around):
         first, last = marks[around == parent][[0, -1]].tolist()
         if rounds_recur(sites_between(facts, first, last), computing):

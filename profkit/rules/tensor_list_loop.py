@@ -40,11 +40,10 @@ from profkit.evidence.attribution import order_sites
 from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.loops.accesses import TINY_ELEMENTS, count_accesses
 from profkit.evidence.loops.independent_rounds import head_of, rounds_are_independent
-from profkit.evidence.loops.located import in_located_step, marks_around
-from profkit.evidence.places import call_site
+from profkit.evidence.loops.located import body_and_called, in_located_step, marks_around
 from profkit.evidence.program import program_operators, run_for_the_program, spent_ns
 from profkit.findings import Kind, Location
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.ruling.pricing import one_round_ns, scale_beside_spans
 from profkit.run import CallSite
@@ -92,7 +91,7 @@ class _ListLoop(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES, Need.LINES)
-def tensor_list_loop(facts: Facts) -> Iterator[Suspicion]:
+def tensor_list_loop(facts: Facts) -> Suspicions:
     """Look at each loop of the located step, and find its operators in the measured ones."""
     steps = facts.steps.measured_count
     for loop in _find_loops(facts):
@@ -167,7 +166,7 @@ def _read_loop(facts: Facts, first: int, last: int, sites: Rows) -> _ListLoop | 
     rows = facts.operators.rows
     rows = rows[(rows >= first) & (events.start_ns[rows] < until)]
     owner = facts.tree.nearest_ancestor(facts.trace.mask_of(own), of=rows)
-    body, called = (_lines_of(facts, group) for group in (own, marks[around[marks] != around[first]]))
+    body, called = body_and_called(facts, marks, first)
     if not body or not _is_tiny(facts, rows) or not np.isin(events.site[owner], sites).all():
         return None
     head = head_of(body)
@@ -176,16 +175,10 @@ def _read_loop(facts: Facts, first: int, last: int, sites: Rows) -> _ListLoop | 
     even = all(_is_even(facts, rows[events.site[owner] == site], rounds) for site in sites)
     if rounds < _MIN_ROUNDS or not even or _takes_elements(facts, body):
         return None
-    comprehensions = {(site.file, site.line) for site in body}  # their own marks lie inside those of their line
-    if not rounds_are_independent(body, [site for site in called if (site.file, site.line) not in comprehensions]):
+    if not rounds_are_independent(body, called):
         return None
     lines = order_sites(events.site[owner], spent_ns(facts, rows))
     return _ListLoop(Location.of(head), lines, distinct(facts.lines.site[rows]), rows, rounds)
-
-
-def _lines_of(facts: Facts, marks: Rows) -> list[CallSite]:
-    sites = (call_site(facts, int(site)) for site in distinct(facts.trace.events.site[marks]))
-    return [site for site in sites if site is not None]
 
 
 def _is_tiny(facts: Facts, rows: Rows) -> bool:

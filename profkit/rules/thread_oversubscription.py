@@ -33,8 +33,6 @@ instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from msgspec import Struct
 
@@ -44,7 +42,7 @@ from profkit.evidence.loader_accounts import loader_accounts
 from profkit.evidence.program import backward_of, program_operators, spent_ns
 from profkit.experiment import Experiment
 from profkit.findings import MEDIUM_FROM, Kind, Location
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of, remarked
 from profkit.savings.cases import cases_of
 from profkit.savings.edits import Edit, shrink
@@ -89,7 +87,7 @@ class _Threads(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
-def thread_oversubscription(facts: Facts) -> Iterator[Suspicion]:
+def thread_oversubscription(facts: Facts) -> Suspicions:
     """One finding, at the line that sets the number of threads, else at the line at which the step computes."""
     found = _threads_of(facts)
     if found.threads * found.processes <= found.cpus or found.sleeps < _MIN_SLEEPS * found.cpus:
@@ -152,8 +150,7 @@ def _shared_out(facts: Facts) -> Rows:
     computing = facts.trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE)
     outermost = tree.outermost(computing) & ~tree.under(facts.loading)
     rows = facts.measured_rows(outermost & facts.serial_lanes[events.lane])
-    chosen: Rows = rows[spent_ns(facts, rows) >= _SHARED_OUT_NS]
-    return chosen
+    return rows[spent_ns(facts, rows) >= _SHARED_OUT_NS]
 
 
 def _without_sleeps(facts: Facts, rows: Rows, lost_share: float) -> Edit:

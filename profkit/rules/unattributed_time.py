@@ -31,9 +31,6 @@ finding states the share of the step, without what the recording itself added, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-
 import numpy as np
 
 from profkit.derive.facts import Facts, derived_once
@@ -44,7 +41,7 @@ from profkit.evidence.idling import HOST_OPERATORS, Around, idle_parts, place_ar
 from profkit.evidence.program import length_ns, named_operators
 from profkit.evidence.ranks.standing import standing_still
 from profkit.findings import HIGH_FROM, Kind, Location, Severity
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.run import CallSite
 from profkit.savings.edits import shrink_spans
@@ -72,7 +69,7 @@ _NAMELESS = "the recording names nothing that the host does between operators (w
 
 
 @rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.WHOLE_STEP)
-def unattributed_time(facts: Facts) -> Iterator[Suspicion]:
+def unattributed_time(facts: Facts) -> Suspicions:
     """One finding for all of that time, at the line or in the function with most of it."""
     steps, has_device = facts.steps, facts.device.present
     spent = _unexplained(facts, steps.measured)
@@ -114,7 +111,7 @@ def _describe(facts: Facts, spent: Intervals, how_much: str, around: Around | No
 def _function(around: Around) -> Location | None:
     """The function, at its ``def``; a range has no line."""
     frame = parse_frame(around.frame) if around.frame else None
-    return replace(Location.of(CallSite(*frame)), precision="def") if frame else None
+    return Location.in_function(CallSite(*frame)) if frame else None
 
 
 def _unexplained(facts: Facts, wanted: Bools) -> Intervals:
@@ -159,8 +156,7 @@ def _explained_idling(facts: Facts) -> Intervals:
 def _host_arithmetic(facts: Facts) -> Rows:
     """The operators that take long themselves, whatever they call."""
     rows = facts.operators.rows
-    long: Rows = rows[facts.tree.self_ns(facts.trace.events)[rows] >= _LEAST_ARITHMETIC_NS]
-    return long
+    return rows[facts.tree.self_ns(facts.trace.events)[rows] >= _LEAST_ARITHMETIC_NS]
 
 
 def _operator_meanwhile(facts: Facts, spent: Intervals) -> str:
@@ -193,8 +189,7 @@ def _fills_a_tensor(facts: Facts, free: Intervals) -> Bools:
     slow-tensor-construction reports."""
     made = facts.tree.end_ns[named_operators(facts, "aten::empty")]
     handed_over = facts.trace.events.start_ns[named_operators(facts, "aten::to")]
-    filling: Bools = among(free.start_ns, made) & among(free.end_ns, handed_over)
-    return filling
+    return among(free.start_ns, made) & among(free.end_ns, handed_over)
 
 
 def _places(facts: Facts) -> tuple[Location, ...]:

@@ -29,8 +29,6 @@ with the mean, by the slope of time over size. It is an opportunity: other sampl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -39,7 +37,7 @@ from profkit.ranks.chance import LEAST_STEPS
 from profkit.ranks.imbalance import Imbalance
 from profkit.ranks.launch import Launch
 from profkit.ranks.own_work import OwnWork
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import loader_places
 from profkit.ruling.uneven_inputs import uneven_inputs
 from profkit.trace.values import distinct
@@ -54,24 +52,27 @@ _FIX = (
 
 
 @rule(Kind.OPPORTUNITY, Need.RANKS)
-def unbalanced_input(facts: Facts) -> Iterator[Suspicion]:
+def unbalanced_input(facts: Facts) -> Suspicions:
     """Compare the size of the ranks' inputs with what they work."""
     launch = facts.launch
     assert launch is not None
     uneven = uneven_inputs(facts)
-    if uneven.imbalance is None:
+    imbalance = uneven.imbalance
+    if imbalance is None:
         raise CannotLook("fewer than three steps were recorded of all ranks: size and time may correlate by chance")
-    if not uneven.imbalance.compared:
+    if not imbalance.compared:
         raise CannotLook(_why_not(launch, uneven.own))
     if uneven.edit is not None:
         yield Suspicion(
-            message=_tell(launch, uneven.imbalance),
+            message=_tell(launch, imbalance),
             fix=_FIX,
             launch_edit=uneven.edit,
             count=1,
             places=loader_places(facts, np.flatnonzero(facts.loading)),
-            evidence=_evidence(launch, uneven.imbalance),
-        )
+            evidence={"larger": round(_larger(imbalance), 4), "longer_ns_per_step": int(_longer_ns(imbalance)),
+                      "correlation": round(imbalance.correlation, 3), "steps": len(imbalance.steps),
+                      "ranks": len(launch.tables)},
+        )  # fmt: skip
 
 
 def _why_not(launch: Launch, own: OwnWork) -> str:
@@ -90,12 +91,6 @@ def _tell(launch: Launch, imbalance: Imbalance) -> str:
     return (f"In a step the largest input of a rank is {format_share(_larger(imbalance))} above the mean of the ranks "
             f"({who}); that rank works {format_time(_longer_ns(imbalance))} longer for it, and the others "
             "wait.")  # fmt: skip
-
-
-def _evidence(launch: Launch, imbalance: Imbalance) -> dict[str, float | int | str]:
-    return {"larger": round(_larger(imbalance), 4), "longer_ns_per_step": int(_longer_ns(imbalance)),
-            "correlation": round(imbalance.correlation, 3), "steps": len(imbalance.steps),
-            "ranks": len(launch.tables)}  # fmt: skip
 
 
 def _larger(imbalance: Imbalance) -> float:

@@ -26,7 +26,7 @@ longest gives up. Only whole layers can move, so hardly ever all of it can be ga
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -37,11 +37,10 @@ from profkit.ranks.chance import LEAST_STEPS, is_beyond_chance
 from profkit.ranks.launch import Launch
 from profkit.ranks.own_work import OwnWork, place_site
 from profkit.ranks.pipelines import Pipeline
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.pipelines import pipelines_in_training
 from profkit.ruling.places import Places
 from profkit.ruling.uneven_inputs import uneven_inputs
-from profkit.savings.launches import predict_launch_saving
 from profkit.trace.events import Float64s
 from profkit.units import format_time
 
@@ -52,7 +51,7 @@ _FIX = (
 
 
 @rule(Kind.OPPORTUNITY, Need.RANKS, Need.MESSAGES)
-def unbalanced_stages(facts: Facts) -> Iterator[Suspicion]:
+def unbalanced_stages(facts: Facts) -> Suspicions:
     """Compare what the stages work in each step."""
     launch = facts.launch
     assert launch is not None
@@ -68,19 +67,18 @@ def unbalanced_stages(facts: Facts) -> Iterator[Suspicion]:
         longest = int(worked_ns.mean(axis=1).argmax())
         others_ns = np.delete(worked_ns, longest, axis=0).mean(axis=0)
         if is_beyond_chance(worked_ns[longest] - others_ns, stages):
-            edit = with_even_stages(launch, own, alike)
-            if predict_launch_saving(facts, edit).fraction >= MEDIUM_FROM:
-                ranks = [one.stages[longest] for one in alike]
-                yield Suspicion(
-                    message=_tell(launch, ranks, longest, worked_ns),
-                    fix=_FIX,
-                    launch_edit=edit,
-                    count=1,
-                    places=_places(launch, own, alike, longest),
-                    evidence={"stage": longest + 1, "stages": stages, "rank": launch.tables[ranks[0]].identity.rank,
-                              "works_ns_per_step": int(worked_ns[longest].mean()),
-                              "mean_ns_per_step": int(worked_ns.mean()), "pipelines": len(alike)},
-                )  # fmt: skip
+            ranks = [one.stages[longest] for one in alike]
+            yield Suspicion(
+                message=_tell(launch, ranks, longest, worked_ns),
+                fix=_FIX,
+                launch_edit=with_even_stages(launch, own, alike),
+                worth=MEDIUM_FROM,
+                count=1,
+                places=_places(launch, own, alike, longest),
+                evidence={"stage": longest + 1, "stages": stages, "rank": launch.tables[ranks[0]].identity.rank,
+                          "works_ns_per_step": int(worked_ns[longest].mean()),
+                          "mean_ns_per_step": int(worked_ns.mean()), "pipelines": len(alike)},
+            )  # fmt: skip
 
 
 def _tell(launch: Launch, ranks: Sequence[int], longest: int, worked_ns: Float64s) -> str:

@@ -47,7 +47,7 @@ from profkit.evidence.releases import INDUCTOR, note_since
 from profkit.evidence.shapes import shapes_of
 from profkit.experiment import Case, Experiment
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import name_lines
 from profkit.ruling.pricing import computing_ns, scale_operators
 from profkit.savings.cases import dtype_of
@@ -94,7 +94,7 @@ class _Attention(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
-def unfused_attention(facts: Facts) -> Iterator[Suspicion]:
+def unfused_attention(facts: Facts) -> Suspicions:
     """Report each line with such a softmax: the line where the formula begins, then its other lines."""
     found = {attention.softmax: attention for attention in _find_attentions(facts)}
     for rows in frequent_lines(facts, np.array(sorted(found), dtype=np.int64)):

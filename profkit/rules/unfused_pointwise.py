@@ -58,7 +58,7 @@ from profkit.evidence.program import (
 )
 from profkit.evidence.releases import INDUCTOR, note_since
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import name_lines
 from profkit.ruling.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink_spans
@@ -107,12 +107,9 @@ class _Chain(Struct, frozen=True):
 
 
 @rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
-def unfused_pointwise(facts: Facts) -> Iterator[Suspicion]:
+def unfused_pointwise(facts: Facts) -> Suspicions:
     """Find the chains and group them by the place in the program that they come from."""
-    found = list(_find_chains(facts))
-    for place in group_by_place(facts, [chain.rows for chain in found], _NEAR_LINES):
-        chains = [found[i] for i in place]
-        rows = np.concatenate([chain.rows for chain in chains])
+    for chains, rows in group_by_place(facts, list(_find_chains(facts)), lambda chain: chain.rows, _NEAR_LINES):
         if not in_most_steps(facts, rows):
             continue
         steps = facts.steps.measured_count

@@ -52,7 +52,7 @@ from profkit.evidence.places import call_site
 from profkit.evidence.program import backward_of, program_operators, spent_ns, works_under
 from profkit.evidence.shapes import Shapes, by_operator, by_shapes, first_shape, shapes_of
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import costliest_lines, name_lines
 from profkit.ruling.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
 from profkit.ruling.written_recurrence import (
@@ -108,12 +108,9 @@ class _Shown(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
-def unrolled_recurrence(facts: Facts) -> Iterator[Suspicion]:
+def unrolled_recurrence(facts: Facts) -> Suspicions:
     """Find runs of recurrent cells and report them by place."""
-    found = list(_find_loops(facts))
-    for place in group_by_place(facts, [loop.cells for loop in found], 3):
-        loops = [found[i] for i in place]
-        cells = np.concatenate([loop.cells for loop in loops])
+    for loops, cells in group_by_place(facts, list(_find_loops(facts)), lambda loop: loop.cells, 3):
         if not in_most_steps(facts, cells):
             continue
         names = distinct(facts.trace.events.name_code[cells])
@@ -137,7 +134,7 @@ def unrolled_recurrence(facts: Facts) -> Iterator[Suspicion]:
     yield from _suspect_written_cells(facts)
 
 
-def _suspect_written_cells(facts: Facts) -> Iterator[Suspicion]:
+def _suspect_written_cells(facts: Facts) -> Suspicions:
     """The same for cells that the program writes itself, by the line of their loop."""
     found = list(find_written_loops(facts))
     for site in sorted({loop.site for loop in found}):

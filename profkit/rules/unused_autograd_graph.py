@@ -34,8 +34,6 @@ much.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from msgspec import Struct
 
@@ -48,7 +46,7 @@ from profkit.evidence.program import run_for_the_program
 from profkit.evidence.retention.growing_graphs import LEAST_PASS, carried_graph, growing_graphs, growth_bytes
 from profkit.evidence.retention.lifetimes import lifetimes
 from profkit.findings import Kind, Severity
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of, remarked
 from profkit.source.remark_kinds import EVALUATION_WITH_GRAD
 from profkit.trace.events import NONE, Category, Int64s, Rows
@@ -75,7 +73,7 @@ class _Unused(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
-def unused_autograd_graph(facts: Facts) -> Iterator[Suspicion]:
+def unused_autograd_graph(facts: Facts) -> Suspicions:
     """At most one finding from the recording, at the line that makes most of the nodes, and one for each evaluation
     that only the source shows."""
     recorded = list(_recorded(facts))
@@ -94,7 +92,7 @@ def unused_autograd_graph(facts: Facts) -> Iterator[Suspicion]:
             )
 
 
-def _recorded(facts: Facts) -> Iterator[Suspicion]:
+def _recorded(facts: Facts) -> Suspicions:
     calls = _calls(facts)
     rises = np.diff(facts.trace.events.sequence[calls]) > 0  # the number that the next node would get
     makers = calls[:-1][rises]
@@ -143,8 +141,7 @@ def _calls(facts: Facts) -> Rows:
     """What the program calls in the forward direction, in order: outermost operators of the main thread."""
     rows = facts.operators.nodes
     own = (facts.step_of(rows) >= 0) & ~run_for_the_program(facts)[rows]
-    chosen: Rows = rows[own & (facts.trace.events.sequence[rows] >= 0)]
-    return chosen
+    return rows[own & (facts.trace.events.sequence[rows] >= 0)]
 
 
 def _whole_steps(facts: Facts, makers: Rows) -> _Unused:

@@ -35,7 +35,6 @@ not count, nor does the work of clearing the gradients.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
@@ -47,7 +46,7 @@ from profkit.evidence.frequency import times_per_step
 from profkit.evidence.loops.located import in_located_step, marks_before
 from profkit.evidence.program import ACCUMULATES, named_operators, spent_ns
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, name_lines
 from profkit.ruling.pricing import drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine
@@ -84,7 +83,7 @@ class _Stores(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
-def unused_gradients(facts: Facts) -> Iterator[Suspicion]:
+def unused_gradients(facts: Facts) -> Suspicions:
     """Look at each line that runs a backward pass with a useless part."""
     stores = _find_stores(facts)
     useless = stores.unused & among(stores.backward_pass, stores.backward_pass[stores.taken])
@@ -185,8 +184,7 @@ def _rest(facts: Facts, stores: _Stores, mine: Bools, nodes: Rows) -> Rows:
     last_used, last_mine = np.zeros(most, dtype=np.int64), np.zeros(most, dtype=np.int64)
     for last, chosen in ((last_used, ~mine), (last_mine, mine)):
         np.maximum.at(last, stores.backward_pass[chosen], starts[stores.rows[chosen]])
-    rest: Rows = nodes[(starts[nodes] > last_used[passes]) & (starts[nodes] <= last_mine[passes])]
-    return rest
+    return nodes[(starts[nodes] > last_used[passes]) & (starts[nodes] <= last_mine[passes])]
 
 
 def _makers(facts: Facts, stores: _Stores, single: Bools, nodes: Rows) -> tuple[Rows, Float64s]:

@@ -23,8 +23,6 @@ after the gradients are copied back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from msgspec import Struct
 
@@ -34,7 +32,7 @@ from profkit.evidence.averaging.gradients import ALL_REDUCES, FORWARD, storing_g
 from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.program import COPIES_BACK, works_under
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import parallel_pass_line
 from profkit.savings.edits import Edit, combine, remove, shrink_spans
 from profkit.trace.events import Int64s, Rows
@@ -62,7 +60,7 @@ class _Passes(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
-def unused_parameter_search(facts: Facts) -> Iterator[Suspicion]:
+def unused_parameter_search(facts: Facts) -> Suspicions:
     """Compare the number of gradients with that of parameters in each backward pass after a search."""
     searches = _in_order(facts, np.flatnonzero(facts.trace.named(_SEARCH)))
     if not searches.size or not in_most_steps(facts, searches):

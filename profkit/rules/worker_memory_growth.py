@@ -32,18 +32,15 @@ with the machine's memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.evidence.attribution import busiest_site
-from profkit.evidence.requests import asked_of_workers
+from profkit.evidence.requests import worker_requests
 from profkit.findings import Kind, Location, Severity
-from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, locations_of
-from profkit.trace.events import Rows
 from profkit.trace.worker_records import HeldObjects, LoaderRecord, WorkerRecord, WorkerSums
 from profkit.units import format_bytes, format_count, pick_form
 
@@ -89,7 +86,7 @@ class _WorkerGrowth(Struct, frozen=True):
 
 
 @rule(Kind.FAULT)
-def worker_memory_growth(facts: Facts) -> Iterator[Suspicion]:
+def worker_memory_growth(facts: Facts) -> Suspicions:
     """One finding for each loader."""
     if not facts.workers.records:
         started = any(use.workers for use in facts.run.loaders)
@@ -153,7 +150,7 @@ def _copies(readings: list[WorkerSums]) -> bool:
 
 
 def _suspect(facts: Facts, growth: _WorkerGrowth) -> Suspicion:
-    requests = _requests(facts)
+    requests = facts.measured_rows(worker_requests(facts))
     per_step = max(len(requests) / facts.steps.measured_count, 1.0) * growth.grown_bytes / growth.batches
     held, bound_bytes = growth.largest, growth.bound_bytes
     loop = locations_of(facts, [busiest_site(facts, requests)]) if requests.size else ()
@@ -185,12 +182,6 @@ def _suspect(facts: Facts, growth: _WorkerGrowth) -> Suspicion:
             "bound_bytes": bound_bytes,
         },
     )
-
-
-def _requests(facts: Facts) -> Rows:
-    """The main thread's requests for batches from workers."""
-    asked = facts.loading & asked_of_workers(facts)
-    return facts.measured_rows(facts.tree.outermost(asked & (facts.trace.events.lane == facts.steps.main_lane)))
 
 
 def _severity(facts: Facts, growth: _WorkerGrowth) -> Severity:

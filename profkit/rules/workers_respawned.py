@@ -43,13 +43,12 @@ from profkit.derive.facts import Facts
 from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.loader_accounts import restarts_of
 from profkit.evidence.program import spent_ns
-from profkit.evidence.requests import asked_of_workers, begins_an_iterator
+from profkit.evidence.requests import asked_of_workers, begins_an_iterator, worker_requests
 from profkit.findings import MEDIUM_FROM, Kind
 from profkit.marks import STEP_MARK
-from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
 from profkit.ruling.places import loader_places
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
-from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Category, Rows
 from profkit.trace.values import median
 from profkit.units import format_count, format_time, pick_form
@@ -79,7 +78,7 @@ class _Epoch(Struct, frozen=True):
 
 
 @rule(Kind.FAULT)
-def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
+def workers_respawned(facts: Facts) -> Suspicions:
     """One finding, at the line that makes the DataLoader, or at the loops over it."""
     if facts.run.torch is None:
         raise CannotLook("only profkit's own recordings say whether the workers of a DataLoader persist")
@@ -88,9 +87,6 @@ def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
     rows = np.array([epoch.first for epoch in epochs], dtype=np.int64)
     if len(rows) < 2 or not in_most_steps(facts, rows):
         yield from _between_recordings(facts)
-        return
-    edit = _keep_the_workers(epochs)
-    if replay(facts, edit).fraction < _WORTH:
         return
     starting = median([epoch.end_ns - epoch.start_ns for epoch in epochs])
     waiting = median(spent_ns(facts, rows))
@@ -103,14 +99,15 @@ def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
         f"{format_time(ending)} to end {them}.",
         fix=_FIX,
         rows=rows,
-        edit=edit,
+        edit=_keep_the_workers(epochs),
+        worth=_WORTH,
         places=loader_places(facts, rows),
         evidence={"workers": max(started), "starting_ns": int(starting), "first_batch_ns": int(waiting),
                   "ending_ns": int(ending)},
     )  # fmt: skip
 
 
-def _between_recordings(facts: Facts) -> Iterator[Suspicion]:
+def _between_recordings(facts: Facts) -> Suspicions:
     """Epochs of more steps than were recorded: the workers' own accounts tell of their starts.
 
     The measured steps stand for the epoch: each gives back the share that the starts take of it.
@@ -140,8 +137,7 @@ def _between_recordings(facts: Facts) -> Iterator[Suspicion]:
 def _epochs(facts: Facts, workers: int) -> Iterator[_Epoch]:
     """The iterators that began within the recording and started workers."""
     events = facts.trace.events
-    asked = facts.loading & asked_of_workers(facts) & (events.lane == facts.steps.main_lane)
-    every = np.flatnonzero(facts.tree.outermost(asked))
+    every = np.flatnonzero(worker_requests(facts))
     before, *iterators = np.split(every, np.flatnonzero(begins_an_iterator(facts, every)))
     usual_length = Counter(map(len, iterators[:-1])).most_common(1)
     previous_ns = int(events.ends_of(before).max(initial=0))

@@ -37,7 +37,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims
 from profkit.evidence.attribution import by_line
-from profkit.evidence.frequency import in_most_steps, per_step
+from profkit.evidence.frequency import in_most_steps, per_step, sum_per_step
 from profkit.evidence.program import (
     ACCUMULATES,
     clearing_ranges,
@@ -48,7 +48,7 @@ from profkit.evidence.program import (
 )
 from profkit.evidence.releases import INDUCTOR, has_release
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.pricing import call_ns, drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine
 from profkit.source.changes import Argument, ChangedCall
@@ -80,39 +80,35 @@ class _Clearing(Struct, frozen=True):
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
-def zero_filled_gradients(facts: Facts) -> Iterator[Suspicion]:
+def zero_filled_gradients(facts: Facts) -> Suspicions:
     """Look at each line that fills gradients with zeros."""
+    is_default = has_release(facts, INDUCTOR)  # from 2.0 on
+    remedy = "zero_grad()` without `set_to_none=False`" if is_default else "zero_grad(set_to_none=True)`"
     for clearing in _find_clearings(facts):
         if not in_most_steps(facts, clearing.fills):
             continue
-        steps = facts.steps.measured_count
-        filled = int(facts.operators.input_bytes[clearing.fills].sum()) // steps
-        tensors, added = clearing.tensors / steps, per_step(facts, clearing.adds)
+        filled = sum_per_step(facts, facts.operators.input_bytes[clearing.fills])
+        tensors, added = clearing.tensors / facts.steps.measured_count, per_step(facts, clearing.adds)
         size = f" ({format_bytes(filled)})" if filled else ""
         yield Suspicion(
             message=f"{format_count(max(1, round(tensors)), 'gradient')} a step{size} filled with zeros, to which the "
             "backward pass then adds.",
-            fix=f"{_advise(facts)}, or set `p.grad = None`: the backward pass then hands its result over. Code that "
+            fix=f"Call `{remedy}, or set `p.grad = None`: the backward pass then hands its result over. Code that "
             "reads `.grad` in between must expect `None`.",
             rows=clearing.fills,
             edit=_hand_over(facts, clearing),
-            rewrite=_LEAVE_DEFAULT if has_release(facts, INDUCTOR) else None,
+            rewrite=_LEAVE_DEFAULT if is_default else None,
             count=max(1, round(tensors)),
             size_bytes=filled,
             evidence={"gradients_per_step": round(tensors, 1), "additions_per_step": round(added, 1)},
         )
 
 
-def _advise(facts: Facts) -> str:
-    """From 2.0 on it is the default."""
-    is_default = has_release(facts, INDUCTOR)
-    return "Call `zero_grad()` without `set_to_none=False`" if is_default else "Call `zero_grad(set_to_none=True)`"
-
-
 def _find_clearings(facts: Facts) -> Iterator[_Clearing]:
     """Lines that fill gradients, with about as many additions to gradients as tensors filled."""
     events = facts.trace.events
-    fills, adds = _fills(facts), _additions(facts)
+    fills, adding = _fills(facts), named_operators(facts, "aten::add_")
+    adds = facts.measured_rows(facts.tree.outermost(adding & facts.tree.under(named_operators(facts, ACCUMULATES))))
     # An addition belongs to the line that filled last; the first ones may follow a fill before the recording.
     after = np.searchsorted(events.start_ns[fills], events.start_ns[adds]) - 1
     by_range = facts.tree.under(clearing_ranges(facts))[fills]
@@ -132,15 +128,7 @@ def _fills(facts: Facts) -> Rows:
     called, in_range = facts.operators.rows, facts.tree.under(clearing_ranges(facts))
     wanted = among(called, program_operators(facts)) | (in_range & facts.measured)[called]
     fills = called[wanted & named_operators(facts, *_FILLS)[called]]
-    ordered: Rows = fills[np.argsort(facts.trace.events.start_ns[fills], kind="stable")]
-    return ordered
-
-
-def _additions(facts: Facts) -> Rows:
-    """The additions, on any thread, to gradients that exist already, except those of hooks."""
-    nodes = named_operators(facts, ACCUMULATES)
-    adds = named_operators(facts, "aten::add_")
-    return facts.measured_rows(facts.tree.outermost(adds & facts.tree.under(nodes)))
+    return fills[np.argsort(facts.trace.events.start_ns[fills], kind="stable")]
 
 
 def _tensors_in(facts: Facts, fills: Rows) -> Int64s:

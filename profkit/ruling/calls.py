@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -48,6 +50,12 @@ def distinct_calls(facts: Facts, rows: Rows, *also: NDArray) -> tuple[list[Call]
         for row in rows[first].tolist()
     ]
     return calls, number
+
+
+def by_call(facts: Facts, rows: Rows, tell: Callable[[Call], Any], of: type = bool) -> NDArray[Any]:
+    """For each operator what ``tell`` says of its call. It is asked once per distinct call."""
+    calls, number = distinct_calls(facts, rows)
+    return np.array([tell(call) for call in calls], dtype=of)[number]
 
 
 def spent_per_step_ns(facts: Facts, rows: Rows) -> int:

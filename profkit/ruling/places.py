@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 from msgspec import Struct
@@ -72,7 +71,7 @@ def model_places(facts: Facts, rows: Rows, weights: Int64s) -> Places:
     if calls:
         return name_lines(facts, [calls[0], *own[:1]])
     caller = model_caller(facts, rows)
-    return Places(replace(Location.of(caller), precision="def")) if caller else Places()
+    return Places(Location.in_function(caller)) if caller else Places()
 
 
 def locations_of(facts: Facts, sites: Iterable[int]) -> tuple[Location, ...]:

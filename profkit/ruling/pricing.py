@@ -72,8 +72,7 @@ def arithmetic_ns(facts: Facts, rows: Rows) -> Int64s:
     """The time of the products inside each of the operators, without the cost of their calls."""
     products = operators_of(facts.trace, PRODUCTS)
     spent = spent_ns(facts, np.arange(len(facts.trace.events)))
-    arithmetic: Int64s = facts.tree.total_under(np.where(products, (spent - CALL_NS).clip(min=0), 0))[rows]
-    return arithmetic
+    return facts.tree.total_under(np.where(products, (spent - CALL_NS).clip(min=0), 0))[rows]
 
 
 def share_with_backward(facts: Facts, rows: Rows) -> float:

@@ -14,7 +14,7 @@ from profkit.evidence.loops.carried_state import has_steady_weights, read_carrie
 from profkit.evidence.loops.located import sites_between
 from profkit.evidence.loops.rounds import Rounds, find_rounds, mark_chains
 from profkit.evidence.loops.written_cells import FORMS, PASSING, WrittenCells, find_written_cells
-from profkit.evidence.places import call_site
+from profkit.evidence.places import call_sites
 from profkit.evidence.program import backward_of, located_operators, program_operators, spent_ns
 from profkit.evidence.shapes import by_operator, result_of_linear
 from profkit.ruling.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
@@ -121,11 +121,9 @@ def _read_loop(facts: Facts, rows: Rows, cells: WrittenCells, chains: Int64s, ro
     if not _only_prepares_input(facts, rows, cells, column, numbers):
         return None
     body = sites_between(facts, int(rounds.marks[0]), int(rounds.marks[-1]))
-    of_cell = [place for code in lines.tolist() if (place := call_site(facts, code))]
-    of_cell.sort(key=lambda place: place.line)
+    of_cell = sorted(call_sites(facts, lines), key=lambda place: place.line)
     carried = read_carried_state([place.source for place in of_cell], [place.source for place in body])
-    own = [call_site(facts, code) for code in distinct(facts.lines.site[rows[mine]]).tolist()]
-    steady = has_steady_weights([place.source for place in own if place], set())
+    steady = has_steady_weights([place.source for place in call_sites(facts, facts.lines.site[rows[mine]])], set())
     if not carried.takes_sequence or not steady:
         return None
     inside = frozenset(distinct(facts.lines.site[rows[during]]).tolist())
@@ -166,8 +164,7 @@ def _touches_state(facts: Facts, rows: Rows, cells: WrittenCells) -> Bools:
     """The operators outside the cells that may replace a state: they take or give something of its shape. Cutting a
     state off from the backward pass counts too."""
     states = set(zip(cells.batch.tolist(), cells.hidden.tolist(), strict=True))
-    mask: Bools = by_operator(facts, rows, lambda name, shapes: _touches(name, shapes, states)) & (cells.owner < 0)
-    return mask
+    return by_operator(facts, rows, lambda name, shapes: _touches(name, shapes, states)) & (cells.owner < 0)
 
 
 def _touches(name: str, shapes: list[tuple[int, ...]], states: set[tuple[int, int]]) -> bool:

@@ -44,7 +44,7 @@ def _saving_of(facts: Facts, fractions: tuple[float, float, float], uncertainty:
     """A saving from its low, middle and high share of the step, widened by the uncertainty and the spread of the
     steps."""
     low, middle, high = fractions
-    margin = uncertainty + _spread_of_steps(facts)
+    margin = uncertainty + relative_deviation(facts.steps.duration_ns[facts.steps.measured])
     return Saving(
         time_ns_per_step=int(middle * step_time(facts).ns),
         fraction=round(middle, 6),
@@ -53,9 +53,3 @@ def _saving_of(facts: Facts, fractions: tuple[float, float, float], uncertainty:
         bytes=size_bytes,
         of_part=facts.run.is_part,
     )
-
-
-def _spread_of_steps(facts: Facts) -> float:
-    """The median absolute deviation of the steps' durations from their median, as a share of it."""
-    durations = facts.steps.duration_ns[facts.steps.measured]
-    return relative_deviation(durations)

@@ -33,18 +33,22 @@ def on_trace_clock(facts: Facts, times_ns: Int64s) -> Int64s:
     return times_ns - facts.trace.base_ns
 
 
+def waits_for(facts: Facts, rows: Int64s) -> tuple[Int64s, Int64s]:
+    """From when to when this rank stands still for its own collectives ``rows``, on the clock of the trace's events."""
+    taken = own_table(facts).collectives
+    return on_trace_clock(facts, taken.wait_start_ns[rows]), on_trace_clock(facts, taken.wait_end_ns[rows])
+
+
 def called_under(facts: Facts, calls: Rows, names: tuple[str, ...]) -> Bools:
     """Which calls, `NONE` where unknown, are inside a range whose name begins with one of these."""
     inside = facts.tree.under(facts.trace.where_name(lambda name: name.startswith(names)))
-    found: Bools = (calls >= 0) & inside[calls]
-    return found
+    return (calls >= 0) & inside[calls]
 
 
 def with_operation(table: RankTable, operation: str) -> Bools:
     """Which of a rank's collectives have this operation, such as ``all_reduce``."""
     is_operation = np.array([*(text == operation for text in table.texts), False], dtype=bool)
-    found: Bools = is_operation[table.collectives.operation]
-    return found
+    return is_operation[table.collectives.operation]
 
 
 def all_reduces(facts: Facts) -> Bools:

@@ -128,8 +128,7 @@ def _complete(launch: Launch) -> Bools:
     """Which collectives were recorded in all ranks of their group: the last one may be missing from some."""
     world = launch.world_size
     sizes = np.array([*(group.size if group.size > 0 else world for group in launch.groups), world])
-    found: Bools = (launch.joint.members >= sizes[launch.joint.group]) & (launch.joint.members > 1)
-    return found
+    return (launch.joint.members >= sizes[launch.joint.group]) & (launch.joint.members > 1)
 
 
 def _most_of_transfer(table: RankTable) -> Int64s:

@@ -92,8 +92,7 @@ def beside_nothing(facts: Facts) -> Rows:
     scatters = np.flatnonzero(with_operation(table, "reduce_scatter") & of_parameters(facts))
     step = facts.steps.index_of(exchanges.issue_ns[scatters])
     is_last = np.append(step[1:] != step[:-1], True)[: len(scatters)]
-    found: Rows = np.concatenate([gathers[before < 0], scatters[is_last]])
-    return found
+    return np.concatenate([gathers[before < 0], scatters[is_last]])
 
 
 def of_parameters(facts: Facts) -> Bools:
@@ -121,5 +120,4 @@ def _held_by(facts: Facts, exchanges: Exchanges, row: Rows, before: Rows) -> Int
     waiting = union(facts.trace.events.start_ns[limiter], facts.tree.end_ns[limiter])
     since, until = exchanges.issued_ns[before], exchanges.issue_ns[row]
     limited = waiting.covered_within(since, np.maximum(since, until)) > _MOST * (until - since)
-    held: Int64s = np.where(~at_once, Held.STREAM, np.where(limited, Held.LIMITER, Held.HOST)).astype(np.int64)
-    return held
+    return np.where(~at_once, Held.STREAM, np.where(limited, Held.LIMITER, Held.HOST)).astype(np.int64)

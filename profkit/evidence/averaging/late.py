@@ -71,8 +71,7 @@ def _as_in_known_steps(size: Int64s, found: Int64s, stored: Int64s, sent: Int64s
 def _after_update(facts: Facts, times_ns: Int64s, since_ns: Int64s) -> Bools:
     """Whether an optimizer has begun its step since then."""
     starts = np.sort(facts.updates.start_ns)
-    between: Bools = np.searchsorted(starts, times_ns) > np.searchsorted(starts, since_ns)
-    return between
+    return np.searchsorted(starts, times_ns) > np.searchsorted(starts, since_ns)
 
 
 def is_averaged_within(facts: Facts) -> Bools:

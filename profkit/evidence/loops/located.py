@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts, derived_once
-from profkit.evidence.places import call_site
+from profkit.evidence.places import call_sites
 from profkit.marks import CALL_MARK
 from profkit.run import CallSite
 from profkit.trace.events import NONE, Category, Rows
-from profkit.trace.values import distinct
 
 
 def in_located_step(facts: Facts, rows: Rows) -> Rows:
@@ -47,8 +46,17 @@ def sites_between(facts: Facts, first: int, last: int) -> list[CallSite]:
     marks = events.category == Category.LINE_MARK
     level = marks_around(facts)
     during = (events.start_ns >= events.start_ns[first]) & (events.start_ns <= events.start_ns[last])
-    body = distinct(events.site[marks & during & (level == level[first]) & (events.lane == events.lane[first])])
-    return [place for site in body if (place := call_site(facts, int(site)))]
+    body = marks & during & (level == level[first]) & (events.lane == events.lane[first])
+    return call_sites(facts, events.site[body])
+
+
+def body_and_called(facts: Facts, marks: Rows, first: int) -> tuple[list[CallSite], list[CallSite]]:
+    """The lines of a loop's body, whose ``marks`` lie under one mark as ``first`` does, and those of what it calls. A
+    comprehension's own marks, inside those of its line, are no call."""
+    own, events = marks_around(facts)[marks] == marks_around(facts)[first], facts.trace.events
+    body, called = (call_sites(facts, events.site[rows]) for rows in (marks[own], marks[~own]))
+    of_body = {(site.file, site.line) for site in body}
+    return body, [site for site in called if (site.file, site.line) not in of_body]
 
 
 @derived_once

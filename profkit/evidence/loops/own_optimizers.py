@@ -27,8 +27,7 @@ def rounds_of_lines(facts: Facts, steps: Rows) -> Float64s:
     calls = in_located_step(facts, np.flatnonzero(named))
     marks = located_marks(facts)
     marks = marks[facts.tree.under(facts.trace.mask_of(calls))[marks]]
-    rounds: Float64s = np.bincount(events.site[marks], minlength=len(facts.callsites)) / max(len(calls), 1)
-    return rounds
+    return np.bincount(events.site[marks], minlength=len(facts.callsites)) / max(len(calls), 1)
 
 
 def in_own_loop(facts: Facts, operators: Rows, site: int, rounds: Float64s, parameters: float) -> Bools:

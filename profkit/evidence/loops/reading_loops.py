@@ -8,10 +8,8 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import DECOMPOSITION, MATRIX, base_name, operators_of
 from profkit.derive.timeline.intervals import stretches
 from profkit.evidence.loops.independent_rounds import rounds_are_independent
-from profkit.evidence.loops.located import in_located_step, marks_around
+from profkit.evidence.loops.located import body_and_called, in_located_step
 from profkit.evidence.loops.rounds import find_rounds
-from profkit.evidence.places import call_site
-from profkit.run import CallSite
 from profkit.trace.events import Category, Rows
 from profkit.trace.values import distinct
 
@@ -50,13 +48,8 @@ def _loops_around(facts: Facts, reads: Rows) -> list[tuple[int, int]]:
 
 
 def _is_independent(facts: Facts, first: int, last: int) -> bool:
-    around, during = marks_around(facts), _marks_from(facts, first, last)
-    own = around[during] == around[first]
-    body, called = (_lines_of(facts, marks) for marks in (during[own], during[~own]))
-    of_body = {(site.file, site.line) for site in body}  # a comprehension's own marks are inside its line's
-    return rounds_are_independent(
-        body, [site for site in called if (site.file, site.line) not in of_body], may_go_through_a_model=True
-    )
+    body, called = body_and_called(facts, _marks_from(facts, first, last), first)
+    return rounds_are_independent(body, called, may_go_through_a_model=True)
 
 
 def _marks_from(facts: Facts, first: int, last: int) -> Rows:
@@ -66,8 +59,3 @@ def _marks_from(facts: Facts, first: int, last: int) -> Rows:
     inside = (events.start_ns[marks] >= events.start_ns[first]) & (events.start_ns[marks] <= facts.tree.end_ns[last])
     chosen: Rows = marks[inside & (events.lane[marks] == events.lane[first])]
     return chosen
-
-
-def _lines_of(facts: Facts, marks: Rows) -> list[CallSite]:
-    sites = (call_site(facts, int(site)) for site in distinct(facts.trace.events.site[marks]))
-    return [site for site in sites if site is not None]

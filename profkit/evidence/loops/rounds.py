@@ -53,5 +53,4 @@ def mark_chains(facts: Facts, rows: Rows) -> Int64s:
     chains = np.array(levels, dtype=np.int64).reshape(len(levels), len(rows))[::-1].T
     first = (chains < 0).sum(axis=1)  # the padding of a row with fewer levels
     columns = (np.arange(chains.shape[1]) + first[:, None]) % max(chains.shape[1], 1)
-    ordered: Int64s = np.take_along_axis(chains, columns, axis=1)
-    return ordered
+    return np.take_along_axis(chains, columns, axis=1)

@@ -146,8 +146,7 @@ def _who_asked(facts: Facts, ran: Rows, calls: Rows) -> Rows:
 def _has_shapes(facts: Facts, ran: Rows) -> Bools:
     """Which ranges of a backend's threads have shapes of their own: those copied from the located step may be another
     one's, as the threads share the work in any order."""
-    known: Bools = (facts.trace.events.dims_code[ran] >= 0) & (facts.repeats.row[ran] < 0)
-    return known
+    return (facts.trace.events.dims_code[ran] >= 0) & (facts.repeats.row[ran] < 0)
 
 
 def _kinds(facts: Facts, rows: Rows, are_calls: bool) -> list[tuple[object, ...]]:

@@ -59,8 +59,7 @@ def _on_device(facts: Facts, exchanges: Exchanges, wanted: Bools) -> Int64s:
     launched = np.append(np.where(is_known, launches.launched_ns[own], 0), _NEVER)[follows]
     ready = np.minimum(launched, _host_waits_since(facts, end))
     begin = np.maximum(np.maximum(begin, idle_since), np.asarray(ready, dtype=np.int64))
-    since: Int64s = np.minimum(begin, end)
-    return since
+    return np.minimum(begin, end)
 
 
 def _around(busy: Intervals, times_ns: Int64s) -> tuple[Int64s, Int64s]:

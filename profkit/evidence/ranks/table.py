@@ -256,5 +256,4 @@ def _after_backward(facts: Facts, exchanges: Exchanges) -> Bools:
     works = (back_ns > 0) | (forth_ns > _LITTLE * (back_ns + forth_ns).mean())
     works[0] = True
     latest = np.maximum.accumulate(np.where(works, np.arange(len(works)), 0))
-    found: Bools = ((back_ns > 0) & (forth_since_ns <= _LITTLE * back_ns))[latest]
-    return found
+    return ((back_ns > 0) & (forth_since_ns <= _LITTLE * back_ns))[latest]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from msgspec import Struct
 
@@ -9,6 +11,7 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.evidence.program import calling_operator, copies_named
 from profkit.evidence.wait_causes import pytorchs_own
 from profkit.trace.events import Bools, Int32s, Int64s, Rows
+from profkit.trace.values import distinct
 
 
 class Transfers(Struct, frozen=True):
@@ -34,6 +37,10 @@ class Transfers(Struct, frozen=True):
     def at(self, chosen: Bools | Rows) -> Transfers:
         """The chosen ones."""
         return Transfers(*(getattr(self, name)[chosen] for name in self.__struct_fields__))
+
+    def by_line(self) -> Iterator[Transfers]:
+        """Those of each line; those without a line are one group."""
+        return (self.at(self.site == code) for code in distinct(self.site))
 
 
 @derived_once
@@ -65,5 +72,4 @@ def has_unlinked_copies(facts: Facts) -> bool:
 def waits_below(facts: Facts, places: Rows) -> Rows:
     """The host's waits in these operators."""
     inside = facts.tree.under(facts.trace.mask_of(places))
-    waits: Rows = facts.waits.rows[inside[facts.waits.rows] & ~facts.waits.own]
-    return waits
+    return facts.waits.rows[inside[facts.waits.rows] & ~facts.waits.own]

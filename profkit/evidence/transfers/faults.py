@@ -136,8 +136,7 @@ def _is_amid_step(facts: Facts, place: Rows) -> Bools:
     first, last = (np.searchsorted(kernels, bound[step]) for bound in (facts.steps.start_ns, facts.steps.end_ns))
     before = np.searchsorted(kernels, facts.trace.events.start_ns[place])
     after = np.searchsorted(kernels, facts.tree.end_ns[place])
-    amid: Bools = (before > first) & (after < last)
-    return amid
+    return (before > first) & (after < last)
 
 
 @derived_once
@@ -166,10 +165,15 @@ def why_untold(facts: Facts, fault: TransferFault) -> str:
     return ""
 
 
+def lines_coming_again(facts: Facts, transfers: Transfers) -> list[Transfers]:
+    """Those of each line at which they come again and again; those without a line are one group."""
+    return [line for line in transfers.by_line() if comes_again(facts, line)]
+
+
 def coming_again(facts: Facts, transfers: Transfers) -> Transfers:
-    """Those at lines at which they come again and again; those without a line are one group."""
-    lasting = [code for code in distinct(transfers.site) if comes_again(facts, transfers.at(transfers.site == code))]
-    return transfers.at(among(transfers.site, np.array(lasting, dtype=np.int64)))
+    """All of `lines_coming_again`."""
+    lasting = np.array([line.site[0] for line in lines_coming_again(facts, transfers)], dtype=np.int64)
+    return transfers.at(among(transfers.site, lasting))
 
 
 def waited_ns(facts: Facts, transfers: Transfers) -> int:

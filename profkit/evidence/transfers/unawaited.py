@@ -50,8 +50,7 @@ def _are_used(facts: Facts, line: Transfers) -> Bools:
 def _computing(facts: Facts) -> Rows:
     """The program's operators that work on the host."""
     rows = program_operators(facts)
-    computing: Rows = rows[~(launches_anything(facts) | operators_of(facts.trace, VIEW))[rows]]
-    return computing
+    return rows[~(launches_anything(facts) | operators_of(facts.trace, VIEW))[rows]]
 
 
 def _asking(facts: Facts) -> Rows:
@@ -60,8 +59,7 @@ def _asking(facts: Facts) -> Rows:
     asked = facts.trace.where_name(lambda name: any(query in name for query in _QUERIES))
     rows = np.flatnonzero(asked & (facts.trace.events.category == Category.RUNTIME))
     rows = np.concatenate([facts.waits.rows[~facts.waits.own], rows[calling_operator(facts, rows) == rows]])
-    asking: Rows = rows[~facts.tree.under(facts.trace.events.category == Category.PAUSE)[rows]]
-    return asking
+    return rows[~facts.tree.under(facts.trace.events.category == Category.PAUSE)[rows]]
 
 
 def _first_inputs(facts: Facts, rows: Rows) -> Int64s:
@@ -80,5 +78,4 @@ def _first_inputs(facts: Facts, rows: Rows) -> Int64s:
 
 def _holds(begin_ns: Int64s, end_ns: Int64s, times_ns: Int64s) -> Bools:
     """Whether one of the times, which are in order, is in each stretch."""
-    found: Bools = np.searchsorted(times_ns, end_ns) > np.searchsorted(times_ns, begin_ns)
-    return found
+    return np.searchsorted(times_ns, end_ns) > np.searchsorted(times_ns, begin_ns)
