@@ -123,7 +123,8 @@ class ForkedProgram(subprocess.Popen[str]):
     def __init__(self, args: Sequence[str], env: Mapping[str, str] | None = None, **options: Any) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        super().__init__(args, preexec_fn=functools.partial(_go_on, args, env), text=True, **options)
+        go_on = functools.partial(_go_on, args, env)
+        super().__init__(args, preexec_fn=go_on, restore_signals=False, **options)  # Python ignores those
 
 
 def _go_on(command: Sequence[str], environment: Mapping[str, str] | None) -> NoReturn:
