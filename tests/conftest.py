@@ -89,10 +89,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ]
 
 
-def pytest_collection_finish() -> None:
-    """Recordings collect garbage and look at what is alive: not through all that the tests are made of."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What the tests are made of stays, so nobody looks for garbage in it, neither while it is imported nor when a
+    recording collects garbage and looks at what is alive."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

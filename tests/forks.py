@@ -16,11 +16,13 @@ import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.context import ForkProcess, SpawnProcess
 from pathlib import Path
-from types import TracebackType
-from typing import NoReturn
+from types import SimpleNamespace, TracebackType
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).parents[1]
 
@@ -114,43 +116,74 @@ def _call(function: str, arguments: Sequence[str]) -> NoReturn:
     os._exit(status)
 
 
-class ForkedProgram:
-    """In the place of `subprocess.Popen`, for ``python -m MODULE ARGUMENTS``: the module's ``main`` in a fork."""
+class ForkedProgram(subprocess.Popen[str]):
+    """``python -m MODULE ARGUMENTS``, or ``python SCRIPT ARGUMENTS``, that goes on in the fork instead of running a new
+    interpreter."""
 
-    def __init__(self, command: Sequence[str], stderr: int | None = None) -> None:
-        _, option, module, *arguments = command
-        assert option == "-m"
+    def __init__(self, args: Sequence[str], env: Mapping[str, str] | None = None, **options: Any) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        self.pid = os.fork()
-        if self.pid == 0:
-            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-                signal.signal(number, signal.SIG_DFL)  # as in a program that is started
-            sys.path[0] = os.getcwd()  # as ``python -m`` has it
-            if stderr == subprocess.DEVNULL:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-            _call(f"{module}:main", arguments)
+        go_on = functools.partial(_go_on, args, env)
+        super().__init__(args, preexec_fn=go_on, restore_signals=False, **options)  # Python ignores those
 
-    def __enter__(self) -> ForkedProgram:
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        """The child has been waited for."""
+def _go_on(command: Sequence[str], environment: Mapping[str, str] | None) -> NoReturn:
+    """What a new interpreter would find: no files but its own, one of which `subprocess.Popen` waits for until it is
+    closed, no handlers of signals, and the collector of garbage at work."""
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    gc.enable()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if environment is not None:
+        os.environ.clear()
+        os.environ.update(environment)
+    run_command(command[1:])
 
-    def wait(self) -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
-
-    def send_signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+def run_command(arguments: Sequence[str] | None = None) -> NoReturn:
+    """``python ARGUMENTS``; those of this process's own command line if none are given."""
+    option, *rest = sys.argv[1:] if arguments is None else arguments
+    if option == "-u":
+        option, *rest = rest
+    if option != "-m":
+        _call(f"{__name__}:run_script", [option, *rest])
+    module, *rest = rest
+    sys.path[0] = os.getcwd()  # as ``python -m`` has it
+    _call(f"{'profkit.cli' if module == 'profkit' else module}:main", rest)
 
 
 def run_script() -> None:
     """``python SCRIPT``, without profkit."""
     script = sys.argv.pop(1)
     runpy.run_path(script, run_name="__main__")
+
+
+def launch() -> None:
+    """``python ARGUMENTS`` for a program of several processes, which are forks, too: torchrun, profkit and
+    multiprocessing start them."""
+    from torch import distributed
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+
+    from profkit.collect.launch import parent
+
+    setattr(parent, "subprocess", SimpleNamespace(Popen=ForkedProgram))  # noqa: B010  # for this process
+    setattr(subprocess_handler, "Popen", ForkedProgram)  # noqa: B010
+    setattr(SpawnProcess, "_Popen", staticmethod(ForkProcess._Popen))  # noqa: B010
+    distributed.destroy_process_group = _after_its_threads(distributed.destroy_process_group)
+    run_command()
+
+
+def _after_its_threads(destroy: Callable[..., None]) -> Callable[..., None]:
+    """A thread of gloo needs the GIL to let go of its last collective. A program that has everything imported ends
+    before: then the group, which DistributedDataParallel frees with the GIL held, waits for that thread forever."""
+
+    @functools.wraps(destroy)
+    def wait_and_destroy(*arguments: Any) -> None:
+        time.sleep(0.05)
+        destroy(*arguments)
+
+    return wait_and_destroy
 
 
 if __name__ == "__main__":

@@ -34,7 +34,6 @@ _BY_DEFAULT = ROOT / ".pytest_cache" / "profkit-recordings"
 _GENERATIONS = 3
 """Versions of the collecting code of which runs are kept: those of a branch, its parent, and the one before."""
 _PACKAGE = ROOT / "profkit"
-_STARTING = ROOT / "tests" / "starting"
 _LONGEST_S = 300
 Files = Mapping[str, str]
 """Texts by their path."""
@@ -80,9 +79,10 @@ class Recordings:
         return self._keep([json.dumps(commands), stdin], reads, writes, runs)
 
     def launch(self, *commands: Sequence[str], writes: Files = NO_FILES) -> Kept:
-        """The same for several processes that are started only to be judged: each imports PyTorch in less time."""
-        runs = [partial(_start, command, "", path=f"{_STARTING}{os.pathsep}{ROOT}") for command in commands]
-        return self._keep(["launch", json.dumps(commands)], [_STARTING / "sitecustomize.py"], writes, runs)
+        """``python COMMAND``, one after the other, that start several processes: as forks of the one that has imported
+        PyTorch."""
+        runs = [partial(self.forks.run, "tests.forks:launch", command) for command in commands]
+        return self._keep(["launch", json.dumps(commands)], [ROOT / "tests" / "forks.py"], writes, runs)
 
     def _keep(
         self, named: list[str], reads: Iterable[Path], writes: Files, runs: Sequence[Callable[[Path], Ended]]
@@ -121,8 +121,8 @@ def _read(directory: Path) -> Kept:
     return Kept(directory, ended, told["seconds"], tuple(before))
 
 
-def _start(command: Sequence[str], stdin: str, directory: Path, path: str = str(ROOT)) -> Ended:
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+def _start(command: Sequence[str], stdin: str, directory: Path) -> Ended:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     result = subprocess.run([sys.executable, *command], cwd=directory, env=environment, input=stdin,
                             capture_output=True, text=True, check=False, timeout=_LONGEST_S)  # fmt: skip
     return Ended(result.returncode, result.stdout, result.stderr)
@@ -184,7 +184,7 @@ def collecting_code() -> set[Path]:
 
 
 def _imported_by(path: Path) -> Iterator[Path]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
@@ -194,6 +194,16 @@ def _imported_by(path: Path) -> Iterator[Path]:
         for name in names:
             if name.startswith("profkit."):
                 yield from _files_of(name)
+
+
+def statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements, however deep: `ast.walk` takes five times as long, for it visits each expression."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+            waiting += getattr(node, name, ())
 
 
 def _files_of(name: str) -> Iterator[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from profkit.cli.memory_plan import parse_input, parse_size
 from profkit.errors import UsageError
 from profkit.memory_plan import InputSpec
-from tests.forks import Forks
+from tests.forks import Ended, Forks
 
 MODELS = """
 import sys
@@ -51,20 +52,32 @@ number = 3
 
 
 @pytest.fixture
-def plan(tmp_path: Path):
+def models(tmp_path: Path) -> Path:
     (tmp_path / "models.py").write_text(MODELS, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def plan_alone(models: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """``profkit memory-plan ARGUMENTS`` as a user calls it."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "profkit", "memory-plan", *arguments]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return subprocess.run(command, cwd=models, capture_output=True, text=True, check=False)
 
     return run
 
 
-def test_a_plan_as_text(plan):
+@pytest.fixture
+def plan(models: Path, forks: Forks) -> Callable[..., Ended]:
+    """The same in a process that has imported PyTorch and makes the plan, too."""
+    return lambda *arguments: forks.run("tests.cli.planning:main", ["memory-plan", *arguments], models)
+
+
+def test_a_plan_as_text(plan_alone):
     """4,004,000 bytes of parameters; the step's roots of second moments make the peak of 4 x that and the inputs."""
     options = ("--device", "cpu", "--optimizer", "adamw-foreach", "--fits", "30MB")
-    result = plan("models.py:linear", "--batch", "8", *options)
+    result = plan_alone("models.py:linear", "--batch", "8", *options)
     assert result.returncode == 0
     lines = result.stdout.splitlines()
     assert lines[0] == "Linear at batch 8: 20.1 MB at the peak, in the optimizer step"
@@ -75,16 +88,16 @@ def test_a_plan_as_text(plan):
     assert max(map(len, lines)) <= 80
 
 
-def test_what_the_factory_prints_is_no_part_of_the_plan(plan):
-    result = plan("models.py:prints", "--batch", "8", "--device", "cpu", "--peak-only", "--format", "json")
+def test_what_the_factory_prints_is_no_part_of_the_plan(plan_alone):
+    result = plan_alone("models.py:prints", "--batch", "8", "--device", "cpu", "--peak-only", "--format", "json")
     assert json.loads(result.stdout)["model"] == "Linear"
     assert result.stderr == "made a model\n"
 
 
-def test_a_plan_as_json_for_a_gpu(plan):
+def test_a_plan_as_json_for_a_gpu(plan_alone):
     """A mask of a byte for each of 4,096,000 elements is kept, and the loss in a block of 512; cuBLAS has a workspace
     for each of two threads."""
-    result = plan("models:dropout", "--batch", "4096", "--format", "json", "--optimizer", "sgd", "--peak-only")
+    result = plan_alone("models:dropout", "--batch", "4096", "--format", "json", "--optimizer", "sgd", "--peak-only")
     assert result.returncode == 0, result.stderr
     read = json.loads(result.stdout)
     assert read["schema"] == "profkit.memory-plan/1"
@@ -114,10 +127,8 @@ def test_a_model_that_does_not_fit_with_one_sample_is_told(plan):
      ("models.py:linear", ("--input", "3by3"), "--input 3by3: give the shape of one sample"),
      ("models.py:reads", (), "models.py:12 in forward needs the values of a tensor (aten._local_scalar_dense")],
 )  # fmt: skip
-def test_what_cannot_be_planned_is_one_line(tmp_path: Path, forks: Forks, target, options, words):
-    (tmp_path / "models.py").write_text(MODELS, encoding="utf-8")
-    asked = ["memory-plan", target, "--batch", "2", "--peak-only", *options]
-    result = forks.run("tests.cli.planning:main", asked, tmp_path)
+def test_what_cannot_be_planned_is_one_line(plan, target, options, words):
+    result = plan(target, "--batch", "2", "--peak-only", *options)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("profkit: ")
     assert words in result.stderr

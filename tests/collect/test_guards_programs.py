@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from profkit.run import find_trace, load_run
 from tests.collect.guarded import RECORDED, assert_diagnosed, run
 from tests.collect.reading import read_events, steps_of
+from tests.forks import Forks
 from tests.recordings import Recordings
 
 pytestmark = pytest.mark.slow
@@ -141,10 +140,10 @@ with open(f"said{rank}", "w") as file:
 """
 
 
-def test_each_process_of_torchrun_leaves_a_run_directory_of_its_own(tmp_path: Path) -> None:
+def test_each_process_of_torchrun_leaves_a_run_directory_of_its_own(tmp_path: Path, forks: Forks) -> None:
     (tmp_path / "ranks.py").write_text(RANKS)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "ranks.py"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200)
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "ranks.py"]
+    result = forks.run("tests.forks:launch", command, tmp_path)
     assert result.returncode == 0, result.stderr
     for rank in (0, 1):
         directory, steps = json.loads((tmp_path / f"said{rank}").read_text())

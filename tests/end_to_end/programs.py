@@ -7,6 +7,7 @@ without one has nothing wrong, and one that says ``# expect: no opportunities`` 
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import re
 import time
@@ -17,7 +18,7 @@ from typing import Any
 
 from tests.end_to_end.running import Outcome, record_program
 from tests.end_to_end.running import judge as judge_kept
-from tests.recordings import Recordings
+from tests.recordings import Recordings, statements
 
 DIRECTORY = Path(__file__).parents[1] / "programs"
 _KIND = re.compile(r"# kind: (.+)\n")
@@ -66,6 +67,7 @@ class Verdict:
         return bool(self.found and self.rank == 1 and self.line)
 
 
+@functools.cache
 def all_programs() -> list[Program]:
     return [_read(path) for path in sorted(DIRECTORY.glob("[!_]*.py"))]
 
@@ -85,7 +87,7 @@ def _read(path: Path) -> Program:
 def _imported(text: str) -> set[str]:
     """The top-level names of all modules that a program imports."""
     names = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(ast.parse(text)):
         if isinstance(node, ast.Import):
             names.update(alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

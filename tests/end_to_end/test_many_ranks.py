@@ -108,7 +108,8 @@ def test_a_launch_that_is_started_again_gets_a_directory_of_its_own(recordings: 
 
 
 def test_a_rank_that_is_killed_leaves_what_it_had_and_the_others_theirs(recordings: Recordings) -> None:
-    kept = recordings.launch([*RECORD, "--nproc", "2", "train.py", "--", "die", "12"], writes=FILES)
+    """In processes that import PyTorch themselves, as users start them."""
+    kept = recordings.start([*RECORD, "--nproc", "2", "train.py", "--", "die", "12"], writes=FILES)
     assert kept.ended.returncode == 3
     assert kept.ended.stderr.splitlines()[-1].endswith("failed with exit status 1"), "torchrun's own"
     found = runs_of(kept.directory / "run")
@@ -129,8 +130,9 @@ def test_a_rank_that_is_killed_before_it_recorded_says_which_it_was(recordings: 
 
 @pytest.mark.parametrize("begins", ["first", "later"])
 def test_spawned_processes_are_told_apart_by_their_process_group(recordings: Recordings, begins: str) -> None:
-    """Also where it begins within the recording, and is gone at its end."""
-    kept = recordings.launch(["train.py", "spawn", "run", begins], writes=FILES)
+    """Also where it begins within the recording, and is gone at its end. There the processes are really spawned."""
+    run = recordings.start if begins == "first" else recordings.launch
+    kept = run(["train.py", "spawn", "run", begins], writes=FILES)
     assert kept.ended.returncode == 0, kept.ended.stderr
     found = runs_of(kept.directory / "run")
     assert list(found) == ["rank0", "rank1"]

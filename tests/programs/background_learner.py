@@ -50,7 +50,7 @@ class Learner(threading.Thread):
 
 
 def main():
-    learner = Learner(updates=400)
+    learner = Learner(updates=150)
     learner.start()
     while learner.is_alive():
         learner.join(timeout=0.5)

@@ -10,7 +10,7 @@ from torch import nn
 
 @dataclass
 class Config:
-    folds: int = 4
+    folds: int = 2
     steps: int = 20
     batch: int = 768
     width: int = 320
@@ -90,7 +90,7 @@ def run_fold(k, cfg, x, y, parts):
 def main():
     torch.manual_seed(2024)
     cfg = Config()
-    x, y = field_data(28_000, cfg)
+    x, y = field_data(14_000, cfg)
     parts = torch.randperm(len(x)).chunk(cfg.folds)
     results = []
     for k in range(cfg.folds):
