@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from profkit.run import LiveHolder
-from tests.collect.counting import STORAGE_BYTES, count, one
+from tests.collect.census.counting import STORAGE_BYTES, count, one
 
 MODULE_LEVEL: list[Tensor] = []
 

@@ -1,5 +1,5 @@
-"""Programs that do to a recording what programs do: each goes on as if profkit were not there, and what was written
-of its recording is diagnosed. Real processes; that the program's output is its own is in `test_identical`."""
+"""Programs that end or fail amid their recording: each goes on as if profkit were not there, and the part that was
+written is diagnosed. Real processes. `launch/test_unchanged_results` tests that their output stays the same."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from profkit.collect.sessions.lines import LineTracer
 from profkit.source.user_code import UserFiles
-from tests.collect import traced
 from tests.collect.reading import Event, is_inside, marks_around, marks_of
+from tests.collect.sessions import traced
 
 Record = Callable[[Callable[[], Any]], list[Event]]
 A = torch.rand(8)

@@ -20,7 +20,7 @@ from profkit.collect.boundaries.signals import StepSignals
 from profkit.collect.program.guard import Guard
 from profkit.plan import EXPLICIT
 from profkit.run import LoaderUse, OptimizerUse
-from tests.collect.listening import Listener, make_optimizer
+from tests.collect.boundaries.listening import Listener, make_optimizer
 from tests.collect.reading import Event
 
 Record = Callable[[Callable[[], Any]], list[Event]]

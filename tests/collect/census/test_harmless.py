@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from profkit.run import LiveHolder
-from tests.collect.counting import STORAGE_BYTES, count, one
+from tests.collect.census.counting import STORAGE_BYTES, count, one
 
 
 def test_the_walk_is_bounded() -> None:
