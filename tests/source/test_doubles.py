@@ -1,4 +1,4 @@
-"""Where data may become float64, as far as the syntax tree shows."""
+"""Where data may become float64, as far as the source shows."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def test_a_line_that_may_make_doubles_is_remarked(tmp_path: Path, expression: st
         "numpy.asarray(table)",
     ],
 )
-def test_what_makes_none_is_not_remarked(tmp_path: Path, expression: str) -> None:
+def test_a_line_that_makes_no_doubles_is_not_remarked(tmp_path: Path, expression: str) -> None:
     assert lines_of(tmp_path, f"import torch\ny = {expression}\n") == []
 
 
-def test_a_type_that_is_asked_for_is_told_from_one_that_the_data_have(tmp_path: Path) -> None:
+def test_a_requested_type_is_told_from_that_of_the_data(tmp_path: Path) -> None:
     source = """
     def load(table):
         torch.set_default_dtype(torch.float64)
@@ -75,5 +75,5 @@ def test_a_type_that_is_asked_for_is_told_from_one_that_the_data_have(tmp_path: 
 
 
 @pytest.mark.parametrize("source", ["x = y  # double", "print('float64')", "double = 2", "model(from_numpy)"])
-def test_words_make_no_doubles(source: str) -> None:
+def test_names_and_texts_make_no_doubles(source: str) -> None:
     assert not double_makers(ast.parse(source)).any

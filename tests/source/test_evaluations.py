@@ -1,4 +1,4 @@
-"""Which evaluations the source uses at few of the steps that compute them; what it does not prove is not said."""
+"""Evaluations whose result the source uses at few of the steps that compute it; without proof there is no remark."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def found_in(*replacements: tuple[str, str]) -> list[RareUse]:
     return list(rarely_used(ast.parse(text)))
 
 
-def test_a_result_that_every_twentieth_step_prints_is_rarely_used():
+def test_a_result_printed_at_every_twentieth_step_is_rarely_used():
     assert found_in() == [RareUse(line=25, until=25, every=20, used_at=27)]
 
 
@@ -64,7 +64,7 @@ def test_a_result_that_every_twentieth_step_prints_is_rarely_used():
         ("epoch % 5 == 0 or epoch == epochs - 1", 5),
     ],
 )
-def test_conditions_that_hold_at_every_nth_step(condition, every):
+def test_a_condition_that_holds_at_every_nth_step_makes_a_use_rare(condition, every):
     (use,) = found_in(("epoch % 20 == 0", condition))
     assert use.every == every
 
@@ -81,7 +81,7 @@ def test_conditions_that_hold_at_every_nth_step(condition, every):
         "epoch % 20 == 0 or every",
     ],
 )
-def test_conditions_that_may_hold_at_most_steps(condition):
+def test_a_condition_that_may_hold_at_most_steps_does_not(condition):
     assert found_in(("epoch % 20 == 0", condition)) == []
 
 
@@ -137,7 +137,7 @@ CALLED = "        accuracy = evaluate(model, data)\n"
         ),
     ],
 )
-def test_it_is_not_said_where(replacement):
+def test_a_use_is_not_rare_if(replacement):
     assert found_in(replacement) == []
 
 
@@ -150,7 +150,7 @@ def test_it_is_not_said_where(replacement):
         pytest.param(("main(Classifier(8).to", "net = Classifier(8)\nmain(net.to"), id="the model has another name"),
     ],
 )
-def test_it_is_said_where(replacement):
+def test_a_use_is_still_rare_if(replacement):
     assert len(found_in(replacement)) == 1
 
 

@@ -1,4 +1,4 @@
-"""The line that makes a name hold more."""
+"""The line that makes a name hold more, and whether anything limits that growth."""
 
 from __future__ import annotations
 
@@ -35,6 +35,11 @@ def find(tmp_path: Path) -> Find:
     return search
 
 
+def located(site: CallSite | None) -> CallSite:
+    assert site is not None
+    return site
+
+
 def code_of(code: CodeType, name: str) -> CodeType:
     inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     for constant in inner:
@@ -69,7 +74,7 @@ def code_of(code: CodeType, name: str) -> CodeType:
         ("kept = loss", ("kept",)),
     ],
 )
-def test_every_way_to_make_a_name_hold_more_is_seen(find: Find, statement: str, parts: Parts) -> None:
+def test_every_way_to_make_a_name_hold_more_is_found(find: Find, statement: str, parts: Parts) -> None:
     source = f"""
     def train():
         kept = []
@@ -77,8 +82,7 @@ def test_every_way_to_make_a_name_hold_more_is_seen(find: Find, statement: str, 
             loss = step
             {statement}
     """
-    site = find(source, parts, function="train")
-    assert site is not None
+    site = located(find(source, parts, function="train"))
     assert (site.source, site.function) == (statement, "train")
 
 
@@ -86,16 +90,14 @@ def test_an_assignment_outside_a_loop_makes_nothing_grow(find: Find) -> None:
     assert find("kept = []\nother = kept\n", ("kept",)) is None
 
 
-def test_an_extension_comes_before_an_assignment_in_a_loop(find: Find) -> None:
+def test_an_append_in_a_loop_comes_before_an_assignment_there(find: Find) -> None:
     source = """
     for epoch in range(2):
         kept = []
         for step in range(3):
             kept.append(step)
     """
-    site = find(source, ("kept",))
-    assert site is not None
-    assert site.source == "kept.append(step)"
+    assert located(find(source, ("kept",))).source == "kept.append(step)"
 
 
 def test_a_line_in_a_loop_comes_before_one_outside(find: Find) -> None:
@@ -104,23 +106,19 @@ def test_a_line_in_a_loop_comes_before_one_outside(find: Find) -> None:
     for step in range(3):
         kept.append(step)
     """
-    site = find(source, ("kept",))
-    assert site is not None
-    assert site.source == "kept.append(step)"
+    assert located(find(source, ("kept",))).source == "kept.append(step)"
 
 
-def test_a_line_that_was_seen_to_run_comes_first(find: Find) -> None:
+def test_a_line_that_ran_comes_first(find: Find) -> None:
     source = """
     for step in range(3):
         kept.append(step)
     kept += [1]  # ran
     """
-    site = find(source, ("kept",), executed="# ran")
-    assert site is not None
-    assert site.source == "kept += [1]  # ran"
+    assert located(find(source, ("kept",), executed="# ran")).source == "kept += [1]  # ran"
 
 
-def test_a_local_name_is_looked_for_in_its_own_function(find: Find) -> None:
+def test_a_local_name_is_searched_in_its_own_function(find: Find) -> None:
     source = """
     def other():
         for step in range(3):
@@ -130,13 +128,11 @@ def test_a_local_name_is_looked_for_in_its_own_function(find: Find) -> None:
         for step in range(3):
             kept.append(-step)
     """
-    site = find(source, ("kept",), function="train")
-    assert site is not None
-    assert site.line == 8
+    assert located(find(source, ("kept",), function="train")).line == 8
     assert find(source.replace("-step", "-step)\n        print(step"), ("absent",), function="train") is None
 
 
-def test_an_attribute_is_looked_for_in_the_methods_of_its_class(find: Find) -> None:
+def test_an_attribute_is_searched_in_the_methods_of_its_class(find: Find) -> None:
     source = """
     class Trainer:
         def __init__(self):
@@ -152,12 +148,11 @@ def test_an_attribute_is_looked_for_in_the_methods_of_its_class(find: Find) -> N
     def main():
         trainer = Trainer()
     """
-    site = find(source, ("trainer", ".history"), function="main", owner="Trainer")
-    assert site is not None
+    site = located(find(source, ("trainer", ".history"), function="main", owner="Trainer"))
     assert (site.line, site.function) == (7, "Trainer.step")
 
 
-def test_an_attribute_bound_in_a_method_is_found_but_not_in_the_constructor(find: Find) -> None:
+def test_an_attribute_is_found_where_a_method_binds_it_but_not_in_the_constructor(find: Find) -> None:
     source = """
     class Model:
         def __init__(self):
@@ -166,12 +161,10 @@ def test_an_attribute_bound_in_a_method_is_found_but_not_in_the_constructor(find
         def forward(self, x):
             self.hidden = x
     """
-    site = find(source, ("model", ".hidden"), owner="Model")
-    assert site is not None
-    assert site.line == 7
+    assert located(find(source, ("model", ".hidden"), owner="Model")).line == 7
 
 
-def test_an_attribute_changed_from_outside_is_found_around_its_class(find: Find) -> None:
+def test_an_attribute_changed_outside_its_class_is_found(find: Find) -> None:
     source = """
     class Results:
         pass
@@ -181,12 +174,10 @@ def test_an_attribute_changed_from_outside_is_found_around_its_class(find: Find)
         for step in range(3):
             results.losses.append(step)
     """
-    site = find(source, ("results", ".losses"), function="main", owner="Results")
-    assert site is not None
-    assert site.line == 8
+    assert located(find(source, ("results", ".losses"), function="main", owner="Results")).line == 8
 
 
-def test_a_nested_function_is_named_as_python_names_it(find: Find) -> None:
+def test_a_nested_function_has_its_qualified_name(find: Find) -> None:
     source = """
     def main():
         total = 0
@@ -195,21 +186,19 @@ def test_a_nested_function_is_named_as_python_names_it(find: Find) -> None:
             nonlocal total
             total += loss
     """
-    site = find(source, ("total",), function="main")
-    assert site is not None
-    assert site.function == "main.<locals>.record"
+    assert located(find(source, ("total",), function="main")).function == "main.<locals>.record"
 
 
 @pytest.mark.parametrize("source", ["def broken(:\n", "", "kept.append(1)\n" * 80_000])
-def test_a_file_that_cannot_be_read_as_source_has_no_such_line(find: Find, source: str) -> None:
+def test_an_unreadable_file_has_no_such_line(find: Find, source: str) -> None:
     assert find(source, ("kept",)) is None
 
 
-def test_a_file_that_does_not_exist_has_no_such_line() -> None:
+def test_a_missing_file_has_no_such_line() -> None:
     assert GrowthLines(lambda file, line: False).find(("kept",), Origin("/nowhere/at/all.py")) is None
 
 
-def test_functions_made_by_decorators_are_recognised(find: Find) -> None:
+def test_decorated_functions_are_recognised(find: Find) -> None:
     source = """
     @decorate
     @again
@@ -217,6 +206,87 @@ def test_functions_made_by_decorators_are_recognised(find: Find) -> None:
         for step in range(3):
             kept.append(step)
     """
-    site = find(source, ("kept",), function="train")
+    assert located(find(source, ("kept",), function="train")).line == 6
+
+
+@pytest.fixture
+def is_bounded(tmp_path: Path) -> Callable[[str], bool]:
+    def ask(body: str) -> bool:
+        path = tmp_path / "program.py"
+        path.write_text("kept = []\n" + textwrap.dedent(body))
+        return GrowthLines(lambda file, line: False).is_bounded(("kept",), Origin(str(path)))
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "kept.clear()",
+        "kept.pop(0)",
+        "heapq.heappushpop(kept, x)",
+        "del kept[0]",
+        "del kept",
+        "kept = kept[-100:]",
+        "for epoch in epochs:\n    kept = []",
+        "if len(kept) < 100:\n    kept.append(x)",
+        "while 100 < len(kept):\n    kept = kept[1:]",
+        "if key not in kept:\n    kept[key] = x",
+        "if key in kept:\n    use(kept[key])\nelse:\n    kept[key] = x",
+        "if len(kept) >= limit:\n    kept[i % limit] = x\nelse:\n    kept.append(x)",
+        "while not len(kept) >= 9:\n    kept.append(x)",
+        "if wanted and len(kept) <= 9:\n    kept.append(x)",
+        "for x in xs:\n    if done or 9 < len(kept):\n        break\n    kept.append(x)",
+        "def trim(rows):\n    del rows[0]\nif len(kept) > 9:\n    trim(kept)",
+        "if len(kept) > 9:\n    evict(kept)",
+        "torch.cat(kept)",
+        "torch.stack(kept, dim=1)",
+        "cat(kept).mean()",
+    ],
+)
+def test_growth_that_the_program_limits_is_bounded(is_bounded: Callable[[str], bool], body: str) -> None:
+    assert is_bounded("for x in xs:\n    kept.append(x)\n" + body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "pass",
+        "other.clear()",
+        "kept = [*kept, x]",
+        "total = sum(kept)",
+        "if len(kept) % 10 == 0:\n    print(len(kept))",
+        "torch.stack([x.mean() for x in kept])",
+        "if len(kept) > 9:\n    mean = sum(kept) / len(kept)",
+        "if len(kept) < 9:\n    print('a few')",
+        "def train():\n    if len(kept) < batch:\n        return\n    learn(kept)",
+        "def smooth():\n    if len(kept) > 9:\n        return kept[-9:]",
+        "for x in xs:\n    if len(kept) < 9:\n        continue\n    kept.append(x)",
+        "if key in kept:\n    print(key)",
+        "if wanted or len(kept) < 9:\n    kept.append(x)",
+        "def draw(rows):\n    plot(rows)\nif len(kept) > 9:\n    draw(kept)",
+        "if len(kept) > 9:\n    print(kept)",
+        "share = len(kept) < 9",
+        "for epoch in epochs:\n    other = []",
+    ],
+)
+def test_growth_that_nothing_limits_is_not_bounded(is_bounded: Callable[[str], bool], body: str) -> None:
+    assert not is_bounded("for x in xs:\n    kept.append(x)\n" + body)
+
+
+def test_an_attribute_that_a_method_empties_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    methods = (f"    def {name}(self):\n        self.kept = []\n" for name in ("__init__", "reset"))
+    path.write_text("class Meter:\n" + "".join(methods))
+    growth = GrowthLines(lambda file, line: False)
+    origin = Origin(str(path), owner="Meter", skip=1, around=Origin(str(path)))
+    assert growth.is_bounded(("meter", ".kept"), origin)
+    assert not growth.is_bounded(("meter", ".other"), origin)
+
+
+def test_the_line_that_limits_the_growth_does_not_make_it(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text("kept = []\nfor x in xs:\n    kept.append(x)\n    if len(kept) > 9:\n        kept.pop(0)\n")
+    site = GrowthLines(lambda file, line: True).find(("kept",), Origin(str(path)))
     assert site is not None
-    assert site.line == 6
+    assert site.line == 3

@@ -1,4 +1,4 @@
-"""Where objects come to refer to each other: the statement that closes the circle, and none where there is none."""
+"""Where objects come to refer to each other: the statement that closes the cycle, and none if there is no cycle."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def closing_lines(tmp_path: Path, source: str) -> list[tuple[str, int]]:
         "self.rows = [Row(self, i) for i in range(3)]",
     ],
 )
-def test_an_object_that_comes_to_hold_itself_is_remarked(tmp_path: Path, statement: str) -> None:
+def test_a_statement_that_makes_an_object_hold_itself_is_remarked(tmp_path: Path, statement: str) -> None:
     assert closing_lines(tmp_path, REPORT.format(statement)) == [("Report.__init__", 4)]
 
 
@@ -98,11 +98,11 @@ def test_an_object_that_comes_to_hold_itself_is_remarked(tmp_path: Path, stateme
         "value.append(self)",
     ],
 )
-def test_what_holds_no_circle_is_not_remarked(tmp_path: Path, statement: str) -> None:
+def test_a_statement_that_closes_no_cycle_is_not_remarked(tmp_path: Path, statement: str) -> None:
     assert closing_lines(tmp_path, REPORT.format(statement)) == []
 
 
-def test_the_second_of_two_references_closes_the_circle(tmp_path: Path) -> None:
+def test_the_second_of_two_references_closes_the_cycle(tmp_path: Path) -> None:
     source = """
     class Node:
         def __init__(self, value, parent):
@@ -133,7 +133,7 @@ def test_an_inner_function_that_calls_itself_holds_itself(tmp_path: Path) -> Non
     assert closing_lines(tmp_path, source) == [("search", 3)]
 
 
-def test_an_error_that_is_kept_holds_the_frames_it_passed(tmp_path: Path) -> None:
+def test_a_kept_exception_holds_its_frames(tmp_path: Path) -> None:
     source = """
     class Runner:
         def run(self, batch):
@@ -145,11 +145,11 @@ def test_an_error_that_is_kept_holds_the_frames_it_passed(tmp_path: Path) -> Non
     assert closing_lines(tmp_path, source) == [("Runner.run", 7)]
 
 
-def test_names_of_a_module_are_no_garbage(tmp_path: Path) -> None:
+def test_module_level_names_are_no_garbage(tmp_path: Path) -> None:
     assert closing_lines(tmp_path, "a = []\na.append(a)\n") == []
 
 
-def test_a_class_of_another_file_of_the_program_is_known(tmp_path: Path) -> None:
+def test_a_class_of_another_file_is_known(tmp_path: Path) -> None:
     nodes, tree = tmp_path / "nodes.py", tmp_path / "tree.py"
     nodes.write_text("class Node:\n    def __init__(self, parent):\n        self.parent = parent\n")
     tree.write_text("class Tree:\n    def __init__(self):\n        self.root = Node(self)\n")

@@ -1,4 +1,4 @@
-"""What the source says of an evaluation: only what cannot be meant otherwise."""
+"""Remarks on evaluations with autograd on, thread counts and DataLoaders: only what the source proves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lines_of(tmp_path: Path, *sources: str) -> list[tuple[int, str]]:
     return [(remark.site.line, remark.site.function) for remark in review_sources(map(str, files))]
 
 
-def test_a_model_called_in_a_loop_in_evaluation_mode_is_remarked_with_its_line(tmp_path: Path) -> None:
+def test_an_evaluation_loop_with_autograd_on_is_remarked_at_its_line(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text(EVALUATE)
     (remark,) = review_sources([str(file)])
@@ -36,7 +36,9 @@ def test_a_model_called_in_a_loop_in_evaluation_mode_is_remarked_with_its_line(t
 
 
 @pytest.mark.parametrize(("after", "lines"), [("model.train()", [4]), ("return score", [])])
-def test_a_single_call_counts_where_the_model_is_put_back(tmp_path: Path, after: str, lines: list[int]) -> None:
+def test_a_single_call_counts_only_if_the_model_returns_to_training(
+    tmp_path: Path, after: str, lines: list[int]
+) -> None:
     source = f"""
     def score(model, x, y):
         model.eval()
@@ -46,7 +48,7 @@ def test_a_single_call_counts_where_the_model_is_put_back(tmp_path: Path, after:
     assert [line for line, _ in lines_of(tmp_path, source)] == lines
 
 
-def test_an_epoch_at_module_level_is_seen_between_eval_and_train(tmp_path: Path) -> None:
+def test_an_evaluation_at_module_level_is_remarked(tmp_path: Path) -> None:
     source = """
     for epoch in range(2):
         net.train()
@@ -77,7 +79,7 @@ def test_an_epoch_at_module_level_is_seen_between_eval_and_train(tmp_path: Path)
         ("return total", "with torch.no_grad():\n        return evaluate(model, loader)"),
     ],
 )
-def test_what_may_be_meant_is_not_remarked(tmp_path: Path, old: str, new: str) -> None:
+def test_what_may_be_intended_is_not_remarked(tmp_path: Path, old: str, new: str) -> None:
     assert old in EVALUATE
     assert lines_of(tmp_path, EVALUATE.replace(old, new)) == []
 
@@ -86,33 +88,33 @@ def test_what_may_be_meant_is_not_remarked(tmp_path: Path, old: str, new: str) -
     ("old", "new"),
     [("model.eval()", "model.train(False)"), ("model(x)", "model.forward(x)"), ("model", "self.model")],
 )
-def test_other_ways_to_say_the_same_are_remarked(tmp_path: Path, old: str, new: str) -> None:
+def test_other_spellings_are_remarked_too(tmp_path: Path, old: str, new: str) -> None:
     body = EVALUATE.replace("(model, loader)", "(loader)").replace(old, new)
     assert [name for _, name in lines_of(tmp_path, body)] == ["evaluate"]
 
 
-def test_a_caller_in_another_file_may_switch_autograd_off(tmp_path: Path) -> None:
+def test_a_caller_in_another_file_that_switches_autograd_off_silences_the_remark(tmp_path: Path) -> None:
     caller = "import part0\nwith torch.inference_mode():\n    part0.evaluate(net, data)\n"
     assert lines_of(tmp_path, EVALUATE, caller) == []
 
 
-def test_methods_and_inner_functions_are_named_as_in_a_traceback(tmp_path: Path) -> None:
+def test_methods_and_inner_functions_have_their_qualified_names(tmp_path: Path) -> None:
     inner = textwrap.indent(EVALUATE, "    ")
     source = f"class Trainer:\n{inner}def main():\n{inner}"
     assert [name for _, name in lines_of(tmp_path, source)] == ["Trainer.evaluate", "main.<locals>.evaluate"]
 
 
 @pytest.mark.parametrize("source", ["", "def broken(:", "\0", "(" * 5000, "x = 1" + " " * (1 << 20)])
-def test_what_is_no_readable_python_is_passed_over(tmp_path: Path, source: str) -> None:
+def test_an_unreadable_file_is_skipped(tmp_path: Path, source: str) -> None:
     assert lines_of(tmp_path, source) == []
     assert review_sources([str(tmp_path / "absent.py")]) == ()
 
 
-def test_only_the_users_modules_are_looked_at() -> None:
+def test_only_modules_of_the_program_are_read() -> None:
     assert user_sources(lambda file: file == __file__) == [sys.modules[__name__].__file__]
 
 
-def test_the_lines_that_set_the_number_of_threads_are_remarked(tmp_path: Path) -> None:
+def test_lines_that_set_the_number_of_threads_are_remarked(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text("import torch\ntorch.set_num_threads(16)\n\ndef f():\n    torch.get_num_threads()\n")
     (remark,) = review_sources([str(file)])
@@ -120,7 +122,7 @@ def test_the_lines_that_set_the_number_of_threads_are_remarked(tmp_path: Path) -
     assert remark.site.source == "torch.set_num_threads(16)"
 
 
-def test_the_lines_that_make_data_loaders_are_remarked(tmp_path: Path) -> None:
+def test_lines_that_make_data_loaders_are_remarked(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text("def main():\n    train = DataLoader(data, 8)\n    test = torch.utils.data.DataLoader(data, 8)\n")
     found = [(remark.kind, remark.site.line, remark.site.function) for remark in review_sources([str(file)])]

@@ -1,4 +1,4 @@
-"""Which lines change settings of PyTorch: calls and options that are not plainly off, and never words alone."""
+"""Which lines switch anomaly mode on: calls and options that are not plainly off, not mere names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from profkit.source.settings import anomaly_mode_setters
         "options = {'clip': 1.0,\n    'detect_anomaly': True}",
     ],
 )
-def test_what_switches_it_on_is_found(source: str) -> None:
+def test_a_line_that_may_switch_it_on_is_found(source: str) -> None:
     line = next(i for i, text in enumerate(source.splitlines(), 1) if "detect_anomaly" in text and "import" not in text)
     assert anomaly_mode_setters(ast.parse(source)) == [line]
 
@@ -39,5 +39,5 @@ def test_what_switches_it_on_is_found(source: str) -> None:
         "find_anomaly(True)",
     ],
 )
-def test_what_does_not_is_not(source: str) -> None:
+def test_a_line_that_does_not_is_left_out(source: str) -> None:
     assert anomaly_mode_setters(ast.parse(source)) == []

@@ -1,4 +1,4 @@
-"""Which files are the user's."""
+"""Which files belong to the user's program."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def test_libraries_and_generated_code_are_not_the_users(file: str) -> None:
         "<ipython-input-3-abc>",
     ],
 )
-def test_scripts_scenarios_and_what_is_typed_in_are_the_users(file: str) -> None:
+def test_scripts_scenarios_and_typed_code_are_the_users(file: str) -> None:
     assert UserFiles()[file]
 
 
-def test_an_installed_program_is_the_users_when_it_is_what_runs(tmp_path: Path) -> None:
+def test_an_installed_program_is_the_users_if_it_is_what_runs(tmp_path: Path) -> None:
     program = tmp_path / "site-packages" / "trainer"
     assert not UserFiles()[str(program / "run.py")]
     assert UserFiles([program])[str(program / "run.py")]
@@ -72,7 +72,7 @@ def test_the_cache_of_compiled_code_is_not_the_users(tmp_path: Path, monkeypatch
     assert files[str(tmp_path / "model.py")]
 
 
-def test_lines_around_a_place_are_read_once_for_each_file(tmp_path: Path) -> None:
+def test_lines_around_places_are_read_per_file(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text("".join(f"line{number}  \n" for number in range(1, 12)))
     found = lines_around([(str(path), 2), (str(path), 10), (str(tmp_path / "absent.py"), 3)])

@@ -1,9 +1,9 @@
-"""Somebody who is told of the ends of steps, and optimizers that make some."""
+"""A listener that is told where steps end, and optimizers that end some."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -16,8 +16,8 @@ from profkit.collect.program.guard import Guard
 
 
 class Listener:
-    """Counts the ends of steps; ``committed`` makes it refuse a new signal, ``deaf`` any. ``passes`` is how many steps
-    of the optimizer pass by at the next one."""
+    """Counts the ends of steps. If ``committed`` it refuses a new signal, if ``deaf`` any. ``passes`` is how many steps
+    of the optimizer it lets pass at the next one."""
 
     def __init__(self, chosen: str | None = None, has_begun: bool = False, is_replacement: bool = False) -> None:
         self.ends: list[bool] = []
@@ -47,13 +47,17 @@ class Listener:
         self.passed += self.passes > 0
         return self.passes
 
-    @contextmanager
-    def on(self) -> Iterator[StepSignals]:
-        self.signals.install()
-        try:
-            yield self.signals
-        finally:
-            self.signals.remove()
+    def on(self) -> AbstractContextManager[StepSignals]:
+        return installed(self.signals)
+
+
+@contextmanager
+def installed(signals: StepSignals) -> Iterator[StepSignals]:
+    signals.install()
+    try:
+        yield signals
+    finally:
+        signals.remove()
 
 
 def make_optimizer(kind: type[Any] = SGD, **options: Any) -> Optimizer:

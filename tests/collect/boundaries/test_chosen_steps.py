@@ -1,4 +1,4 @@
-"""Steps that the user says how to find, and from which number on to record."""
+"""Where steps end by the user's choice of a signal, and from which step on they are recorded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SAID = {
 
 
 def train(recording: profile) -> None:
-    """Each batch is seen by the model twice, trained on once, and announced every fourth time; all in epochs."""
+    """In each step the model is called twice and the optimizer once; `step()` is called once per epoch."""
     loader = DataLoader(TensorDataset(torch.rand(4 * BATCHES, 8)), batch_size=4)
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -43,14 +43,15 @@ def train(recording: profile) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwards, "_was_compiled", lambda: False)  # by another test
+    """Not even by other tests of this process."""
+    monkeypatch.setattr(forwards, "_was_compiled", lambda: False)
 
 
 @pytest.mark.parametrize(
     ("chosen", "calls_a_step"),
     [("step", 2 * BATCHES), ("optimizer", 2), ("dataloader", 2), ("forward", 1), ("epoch", 2 * BATCHES)],
 )
-def test_the_chosen_signal_ends_the_steps_and_the_report_says_which(
+def test_the_chosen_signal_ends_the_steps_and_the_report_names_it(
     tmp_path: Path, chosen: str, calls_a_step: int
 ) -> None:
     with profkit.profile(tmp_path, wait=1, active=3, steps_from=chosen) as recording:
@@ -66,13 +67,13 @@ def test_the_chosen_signal_ends_the_steps_and_the_report_says_which(
     assert f"found from {SAID[chosen]}" in " ".join(str(recording.diagnosis).split())
 
 
-def test_without_a_choice_the_best_signal_ends_them(tmp_path: Path) -> None:
+def test_without_a_choice_the_best_signal_ends_the_steps(tmp_path: Path) -> None:
     with profile(tmp_path, wait=1, active=1) as recording:
         train(recording)
     assert load_run(tmp_path).step_signal == "step()"
 
 
-def test_a_signal_that_never_comes_is_noted_and_the_beginning_kept(tmp_path: Path) -> None:
+def test_a_chosen_signal_that_never_comes_is_noted_and_the_beginning_is_kept(tmp_path: Path) -> None:
     with profile(tmp_path, steps_from="dataloader"):
         parameter = nn.Parameter(torch.ones(3))
         optimizer = torch.optim.SGD([parameter], lr=0.1)
@@ -83,7 +84,7 @@ def test_a_signal_that_never_comes_is_noted_and_the_beginning_kept(tmp_path: Pat
     assert "aten::mul" in {event["name"] for event in read_events(tmp_path)}
 
 
-def test_models_that_are_made_later_are_found(tmp_path: Path) -> None:
+def test_a_model_made_after_the_start_is_found(tmp_path: Path) -> None:
     with profile(tmp_path, wait=0, active=1, steps_from="forward"):
         model = nn.Sequential(nn.Linear(4, 4))
         for _ in range(6):
@@ -92,12 +93,12 @@ def test_models_that_are_made_later_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["steps", "", "Optimizer"])
-def test_an_unknown_signal_is_refused_with_the_known_ones(wrong: str) -> None:
+def test_an_unknown_signal_is_refused_with_a_list_of_the_known_ones(wrong: str) -> None:
     with pytest.raises(ValueError, match="auto or one of step, optimizer, dataloader, forward, epoch"):
         profile("never-made", steps_from=wrong)
 
 
-def test_each_signal_has_its_words() -> None:
+def test_every_signal_has_a_description() -> None:
     assert set(SAID) == set(SIGNALS)
     assert set(COUNTED_AS) == set(SIGNALS.values())
 
@@ -113,24 +114,24 @@ def count_phases(plan: Plan, steps: int) -> tuple[list[Phase], Schedule]:
     return phases, schedule
 
 
-def test_no_step_before_the_one_asked_for_is_recorded() -> None:
+def test_no_step_before_the_requested_one_is_recorded() -> None:
     phases, schedule = count_phases(Plan(wait=3, at_step=7, active=1), 12)
     assert [number for number, phase in enumerate(phases) if phase.recorded] == [7, 9]
     assert schedule.recorded == 2
 
 
-def test_an_early_step_asked_for_costs_no_timed_one() -> None:
+def test_an_early_requested_step_leaves_the_warmup_step_timed() -> None:
     phases, _ = count_phases(Plan(wait=3, at_step=1), 4)
     assert phases.index(Phase.LOCATED) == 2
 
 
-def test_the_nearest_of_many_steps_before_are_those_timed() -> None:
+def test_of_many_steps_before_the_requested_one_the_last_are_timed() -> None:
     _, schedule = count_phases(Plan(at_step=1000), 1000)
     assert schedule.reference_step_ns == list(range(970, 1000))
     assert len(schedule.reference_step_faults) == 30
 
 
-def test_a_window_begins_at_the_step_asked_for(tmp_path: Path) -> None:
+def test_the_recording_begins_at_the_requested_step(tmp_path: Path) -> None:
     with profkit.profile(tmp_path, at_step=20, active=2, steps_from="optimizer") as recording:
         train(recording)
     assert sorted(steps_of(read_events(tmp_path))) == [20, 22, 23]

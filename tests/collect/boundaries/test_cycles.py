@@ -1,4 +1,4 @@
-"""Steps of the optimizer of which one in so many holds much more than the others."""
+"""Cycles: one in so many optimizer steps takes much longer, so profkit records whole cycles in the place of steps."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ MS = 10**6
 
 @pytest.fixture(autouse=True)
 def _no_step_is_timed_on() -> None:
-    """Here they are."""
+    """Here steps are timed on after the recording, to find cycles."""
 
 
 def steps(every: int, long_ms: float, count: int, usual_ms: float = 5) -> list[int]:
-    """So many cycles, each with a long step at its end."""
+    """``count`` cycles of ``every`` steps, the last of which is long."""
     cycle = [usual_ms] * (every - 1) + [long_ms]
     return [round(took * MS) for took in cycle * count]
 
@@ -41,21 +41,21 @@ def steps(every: int, long_ms: float, count: int, usual_ms: float = 5) -> list[i
     ("took_ns", "every"),
     [
         (steps(20, 100, 4), 20),
-        (steps(20, 100, 3), None),  # two distances that are the same are a chance of one in twenty
+        (steps(20, 100, 3), None),  # two equal distances occur by chance one time in twenty
         (steps(20, 40, 4), 20),
         (steps(40, 14, 5), None),  # three times the median, and 4 % of all
         (steps(4, 100, 5), None),  # a recording of four steps holds one
-        (steps(20, 100, 3) + steps(20, 130, 1), 20),  # as long as that now and then
-        (steps(20, 100, 3) + steps(21, 100, 1), None),  # not regular
+        (steps(20, 100, 3) + steps(20, 130, 1), 20),  # one long step is a little longer
+        (steps(20, 100, 3) + steps(21, 100, 1), None),  # irregular
         (steps(26, 100, 1) + steps(20, 100, 4) + steps(26, 100, 1) + steps(20, 100, 4), None),
-        (steps(20, 100, 1) + steps(20, 300, 3), None),  # one that is not like the others
-        ([*steps(20, 100, 4), 5 * MS], None),  # known at the end of a long one alone
-        (steps(7, 60, 1) + steps(13, 300, 1) + steps(20, 320, 3), 20),  # a hiccup of another kind between
+        (steps(20, 100, 1) + steps(20, 300, 3), None),  # the first long step is unlike the others
+        ([*steps(20, 100, 4), 5 * MS], None),  # a cycle is only known at the end of a long step
+        (steps(7, 60, 1) + steps(13, 300, 1) + steps(20, 320, 3), 20),  # another kind of hiccup first
         (steps(1, 5, 40), None),
         ([5 * MS], None),
     ],
 )
-def test_the_period_is_the_one_distance_of_long_steps(took_ns: list[int], every: int | None) -> None:
+def test_the_period_is_the_constant_distance_between_long_steps(took_ns: list[int], every: int | None) -> None:
     assert find_period(took_ns, longer_than=4) == every
 
 
@@ -68,7 +68,7 @@ def test_steps_that_vary_by_a_factor_of_two_have_no_period(took_ns: list[int]) -
     usual=st.lists(st.integers(3 * MS, 5 * MS), min_size=40, max_size=80),
     long=st.lists(st.tuples(st.integers(0, 79), st.integers(15 * MS, 4000 * MS)), max_size=3),
 )
-def test_three_long_steps_have_no_period_wherever_they_come(usual: list[int], long: list[tuple[int, int]]) -> None:
+def test_three_long_steps_have_no_period_wherever_they_are(usual: list[int], long: list[tuple[int, int]]) -> None:
     for where, took in long:
         usual[where % len(usual)] = took
     assert find_period(usual, longer_than=4) is None
@@ -78,14 +78,14 @@ def test_three_long_steps_have_no_period_wherever_they_come(usual: list[int], lo
     usual=st.lists(st.integers(3 * MS, 5 * MS), min_size=60, max_size=60),
     gaps=st.lists(st.integers(5, 12), min_size=4, max_size=5).filter(lambda gaps: len(set(gaps[1:])) > 1),
 )
-def test_long_steps_at_distances_that_differ_have_no_period(usual: list[int], gaps: list[int]) -> None:
+def test_long_steps_at_different_distances_have_no_period(usual: list[int], gaps: list[int]) -> None:
     for where in accumulate(gaps):
         usual[where - 1] = 200 * MS
     assert find_period(usual[: sum(gaps)], longer_than=4) is None
 
 
 def noisy_steps(seed: int, share: float, count: int = 200) -> list[int]:
-    """Steps of 5 ms of which a share, anywhere, is 3 to 40 times as long: an evaluation, garbage, other programs."""
+    """Steps of 5 ms; a random share is 3 to 40 times as long: evaluations, garbage collections, other programs."""
     chance = random.Random(seed)
     return [
         round(5 * MS * chance.uniform(0.9, 1.3) * (chance.uniform(3, 40) if chance.random() < share else 1))
@@ -94,8 +94,8 @@ def noisy_steps(seed: int, share: float, count: int = 200) -> list[int]:
 
 
 @pytest.mark.parametrize("share", [0.02, 0.05, 0.1, 0.2, 0.3])
-def test_noise_gives_a_cycle_in_less_than_one_of_a_hundred_programs(share: float) -> None:
-    """Whichever of their long steps was the last that was seen."""
+def test_noise_looks_like_a_cycle_in_at_most_one_of_a_hundred_programs(share: float) -> None:
+    """At whichever long step the search is made."""
     found = 0
     for seed in range(100):
         took_ns = noisy_steps(seed, share)
@@ -109,14 +109,14 @@ def test_noise_gives_a_cycle_in_less_than_one_of_a_hundred_programs(share: float
     usual=st.lists(st.integers(3 * MS, 5 * MS), min_size=240, max_size=240),
     long=st.lists(st.integers(100 * MS, 130 * MS), min_size=4, max_size=4),
 )
-def test_the_period_is_found_whatever_the_others_take(every: int, usual: list[int], long: list[int]) -> None:
+def test_the_period_is_found_whatever_the_other_steps_take(every: int, usual: list[int], long: list[int]) -> None:
     took_ns = usual[: 4 * every]
     took_ns[every - 1 :: every] = long
     if sum(long[1:]) > 0.3 * sum(took_ns[every:]):
         assert find_period(took_ns, longer_than=4) == every
 
 
-def test_what_was_timed_of_whole_cycles_is_their_reference() -> None:
+def test_the_reference_is_the_time_of_whole_cycles() -> None:
     took_ns = [3, *steps(5, 100, 2)]
     faults = list(range(len(took_ns)))
     assert cycles._cycle_of(5, took_ns, faults) == Cycle(
@@ -125,7 +125,7 @@ def test_what_was_timed_of_whole_cycles_is_their_reference() -> None:
 
 
 class Clock:
-    """Passes as the program says: what the machine does is no test's business."""
+    """Moves only when a program advances it, whatever the machine does."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -143,7 +143,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Learner:
-    """Looks at the data with a sine after every tenth step; a step of the optimizer takes 5 ms, such a look 200."""
+    """Trains in steps of 5 ms, and evaluates for 200 ms with one sine after every tenth."""
 
     def __init__(self, clock: Clock, step_ms: float = 5, look_ms: float = 200) -> None:
         self.model = nn.Linear(8, 2)
@@ -156,7 +156,9 @@ class Learner:
         self._clock.now_ns += self.step_ns
         self.optimizer.step()
 
-    def run(self, rounds: int) -> None:
+    def run(self, rounds: int, step_ms: float | None = None) -> None:
+        if step_ms is not None:
+            self.step_ns = round(step_ms * MS)
         for _ in range(rounds):
             for _ in range(10):
                 self.learn()
@@ -180,16 +182,11 @@ def test_whole_cycles_take_the_place_of_single_steps(tmp_path: Path, clock: Cloc
     assert len(steps_of(events)) == 4
     assert count(events, "aten::sin") == 4
     assert count(events, "aten::linear") == 40
-
-
-def test_growth_can_be_told_from_the_cycles_alone(tmp_path: Path, clock: Clock) -> None:
-    with profile(tmp_path):
-        Learner(clock).run(12)
     assert [sample.step for sample in load_live(tmp_path)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("rounds", range(2, 10))
-def test_single_steps_stand_where_the_program_ends_before_all_cycles_were_measured(
+def test_single_steps_stay_if_the_program_ends_before_all_cycles_are_measured(
     tmp_path: Path, clock: Clock, rounds: int
 ) -> None:
     with profile(tmp_path) as recording:
@@ -200,14 +197,16 @@ def test_single_steps_stand_where_the_program_ends_before_all_cycles_were_measur
     assert recording.directories == (tmp_path,)
 
 
-@pytest.mark.parametrize("options", [{"steps_from": "optimizer"}, {"at_step": 3}])
-def test_what_the_user_chose_is_a_step(tmp_path: Path, clock: Clock, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{"steps_from": "optimizer"}, {"at_step": 3}, {"limit_s": 0.99}])
+def test_no_cycle_is_recorded_if_the_user_chose_steps_or_it_is_too_long(
+    tmp_path: Path, clock: Clock, options: dict[str, Any]
+) -> None:
     with profile(tmp_path, **options):
         Learner(clock).run(12)
     assert load_run(tmp_path).signals_per_step == 1
 
 
-def test_what_the_program_calls_a_step_is_one(tmp_path: Path, clock: Clock) -> None:
+def test_a_step_that_the_program_announces_is_a_step(tmp_path: Path, clock: Clock) -> None:
     learner = Learner(clock)
     with profile(tmp_path) as recording:
         for number in range(120):
@@ -217,13 +216,7 @@ def test_what_the_program_calls_a_step_is_one(tmp_path: Path, clock: Clock) -> N
     assert load_run(tmp_path).signals_per_step == 1
 
 
-def test_a_cycle_too_long_to_be_recorded_is_left_alone(tmp_path: Path, clock: Clock) -> None:
-    with profile(tmp_path, limit_s=0.99):
-        Learner(clock).run(12)
-    assert load_run(tmp_path).signals_per_step == 1
-
-
-def test_a_cycle_of_too_many_events_is_left_alone(
+def test_no_cycle_with_too_many_events_is_recorded(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 100)
@@ -233,19 +226,19 @@ def test_a_cycle_of_too_many_events_is_left_alone(
 
 
 @pytest.mark.parametrize(("step_ms", "is_over"), [(0.29, True), (0.31, False)])
-def test_steps_are_timed_for_longer_where_they_are_long_enough_not_to_feel_it(
+def test_only_steps_too_long_to_notice_the_cost_are_timed_on(
     tmp_path: Path, clock: Clock, step_ms: float, is_over: bool
 ) -> None:
-    """What the hook costs is three microseconds."""
+    """The hook costs three microseconds."""
     with profile(tmp_path) as recording:
         Learner(clock, step_ms, look_ms=0).run(20)
         assert recording.is_over == is_over
     run = load_run(tmp_path)
-    assert len(run.reference_step_ns) == 33, "what becomes slower later is no reference"
+    assert len(run.reference_step_ns) == 33, "steps after the recording are no reference"
     assert bool(run.later_step_ns) != is_over
 
 
-def test_after_forty_seconds_nothing_is_timed_any_more(tmp_path: Path, clock: Clock) -> None:
+def test_timing_ends_after_forty_seconds(tmp_path: Path, clock: Clock) -> None:
     with profile(tmp_path) as recording:
         learner = Learner(clock, step_ms=500, look_ms=0)
         learner.run(8)
@@ -254,7 +247,7 @@ def test_after_forty_seconds_nothing_is_timed_any_more(tmp_path: Path, clock: Cl
         assert recording.is_over
 
 
-def test_where_another_window_is_asked_for_nothing_is_timed_for_longer(tmp_path: Path, clock: Clock) -> None:
+def test_timing_ends_if_another_window_is_requested(tmp_path: Path, clock: Clock) -> None:
     with profile(tmp_path / "first") as recording:
         learner = Learner(clock, look_ms=0)
         learner.run(6)
@@ -264,13 +257,13 @@ def test_where_another_window_is_asked_for_nothing_is_timed_for_longer(tmp_path:
         assert [path.name for path in recording.directories] == ["first", "first-window2"]
 
 
-def test_steps_that_became_others_are_recorded_anew(tmp_path: Path, clock: Clock) -> None:
-    """As those of a server that learns from its clients once these have learnt."""
+@pytest.mark.parametrize(("before", "after"), [(1, 6), (20, 12)], ids=["soon", "late"])
+def test_steps_that_become_longer_are_recorded_anew(tmp_path: Path, clock: Clock, before: int, after: int) -> None:
+    """For example those of a server that learns from clients, once these have learned, or the games of a player."""
     with profile(tmp_path):
         learner = Learner(clock, look_ms=0)
-        learner.run(1)
-        learner.step_ns = 12 * MS
-        learner.run(6)
+        learner.run(before)
+        learner.run(after, step_ms=12)
     run = load_run(tmp_path)
     assert (run.signals_per_step, run.window) == (1, 2)
     assert "the steps after the recorded ones take much longer: profkit recorded those instead" in run.notes
@@ -278,55 +271,37 @@ def test_steps_that_became_others_are_recorded_anew(tmp_path: Path, clock: Clock
     assert len(steps_of(read_events(tmp_path))) == 5
 
 
-def test_steps_that_become_longer_late_are_recorded_anew_then(tmp_path: Path, clock: Clock) -> None:
-    """As the games of a player that learns: nothing tells so in the steps soon after the recording."""
-    with profile(tmp_path):
-        learner = Learner(clock, look_ms=0)
-        learner.run(20)
-        learner.step_ns = 12 * MS
-        learner.run(12)
-    run = load_run(tmp_path)
-    assert run.window == 2
-    assert statistics.median(run.reference_step_ns) == 12 * MS
-    assert len(steps_of(read_events(tmp_path))) == 5
-
-
-def test_steps_that_grow_on_are_recorded_anew_twice_and_then_stand(tmp_path: Path, clock: Clock) -> None:
+def test_steps_that_keep_growing_are_recorded_anew_twice(tmp_path: Path, clock: Clock) -> None:
     with profile(tmp_path) as recording:
         learner = Learner(clock, look_ms=0)
         for step_ms in (5, 11, 30, 100):
-            learner.step_ns = step_ms * MS
-            learner.run(12)
+            learner.run(12, step_ms)
     run = load_run(tmp_path)
     assert recording.directories == (tmp_path,)
     assert max(run.reference_step_ns) == 30 * MS
     assert run.later_step_ns[-1] == 100 * MS
 
 
-def test_what_was_recorded_stands_where_the_program_ends_before_longer_steps_were_measured(
-    tmp_path: Path, clock: Clock
-) -> None:
+def test_the_recording_stays_if_the_program_ends_before_longer_steps_are_measured(tmp_path: Path, clock: Clock) -> None:
     with profile(tmp_path):
         learner = Learner(clock, look_ms=0)
         learner.run(4)
-        learner.step_ns = 12 * MS
-        learner.run(3)
+        learner.run(3, step_ms=12)
         assert load_run(tmp_path).window == 1
     assert len(steps_of(read_events(tmp_path))) == 5
 
 
 @pytest.mark.parametrize("later_ms", [3, 9.9])
-def test_steps_are_the_same_up_to_twice_the_time(tmp_path: Path, clock: Clock, later_ms: float) -> None:
+def test_steps_up_to_twice_as_long_are_not_recorded_anew(tmp_path: Path, clock: Clock, later_ms: float) -> None:
     with profile(tmp_path):
         learner = Learner(clock, look_ms=0)
         learner.run(1)
-        learner.step_ns = round(later_ms * MS)
-        learner.run(6)
+        learner.run(6, step_ms=later_ms)
     assert load_run(tmp_path).window == 1
 
 
-def test_a_cycle_of_three_or_more_begins_where_a_long_step_ended() -> None:
-    """So that each holds one, at its end: nothing of the program is cut in two."""
+def test_a_cycle_begins_after_a_long_step() -> None:
+    """So each cycle holds one long step, at its end, and none is cut in two."""
     plan = Cycle(10, (250 * MS,), (7,)).plan(Plan(at_step=0))
     assert (plan.wait, plan.warmup, plan.active, plan.every, plan.window) == (0, 1, cycles.MEASURED, 10, 2)
     assert (plan.known_step_ns, plan.known_step_faults, plan.finds_cycles) == ((250 * MS,), (7,), False)

@@ -1,4 +1,4 @@
-"""Calls of the model as the ends of steps, where nothing better says where those lie."""
+"""Calls of the model end steps if the program gives no better signal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ Install = Callable[[], tuple[ForwardCalls, list[str]]]
 
 @pytest.fixture(autouse=True)
 def nothing_was_compiled_or_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By other tests of this process: an optimizer of theirs that holds gradients would keep calls from being steps."""
+    """Not by other tests of this process: gradients in one of their optimizers would keep calls from ending steps."""
     gc.collect()
     trained, look = accumulation.living_optimizers(), accumulation.living_optimizers
     monkeypatch.setattr(accumulation, "living_optimizers", lambda: [one for one in look() if one not in trained])
@@ -46,7 +47,7 @@ def listening(request: pytest.FixtureRequest) -> Install:
     return install
 
 
-def test_each_call_of_the_outermost_module_is_told_once(listening: Install) -> None:
+def test_each_call_of_the_outermost_module_counts_once(listening: Install) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Sequential(nn.Linear(4, 2)))
     _, told = listening()
     for _ in range(3):
@@ -54,7 +55,7 @@ def test_each_call_of_the_outermost_module_is_told_once(listening: Install) -> N
     assert told == ["call"] * 3
 
 
-def test_a_module_that_is_being_made_has_no_parts_yet(listening: Install) -> None:
+def test_a_half_made_module_is_left_alone(listening: Install) -> None:
     half_made = nn.Conv2d.__new__(nn.Conv2d)
     model = nn.Sequential(nn.Linear(4, 2))
     _, told = listening()
@@ -63,7 +64,7 @@ def test_a_module_that_is_being_made_has_no_parts_yet(listening: Install) -> Non
     assert not vars(half_made)
 
 
-def test_of_several_models_the_one_called_first_counts(listening: Install) -> None:
+def test_only_the_model_called_first_counts(listening: Install) -> None:
     teacher, student = nn.Linear(4, 4), nn.Linear(4, 4)
     _, told = listening()
     for _ in range(3):
@@ -73,13 +74,13 @@ def test_of_several_models_the_one_called_first_counts(listening: Install) -> No
 
 
 class _Resize(nn.Module):
-    """As torchvision's transforms are made."""
+    """Like torchvision's transforms."""
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         return image[:2]
 
 
-def test_modules_without_weights_are_no_models(listening: Install) -> None:
+def test_modules_without_weights_do_not_count(listening: Install) -> None:
     model = nn.Sequential(nn.Linear(4, 4))
     prepare, lossy = nn.Sequential(_Resize(), nn.Flatten()), nn.MSELoss()
     _, told = listening()
@@ -89,36 +90,34 @@ def test_modules_without_weights_are_no_models(listening: Install) -> None:
     assert told == ["call"] * 3
 
 
-@pytest.mark.parametrize("weights", ["parameter", "buffer"])
-def test_weights_deep_inside_make_a_model(listening: Install, weights: str) -> None:
+def _with_deep(weights: str) -> nn.Module:
     innermost = _Resize()
     if weights == "parameter":
         innermost.register_parameter("scale", nn.Parameter(torch.ones(1)))
     else:
         innermost.register_buffer("scale", torch.ones(1))
-    model = nn.Sequential(nn.Sequential(nn.Flatten(), innermost))
+    return nn.Sequential(nn.Sequential(nn.Flatten(), innermost))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: _with_deep("parameter"),
+        lambda: _with_deep("buffer"),
+        lambda: torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.Linear}),
+        lambda: torch.jit.trace(nn.Sequential(nn.Linear(4, 4)), torch.ones(1, 4), check_trace=False),
+    ],
+    ids=["parameter", "buffer", "packed", "scripted"],
+)
+def test_weights_of_any_kind_make_a_module_a_model(listening: Install, make: Callable[[], nn.Module]) -> None:
+    model = make()
     _, told = listening()
     model(torch.ones(3, 4))
     assert told == ["call"]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_packed_weights_make_a_model(listening: Install) -> None:
-    model = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.Linear})
-    _, told = listening()
-    model(torch.ones(1, 4))
-    assert told == ["call"]
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_scripted_model_has_weights(listening: Install) -> None:
-    model = torch.jit.trace(nn.Sequential(nn.Linear(4, 4)), torch.ones(1, 4), check_trace=False)
-    _, told = listening()
-    model(torch.ones(1, 4))
-    assert told == ["call"]
-
-
-def test_nothing_is_left_of_it_and_a_module_never_carries_anything(listening: Install) -> None:
+def test_no_hook_is_left_and_none_is_ever_on_a_module(listening: Install) -> None:
     model = nn.Linear(4, 4)
     calls, told = listening()
     assert len(modules._global_forward_hooks) == 1
@@ -131,34 +130,36 @@ def test_nothing_is_left_of_it_and_a_module_never_carries_anything(listening: In
     assert told == []
 
 
-def test_where_something_was_compiled_nothing_is_listened_to(
-    listening: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_do_not_count_if_something_was_compiled(listening: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwards, "_was_compiled", lambda: True)
     listening()
     assert not modules._global_forward_hooks
 
 
-@pytest.mark.parametrize("in_place", [True, False])
-def test_where_a_module_is_going_to_be_compiled_nothing_is_listened_to(listening: Install, in_place: bool) -> None:
-    """It would be compiled with the hook in it, and warn of it."""
+def _compile_in_place() -> nn.Module:
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-    if in_place:
-        model.compile(backend="eager")
-    compiled = None if in_place else torch.compile(model, backend="eager")
+    model.compile(backend="eager")
+    return model
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _compile_in_place,
+        lambda: torch.compile(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), backend="eager"),
+        lambda: torch.compile(lambda x: x + 1, backend="eager"),
+    ],
+    ids=["module in place", "module", "function"],
+)
+def test_calls_do_not_count_if_something_is_going_to_be_compiled(listening: Install, make: Callable[[], Any]) -> None:
+    """The hook would be compiled too, with a warning."""
+    compiled = make()
     listening()
     assert not modules._global_forward_hooks
     del compiled
 
 
-def test_where_a_function_is_going_to_be_compiled_nothing_is_listened_to(listening: Install) -> None:
-    compiled = torch.compile(lambda x: x + 1, backend="eager")
-    listening()
-    assert not modules._global_forward_hooks
-    del compiled
-
-
-def test_once_the_program_calls_the_compiler_nothing_is_listened_to_any_more(listening: Install) -> None:
+def test_calls_stop_counting_once_the_program_calls_the_compiler(listening: Install) -> None:
     original = torch.compile
     _, told = listening()
     model = nn.Linear(2, 2)
@@ -171,49 +172,47 @@ def test_once_the_program_calls_the_compiler_nothing_is_listened_to_any_more(lis
     assert told == ["call"]
 
 
-def test_inside_a_call_of_the_compiler_nothing_is_listened_to(
-    listening: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its import makes the process grow, which ends the prologue."""
+def test_calls_do_not_count_inside_a_call_of_the_compiler(listening: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing the compiler makes the process grow, which ends the prologue and starts the listening."""
     monkeypatch.setattr(torch, "compile", lambda: listening())
     torch.compile()  # type: ignore[call-overload]
     assert not modules._global_forward_hooks
 
 
-def test_a_function_that_the_compiler_passes_by_is_no_compiled_one(listening: Install) -> None:
-    passed_by = torch.compiler.disable(lambda x: x + 1)
+def test_a_function_that_the_compiler_skips_is_not_compiled(listening: Install) -> None:
+    skipped = torch.compiler.disable(lambda x: x + 1)
     listening()
     assert modules._global_forward_hooks
-    del passed_by
+    del skipped
+
+
+@torch.inference_mode()
+def infer_until_over(recording: profile) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    for _ in range(5_000_000):
+        model(torch.ones(1, 8))
+        if recording.is_over:
+            return
+    pytest.fail("the recording never ended")
 
 
 @pytest.mark.usefixtures("watched_closely")
 def test_an_inference_loop_has_steps_once_the_prologue_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prologue, "GROWTH_BYTES", -1)
-    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
-    with profile(tmp_path, wait=1, warmup=1, active=2) as recording, torch.inference_mode():
-        for _ in range(5_000_000):
-            model(torch.ones(1, 8))
-            if recording.is_over:
-                break
-        assert recording.is_over
+    with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
+        infer_until_over(recording)
     assert load_run(tmp_path).step_signal == "forward"
     assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_an_inference_loop_has_steps_in_a_rank_that_records_little(
+def test_an_inference_loop_has_steps_in_a_lightly_recorded_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prologue, "_LEAST_WAIT_S", 0)
     monkeypatch.setattr(os, "environ", {**os.environ, "RANK": "1", "WORLD_SIZE": "2"})
-    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
-    with profile(tmp_path / "run", wait=1, warmup=1, active=2, ranks=1) as recording, torch.inference_mode():
-        for _ in range(5_000_000):
-            model(torch.ones(1, 8))
-            if recording.is_over:
-                break
-        assert recording.is_over
+    with profile(tmp_path / "run", wait=1, warmup=1, active=2, ranks=1) as recording:
+        infer_until_over(recording)
     folder = tmp_path / "run" / "rank1"
     assert (load_run(folder).step_signal, load_run(folder).is_light) == ("forward", True)
     assert sorted(steps_of(read_events(folder))) == [0, 2, 3]
@@ -221,10 +220,10 @@ def test_an_inference_loop_has_steps_in_a_rank_that_records_little(
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_where_gradients_accumulate_the_optimizer_ends_the_steps(
+def test_the_optimizer_ends_the_steps_while_gradients_accumulate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the program grew so much in its first passes that the prologue was over before the first step was."""
+    """Even if the process grows so much in its first passes that the prologue ends before the first step."""
     monkeypatch.setattr(prologue, "GROWTH_BYTES", -1)
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -1,4 +1,4 @@
-"""Which thread is recorded: the one that works, where the one that began only waits."""
+"""Which thread is recorded: the one that works, if the first one only waits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def miss(thread: RecordedThread, signal: str) -> bool:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
-    """The times that a recorded thread is judged by."""
+    """The times by which a recorded thread is judged."""
     times = {"wall": 0.0, "own": 0.0, "process": 0.0}
     monkeypatch.setattr(recorded_thread.time, "monotonic", lambda: times["wall"])
     monkeypatch.setattr(recorded_thread.time, "process_time", lambda: times["process"])
@@ -44,7 +44,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(("steps", "is_idle"), [(1, False), (2, True)])
-def test_two_steps_of_the_optimizer_on_another_thread_are_enough(
+def test_two_steps_of_an_optimizer_on_another_thread_make_this_one_idle(
     steps: int, is_idle: bool, clock: dict[str, float]
 ) -> None:
     thread, asked = RecordedThread(lambda: True, lambda: None), list[bool]()
@@ -54,36 +54,36 @@ def test_two_steps_of_the_optimizer_on_another_thread_are_enough(
 
 
 @pytest.mark.parametrize("name", ["dataloader", "forward", "epoch"])
-def test_batches_and_calls_of_a_model_may_be_a_helpers(name: str, clock: dict[str, float]) -> None:
+def test_batches_and_calls_of_a_model_on_another_thread_do_not(name: str, clock: dict[str, float]) -> None:
     thread = RecordedThread(lambda: True, lambda: None)
     on_another_thread(lambda: [miss(thread, name) for _ in range(9)])
     assert (thread.is_idle(), thread.others_step) == (False, False)
 
 
-def test_once_steps_end_on_the_recorded_thread_others_count_no_more(clock: dict[str, float]) -> None:
+def test_other_threads_do_not_count_once_steps_end_on_the_recorded_one(clock: dict[str, float]) -> None:
     thread = RecordedThread(lambda: False, lambda: None)
     on_another_thread(lambda: [miss(thread, OPTIMIZER) for _ in range(9)])
     assert not thread.is_idle()
 
 
-def test_the_recorded_threads_own_signals_miss_nothing() -> None:
+def test_signals_on_the_recorded_thread_are_not_missed() -> None:
     thread = RecordedThread(lambda: True, lambda: None)
     assert not miss(thread, OPTIMIZER)
     assert not thread.others_step
 
 
 @pytest.mark.parametrize(("own", "process", "is_idle"), [(0.15, 0.75, True), (0.16, 0.75, False), (0.15, 0.74, False)])
-def test_a_thread_is_idle_that_waits_for_long_while_others_work(
+def test_a_thread_that_waits_long_while_others_work_is_idle(
     own: float, process: float, is_idle: bool, clock: dict[str, float]
 ) -> None:
-    """A tenth of the time, and half of it, in one and a half seconds."""
+    """In 1.5 s it computes for at most a tenth of the time, and the process for at least half."""
     thread = RecordedThread(lambda: True, lambda: None)
     assert not thread.is_idle()
     clock.update(wall=1.5, own=own, process=process)
     assert thread.is_idle() == is_idle
 
 
-def test_a_main_thread_that_does_not_come_by_is_woken(clock: dict[str, float]) -> None:
+def test_a_main_thread_that_never_checks_is_woken(clock: dict[str, float]) -> None:
     woken: list[float] = []
     thread = RecordedThread(lambda: True, lambda: None, lambda: woken.append(clock["wall"]))
     on_another_thread(lambda: [miss(thread, OPTIMIZER) for _ in range(2)])
@@ -92,7 +92,7 @@ def test_a_main_thread_that_does_not_come_by_is_woken(clock: dict[str, float]) -
     assert woken == [0.03, 0.05]
 
 
-def test_the_next_thread_on_which_a_step_ends_is_recorded_until_it_ends() -> None:
+def test_the_next_thread_that_ends_a_step_is_recorded_until_it_ends() -> None:
     ended: list[int] = []
     thread = RecordedThread(lambda: True, lambda: ended.append(threading.get_ident()))
     thread.release()
@@ -130,7 +130,7 @@ worker.join()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("meanwhile", ["pass", "while worker.is_alive(): worker.join(0.01)"])
-def test_a_training_on_a_thread_is_recorded_there(meanwhile: str, recordings: Recordings) -> None:
+def test_training_on_another_thread_is_recorded_there(meanwhile: str, recordings: Recordings) -> None:
     outcome = run(recordings, THREADED.format(steps=400, meanwhile=meanwhile))
     assert (outcome.status, "trained 400" in outcome.stdout) == (0, True), outcome.stderr
     events, sites = read_events(outcome.run), load_callsites(outcome.run)
@@ -147,8 +147,8 @@ def test_a_training_on_a_thread_is_recorded_there(meanwhile: str, recordings: Re
 
 
 @pytest.mark.slow
-def test_a_thread_that_ends_before_its_recording_begins_leaves_that_to_the_next(recordings: Recordings) -> None:
-    """A warm-up on a thread, say, before the main thread trains."""
+def test_a_thread_that_ends_before_its_recording_begins_leaves_it_to_the_next(recordings: Recordings) -> None:
+    """For example a warm-up before the main thread trains."""
     threaded = THREADED.format(steps=400, meanwhile="while worker.is_alive(): worker.join(0.01)")
     outcome = run(recordings, threaded + "train(2020)\n", "--wait", "2000")
     assert outcome.status == 0, outcome.stderr
@@ -176,7 +176,7 @@ worker.join()
 
 
 @pytest.mark.slow
-def test_a_model_that_a_thread_calls_is_recorded_there(recordings: Recordings) -> None:
+def test_a_model_called_on_another_thread_is_recorded_there(recordings: Recordings) -> None:
     outcome = run(recordings, SCORING)
     assert (outcome.status, "scored True" in outcome.stdout) == (0, True), outcome.stderr
     assert load_run(outcome.run).step_signal == "forward"
@@ -204,7 +204,7 @@ print("left it")
 
 
 @pytest.mark.slow
-def test_a_thread_that_is_left_behind_amid_its_recording_costs_that_only(recordings: Recordings) -> None:
+def test_a_thread_abandoned_amid_its_recording_costs_only_the_recording(recordings: Recordings) -> None:
     outcome = run(recordings, ENDLESS, "--active", "1000000")
     assert "left it" in outcome.stdout
     assert load_run(outcome.run).exit_status == 0
@@ -212,17 +212,15 @@ def test_a_thread_that_is_left_behind_amid_its_recording_costs_that_only(recordi
 
 
 @pytest.mark.slow
-def test_a_program_that_handles_the_signal_itself_does_not_see_it(recordings: Recordings) -> None:
+def test_the_programs_own_signal_handler_is_not_called(recordings: Recordings) -> None:
     handler = "signal.signal(signal.SIGUSR1, lambda *_: print('signalled'))\n"
     outcome = run(recordings, handler + THREADED.format(steps=30, meanwhile="pass"))
     assert (outcome.status in (0, 2), "trained 30" in outcome.stdout) == (True, True), outcome.stderr
-    assert "signalled" not in outcome.stdout.splitlines()  # the report may show the handler's own line
+    assert "signalled" not in outcome.stdout.splitlines()  # the report may quote the handler's line
 
 
-def test_steps_on_another_thread_that_could_not_be_recorded_are_told_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Three steps are over before the recording has come there, whoever is woken when."""
+def test_missed_steps_on_another_thread_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three steps are over before the recording can move to that thread."""
     monkeypatch.setattr(WindowRequests, "wake", lambda _: None)
     with profile(tmp_path):
         on_another_thread(lambda: train(3))

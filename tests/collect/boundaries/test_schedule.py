@@ -1,4 +1,4 @@
-"""What each step is, without torch and without a clock."""
+"""What each step is to the recording: without torch, without a clock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_steps_go_through_all_phases_in_order() -> None:
     assert schedule.phase is Phase.DONE
 
 
-def test_unprofiled_steps_before_and_after_are_timed_without_the_pauses_between_them() -> None:
+def test_unprofiled_steps_are_timed_without_the_pauses_between_them() -> None:
     _, schedule = play(Plan(wait=2, warmup=1, active=3, after=2), 8, length_ns=7)
     assert schedule.reference_step_ns == [7] * 4
 
@@ -58,7 +58,7 @@ def test_page_faults_of_unprofiled_and_of_measured_steps_are_counted() -> None:
     }
 
 
-def test_how_long_each_measured_step_waits_for_a_cpu_is_counted_where_the_system_says_it() -> None:
+def test_the_wait_for_a_cpu_is_counted_in_measured_steps_if_the_system_tells_it() -> None:
     schedule = Schedule(Plan(wait=1, warmup=1, active=2, after=1, prologue=False))
     for begun_ns, ended_ns in ((None, None), (None, None), (100, 130), (130, 130), (None, None)):
         schedule.begin(0, crowded_ns=begun_ns)
@@ -81,7 +81,7 @@ def test_without_a_wait_the_first_step_is_recorded(plan: Plan, first: Phase) -> 
     assert play(plan, 1)[0] == [first]
 
 
-def test_without_an_prologue_the_first_step_begins_at_once() -> None:
+def test_without_a_prologue_the_first_step_begins_at_once() -> None:
     assert Schedule(Plan(prologue=False)).phase is Phase.REFERENCE
 
 
@@ -99,30 +99,30 @@ def test_nothing_follows_the_last_step() -> None:
     assert schedule.phase is Phase.DONE
 
 
-def test_long_steps_are_recorded_until_one_of_each_kind_is_there() -> None:
+def test_long_steps_are_recorded_until_there_is_one_of_each_kind() -> None:
     phases, schedule = play(Plan(wait=1, warmup=2, active=4, after=1, limit_s=30), 4, length_ns=31 * SECOND_NS)
     assert phases == [Phase.LOCATED, Phase.REFERENCE, Phase.ACTIVE, Phase.AFTER]
     assert schedule.was_cut_short
 
 
-def test_a_whole_recording_was_not_cut_short() -> None:
+def test_a_complete_recording_is_not_cut_short() -> None:
     assert not play(Plan(), 18)[1].was_cut_short
 
 
-def test_a_better_signal_makes_the_next_step_the_first() -> None:
+def test_after_a_better_signal_the_next_step_is_the_first() -> None:
     schedule = play(Plan(wait=2), 2)[1]
     assert schedule.restart() is Phase.REFERENCE
     assert (schedule.step, schedule.recorded, schedule.reference_step_ns) == (0, 0, [])
 
 
-def test_a_step_passes_unrecorded_where_something_must_end_first() -> None:
+def test_a_step_passes_unrecorded_if_the_schedule_must_wait() -> None:
     schedule = Schedule(Plan(wait=0))
     assert schedule.restart(must_wait=True) is Phase.REFERENCE
     assert schedule.advance(1) is Phase.LOCATED
     assert schedule.restart() is Phase.LOCATED
 
 
-def test_more_steps_pass_after_the_located_ones_where_something_must_settle() -> None:
+def test_more_steps_pass_after_the_located_ones_while_something_settles() -> None:
     schedule = Schedule(Plan(wait=0, active=1, prologue=False))
     assert schedule.advance(1) is Phase.ACTIVE
     assert schedule.let_settle(2) is Phase.REFERENCE
@@ -133,7 +133,7 @@ def test_more_steps_pass_after_the_located_ones_where_something_must_settle() ->
 
 
 @pytest.mark.parametrize("at_step", [0, 1, 2, 59, 60, 61, 200])
-def test_steps_that_are_passed_by_leave_what_others_leave(at_step: int) -> None:
+def test_steps_that_pass_by_are_counted_like_others(at_step: int) -> None:
     plan = Plan(wait=3, warmup=1, active=2, after=2, prologue=False, at_step=at_step)
     passed, advanced, skipped = Schedule(plan), Schedule(plan), 0
     for now in range(_COUNT_NS, 500 * _COUNT_NS, _COUNT_NS):
@@ -152,7 +152,7 @@ def test_steps_that_are_passed_by_leave_what_others_leave(at_step: int) -> None:
 
 
 def test_page_faults_of_short_steps_are_counted_together_and_spread_evenly() -> None:
-    """Steps of a fifth of the time between two counts, and three faults each; the first holds thirty more."""
+    """Five steps fit between two counts. Each has three faults, the first thirty more."""
     schedule = Schedule(Plan(wait=13, warmup=0, active=1, after=1, prologue=False))
     schedule.begin(_COUNT_NS, 1000)
     counts = []
@@ -165,7 +165,7 @@ def test_page_faults_of_short_steps_are_counted_together_and_spread_evenly() -> 
     assert schedule.reference_step_faults == [33, *[3] * 12]
 
 
-def test_steps_behind_the_planned_ones_pass_in_the_quick_way_if_they_are_short() -> None:
+def test_short_steps_after_the_planned_ones_pass_by() -> None:
     plan = Plan(wait=1, warmup=0, active=1, after=1, prologue=False)
     schedule = Schedule(plan)
     for now in (10, 20, 30):
@@ -173,7 +173,7 @@ def test_steps_behind_the_planned_ones_pass_in_the_quick_way_if_they_are_short()
         schedule.advance(now, 7)
         schedule.begin(now, 7)
     assert schedule.phase is Phase.DONE
-    assert schedule.pass_behind(40, lambda: 7, 100) == 0, "nothing is timed on"
+    assert schedule.pass_behind(40, lambda: 7, 100) == 0, "timing has not gone on"
     schedule.go_on_timing()
     assert schedule.pass_behind(45, lambda: 9, 15) == 15
     assert schedule.pass_behind(65, lambda: 9, 15) == 0
@@ -194,7 +194,7 @@ def test_a_plan_without_a_measured_step_is_refused(wrong: dict[str, int]) -> Non
         Plan(**wrong)  # type: ignore[arg-type]  # one field of int at a time
 
 
-def test_a_recording_that_is_postponed_begins_a_step_later() -> None:
+def test_a_postponed_recording_begins_a_step_later() -> None:
     schedule = Schedule(Plan(wait=1, warmup=1, active=1, after=0, prologue=False))
     phases = []
     for postponed in (True, True, False, False, False):
@@ -212,8 +212,8 @@ BETTER = Plan(wait=1, warmup=1, active=2, after=1).for_better(EXPLICIT)
 @pytest.mark.parametrize(("plan", "is_enough"), [
     (BETTER, True), (replace(BETTER, anew=1), False), (replace(BETTER, is_second=False), False),
 ], ids=["of a better signal", "of steps recorded anew", "the first"])  # fmt: skip
-def test_one_located_step_outweighs_only_steps_that_were_none(plan, is_enough) -> None:
-    """Whether no other can be afforded or the program ends before it is over."""
+def test_one_located_step_suffices_only_for_a_better_signal(plan, is_enough) -> None:
+    """If no other can be afforded, or the program ends first."""
     schedule = Schedule(plan)
     schedule.begin(0)
     assert not schedule.has_enough

@@ -1,4 +1,4 @@
-"""Where steps end when the program does not say so, and that nothing of the listening is left."""
+"""Where steps end if the program does not announce it, and that no hook is left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from profkit.collect.boundaries.signals import StepSignals
 from profkit.collect.program.guard import Guard
 from profkit.plan import EXPLICIT
 from profkit.run import LoaderUse, OptimizerUse
-from tests.collect.boundaries.listening import Listener, make_optimizer
+from tests.collect.boundaries.listening import Listener, installed, make_optimizer
 from tests.collect.reading import Event
 
 Record = Callable[[Callable[[], Any]], list[Event]]
@@ -88,33 +88,26 @@ def test_a_hook_of_the_programs_before_the_step_changes_nothing(listener: Listen
     assert kept == {}
 
 
-def test_on_each_thread_the_optimizer_that_steps_first_there_gives_the_signal() -> None:
-    """A program may warm up on a thread of its own, with another optimizer."""
+def test_on_each_thread_the_first_optimizer_to_step_gives_the_signal() -> None:
+    """A program may warm up on another thread, with another optimizer."""
     threads: list[int] = []
     errors: list[BaseException] = []
     signals = StepSignals(lambda boundary: threads.append(boundary.thread), Guard(errors.append))
     here, there = make_optimizer(), make_optimizer()
     worker = threading.Thread(target=there.step)
-    signals.install()
-    try:
+    with installed(signals):
         worker.start()
         worker.join()
         for optimizer in (here, there, here):
             optimizer.step()
-    finally:
-        signals.remove()
     assert (threads, errors) == ([worker.ident, threading.get_ident(), threading.get_ident()], [])
 
 
-def test_a_signal_says_when_and_where_it_came(listener: Listener) -> None:
+def test_a_signal_carries_its_time_and_thread(listener: Listener) -> None:
     told: list[StepBoundary] = []
-    signals = StepSignals(told.append, Guard(listener.errors.append))
-    signals.install()
-    try:
+    with installed(StepSignals(told.append, Guard(listener.errors.append))):
         begun = time.perf_counter_ns()
         make_optimizer().step()
-    finally:
-        signals.remove()
     (boundary,) = told
     assert (boundary.signal, boundary.thread, boundary.between) == ("optimizer", threading.get_ident(), None)
     assert begun < boundary.time_ns < time.perf_counter_ns()
@@ -130,7 +123,7 @@ def test_with_two_optimizers_only_the_first_ends_steps(listener: Listener) -> No
     assert signals.optimizers == (OptimizerUse("SGD", None, None, 1), OptimizerUse("Adam", None, None, 1))
 
 
-def test_another_optimizer_takes_over_when_the_first_is_gone(listener: Listener) -> None:
+def test_another_optimizer_takes_over_once_the_first_is_gone(listener: Listener) -> None:
     with listener.on():
         optimizer = make_optimizer()
         optimizer.step()
@@ -162,12 +155,12 @@ def test_without_an_optimizer_each_batch_after_the_first_ends_a_step(
     monkeypatch.setattr("profkit.collect.boundaries.signals.living_optimizers", list)
     with listener.on() as signals:
         assert [batch.tolist() for batch in DataLoader(Numbers(), batch_size=2)] == [[0, 1], [2, 3], [4, 5]]
-    assert listener.ends == [True, False, False]  # three batches, and the question whether there is a fourth
+    assert listener.ends == [True, False, False]  # three batches, and a request for a fourth
     assert listener.name == "dataloader"
     assert signals.loaders == (LoaderUse(0, 2, False, False),)
 
 
-def test_where_an_optimizer_is_alive_batches_end_no_steps(listener: Listener) -> None:
+def test_batches_end_no_steps_while_an_optimizer_is_alive(listener: Listener) -> None:
     optimizer = make_optimizer()
     with listener.on() as signals:
         list(DataLoader(Numbers()))
@@ -176,7 +169,7 @@ def test_where_an_optimizer_is_alive_batches_end_no_steps(listener: Listener) ->
     assert optimizer.param_groups
 
 
-def test_only_the_loader_that_was_asked_first_ends_steps(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_batches_of_the_first_loader_end_steps(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profkit.collect.boundaries.signals.living_optimizers", list)
     with listener.on():
         for _ in zip(DataLoader(Numbers(4)), DataLoader(Numbers(4)), strict=True):
@@ -184,7 +177,7 @@ def test_only_the_loader_that_was_asked_first_ends_steps(listener: Listener, mon
     assert listener.ends == [True, False, False, False]
 
 
-def test_the_programs_own_word_wins_over_the_optimizer(listener: Listener) -> None:
+def test_an_explicit_step_wins_over_the_optimizer(listener: Listener) -> None:
     optimizer = make_optimizer()
     with listener.on():
         for _ in range(2):
@@ -194,7 +187,7 @@ def test_the_programs_own_word_wins_over_the_optimizer(listener: Listener) -> No
     assert listener.name == EXPLICIT
 
 
-def test_once_steps_are_recorded_no_other_signal_counts(listener: Listener) -> None:
+def test_no_other_signal_counts_once_steps_are_recorded(listener: Listener) -> None:
     optimizer = make_optimizer()
     with listener.on():
         listener.give(EXPLICIT)
@@ -205,7 +198,7 @@ def test_once_steps_are_recorded_no_other_signal_counts(listener: Listener) -> N
     assert (listener.name, listener.outdone_times) == (EXPLICIT, 0)
 
 
-def test_an_announced_step_outdoes_others_that_are_recorded(listener: Listener) -> None:
+def test_an_explicit_step_outdoes_a_recorded_signal(listener: Listener) -> None:
     optimizer = make_optimizer()
     with listener.on():
         optimizer.step()
@@ -215,13 +208,13 @@ def test_an_announced_step_outdoes_others_that_are_recorded(listener: Listener) 
 
 
 @pytest.mark.parametrize(("is_replacement", "times"), [(True, 1), (False, 0)])
-def test_a_chosen_signal_is_outdone_only_where_nobody_chose_it(is_replacement: bool, times: int) -> None:
+def test_a_signal_that_the_user_chose_is_never_outdone(is_replacement: bool, times: int) -> None:
     listener = Listener("optimizer", has_begun=True, is_replacement=is_replacement)
     listener.give(EXPLICIT)
     assert (listener.ends, listener.outdone_times) == ([], times)
 
 
-def test_a_signal_that_is_not_heard_leaves_no_trace(listener: Listener) -> None:
+def test_a_signal_that_is_not_heard_changes_nothing(listener: Listener) -> None:
     optimizer = make_optimizer()
     with listener.on():
         listener.deaf = True
@@ -232,7 +225,7 @@ def test_a_signal_that_is_not_heard_leaves_no_trace(listener: Listener) -> None:
     assert listener.name == "optimizer"
 
 
-def test_where_the_program_ends_its_steps_itself_optimizers_are_only_noted() -> None:
+def test_optimizers_are_only_noted_once_the_program_ends_its_steps_itself() -> None:
     listener = Listener(has_begun=True)
     with listener.on() as signals:
         make_optimizer().step()
@@ -252,7 +245,7 @@ def test_nothing_is_left_of_the_hooks() -> None:
     assert next(iterator).tolist() == [1]
 
 
-def test_an_iterator_made_before_goes_on_with_its_name_in_the_trace(recorded: Record, listener: Listener) -> None:
+def test_an_earlier_iterator_keeps_its_name_in_the_trace(recorded: Record, listener: Listener) -> None:
     iterator = iter(DataLoader(Numbers()))
 
     def ask() -> None:
@@ -263,14 +256,14 @@ def test_an_iterator_made_before_goes_on_with_its_name_in_the_trace(recorded: Re
     assert "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__" in names
 
 
-def test_an_error_of_the_dataset_shows_no_frame_of_profkits(listener: Listener) -> None:
+def test_an_error_in_the_dataset_shows_no_frame_of_profkit(listener: Listener) -> None:
     with listener.on(), pytest.raises(LookupError) as caught:
         next(iter(DataLoader(Numbers(fails=True))))
     files = {frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)}
     assert not [file for file in files if "/profkit/collect/" in file]
 
 
-def test_an_error_of_the_signals_never_reaches_the_program(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_signals_never_reaches_the_program(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     def break_down(*_: object) -> Any:
         raise RuntimeError("no description today")
 
@@ -280,13 +273,13 @@ def test_an_error_of_the_signals_never_reaches_the_program(listener: Listener, m
         make_optimizer().step()
         assert len(list(DataLoader(Numbers(2)))) == 2
     assert {str(error) for error in listener.errors} == {"no description today"}
-    assert len(listener.errors) == 4  # one step, two batches, and the question whether there is a third
+    assert len(listener.errors) == 4  # one step, two batches, and a request for a third
 
 
-def test_what_workers_hold_ready_is_known_up_to_a_bound(listener: Listener) -> None:
+def test_the_batches_that_workers_hold_ready_are_counted_up_to_a_bound(listener: Listener) -> None:
     with listener.on() as signals:
         for workers, ahead in ((0, 0), (3, 6), (64, 8)):
             batches = iter(DataLoader(Numbers()))
-            batches._num_workers, batches._prefetch_factor = workers, 2  # as those of a loader with workers
+            batches._num_workers, batches._prefetch_factor = workers, 2  # as in a loader with workers
             next(batches)
             assert signals.batches_ahead == ahead

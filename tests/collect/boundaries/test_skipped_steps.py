@@ -1,4 +1,4 @@
-"""Steps that nobody records end by a quick way."""
+"""Steps that are not recorded end by a quick way: they are counted without a signal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from profkit.collect.boundaries.signals import StepSignals
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.profiler import profile
 from profkit.plan import Plan, Subject
-from tests.collect.boundaries.listening import Listener, make_optimizer
+from tests.collect.boundaries.listening import Listener, installed, make_optimizer
 from tests.collect.reading import read_events, steps_of
 
 
@@ -23,8 +23,8 @@ def listener() -> Listener:
     return Listener()
 
 
-def test_steps_that_pass_by_end_by_the_quick_way_alone(listener: Listener) -> None:
-    """The first tells which optimizer it is that ends steps; another's steps go neither way."""
+def test_steps_that_pass_end_by_the_quick_way_only(listener: Listener) -> None:
+    """The first step decides which optimizer ends steps; those of another end none."""
     first, second = make_optimizer(), make_optimizer()
     with listener.on():
         first.step()
@@ -37,23 +37,20 @@ def test_steps_that_pass_by_end_by_the_quick_way_alone(listener: Listener) -> No
     assert (listener.passed, len(listener.ends)) == (3, 2)
 
 
-def test_an_error_on_the_quick_way_is_met_again_on_the_other() -> None:
+def test_an_error_on_the_quick_way_leaves_the_step_to_the_usual_way() -> None:
     def fails() -> int:
         raise ValueError("broken")
 
     told: list[StepBoundary] = []
     errors: list[BaseException] = []
     signals, optimizer = StepSignals(told.append, Guard(errors.append), pass_by=fails), make_optimizer()
-    signals.install()
-    try:
+    with installed(signals):
         for _ in range(3):
             optimizer.step()
-    finally:
-        signals.remove()
     assert (len(told), errors) == (3, [])
 
 
-def test_of_steps_that_are_skipped_nobody_is_told(listener: Listener) -> None:
+def test_skipped_steps_give_no_signal(listener: Listener) -> None:
     optimizer, other = make_optimizer(), make_optimizer()
     with listener.on() as signals:
         optimizer.step()
@@ -69,8 +66,8 @@ def test_of_steps_that_are_skipped_nobody_is_told(listener: Listener) -> None:
     assert (listener.passed, len(listener.ends)) == (2, 2)
 
 
-def test_far_from_the_window_most_steps_are_skipped_and_all_are_counted() -> None:
-    """Thirty at a time, until as many are left, each of which is told, and the one before."""
+def test_far_from_the_window_most_steps_are_skipped_but_all_are_counted() -> None:
+    """Thirty at a time until thirty are left; those give a signal each, as does the one before."""
     schedule = Schedule(Plan(at_step=100, prologue=False))
     schedule.begin(0)
     told, now_ns, skipped = 0, 0, 0
@@ -91,9 +88,8 @@ def test_far_from_the_window_most_steps_are_skipped_and_all_are_counted() -> Non
 
 
 @pytest.mark.parametrize(("chosen", "first"), [("dataloader", 100), ("step", 99)])
-def test_of_other_signals_than_the_optimizers_none_is_skipped(tmp_path: Path, chosen: str, first: int) -> None:
-    """Nobody keeps them from being told: each ends one step, however far the recorded ones are. The batch in which the
-    recording is on for the first time was asked for before, and announces the end of its step itself."""
+def test_only_steps_of_an_optimizer_are_skipped(tmp_path: Path, chosen: str, first: int) -> None:
+    """Each call and each batch ends a step. A call ends a step a batch earlier, as that batch was requested before."""
     is_on: list[bool] = []
     plan = Plan(at_step=100, active=1, prologue=False, steps_from=chosen)
     with profile.planned(tmp_path, plan, Subject()) as recording:

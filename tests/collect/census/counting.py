@@ -1,4 +1,4 @@
-"""What a census says of the variables of the function that calls it."""
+"""What a census finds in the variables of the calling function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make_census(*generators: Any) -> Census:
 
 
 def count(*generators: Any) -> dict[str, LiveHolder]:
-    """The holders that the caller's variables are, by name."""
+    """What the caller's variables hold, by name."""
     census = make_census(*generators)
     census.take(0, sys._getframe(1))
     (sample,) = census.samples

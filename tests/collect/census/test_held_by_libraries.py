@@ -1,4 +1,4 @@
-"""Objects of the user's that only a library holds are counted too, under the names of their classes."""
+"""Objects of the program that only a library holds are counted too, under the names of their classes."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Slotted:
 
 
 def run_by_a_library(held: Any, steps: int = 1) -> list[dict[str, LiveHolder]]:
-    """A library's loop calls the program back, which holds nothing itself; what the census finds at each step."""
+    """What the census finds at each step of a library's loop; the program that it calls back holds nothing itself."""
     census = Census(UserFiles(), GrowthLines(lambda file, line: False))
     loop = sched.scheduler()
-    loop.trainer = SimpleNamespace(callbacks=held)  # type: ignore[attr-defined]  # as trainers hold what they are given
+    loop.trainer = SimpleNamespace(callbacks=held)  # type: ignore[attr-defined]  # as a trainer holds its callbacks
     del held
     for number in range(steps):
         loop.enter(0, number, lambda: census.take(0, sys._getframe()))
@@ -50,7 +50,7 @@ def run_by_a_library(held: Any, steps: int = 1) -> list[dict[str, LiveHolder]]:
     return [{holder.path: holder for holder in sample.holders} for sample in census.samples]
 
 
-def test_a_callback_without_a_name_is_found_with_the_line_that_makes_it_grow() -> None:
+def test_an_unnamed_callback_is_found_with_the_line_that_makes_it_grow() -> None:
     history = History()
     history.add()
     held = [history]
@@ -61,12 +61,12 @@ def test_a_callback_without_a_name_is_found_with_the_line_that_makes_it_grow() -
     assert found["History.outputs"].site.source == "self.outputs.append(torch.ones(1000))"
 
 
-def test_a_module_without_a_name_is_found_inside_a_librarys_list() -> None:
+def test_an_unnamed_module_is_found_in_a_list_of_a_library() -> None:
     (found,) = run_by_a_library([[Net()]])
     assert "Net.kept" in found
 
 
-def test_the_many_objects_of_what_started_the_library_hide_nothing() -> None:
+def test_many_objects_of_an_outer_runner_hide_nothing() -> None:
     runner = sched.scheduler()
     runner.plugins = [[object() for _ in range(64)] for _ in range(64)]  # type: ignore[attr-defined]
     found = []
@@ -75,7 +75,7 @@ def test_the_many_objects_of_what_started_the_library_hide_nothing() -> None:
     assert "Net.kept" in found[0]
 
 
-def test_what_an_inner_frame_only_just_reaches_is_looked_into_from_an_outer_one() -> None:
+def test_an_object_too_deep_for_an_inner_frame_is_searched_from_an_outer_one() -> None:
     held = [SimpleNamespace(callbacks=[[Net()]])]
     runner = sched.scheduler()
     runner.trainer = held[0]  # type: ignore[attr-defined]
@@ -85,7 +85,7 @@ def test_what_an_inner_frame_only_just_reaches_is_looked_into_from_an_outer_one(
     assert "Net.kept" in found[0]
 
 
-def test_what_a_name_of_the_users_reaches_is_counted_once() -> None:
+def test_what_a_name_of_the_program_reaches_is_counted_once() -> None:
     net = Net()
     (found,) = run_by_a_library([net])
     assert [path for path in found if "kept" in path] == ["net.kept"]
@@ -99,12 +99,12 @@ def test_a_bound_method_leads_to_its_object() -> None:
     assert "Net.kept" in found
 
 
-def test_an_object_that_no_weak_reference_can_name_is_left_out() -> None:
+def test_an_object_without_weak_references_is_left_out() -> None:
     (found,) = run_by_a_library([Slotted()])
     assert "Slotted.tensor" not in found
 
 
-def test_nothing_is_kept_alive() -> None:
+def test_the_census_keeps_nothing_alive() -> None:
     net = Net()
     lives = weakref.ref(net)
     held = [net]

@@ -1,10 +1,11 @@
-"""The census: what names hold, where it grows, and that looking changes nothing."""
+"""What the census finds: what each name holds, and the line that makes it grow."""
 
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +13,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from profkit.run import LiveHolder
+from profkit.run import LIVE_FILE, LiveHolder, load_live
 from tests.collect.census.counting import STORAGE_BYTES, count, one
 
 MODULE_LEVEL: list[Tensor] = []
+
+
+def place_of(holder: LiveHolder) -> tuple[str, str]:
+    """The line that makes the holder grow, and its function."""
+    assert holder.site is not None
+    return holder.site.source, holder.site.function.rpartition("<locals>.")[2]
 
 
 def make_loss() -> Tensor:
@@ -23,16 +30,14 @@ def make_loss() -> Tensor:
     return (weight * 2).sum()
 
 
-def test_a_list_counts_its_tensors_their_graphs_and_their_bytes() -> None:
+def test_a_list_counts_its_tensors_graphs_and_bytes() -> None:
     losses = []
     for _ in range(3):
         losses.append(make_loss())
     holder = count()["losses"]
     assert (holder.tensors, holder.graph_tensors, holder.bytes) == (3, 3, 12)
     assert holder.graph_nodes == 9  # the sum, the product and the leaf of each
-    assert holder.site is not None
-    assert holder.site.source == "losses.append(make_loss())"
-    assert holder.site.function.endswith("their_bytes")
+    assert place_of(holder) == ("losses.append(make_loss())", "test_a_list_counts_its_tensors_graphs_and_bytes")
 
 
 def test_a_running_total_holds_a_longer_graph_after_each_step() -> None:
@@ -42,9 +47,7 @@ def test_a_running_total_holds_a_longer_graph_after_each_step() -> None:
         total += make_loss()
         lengths.append(count()["total"].graph_nodes)
     assert lengths[0] < lengths[1] < lengths[2]
-    site = count()["total"].site
-    assert site is not None
-    assert site.source == "total += make_loss()"
+    assert place_of(count()["total"])[0] == "total += make_loss()"
 
 
 @dataclass
@@ -77,19 +80,11 @@ class Net(nn.Module):
 
 
 def test_an_attribute_is_named_through_self_and_located_in_its_class() -> None:
-    holder = Trainer().keep()["self.history"]
-    assert holder.graph_tensors == 1
-    assert holder.site is not None
-    assert holder.site.source == "self.history.append(make_loss())"
-    assert holder.site.function == "Trainer.keep"
-
-
-def test_an_attribute_of_an_object_held_elsewhere_is_located_in_its_class() -> None:
     trainer = Trainer()
-    trainer.keep()
-    site = count()["trainer.history"].site
-    assert site is not None
-    assert site.function == "Trainer.keep"
+    holder = trainer.keep()["self.history"]
+    assert holder.graph_tensors == 1
+    for found in (holder, count()["trainer.history"]):
+        assert place_of(found) == ("self.history.append(make_loss())", "Trainer.keep")
 
 
 class Memory(dict[int, Tensor]):
@@ -105,31 +100,26 @@ class Pile(list[Tensor]):
         self.append(copy)
 
 
-def test_a_container_of_a_class_of_the_users_is_located_where_its_own_method_fills_it() -> None:
+def test_a_container_class_of_the_program_is_located_where_its_own_method_fills_it() -> None:
     memory, pile = Memory(), Pile()
     memory[0], memory[1]
     pile.keep()
     held = count()
-    memory_site, pile_site = held["memory"].site, held["pile"].site
-    assert memory_site is not None
-    assert pile_site is not None
-    assert (memory_site.source, memory_site.function) == ("self[key] = made", "Memory.__missing__")
-    assert (pile_site.source, pile_site.function) == ("self.append(copy)", "Pile.keep")
+    assert place_of(held["memory"]) == ("self[key] = made", "Memory.__missing__")
+    assert place_of(held["pile"]) == ("self.append(copy)", "Pile.keep")
 
 
-def test_a_container_of_a_class_of_the_users_is_located_where_it_is_filled_else() -> None:
+def test_a_container_class_of_the_program_is_located_where_others_fill_it() -> None:
     class Plain(list[Tensor]):
         """Nothing of its own."""
 
     plain = Plain()
     for _ in range(2):
         plain.append(one())
-    site = count()["plain"].site
-    assert site is not None
-    assert site.source == "plain.append(one())"
+    assert place_of(count()["plain"])[0] == "plain.append(one())"
 
 
-def test_a_module_holds_what_it_collects_but_not_its_parameters_and_buffers() -> None:
+def test_a_module_counts_what_it_collects_but_not_its_parameters_and_buffers() -> None:
     net = nn.Sequential(Net())
     net(torch.ones(2, 3))
     held = count()
@@ -137,7 +127,7 @@ def test_a_module_holds_what_it_collects_but_not_its_parameters_and_buffers() ->
     assert {path for path in held if path.startswith("net")} == {"net.0.seen"}
 
 
-def test_of_a_modules_buffers_those_count_that_carry_a_graph_or_are_large() -> None:
+def test_buffers_count_only_if_they_carry_a_graph_or_are_large() -> None:
     net = nn.Module()
     for name, buffer in (("small", one()), ("unset", None), ("large", torch.zeros(1 << 18))):
         net.register_buffer(name, buffer)
@@ -185,7 +175,7 @@ CONTAINERS: list[tuple[Callable[[], Any], str]] = [
 
 
 @pytest.mark.parametrize(("make", "path"), CONTAINERS)
-def test_every_kind_of_container_is_looked_into(make: Callable[[], Any], path: str) -> None:
+def test_every_kind_of_container_is_searched(make: Callable[[], Any], path: str) -> None:
     held = make()
     holder = count()[path]
     assert held is not None
@@ -196,7 +186,7 @@ class Cache:
     kept: list[Tensor] = []  # noqa: RUF012  # shared by all instances: that is the mistake
 
 
-def test_globals_and_class_attributes_of_user_modules_are_names_too() -> None:
+def test_globals_and_class_attributes_of_the_program_are_names_too() -> None:
     MODULE_LEVEL.append(one())
     Cache.kept.append(one())
     try:
@@ -206,8 +196,7 @@ def test_globals_and_class_attributes_of_user_modules_are_names_too() -> None:
         Cache.kept.clear()
     assert held["MODULE_LEVEL"].tensors == 1
     assert held["Cache.kept"].tensors == 1
-    assert held["MODULE_LEVEL"].site is not None
-    assert held["MODULE_LEVEL"].site.source == "MODULE_LEVEL.append(one())"
+    assert place_of(held["MODULE_LEVEL"])[0] == "MODULE_LEVEL.append(one())"
 
 
 def make_counter() -> Callable[[], None]:
@@ -220,12 +209,11 @@ def make_counter() -> Callable[[], None]:
     return record
 
 
-def test_what_a_closure_captured_is_found_under_its_own_name() -> None:
+def test_a_variable_captured_by_a_closure_keeps_its_name() -> None:
     record = make_counter()
     holder = count()["captured"]
     assert holder.tensors == 1
-    assert holder.site is not None
-    assert holder.site.source == "captured.append(one())"
+    assert place_of(holder)[0] == "captured.append(one())"
     assert callable(record)
 
 
@@ -242,8 +230,7 @@ def test_the_variables_of_a_suspended_generator_are_names_too() -> None:
     by_name, by_census = count()["kept"], count(steps)["kept"]
     assert by_name == by_census
     assert by_name.graph_tensors == 1
-    assert by_name.site is not None
-    assert by_name.site.source == "kept.append(make_loss())"
+    assert place_of(by_name)[0] == "kept.append(make_loss())"
     assert list(steps) == [1, 2]
 
 
@@ -253,19 +240,6 @@ def test_a_long_list_is_sampled_at_both_ends_and_scaled() -> None:
     assert (holder.tensors, holder.graph_tensors, holder.graph_nodes) == (1000, 1000, 3000)
     assert holder.bytes == 4 * 1000
     assert len(losses) == 1000
-
-
-def test_views_of_one_storage_count_its_bytes_once() -> None:
-    base = torch.ones(1000)
-    rows = [base[:1] for _ in range(1000)]
-    assert count()["rows"].bytes == STORAGE_BYTES
-    assert len(rows) == 1000
-
-
-def test_a_view_counts_all_of_the_storage_that_it_keeps() -> None:
-    kept = torch.ones(1000)[:1]
-    assert count()["kept"].bytes == STORAGE_BYTES
-    assert len(kept) == 1
 
 
 @dataclass
@@ -283,13 +257,12 @@ def read_all(probes: list[Probe]) -> list[Probe]:
     return probes
 
 
-def test_a_list_of_an_object_in_a_list_is_located_where_its_own_method_fills_it() -> None:
+def test_a_list_in_an_object_in_a_list_is_located_where_its_method_fills_it() -> None:
     probes = read_all([Probe("mae"), Probe("rel")])
     holder = count()["probes[*].readings"]
     assert len(probes) == 2
     assert holder.tensors == 2
-    assert holder.site is not None
-    assert holder.site.source == "self.readings.append(one())"
+    assert place_of(holder) == ("self.readings.append(one())", "Probe.read")
 
 
 @dataclass
@@ -298,7 +271,7 @@ class Episode:
     state: Tensor
 
 
-def test_where_no_object_is_changed_the_list_that_holds_them_grows() -> None:
+def test_a_list_in_an_object_that_nothing_changes_is_located_where_the_outer_list_grows() -> None:
     episodes = []
     for _ in range(3):
         episodes.append(Episode([one()], one()))
@@ -308,7 +281,7 @@ def test_where_no_object_is_changed_the_list_that_holds_them_grows() -> None:
     assert sources["episodes"] == sources["episodes[*].rewards"] == "episodes.append(Episode([one()], one()))"
 
 
-def test_what_is_in_a_list_that_is_emptied_is_bounded_with_it() -> None:
+def test_what_a_bounded_list_holds_is_bounded_too() -> None:
     recent = read_all([Probe("mae")])
     assert not count()["recent[*].readings"].is_bounded
     assert recent
@@ -328,7 +301,7 @@ def test_two_names_of_the_same_losses_share_their_graphs() -> None:
     assert [(one.path, one.graph_nodes) for one in found["history"].shared] == [("total", 9)]
 
 
-def test_graphs_of_their_own_are_not_shared_and_leaves_of_a_model_are() -> None:
+def test_separate_graphs_share_only_the_parameters_of_a_model() -> None:
     layer = nn.Linear(4, 1)
     ones, others = [layer(torch.ones(2, 4)).sum()], [layer(torch.ones(2, 4)).mean()]
     alone = [make_loss()]
@@ -338,9 +311,64 @@ def test_graphs_of_their_own_are_not_shared_and_leaves_of_a_model_are() -> None:
     del others, alone, ones
 
 
-def test_a_tensor_that_two_names_hold_is_told_with_its_bytes() -> None:
+def test_a_tensor_that_two_names_hold_is_shared_with_its_bytes() -> None:
     kept = [torch.ones(1000), torch.ones(10)]
     last = kept[0]
     (shared,) = count()["last"].shared
     assert (shared.path, shared.graph_nodes, shared.bytes) == ("kept", 0, 4000)
     assert last is kept[0]
+
+
+def test_a_deque_is_bounded_if_it_has_a_maximum() -> None:
+    limited, endless = deque([torch.ones(3)], maxlen=9), deque([torch.ones(3)])
+    held = count()
+    assert (held["limited"].is_bounded, held["endless"].is_bounded) == (True, False)
+    assert len(limited) == len(endless)
+
+
+def test_a_view_uses_less_than_the_storage_that_it_keeps_alive() -> None:
+    view = torch.ones(1000)[:1]
+    held = count()["view"]
+    assert (held.bytes, held.used_bytes) == (STORAGE_BYTES, 4)
+    assert len(view) == 1
+
+
+def test_views_of_one_storage_count_its_bytes_once() -> None:
+    base = torch.ones(1000)
+    rows = [base[:1] for _ in range(1000)]
+    assert count()["rows"].bytes == STORAGE_BYTES
+    assert len(rows) == 1000
+
+
+def test_a_view_wastes_nothing_that_another_name_uses() -> None:
+    full = torch.ones(1000)
+    view = full[:1]
+    assert count()["view"].used_bytes == full.untyped_storage().nbytes()
+    assert len(view) == 1
+
+
+def test_overlapping_and_expanded_views_use_no_more_than_their_storage() -> None:
+    views = [torch.ones(10).expand(1000, 10), torch.ones(1000)[:600]]
+    views.append(views[1][:500])
+    assert count()["views"].used_bytes == 40 + 4000
+
+
+def test_the_use_of_a_long_list_is_scaled_from_its_sample() -> None:
+    kept = [torch.ones(100)[:1] for _ in range(1000)]
+    held = count()["kept"]
+    assert (held.bytes, held.used_bytes) == (400_000, 4000)
+    assert len(kept) == 1000
+
+
+def test_a_view_of_a_parameter_uses_as_much_as_the_parameter() -> None:
+    weight = torch.nn.Parameter(torch.ones(1000))
+    row = weight.detach()[:1]
+    assert count()["row"].used_bytes == 4000
+    assert len(row) == 1
+
+
+def test_a_census_of_an_older_version_can_be_read(tmp_path: Path) -> None:
+    holder = '{"path": "kept", "site": null, "graph_tensors": 0, "graph_nodes": 0, "bytes": 8, "tensors": 2}'
+    (tmp_path / LIVE_FILE).write_text(f'[{{"step": 3, "holders": [{holder}]}}]')
+    ((read,),) = (sample.holders for sample in load_live(tmp_path))
+    assert (read.bytes, read.used_bytes, read.is_bounded) == (8, None, False)

@@ -1,4 +1,4 @@
-"""Experiments: both forms compute the same, they are timed by turns, and what cannot be run says why."""
+"""Experiments: both forms compute the same, their turns alternate, and a refusal has a reason."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ ALL = {
 
 
 @pytest.fixture(autouse=True)
-def nobody_says_that_the_machine_is_crowded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests run beside these."""
+def _the_machine_is_not_crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although other tests run at the same time."""
     monkeypatch.setattr(experiments, "count_crowded_ns", lambda: None)
 
 
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("kind", ALL)
-def test_every_kind_gives_a_factor_between_its_bounds(kind: str, backward: bool) -> None:
+def test_every_kind_of_experiment_gives_a_factor_between_its_bounds(kind: str, backward: bool) -> None:
     found = run(replace(ALL[kind], backward=backward), "cpu", budget_s=0.02)
     assert 0 < found.low <= found.factor <= found.high
     assert found.factor == pytest.approx(found.second_ns / found.first_ns, rel=0.01)
 
 
-def test_the_operators_run_in_both_types() -> None:
+def test_operators_run_in_both_types() -> None:
     wide, narrow = forms_of(ALL["narrower-type"], LINEAR, "cpu")
     assert (wide().dtype, narrow().dtype) == (torch.float64, torch.float32)
     torch.testing.assert_close(wide().float(), narrow())
@@ -59,7 +59,7 @@ def test_a_product_runs_under_autocast_and_leaves_its_parameters_in_float32() ->
     assert [one.dtype for one in gradients] == [torch.bfloat16, torch.float32, torch.float32]
 
 
-def test_tf32_is_allowed_in_one_form_alone() -> None:
+def test_tf32_is_allowed_in_only_one_form() -> None:
     forbidden, allowed = forms_of(replace(ALL["reduced-precision"], to="tf32"), LINEAR, "cpu")
     backends = (torch.backends.cuda.matmul, torch.backends.cudnn)
     before = [one.allow_tf32 for one in backends]
@@ -73,7 +73,7 @@ def test_tf32_is_allowed_in_one_form_alone() -> None:
             one.allow_tf32 = value
 
 
-def test_kernels_are_tried_in_one_form_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cudnn_tries_kernels_in_only_one_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
     untried, tried = forms_of(ALL["cudnn-benchmark"], CONV, "cpu")
     for form, expected in ((tried, True), (untried, False)):
@@ -93,8 +93,8 @@ def test_an_operator_on_images_computes_the_same_in_both_layouts(case: Case) -> 
     forms_of(replace(ALL["channels-last"], backward=True), case, "cpu")[1]()
 
 
-def test_what_was_recorded_of_the_cases_weighs_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Factors of a half and of one; three fourths of the recorded time are the first's."""
+def test_cases_are_weighted_by_their_recorded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The factors are 0.5 and 1, and the first case takes three quarters of the recorded time."""
     both = iter([experiments.Turns([10.0], [5.0]), experiments.Turns([90.0], [90.0])])
     monkeypatch.setattr(experiments, "take_turns", lambda *_: next(both))
     cases = (replace(LINEAR, recorded_ns=300.0), replace(LINEAR, recorded_ns=100.0))
@@ -119,7 +119,7 @@ def test_both_forms_of_attention_compute_the_same() -> None:
      Case("mm", ((4, 8), (8, 6))), Case("addmm", ((6,), (4, 8), (8, 6))), Case("addmm", ((1, 6), (4, 8), (8, 6))),
      Case("matmul", ((2, 4, 8), (2, 8, 6))), Case("relu", ((4, 8),)), Case("add", ((4, 8), (4, 8)))],
 )  # fmt: skip
-def test_a_batch_computes_what_its_members_compute(case: Case) -> None:
+def test_a_batch_computes_the_same_as_its_members(case: Case) -> None:
     operator, batched = forms._operator(case), forms._batched_operator(case)
     members = [[torch.randn(shape) for shape in case.shapes] for _ in range(3)]
     together = batched(*(torch.stack(column) for column in zip(*members, strict=True)))
@@ -127,7 +127,7 @@ def test_a_batch_computes_what_its_members_compute(case: Case) -> None:
     torch.testing.assert_close(together.reshape(apart.shape), apart, rtol=1e-4, atol=1e-5)
 
 
-def test_every_operator_that_a_rule_may_name_can_be_looked_up() -> None:
+def test_every_operator_that_a_rule_may_name_can_run() -> None:
     for name in RUNNABLE - {"conv1d", "conv2d", "conv3d"}:
         assert callable(forms._operator(Case(name, ((4, 4),))))
     for name in RUNNABLE - RUNNABLE_PRODUCTS:
@@ -158,13 +158,13 @@ def test_every_operator_that_a_rule_may_name_can_be_looked_up() -> None:
         (Experiment("narrower-type", (Case("mm", ((4, 8), (4, 8))),), to="float64"), "shapes cannot be multiplied"),
     ],
 )
-def test_what_cannot_be_run_says_why(experiment: Experiment, reason: str) -> None:
+def test_an_experiment_that_cannot_run_says_why(experiment: Experiment, reason: str) -> None:
     found = answer(experiment, "cpu")
     assert found.measurement is None
     assert reason in found.failed
 
 
-def test_turns_are_interleaved_after_the_warm_up_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_alternate_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(experiments, "_time", lambda call, repeats, device: call() or 1e9)
     turns = take_turns(lambda: calls.append("A"), lambda: calls.append("B"), 0.0, "cpu")
@@ -172,7 +172,7 @@ def test_turns_are_interleaved_after_the_warm_up_and_bounded(monkeypatch: pytest
     assert turns.undisturbed() == (1e9, 1e9)
 
 
-def test_turns_of_a_shorter_call_repeat_it_until_they_are_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shorter_call_is_repeated_until_its_turn_is_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, int]] = []
 
     def clock(call: str, repeats: int, device: str) -> float:
@@ -190,13 +190,13 @@ def test_calls_that_take_too_long_are_given_up(monkeypatch: pytest.MonkeyPatch) 
     assert "too long" in answer(ALL["narrower-type"], "cpu").failed
 
 
-def test_the_range_is_that_of_the_rounds_without_the_outermost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_range_leaves_out_the_outermost_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = experiments.Turns([10.0] * 11, [float(n) for n in range(11)])
     assert turns.ratios() == (0.1, 0.9)
 
 
-def test_a_form_takes_what_its_shorter_turns_took() -> None:
-    """Of eleven turns the second shortest: most were disturbed, the shortest may be chance."""
+def test_the_time_of_a_form_is_that_of_its_shorter_turns() -> None:
+    """It is the second shortest of eleven: most were disturbed, and the shortest may be chance."""
     turns = experiments.Turns([9.0, 10.0] + [30.0] * 9, [float(n) for n in range(11)])
     assert turns.undisturbed() == (10.0, 1.0)
 
@@ -215,8 +215,8 @@ def test_a_machine_that_is_not_crowded_or_does_not_say_is_measured(
     assert answer(ALL["narrower-type"], "cpu").measurement is not None
 
 
-def test_cases_weigh_by_their_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice 10 to 5, and once 100 to 90: 110 of 120 would be without the calls, 100 of 120 it is."""
+def test_cases_are_weighted_by_their_calls_per_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two calls of the first case and one of the second: 2 x 10 + 100 against 2 x 5 + 90."""
     both = iter([experiments.Turns([10.0], [5.0]), experiments.Turns([100.0], [90.0])])
     monkeypatch.setattr(experiments, "take_turns", lambda *_: next(both))
     found = run(ALL["narrower-type"], "cpu")
@@ -247,6 +247,6 @@ def test_each_form_sets_its_own_number_of_threads() -> None:
 
 
 @pytest.mark.parametrize(("to", "count"), [("0", 2), ("3", 2), ("-1", 2), ("1", 5000), ("", 2), ("1e3", 2)])
-def test_numbers_of_threads_that_nobody_has_are_refused(to: str, count: int) -> None:
+def test_impossible_numbers_of_threads_are_refused(to: str, count: int) -> None:
     with pytest.raises(CannotRun):
         forms_of(replace(ALL["fewer-threads"], to=to, count=count), LINEAR, "cpu")

@@ -1,4 +1,4 @@
-"""What a terminal shows while a program is recorded, and what a pipe does not."""
+"""What a terminal shows while a program is recorded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PHASES = [
 
 
 class Terminal:
-    """A stream that says it is one."""
+    """A stream that claims to be a terminal."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -42,7 +42,7 @@ class Terminal:
         pass
 
 
-def test_each_phase_is_said_once_and_each_recorded_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_phase_and_each_recorded_step_is_announced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "__stderr__", terminal)
     announce = Announcer()
@@ -55,7 +55,7 @@ def test_each_phase_is_said_once_and_each_recorded_step(monkeypatch: pytest.Monk
     ]
 
 
-def test_a_script_at_a_terminal_is_announced_on_its_stderr(tmp_path: Path) -> None:
+def test_at_a_terminal_progress_goes_to_stderr_only(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "run").mkdir()
     ours, theirs = pty.openpty()
@@ -76,5 +76,5 @@ def test_a_script_at_a_terminal_is_announced_on_its_stderr(tmp_path: Path) -> No
 def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 4096)
-    except OSError:  # on Linux a terminal whose other end is closed answers with an error
+    except OSError:  # on Linux, reading a terminal whose other end is closed is an error
         return b""

@@ -1,5 +1,4 @@
-"""A scenario in two processes: both are there while its steps are wanted, and neither the other process nor the process
-group afterwards."""
+"""A scenario in two processes: the other process and the process group exist only while its steps are taken."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ from profkit.collect.launch.scenario import beginning, load_scenario
 
 threads = torch.get_num_threads()
 module = load_scenario(Path(sys.argv[1]), "pitfall")
-for _ in range(2):  # a second time, as a trial begins anew
+for _ in range(2):  # a second time, as in a trial that sets up again
     with beginning(module, "pitfall", "cpu") as steps:
         assert [next(steps).item() for _ in range(3)] == [2.0] * 3
         assert (distributed.get_rank(), distributed.get_world_size(), torch.get_num_threads()) == (0, 2, 1)
@@ -52,7 +51,7 @@ print("both ended")
 
 
 @pytest.mark.slow
-def test_the_other_process_is_there_for_the_steps_and_no_longer(tmp_path: Path):
+def test_the_other_process_exists_only_for_the_steps(tmp_path: Path):
     scenario = tmp_path / "pair.py"
     scenario.write_text(SCENARIO)
     ended = subprocess.run([sys.executable, "-c", PROGRAM, scenario], capture_output=True, text=True, check=False)

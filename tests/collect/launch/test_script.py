@@ -1,4 +1,4 @@
-"""A user's program in a process of its own: it must behave as it does without profkit."""
+"""A program that is recorded in a process of its own behaves as it does without profkit."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ sys.exit(7)
 '''
 
 
-def test_a_program_says_the_same_and_ends_the_same(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
+def test_a_program_prints_the_same_and_ends_the_same(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
     (tmp_path / "train.py").write_text(WHOLE)
     plain = plainly("train.py", "--flag", "--", "-x")
     assert plain[0] == 7, plain[2]
@@ -114,7 +114,7 @@ Model()(torch.rand(3) * 2)
 """
 
 
-def test_a_programs_traceback_shows_nothing_of_profkits(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
+def test_a_programs_traceback_shows_nothing_of_profkit(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
     (tmp_path / "fail.py").write_text(FAILING)
     plain = plainly("fail.py")
     assert "direct cause" in plain[2]
@@ -127,7 +127,7 @@ def test_a_programs_traceback_shows_nothing_of_profkits(tmp_path: Path, plainly:
     assert (site.line, site.function) == (12, "<module>")
 
 
-def test_a_script_that_is_not_python_fails_as_python_says(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
+def test_a_script_with_a_syntax_error_fails_as_in_python(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
     (tmp_path / "broken.py").write_text("import torch\nif :\n")
     assert recorded_into_run("broken.py") == plainly("broken.py")
     assert load_run(tmp_path / "run").exit_status == 1
@@ -180,22 +180,22 @@ if __name__ == "__main__":
     if child == 0:
         print("child", sys.gettrace() is None, len(threads := [*sys._current_frames()]))
         sys.stdout.flush()
-        sys.exit(5)  # with the destructors of PyTorch's libraries, which must not wait for a thread of the parent's
+        sys.exit(5)  # PyTorch's destructors must not wait for a thread of the parent
     print("parent", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     print((torch.ones(2) * 3).tolist())
 '''
 
 
-def test_programs_start_processes_of_all_kinds(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
+def test_a_program_can_start_processes_in_every_way(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
     (tmp_path / "processes.py").write_text(PROCESSES)
     plain = plainly("processes.py")
     assert plain[0] == 0, plain[2]
     assert recorded_into_run("processes.py") == plain
     traces = list((tmp_path / "run").glob("*.pt.trace.json.gz"))
-    assert len(traces) == 1  # none by a child
+    assert len(traces) == 1  # none from a child
     assert load_run(tmp_path / "run").exit_status == 0
     names = {event["name"] for event in read_events(tmp_path / "run")}
-    assert names & {"aten::mul", "aten::sum"}  # the fullest of the parts between the forks is kept
+    assert names & {"aten::mul", "aten::sum"}  # the part between the forks with the most events is kept
 
 
 def test_a_program_without_torch_is_noted(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
@@ -204,7 +204,7 @@ def test_a_program_without_torch_is_noted(tmp_path: Path, plainly: Run, recorded
     assert load_run(tmp_path / "run").notes == ("the program never imported torch: there was nothing to record",)
 
 
-def test_a_program_that_leaves_by_the_back_door_is_noted(tmp_path: Path, recorded_into_run: Run) -> None:
+def test_an_immediate_exit_is_noted(tmp_path: Path, recorded_into_run: Run) -> None:
     (tmp_path / "leave.py").write_text("import os\nos._exit(9)\n")
     assert recorded_into_run("leave.py")[0] == 9
     run = load_run(tmp_path / "run")
@@ -238,7 +238,7 @@ torch.ones(2) * 2
 """
 
 
-def test_a_recording_that_is_never_ended_is_written_at_the_exit(tmp_path: Path, plainly: Run) -> None:
+def test_a_recording_that_is_never_left_is_written_at_exit(tmp_path: Path, plainly: Run) -> None:
     (tmp_path / "forgetful.py").write_text(NEVER_LEFT)
     assert plainly("forgetful.py") == (0, "", "")
     assert "never left the recording" in load_run(tmp_path / "run").notes[0]
@@ -273,11 +273,11 @@ print(json.dumps([loss.item().hex(), counters["stats"], len(counters["graph_brea
 
 
 def without_numbers(log: str) -> str:
-    """The compiler logs with the time and the process."""
+    """The compiler logs the time and the process."""
     return re.sub(r"[0-9]+", "N", log)
 
 
-def test_compiled_code_works_and_is_not_compiled_again(tmp_path: Path, forks: Forks) -> None:
+def test_compiled_code_works_and_is_not_recompiled(tmp_path: Path, forks: Forks) -> None:
     (tmp_path / "compiled.py").write_text(COMPILED)
     (tmp_path / "run").mkdir()
     plain = forks.run("tests.forks:run_script", ["compiled.py"], tmp_path)
@@ -303,7 +303,7 @@ with profkit.profile("run"):
 """
 
 
-def test_lines_are_those_of_the_program_wherever_it_has_gone(tmp_path: Path, plainly: Run) -> None:
+def test_lines_are_found_after_a_change_of_directory(tmp_path: Path, plainly: Run) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "moving.py").write_text(MOVING)
     status, _, stderr = plainly("moving.py")
@@ -318,10 +318,10 @@ print(input("") + " on", flush=True)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing tells a process that its parent has ended")
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux a process learns that its parent has ended")
 @pytest.mark.parametrize(("rank", "said"), [({"RANK": "0", "WORLD_SIZE": "2"}, ""), ({}, "goes on\n")])
-def test_a_launcher_that_kills_a_rank_ends_its_program(tmp_path: Path, rank: dict[str, str], said: str) -> None:
-    """Without a launcher the program goes on, as if profkit had never been there."""
+def test_killing_profkit_ends_the_program_only_in_a_rank(tmp_path: Path, rank: dict[str, str], said: str) -> None:
+    """Without a launcher the program goes on."""
     (tmp_path / "waits.py").write_text(WAITS)
     command = [sys.executable, "-m", "profkit", "record", "--output", "run", "waits.py"]
     with subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **rank}, stdin=subprocess.PIPE,
@@ -334,7 +334,7 @@ def test_a_launcher_that_kills_a_rank_ends_its_program(tmp_path: Path, rank: dic
 
 
 @pytest.mark.parametrize(("counts", "killed"), [((3, 4), True), ((3, 3), False)])
-def test_a_program_that_the_system_kills_ran_out_of_memory_if_the_system_says_so(
+def test_a_killed_program_ran_out_of_memory_if_the_system_counts_a_kill(
     tmp_path: Path, recorded_into_run: Run, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, int], killed: bool
 ) -> None:
     left = list(counts)
@@ -346,7 +346,7 @@ def test_a_program_that_the_system_kills_ran_out_of_memory_if_the_system_says_so
     assert load_run(tmp_path / "run").out_of_memory == (told if killed else None)
 
 
-def test_kills_are_those_of_the_container_or_else_of_the_machine(
+def test_kills_are_counted_in_the_container_or_else_on_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = tmp_path / "memory.events", tmp_path / "vmstat"

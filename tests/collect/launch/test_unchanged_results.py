@@ -1,5 +1,5 @@
-"""A program's output, exit status and results with and without profkit, to the last bit: every way a program can end,
-what it reads from stdin, and the context manager in it."""
+"""A program's output, exit status and results are the same with and without profkit, to the last bit: for every way in
+which a program can end, with input, and with the context manager."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STUB = """\
 def train(steps):
     print({said!r}, end="")
 """
-"""A training that says what the real one says, without PyTorch."""
+"""Prints what the real training prints, without PyTorch."""
 ENDS = {
     "nothing": "",
     "exit": "sys.exit()",
@@ -65,23 +65,23 @@ ENDS = {
     "stdin": "print(input('? '), sys.stdin.read().upper(), sys.stdin.isatty())\ninput()",
 }
 REAL = ("text", "chain", "recursion", "own hook", "atexit", "thread", "closed", "immediate", "stdin")
-"""Those that a process of its own is needed for; the others differ in the status alone."""
+"""These need a process of their own; the others differ only in the status."""
 STDIN = "a line\nanother\n"
 STEPS = 50
-"""The recording is whole, and nothing of profkit's is left in the program."""
+"""Enough for a complete recording and for steps after it."""
 RECORDED = ("-m", "profkit.collect.launch.script", "--directory=run")
 
 
 def run_both_ways(recordings: Recordings, command: Sequence[str], *target: str, **files: str) -> tuple[Kept, Ended]:
-    """Plainly first, and then recorded, in the same directory."""
+    """The recorded run and the plain one before it, in the same directory."""
     kept = recordings.start(command, [*RECORDED, *target], writes={**files, "run/.keep": ""}, stdin=STDIN)
     (plain,) = kept.before
     return kept, plain
 
 
 @pytest.mark.parametrize("end", REAL)
-def test_a_script_ends_as_it_would_and_has_the_same_results(recordings: Recordings, end: str) -> None:
-    """How Python ends it plainly needs no PyTorch: what the plain training says is learnt once."""
+def test_a_script_ends_the_same_and_has_the_same_results(recordings: Recordings, end: str) -> None:
+    """The plain run needs no PyTorch: a stub prints what the training printed once."""
     files = {"program.py": f"{IMPORTING}train({STEPS})\n{ENDS[end]}\n"}
     trained = recordings.start(["-c", f"{IMPORTING}train({STEPS})"], writes={"training.py": TRAINING}).ended
     assert trained.stdout.count("0x") >= STEPS
@@ -95,7 +95,7 @@ def test_a_script_ends_as_it_would_and_has_the_same_results(recordings: Recordin
 
 
 @pytest.mark.parametrize("end", [end for end in ENDS if end not in REAL])
-def test_every_status_is_the_programs_own(recordings: Recordings, end: str) -> None:
+def test_every_exit_status_is_the_programs(recordings: Recordings, end: str) -> None:
     files = {"program.py": f"{TRAINING}train({STEPS})\n{ENDS[end]}\n", "run/.keep": ""}
     plain = recordings.fork("tests.forks:run_script", ["program.py"], writes=files).ended
     kept = recordings.fork("profkit.collect.launch.script:main", ["--directory=run", "--", "program.py"], writes=files)
@@ -104,7 +104,7 @@ def test_every_status_is_the_programs_own(recordings: Recordings, end: str) -> N
 
 
 @pytest.mark.parametrize("end", ["recursion", "stdin"])
-def test_a_module_ends_as_it_would_and_has_the_same_results(recordings: Recordings, end: str) -> None:
+def test_a_module_ends_the_same_and_has_the_same_results(recordings: Recordings, end: str) -> None:
     files = {"package/__init__.py": "", "package/train.py": f"{TRAINING}train({STEPS})\n{ENDS[end]}\n"}
     target = ("--module", "--", "package.train")
     kept, plain = run_both_ways(recordings, ["-m", "package.train"], *target, **files)
@@ -133,7 +133,7 @@ INSIDE = {
 
 @pytest.mark.parametrize("steps", [0, 6, STEPS])
 @pytest.mark.parametrize("end", INSIDE)
-def test_inside_the_context_manager_all_is_as_outside(recordings: Recordings, end: str, steps: int) -> None:
+def test_inside_the_context_manager_everything_is_the_same(recordings: Recordings, end: str, steps: int) -> None:
     def run(is_on: bool) -> Kept:
         program = TRAINING + AROUND.format(is_on=is_on, steps=steps, end=INSIDE[end])
         writes = {"program.py": f"import sys\nsys.path.append({str(ROOT)!r})\n{program}"}

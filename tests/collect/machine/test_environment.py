@@ -1,4 +1,4 @@
-"""What the machine says of itself."""
+"""What is recorded of the machine: instructions for bfloat16, and its memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from profkit.processor import multiplies_bfloat16
         ("cpu : POWER9\n", None),
     ],
 )
-def test_instructions_for_bfloat16_are_those_that_the_system_lists(
+def test_bfloat16_instructions_are_read_from_the_list_of_the_system(
     tmp_path: Path, cpuinfo: str, expected: bool | None
 ) -> None:
     path = tmp_path / "cpuinfo"
@@ -29,16 +29,14 @@ def test_instructions_for_bfloat16_are_those_that_the_system_lists(
     assert multiplies_bfloat16(path) is expected
 
 
-def test_a_system_without_such_a_list_says_nothing(tmp_path: Path) -> None:
+def test_without_such_a_list_they_are_unknown(tmp_path: Path) -> None:
     assert multiplies_bfloat16(tmp_path / "none") is None
 
 
 @pytest.mark.parametrize("file", ["memory.max", "memory/memory.limit_in_bytes"])
 @pytest.mark.parametrize(("limit", "expected"), [("1048576\n", 1 << 20), ("max\n", None), (f"{2**63 - 4096}\n", None)])
-def test_a_containers_limit_is_all_the_memory_there_is(
-    tmp_path: Path, file: str, limit: str, expected: int | None
-) -> None:
-    """``max`` and 2^63 less a page stand for none, in version 2 and 1 of cgroups."""
+def test_the_limit_of_a_container_is_the_memory(tmp_path: Path, file: str, limit: str, expected: int | None) -> None:
+    """``max`` in cgroups version 2, and 2^63 less a page in version 1, mean no limit."""
     path = tmp_path / file
     path.parent.mkdir(exist_ok=True)
     path.write_text(limit)

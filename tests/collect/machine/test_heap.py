@@ -1,4 +1,4 @@
-"""What the C library says of its heap."""
+"""How much of the C library's heap is in use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MB = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_known() -> Iterator[None]:
+def _nothing_is_cached() -> Iterator[None]:
     heap._mallinfo2.cache_clear()
     yield
     heap._mallinfo2.cache_clear()
@@ -22,8 +22,8 @@ def nothing_is_known() -> Iterator[None]:
 
 @pytest.mark.parametrize("size_mb", [1, 64])
 @pytest.mark.skipif(heap.in_use_bytes() is None, reason="the C library does not tell what is in use")
-def test_what_is_in_use_counts_within_the_heap_and_beside_it_and_no_longer_once_it_is_freed(size_mb: int) -> None:
-    """glibc has the system map the larger ones by themselves."""
+def test_memory_counts_until_it_is_freed_inside_and_outside_the_heap(size_mb: int) -> None:
+    """glibc maps the larger tensor separately."""
     before = heap.in_use_bytes() or 0
     tensor = torch.empty(size_mb * MB, dtype=torch.uint8)
     held = heap.in_use_bytes() or 0
@@ -32,12 +32,12 @@ def test_what_is_in_use_counts_within_the_heap_and_beside_it_and_no_longer_once_
     assert abs((heap.in_use_bytes() or 0) - before) < MB // 2
 
 
-def test_behind_another_allocator_the_heap_says_nothing_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_another_allocator_the_use_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     addresses = itertools.count()
     monkeypatch.setattr(heap, "_address", lambda _: next(addresses))
     assert heap.in_use_bytes() is None
 
 
-def test_of_a_library_without_the_call_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_librarys_call_the_use_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heap, "_GLIBC", "libno-such-library.so.6")
     assert heap.in_use_bytes() is None

@@ -1,4 +1,4 @@
-"""Page faults are counted, and one has a price; so is the time in which a thread did not run."""
+"""Page faults, their price, switches, and the time in which a thread waited for a CPU."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def test_each_new_page_is_a_fault() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="as above")
-def test_a_fault_takes_some_time() -> None:
+def test_a_fault_has_a_price() -> None:
     price_ns = measure_fault_ns()
     assert price_ns is not None
     assert price_ns >= 0
 
 
-def test_where_the_system_does_not_count_there_is_no_price(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_counts_from_the_system_there_is_no_price(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faults, "resource", None)
     assert count_faults() == 0
     assert count_switches() is None
@@ -54,7 +54,7 @@ def test_each_sleep_is_a_switch() -> None:
 
 
 @pytest.mark.skipif(count_crowded_ns() is None, reason="only Linux counts this, where it was built to")
-def test_time_in_which_another_program_has_the_processor_is_counted() -> None:
+def test_time_in_which_another_program_has_the_cpu_is_counted() -> None:
     mine = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(mine)})
     other = subprocess.Popen([sys.executable, "-c", "print('runs', flush=True)\nwhile True: pass"],
@@ -73,9 +73,7 @@ def test_time_in_which_another_program_has_the_processor_is_counted() -> None:
     assert (count_crowded_ns() or 0) >= before + 10**6
 
 
-def test_a_system_that_does_not_say_how_long_a_thread_waited_counts_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_scheduler_statistics_no_wait_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faults, "_SCHEDSTAT", str(tmp_path / "missing"))
     assert count_crowded_ns() is None
     (tmp_path / "missing").write_text("0\n")

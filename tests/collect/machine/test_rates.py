@@ -1,4 +1,4 @@
-"""What this machine does at most: measured once, kept, and never believed or needed more than that deserves."""
+"""What this machine does at most: measured twice, kept in a cache, and never believed if damaged or implausible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def measurements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The devices that were measured, each in no time."""
+    """The devices that were measured, each instantly."""
     measured: list[str] = []
 
     def measure(device: str) -> Rates:
@@ -42,11 +42,11 @@ def measurements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_rates_are_measured_once_and_kept(cache: Path, measurements: list[str]) -> None:
     assert read_rates("cpu") is None
     assert [keep_rates("cpu"), keep_rates("cpu"), read_rates("cpu")] == [KEPT] * 3
-    assert measurements == ["cpu", "cpu"]  # of one, two that must agree
+    assert measurements == ["cpu", "cpu"]  # twice: the two must agree
     assert [path.name for path in (cache / "profkit").iterdir()] == [cache_file("cpu").name]
 
 
-def test_without_the_variable_they_lie_in_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_by_default_the_cache_is_in_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_file("cpu").parent == tmp_path / ".cache" / "profkit"
@@ -61,7 +61,7 @@ def test_without_the_variable_they_lie_in_the_home_directory(monkeypatch: pytest
     ids=["empty", "cut", "no text", "a list", "of another device", "negative", "zero", "implausible", "other types",
          "too large"],
 )  # fmt: skip
-def test_a_damaged_file_is_measured_anew_and_replaced(content: bytes, measurements: list[str]) -> None:
+def test_a_damaged_file_is_replaced(content: bytes, measurements: list[str]) -> None:
     cache_file("cpu").parent.mkdir()
     cache_file("cpu").write_bytes(content)
     assert read_rates("cpu") is None
@@ -77,13 +77,13 @@ def test_a_cache_that_cannot_be_written_costs_nothing(cache: Path, measurements:
     assert read_rates("cpu") is None
 
 
-def test_what_is_no_file_is_neither_read_nor_replaced(cache: Path, measurements: list[str]) -> None:
+def test_something_other_than_a_file_is_neither_read_nor_replaced(cache: Path, measurements: list[str]) -> None:
     cache_file("cpu").mkdir(parents=True)
     assert keep_rates("cpu") == KEPT
     assert list((cache / "profkit").iterdir()) == [cache_file("cpu")]
     cache_file("cpu").rmdir()
     os.mkfifo(cache_file("cpu"))
-    assert read_rates("cpu") is None  # and nobody waits for a writer
+    assert read_rates("cpu") is None  # without waiting for a writer
 
 
 def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch, measurements: list[str]) -> None:
@@ -109,7 +109,9 @@ def test_a_directory_without_permission_costs_nothing(cache: Path, measurements:
      (Rates(KEPT.device, 1e10, {"float64": 1e10}), False)],
     ids=["within a fifth", "another bandwidth", "another rate", "a type is missing"],
 )  # fmt: skip
-def test_only_what_two_measurements_say_is_kept(second: Rates, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates_are_kept_only_if_two_measurements_agree(
+    second: Rates, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     both = iter([KEPT, second])
     monkeypatch.setattr(module, "measure_rates", lambda _: next(both))
     best = keep_rates("cpu")
@@ -124,7 +126,7 @@ def test_another_number_of_threads_has_rates_of_its_own(monkeypatch: pytest.Monk
     assert cache_file("cpu") != one
 
 
-def test_this_machine_is_measured_for_real(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SIDE", {"cpu": 128})
     monkeypatch.setattr(module, "_COPY_BYTES", {"cpu": 1 << 22})
     rates = measure_rates("cpu")
@@ -136,7 +138,7 @@ def test_this_machine_is_measured_for_real(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Event:
-    """A device that takes two milliseconds for whatever lies between two of its events."""
+    """On this device any work between two events takes two milliseconds."""
 
     recorded = 0
 
@@ -157,7 +159,7 @@ class Event:
 def test_a_gpu_is_measured_by_its_own_events(
     monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], has_tf32: bool
 ) -> None:
-    """Here with the tensors on the host: the device's clock is what counts."""
+    """The tensors are on the host here, but the device's clock counts."""
     monkeypatch.setattr(module, "_SIDE", {"cuda": 8})
     monkeypatch.setattr(module, "_COPY_BYTES", {"cuda": 4096})
     monkeypatch.setattr(module.torch.cuda, "Event", Event)
@@ -171,14 +173,14 @@ def test_a_gpu_is_measured_by_its_own_events(
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_tf32_is_as_the_process_left_it(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tf32_is_restored(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = SimpleNamespace(allow_tf32=before)
     monkeypatch.setattr(module.torch.backends.cuda, "matmul", settings)
     assert [module._with_tf32(lambda: settings.allow_tf32, allowed) for allowed in (True, False)] == [True, False]
     assert settings.allow_tf32 is before
 
 
-def test_the_rates_of_the_gpu_that_a_program_used_are_the_recordings(
+def test_a_recording_carries_the_rates_of_the_gpu_that_the_program_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = Rates("NVIDIA T1000", 1.6e11, {"float32": 2.5e12})

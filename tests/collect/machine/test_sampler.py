@@ -1,4 +1,4 @@
-"""When the load of the machine is read."""
+"""When the load of the machine is sampled, and how much of it is due to other processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONG_S = 30.0
 SHORT_S = 0.01
 
 
-def test_it_is_read_again_and_again() -> None:
+def test_the_load_is_sampled_again_and_again() -> None:
     thrice = threading.Event()
     sampler = Sampler(1, SHORT_S, on_tick=lambda: thrice.set() if len(sampler.samples) >= 3 else None)
     sampler.start()
@@ -24,7 +24,7 @@ def test_it_is_read_again_and_again() -> None:
     assert times == sorted(times)
 
 
-def test_it_is_read_once_more_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_last_sample_is_taken_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profkit.collect.machine.sampler._SOON", 0.0)
     sampler = Sampler(1, LONG_S, on_tick=lambda: pytest.fail("nothing is left to look at"))
     sampler.start()
@@ -32,7 +32,7 @@ def test_it_is_read_once_more_at_the_end(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(sampler.samples) == 1
 
 
-def test_it_is_not_read_where_the_last_reading_was_a_moment_ago() -> None:
+def test_no_last_sample_is_taken_soon_after_another() -> None:
     sampler = Sampler(1, LONG_S)
     sampler.start()
     sampler.stop()
@@ -90,21 +90,23 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def read_others(machine: Machine, cpus: int = 2) -> list[float | None]:
-    """In two seconds the first CPU is busy all the time, 1.5 s of it with this process; the second for 0.5 s."""
-    others = _Others(cpus, machine)  # of a process it asks the times alone
+    """Two samples, 2 s apart: the first CPU is busy throughout, 1.5 s of it with this process, the second for 0.5 s."""
+    others = _Others(cpus, machine)  # stands in for this process too: only its times are read
     first = others.read()
     machine.now_s, machine.own_s, machine.busy_s, machine.iowait_s = 2.0, 1.5, [2.0, 0.5], 0.0
     return [first, others.read()]
 
 
-def test_what_cpus_do_for_other_processes_is_told_from_the_second_reading_on(machine: Machine) -> None:
+def test_the_load_of_other_processes_is_known_from_the_second_sample_on(machine: Machine) -> None:
     assert read_others(machine) == [None, 0.5]
 
 
-def test_under_a_quota_nobody_knows_whose_the_cpus_are(machine: Machine) -> None:
+def test_under_a_quota_the_load_of_other_processes_is_unknown(machine: Machine) -> None:
     assert read_others(machine, cpus=1) == [None, None]
 
 
-def test_of_very_many_cpus_none_is_read(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_very_many_cpus_the_load_of_other_processes_is_not_read(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("profkit.collect.machine.sampler.os.cpu_count", lambda: 65)
     assert read_others(machine) == [None, None]

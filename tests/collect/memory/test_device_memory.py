@@ -1,4 +1,4 @@
-"""What is recorded of a GPU's memory. The allocator is a stand-in; the calls behind it have not been run on a GPU."""
+"""What is recorded of a GPU's memory, with a stand-in for the allocator; its calls have not been run on a GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SNAPSHOT = {"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "s
 
 
 class Allocator(CudaAllocator):
-    """Two devices, of which the program uses the second; each reading finds 512 bytes more."""
+    """Two devices; the program uses the second. Each reading finds 512 bytes more."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,47 +96,48 @@ def allocator(monkeypatch: pytest.MonkeyPatch) -> Allocator:
     return made
 
 
+def record(directory: Path) -> list[float]:
+    with profile(directory, wait=1, warmup=1, active=2):
+        return train(8)
+
+
 def history_of(allocator: Allocator) -> list[str]:
     return [call for call in allocator.done if call not in ("counts", "attach")]
 
 
-def test_each_recorded_step_and_the_end_tell_what_the_allocator_holds(tmp_path: Path, allocator: Allocator) -> None:
-    with profile(tmp_path, wait=1, warmup=1, active=2):
-        train(8)
+def test_the_allocator_is_read_in_each_recorded_step_and_at_the_end(tmp_path: Path, allocator: Allocator) -> None:
+    record(tmp_path)
     samples = load_device_memory(tmp_path)
     assert [one.step for one in samples] == [0, 2, 3, -1]
-    assert {one.device for one in samples} == {1}  # nothing was ever held of the other
+    assert {one.device for one in samples} == {1}  # the other never held anything
     assert samples[0] == DeviceMemorySample(0, 1, 80_001, 512, 612, 1024, 1024, 7, retries=1, limit_bytes=40_000)
     assert load_run(tmp_path).notes == ()
 
 
-def test_the_located_step_alone_leaves_its_history(tmp_path: Path, allocator: Allocator) -> None:
-    with profile(tmp_path, wait=1, warmup=1, active=2):
-        train(8)
+def test_only_the_located_step_leaves_a_history(tmp_path: Path, allocator: Allocator) -> None:
+    record(tmp_path)
     assert history_of(allocator) == ["keeps", "begin", "snapshot", "end"]
     assert pickle.loads((tmp_path / SNAPSHOT_FILE).read_bytes()) == SNAPSHOT
-    assert allocator.done.count("counts") == 2 * (1 + 2 + 1)  # two devices: each recorded step, and the end
+    assert allocator.done.count("counts") == 2 * (1 + 2 + 1)  # for both devices: each recorded step, and the end
 
 
-def test_without_cuda_nothing_is_asked_and_nothing_written(tmp_path: Path, allocator: Allocator) -> None:
+def test_without_cuda_nothing_is_read_and_nothing_written(tmp_path: Path, allocator: Allocator) -> None:
     allocator.used = False
-    with profile(tmp_path, wait=1, warmup=1, active=2):
-        train(8)
+    record(tmp_path)
     assert allocator.done == []
     assert not any((tmp_path / file).exists() for file in (DEVICE_MEMORY_FILE, SNAPSHOT_FILE))
 
 
 def test_a_history_that_the_program_records_is_left_alone(tmp_path: Path, allocator: Allocator) -> None:
     allocator.kept = True
-    with profile(tmp_path, wait=1, warmup=1, active=2):
-        train(8)
+    record(tmp_path)
     assert history_of(allocator) == ["keeps"]
     assert load_run(tmp_path).notes == (
         "the program records the history of its GPU memory itself: profkit took no snapshot",
     )
 
 
-def test_a_history_that_the_program_begins_meanwhile_is_the_programs(tmp_path: Path, allocator: Allocator) -> None:
+def test_a_history_that_the_program_begins_later_is_left_to_it(tmp_path: Path, allocator: Allocator) -> None:
     history = LocatedHistory(allocator, tmp_path)
     history.begin()
     allocator.on_program()
@@ -145,7 +146,7 @@ def test_a_history_that_the_program_begins_meanwhile_is_the_programs(tmp_path: P
     assert not (tmp_path / SNAPSHOT_FILE).exists()
 
 
-def test_a_located_step_that_is_given_up_ends_its_history(tmp_path: Path, allocator: Allocator) -> None:
+def test_an_interrupted_located_step_ends_its_history(tmp_path: Path, allocator: Allocator) -> None:
     with pytest.raises(ZeroDivisionError), profile(tmp_path, wait=0, warmup=1, active=1):
         train(1)
         _ = 1 / 0
@@ -154,12 +155,9 @@ def test_a_located_step_that_is_given_up_ends_its_history(tmp_path: Path, alloca
 
 
 @pytest.mark.parametrize("broken", ["counts", "keeps", "begin", "snapshot", "end", "attach"])
-def test_a_private_call_that_is_gone_costs_only_what_it_would_have_told(
-    tmp_path: Path, allocator: Allocator, broken: str
-) -> None:
+def test_a_missing_private_call_costs_only_its_result(tmp_path: Path, allocator: Allocator, broken: str) -> None:
     allocator.broken = broken
-    with profile(tmp_path, wait=1, warmup=1, active=2):
-        losses = train(8)
+    losses = record(tmp_path)
     run = load_run(tmp_path)
     assert len(losses) == 8
     assert run.trace is not None
@@ -170,13 +168,13 @@ def test_a_private_call_that_is_gone_costs_only_what_it_would_have_told(
     assert (tmp_path / SNAPSHOT_FILE).exists() == (broken in ("counts", "end", "attach"))
 
 
-def test_a_snapshot_that_is_too_large_is_not_kept(tmp_path: Path) -> None:
+def test_a_snapshot_that_is_too_large_is_discarded(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="larger than 100 B"):
         save_snapshot(tmp_path, ["x" * 200], most_bytes=100)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_is_gone_is_a_note(tmp_path: Path, allocator: Allocator) -> None:
+def test_a_missing_directory_is_noted(tmp_path: Path, allocator: Allocator) -> None:
     history = LocatedHistory(allocator, tmp_path / "gone")
     history.begin()
     history.end()
@@ -184,7 +182,7 @@ def test_a_directory_that_is_gone_is_a_note(tmp_path: Path, allocator: Allocator
     assert "end" in allocator.done
 
 
-def test_readings_are_bounded_but_the_last_one_is_taken(allocator: Allocator) -> None:
+def test_readings_are_bounded_but_the_last_is_kept(allocator: Allocator) -> None:
     counts = DeviceCounts(allocator)
     for step in range(2_500):
         counts.read(step)
@@ -194,7 +192,7 @@ def test_readings_are_bounded_but_the_last_one_is_taken(allocator: Allocator) ->
 
 
 class TestFailures:
-    """Of requests that find no room."""
+    """Requests that find no room."""
 
     @pytest.fixture
     def failing(self, allocator: Allocator) -> Callable[[], None]:
@@ -203,7 +201,7 @@ class TestFailures:
 
         return ask
 
-    def test_one_that_ends_the_program_is_told_with_its_line_and_leaves_a_snapshot(
+    def test_a_failure_that_ends_the_program_has_a_line_and_a_snapshot(
         self, tmp_path: Path, allocator: Allocator, failing: Callable[[], None]
     ) -> None:
         with pytest.raises(torch.OutOfMemoryError), profile(tmp_path, wait=20):
@@ -218,7 +216,7 @@ class TestFailures:
         assert failed.site.source == "allocator.observers[0](1, 2_000, 80_001, 500)"
         assert (tmp_path / SNAPSHOT_FILE).exists()
 
-    def test_one_that_the_program_gets_over_is_told_as_such(
+    def test_failures_that_the_program_survives_are_counted(
         self, tmp_path: Path, allocator: Allocator, failing: Callable[[], None]
     ) -> None:
         with profile(tmp_path, wait=20):
@@ -230,7 +228,7 @@ class TestFailures:
         assert (failed.ended, failed.count) == (False, 6)
         assert allocator.done.count("snapshot") == 4
 
-    def test_an_error_of_profkits_own_never_takes_the_place_of_the_programs(
+    def test_an_error_in_profkit_does_not_hide_the_failure(
         self, tmp_path: Path, allocator: Allocator, failing: Callable[[], None]
     ) -> None:
         allocator.broken = "snapshot"
@@ -241,7 +239,7 @@ class TestFailures:
         assert run.out_of_memory is not None
         assert str(PRIVATE) in run.notes[-1]
 
-    def test_behind_the_recording_nobody_listens(
+    def test_after_the_recording_nothing_is_watched(
         self, tmp_path: Path, allocator: Allocator, failing: Callable[[], None]
     ) -> None:
         with profile(tmp_path, wait=20):
@@ -249,7 +247,7 @@ class TestFailures:
         failing()
         assert "snapshot" not in allocator.done
 
-    def test_it_is_attached_once_however_many_recordings_there_are(
+    def test_several_recordings_attach_one_observer(
         self, tmp_path: Path, allocator: Allocator, failing: Callable[[], None]
     ) -> None:
         for name in ("first", "second"):
@@ -259,8 +257,8 @@ class TestFailures:
         assert len(allocator.observers) == 1
         assert load_run(tmp_path / "second").out_of_memory is not None
 
-    def test_where_it_is_not_watched_the_exception_tells(self, tmp_path: Path, allocator: Allocator) -> None:
-        """As where the error comes before the program's first CUDA call that profkit sees."""
+    def test_an_unwatched_failure_is_read_from_the_exception(self, tmp_path: Path, allocator: Allocator) -> None:
+        """For example if it comes before the first CUDA call that profkit sees."""
         watching = FailureWatch(allocator, tmp_path, {__file__: True})
         try:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity")
@@ -269,7 +267,7 @@ class TestFailures:
         assert failed is not None
         assert (failed.device, failed.asked_bytes, failed.ended) == (0, 3 << 29, True)
 
-    def test_an_error_that_another_was_made_of_is_found(self, tmp_path: Path, allocator: Allocator) -> None:
+    def test_the_cause_of_another_exception_is_found(self, tmp_path: Path, allocator: Allocator) -> None:
         watching = FailureWatch(allocator, tmp_path, {__file__: True})
         try:
             try:
@@ -283,20 +281,20 @@ class TestFailures:
         assert (failed.device, failed.site.source) == (-1, "bytearray(10**15)")
 
     @pytest.mark.parametrize("error", [None, ValueError("x"), RuntimeError("mat1 and mat2 cannot be multiplied")])
-    def test_other_errors_are_none(self, tmp_path: Path, allocator: Allocator, error: BaseException | None) -> None:
+    def test_other_exceptions_are_no_failures(
+        self, tmp_path: Path, allocator: Allocator, error: BaseException | None
+    ) -> None:
         assert FailureWatch(allocator, tmp_path, {}).conclude(error) is None
 
 
-def test_a_step_is_the_same_with_the_readings(tmp_path: Path, allocator: Allocator) -> None:
-    """The losses of a training that is recorded are those of one that is not."""
-    with profile(tmp_path, wait=1, warmup=1, active=2):
-        losses = train(8)
+def test_results_are_the_same_with_the_readings(tmp_path: Path, allocator: Allocator) -> None:
+    losses = record(tmp_path)
     step = make_training()
     assert losses == [step().item() for _ in range(8)]
 
 
-def test_the_allocators_calls_go_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under the names that torch 2.13 has; on a machine without a GPU no more can be tried."""
+def test_the_calls_reach_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their names in PyTorch 2.13; no more can be tried without a GPU."""
     asked: list[tuple[Any, ...]] = []
 
     def record(*arguments: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""A plan for a GPU against what an H100 measured, with PyTorch's allocator's own count."""
+"""A plan for a GPU against PyTorch's own counts on an H100."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PEAK, RESERVED = 3_541_538_304, 3_663_724_544
 
 
 class Tower(nn.Module):
-    """What was measured: eight blocks, 8,192 rows in float32, Adam, the mean of the outputs' squares as the loss."""
+    """The measured model: eight blocks; 8,192 rows in float32, Adam, the mean of the squared outputs as the loss."""
 
     def __init__(self):
         super().__init__()
@@ -26,7 +26,7 @@ class Tower(nn.Module):
         return data.square()
 
 
-def test_a_plan_is_what_an_h100_measured_to_the_byte():
+def test_a_plan_equals_what_an_h100_measured_to_the_byte():
     request = PlanRequest("tests:Tower", 8192, (InputSpec((1024,)),), device="hopper")
     usage = train(Tower, request, Variant(8192, "fp32", "adam")).timeline.usage()
     assert usage.when == "backward"

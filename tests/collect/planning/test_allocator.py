@@ -1,4 +1,4 @@
-"""The caching allocator for CUDA, replayed: blocks, segments, and what is joined again."""
+"""The replayed caching allocator for CUDA: blocks, segments, and free neighbours that are joined again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_small_requests_share_a_segment_of_two_mebibytes():
     assert allocator.reserved_bytes == 4 * MIB
 
 
-def test_middle_requests_share_a_segment_of_twenty():
+def test_medium_requests_share_a_segment_of_twenty_mebibytes():
     allocator = CachingAllocator()
     assert allocator.take(MIB + 1).size == MIB + 512
     assert allocator.reserved_bytes == 20 * MIB
@@ -34,13 +34,13 @@ def test_middle_requests_share_a_segment_of_twenty():
 
 def test_a_large_request_gets_a_segment_of_its_own():
     allocator = CachingAllocator()
-    assert allocator.take(11 * MIB).size == 12 * MIB  # a MiB is left, which is not more than a MiB
+    assert allocator.take(11 * MIB).size == 12 * MIB  # the rest is 1 MiB, not more
     assert allocator.reserved_bytes == 12 * MIB
     assert allocator.take(10 * MIB).size == 10 * MIB
     assert allocator.reserved_bytes == 22 * MIB
 
 
-def test_what_is_left_of_a_large_block_is_split_off_from_a_mebibyte_on():
+def test_the_rest_of_a_large_block_is_split_off_only_above_a_mebibyte():
     allocator = CachingAllocator()
     allocator.give_back(allocator.take(20 * MIB))
     whole = allocator.take(19 * MIB)
@@ -58,7 +58,7 @@ def test_the_smallest_block_that_holds_a_request_is_taken():
     assert allocator.reserved_bytes == 60 * MIB
 
 
-def test_neighbours_that_are_free_become_one_block():
+def test_free_neighbours_become_one_block():
     allocator = CachingAllocator()
     for block in [allocator.take(MIB // 2) for _ in range(4)]:
         allocator.give_back(block)

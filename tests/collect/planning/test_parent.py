@@ -1,4 +1,4 @@
-"""The parent's side of a plan: a process that sends nothing, nonsense or without end."""
+"""The parent's side of a plan: the planning process fails, or sends nonsense or endless output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REQUEST = PlanRequest("models:net", 1)
      ("import sys; sys.stdin.read()\nwhile True: sys.stdout.write('x' * 65536)", "without an answer")],
     ids=["exit", "signal", "nonsense", "without end"],
 )  # fmt: skip
-def test_a_process_without_an_answer_is_told_from_a_plan(monkeypatch, program, words):
+def test_a_process_without_an_answer_is_reported(monkeypatch, program, words):
     monkeypatch.setattr(parent, "COMMAND", (sys.executable, "-c", program))
     answer = parent.make_plan(REQUEST)
     assert answer.plan is None

@@ -1,4 +1,4 @@
-"""The largest batch that fits: found with few plans, and proven by its neighbours."""
+"""The largest batch that fits is found with few plans."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from profkit.memory_plan import Usage
 
 
 def plans(needed):
-    """A plan for each batch that needs so much, and the batches that were planned."""
+    """A planning function by which a batch needs this much memory, and the batches that it planned."""
     asked: list[int] = []
 
     def plan(samples: int) -> Usage:
@@ -30,7 +30,7 @@ def test_the_largest_batch_is_found(needed, batch):
     plan, asked = plans(needed)
     largest, usage = find_largest(plan, batch, plan(batch), 1000)
     assert usage is not None
-    assert (needed(largest), usage.peak_bytes) == (needed(largest), needed(largest))
+    assert usage.peak_bytes == needed(largest)
     assert needed(largest) <= 1000 < needed(largest + 1)
     assert len(asked) == len(set(asked)) <= 12
 
@@ -40,12 +40,12 @@ def test_a_batch_of_one_may_be_the_answer():
     assert find_largest(plan, 64, plan(64), 1000)[0] == 1
 
 
-def test_nothing_fits_where_one_sample_is_too_much():
+def test_nothing_fits_if_one_sample_is_too_much():
     plan, asked = plans(lambda samples: 1001 + samples)
     assert find_largest(plan, 64, plan(64), 1001) == (0, None)
     assert 1 in asked
 
 
-def test_exactly_as_much_as_there_is_fits():
+def test_a_batch_that_needs_exactly_the_memory_fits():
     plan, _ = plans(lambda samples: 10 * samples)
     assert find_largest(plan, 3, plan(3), 1000)[0] == 100

@@ -1,4 +1,4 @@
-"""Training steps on tensors without data: what is alive at the peak, counted by hand for small models."""
+"""Planned training steps: what is alive at the peak, counted by hand for small models."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ def held(trained: Trained) -> dict[str, int]:
 
 
 def test_a_linear_layer_with_momentum_to_the_byte():
-    """In the second backward pass: the outputs' gradient (40) and the loss's (4) are there with those of the
-    parameters, and the loss itself (4)."""
+    """The peak is in the second backward pass, with the gradients of the outputs (40), the loss (4) and the parameters,
+    and the loss itself (4)."""
     trained = planned(linear, "sgd-momentum")
     usage = trained.timeline.usage()
     assert held(trained) == {"parameters": 32, "gradients": 32, "optimizer state": 32, "activations": 4,
                              "temporaries": 44, "inputs": 60}  # fmt: skip
     assert (usage.peak_bytes, usage.when, usage.reserved_bytes) == (204, "backward", 0)
-    # Forward: outputs (40) and loss (4) over parameters, momentum and inputs. Step: these and the gradients.
+    # Forward: outputs (40) and loss (4) besides parameters, momentum and inputs. Step: the latter and the gradients.
     assert usage.by_phase == {"forward": 168, "backward": 204, "optimizer step": 156}
 
 
-def test_the_first_step_has_no_state_until_its_end():
+def test_momentum_adds_its_state_to_the_backward_pass():
     first, second = planned(linear, "sgd").timeline.usage(), planned(linear, "sgd-momentum").timeline.usage()
     assert second.by_phase["backward"] - first.by_phase["backward"] == 32
 
 
 def wide():
-    """4 MB of parameters, which one sample's activations are nothing against."""
+    """4 MB of parameters; the activations of one sample are negligible."""
     return nn.Linear(1000, 1000, bias=False), lambda samples: torch.zeros(samples, 1000)
 
 
@@ -55,18 +55,18 @@ def wide():
     [("adam-foreach", 4_000_000, 8_000_004), ("adam-fused", 0, 8_000_004), ("sgd", 0, 0),
      ("sgd-momentum-foreach", 0, 4_000_000)],
 )  # fmt: skip
-def test_what_an_optimizers_step_takes(optimizer, temporaries, state):
-    """Adam's foreach form computes the square roots of all second moments at once; a fused one keeps them in registers.
+def test_the_step_of_an_optimizer_takes_its_state_and_temporaries(optimizer, temporaries, state):
+    """Adam's foreach form computes all square roots of second moments at once, the fused form keeps them in registers.
     Parameters and gradients take 4 MB each, the sample 4,000 bytes."""
     trained = planned(wide, optimizer, batch=1)
     assert trained.timeline.usage().by_phase["optimizer step"] == 8_004_000 + state + temporaries
 
 
-def test_gradients_of_the_first_micro_batch_are_there_in_the_second():
+def test_gradients_of_the_first_micro_batch_are_alive_in_the_second():
     whole, halves = planned(wide, "sgd", batch=4), planned(wide, "sgd", batch=4, micro_batches=2)
     assert whole.timeline.usage().by_phase["forward"] < 4_100_000
     assert halves.timeline.usage().by_phase["forward"] > 8_000_000
-    # The gradient of the second is computed before it is added to the first's.
+    # The second gradient is computed before it is added to the first.
     assert halves.timeline.usage().peak_bytes > whole.timeline.usage().peak_bytes + 3_900_000
 
 
@@ -86,16 +86,16 @@ class Tower(nn.Module):
 ROWS = (InputSpec((8,)),)
 
 
-def test_checkpointed_blocks_keep_their_inputs_alone():
-    """Of 1,000 rows: a block's wide activation is 256,000 bytes, its input 32,000. The block that runs again in the
-    backward pass has its own once more."""
+def test_checkpointed_blocks_keep_only_their_inputs():
+    """For 1,000 rows a wide activation is 256,000 bytes, an input 32,000. The block that is recomputed in the backward
+    pass has its activations again."""
     kept = planned(Tower, batch=1000, inputs=ROWS)
     again = planned(Tower, batch=1000, inputs=ROWS, prepare=checkpoint_blocks)
     assert kept.timeline.usage().by_category["activations"] >= 8 * 256_000
     assert 256_000 <= again.timeline.usage().by_category["activations"] < 8 * 32_000 + 3 * 256_000
 
 
-def test_a_model_without_repeated_blocks_cannot_be_checkpointed_from_outside():
+def test_a_model_without_repeated_blocks_cannot_be_checkpointed():
     with pytest.raises(NoBlocks):
         checkpoint_blocks(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
 
@@ -118,9 +118,9 @@ def test_inference_keeps_no_activations():
     assert list(trained.timeline.usage().by_phase) == ["forward"]
 
 
-def test_state_elsewhere_or_smaller_is_taken_out_of_the_same_run():
-    """The peak is the step's: 4 MB of square roots over 8 MB of moments. Without the roots it is the backward pass's,
-    which has 4,008 bytes for the loss and the gradients of it and of the outputs."""
+def test_smaller_or_offloaded_state_is_computed_from_the_same_run():
+    """The peak is in the step: 4 MB of square roots besides 8 MB of moments. Without the roots it is in the backward
+    pass, with 4,008 bytes for the loss, its gradient and that of the outputs."""
     trained = planned(wide, "adam-foreach", batch=1)
     before = trained.timeline.usage().peak_bytes
     less = {change.name: before - change.usage.peak_bytes for change in computed_changes(trained) if change.usage}
@@ -138,7 +138,7 @@ def test_a_model_far_beyond_this_machines_memory_is_planned():
     assert held(planned(huge))["parameters"] == (1 << 41) + (1 << 21)
 
 
-def test_what_is_meant_for_a_gpu_stays_here():
+def test_a_model_for_a_gpu_is_planned_without_one():
     def on_gpu():
         return nn.Linear(3, 2).cuda().to("cuda:0"), lambda samples: torch.zeros(samples, 3, device="cuda")
 
@@ -175,12 +175,12 @@ def test_constructors_may_read_small_constants():
      (linear, "nosuch", "choose from"), (linear, "adam-momentum", "no form 'momentum'"),
      (lambda: (nn.Embedding(3, 2).requires_grad_(False), torch.zeros(2, 2)), "sgd", "no parameter")],
 )  # fmt: skip
-def test_what_cannot_be_planned_is_refused(factory, optimizer, words):
+def test_a_model_that_cannot_be_planned_is_refused(factory, optimizer, words):
     with pytest.raises(Refused, match=words):
         planned(factory, optimizer)
 
 
-def test_inputs_by_keyword_and_with_the_batch_elsewhere():
+def test_inputs_may_have_a_name_and_the_batch_in_any_dimension():
     class Named(nn.Linear):
         def forward(self, *, rows):
             assert rows.shape == (7, 5, 3)
@@ -189,7 +189,7 @@ def test_inputs_by_keyword_and_with_the_batch_elsewhere():
     planned(lambda: Named(3, 2), inputs=(InputSpec((7, 3), batch_at=1, name="rows"),))
 
 
-def test_examples_are_made_as_large_as_the_batch():
+def test_examples_are_expanded_to_the_batch():
     shapes = []
 
     class Seen(nn.Linear):

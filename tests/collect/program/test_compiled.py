@@ -1,4 +1,4 @@
-"""The compiler's records: what is kept of them, and that nothing in there can cost the program anything."""
+"""What is kept of the compiler's records of breaks and compilations, and that nothing in them costs the program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import profkit
 from profkit.collect.program import compiled
 from profkit.collect.program.compiled import read_compiled
-from profkit.run import CallSite, Compilation, GraphBreak, load_run
+from profkit.run import CallSite, Compilation, Compiled, GraphBreak, load_run
 from tests.forks import Forks
 
 USERS = "/home/me/train.py"
@@ -52,45 +52,47 @@ def metrics(**fields: Any) -> SimpleNamespace:
                               "entire_frame_compile_time_s": 1.5, **fields})  # fmt: skip
 
 
+def read() -> Compiled:
+    found = read_compiled(is_user)
+    assert found is not None
+    return found
+
+
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """What stands in the place of ``torch._dynamo.utils``."""
+    """Stands in for ``torch._dynamo.utils``."""
     utils = SimpleNamespace(graph_break_reasons=[], records=[], get_compilation_metrics=lambda: utils.records)
     monkeypatch.setitem(sys.modules, compiled._UTILS, utils)
     return utils
 
 
-def test_nothing_is_imported_for_a_program_that_compiles_nothing(monkeypatch):
+def test_no_compiler_is_imported_for_a_program_that_compiles_nothing(monkeypatch):
     monkeypatch.delitem(sys.modules, compiled._UTILS, raising=False)
     assert read_compiled(is_user) is None
     assert compiled._UTILS not in sys.modules
 
 
-def test_a_break_is_kept_once_with_how_often(compiler):
+def test_repeated_breaks_are_kept_once_with_their_count(compiler):
     compiler.graph_break_reasons += [broke("item", frame(USERS, 8, "f"))] * 2
-    found = read_compiled(is_user)
-    assert found is not None
-    assert found.breaks == (GraphBreak("item", (CallSite(USERS, 8, "f"),), 0, 2),)
+    assert read().breaks == (GraphBreak("item", (CallSite(USERS, 8, "f"),), 0, 2),)
 
 
-def test_the_librarys_frames_behind_the_users_are_kept_and_counted(compiler):
+def test_frames_of_libraries_below_the_users_are_kept_and_counted(compiler):
     stack = frame(USERS, 8, "f"), frame(LIBRARY, 1, "g"), frame(LIBRARY, 2, "h")
     compiler.graph_break_reasons.append(broke("x", *stack))
-    found = read_compiled(is_user)
-    assert found is not None
-    assert (len(found.breaks[0].stack), found.breaks[0].library_frames) == (3, 2)
+    (found,) = read().breaks
+    assert (len(found.stack), found.library_frames) == (3, 2)
 
 
-def test_what_broke_in_libraries_alone_or_in_profkits_hooks_is_left_out(compiler):
+def test_breaks_only_in_libraries_or_in_profkits_hooks_are_left_out(compiler):
     hook = frame(str(Path(profkit.__file__).parent / "collect" / "steps.py"), 50, "_after_step")
     compiler.graph_break_reasons += [broke("x", frame(LIBRARY, 1, "g")), broke("x", frame(USERS, 8, "f"), hook)]
     assert read_compiled(is_user) is None
 
 
-def test_a_compilation_has_its_function_its_time_and_its_reason(compiler):
+def test_a_compilation_has_its_function_time_and_reason(compiler):
     compiler.records += [metrics(), metrics(compile_id="2/1", recompile_reason="2/0: size mismatch")]
-    found = read_compiled(is_user)
-    assert found is not None
+    found = read()
     site = CallSite(USERS, 5, "f")
     assert found.compilations == (
         Compilation(2, site, 1_500_000_000),
@@ -99,41 +101,34 @@ def test_a_compilation_has_its_function_its_time_and_its_reason(compiler):
     assert found.elapsed_ns > 0
 
 
-def test_one_given_up_counts_to_the_users_function_of_its_number(compiler):
+def test_a_failed_compilation_belongs_to_the_function_with_its_number(compiler):
     given_up = {"co_filename": None, "co_name": None, "co_firstlineno": None, "fail_reason": "limit"}
     compiler.records += [metrics(), metrics(**given_up, compile_id="2/8"), metrics(**given_up, compile_id="9/8")]
-    found = read_compiled(is_user)
-    assert found is not None
-    assert [(one.frame, one.site is None, one.failure) for one in found.compilations] == [
-        (2, False, ""), (2, True, "limit"),
-    ]  # fmt: skip
+    found = [(one.frame, one.site is None, one.failure) for one in read().compilations]
+    assert found == [(2, False, ""), (2, True, "limit")]
 
 
-def test_one_given_up_at_a_line_of_the_users_names_it(compiler):
+def test_a_failed_compilation_names_the_line_if_it_is_the_users(compiler):
     failed = {"fail_reason": "x", "fail_user_frame_lineno": 7}
     compiler.records += [metrics(**failed, fail_user_frame_filename=file) for file in (USERS, LIBRARY)]
-    found = read_compiled(is_user)
-    assert found is not None
-    assert [one.failed_at for one in found.compilations] == [CallSite(USERS, 7, "f"), None]
+    assert [one.failed_at for one in read().compilations] == [CallSite(USERS, 7, "f"), None]
 
 
-def test_an_older_compiler_tells_less(compiler):
+def test_an_older_compiler_records_less(compiler):
     compiler.records.append(SimpleNamespace(co_filename=USERS))
     del compiler.graph_break_reasons
-    found = read_compiled(is_user)
-    assert found is not None
-    assert found.compilations == (Compilation(-1, CallSite(USERS, 0, ""), 0),)
+    assert read().compilations == (Compilation(-1, CallSite(USERS, 0, ""), 0),)
 
 
 @pytest.mark.parametrize(
     "records", [None, 7, [metrics(entire_frame_compile_time_s="soon")], [metrics(co_firstlineno="first")]]
 )
-def test_what_is_not_as_expected_costs_nothing(compiler, records):
+def test_unexpected_records_cost_nothing(compiler, records):
     compiler.records = records
     assert read_compiled(is_user) is None
 
 
-def test_a_real_program_breaks_and_is_compiled_again_at_its_own_lines(tmp_path: Path, forks: Forks) -> None:
+def test_a_real_program_breaks_and_is_recompiled_at_its_own_lines(tmp_path: Path, forks: Forks) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
     (tmp_path / "run").mkdir()
     ended = forks.run("profkit.collect.launch.script:main", ["--directory=run", "--", "train.py"], tmp_path)

@@ -15,7 +15,7 @@ def ask_elsewhere(call: MainThreadCall) -> None:
 
 
 def calls_after(action: Callable[[MainThreadCall], None], asks: Callable[[MainThreadCall], None]) -> int:
-    """How often the main thread calls an action that does this the first time."""
+    """How often the main thread makes a call that does ``action`` the first time."""
     times: list[int] = []
 
     def act() -> None:
@@ -25,19 +25,19 @@ def calls_after(action: Callable[[MainThreadCall], None], asks: Callable[[MainTh
 
     call = MainThreadCall(act)
     asks(call)
-    for _ in range(1000):  # bytecodes between which it may be called
+    for _ in range(1000):  # bytecodes between which it may happen
         pass
     return len(times)
 
 
-def test_the_main_thread_does_what_another_one_asks_for() -> None:
+def test_the_main_thread_makes_a_call_that_another_thread_requests() -> None:
     assert calls_after(lambda call: None, ask_elsewhere) == 1
 
 
-def test_what_another_thread_asks_for_meanwhile_is_dropped() -> None:
-    """A second call that waits would meet a tracer that the first one may set."""
+def test_a_request_from_another_thread_during_a_call_is_dropped() -> None:
+    """A waiting second call would meet the tracer that the first may have set."""
     assert calls_after(ask_elsewhere, MainThreadCall.request) == 1
 
 
-def test_the_action_may_ask_to_be_called_again() -> None:
+def test_a_call_may_request_another() -> None:
     assert calls_after(MainThreadCall.request, MainThreadCall.request) == 2

@@ -1,4 +1,4 @@
-"""What is alive is told, and whoever fills a tuple meanwhile goes on."""
+"""All objects of a type that are alive, found without disturbing a thread that is filling a tuple."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Twice(Derived):
     pass
 
 
-def test_all_of_a_type_and_of_those_derived_from_it_are_told_once() -> None:
+def test_all_objects_of_a_type_and_its_subclasses_are_found_once() -> None:
     things = [Kind(), Derived(), Twice()]
     assert sorted(map(id, living(Kind))) == sorted(map(id, things))
     assert sorted(map(id, living(Twice, Derived))) == sorted(map(id, things[1:]))
 
 
-def test_what_was_told_dies_without_the_garbage_collector() -> None:
+def test_found_objects_die_without_the_garbage_collector() -> None:
     thing = Twice()
     is_alive = weakref.ref(thing)
     gc.disable()
@@ -40,8 +40,8 @@ def test_what_was_told_dies_without_the_garbage_collector() -> None:
         gc.enable()
 
 
-def test_a_tuple_that_is_being_filled_is_held_by_nothing_afterwards() -> None:
-    """CPython looks at its reference count when it has to grow, behind the tenth."""
+def test_a_tuple_that_is_being_filled_is_not_held() -> None:
+    """CPython checks its reference count when it has to grow, after ten elements."""
 
     def fill() -> Iterator[int]:
         for number in range(40):
@@ -51,8 +51,8 @@ def test_a_tuple_that_is_being_filled_is_held_by_nothing_afterwards() -> None:
     assert tuple(fill()) == tuple(range(40))
 
 
-def test_a_thread_that_fills_tuples_meanwhile_goes_on() -> None:
-    """With a loop in Python over the collector's list the thread fails within a few looks."""
+def test_another_thread_can_go_on_filling_tuples() -> None:
+    """With a Python loop over the garbage collector's list the thread would soon fail."""
     failures: list[BaseException] = []
     is_over = threading.Event()
 

@@ -1,4 +1,4 @@
-"""CUDA graphs that the compiler goes without: what is kept of its reasons."""
+"""CUDA graphs that the compiler skips: what is kept of its reasons."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_user(file: str) -> bool:
 
 @pytest.fixture
 def records(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the compiler noted, in the place of its own."""
+    """Stand in for the records of the compiler."""
     found: list[Any] = []
     monkeypatch.setitem(sys.modules, compiled._UTILS, SimpleNamespace(get_compilation_metrics=lambda: found))
     monkeypatch.delitem(sys.modules, compiled._TREES, raising=False)
@@ -45,35 +45,35 @@ def writing(*traces: str | None, static: tuple[int, ...] = ()) -> SimpleNamespac
     return SimpleNamespace(mutated_input_idxs=range(len(traces)), static_input_idxs=static, placeholders=placeholders)
 
 
-def test_a_reason_noted_at_compilation_has_its_function_and_the_users_lines(records):
+def test_a_reason_from_compilation_has_its_function_and_the_users_lines(records):
     text = f"skipping cudagraphs due to cpu device (arg0_1). Found from : \n {TRACE}"
     records += [SimpleNamespace(compile_id="3/1", cudagraph_skip_reason=text), SimpleNamespace(compile_id="4/0")]
     assert read_skipped_graphs(is_user) == (SkippedGraph("cpu device (arg0_1)", STACK, 3),)
 
 
-def test_what_a_function_writes_into_shows_when_it_runs(records, monkeypatch):
+def test_inputs_that_a_function_writes_to_are_found_after_it_ran(records, monkeypatch):
     manage(monkeypatch, warned_mutation={5}, ids_to_funcs={5: writing(None, TRACE, None, static=(2,))})
     assert read_skipped_graphs(is_user) == (SkippedGraph("mutated inputs (2 instances)", STACK),)
 
 
-def test_a_function_that_was_not_warned_of_is_left_out(records, monkeypatch):
+def test_a_function_without_a_warning_is_left_out(records, monkeypatch):
     manage(monkeypatch, warned_mutation=set(), ids_to_funcs={5: writing(TRACE)})
     assert read_skipped_graphs(is_user) == ()
 
 
-def test_one_reason_is_kept_once(records):
+def test_repeated_reasons_are_kept_once(records):
     records += [SimpleNamespace(compile_id="3/0", cudagraph_skip_reason="skipping cudagraphs due to x")] * 3
     assert read_skipped_graphs(is_user) == (SkippedGraph("x", (), 3),)
 
 
 @pytest.mark.parametrize("manager", [{}, {"warned_mutation": {5}, "ids_to_funcs": {}}, {"warned_mutation": 7}])
-def test_what_is_not_as_expected_costs_nothing(records, monkeypatch, manager):
+def test_unexpected_records_cost_nothing(records, monkeypatch, manager):
     manage(monkeypatch, **manager)
     records.append(SimpleNamespace(compile_id="3/0", cudagraph_skip_reason="skipping cudagraphs due to x"))
     assert read_skipped_graphs(is_user) == (SkippedGraph("x", (), 3),)
 
 
-def test_nothing_is_imported_for_it(monkeypatch):
+def test_no_compiler_is_imported(monkeypatch):
     for name in (compiled._UTILS, compiled._TREES):
         monkeypatch.delitem(sys.modules, name, raising=False)
     assert read_skipped_graphs(is_user) == ()

@@ -66,9 +66,7 @@ def test_a_cheap_look_comes_after_each_recorded_step(monkeypatch: pytest.MonkeyP
     assert looks == [(Phase.LOCATED, 2), (Phase.REFERENCE, 3), *((Phase.ACTIVE, step) for step in (4, 5, 6, 7))]
 
 
-def test_a_dear_look_comes_after_the_last_measured_step_and_behind_it(
-    monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dear_look_comes_after_the_last_measured_step_and_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """No measured step begins with the caches that a look leaves. Of the last four samples each is of a step in a row:
     what begins to grow late grows in four samples too."""
     looks = looked_after(Plan(prologue=False), STEP_NS // 99, monkeypatch)
@@ -91,7 +89,7 @@ def test_there_are_enough_samples_if_the_steps_allow_it_and_always_one_at_the_en
 
 
 def test_where_no_step_was_timed_before_the_first_measured_one_is_looked_at_too(
-    monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan = Plan(wait=0, warmup=1, active=4, after=0, prologue=False)
     assert [step for _, step in looked_after(plan, STEP_NS, monkeypatch)] == [0, 1, 2, 3, 4]

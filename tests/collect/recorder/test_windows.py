@@ -209,9 +209,7 @@ def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
 
 
-def test_a_scheduler_that_gives_notice_by_it_keeps_the_signal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scheduler_that_gives_notice_by_it_keeps_the_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     with profile(tmp_path / "run"):
         assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL

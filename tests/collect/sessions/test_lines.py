@@ -371,4 +371,3 @@ def test_the_pause_of_a_recording_closes_marks_and_the_resumption_opens_them(rec
     (addition,) = [event for event in events if event["name"] == "aten::add"]
     assert marks_around(subtraction, events) == []
     assert tracer.callsites[marks_around(addition, events)[-1]].source == "torch.add(traced.A, 1)"
-

@@ -105,7 +105,8 @@ def in_a_recursion(depth: int = 3) -> Tensor:
 
 def in_a_loop_of_one_line() -> Tensor:
     a = A
-    for _ in range(2): a = a * B  # noqa: E701  # here x 2
+    for _ in range(2):
+        a = a * B  # here x 2
     return a
 
 
