@@ -41,7 +41,7 @@ def found(dataset: object) -> list[tuple[str, int]]:
     return [(one["path"], one["objects"]) for one in describe_objects(dataset, MINE)]
 
 
-def test_a_list_of_texts_counts_them_and_their_bytes():
+def test_a_list_of_strings_is_counted_with_its_bytes():
     texts = [f"text {i:05d}" for i in range(2000)]
     (one,) = describe_objects(Records(texts), MINE)
     assert (one["path"], one["objects"]) == ("dataset.records", 2001)
@@ -51,22 +51,22 @@ def test_a_list_of_texts_counts_them_and_their_bytes():
     assert one["site"]["file"] == __file__
 
 
-def test_records_count_with_what_they_hold():
+def test_records_are_counted_with_what_they_hold():
     (one,) = describe_objects(Records([{"id": 10_000 + i, "box": (0.5 + i, 1.5 + i)} for i in range(1000)]), MINE)
     assert one["objects"] == 1 + 1000 * (1 + 2 + 1 + 1 + 2)  # the dict, two keys, a number, the tuple, two more
 
 
-def test_the_line_that_appends_is_named_where_the_rest_is_empty():
+def test_the_line_that_appends_to_an_empty_list_is_named():
     (one,) = describe_objects(Appending(1500), MINE)
     assert one["site"]["source"] == 'self.paths.append(f"{i}.png")'
 
 
 @pytest.mark.parametrize(("count", "reported"), [(998, 0), (999, 1)])
-def test_a_thousand_objects_are_the_least(count, reported):
+def test_fewer_than_a_thousand_objects_are_not_reported(count, reported):
     assert len(found(Records([str(i) for i in range(count)]))) == reported
 
 
-def test_datasets_inside_are_looked_into():
+def test_nested_datasets_are_searched():
     inner = Records([str(i) for i in range(2000)])
     assert found(Subset(inner, range(5)))[0] == ("dataset.dataset.records", 2001)
     assert found(ConcatDataset([inner, inner]))[0] == ("dataset.datasets.records", 2001)
@@ -76,11 +76,11 @@ def test_datasets_inside_are_looked_into():
     "records", [np.arange(9999), torch.arange(9999), [7] * 9999, "x" * 9999, range(9999), None],
     ids=["array", "tensor", "the same object", "text", "range", "nothing"],
 )  # fmt: skip
-def test_what_holds_few_objects_is_no_list_of_objects(records):
+def test_values_that_hold_few_objects_are_left_out(records):
     assert found(Records(records)) == []
 
 
-def test_tensors_of_a_dataset_are_no_objects():
+def test_the_tensors_of_a_dataset_are_left_out():
     assert found(TensorDataset(torch.arange(5000))) == []
 
 
@@ -95,7 +95,7 @@ def test_code_of_a_library_has_no_line():
     assert one["site"] is None
 
 
-def test_nothing_of_the_users_runs():
+def test_no_code_of_the_program_runs():
     class Touchy(Records):
         def __getattribute__(self, name: str) -> Any:
             raise AssertionError(name)
@@ -108,7 +108,7 @@ def test_nothing_of_the_users_runs():
     assert found(made) == [("dataset.records", 2001)]
 
 
-def test_objects_that_hold_each_other_end():
+def test_a_reference_cycle_ends_the_search():
     first, second = Records([str(i) for i in range(2000)]), Records(None)
     first.other, second.other = second, first  # type: ignore[attr-defined]
     assert len(found(first)) == 1

@@ -1,4 +1,4 @@
-"""How many CPUs are busy while a batch is loaded, and while it is worked on: by clocks that the tests set."""
+"""How many CPUs are busy while a batch is loaded and while it is used, by clocks that the tests set."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from profkit.run import Feeding, load_run
 
 
 class Clocks:
-    """Passes as a test says: so much time, and so much of the process's CPU time in it."""
+    """Wall clock and CPU time of the process, advanced by a test."""
 
     def __init__(self) -> None:
         self.wall_ns = self.cpu_ns = 0
@@ -42,7 +42,7 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
 
 
 def feed(watch: FeedingWatch, clocks: Clocks, batches: int = 4, loading: int = 5, computing: int = 20) -> None:
-    """Loading takes 10 of the clock, computing as many."""
+    """Loading and computing each take 10 ns of the wall clock."""
     loader = object()
     for _ in range(batches):
         watch.ask(loader)
@@ -57,7 +57,7 @@ def test_loading_and_computing_are_told_apart(clocks: Clocks) -> None:
     assert watch.feeding == Feeding(loading_cpus=0.5, computing_cpus=2.0)
 
 
-def test_one_step_that_is_unlike_the_others_changes_nothing(clocks: Clocks) -> None:
+def test_one_unusual_step_changes_nothing(clocks: Clocks) -> None:
     watch = FeedingWatch(lambda: True)
     feed(watch, clocks, 3)
     feed(watch, clocks, 1, computing=1000)
@@ -66,13 +66,13 @@ def test_one_step_that_is_unlike_the_others_changes_nothing(clocks: Clocks) -> N
 
 
 @pytest.mark.parametrize(("batches", "is_known"), [(3, False), (4, True)])
-def test_three_of_each_are_the_least(clocks: Clocks, batches: int, is_known: bool) -> None:
+def test_at_least_three_of_each_are_needed(clocks: Clocks, batches: int, is_known: bool) -> None:
     watch = FeedingWatch(lambda: True)
     feed(watch, clocks, batches)
     assert (watch.feeding is not None) == is_known
 
 
-def test_nothing_counts_in_which_a_recording_begins_or_ends(clocks: Clocks) -> None:
+def test_loading_in_which_a_recording_begins_or_ends_does_not_count(clocks: Clocks) -> None:
     state = SimpleNamespace(is_undisturbed=True)
     watch = FeedingWatch(lambda: state.is_undisturbed)
     feed(watch, clocks)
@@ -87,7 +87,7 @@ def test_nothing_counts_in_which_a_recording_begins_or_ends(clocks: Clocks) -> N
     assert watch.feeding == Feeding(0.5, 2.0)
 
 
-def test_a_loader_inside_a_loader_is_not_taken_for_the_outer_one(clocks: Clocks) -> None:
+def test_a_loader_inside_a_loader_is_not_mistaken_for_the_outer_one(clocks: Clocks) -> None:
     watch = FeedingWatch(lambda: True)
     outer, inner = object(), object()
     for _ in range(9):
@@ -112,7 +112,7 @@ class Slow(TensorDataset):
         return super().__getitem__(index)
 
 
-def test_a_run_says_how_many_cpus_its_steps_kept_busy(tmp_path: Path, clocks: Clocks) -> None:
+def test_a_run_carries_the_number_of_busy_cpus(tmp_path: Path, clocks: Clocks) -> None:
     model = nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with profile(tmp_path):
@@ -125,8 +125,10 @@ def test_a_run_says_how_many_cpus_its_steps_kept_busy(tmp_path: Path, clocks: Cl
     assert "_num_yielded" not in vars(_BaseDataLoaderIter)
 
 
-def test_a_run_says_which_of_its_loaders_it_waits_for(tmp_path: Path, clocks: Clocks, monkeypatch: Any) -> None:
-    """An evaluation with a loader of the same data comes in between."""
+def test_a_run_carries_the_time_that_it_waited_for_each_loader(
+    tmp_path: Path, clocks: Clocks, monkeypatch: Any
+) -> None:
+    """With an evaluation of the same data, by another loader, in each step."""
     monkeypatch.setattr("profkit.collect.loaders.batches.time", clocks)
     model = nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -146,7 +148,7 @@ def test_a_run_says_which_of_its_loaders_it_waits_for(tmp_path: Path, clocks: Cl
     assert learnt.asked_ns % 60 == evaluated.asked_ns % 20 == 0
 
 
-def test_a_program_without_a_loader_has_no_such_figures(tmp_path: Path) -> None:
+def test_a_program_without_a_loader_has_no_such_numbers(tmp_path: Path) -> None:
     with profile(tmp_path):
         nn.Linear(8, 1)(torch.ones(1, 8))
     assert load_run(tmp_path).feeding is None

@@ -1,4 +1,4 @@
-"""The lines that make DataLoaders, and that a DataLoader is none the wiser."""
+"""The lines that make DataLoaders, found without any effect on a DataLoader."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def source_of(site: CallSite | None) -> str:
     return site.source
 
 
-def test_the_line_that_makes_a_loader_is_known_by_its_dataset(sites: LoaderSites) -> None:
+def test_the_line_that_makes_a_loader_is_found_by_its_dataset(sites: LoaderSites) -> None:
     data = made_data()
     loader: DataLoader[Any] = DataLoader(data, batch_size=2)
     site = sites.find(data)
     assert source_of(site) == "loader: DataLoader[Any] = DataLoader(data, batch_size=2)"
     assert site is not None
-    assert site.function.endswith("known_by_its_dataset")
+    assert site.function.endswith("found_by_its_dataset")
     assert loader.dataset is data
     assert [len(batch[0]) for batch in loader] == [2, 2, 2]
 
@@ -62,7 +62,7 @@ def site_of_iterator(sites: LoaderSites, loader: DataLoader[Any]) -> CallSite | 
     return sites.find(iterator._dataset, iterator._index_sampler)
 
 
-def test_of_two_loaders_of_one_dataset_the_one_that_is_asked_counts(sites: LoaderSites) -> None:
+def test_two_loaders_of_one_dataset_are_told_apart_by_their_iterators(sites: LoaderSites) -> None:
     data = made_data()
     learn: DataLoader[Any] = DataLoader(data, batch_size=2)
     evaluate: DataLoader[Any] = DataLoader(data, batch_size=3)
@@ -71,29 +71,27 @@ def test_of_two_loaders_of_one_dataset_the_one_that_is_asked_counts(sites: Loade
     assert source_of(site_of_iterator(sites, DataLoader(data, batch_size=None))).startswith("assert source_of(site_of_")
 
 
-def test_of_two_loaders_of_one_dataset_nobody_knows_which_a_library_made_anew(sites: LoaderSites) -> None:
+def test_a_dataset_of_two_loaders_alone_does_not_tell_the_line(sites: LoaderSites) -> None:
     data = made_data()
     DataLoader(data)
     DataLoader(data, batch_size=3)
     assert sites.find(data) is None
 
 
-def test_loaders_that_one_line_makes_are_of_that_line(sites: LoaderSites) -> None:
+def test_two_loaders_made_at_one_line_have_that_line(sites: LoaderSites) -> None:
     data = made_data()
     for size in (2, 3):
         DataLoader(data, batch_size=size)
     assert source_of(sites.find(data)) == "DataLoader(data, batch_size=size)"
 
 
-def test_a_class_derived_from_the_loader_is_made_where_the_program_calls_it(sites: LoaderSites) -> None:
+def test_a_subclass_of_the_loader_is_located_where_the_program_makes_it(sites: LoaderSites) -> None:
     data = made_data()
     assert Derived(data).name == "derived"
     assert source_of(sites.find(data)) == 'assert Derived(data).name == "derived"'
 
 
-def test_a_library_that_wraps_the_loaders_making_stands_between(
-    sites: LoaderSites, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrapped_constructor_is_seen_through(sites: LoaderSites, monkeypatch: pytest.MonkeyPatch) -> None:
     make = DataLoader.__init__
 
     def wrapper(loader: DataLoader[Any], *arguments: Any) -> None:
@@ -110,7 +108,7 @@ class Trainer:
         self.loader: DataLoader[Any] = DataLoader(data)
 
 
-def test_an_object_that_makes_a_loader_in_its_own_init_is_no_loader(sites: LoaderSites) -> None:
+def test_a_loader_made_in_the_constructor_of_another_object_is_located_there(sites: LoaderSites) -> None:
     data = made_data()
     Trainer(data)
     site = sites.find(data)
@@ -125,7 +123,7 @@ def test_a_list_can_be_a_dataset(sites: LoaderSites) -> None:
     assert source_of(sites.find(data)) == "DataLoader(data)  # type: ignore[arg-type]  # any sequence will do"
 
 
-def test_what_a_library_makes_has_no_line_of_the_programs(sites: LoaderSites, tmp_path: Path) -> None:
+def test_a_loader_made_by_a_library_has_no_line(sites: LoaderSites, tmp_path: Path) -> None:
     library = tmp_path / "site-packages" / "library.py"
     library.parent.mkdir()
     library.write_text("from torch.utils.data import DataLoader\ndef load(data): return DataLoader(data)\n")
@@ -134,7 +132,7 @@ def test_what_a_library_makes_has_no_line_of_the_programs(sites: LoaderSites, tm
     assert sites.find(data) is None
 
 
-def test_an_identity_that_another_dataset_has_now_says_nothing(sites: LoaderSites) -> None:
+def test_a_reused_identity_of_a_dataset_finds_nothing(sites: LoaderSites) -> None:
     numbers = set()
     for _ in range(20):
         data = made_data()
@@ -144,17 +142,17 @@ def test_an_identity_that_another_dataset_has_now_says_nothing(sites: LoaderSite
         numbers.add(id(data))
         DataLoader(data)
         del data
-    pytest.skip("no identity came again")
+    pytest.skip("no identity was reused")
 
 
-def test_a_loader_made_meanwhile_is_whole_afterwards(sites: LoaderSites) -> None:
+def test_a_loader_made_during_the_watch_is_complete_afterwards(sites: LoaderSites) -> None:
     loader: DataLoader[Any] = DataLoader(made_data(), batch_size=2)
     sites.remove()
     assert vars(loader)["dataset"] is loader.dataset
     assert len(pickle.loads(pickle.dumps(loader)).dataset) == 6
 
 
-def test_a_loader_made_before_is_read_as_ever(sites: LoaderSites) -> None:
+def test_a_loader_made_before_the_watch_works_as_usual(sites: LoaderSites) -> None:
     sites.remove()
     data = made_data()
     loader: DataLoader[Any] = DataLoader(data)
@@ -164,7 +162,7 @@ def test_a_loader_made_before_is_read_as_ever(sites: LoaderSites) -> None:
     assert sites.find(data) is None
 
 
-def test_a_run_names_the_lines_of_the_loaders_that_were_asked(tmp_path: Path) -> None:
+def test_a_run_names_the_lines_of_the_loaders_that_were_used(tmp_path: Path) -> None:
     with profile(tmp_path, wait=0, warmup=1, active=1):
         asked: DataLoader[Any] = DataLoader(made_data())
         DataLoader(made_data())

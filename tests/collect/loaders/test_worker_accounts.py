@@ -1,4 +1,4 @@
-"""The accounts of real workers: what they hold, that the program notices nothing, and that nothing is left behind."""
+"""The accounts of real workers: what they contain, and that they have no effect on the program."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def refuse(worker: int) -> None:
 
 @contextmanager
 def watching(directory: Path) -> Iterator[list[BaseException]]:
-    """Errors of profkit's own are what is given."""
+    """Yields the errors inside profkit."""
     errors: list[BaseException] = []
     watch = WorkerWatch(directory, UserFiles(), Guard(errors.append))
     watch.install()
@@ -90,7 +90,7 @@ def watching(directory: Path) -> Iterator[list[BaseException]]:
 
 
 def load(directory: Path, dataset: Dataset[Any], workers: int = 1, **options: Any) -> tuple[list[Any], Workers]:
-    """What a loader gives with four samples in a batch, and the accounts."""
+    """The batches of a loader, of four samples each, and the accounts."""
     options = {"multiprocessing_context": "fork", "batch_size": 4, **options}
     with watching(directory) as errors:
         got = list(DataLoader(dataset, num_workers=workers, **options))
@@ -114,12 +114,12 @@ def test_fetching_and_collating_are_told_apart(tmp_path: Path) -> None:
         assert record.sums[0].shared_bytes
 
 
-def test_batches_that_were_sent_took_some_time(tmp_path: Path) -> None:
+def test_sending_a_batch_takes_some_time(tmp_path: Path) -> None:
     _, found = load(tmp_path, Slow())
     assert 0 < found.records[0].sums[-1].send_ns
 
 
-def test_what_the_program_gets_is_what_it_gets_without(tmp_path: Path) -> None:
+def test_the_program_gets_the_same_batches_as_without(tmp_path: Path) -> None:
     options: dict[str, Any] = {"batch_size": 4, "num_workers": 2, "multiprocessing_context": "fork", "shuffle": True}
     torch.manual_seed(3)
     alone = list(DataLoader(Slow(), **options))
@@ -137,8 +137,8 @@ def test_the_loader_keeps_what_the_program_gave_it(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def workers_are_soon_asked_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch waits five seconds for a batch, and for a worker's end, before it asks whether the worker is alive."""
+def _worker_deaths_are_noticed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch waits five seconds for a batch or the end of a worker before it checks that the worker is alive."""
     monkeypatch.setattr(_utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
     monkeypatch.setattr(_MultiProcessingDataLoaderIter._try_get_data, "__defaults__", (0.2,))
 
@@ -147,15 +147,15 @@ def failure_of(action: Callable[[], object]) -> tuple[type[BaseException], str]:
     with pytest.raises(Exception) as caught:  # noqa: PT011  # whatever it is
         action()
     found = caught.type, str(caught.value)
-    del caught  # with its traceback, in which the loader's iterator lives, and so do the workers
+    del caught  # its traceback holds the loader's iterator, and so the workers
     gc.collect()
     return found
 
 
-@pytest.mark.usefixtures("workers_are_soon_asked_after")
+@pytest.mark.usefixtures("_worker_deaths_are_noticed_soon")
 @pytest.mark.parametrize(("dataset", "options"), [(Failing(), {}), (Slow(), {"worker_init_fn": refuse})])
-def test_exceptions_read_as_they_do_without(tmp_path: Path, dataset: Dataset[Any], options: dict[str, Any]) -> None:
-    """The message holds the worker's whole traceback."""
+def test_exceptions_read_the_same_as_without(tmp_path: Path, dataset: Dataset[Any], options: dict[str, Any]) -> None:
+    """The message contains the worker's whole traceback."""
 
     def iterate() -> None:
         list(DataLoader(dataset, num_workers=1, multiprocessing_context="fork", **options))
@@ -168,9 +168,9 @@ def test_exceptions_read_as_they_do_without(tmp_path: Path, dataset: Dataset[Any
 
 @contextmanager
 def deaths_found_by_asking() -> Iterator[None]:
-    """PyTorch's handler of SIGCHLD raises wherever the main thread is, also where nobody can catch it: while an
-    iterator that an exception's traceback held is finalised."""
-    signal_handling._set_SIGCHLD_handler()  # or the first loader of the process would set it again
+    """PyTorch's handler of SIGCHLD raises wherever the main thread is, even where nothing can catch it: in the
+    finaliser of an iterator that a traceback held."""
+    signal_handling._set_SIGCHLD_handler()  # else the first loader of the process would set it again
     before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         yield
@@ -178,19 +178,19 @@ def deaths_found_by_asking() -> Iterator[None]:
         signal.signal(signal.SIGCHLD, before)
 
 
-@pytest.mark.usefixtures("workers_are_soon_asked_after")
-def test_a_killed_worker_loses_its_last_batches_and_no_more(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("_worker_deaths_are_noticed_soon")
+def test_a_killed_worker_loses_only_its_last_batches(tmp_path: Path) -> None:
     def iterate() -> None:
         list(DataLoader(Dying(), batch_size=4, num_workers=1, multiprocessing_context="fork"))
 
     with watching(tmp_path), deaths_found_by_asking():
         kind, _ = failure_of(iterate)
-    assert issubclass(kind, (RuntimeError, OSError, EOFError))  # what it meets depends on what the worker was sending
+    assert issubclass(kind, (RuntimeError, OSError, EOFError))  # depends on what the worker was sending
     (record,) = read_workers(tmp_path).records
     assert 1 <= record.sums[-1].batches <= 4
 
 
-def test_a_stream_has_an_account_too(tmp_path: Path) -> None:
+def test_an_iterable_dataset_has_an_account_too(tmp_path: Path) -> None:
     got, found = load(tmp_path, Stream())
     assert len(got) == 3
     assert found.records[0].sums[0].batches == 1
@@ -203,7 +203,7 @@ def test_a_loader_inside_the_dataset_does_not_disturb_the_account(tmp_path: Path
     assert last.fetch_ns >= last.batches * SLEEP_S * 1e9
 
 
-def test_workers_that_persist_go_on_with_their_account(tmp_path: Path) -> None:
+def test_persistent_workers_continue_their_account(tmp_path: Path) -> None:
     with watching(tmp_path):
         loader = DataLoader(
             Slow(), batch_size=4, num_workers=1, persistent_workers=True, multiprocessing_context="fork"
@@ -215,7 +215,7 @@ def test_workers_that_persist_go_on_with_their_account(tmp_path: Path) -> None:
     assert record.sums[-1].batches > 8
 
 
-def test_each_loader_has_a_number_and_says_what_it_is(tmp_path: Path) -> None:
+def test_each_loader_has_a_number_and_a_description(tmp_path: Path) -> None:
     datasets = Slow(), Inner()
     with watching(tmp_path):
         for dataset in (*datasets, datasets[0]):
@@ -225,7 +225,7 @@ def test_each_loader_has_a_number_and_says_what_it_is(tmp_path: Path) -> None:
     assert sorted(record.loader for record in found.records) == [0, 0, 1]
 
 
-def test_no_more_than_so_many_workers_keep_an_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_workers_with_an_account_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_MAX_WORKERS", 1)
     got, found = load(tmp_path, Slow(), workers=2)
     assert len(got) == 8
@@ -242,9 +242,7 @@ def test_only_the_first_workers_read_their_memory(tmp_path: Path, monkeypatch: p
     assert sorted(record.sums[0].private_bytes is None for record in found) == [False, True]
 
 
-def test_a_dataset_that_cannot_be_described_is_loaded_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dataset_that_cannot_be_described_is_still_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RecursionError
 
@@ -263,14 +261,14 @@ def test_an_account_ends_when_the_recording_is_over(tmp_path: Path) -> None:
     assert read_workers(tmp_path).records[0].sums[-1].batches < 8
 
 
-def test_an_account_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_length_of_an_account_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers_account, "_MAX_LINES", 3)
     got, found = load(tmp_path, Slow())
     assert len(got) == 8
     assert len(found.records[0].sums) == 2
 
 
-def test_an_error_in_the_account_reaches_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_account_does_not_reach_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError("the disk is full")
 
@@ -287,25 +285,25 @@ def test_nothing_is_left_in_the_main_process(tmp_path: Path) -> None:
     assert workers_account.Account.current is None
 
 
-def test_workers_that_began_before_are_not_looked_at(tmp_path: Path) -> None:
+def test_earlier_workers_have_no_account(tmp_path: Path) -> None:
     asked = iter(DataLoader(Slow(), batch_size=4, num_workers=1, multiprocessing_context="fork"))
     with watching(tmp_path):
         assert len(list(asked)) == 8
     assert not (tmp_path / WORKERS_DIRECTORY).exists()
 
 
-def test_what_stands_in_for_the_programs_function_calls_it_and_does_nothing_in_the_main_process(tmp_path: Path) -> None:
+def test_the_wrapped_worker_init_only_calls_the_programs_in_the_main_process(tmp_path: Path) -> None:
     called: list[int] = []
     stand_in: Any = WorkerInit(called.append, str(tmp_path), 0)
     assert callable(stand_in)
     stand_in(4)
-    WorkerInit(None, str(tmp_path), 0)(5)  # type: ignore[operator]  # what its property gives is called
+    WorkerInit(None, str(tmp_path), 0)(5)  # type: ignore[operator]  # its property is called
     assert called == [4]
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
-def test_a_worker_that_starts_as_a_new_process_keeps_an_account_as_well(tmp_path: Path) -> None:
+def test_a_spawned_worker_has_an_account_too(tmp_path: Path) -> None:
     got, found = load(tmp_path, Slow(), multiprocessing_context="spawn")
     assert len(got) == 8
     (record,) = found.records
@@ -313,7 +311,7 @@ def test_a_worker_that_starts_as_a_new_process_keeps_an_account_as_well(tmp_path
     assert json.loads((tmp_path / WORKERS_DIRECTORY / "loader-0.json").read_text())["dataset"] == "Slow"
 
 
-def test_inside_a_worker_everything_is_as_the_program_expects(tmp_path: Path) -> None:
+def test_worker_info_is_the_same_inside_a_worker(tmp_path: Path) -> None:
     class Asking(Slow):
         def __getitem__(self, index: int) -> Tensor:
             info = get_worker_info()

@@ -1,4 +1,4 @@
-"""How large a recording may grow: by its time, and by what the process holds, as events cannot be counted."""
+"""How large a recording may grow: bounds on its time and on what the process holds, as events cannot be counted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from profkit.collect.sessions.held_memory import HeldMemory
 
 MB = 1 << 20
 MANY = 10**7
-"""Events: so many that only the other bounds count."""
+"""Events: so many that only the other bounds matter."""
 
 
 class Process:
-    """What it holds now; the most it ever held is what a test says."""
+    """A process whose memory and clocks a test sets; it once held ``peak_mb``."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, peak_mb: int = 500, available_mb: int = 100_000) -> None:
         self.held_mb, self.now, self.computed = 300, 1000.0, 20.0
@@ -28,7 +28,7 @@ class Process:
         monkeypatch.setattr(bounds.psutil, "virtual_memory", lambda: memory)
         self.allowance = SimpleNamespace()
         resident = HeldMemory(lambda: self.held_mb * MB, lambda: None)
-        self.bounds = Bounds(30.0, resident, self.allowance)  # type: ignore[arg-type]  # what it asks of it
+        self.bounds = Bounds(30.0, resident, self.allowance)  # type: ignore[arg-type]  # all that it reads
 
     def begin(
         self,
@@ -39,53 +39,53 @@ class Process:
         event_bytes: int = 460,
         events_per_s: float = 0.0,
     ) -> None:
-        """Of large steps half of what is left may be recorded before they are cut off."""
+        """Large steps are cut off at half of the events that are left."""
         self.allowance.events_left, self.allowance.event_bytes = events * (2 if are_large else 1), event_bytes
         self.allowance.events_per_s = events_per_s
         self.bounds.begin(is_first, are_large, is_second=events_per_s > 0)
 
     def is_full_at(self, mb: int, after_s: float = 10.0, share: float = 1.0) -> bool:
-        """``share`` is the part of the time that the process computed, on one processor or more."""
+        """``share`` is the CPU time of the process per second, on all processors together."""
         self.held_mb, self.now, self.computed = mb, self.now + after_s, self.computed + share * after_s
         return self.bounds.are_exceeded(has_ended=False)
 
 
-def test_a_recording_may_hold_so_much_beyond_the_most_that_the_program_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = Process(monkeypatch)
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Process:
+    return Process(monkeypatch)
+
+
+def test_a_recording_may_hold_256_mb_beyond_the_peak_of_the_program(process: Process) -> None:
     process.begin()
     assert [process.is_full_at(mb) for mb in (300, 500 + 256, 500 + 257)] == [False, False, True]
 
 
-def test_one_of_steps_that_did_not_fit_into_the_prologue_may_hold_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = Process(monkeypatch)
+def test_a_recording_of_large_steps_may_hold_less(process: Process) -> None:
     process.begin(are_large=True)
     assert [process.is_full_at(mb) for mb in (300 + 48, 300 + 49)] == [False, True]
 
 
-def test_where_little_memory_is_free_it_may_hold_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_little_free_memory_it_may_hold_less(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch, available_mb=1500)
     process.begin()
     assert [process.is_full_at(mb) for mb in (500 + 100, 500 + 101)] == [False, True]
 
 
-def test_time_ends_it_however_little_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = Process(monkeypatch)
+def test_time_ends_a_recording_however_little_it_holds(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     process.begin()
     now = bounds.time.monotonic()
     monkeypatch.setattr(bounds.time, "monotonic", lambda: now + 61)
     assert process.is_full_at(300)
 
 
-def test_where_nothing_is_recorded_nothing_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = Process(monkeypatch)
+def test_outside_a_recording_nothing_is_too_much(process: Process) -> None:
     assert not process.is_full_at(10**6)
     process.begin()
     process.bounds.end()
     assert not process.is_full_at(10**6)
 
 
-def test_of_a_step_whose_lines_ran_out_everything_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = Process(monkeypatch)
+def test_all_growth_counts_once_the_lines_of_the_located_step_ran_out(process: Process) -> None:
     process.begin()
     process.held_mb, process.now = 300 + 48, process.now + 10
     assert not process.bounds.are_exceeded(has_ended=True)
@@ -94,10 +94,7 @@ def test_of_a_step_whose_lines_ran_out_everything_counts(monkeypatch: pytest.Mon
     assert not process.bounds.are_exceeded(has_ended=False)
 
 
-def test_lines_that_ran_out_in_the_located_step_say_nothing_of_the_measured_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    process = Process(monkeypatch)
+def test_all_growth_does_not_count_in_measured_steps(process: Process) -> None:
     process.begin(is_first=False)
     process.held_mb, process.now = 300 + 49, process.now + 10
     assert not process.bounds.are_exceeded(has_ended=True)
@@ -106,47 +103,37 @@ def test_lines_that_ran_out_in_the_located_step_say_nothing_of_the_measured_ones
 @pytest.mark.parametrize(
     ("events", "are_large", "most_mb"), [(60_000, False, 526), (60_000, True, 326), (0, False, 508), (0, True, 304)]
 )
-def test_it_may_hold_no_more_than_the_events_that_are_left_would_take(
-    monkeypatch: pytest.MonkeyPatch, events: int, are_large: bool, most_mb: int
+def test_it_may_hold_only_as_much_as_the_remaining_events(
+    process: Process, events: int, are_large: bool, most_mb: int
 ) -> None:
-    process = Process(monkeypatch)
     process.begin(events, are_large=are_large)
     assert [process.is_full_at(mb) for mb in (most_mb, most_mb + 1)] == [False, True]
 
 
-def test_where_an_event_takes_less_memory_a_recording_of_as_many_may_grow_by_less(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    process = Process(monkeypatch)
+def test_with_smaller_events_it_may_hold_less(process: Process) -> None:
     process.begin(60_000, are_large=True, event_bytes=150)
     assert [process.is_full_at(mb) for mb in (300 + 8, 300 + 9)] == [False, True]
 
 
-def test_what_comes_in_the_place_of_a_dense_recording_has_the_time_that_its_events_foretell(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    process = Process(monkeypatch)
+def test_a_second_recording_may_last_as_long_as_its_expected_events(process: Process) -> None:
     process.begin(60_000, events_per_s=20_000)
     assert [process.is_full_at(300, after_s) for after_s in (6.0, 0.1)] == [False, True]
     process.begin(60_000)
     assert not process.is_full_at(300, 59.0)
 
 
-def test_while_others_compute_no_events_are_foretold(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = Process(monkeypatch)
+def test_time_in_which_others_compute_brings_no_events(process: Process) -> None:
     process.begin(60_000, events_per_s=20_000)
     assert [process.is_full_at(300, after_s, share=0.25) for after_s in (20.0, 3.9, 0.2)] == [False, False, True]
 
 
-def test_threads_that_compute_together_foretell_no_more_events_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = Process(monkeypatch)
+def test_several_threads_bring_no_more_events_than_one(process: Process) -> None:
     process.begin(60_000, events_per_s=20_000)
     assert [process.is_full_at(300, after_s, share=4.0) for after_s in (6.0, 0.1)] == [False, True]
 
 
-def test_what_is_gained_faster_than_events_are_recorded_is_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An evaluation that keeps its graph takes 2 GB in a tenth of a second, again and again; then events follow."""
-    process = Process(monkeypatch)
+def test_growth_faster_than_events_is_the_programs(process: Process) -> None:
+    """An evaluation that keeps its graph takes 2 GB within 0.1 s, again and again; then events follow."""
     process.begin()
     for _ in range(5):
         assert not process.is_full_at(2300, after_s=0.1)
@@ -156,17 +143,15 @@ def test_what_is_gained_faster_than_events_are_recorded_is_the_programs_own(monk
     assert process.is_full_at(840, after_s=1.0)
 
 
-def test_of_steps_that_did_not_fit_into_the_prologue_everything_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = Process(monkeypatch)
+def test_all_growth_counts_in_large_steps(process: Process) -> None:
     process.begin(are_large=True)
     assert process.is_full_at(300 + 60, after_s=0.1)
 
 
 @pytest.mark.parametrize(("modules", "is_full"), [(800, False), (0, True)])
-def test_what_modules_take_that_are_imported_meanwhile_does_not_count(
-    monkeypatch: pytest.MonkeyPatch, modules: int, is_full: bool
+def test_memory_of_newly_imported_modules_does_not_count(
+    process: Process, monkeypatch: pytest.MonkeyPatch, modules: int, is_full: bool
 ) -> None:
-    process = Process(monkeypatch)
     process.begin(60_000, are_large=True)
     for number in range(modules):
         monkeypatch.setitem(sys.modules, f"module_{number}", sys)
@@ -174,8 +159,7 @@ def test_what_modules_take_that_are_imported_meanwhile_does_not_count(
     assert [process.is_full_at(mb) for mb in (380 + 26, 380 + 27)] == [is_full, True]
 
 
-def test_memory_that_was_given_back_hides_no_events_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = Process(monkeypatch)
+def test_memory_that_was_given_back_hides_no_later_events(process: Process) -> None:
     process.begin()
     assert not process.is_full_at(5000, after_s=0.1)
     assert not process.is_full_at(300, after_s=0.1)

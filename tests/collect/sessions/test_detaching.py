@@ -1,4 +1,4 @@
-"""The environment variable by which Kineto detaches CUPTI: when it is set, and that it is gone afterwards."""
+"""The environment variable that makes Kineto detach CUPTI: when it is set, and that it is removed again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VARIABLE = "TEARDOWN_CUPTI"
 
 
 class Kineto:
-    """In the place of PyTorch's profiler: notes what it would find in the environment."""
+    """Stands in for PyTorch's profiler and notes what it finds in the environment."""
 
     def __init__(self, seen: list[Any], **_: object) -> None:
         self._seen = seen
@@ -35,7 +35,7 @@ class Kineto:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What Kineto, and the calls of CUDA, found in the environment; of CUDA 13."""
+    """What Kineto and calls of CUDA 13 found in the environment."""
     found: list[Any] = []
 
     class Stream:
@@ -65,12 +65,12 @@ def test_cupti_is_detached_at_the_stop_and_attached_again_at_the_next_start(seen
     assert VARIABLE not in os.environ
 
 
-def test_a_recording_without_cuda_does_nothing_of_this(seen: list[Any]) -> None:
+def test_a_recording_without_cuda_sets_nothing(seen: list[Any]) -> None:
     record(cuda=False)
     assert seen == [("start", None), ("stop", None)]
 
 
-def test_what_the_user_set_stays(seen: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_set_by_the_user_stays(seen: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "0")
     record()
     assert seen == [("start", "0"), ("stop", "0")]
@@ -78,7 +78,7 @@ def test_what_the_user_set_stays(seen: list[Any], monkeypatch: pytest.MonkeyPatc
     assert stays_attached()
 
 
-def test_where_the_user_asked_for_it_nothing_is_lost_to_a_late_detachment(
+def test_a_detachment_that_the_user_asked_for_is_completed_at_once(
     seen: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, "1")
@@ -92,22 +92,25 @@ def test_where_the_user_asked_for_it_nothing_is_lost_to_a_late_detachment(
     ("version", "stays"),
     [("11.8", True), ("12.4", True), ("12.5", True), ("12.6", False), ("13.0", False), (None, False), ("odd", True)],
 )
-def test_before_cuda_12_6_programs_with_graphs_would_crash(
+def test_before_cuda_12_6_the_profiler_stays_attached(
     seen: list[Any], monkeypatch: pytest.MonkeyPatch, version: str | None, stays: bool
 ) -> None:
+    """Programs with CUDA graphs would crash after a detachment."""
     monkeypatch.setattr(torch.version, "cuda", version)
     assert stays_attached() is stays
     record()
     assert (("stop", "1") in seen) is (version is not None and not stays)
 
 
-def test_pytorchs_own_refusal_for_its_graphs_is_left_alone(seen: list[Any]) -> None:
+def test_a_refusal_by_pytorch_is_left_alone(seen: list[Any]) -> None:
     with detachable():
         os.environ[VARIABLE] = "0"
     assert os.environ.pop(VARIABLE) == "0"
 
 
-def test_an_error_of_the_programs_kernels_is_not_told_here(seen: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_a_kernel_of_the_program_is_not_raised_here(
+    seen: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail() -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
@@ -116,19 +119,19 @@ def test_an_error_of_the_programs_kernels_is_not_told_here(seen: list[Any], monk
     assert seen == [("start", "1"), ("stop", "1")]
 
 
-@pytest.mark.parametrize(("version", "is_said"), [("12.4", True), ("12.8", False)])
-def test_that_the_profiler_stays_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, is_said: bool
+@pytest.mark.parametrize(("version", "is_noted"), [("12.4", True), ("12.8", False)])
+def test_a_profiler_that_stays_attached_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, is_noted: bool
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(torch.version, "cuda", version)
     monkeypatch.setattr("profkit.collect.recorder.archive.cuda_is_used", lambda: True)
     with profile(tmp_path, wait=1, warmup=1, active=1) as recording:
         train(6, recording)
-    assert (STAYS_ATTACHED in load_run(tmp_path).notes) is is_said
+    assert (STAYS_ATTACHED in load_run(tmp_path).notes) is is_noted
 
 
-def test_without_a_gpu_nothing_is_said(tmp_path: Path) -> None:
+def test_without_a_gpu_nothing_is_noted(tmp_path: Path) -> None:
     with profile(tmp_path, wait=1, warmup=1, active=1) as recording:
         train(6, recording)
     assert STAYS_ATTACHED not in load_run(tmp_path).notes

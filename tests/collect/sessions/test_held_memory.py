@@ -1,4 +1,4 @@
-"""What a recording holds is told apart from what the C library only keeps free."""
+"""What a recording holds, told apart from what the C library merely keeps free."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ needs_told = pytest.mark.skipif(in_use_bytes() is None, reason="the C library do
 
 
 class Heap:
-    """A process of which so much is resident, and so much in use; giving back leaves resident what is in use, and
-    ``mapped_mb`` of files."""
+    """A process with this much memory resident and in use. After giving back, only the memory in use and ``mapped_mb``
+    of files are resident."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, available_mb: int = 100_000) -> None:
         self.resident_mb, self.in_use_mb, self.mapped_mb = 300, 200, 100
@@ -46,37 +46,36 @@ class Heap:
         return self.held.measure() // MB
 
 
-def test_what_lies_free_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    heap = Heap(monkeypatch)
+@pytest.fixture
+def heap(monkeypatch: pytest.MonkeyPatch) -> Heap:
+    return Heap(monkeypatch)
+
+
+def test_free_memory_is_not_held(heap: Heap) -> None:
     assert heap.held.begin() == 300 * MB
     assert heap.measured_mb(resident=500, in_use=219) == 319
     assert heap.measured_mb(resident=500, in_use=390) == 490
 
 
-def test_what_is_in_use_but_was_never_written_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    heap = Heap(monkeypatch)
+def test_memory_in_use_that_was_never_written_is_not_held(heap: Heap) -> None:
     heap.held.begin()
     assert heap.measured_mb(resident=310, in_use=1224) == 310
 
 
-def test_where_the_heap_does_not_tell_all_that_is_resident_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_memory, "give_back", lambda: pytest.fail("nothing says that anything lies free"))
+def test_without_a_count_of_the_heap_all_resident_memory_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_memory, "give_back", lambda: pytest.fail("no free memory is known"))
     held = HeldMemory(iter([300 * MB, 5000 * MB]).__next__, lambda: None)
     assert [held.begin(), held.measure()] == [300 * MB, 5000 * MB]
 
 
-def test_what_lies_free_is_given_back_when_it_is_much(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    heap = Heap(monkeypatch)
+def test_much_free_memory_is_given_back(heap: Heap) -> None:
     heap.held.begin()
     assert (heap.measured_mb(resident=300 + 128, in_use=200), heap.returns) == (300, 0)
     assert (heap.measured_mb(resident=300 + 257, in_use=200), heap.returns, heap.resident_mb) == (300, 1, 300)
 
 
-def test_what_the_program_used_at_once_may_lie_free_for_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes and frees 900 MB again and again: without them it would be given new pages each time."""
-    heap = Heap(monkeypatch)
+def test_as_much_as_the_program_once_used_may_stay_free(heap: Heap) -> None:
+    """It allocates and frees 900 MB again and again, which would take new pages each time."""
     heap.held.begin()
     assert [heap.measured_mb(resident=1200, in_use=in_use) for in_use in (1100, 200, 1100, 200)] == [1200, 300] * 2
     assert heap.measured_mb(resident=1200 + 128, in_use=200) == 300
@@ -84,17 +83,14 @@ def test_what_the_program_used_at_once_may_lie_free_for_the_next_time(monkeypatc
     assert (heap.measured_mb(resident=1200 + 129, in_use=200), heap.returns) == (300, 1)
 
 
-def test_where_little_memory_is_left_less_may_lie_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_little_available_memory_less_may_stay_free(monkeypatch: pytest.MonkeyPatch) -> None:
     heap = Heap(monkeypatch, available_mb=1500)
     heap.held.begin()
     assert (heap.measured_mb(resident=300 + 100, in_use=200), heap.returns) == (300, 0)
     assert (heap.measured_mb(resident=300 + 101, in_use=200), heap.returns) == (300, 1)
 
 
-def test_what_lay_free_before_the_beginning_hides_no_events_once_it_is_given_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    heap = Heap(monkeypatch)
+def test_earlier_free_memory_that_is_given_back_hides_no_events(heap: Heap) -> None:
     heap.mapped_mb = 30
     heap.held.begin()
     assert heap.measured_mb(resident=300 + 132, in_use=203) == 303
@@ -102,9 +98,8 @@ def test_what_lay_free_before_the_beginning_hides_no_events_once_it_is_given_bac
     assert heap.measured_mb(resident=243, in_use=213) == 313
 
 
-def test_memory_that_cannot_be_given_back_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of 900 MB that the program maps and reads is neither held by the recording nor free."""
-    heap = Heap(monkeypatch)
+def test_memory_that_cannot_be_given_back_is_requested_only_once(heap: Heap) -> None:
+    """A mapped file of 900 MB is neither held by the recording nor free."""
     heap.held.begin()
     heap.mapped_mb = 1000
     assert [heap.measured_mb(resident=1200, in_use=200) for _ in range(3)] == [300, 300, 300]
@@ -112,13 +107,12 @@ def test_memory_that_cannot_be_given_back_is_not_asked_for_again(monkeypatch: py
     assert (heap.measured_mb(resident=1200 + 257, in_use=200), heap.returns) == (300, 2)
 
 
-def test_a_heap_that_takes_long_to_read_is_read_in_a_twentieth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    heap = Heap(monkeypatch)
+def test_a_slow_heap_is_read_in_at_most_a_twentieth_of_the_time(heap: Heap) -> None:
     heap.read_s = 0.09
     heap.held.begin()
     assert heap.measured_mb(resident=400, in_use=210) == 310
     reads = heap.reads
-    for _ in range(8):  # within 1.6 of the 1.8 seconds: what has come since counts, whatever it is
+    for _ in range(8):  # for 1.6 of the 1.8 s until the next reading all growth counts
         heap.now += 0.2
         assert heap.measured_mb(resident=420, in_use=210) == 330
     assert heap.reads == reads
@@ -127,8 +121,7 @@ def test_a_heap_that_takes_long_to_read_is_read_in_a_twentieth_of_the_time(monke
     assert heap.reads == reads + 1
 
 
-def test_a_process_that_grows_fast_is_looked_at_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    heap = Heap(monkeypatch)
+def test_a_slow_heap_is_read_early_if_the_process_grows_fast(heap: Heap) -> None:
     heap.read_s = 0.09
     heap.held.begin()
     heap.measured_mb(resident=300, in_use=200)
@@ -137,7 +130,7 @@ def test_a_process_that_grows_fast_is_looked_at_all_the_same(monkeypatch: pytest
 
 
 def large_results() -> Callable[[], object]:
-    """Few operators, whose results of a megabyte are freed at once."""
+    """Few operators with results of a megabyte, which are freed at once."""
     batch, layer = torch.ones(256, 256), torch.nn.Linear(256, 1024)
 
     def step() -> None:
@@ -149,7 +142,7 @@ def large_results() -> Callable[[], object]:
 
 
 def small_operators() -> Callable[[], object]:
-    """Many operators, whose results are freed at once too."""
+    """Many operators with small results, which are freed at once."""
 
     def step() -> None:
         x = torch.ones(1)
@@ -161,14 +154,15 @@ def small_operators() -> Callable[[], object]:
 
 @needs_told
 @pytest.mark.parametrize("program", [large_results, small_operators])
-def test_a_recording_holds_a_few_hundred_bytes_for_each_event(program: Callable[[], Callable[[], object]]) -> None:
-    """Large results, whose places glibc does not use again, make the process grow by 50 kB for each event."""
+def test_a_recording_holds_a_few_hundred_bytes_per_event(program: Callable[[], Callable[[], object]]) -> None:
+    """glibc does not reuse the places of large results: the process grows by 50 kB per event without
+    holding that much."""
     step, memory = program(), HeldMemory(lambda: rss_bytes_of(Process()))
     session = ProfilerSession(cuda=False)
     session.start()
     try:
         step()
-        give_back()  # else events take places that are resident already
+        give_back()  # else events fill places that are already resident
         begun = memory.begin()
         for _ in range(10):
             step()
@@ -181,10 +175,10 @@ def test_a_recording_holds_a_few_hundred_bytes_for_each_event(program: Callable[
 
 @needs_told
 @pytest.mark.parametrize(("program", "is_cut_off"), [(large_results, False), (small_operators, True)])
-def test_a_step_is_cut_off_for_what_its_recording_holds_and_not_for_what_lies_free(
+def test_a_step_is_cut_off_for_what_its_recording_holds_not_for_free_memory(
     program: Callable[[], Callable[[], object]], is_cut_off: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both steps make the process grow by more than 16 MB, the one of large results by 300."""
+    """Both steps make the process grow by more than 16 MB, the one with large results by 300 MB."""
     monkeypatch.setattr(bounds, "peak_rss_bytes", lambda: 0)
     monkeypatch.setattr(bounds, "_MOST_BYTES", 16 * MB)
     step = program()

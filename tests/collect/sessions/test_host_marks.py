@@ -1,4 +1,4 @@
-"""Files that torch.save writes while a recording runs are marked, and the program notices nothing of it."""
+"""Files that torch.save writes during a recording are marked, without any effect on the program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WRITERS = [torch.serialization._open_zipfile_writer_file, torch.serialization._o
 
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was opened and closed, in order."""
+    """The marks that were opened and closed, in order."""
     said: list[str] = []
 
     class Noted:
@@ -43,7 +43,7 @@ def installed(noted: list[str]):
     saves.remove()
 
 
-def test_a_file_and_a_buffer_are_marked_and_written_as_ever(tmp_path: Path, noted: list[str], installed: SaveMarks):
+def test_files_and_buffers_are_marked_and_written_as_usual(tmp_path: Path, noted: list[str], installed: SaveMarks):
     buffer = io.BytesIO()
     torch.save({"a": torch.ones(3)}, tmp_path / "a.pt")
     assert noted == ["+profkit.save", "-profkit.save"]
@@ -53,7 +53,7 @@ def test_a_file_and_a_buffer_are_marked_and_written_as_ever(tmp_path: Path, note
     assert torch.load(io.BytesIO(buffer.getvalue()))["a"].sum() == 3
 
 
-def test_the_traceback_of_a_save_that_fails_shows_no_frame_of_profkit(tmp_path: Path, installed: SaveMarks):
+def test_a_failed_save_has_no_frame_of_profkit_in_its_traceback(tmp_path: Path, installed: SaveMarks):
     for target, value in ((tmp_path / "absent" / "a.pt", 1), (tmp_path / "a.pt", lambda: None)):
         with pytest.raises(Exception) as failure:  # noqa: PT011  # whatever torch raises
             torch.save(value, target)
@@ -62,13 +62,13 @@ def test_the_traceback_of_a_save_that_fails_shows_no_frame_of_profkit(tmp_path: 
         assert "serialization.py" in files
 
 
-def test_a_save_that_fails_closes_its_mark(tmp_path: Path, noted: list[str], installed: SaveMarks):
+def test_a_failed_save_closes_its_mark(tmp_path: Path, noted: list[str], installed: SaveMarks):
     with pytest.raises(Exception, match="pickle"):
         torch.save(lambda: None, tmp_path / "a.pt")
     assert noted == ["+profkit.save", "-profkit.save"]
 
 
-def test_a_mark_that_is_open_ends_with_the_recording(tmp_path: Path, noted: list[str], installed: SaveMarks):
+def test_an_open_mark_ends_with_the_recording(tmp_path: Path, noted: list[str], installed: SaveMarks):
     writer = torch.serialization._open_zipfile_writer_file(str(tmp_path / "a.pt"))
     installed.remove()
     assert noted == ["+profkit.save", "-profkit.save"]
@@ -97,7 +97,7 @@ def test_nothing_is_left_behind():
     assert [dict(vars(writer)) for writer in WRITERS] == before
 
 
-def test_a_version_of_torch_without_the_writers_marks_nothing(
+def test_without_the_writers_of_pytorch_nothing_is_marked(
     tmp_path: Path, noted: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(SaveMarks, "_WRITERS", (("_no_such_class", "name"),))

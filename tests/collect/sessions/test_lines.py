@@ -1,4 +1,4 @@
-"""Line marks: exact lines, strict nesting, and nothing left behind."""
+"""Line marks: exact lines, strict nesting, and no effect afterwards."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from profkit.collect.sessions.lines import LineTracer
+from profkit.run import CallSite
 from profkit.source.user_code import UserFiles
 from tests.collect.reading import Event, is_inside, marks_around, marks_of
 from tests.collect.sessions import traced
@@ -36,12 +37,18 @@ def call_traced(tracer: LineTracer, action: Callable[[], Any]) -> Any:
 
 
 def call_alone(tracer: LineTracer, action: Callable[[], Any]) -> Any:
-    """As if nothing of the program's called it."""
+    """As if no frame of the program called it."""
     tracer.start(None)
     try:
         return action()
     finally:
         tracer.stop(sys._getframe())
+
+
+def sites_around(name: str, tracer: LineTracer, events: list[Event]) -> list[CallSite]:
+    """The call sites whose marks enclose the one event of this name, outermost first."""
+    (found,) = [event for event in events if event["name"] == name]
+    return [tracer.callsites[index] for index in marks_around(found, events)]
 
 
 def expected_lines(function: Callable[..., Any]) -> list[int]:
@@ -70,17 +77,15 @@ def test_the_innermost_mark_around_an_operator_is_its_exact_line(
 def test_a_call_site_holds_source_and_qualified_function(recorded: Record) -> None:
     tracer = make_tracer()
     events = recorded(lambda: call_traced(tracer, traced.in_a_module))
-    (multiplication,) = [event for event in events if event["name"] == "aten::mul"]
-    site = tracer.callsites[marks_around(multiplication, events)[-1]]
+    site = sites_around("aten::mul", tracer, events)[-1]
     assert site.source == "return a * b  # here"
     assert site.function == ("Doubling.forward" if sys.version_info >= (3, 11) else "forward")
 
 
-def test_marks_of_the_calling_lines_enclose_that_of_the_called_one(recorded: Record) -> None:
+def test_marks_of_calling_lines_enclose_those_of_called_lines(recorded: Record) -> None:
     tracer = make_tracer()
     events = recorded(lambda: call_traced(tracer, traced.in_nested_functions))
-    (multiplication,) = [event for event in events if event["name"] == "aten::mul"]
-    sources = [tracer.callsites[index].source for index in marks_around(multiplication, events)]
+    sources = [site.source for site in sites_around("aten::mul", tracer, events)]
     assert sources[-2:] == ["result = inner(A)", "return a * B  # here"]
 
 
@@ -116,8 +121,7 @@ def test_marks_are_strictly_nested_even_when_exceptions_unwind_many_frames(recor
 def test_an_operator_after_a_caught_exception_is_not_inside_the_failed_call(recorded: Record) -> None:
     tracer = make_tracer()
     events = recorded(lambda: call_traced(tracer, traced.after_an_exception_was_caught))
-    (multiplication,) = [event for event in events if event["name"] == "aten::mul"]
-    sources = [tracer.callsites[index].source for index in marks_around(multiplication, events)]
+    sources = [site.source for site in sites_around("aten::mul", tracer, events)]
     assert "raise ValueError" not in sources
     assert "fail()" not in sources
 
@@ -131,8 +135,7 @@ def test_a_suspended_generator_has_no_open_mark(recorded: Record) -> None:
 
     tracer = make_tracer()
     events = recorded(lambda: call_traced(tracer, use))
-    (subtraction,) = [event for event in events if event["name"] == "aten::sub"]
-    sites = [tracer.callsites[index] for index in marks_around(subtraction, events)]
+    sites = sites_around("aten::sub", tracer, events)
     assert sites[-1].source == "torch.sub(traced.A, 1)"
     assert not any(site.file == traced.__file__ for site in sites)
 
@@ -143,7 +146,7 @@ def test_lines_of_libraries_are_not_marked() -> None:
     assert {site.file for site in tracer.callsites} == {__file__}
 
 
-def test_an_existing_tracer_is_left_alone_and_noted() -> None:
+def test_another_tracer_is_left_alone_and_noted() -> None:
     def other(frame: Any, event: str, argument: Any) -> None:
         return None
 
@@ -170,7 +173,7 @@ def test_no_frame_and_no_thread_is_traced_after_the_stop() -> None:
     assert generator.gi_frame.f_trace is None  # type: ignore[attr-defined]  # a generator
 
 
-def test_the_budget_of_lines_ends_the_tracing_of_a_loop_that_nothing_of_the_program_calls() -> None:
+def test_the_budget_of_lines_ends_the_tracing_of_an_outermost_loop() -> None:
     def loop() -> int:
         total = 0
         for number in range(1000):
@@ -206,13 +209,13 @@ def test_after_the_budget_no_operator_lies_in_a_mark(recorded: Record) -> None:
             pass
         torch.sub(traced.A, 1)
 
-    events = recorded(lambda: call_alone(make_tracer(max_lines=50), loop))
-    (subtraction,) = [event for event in events if event["name"] == "aten::sub"]
-    assert marks_around(subtraction, events) == []
+    tracer = make_tracer(max_lines=50)
+    events = recorded(lambda: call_alone(tracer, loop))
+    assert sites_around("aten::sub", tracer, events) == []
 
 
-def test_a_function_that_loops_in_python_leaves_lines_to_what_comes_after_it(recorded: Record) -> None:
-    """Of 40 lines it has 20; what it runs later is told where it is called."""
+def test_a_python_loop_leaves_half_of_the_lines_to_what_follows(recorded: Record) -> None:
+    """It may use 20 of 40 lines; what it runs later is located at the line that calls it."""
     tracer = make_tracer(max_lines=40)
 
     def count(times: int) -> Tensor:
@@ -234,8 +237,8 @@ def test_a_function_that_loops_in_python_leaves_lines_to_what_comes_after_it(rec
     assert not tracer.has_ended
 
 
-def test_a_function_that_is_marked_no_further_can_be_told_to_end_the_tracing() -> None:
-    """From another thread, while it calls nothing that is written in Python."""
+def test_tracing_can_be_ended_in_a_function_whose_lines_are_used_up() -> None:
+    """By another thread, while the function makes no Python call."""
     tracer, passed_by = make_tracer(max_lines=40), threading.Event()
 
     def work() -> bool:
@@ -254,7 +257,7 @@ def test_a_function_that_is_marked_no_further_can_be_told_to_end_the_tracing() -
     other.join()
 
 
-def test_a_frame_that_is_marked_no_further_is_as_before_once_tracing_ends() -> None:
+def test_a_frame_whose_lines_are_used_up_is_restored_when_tracing_ends() -> None:
     tracer = make_tracer(max_lines=40)
 
     def count() -> bool:
@@ -281,7 +284,7 @@ def test_an_error_in_the_tracer_never_reaches_the_program(monkeypatch: pytest.Mo
 
 
 class Held:
-    """Something whose life can be watched."""
+    """An object that allows weak references."""
 
 
 def drop_while_running(tracer: LineTracer) -> tuple[bool, Any]:
@@ -294,7 +297,7 @@ def drop_while_running(tracer: LineTracer) -> tuple[bool, Any]:
     return seen, alive()
 
 
-def test_nothing_outlives_its_name_in_a_function_that_still_runs() -> None:
+def test_tracing_keeps_nothing_of_a_running_function_alive() -> None:
     seen, left = drop_while_running(make_tracer())
     assert seen
     assert left is None
@@ -308,7 +311,7 @@ def hold_and_drop() -> Iterator[Any]:
     yield alive
 
 
-def test_nothing_outlives_its_name_in_a_generator_suspended_at_the_stop() -> None:
+def test_tracing_keeps_nothing_of_a_suspended_generator_alive() -> None:
     tracer, generator = make_tracer(), hold_and_drop()
     alive = call_traced(tracer, lambda: next(generator))
     assert alive() is not None
@@ -316,7 +319,7 @@ def test_nothing_outlives_its_name_in_a_generator_suspended_at_the_stop() -> Non
     assert alive() is None
 
 
-def test_a_dict_that_the_program_took_from_locals_is_not_emptied() -> None:
+def test_a_dict_that_the_program_took_from_locals_is_unchanged() -> None:
     learning_rate = 0.1
     settings = locals()
     call_traced(make_tracer(), traced.in_nested_functions)
@@ -349,15 +352,14 @@ def test_other_threads_are_not_traced() -> None:
     assert seen == [None]
 
 
-def test_the_slower_public_kind_of_mark_locates_too(recorded: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytorchs_public_marks_locate_too(recorded: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profkit.collect.sessions.lines.open_mark", torch.autograd.profiler.record_function)
     tracer = make_tracer()
     events = recorded(lambda: call_traced(tracer, traced.in_nested_functions))
-    (multiplication,) = [event for event in events if event["name"] == "aten::mul"]
-    assert tracer.callsites[marks_around(multiplication, events)[-1]].source == "return a * B  # here"
+    assert sites_around("aten::mul", tracer, events)[-1].source == "return a * B  # here"
 
 
-def test_the_pause_of_a_recording_closes_marks_and_the_resumption_opens_them(recorded: Record) -> None:
+def test_pausing_closes_marks_and_resuming_opens_them(recorded: Record) -> None:
     tracer = make_tracer()
 
     def pause_between() -> None:
@@ -367,7 +369,5 @@ def test_the_pause_of_a_recording_closes_marks_and_the_resumption_opens_them(rec
         torch.add(traced.A, 1)
 
     events = recorded(lambda: call_traced(tracer, pause_between))
-    (subtraction,) = [event for event in events if event["name"] == "aten::sub"]
-    (addition,) = [event for event in events if event["name"] == "aten::add"]
-    assert marks_around(subtraction, events) == []
-    assert tracer.callsites[marks_around(addition, events)[-1]].source == "torch.add(traced.A, 1)"
+    assert sites_around("aten::sub", tracer, events) == []
+    assert sites_around("aten::add", tracer, events)[-1].source == "torch.add(traced.A, 1)"

@@ -1,4 +1,4 @@
-"""What is open at a stop must not end in a later recording: that would be a write into freed memory."""
+"""A range that is open when a recording stops does not end in a later one: that would write into freed memory."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ for wait in (0, 1, 3):
 """
 
 
-def test_ranges_and_operators_around_the_ends_of_steps_do_no_harm(tmp_path: Path) -> None:
-    """In a process each, whose memory is overwritten as it is freed, and which ends as Python ends it."""
+def test_steps_may_end_inside_ranges_and_operators(tmp_path: Path) -> None:
+    """Each in a process that overwrites freed memory and ends normally."""
     (tmp_path / "program.py").write_text(PROGRAM)
     result = subprocess.run(
         [sys.executable, "program.py"],
@@ -69,7 +69,9 @@ def test_ranges_and_operators_around_the_ends_of_steps_do_no_harm(tmp_path: Path
         timeout=100,
     )
     said = "done\n0 0\ndone\n1 0\ndone\n3 0\n"
-    assert (result.returncode, result.stdout) == (0, said), result.stderr  # PyTorch warns of the operator cut off
+    assert (result.returncode, result.stdout) == (0, said), (
+        result.stderr
+    )  # stderr has PyTorch's warning of the operator that was cut off
     for wait in (0, 1, 3):
         first = min(steps_of(read_events(tmp_path / f"run{wait}")))
         assert first in (1, 2)  # the operator ends before the recording begins
@@ -85,7 +87,7 @@ def names_of(recording: ProfilerSession) -> set[str]:
     return {event.name() for event in recording._profiler.profiler.kineto_results.events()}
 
 
-def test_a_range_that_a_stop_cut_off_is_not_heard_of_again() -> None:
+def test_a_range_that_a_stop_cut_off_ends_in_no_later_recording() -> None:
     ranges, open_one = OpenRanges(), record_function("outer")
     first = recorded()
     ranges.install()
@@ -104,7 +106,7 @@ def test_a_range_that_a_stop_cut_off_is_not_heard_of_again() -> None:
     assert "later" in names_of(second)
 
 
-def test_a_range_can_be_entered_anew_after_its_end() -> None:
+def test_a_range_can_be_entered_again_after_its_end() -> None:
     ranges, again = OpenRanges(), record_function("again")
     first = recorded()
     ranges.install()
@@ -116,7 +118,7 @@ def test_a_range_can_be_entered_anew_after_its_end() -> None:
     assert again.run_callbacks_on_exit
 
 
-def test_the_methods_are_the_programs_own_again() -> None:
+def test_the_methods_of_ranges_are_restored() -> None:
     before = record_function.__enter__, record_function.__exit__
     ranges = OpenRanges()
     ranges.install()
@@ -126,7 +128,7 @@ def test_the_methods_are_the_programs_own_again() -> None:
 
 
 class Stops(torch.autograd.Function):
-    """Ends the recordings's recording inside an operator."""
+    """Drops the running recording inside an operator."""
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor, recordings: Recordings) -> torch.Tensor:
@@ -138,7 +140,7 @@ class Stops(torch.autograd.Function):
         return gradient, None
 
 
-def test_the_tape_knows_whether_its_last_stop_cut_an_operator_off(tmp_path: Path) -> None:
+def test_recordings_know_whether_the_last_stop_cut_an_operator_off(tmp_path: Path) -> None:
     recordings = Recordings(tmp_path, lambda: None, Allowance())
     recordings.start()
     Stops.apply(torch.ones(2), recordings)

@@ -1,4 +1,4 @@
-"""The recordings of one run: each is written before the next one begins, to a file that cannot be left behind."""
+"""The recordings of one run: each is written before the next begins, to a file that is never left behind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def record(recordings: Recordings, operators: int = 1) -> None:
 
 
 def test_each_recording_is_written_before_the_next_one_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kineto tells the times on a device by the clock of the last session that began."""
+    """Kineto converts device times by the clock of the session that started last."""
     told: list[str] = []
     start, write = ProfilerSession.start, ProfilerSession.write
     monkeypatch.setattr(ProfilerSession, "start", lambda session: (told.append("start"), start(session))[1])
@@ -46,7 +46,7 @@ def test_each_recording_is_written_before_the_next_one_begins(tmp_path: Path, mo
     assert len(steps_of(read_events(tmp_path))) == 3
 
 
-def test_what_was_written_has_no_name_until_it_is_whole(recordings: Recordings, tmp_path: Path) -> None:
+def test_a_trace_has_no_name_until_it_is_complete(recordings: Recordings, tmp_path: Path) -> None:
     record(recordings)
     recordings.keep_prologue()
     record(recordings)
@@ -58,9 +58,7 @@ def test_what_was_written_has_no_name_until_it_is_whole(recordings: Recordings, 
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_a_recording_that_was_written_is_no_longer_held(
-    recordings: Recordings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_written_recording_is_released(recordings: Recordings, monkeypatch: pytest.MonkeyPatch) -> None:
     gc.disable()
     try:
         record(recordings)
@@ -72,7 +70,7 @@ def test_a_recording_that_was_written_is_no_longer_held(
         gc.enable()
 
 
-def test_of_two_parts_of_the_prologue_the_later_one_stays_where_it_holds_about_as_much(recordings: Recordings) -> None:
+def test_the_later_part_of_the_prologue_replaces_one_of_similar_size(recordings: Recordings) -> None:
     record(recordings, 10)
     recordings.keep_prologue()
     first = recordings.prologue
@@ -86,7 +84,7 @@ def test_of_two_parts_of_the_prologue_the_later_one_stays_where_it_holds_about_a
     assert first.closed
 
 
-def test_a_child_of_a_fork_leaves_the_parents_files_readable(recordings: Recordings, tmp_path: Path) -> None:
+def test_a_forked_child_leaves_the_parents_files_readable(recordings: Recordings, tmp_path: Path) -> None:
     record(recordings)
     recordings.keep_prologue()
     child = os.fork()
@@ -98,7 +96,7 @@ def test_a_child_of_a_fork_leaves_the_parents_files_readable(recordings: Recordi
     assert len(steps_of(read_events(tmp_path))) == 1
 
 
-def test_a_recording_that_is_given_up_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_abandoned_recording_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step = make_training()
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         for _ in range(3):
@@ -125,7 +123,7 @@ def test_a_part_of_a_step_is_kept_unless_the_prologue_holds_far_more(
     assert len(made) == (operators if is_kept else 10)
 
 
-def test_of_a_part_that_is_large_it_does_not_matter_what_the_prologue_holds(
+def test_a_large_part_of_a_step_is_kept_whatever_the_prologue_holds(
     recordings: Recordings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("profkit.collect.sessions.recordings.MANY_EVENTS", 3)
@@ -135,7 +133,7 @@ def test_of_a_part_that_is_large_it_does_not_matter_what_the_prologue_holds(
     assert recordings.keep_part()
 
 
-def test_what_the_last_recording_held_is_paid_for(tmp_path: Path) -> None:
+def test_the_last_recording_is_charged_too(tmp_path: Path) -> None:
     allowance = Allowance(lambda: 0.0, lambda: 0.0)
     recordings, before = Recordings(tmp_path, lambda: None, allowance), allowance.events_left
     record(recordings, 100)
@@ -144,7 +142,7 @@ def test_what_the_last_recording_held_is_paid_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["drop", "keep_prologue", "keep_part", "keep_located", "export"])
-def test_what_a_recording_held_is_given_back_to_the_system_once_it_is_let_go(
+def test_the_memory_of_a_released_recording_is_given_back(
     end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recordings = Recordings(tmp_path, lambda: None, Allowance())

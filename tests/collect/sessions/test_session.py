@@ -1,4 +1,4 @@
-"""One torch.profiler recording: its file, its silence, and the program's own profilers."""
+"""One torch.profiler recording: its file, its silence, and how it makes way for the program's own profilers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from profkit.errors import RunDirectoryError
 from tests.collect.reading import export_whole, read_events, steps_of
 
 _PLUGIN_PATTERN = re.compile(r"^(.*?)(\.\d+)?\.pt\.trace\.json(?:\.gz)?$")
-"""What torch-tb-profiler 0.4.3 takes for a worker's trace (torch_tb_profiler/consts.py)."""
+"""The names that torch-tb-profiler 0.4.3 accepts for a worker's trace (torch_tb_profiler/consts.py)."""
 
 
 def record_steps(count: int, finish_last: bool = True, shapes: bool = True) -> ProfilerSession:
@@ -48,10 +48,10 @@ def record_steps(count: int, finish_last: bool = True, shapes: bool = True) -> P
 
 
 @pytest.mark.parametrize(("others", "is_hidden"), [((), True), (("profkit-sampler",), True), (("loader",), False)])
-def test_a_recording_imports_no_compiler_and_no_other_thread_of_the_program_can_tell(
+def test_the_compiler_is_hidden_from_the_profiler_unless_another_thread_could_notice(
     monkeypatch: pytest.MonkeyPatch, others: tuple[str, ...], is_hidden: bool
 ) -> None:
-    """To see whether there is one, ``torch.profiler`` would import 800 modules."""
+    """``torch.profiler`` would import its 800 modules just to check for it."""
     monkeypatch.delitem(sys.modules, "torch._inductor", raising=False)
     monkeypatch.setattr(torch, "_lazy_modules", {"_inductor", "_export"})
     threads = [SimpleNamespace(name=name) for name in ("MainThread", *others)]
@@ -61,7 +61,7 @@ def test_a_recording_imports_no_compiler_and_no_other_thread_of_the_program_can_
     assert torch._lazy_modules == {"_inductor", "_export"}
 
 
-def test_the_trace_is_the_only_file_left_and_has_the_name_that_tensorboard_looks_for(tmp_path: Path) -> None:
+def test_the_trace_is_the_only_file_and_has_a_name_for_tensorboard(tmp_path: Path) -> None:
     name = export_whole([record_steps(1)], tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     match = _PLUGIN_PATTERN.match(name)
@@ -88,7 +88,7 @@ def test_an_unfinished_step_is_kept_but_not_as_a_step(tmp_path: Path) -> None:
     assert [event["name"] for event in events if event["name"] == "profkit.remainder"] == ["profkit.remainder"]
 
 
-def test_recordings_that_follow_each_other_are_joined_into_one_trace(tmp_path: Path) -> None:
+def test_consecutive_recordings_are_joined_into_one_trace(tmp_path: Path) -> None:
     recordings = [record_steps(2), record_steps(3, shapes=False)]
     name = export_whole(recordings, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -102,7 +102,7 @@ def test_recordings_that_follow_each_other_are_joined_into_one_trace(tmp_path: P
     assert [event["ts"] for event in operators] == sorted(event["ts"] for event in operators)
 
 
-def test_the_pause_is_marked(tmp_path: Path) -> None:
+def test_a_pause_is_marked(tmp_path: Path) -> None:
     recording = ProfilerSession(cuda=False)
     recording.start()
     with pause_marked():
@@ -112,7 +112,7 @@ def test_the_pause_is_marked(tmp_path: Path) -> None:
     assert [event["cat"] for event in read_events(tmp_path) if event["name"] == "profkit.pause"] == ["user_annotation"]
 
 
-def test_a_directory_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_a_missing_directory_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="absent"):
         export_whole([record_steps(1)], tmp_path / "absent")
 
@@ -121,7 +121,7 @@ def write_half(_: object, path: str) -> None:
     Path(path).write_text('{"traceEvents": [{"ph": "X", "na')
 
 
-def test_a_trace_that_was_cut_off_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_truncated_trace_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recording = record_steps(1)
     monkeypatch.setattr(profile, "export_chrome_trace", write_half)
     with pytest.raises(RunDirectoryError, match="it was cut off for an unknown reason"):
@@ -129,7 +129,7 @@ def test_a_trace_that_was_cut_off_is_refused(tmp_path: Path, monkeypatch: pytest
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_trace_that_did_not_fit_is_refused_with_the_systems_reason(
+def test_a_trace_too_large_for_the_disk_is_refused_with_the_systems_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording = record_steps(1)
@@ -144,7 +144,7 @@ def test_a_trace_that_did_not_fit_is_refused_with_the_systems_reason(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_recording_that_another_profiler_destroyed_is_an_error_and_no_crash() -> None:
+def test_a_recording_that_another_profiler_destroyed_is_an_error() -> None:
     recording = ProfilerSession(cuda=False)
     recording.start()
     with profile(activities=[ProfilerActivity.CPU]):
@@ -153,7 +153,7 @@ def test_a_recording_that_another_profiler_destroyed_is_an_error_and_no_crash() 
         recording.stop()
 
 
-def test_the_log_level_is_as_the_program_left_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_level_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KINETO_LOG_LEVEL", raising=False)
     record_steps(1)
     assert "KINETO_LOG_LEVEL" not in os.environ
@@ -162,9 +162,9 @@ def test_the_log_level_is_as_the_program_left_it(monkeypatch: pytest.MonkeyPatch
     assert os.environ["KINETO_LOG_LEVEL"] == "3"
 
 
-def test_memory_freed_that_is_older_than_the_recording_writes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_freeing_memory_older_than_the_recording_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     for _ in range(3):
-        old = [torch.rand(10) for _ in range(1200)]  # PyTorch would write a line at each thousandth
+        old = [torch.rand(10) for _ in range(1200)]  # PyTorch would print a line at every thousandth
         recording = ProfilerSession(cuda=False)
         recording.start()
         old.clear()
@@ -172,13 +172,13 @@ def test_memory_freed_that_is_older_than_the_recording_writes_nothing(capfd: pyt
     assert capfd.readouterr() == ("", "")
 
 
-def test_no_profiler_of_the_programs_is_seen_where_there_is_none() -> None:
-    gc.collect()  # of other tests' profilers
+def test_without_another_profiler_none_is_seen() -> None:
+    gc.collect()  # profilers of other tests
     record_steps(1)
     assert not another_profiler_runs()
 
 
-def test_a_profiler_that_is_on_is_seen() -> None:
+def test_a_running_profiler_is_seen() -> None:
     with profile(activities=[ProfilerActivity.CPU]):
         assert another_profiler_runs()
 
@@ -192,7 +192,7 @@ def test_a_profiler_that_only_warms_up_is_seen() -> None:
         own.stop()
 
 
-def test_the_program_goes_first_when_it_starts_a_profiler() -> None:
+def test_a_profiler_that_the_program_starts_takes_precedence() -> None:
     recording, stopped = ProfilerSession(cuda=False), []
 
     def give_way() -> None:
@@ -213,7 +213,7 @@ def test_the_program_goes_first_when_it_starts_a_profiler() -> None:
     assert "aten::rand" in {event.name for event in own.events() or ()}
 
 
-def test_nothing_is_left_of_the_watch() -> None:
+def test_the_watch_leaves_nothing_behind() -> None:
     kind = torch.autograd.profiler.profile
     before = kind._prepare_trace
     watch = ProfilerWatch(lambda: None)
@@ -223,13 +223,13 @@ def test_nothing_is_left_of_the_watch() -> None:
     assert kind._prepare_trace is before
 
 
-def test_without_cuda_nothing_is_captured_and_nothing_is_asked_of_it() -> None:
+def test_asking_for_a_capture_does_not_initialise_cuda() -> None:
     assert not torch.cuda.is_initialized()
     assert not is_capturing()
     assert not torch.cuda.is_initialized()
 
 
-def test_the_start_of_cuda_is_announced_to_whoever_still_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_of_cuda_is_announced_to_living_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
     queued: list[Any] = []
     monkeypatch.setattr(torch.version, "cuda", "12.6")
     monkeypatch.setattr(torch.cuda, "_lazy_call", queued.append)
@@ -246,15 +246,15 @@ def test_the_start_of_cuda_is_announced_to_whoever_still_lives(monkeypatch: pyte
     assert heard == [1]
 
 
-def test_kineto_is_not_the_reason_for_a_line_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+def test_kineto_prints_nothing_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     record_steps(1)
     sys.stderr.flush()
     assert capfd.readouterr().err == ""
 
 
-def test_no_warning_of_cycles_reaches_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 2.10 to 2.12, which warn whoever starts a profiler that is not told to keep events. The program's own
-    profilers are not kept from warning it."""
+def test_pytorchs_warning_about_cycles_does_not_reach_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch 2.10 to 2.12 warn at the start of a profiler that does not keep events. The program's own profilers still
+    warn it."""
     prepare = profile.prepare_trace
 
     def prepare_and_warn(started: Any) -> None:
@@ -268,14 +268,14 @@ def test_no_warning_of_cycles_reaches_the_program(monkeypatch: pytest.MonkeyPatc
         pass
 
 
-def test_no_event_is_looked_at_when_a_recording_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopping_a_recording_parses_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[object] = []
     monkeypatch.setattr(torch.autograd.profiler.profile, "_ensure_function_events", looked.append)
     record_steps(1)
     assert looked == []
 
 
-def test_synchronisations_are_recorded_where_cuda_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synchronisations_are_recorded_with_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, bool]] = []
     made: list[Any] = []
     monkeypatch.setattr(torch._C._profiler, "_ExperimentalConfig", lambda **options: asked.append(options) or "it")
@@ -287,14 +287,14 @@ def test_synchronisations_are_recorded_where_cuda_is(monkeypatch: pytest.MonkeyP
     assert [options["experimental_config"] for options in made] == [None, "it"]
 
 
-def test_this_version_can_record_synchronisations() -> None:
+def test_this_version_of_pytorch_can_record_synchronisations() -> None:
     with profile(activities=[ProfilerActivity.CPU], experimental_config=_with_synchronisations()) as recording:
         torch.ones(1)
     assert recording.events()
 
 
 @pytest.mark.parametrize("refusal", [AttributeError, TypeError, DeprecationWarning])
-def test_a_version_that_cannot_record_synchronisations_records_the_rest(
+def test_a_version_without_synchronisations_records_the_rest(
     monkeypatch: pytest.MonkeyPatch, refusal: type[Exception]
 ) -> None:
     def refuse(**_: object) -> None:
