@@ -1,4 +1,4 @@
-"""After which steps profkit looks at what the program's names hold, and what growth then is a step."""
+"""After which steps the census is taken."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEP_NS = 10**9
 
 
 class Names:
-    """In the census's place: each look takes as long as it is told, by the clock that the looks read."""
+    """Stands in for the census: each one takes ``look_ns`` of a clock that stands still otherwise."""
 
     def __init__(self, look_ns: int) -> None:
         self.steps: list[int] = []
@@ -38,7 +38,7 @@ class Names:
 def looked_after(
     plan: Plan, look_ns: int, monkeypatch: pytest.MonkeyPatch, settles: int = 0
 ) -> list[tuple[Phase, int]]:
-    """The steps of a recording after which there was a look."""
+    """The steps of a recording after which a census was taken."""
     names: Any = Names(look_ns)
     monkeypatch.setattr(looking.time, "perf_counter_ns", lambda: names.clock_ns)
     schedule = Schedule(plan)
@@ -57,17 +57,17 @@ def looked_after(
     return found
 
 
-def test_growth_is_told_from_as_many_samples_as_are_taken() -> None:
+def test_as_many_samples_are_taken_as_growth_needs() -> None:
     assert ENOUGH == MIN_SAMPLES
 
 
-def test_a_cheap_look_comes_after_each_recorded_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cheap_census_is_taken_after_each_recorded_step(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = looked_after(Plan(prologue=False), STEP_NS // 100, monkeypatch)
     assert looks == [(Phase.LOCATED, 2), (Phase.REFERENCE, 3), *((Phase.ACTIVE, step) for step in (4, 5, 6, 7))]
 
 
-def test_a_dear_look_comes_after_the_last_measured_step_and_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No measured step begins with the caches that a look leaves. Of the last four samples each is of a step in a row:
+def test_an_expensive_census_is_taken_from_the_last_measured_step_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So no measured step begins with the caches that a census leaves. The last four samples are of consecutive steps:
     what begins to grow late grows in four samples too."""
     looks = looked_after(Plan(prologue=False), STEP_NS // 99, monkeypatch)
     assert looks == [(Phase.LOCATED, 2), (Phase.REFERENCE, 3), (Phase.ACTIVE, 7),
@@ -81,14 +81,14 @@ def test_a_dear_look_comes_after_the_last_measured_step_and_behind_it(monkeypatc
      (Plan(prologue=False, active=1, after=0), 0, [4]), (Plan(prologue=False, active=4, after=1), 0, [7]),
      (Plan(prologue=False, warmup=0, active=4, after=0), 0, [3, 4, 5, 6])],
 )  # fmt: skip
-def test_there_are_enough_samples_if_the_steps_allow_it_and_always_one_at_the_end(
+def test_there_are_enough_samples_if_the_steps_suffice_and_always_a_last_one(
     plan: Plan, settles: int, steps: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = looked_after(plan, STEP_NS, monkeypatch, settles)
     assert [step for phase, step in looks if phase is Phase.ACTIVE] == steps
 
 
-def test_where_no_step_was_timed_before_the_first_measured_one_is_looked_at_too(
+def test_without_a_timed_step_the_first_measured_one_has_a_census_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan = Plan(wait=0, warmup=1, active=4, after=0, prologue=False)

@@ -1,4 +1,4 @@
-"""A program that is ended once it is recorded: as by ``sys.exit``, with a status that says so, and in its own code."""
+"""A program that profkit ends once it is recorded: as by ``sys.exit``, in the program's code, with a known status."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ print("the end")
 
 
 def run_until_ended(plan: Plan, directory: Path, steps: int) -> int:
-    """Train under a plan that stops; the number of steps that passed."""
+    """Train under a plan that stops; how many steps passed."""
     parameter = torch.nn.Parameter(torch.ones(4))
     optimizer = torch.optim.SGD([parameter], lr=0.1)
     done = 0
@@ -52,18 +52,18 @@ def run_until_ended(plan: Plan, directory: Path, steps: int) -> int:
     return done
 
 
-def test_the_program_is_ended_once_all_planned_steps_passed(tmp_path: Path) -> None:
+def test_the_program_ends_once_all_planned_steps_passed(tmp_path: Path) -> None:
     done = run_until_ended(Plan(wait=1, active=2, after=1, stops=True), tmp_path, 10_000_000)
     assert done >= 6
     assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
 
 
-def test_a_program_that_ends_before_is_left_alone(tmp_path: Path) -> None:
+def test_a_program_that_ends_earlier_is_left_alone(tmp_path: Path) -> None:
     with profile.planned(tmp_path, Plan(stops=True), Subject()):
         torch.rand(3) * 2
 
 
-def test_no_thread_is_left_of_it() -> None:
+def test_no_thread_is_left() -> None:
     stopper = Stopper()
     stopper.cancel()
     stopper.request()
@@ -72,7 +72,7 @@ def test_no_thread_is_left_of_it() -> None:
 
 
 class AtWork:
-    """A finalizer that lasts: an exception in it would be ignored."""
+    """Its finalizer takes a while; an exception there would be ignored."""
 
     def __init__(self, stopper: Stopper) -> None:
         self.stopper = stopper
@@ -93,7 +93,7 @@ def test_nothing_is_raised_in_a_finalizer() -> None:
 
 
 @pytest.mark.slow
-def test_profkit_ends_the_program_and_says_so(tmp_path: Path, forks: Forks) -> None:
+def test_the_end_of_the_program_is_reported(tmp_path: Path, forks: Forks) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.format(steps=300_000, end=""))
     outcome = diagnose_forked(forks, OPTION, "program.py", directory=tmp_path)
     assert outcome.status == 0, outcome.stderr
@@ -123,9 +123,9 @@ if optimizer is not None:
 @pytest.mark.parametrize(
     ("optimizer", "found"),
     [("torch.optim.Adam(policy.parameters())", False), ("None", True)],
-    ids=["of a policy that is going to learn", "where nothing learns"],
+    ids=["a policy that will learn", "nothing learns"],
 )
-def test_graphs_kept_until_the_optimizer_steps_are_no_leak(
+def test_graphs_kept_for_a_later_optimizer_step_are_no_leak(
     tmp_path: Path, forks: Forks, optimizer: str, found: bool
 ) -> None:
     (tmp_path / "program.py").write_text(ROLLOUT.format(optimizer=optimizer))
@@ -139,8 +139,8 @@ def test_graphs_kept_until_the_optimizer_steps_are_no_leak(
 
 
 def play_and_learn(directory: Path, games: int, learns: bool) -> str:
-    """Calls of the model until these are recorded, then games of many calls with one step of the optimizer each; how
-    it ended."""
+    """Calls of the model until they are steps, then games of many calls, with at most one optimizer step each; how the
+    program ended."""
     policy = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
     plan = Plan(wait=1, active=2, after=1, steps_from=None, stops=True)
@@ -155,19 +155,11 @@ def play_and_learn(directory: Path, games: int, learns: bool) -> str:
                     optimizer.step()
     except RecordingComplete:
         return "stopped"
-    return "came to its end"
-
-
-@pytest.fixture
-def calls_are_steps_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.recorder.prologue.GROWTH_BYTES", -1)
-    monkeypatch.setattr("profkit.collect.boundaries.forwards._was_compiled", lambda: False)  # by other tests
-    monkeypatch.setattr("profkit.collect.boundaries.forwards._given_to_compiler", tuple)
-    monkeypatch.setattr("profkit.collect.boundaries.accumulation.living_optimizers", list)
+    return "ended"
 
 
 @pytest.mark.usefixtures("calls_are_steps_at_once")
-def test_a_program_that_plays_before_it_learns_goes_on_until_it_learnt(tmp_path: Path) -> None:
+def test_a_program_that_plays_before_it_learns_ends_after_learning(tmp_path: Path) -> None:
     assert play_and_learn(tmp_path, games=100_000, learns=True) == "stopped"
     run = load_run(tmp_path)
     assert (run.step_signal, run.was_stopped, run.was_outdone) == ("optimizer", False, False)
@@ -176,14 +168,14 @@ def test_a_program_that_plays_before_it_learns_goes_on_until_it_learnt(tmp_path:
 
 
 @pytest.mark.usefixtures("calls_are_steps_at_once")
-def test_it_does_not_go_on_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_never_learns_is_ended_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profkit.collect.recorder.profiler.PATIENCE_S", 0.3)
     assert play_and_learn(tmp_path, games=10_000_000, learns=False) == "stopped"
     assert load_run(tmp_path).step_signal == "forward"
 
 
 @pytest.mark.slow
-def test_without_the_option_the_program_runs_to_its_end(tmp_path: Path, forks: Forks) -> None:
+def test_without_the_option_the_program_runs_to_the_end(tmp_path: Path, forks: Forks) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.format(steps=60, end=""))
     outcome = diagnose_forked(forks, "program.py", directory=tmp_path)
     assert outcome.status == 0, outcome.stderr
@@ -192,7 +184,7 @@ def test_without_the_option_the_program_runs_to_its_end(tmp_path: Path, forks: F
 
 
 @pytest.mark.slow
-def test_a_status_of_the_programs_own_is_no_end_by_profkit(tmp_path: Path, forks: Forks) -> None:
+def test_the_same_exit_status_from_the_program_is_its_own(tmp_path: Path, forks: Forks) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.format(steps=3, end=f"sys.exit({STOPPED})"))
     outcome = diagnose_forked(forks, OPTION, "program.py", directory=tmp_path)
     assert outcome.status == 3

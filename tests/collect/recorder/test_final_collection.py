@@ -1,4 +1,4 @@
-"""When the planned steps are recorded the collector runs once, so that the trace shows what waited for it."""
+"""After the planned steps the garbage collector runs once, so the trace shows what was waiting for it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Cycle:
 
 
 @pytest.fixture
-def no_rounds() -> Iterator[None]:
-    """The collector is on, but no round of its own comes within the test."""
+def collector_never_runs_by_itself() -> Iterator[None]:
+    """The collector is on but does not run by itself during the test."""
     gc.collect()
     before = gc.get_threshold()
     gc.set_threshold(1_000_000, 1000, 1000)
@@ -28,8 +28,8 @@ def no_rounds() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
-@pytest.mark.usefixtures("no_rounds")
-def test_what_waits_for_the_collector_is_freed_outside_the_steps(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("collector_never_runs_by_itself")
+def test_waiting_garbage_is_collected_outside_the_steps(tmp_path: Path) -> None:
     with profile(tmp_path, wait=0, warmup=0, active=2) as recording:
         recording.step()
         left = weakref.ref(Cycle())
@@ -42,8 +42,8 @@ def test_what_waits_for_the_collector_is_freed_outside_the_steps(tmp_path: Path)
     assert not any(is_inside(full, step) for step in steps_of(events).values())
 
 
-@pytest.mark.usefixtures("no_rounds")
-def test_a_program_that_switched_the_collector_off_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("collector_never_runs_by_itself")
+def test_nothing_is_collected_if_the_program_switched_the_collector_off(tmp_path: Path) -> None:
     gc.disable()
     try:
         with profile(tmp_path, wait=0, warmup=0, active=2) as recording:

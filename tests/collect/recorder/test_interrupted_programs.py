@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
         ("os.abort()", 128 + signal.SIGABRT),
     ],
 )
-def test_what_was_written_before_a_sudden_end_is_diagnosed(recordings: Recordings, end: str, status: int) -> None:
+def test_a_recording_written_before_a_sudden_end_is_diagnosed(recordings: Recordings, end: str, status: int) -> None:
     outcome = run(recordings, f"train({RECORDED})\n{end}\n")
     assert outcome.status == 3
     assert f"the program itself failed with exit status {status}" in outcome.stderr
@@ -37,14 +37,14 @@ def test_what_was_written_before_a_sudden_end_is_diagnosed(recordings: Recording
     assert load_run(outcome.run).exit_status == status
 
 
-def test_an_immediate_exit_keeps_what_was_recorded_up_to_then(recordings: Recordings) -> None:
+def test_an_immediate_exit_keeps_the_steps_recorded_so_far(recordings: Recordings) -> None:
     outcome = run(recordings, "train(7)\nos._exit(9)\n")
     assert outcome.status == 3
-    assert sorted(steps_of(read_events(outcome.run))) == [2, 4, 5]  # the located step, and two measured
+    assert sorted(steps_of(read_events(outcome.run))) == [2, 4, 5]  # the located step and two measured ones
     assert "the program ended by os._exit" in load_run(outcome.run).notes
 
 
-def test_an_interrupt_amid_the_recorded_steps_leaves_the_whole_ones(recordings: Recordings) -> None:
+def test_an_interrupt_amid_the_recorded_steps_keeps_the_complete_ones(recordings: Recordings) -> None:
     program = TRAINING + "train(7)\nos.kill(os.getpid(), signal.SIGINT)\n"
     outcome = judge(record_program(recordings, "program.py", writes={"program.py": program}, alone=True))
     assert outcome.status == 3
@@ -52,7 +52,7 @@ def test_an_interrupt_amid_the_recorded_steps_leaves_the_whole_ones(recordings: 
     assert sorted(steps_of(read_events(outcome.run))) == [2, 4, 5]
 
 
-def test_a_termination_amid_the_recorded_steps_leaves_the_whole_ones(recordings: Recordings) -> None:
+def test_sigterm_amid_the_recorded_steps_keeps_the_complete_ones(recordings: Recordings) -> None:
     outcome = run(recordings, "train(7)\nos.kill(os.getpid(), signal.SIGTERM)\ntrain(1)\n")
     assert outcome.status == 3
     assert f"the program itself failed with exit status {128 + signal.SIGTERM}" in outcome.stderr
@@ -61,8 +61,8 @@ def test_a_termination_amid_the_recorded_steps_leaves_the_whole_ones(recordings:
     assert "the program was ended by SIGTERM" in load_run(outcome.run).notes
 
 
-def test_a_program_that_handles_its_termination_goes_on(recordings: Recordings) -> None:
-    """Also where its handler calls the one that was there before, as some libraries' do."""
+def test_a_program_that_handles_sigterm_goes_on(recordings: Recordings) -> None:
+    """Even if its handler calls the previous one, as those of some libraries do."""
     handle = (
         "def handle(number, frame):\n    print('saved', flush=True)\n"
         "    if callable(before): before(number, frame)\n"
@@ -74,7 +74,7 @@ def test_a_program_that_handles_its_termination_goes_on(recordings: Recordings) 
     assert_diagnosed(outcome)
 
 
-def test_a_termination_ends_a_forked_child_as_ever(recordings: Recordings) -> None:
+def test_sigterm_ends_a_forked_child_as_usual(recordings: Recordings) -> None:
     fork = (
         "child = os.fork()\nif child == 0:\n    print(signal.getsignal(signal.SIGTERM), flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n    os._exit(0)\nprint('child', os.waitpid(child, 0)[1])\n"
@@ -85,13 +85,13 @@ def test_a_termination_ends_a_forked_child_as_ever(recordings: Recordings) -> No
     assert_diagnosed(outcome)
 
 
-def test_after_the_recording_nothing_handles_a_termination(recordings: Recordings) -> None:
+def test_after_the_recording_sigterm_has_its_default_handler(recordings: Recordings) -> None:
     say = "print('by default:', signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)\n"
-    outcome = run(recordings, f"{say}train(60)\n{say}", "--at-step", "1")  # so that no step is timed on
+    outcome = run(recordings, f"{say}train(60)\n{say}", "--at-step", "1")  # then no step is timed after the recording
     assert re.findall("by default: (.*)", outcome.stdout) == ["False", "True"]
 
 
-def test_an_immediate_exit_of_a_forked_child_is_its_own(recordings: Recordings) -> None:
+def test_an_immediate_exit_of_a_forked_child_does_not_end_the_recording(recordings: Recordings) -> None:
     fork = "child = os.fork()\nif child == 0:\n    os._exit(4)\nprint(os.waitpid(child, 0)[1] >> 8)\n"
     outcome = run(recordings, f"train(4)\n{fork}train(8)\n")
     assert outcome.status == 0, outcome.stderr
@@ -100,14 +100,14 @@ def test_an_immediate_exit_of_a_forked_child_is_its_own(recordings: Recordings) 
     assert_diagnosed(outcome)
 
 
-def test_a_kill_before_anything_was_written_is_one_line_and_a_status(recordings: Recordings) -> None:
+def test_a_kill_before_anything_is_written_is_reported_in_a_line(recordings: Recordings) -> None:
     outcome = run(recordings, "train(3)\nos.kill(os.getpid(), signal.SIGKILL)\n")
     assert outcome.status == 3
     assert "nothing was recorded: the program ended without Python's own exit" in outcome.stderr
 
 
-def test_a_termination_of_profkit_is_passed_on_to_the_program(recordings: Recordings) -> None:
-    """As of ``timeout 600 profkit diagnose``: the program must not be left running alone."""
+def test_profkit_passes_sigterm_on_to_the_program(recordings: Recordings) -> None:
+    """For example from ``timeout 600 profkit diagnose``: the program must not be left running."""
     end = f"train({RECORDED})\nos.kill(os.getppid(), signal.SIGTERM)\nsignal.pause()\n"
     outcome = run(recordings, end)
     assert outcome.status == 3
@@ -116,16 +116,16 @@ def test_a_termination_of_profkit_is_passed_on_to_the_program(recordings: Record
 
 
 @pytest.mark.parametrize("end", ["raise RuntimeError('lost')", "raise KeyboardInterrupt"])
-def test_an_exception_amid_the_recorded_steps_leaves_the_whole_ones(recordings: Recordings, end: str) -> None:
+def test_an_exception_amid_the_recorded_steps_keeps_the_complete_ones(recordings: Recordings, end: str) -> None:
     outcome = run(recordings, f"train(7)\n{end}\n")
     assert outcome.status == 3
     assert outcome.diagnosis["timing"]["steps"] >= 1
     assert any("the program failed" in note for note in load_run(outcome.run).notes)
 
 
-def test_a_full_disk_costs_the_recording_only(recordings: Recordings) -> None:
-    """No file of the program's process may be larger than four pages: the trace's is. Python does not look how much it
-    wrote of byte code, and would leave that cut off."""
+def test_a_full_disk_costs_only_the_recording(recordings: Recordings) -> None:
+    """No file of the program's process may exceed four pages, as the trace does. Python would leave truncated bytecode
+    files, because it does not check how much it wrote."""
     limit = "sys.dont_write_bytecode = True; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, 1 << 14))"
     outcome = run(recordings, f"{limit}\ntrain({RECORDED})\n")
     assert outcome.stdout.startswith(f"trained {RECORDED} ")
@@ -134,7 +134,7 @@ def test_a_full_disk_costs_the_recording_only(recordings: Recordings) -> None:
     assert list(outcome.run.glob("*trace*")) == list(outcome.run.glob(".*")) == []
 
 
-def test_a_disk_that_is_full_for_the_reports_too_is_one_line(tmp_path: Path) -> None:
+def test_a_disk_too_full_for_the_reports_shows_no_traceback(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(TRAINING + f"train({RECORDED})\n")
     limit = "export PYTHONDONTWRITEBYTECODE=1; ulimit -f 4"  # as above
@@ -145,18 +145,15 @@ def test_a_disk_that_is_full_for_the_reports_too_is_one_line(tmp_path: Path) -> 
     assert "Traceback" not in result.stderr
 
 
-def test_a_directory_that_vanishes_costs_the_recording_only(recordings: Recordings) -> None:
-    outcome = run(recordings, "train(4)\nshutil.rmtree('run')\ntrain(8)\n")
+@pytest.mark.parametrize(("end", "status"), [("", 2), ("sys.exit(5)\n", 3)])
+def test_a_directory_that_vanishes_costs_only_the_recording(recordings: Recordings, end: str, status: int) -> None:
+    """The failure of the program itself is reported even so."""
+    outcome = run(recordings, f"train(4)\nshutil.rmtree('run')\ntrain(8)\n{end}")
     assert outcome.stdout.startswith("trained 4 ")
     assert "trained 8 " in outcome.stdout
-    assert outcome.status == 2
+    assert outcome.status == status
     gone = "the directory is gone, removed or renamed while the program ran"
     assert f"nothing was recorded: run cannot be written: {gone}" in outcome.stderr
-
-
-def test_a_program_that_failed_is_said_to_whatever_became_of_its_recording(recordings: Recordings) -> None:
-    outcome = run(recordings, "train(4)\nshutil.rmtree('run')\ntrain(8)\nsys.exit(5)\n")
-    assert outcome.status == 3
 
 
 @pytest.mark.parametrize("end", ["", "sys.exit(7)\n"])
@@ -170,7 +167,7 @@ def test_a_program_may_change_its_working_directory(recordings: Recordings, end:
     assert load_run(directory).notes == ()
 
 
-def test_a_directory_on_a_read_only_file_system_is_refused_before_the_program_starts(tmp_path: Path) -> None:
+def test_a_read_only_directory_is_refused_before_the_program_starts(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("print('started')\n")
     command = [sys.executable, "-m", "profkit", "diagnose", "--output", "/proc/profkit-run", "program.py"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)

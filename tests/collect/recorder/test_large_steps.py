@@ -1,4 +1,4 @@
-"""Steps that hold more than may be recorded: they are recorded in part, or later, and that is said."""
+"""Steps that hold more than may be recorded: they are recorded in part or later, with a note."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def unrolled(length: int) -> torch.Tensor:
 
 
 def train_unrolled(length: int, directory: Path) -> list[str]:
-    """Six steps through a loop of that length; the names in what was recorded of them."""
+    """Train six steps with an unrolled loop of this length; the names of the recorded events."""
     with profile(directory, wait=1, warmup=1, active=1) as recording:
         for _ in range(6):
             unrolled(length).backward()
@@ -41,10 +41,10 @@ def train_unrolled(length: int, directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("length", "is_part"), [(200, True), (10, False)])
-def test_a_backward_pass_through_too_large_a_graph_is_not_recorded(
+def test_the_backward_pass_of_too_large_a_graph_is_not_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, is_part: bool
 ) -> None:
-    """Both run the same lines; of one the whole step may be recorded, of the other what leads up to it."""
+    """Both lengths run the same lines. The short step is recorded whole, the long one up to its backward pass."""
     monkeypatch.setattr("profkit.collect.recorder.phase_recordings.FEW_EVENTS", 300)
     monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 600)
     names = train_unrolled(length, tmp_path)
@@ -54,7 +54,7 @@ def test_a_backward_pass_through_too_large_a_graph_is_not_recorded(
     assert (run.is_part, CUT_OFF in run.notes) == (is_part, is_part)
 
 
-def test_the_pass_goes_on_as_if_nobody_had_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unrecorded_backward_pass_gives_the_same_gradients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profkit.collect.recorder.phase_recordings.FEW_EVENTS", 0)
     monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 0)
     leaf = torch.ones(4, requires_grad=True)
@@ -65,7 +65,7 @@ def test_the_pass_goes_on_as_if_nobody_had_looked(tmp_path: Path, monkeypatch: p
     assert (leaf.grad.tolist(), given.tolist()) == ([4.0] * 4, [3.0] * 4)
 
 
-def test_the_tracer_tells_where_a_backward_pass_begins() -> None:
+def test_the_tracer_announces_a_backward_pass_with_its_roots() -> None:
     told: list[object] = []
     tracer = LineTracer(UserFiles((Path(__file__).parent,)), on_backward=told.append)
     leaf = torch.ones(2, requires_grad=True)
@@ -79,10 +79,10 @@ def test_the_tracer_tells_where_a_backward_pass_begins() -> None:
     assert [one if isinstance(one, (list, tuple)) else [one] for one in told] == [[loss], [other]]
 
 
-def run_with_little_left(directory: Path, monkeypatch: pytest.MonkeyPatch, plan: Plan, enough_after: int) -> None:
-    """Ten steps of which the prologue held none whole; from some step on a part of one may be recorded. A step of 50 µs
-    is foreseen to hold too much for what is left at first; what is left then lasts for ten seconds."""
-    left = {"events": 0}
+def run_with_little_left(directory: Path, monkeypatch: pytest.MonkeyPatch, enough_after: int) -> None:
+    """Train ten steps after a prologue that was too short for one. At first any step is expected to hold more events
+    than are left; after ``enough_after`` steps there are enough for ten seconds."""
+    left, plan = {"events": 0}, Plan(wait=1, warmup=1, active=1, after=0)
     monkeypatch.setattr(Allowance, "events_left", property(lambda _: left["events"]))
     monkeypatch.setattr(Prologue, "was_filled_by_events", property(lambda _: True))
     with profile.planned(directory, plan, Subject()) as recording:
@@ -92,23 +92,23 @@ def run_with_little_left(directory: Path, monkeypatch: pytest.MonkeyPatch, plan:
             train(1, recording)
 
 
-def test_a_large_step_is_recorded_once_that_can_be_afforded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_with_little_left(tmp_path, monkeypatch, Plan(wait=1, warmup=1, active=1, after=0), enough_after=6)
+def test_a_large_step_is_recorded_once_it_is_affordable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_with_little_left(tmp_path, monkeypatch, enough_after=6)
     run = load_run(tmp_path)
     assert _POSTPONED in run.notes
     assert min(steps_of(read_events(tmp_path))) >= 5
 
 
-def test_where_it_never_can_the_prologue_stands_and_the_report_says_why(
+def test_the_prologue_stays_if_a_large_step_never_becomes_affordable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_with_little_left(tmp_path, monkeypatch, Plan(wait=1, warmup=1, active=1, after=0), enough_after=99)
+    run_with_little_left(tmp_path, monkeypatch, enough_after=99)
     run = load_run(tmp_path)
     assert _POSTPONED in run.notes
     assert any(note.endswith("only the program's beginning was recorded") for note in run.notes)
 
 
-def test_a_step_that_is_known_to_be_small_is_recorded_whatever_was_spent(
+def test_a_step_known_to_be_small_is_recorded_whatever_was_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Allowance, "events_left", property(lambda _: 0))
@@ -119,11 +119,9 @@ def test_a_step_that_is_known_to_be_small_is_recorded_whatever_was_spent(
     assert 0 in steps_of(read_events(tmp_path))
 
 
-@pytest.mark.parametrize(("is_rank", "is_postponed"), [(True, False), (False, True)])
 def test_a_rank_does_not_wait_as_it_would_record_other_steps_than_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_rank: bool, is_postponed: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place(0, 2) if is_rank else None
-    monkeypatch.setattr("profkit.collect.ranks.identity.find_place", lambda: place)
-    run_with_little_left(tmp_path, monkeypatch, Plan(wait=1, warmup=1, active=1, after=0), enough_after=99)
-    assert (_POSTPONED in load_run(tmp_path).notes) is is_postponed
+    monkeypatch.setattr("profkit.collect.ranks.identity.find_place", lambda: Place(0, 2))
+    run_with_little_left(tmp_path, monkeypatch, enough_after=99)
+    assert _POSTPONED not in load_run(tmp_path).notes

@@ -1,4 +1,4 @@
-"""What passes between `pause` and `resume` is part of no step."""
+"""Whatever runs between `pause` and `resume` belongs to no step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EVALUATION_S = 0.05
 
 
 def run(recording: profile, steps: int, evaluate_after: set[int]) -> None:
-    """Multiplications are steps; an evaluation is slow and exponentiates."""
+    """Each step multiplies; an evaluation is slow and exponentiates."""
     for number in range(steps):
         torch.rand(8) * 2
         recording.step()
@@ -28,14 +28,14 @@ def run(recording: profile, steps: int, evaluate_after: set[int]) -> None:
 
 
 def recorded(directory: Path) -> tuple[list[int], int]:
-    """The numbers of the recorded steps, and how many of them hold the evaluation."""
+    """The numbers of the recorded steps, and how many evaluations lie inside them."""
     events = read_events(directory)
     steps = steps_of(events)
     evaluated = [event for event in events if event["name"] == "aten::exp"]
     return sorted(steps), sum(is_inside(event, step) for event in evaluated for step in steps.values())
 
 
-def test_a_step_that_is_timed_does_not_hold_the_evaluation_before_it(tmp_path: Path) -> None:
+def test_the_time_of_a_step_leaves_out_the_evaluation_before_it(tmp_path: Path) -> None:
     with profile(tmp_path, wait=3, warmup=1, active=2) as recording:
         run(recording, 12, {1, 2, 9})
     assert recorded(tmp_path) == ([2, 4, 5], 0)
@@ -44,7 +44,7 @@ def test_a_step_that_is_timed_does_not_hold_the_evaluation_before_it(tmp_path: P
     assert max(times) < EVALUATION_S * 1e9
 
 
-def test_a_recording_that_an_evaluation_meets_is_begun_anew(tmp_path: Path) -> None:
+def test_a_recording_interrupted_by_an_evaluation_begins_anew(tmp_path: Path) -> None:
     with profile(tmp_path, wait=2, warmup=1, active=3) as recording:
         run(recording, 12, {4})  # two steps after the located one; one is measured
     assert recorded(tmp_path) == ([1, 4, 5, 6], 0)
@@ -52,7 +52,7 @@ def test_a_recording_that_an_evaluation_meets_is_begun_anew(tmp_path: Path) -> N
     assert len(load_run(tmp_path).measured_step_faults) == 3
 
 
-def test_where_evaluations_come_often_the_steps_between_two_are_kept(tmp_path: Path) -> None:
+def test_between_frequent_evaluations_fewer_steps_are_kept(tmp_path: Path) -> None:
     with profile(tmp_path, wait=2, warmup=1, active=3) as recording:
         run(recording, 12, {4, 6})
     assert recorded(tmp_path) == ([1, 4, 5], 0)
@@ -60,7 +60,7 @@ def test_where_evaluations_come_often_the_steps_between_two_are_kept(tmp_path: P
     assert note == "fewer steps were recorded than planned, because the program paused between them"
 
 
-def test_a_located_step_is_located_again(tmp_path: Path) -> None:
+def test_a_located_step_interrupted_by_an_evaluation_begins_again(tmp_path: Path) -> None:
     with profile(tmp_path, wait=0, warmup=1, active=1) as recording:
         run(recording, 6, {0})
     assert recorded(tmp_path)[1] == 0
@@ -68,7 +68,7 @@ def test_a_located_step_is_located_again(tmp_path: Path) -> None:
     assert sorted(steps) == [0, 1]
 
 
-def test_an_evaluation_that_fails_ends_the_recording_in_order(tmp_path: Path) -> None:
+def test_a_recording_can_end_during_a_pause(tmp_path: Path) -> None:
     with profile(tmp_path, wait=2, warmup=1, active=3) as recording:
         run(recording, 5, set())
         recording.pause()
@@ -77,7 +77,7 @@ def test_an_evaluation_that_fails_ends_the_recording_in_order(tmp_path: Path) ->
     assert profile._current is None
 
 
-def test_before_the_first_step_ends_there_is_nothing_to_pause(tmp_path: Path) -> None:
+def test_a_pause_before_the_first_step_changes_nothing(tmp_path: Path) -> None:
     with profile(tmp_path, wait=0, warmup=0, active=2) as recording:
         recording.pause()
         torch.rand(8).exp()

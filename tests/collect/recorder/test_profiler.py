@@ -1,4 +1,4 @@
-"""``profkit.profile`` around real training loops: what it leaves, and that the program never notices."""
+"""``profkit.profile`` around real training loops: what it records, and that it does not affect the program."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ def test_steps_and_pauses_never_overlap_anything(tmp_path: Path) -> None:
     events = read_events(tmp_path)
     steps = list(steps_of(events).values())
     pauses = [event for event in events if event["name"] == "profkit.pause"]
-    assert len(steps) == 4 >= len(pauses) >= 1  # one after each step that is looked at
+    assert len(steps) == 4 >= len(pauses) >= 1  # one after each step with a census
     for step in steps:
         for other in events:
             apart = other["ts"] + other["dur"] <= step["ts"] or step["ts"] + step["dur"] <= other["ts"]
             assert apart or is_inside(other, step) or other["name"] == "PyTorch Profiler (0)", other
-    measured = steps[1:]  # in the located one the graph is counted before a backward pass begins
+    measured = steps[1:]  # in the located step there is a pause to count the graph before a backward pass
     assert not any(is_inside(pause, step) for pause in pauses for step in measured)
 
 
-def test_the_run_file_says_what_was_done(tmp_path: Path) -> None:
+def test_the_run_file_describes_the_recording(tmp_path: Path) -> None:
     with profile(tmp_path, wait=3, warmup=1, active=2, target="my-run") as recording:
         train(8, recording)
     run = load_run(tmp_path)
@@ -89,14 +89,14 @@ def test_the_run_file_says_what_was_done(tmp_path: Path) -> None:
     assert [use.name for use in run.optimizers] == ["SGD"]
 
 
-def test_the_settings_are_those_of_the_steps(tmp_path: Path) -> None:
+def test_settings_are_read_during_the_steps(tmp_path: Path) -> None:
     with profile(tmp_path, wait=1, warmup=0, active=1) as recording:
         with torch.autograd.set_detect_anomaly(True, check_nan=False):
             train(3, recording)
     assert load_run(tmp_path).flags["anomaly_mode"] is True
 
 
-def test_what_the_names_hold_grows_from_step_to_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growth_of_what_names_hold_is_seen_from_step_to_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profkit.collect.recorder.census_times._DEAR", 1e9)
     losses: list[Tensor] = []
     train_step = make_training()
@@ -119,7 +119,7 @@ def test_results_are_the_same_to_the_last_bit(tmp_path: Path) -> None:
     assert recorded == plain
 
 
-def test_no_hook_no_tracer_and_no_thread_is_left(tmp_path: Path) -> None:
+def test_no_hook_tracer_or_thread_is_left(tmp_path: Path) -> None:
     def state() -> tuple[Any, ...]:
         kind = torch.autograd.profiler.profile
         return (
@@ -133,7 +133,7 @@ def test_no_hook_no_tracer_and_no_thread_is_left(tmp_path: Path) -> None:
             dict(os.environ),
         )
 
-    train(1)  # the first optimizer of a process imports the compiler, which sets variables of its own
+    train(1)  # the first optimizer of a process imports the compiler, which sets environment variables
     before = state()
     during = []
     with profile(tmp_path, wait=0, warmup=1, active=1) as recording:
@@ -154,7 +154,7 @@ def test_as_a_decorator_it_records_the_first_call(tmp_path: Path) -> None:
     assert sorted(steps_of(read_events(tmp_path))) == [0, 1]
 
 
-def test_progress_is_told_step_by_step(tmp_path: Path) -> None:
+def test_progress_is_reported_step_by_step(tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
     with profile(tmp_path, wait=1, warmup=1, active=1, on_progress=lambda *step: told.append(step)) as recording:
         train(5, recording)
@@ -162,7 +162,7 @@ def test_progress_is_told_step_by_step(tmp_path: Path) -> None:
     assert [step for step in told if step in said][-4:] == said
 
 
-def test_the_diagnosis_is_made_once_and_only_of_a_whole_recording(
+def test_the_diagnosis_is_made_once_and_only_after_the_recording(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Path] = []
@@ -178,7 +178,7 @@ def test_the_diagnosis_is_made_once_and_only_of_a_whole_recording(
     assert asked == [tmp_path]
 
 
-def test_the_diagnosis_is_left_in_the_run_directory_too(tmp_path: Path) -> None:
+def test_the_diagnosis_is_written_to_the_run_directory(tmp_path: Path) -> None:
     with profkit.profile(tmp_path, wait=1) as recording:
         train(6, recording)
     assert not (tmp_path / "diagnosis.json").exists()
@@ -187,7 +187,7 @@ def test_the_diagnosis_is_left_in_the_run_directory_too(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").stat().st_size > 1000
 
 
-def test_a_diagnosis_that_fails_is_none_and_a_line(
+def test_a_failed_diagnosis_is_none_with_a_line_on_stderr(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings_said: Callable[[], str]
 ) -> None:
     def refuse(directory: Path) -> Any:
@@ -209,7 +209,7 @@ def test_the_load_is_sampled(tmp_path: Path) -> None:
     assert all(sample.rss_bytes > 10**6 and 0 <= sample.cpu_share <= 1 for sample in samples)
 
 
-def test_collections_of_garbage_are_marked_in_the_steps(tmp_path: Path) -> None:
+def test_garbage_collections_are_marked_in_the_steps(tmp_path: Path) -> None:
     with profile(tmp_path, wait=0, warmup=0, active=1) as recording:
         recording.step()
         gc.collect()

@@ -1,4 +1,4 @@
-"""``profkit.profile`` where something is wrong: the program goes on as if nothing were there."""
+"""``profkit.profile`` if something goes wrong: the program goes on as if profkit were not there."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_an_exception_passes_and_is_noted(tmp_path: Path) -> None:
     assert sorted(steps_of(read_events(tmp_path))) == [0, 1]
 
 
-def test_a_profiler_of_the_programs_that_is_on_is_left_alone(tmp_path: Path) -> None:
+def test_a_running_profiler_of_the_program_is_left_alone(tmp_path: Path) -> None:
     with torch_profile(activities=[ProfilerActivity.CPU]) as own:
         with profile(tmp_path, wait=0) as recording:
             train(3, recording)
@@ -43,7 +43,7 @@ def test_a_profiler_of_the_programs_that_is_on_is_left_alone(tmp_path: Path) -> 
     assert traces_in(tmp_path) == []
 
 
-def test_a_profiler_that_the_program_starts_gets_its_recording_and_profkit_ends_its_own(tmp_path: Path) -> None:
+def test_a_profiler_that_the_program_starts_ends_profkits_recording(tmp_path: Path) -> None:
     with profile(tmp_path, wait=0, warmup=1, active=6) as recording:
         train(4, recording)
         with torch_profile(activities=[ProfilerActivity.CPU]) as own:
@@ -53,7 +53,7 @@ def test_a_profiler_that_the_program_starts_gets_its_recording_and_profkit_ends_
     assert sorted(steps_of(read_events(tmp_path))) == [0, 1, 2]
 
 
-def test_a_nested_profile_gives_its_steps_to_the_outer_one(tmp_path: Path, warnings_said: Callable[[], str]) -> None:
+def test_a_nested_profile_passes_its_steps_to_the_outer_one(tmp_path: Path, warnings_said: Callable[[], str]) -> None:
     with profile(tmp_path / "outer", wait=0, warmup=1, active=1) as outer:
         with profile(tmp_path / "inner", wait=0) as inner:
             train(4, inner)
@@ -73,7 +73,7 @@ def test_a_profile_records_once(tmp_path: Path, warnings_said: Callable[[], str]
     assert "records only once" in warnings_said()
 
 
-def test_a_program_that_names_its_directory_records_each_of_its_runs(tmp_path: Path) -> None:
+def test_repeated_runs_into_one_directory_get_numbered_ones(tmp_path: Path) -> None:
     directories = []
     for _ in range(3):
         with profile(tmp_path / "run") as recording:
@@ -83,7 +83,7 @@ def test_a_program_that_names_its_directory_records_each_of_its_runs(tmp_path: P
     assert [len(traces_in(directory)) for directory in directories] == [1, 1, 1]
 
 
-def test_a_directory_that_came_to_hold_a_run_is_not_overwritten(
+def test_a_directory_that_meanwhile_holds_a_run_is_not_overwritten(
     tmp_path: Path, warnings_said: Callable[[], str]
 ) -> None:
     early, late = profile(tmp_path), profile(tmp_path)
@@ -96,7 +96,7 @@ def test_a_directory_that_came_to_hold_a_run_is_not_overwritten(
     assert warnings_said().startswith(f"profkit: not recording: {tmp_path}: holds another run")
 
 
-def test_a_directory_that_cannot_be_made_costs_the_recording_only(
+def test_a_directory_that_cannot_be_made_costs_only_the_recording(
     tmp_path: Path, warnings_said: Callable[[], str]
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -107,7 +107,7 @@ def test_a_directory_that_cannot_be_made_costs_the_recording_only(
     assert recording.diagnosis is None
 
 
-def test_a_working_directory_that_changes_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_working_directory_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     with profile("run", wait=0, warmup=1, active=1) as recording:
@@ -120,7 +120,7 @@ def test_a_working_directory_that_changes_costs_nothing(tmp_path: Path, monkeypa
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_working_directory_that_is_gone_costs_the_recording_only(
+def test_a_missing_working_directory_costs_only_the_recording(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings_said: Callable[[], str]
 ) -> None:
     (tmp_path / "gone").mkdir()
@@ -131,7 +131,7 @@ def test_a_working_directory_that_is_gone_costs_the_recording_only(
     assert warnings_said().startswith("profkit: not recording: run: cannot be written: ")
 
 
-def test_a_full_disk_costs_the_recording_only(
+def test_a_full_disk_costs_only_the_recording(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings_said: Callable[[], str]
 ) -> None:
     def fail(recording: ProfilerSession, path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_full_disk_costs_the_recording_only(
 
 
 @pytest.mark.parametrize("broken", ["start", "_turn", "finish"])
-def test_an_error_of_profkits_own_costs_the_recording_only(
+def test_an_error_in_profkit_costs_only_the_recording(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings_said: Callable[[], str]
 ) -> None:
     def fail(*_: object) -> None:
@@ -175,9 +175,9 @@ def test_an_interrupt_inside_profkit_reaches_the_program(tmp_path: Path, monkeyp
     assert not torch.autograd._profiler_enabled()
 
 
-def test_a_step_of_another_thread_does_not_count(tmp_path: Path) -> None:
-    """Of more steps, or after more than a second of waiting, the other thread would be taken for the one to record."""
-    train(1)  # what the first optimizer imports takes a second
+def test_a_step_on_another_thread_does_not_count(tmp_path: Path) -> None:
+    """With more steps, or after a wait of more than a second, the other thread would be recorded instead."""
+    train(1)  # the imports of the first optimizer take a second
     with profile(tmp_path, wait=0, warmup=0, active=2) as recording:
         thread = threading.Thread(target=lambda: train(1, recording))
         thread.start()
@@ -187,7 +187,7 @@ def test_a_step_of_another_thread_does_not_count(tmp_path: Path) -> None:
     assert load_run(tmp_path).notes == ()
 
 
-def test_a_step_while_a_cuda_graph_is_captured_touches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_during_the_capture_of_a_cuda_graph_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profkit.collect.recorder.recorder.is_capturing", lambda: True)
     with profile(tmp_path, wait=0) as recording:
         train(3, recording)

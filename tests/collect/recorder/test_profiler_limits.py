@@ -1,4 +1,4 @@
-"""``profkit.profile`` around steps that are too long or hold too much."""
+"""``profkit.profile`` around steps that last too long or hold too much."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.collect.training import compute_until, train
 
 
 def spend_lines_of(recording: profile, count: int) -> None:
-    """Leave the tracer so many lines, now and at each start."""
+    """Leave the tracer this many lines, now and at each start."""
     assert recording._recorder is not None
     tracer = recording._recorder._tracer
     tracer.max_lines = tracer._lines_left = count
 
 
 def hold(monkeypatch: pytest.MonkeyPatch, events: int) -> None:
-    """Have the located step hold so many events."""
+    """Let the located step seem to hold this many events."""
     told = property(lambda _: events, lambda _recordings, _counted: None)
     monkeypatch.setattr(Recordings, "located_events", told, raising=False)
 
@@ -54,17 +54,21 @@ def test_the_prologue_ends_when_enough_is_recorded(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_what_a_program_without_steps_comes_to_do_takes_the_place_of_its_beginning(
+def test_a_later_stretch_of_a_program_without_steps_replaces_its_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prologue, "GROWTH_BYTES", 0)
-    monkeypatch.setattr(recordings, "_ABOUT_AS_MUCH", 0.0)  # on a busy machine the first is noticed late, and large
-    monkeypatch.setattr(prologue, "_AGAIN", (2.0,))  # another may be due by then, and would end as soon as it begins
-    monkeypatch.setattr(prologue, "_LEAST_WAIT_S", 0.3)  # the program has come to the products by then
+    monkeypatch.setattr(
+        recordings, "_ABOUT_AS_MUCH", 0.0
+    )  # on a busy machine the first part is noticed late, and is large
+    monkeypatch.setattr(
+        prologue, "_AGAIN", (2.0,)
+    )  # else another part may be due by then and would end as soon as it begins
+    monkeypatch.setattr(prologue, "_LEAST_WAIT_S", 0.3)  # by then the program multiplies
     with profile(tmp_path) as recording:
         spend_lines_of(recording, 1000)
         compute_until(is_off)
-        monkeypatch.setattr(prologue, "GROWTH_BYTES", 1 << 20)  # the later part holds some of what is done in it
+        monkeypatch.setattr(prologue, "GROWTH_BYTES", 1 << 20)  # the later part holds some products
         product = torch.ones(8)
         for _ in range(5_000_000):
             product = product * 2
@@ -75,7 +79,7 @@ def test_what_a_program_without_steps_comes_to_do_takes_the_place_of_its_beginni
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_an_prologue_without_operators_begins_anew_until_there_are_some(
+def test_a_prologue_without_operators_begins_anew_until_there_are_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts: list[int] = []
@@ -132,10 +136,8 @@ def test_a_located_step_of_too_many_lines_is_followed_by_the_measured_ones(tmp_p
     assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
 
 
-def test_a_full_prologue_foretells_large_steps_of_which_fewer_are_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are, until the located one tells how large they are: of three planned there is one."""
+def test_after_a_full_prologue_fewer_steps_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the located step shows their size, steps count as large: one of three planned is recorded."""
     hold(monkeypatch, 200)
     monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 300)
     with profile(tmp_path, wait=0, warmup=3, active=50) as recording:
@@ -147,7 +149,7 @@ def test_a_full_prologue_foretells_large_steps_of_which_fewer_are_recorded(
     assert "fewer steps were recorded than planned, because they are long" in load_run(tmp_path).notes
 
 
-def test_after_a_located_step_that_takes_all_that_may_be_recorded_none_is_measured_but_it(
+def test_after_a_located_step_that_takes_all_events_none_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 0)
@@ -158,7 +160,7 @@ def test_after_a_located_step_that_takes_all_that_may_be_recorded_none_is_measur
     assert diagnose_path(tmp_path).timing.steps == 1
 
 
-def test_so_many_steps_are_measured_as_the_located_one_says_may_be(
+def test_as_many_steps_are_measured_as_the_located_one_leaves_room_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold(monkeypatch, 100)
@@ -168,7 +170,7 @@ def test_so_many_steps_are_measured_as_the_located_one_says_may_be(
     assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
 
 
-def test_long_steps_are_fewer_and_that_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_long_steps_fewer_are_recorded_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds.Bounds, "are_exceeded", lambda *_: False)  # none is cut off
     with profile(tmp_path, wait=0, warmup=1, active=50, limit_s=1e-6) as recording:
         train(8, recording)

@@ -1,4 +1,4 @@
-"""Which steps ``profkit.profile`` records, and what is left of programs that end early."""
+"""Which steps ``profkit.profile`` records, and what it keeps of programs that end early."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def test_a_program_without_steps_is_recorded_from_its_start(tmp_path: Path) -> N
     ("steps", "passed"),
     [(1, "only 1 whole step passed, unrecorded"), (2, "only 2 whole steps passed, none of them recorded")],
 )
-def test_a_program_that_ends_while_it_is_timed_leaves_its_beginning(tmp_path: Path, steps: int, passed: str) -> None:
+def test_of_a_program_that_ends_while_it_is_timed_the_beginning_is_kept(
+    tmp_path: Path, steps: int, passed: str
+) -> None:
     with profile(tmp_path, wait=5) as recording:
         train(1 + steps, recording)
     run = load_run(tmp_path)
@@ -37,7 +39,7 @@ def test_a_program_that_ends_while_it_is_timed_leaves_its_beginning(tmp_path: Pa
     assert len(run.reference_step_ns) == steps
 
 
-def test_a_program_that_ends_among_the_recorded_steps_leaves_the_whole_ones(tmp_path: Path) -> None:
+def test_of_a_program_that_ends_amid_the_recorded_steps_the_complete_ones_are_kept(tmp_path: Path) -> None:
     train_step = make_training()
     with profile(tmp_path, wait=1, warmup=1, active=4) as recording:
         for _ in range(4):
@@ -49,7 +51,7 @@ def test_a_program_that_ends_among_the_recorded_steps_leaves_the_whole_ones(tmp_
     assert [event["name"] for event in events if event["name"] == "profkit.remainder"] == ["profkit.remainder"]
 
 
-def test_the_beginning_is_better_than_a_part_of_a_step(tmp_path: Path) -> None:
+def test_the_beginning_is_kept_rather_than_a_part_of_a_step(tmp_path: Path) -> None:
     with profile(tmp_path, wait=0, warmup=0, active=1) as recording:
         torch.rand(8) * 2
         recording.step()
@@ -58,7 +60,7 @@ def test_the_beginning_is_better_than_a_part_of_a_step(tmp_path: Path) -> None:
     assert "aten::mul" in {event["name"] for event in read_events(tmp_path)}
 
 
-def test_a_forgotten_step_is_replaced_by_the_optimizers(tmp_path: Path) -> None:
+def test_without_explicit_steps_the_optimizers_count(tmp_path: Path) -> None:
     with profile(tmp_path, wait=1, warmup=1, active=2):
         train(6)
     assert load_run(tmp_path).step_signal == "optimizer"
@@ -74,8 +76,10 @@ def test_an_explicit_step_after_the_first_optimizer_step_takes_over(tmp_path: Pa
     assert names == ["ProfilerStep#0", "Optimizer.step#SGD.step", "ProfilerStep#1", "Optimizer.step#SGD.step"]
 
 
-def test_batches_are_steps_where_nothing_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.boundaries.signals.living_optimizers", list)  # other tests' may live on
+def test_batches_are_steps_if_nothing_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "profkit.collect.boundaries.signals.living_optimizers", list
+    )  # those of other tests may be alive
     model = nn.Linear(4, 1)
     with profile(tmp_path, wait=1, warmup=1, active=2), torch.no_grad():
         for (batch,) in DataLoader(TensorDataset(torch.rand(64, 4)), batch_size=8):
@@ -89,7 +93,7 @@ def test_batches_are_steps_where_nothing_is_trained(tmp_path: Path, monkeypatch:
         assert sum(name.startswith("enumerate(DataLoader)#") for name in inside) == 1
 
 
-def test_a_better_signal_amid_the_located_step_leaves_the_prologue_until_steps_are_recorded(tmp_path: Path) -> None:
+def test_a_better_signal_amid_the_located_step_keeps_the_prologue(tmp_path: Path) -> None:
     with profile(tmp_path, wait=2, warmup=1, active=1) as recording:
         train(2)
         recording.step()

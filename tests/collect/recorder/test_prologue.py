@@ -1,4 +1,4 @@
-"""The prologue: whether it was the recording or the program that made the process grow."""
+"""The prologue: how long it lasts, whether it begins again, and whether events or the program made the process grow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTHING = HeldMemory(lambda: 0, lambda: None)
 
 
 def tensor_that_lived_during(look: Callable[[], object]) -> object:
-    """What is left of a local variable of a function that was looked at and is over, but for the garbage collector."""
+    """What is left of a local variable once its function has ended, without the garbage collector."""
 
     def program() -> weakref.ref[torch.Tensor]:
         tensor = torch.ones(8)
@@ -33,8 +33,8 @@ def tensor_that_lived_during(look: Callable[[], object]) -> object:
 
 
 @pytest.mark.parametrize("limit_s", [60.0, 0.0])
-def test_nothing_of_the_program_lives_longer_because_its_prologue_was_looked_at(limit_s: float, tmp_path: Path) -> None:
-    """A frame that refers to itself, and to its callers, would wait for the garbage collector with all they hold."""
+def test_checking_the_prologue_keeps_nothing_of_the_program_alive(limit_s: float, tmp_path: Path) -> None:
+    """A frame that refers to itself would wait for the garbage collector, with its callers and all that they hold."""
     recordings, tracer = Recordings(tmp_path, lambda: None, Allowance()), LineTracer(UserFiles((tmp_path,)))
     prologue = Prologue(recordings, tracer, limit_s, NOTHING, Allowance())
     prologue.begin()
@@ -46,7 +46,7 @@ def test_nothing_of_the_program_lives_longer_because_its_prologue_was_looked_at(
 
 
 class Parts:
-    """In the place of the recordings and a tracer: when recordings began, and of how many events they were."""
+    """Stands in for the recordings and the tracer: when recordings began, and their numbers of events."""
 
     def __init__(self, clock: dict[str, float], *events: int) -> None:
         self.began: list[float] = []
@@ -76,29 +76,35 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     return times
 
 
+def begin(parts: Parts, held: HeldMemory = NOTHING, allowance: Allowance | None = None) -> Prologue:
+    """A prologue of three seconds that has just begun."""
+    prologue = Prologue(parts, parts, 3.0, held, allowance or Allowance())  # type: ignore[arg-type]  # all that it needs
+    prologue.begin()
+    return prologue
+
+
 def run_for(seconds: int, prologue: Prologue, clock: dict[str, float]) -> None:
-    """Look after it five times a second, as the sampling thread and the main one do."""
+    """Check it five times a second, as the sampling thread and the main thread do."""
     for _ in range(5 * seconds):
         clock["now"] += 0.2
         if prologue.is_due():
             prologue.look_at()
 
 
-def test_a_program_that_ends_no_step_is_recorded_again_when_it_has_run_for_longer(clock: dict[str, float]) -> None:
-    """The prologue lasts three seconds, and each of the others two."""
+def test_a_program_that_ends_no_step_is_recorded_again_later(clock: dict[str, float]) -> None:
+    """The prologue lasts three seconds, each later part two."""
     parts = Parts(clock, 9, 9, 9, 9)
-    prologue = Prologue(parts, parts, 3.0, NOTHING, Allowance())  # type: ignore[arg-type]  # what it needs of them
-    prologue.begin()
+    prologue = begin(parts)
     run_for(60, prologue, clock)
     assert [round(at - 100) for at in parts.began] == [0, 6, 12, 24]
     assert parts.running is None
     assert (prologue.was_full, prologue.was_renewed) == (True, True)
 
 
-def test_a_prologue_of_which_nothing_is_recorded_is_soon_over(clock: dict[str, float]) -> None:
-    """Then calls of the model may end steps. What is broken off meanwhile, for a fork, goes on as it was."""
+def test_an_unrecorded_prologue_is_soon_over(clock: dict[str, float]) -> None:
+    """Then calls of the model may end steps. After an interruption, as for a fork, it goes on unrecorded."""
     parts = Parts(clock, 0, 0)
-    prologue = Prologue(parts, parts, 30.0, HeldMemory(lambda: 9, lambda: None), Allowance())  # type: ignore[arg-type]  # as above
+    prologue = Prologue(parts, parts, 30.0, HeldMemory(lambda: 9, lambda: None), Allowance())  # type: ignore[arg-type]  # all that it needs
     prologue.begin(is_recorded=False)
     prologue.go_on()
     run_for(1, prologue, clock)
@@ -108,22 +114,20 @@ def test_a_prologue_of_which_nothing_is_recorded_is_soon_over(clock: dict[str, f
     assert parts.began == []
 
 
-def test_once_a_step_ended_the_prologue_does_not_begin_again(clock: dict[str, float]) -> None:
+def test_the_prologue_does_not_begin_again_once_a_step_ended(clock: dict[str, float]) -> None:
     parts = Parts(clock, 9)
-    prologue = Prologue(parts, parts, 3.0, NOTHING, Allowance())  # type: ignore[arg-type]  # as above
-    prologue.begin()
+    prologue = begin(parts)
     run_for(5, prologue, clock)
     prologue.close()
     run_for(60, prologue, clock)
     assert parts.began == [100.0]
 
 
-@pytest.mark.parametrize("obstacle", ["an operator that was cut off may still end", "a step is being recorded"])
-def test_the_prologue_does_not_begin_again_where_it_must_not(obstacle: str, clock: dict[str, float]) -> None:
+@pytest.mark.parametrize("obstacle", ["an operator that was cut off", "a recorded step"])
+def test_the_prologue_does_not_begin_again_during(obstacle: str, clock: dict[str, float]) -> None:
     parts = Parts(clock, 9)
-    prologue = Prologue(parts, parts, 3.0, NOTHING, Allowance())  # type: ignore[arg-type]  # as above
-    prologue.begin()
-    parts.cut_operators_off = obstacle.startswith("an operator")
+    prologue = begin(parts)
+    parts.cut_operators_off = obstacle == "an operator that was cut off"
     run_for(5, prologue, clock)
     parts.running = None if parts.cut_operators_off else object()
     run_for(60, prologue, clock)
@@ -131,14 +135,13 @@ def test_the_prologue_does_not_begin_again_where_it_must_not(obstacle: str, cloc
 
 
 @pytest.mark.parametrize(("modules", "is_over"), [(800, False), (0, True)])
-def test_what_modules_take_that_are_imported_meanwhile_does_not_end_the_prologue(
+def test_memory_of_imported_modules_does_not_end_the_prologue(
     monkeypatch: pytest.MonkeyPatch, clock: dict[str, float], modules: int, is_over: bool
 ) -> None:
-    """PyTorch imports 800 of its own when a program makes its first optimizer."""
+    """PyTorch imports 800 modules when a program makes its first optimizer."""
     held = [300 << 20]
     parts = Parts(clock, 9)
-    prologue = Prologue(parts, parts, 3.0, HeldMemory(lambda: held[0], lambda: None), Allowance())  # type: ignore[arg-type]  # as above
-    prologue.begin()
+    prologue = begin(parts, HeldMemory(lambda: held[0], lambda: None))
     held[0] += 80 << 20
     for number in range(modules):
         monkeypatch.setitem(sys.modules, f"module_{number}", sys)
@@ -147,10 +150,9 @@ def test_what_modules_take_that_are_imported_meanwhile_does_not_end_the_prologue
     assert prologue.is_due()
 
 
-def test_it_does_not_begin_again_where_no_more_may_be_recorded(clock: dict[str, float]) -> None:
+def test_the_prologue_does_not_begin_again_if_no_more_may_be_recorded(clock: dict[str, float]) -> None:
     parts, allowance = Parts(clock, 9), Allowance(lambda: 0.0, lambda: 0.0)
-    prologue = Prologue(parts, parts, 3.0, NOTHING, allowance)  # type: ignore[arg-type]  # as above
-    prologue.begin()
+    prologue = begin(parts, allowance=allowance)
     allowance.count(1_000_000)
     run_for(60, prologue, clock)
     assert parts.began == [100.0]
@@ -159,9 +161,9 @@ def test_it_does_not_begin_again_where_no_more_may_be_recorded(clock: dict[str, 
 @pytest.mark.parametrize(
     ("was_full", "events", "by_events"), [(True, 9_000, True), (True, 8_999, False), (False, 9_000, False)]
 )
-def test_an_prologue_of_few_events_was_filled_by_the_programs_own_tensors(
+def test_a_prologue_of_few_events_was_filled_by_the_programs_tensors(
     was_full: bool, events: int, by_events: bool
 ) -> None:
-    prologue = Prologue.__new__(Prologue)  # what it was is all that counts
+    prologue = Prologue.__new__(Prologue)  # only these two attributes count
     prologue.was_full, prologue.events = was_full, events
     assert prologue.was_filled_by_events is by_events

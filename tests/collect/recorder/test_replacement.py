@@ -1,4 +1,4 @@
-"""A recording of the optimizer's steps in the place of one that came too early."""
+"""A recording of optimizer steps or announced steps replaces one of a worse signal that came first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import SGD
 from torch.utils.data import DataLoader
 
-from profkit.collect.recorder import prologue, replacement
+from profkit.collect.recorder import replacement
 from profkit.collect.recorder.profiler import profile
 from profkit.run import find_trace, load_live, load_run
 from tests.collect.reading import is_inside, read_events, steps_of
@@ -22,16 +22,11 @@ ROUND = 40
 """Calls of the model before each step of the optimizer: more than are timed after a recording."""
 
 
-@pytest.fixture(autouse=True)
-def the_prologue_is_short(monkeypatch: pytest.MonkeyPatch, watched_closely: None) -> None:
-    monkeypatch.setattr(prologue, "GROWTH_BYTES", -1)
-    monkeypatch.setattr("profkit.collect.boundaries.forwards._was_compiled", lambda: False)  # by other tests
-    monkeypatch.setattr("profkit.collect.boundaries.forwards._given_to_compiler", tuple)
-    monkeypatch.setattr("profkit.collect.boundaries.accumulation.living_optimizers", list)
+pytestmark = pytest.mark.usefixtures("calls_are_steps_at_once", "watched_closely")
 
 
 class Player:
-    """Learns from what it played, one step of the optimizer a round."""
+    """Learns from its games, with one step of the optimizer per round."""
 
     def __init__(self) -> None:
         self.model = nn.Linear(8, 2)
@@ -51,8 +46,8 @@ class Player:
 
 
 @pytest.mark.parametrize("calls", [5, 10, ROUND], ids=["amid", "after", "over"])
-def test_the_optimizers_steps_take_the_place_of_calls_of_the_model(tmp_path: Path, calls: int) -> None:
-    """Whether these were still being recorded, only timed any more, or over when it stepped for the first time."""
+def test_optimizer_steps_replace_calls_of_the_model(tmp_path: Path, calls: int) -> None:
+    """The first optimizer step may come while calls are recorded, while they are only timed, or later."""
     player = Player()
     with profile(tmp_path, wait=1, warmup=1, active=2):
         player.wait_until_calls_are_steps()
@@ -68,7 +63,7 @@ def test_the_optimizers_steps_take_the_place_of_calls_of_the_model(tmp_path: Pat
     assert sum(event.get("name") == "aten::linear" for event in events) == 3 * ROUND
 
 
-def test_what_was_recorded_first_stands_where_no_step_of_the_optimizer_was_measured(tmp_path: Path) -> None:
+def test_the_first_recording_stays_if_no_optimizer_step_was_measured(tmp_path: Path) -> None:
     player = Player()
     with profile(tmp_path, wait=1, warmup=1, active=2):
         player.wait_until_calls_are_steps()
@@ -84,8 +79,12 @@ def test_what_was_recorded_first_stands_where_no_step_of_the_optimizer_was_measu
     assert json.loads((tmp_path / "run.json").read_text())["trace"] == run.trace
 
 
-def test_a_look_at_the_data_is_not_what_the_program_is_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.boundaries.signals.living_optimizers", list)  # other tests' may live on
+def test_optimizer_steps_replace_batches_of_an_earlier_pass_over_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "profkit.collect.boundaries.signals.living_optimizers", list
+    )  # those of other tests may be alive
     loader = DataLoader(torch.ones(60, 8), batch_size=2)  # type: ignore[arg-type]  # a tensor is a dataset
     with profile(tmp_path, wait=1, warmup=1, active=2):
         mean = torch.stack([batch.mean() for batch in loader]).mean()
@@ -96,7 +95,7 @@ def test_a_look_at_the_data_is_not_what_the_program_is_about(tmp_path: Path, mon
     assert load_run(tmp_path).step_signal == "optimizer"
 
 
-def test_an_optimizer_that_steps_long_after_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_optimizer_that_steps_much_later_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     player = Player()
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         player.wait_until_calls_are_steps()
@@ -115,7 +114,7 @@ CALLS = 64
 
 
 class Generator(Player):
-    """Calls its model many times in each step, and says where these end."""
+    """Calls its model many times in each step and announces the end of each."""
 
     def generate(self, recording: profile, steps: int) -> None:
         for _ in range(steps):
@@ -136,8 +135,8 @@ def assert_steps_are_the_programs(directory: Path, notes: str | None) -> None:
 
 
 @pytest.mark.parametrize("calls", [0, 2, 5, 10, ROUND], ids=["waiting", "located", "amid", "after", "over"])
-def test_steps_that_the_program_announces_take_the_place_of_calls_of_the_model(tmp_path: Path, calls: int) -> None:
-    """However far the recording of these came, here before the first announced step began."""
+def test_announced_steps_replace_calls_of_the_model(tmp_path: Path, calls: int) -> None:
+    """However far the recording of these came before the first announced step."""
     player = Generator()
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         player.wait_until_calls_are_steps()
@@ -147,7 +146,7 @@ def test_steps_that_the_program_announces_take_the_place_of_calls_of_the_model(t
     assert_steps_are_the_programs(tmp_path, replacement.NOTES["step()"] if calls > 1 else None)
 
 
-def test_a_program_that_announces_its_steps_from_the_start_has_no_others(tmp_path: Path) -> None:
+def test_announced_steps_count_from_the_first_one(tmp_path: Path) -> None:
     player = Generator()
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         player.wait_until_calls_are_steps()
@@ -155,7 +154,7 @@ def test_a_program_that_announces_its_steps_from_the_start_has_no_others(tmp_pat
     assert_steps_are_the_programs(tmp_path, replacement.NOTES["step()"])
 
 
-def test_announced_steps_take_the_place_of_many_steps_of_the_optimizer(tmp_path: Path) -> None:
+def test_announced_steps_replace_optimizer_steps(tmp_path: Path) -> None:
     player = Player()
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         for _ in range(8):
@@ -169,7 +168,7 @@ def test_announced_steps_take_the_place_of_many_steps_of_the_optimizer(tmp_path:
     assert sum(event.get("name") == "aten::linear" for event in events) == 3 * 12 * 2
 
 
-def test_announced_steps_outdo_those_of_an_optimizer_that_outdid_others(tmp_path: Path) -> None:
+def test_announced_steps_replace_optimizer_steps_that_replaced_calls(tmp_path: Path) -> None:
     player = Generator()
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         player.wait_until_calls_are_steps()
@@ -181,7 +180,7 @@ def test_announced_steps_outdo_those_of_an_optimizer_that_outdid_others(tmp_path
     assert_steps_are_the_programs(tmp_path, replacement.NOTES["step()"])
 
 
-def test_what_was_recorded_first_stands_where_too_few_steps_were_announced(tmp_path: Path) -> None:
+def test_the_first_recording_stays_if_too_few_steps_were_announced(tmp_path: Path) -> None:
     player = Generator()
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         player.wait_until_calls_are_steps()
@@ -195,14 +194,14 @@ def test_what_was_recorded_first_stands_where_too_few_steps_were_announced(tmp_p
     assert len(steps_of(read_events(tmp_path))) == 3
 
 
-def test_a_chosen_signal_is_not_outdone_by_announced_steps(tmp_path: Path) -> None:
+def test_announced_steps_do_not_replace_a_chosen_signal(tmp_path: Path) -> None:
     player = Generator()
     with profile(tmp_path, wait=1, warmup=1, active=2, steps_from="forward") as recording:
         player.generate(recording, 8)
     assert load_run(tmp_path).step_signal == "forward"
 
 
-def test_an_announced_step_on_another_thread_begins_nothing(tmp_path: Path) -> None:
+def test_an_announced_step_on_another_thread_replaces_nothing(tmp_path: Path) -> None:
     player = Generator()
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         player.wait_until_calls_are_steps()
@@ -216,7 +215,7 @@ def test_an_announced_step_on_another_thread_begins_nothing(tmp_path: Path) -> N
         assert not recording.is_over
 
 
-def test_a_signal_that_was_asked_for_is_not_outdone(tmp_path: Path) -> None:
+def test_optimizer_steps_do_not_replace_a_chosen_signal(tmp_path: Path) -> None:
     player = Player()
     with profile(tmp_path, wait=1, warmup=1, active=2, steps_from="forward"):
         player.play()

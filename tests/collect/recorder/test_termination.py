@@ -1,4 +1,4 @@
-"""The handler of SIGTERM: when it writes, when it waits, and when it is none of profkit's business."""
+"""The handler of SIGTERM: when it writes the recording, when it waits, and when it leaves the signal to the program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Sent = list[tuple[int, int]]
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
-    """The signals that were sent, with what the handler was then: none of them ends the test."""
+    """The signals that would have been sent, and to which process."""
     found: Sent = []
     monkeypatch.setattr(termination.os, "kill", lambda process, number: found.append((process, number)))
     return found
@@ -44,7 +44,7 @@ def receive(frame: object = None) -> None:
     handler(signal.SIGTERM, frame)  # type: ignore[arg-type]  # a frame, or none
 
 
-def test_the_recording_is_written_and_the_default_ends_the_process(sent: Sent) -> None:
+def test_the_recording_is_written_and_the_default_handler_ends_the_process(sent: Sent) -> None:
     written: list[object] = []
     make(lambda: written.append(signal.getsignal(signal.SIGTERM)))
     receive(sys._getframe())
@@ -52,8 +52,8 @@ def test_the_recording_is_written_and_the_default_ends_the_process(sent: Sent) -
     assert sent == [(os.getpid(), signal.SIGTERM)]
 
 
-def test_amid_work_of_profkits_own_the_signal_comes_again(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recorder must not be ended while it begins a step."""
+def test_during_work_of_profkit_the_signal_is_sent_again_later(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorder must not end while it begins a step."""
     timers: list[threading.Timer] = []
     monkeypatch.setattr(termination.threading.Timer, "start", lambda timer: timers.append(timer))
     written: list[None] = []
@@ -66,7 +66,7 @@ def test_amid_work_of_profkits_own_the_signal_comes_again(sent: Sent, monkeypatc
     assert written == [None]
 
 
-def test_work_that_never_ends_is_not_waited_for(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_for_work_of_profkit_is_limited(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(termination.threading.Timer, "start", lambda _timer: None)
     written: list[None] = []
     make(lambda: written.append(None))
@@ -88,7 +88,7 @@ def test_a_program_that_handles_the_signal_is_left_alone(sent: Sent, theirs: sig
     assert sent == []
 
 
-def test_a_handler_of_the_programs_that_calls_ours_ends_nothing(sent: Sent) -> None:
+def test_a_handler_of_the_program_that_calls_profkits_ends_nothing(sent: Sent) -> None:
     make(lambda: pytest.fail("nothing may be written"))
     ours = signal.getsignal(signal.SIGTERM)
     assert callable(ours)
@@ -97,7 +97,7 @@ def test_a_handler_of_the_programs_that_calls_ours_ends_nothing(sent: Sent) -> N
     assert sent == []
 
 
-def test_on_another_thread_nothing_is_set() -> None:
+def test_on_another_thread_no_handler_is_set() -> None:
     thread = threading.Thread(target=make, args=(lambda: None,))
     thread.start()
     thread.join()

@@ -1,4 +1,4 @@
-"""When a recording is cut off: whenever it is asked for, but never inside a backward pass."""
+"""When a recording is cut off: whenever requested, but never inside a backward pass."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def fail(error: BaseException) -> None:
 
 @pytest.fixture
 def watched() -> tuple[Watchdog, list[str]]:
-    """A watchdog, and what was cut off."""
+    """A watchdog, and what it did."""
     done, nothing = list[str](), SimpleNamespace()
     act = lambda: True, lambda: done.append("cut off"), lambda: done.append("moved on")
     return Watchdog(nothing, nothing, nothing, nothing, Guard(fail), *act), done  # type: ignore[arg-type]
 
 
-def test_the_tracers_end_cuts_the_recording_off(watched: tuple[Watchdog, list[str]]) -> None:
+def test_the_end_of_line_tracing_cuts_the_recording_off(watched: tuple[Watchdog, list[str]]) -> None:
     watchdog, done = watched
     watchdog.lines_ended()
     assert done == ["cut off"]
 
 
-def test_in_a_backward_pass_that_computes_activations_again_it_is_not(watched: tuple[Watchdog, list[str]]) -> None:
+def test_no_recording_is_cut_off_inside_a_backward_pass(watched: tuple[Watchdog, list[str]]) -> None:
     watchdog, done = watched
     came: list[int] = []
 

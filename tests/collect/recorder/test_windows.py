@@ -1,4 +1,4 @@
-"""Windows that SIGUSR1 asks for: when they begin, where they go, and that the program's own handlers come first."""
+"""Windows that SIGUSR1 requests: when they begin, where they go, and that the program's own handlers come first."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 import torch
@@ -28,7 +30,7 @@ from tests.end_to_end.running import diagnose_forked
 from tests.forks import Forks
 
 WHOLE = 50
-"""Steps until nothing of profkit's is left: one prologue, 3 timed, 5 recorded, 30 more timed, and some."""
+"""Steps until nothing of profkit is left: one prologue, 3 timed, 5 recorded, 30 more timed, and some."""
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +39,15 @@ def no_handler_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
     yield
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+
+
+@contextmanager
+def handled_by(handler: Any) -> Iterator[None]:
+    signal.signal(signal.SIGUSR1, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
 
 
 class Training:
@@ -74,7 +85,7 @@ def test_each_signal_leaves_a_run_directory_of_its_own(tmp_path: Path) -> None:
     assert load_run(recording.directory).windows == tuple(names[1:])
 
 
-def test_a_window_begins_at_the_end_of_a_step_and_not_before(tmp_path: Path) -> None:
+def test_a_window_begins_only_at_the_end_of_a_step(tmp_path: Path) -> None:
     training = Training()
     with profile(tmp_path / "run", wait=0, warmup=0, active=1) as recording:
         training.run(WHOLE)
@@ -90,7 +101,7 @@ def test_a_window_begins_at_the_end_of_a_step_and_not_before(tmp_path: Path) -> 
     assert names.count("aten::addmm") == 1
 
 
-def test_a_signal_amid_a_recording_is_kept_until_that_is_over(tmp_path: Path) -> None:
+def test_a_signal_amid_a_recording_waits_for_its_end(tmp_path: Path) -> None:
     training = Training()
     with profile(tmp_path / "run", wait=1, active=1) as recording:
         training.run(4)
@@ -101,7 +112,7 @@ def test_a_signal_amid_a_recording_is_kept_until_that_is_over(tmp_path: Path) ->
     assert [path.name for path in recording.directories] == ["run", "run-window2"]
 
 
-def test_steps_that_the_program_ends_itself_end_those_of_windows(tmp_path: Path) -> None:
+def test_explicit_steps_end_the_steps_of_windows_too(tmp_path: Path) -> None:
     training = Training()
     with profile(tmp_path / "run", wait=1, active=1) as recording:
         training.run(WHOLE, recording)
@@ -110,7 +121,7 @@ def test_steps_that_the_program_ends_itself_end_those_of_windows(tmp_path: Path)
     assert [load_run(path).step_signal for path in recording.directories] == ["step()", "step()"]
 
 
-def test_batches_end_the_steps_of_windows_where_they_ended_those_before(tmp_path: Path) -> None:
+def test_a_window_keeps_the_signal_of_the_steps_before(tmp_path: Path) -> None:
     loader = DataLoader(TensorDataset(torch.rand(WHOLE, 8)))
     with profile(tmp_path / "run", wait=1, active=1, steps_from="dataloader") as recording:
         list(loader)
@@ -119,8 +130,8 @@ def test_batches_end_the_steps_of_windows_where_they_ended_those_before(tmp_path
     assert [load_run(path).step_signal for path in recording.directories] == ["dataloader", "dataloader"]
 
 
-def test_a_window_that_is_asked_for_inside_the_optimizer_waits_until_it_is_left(tmp_path: Path) -> None:
-    """The hooks are called from a dict that must not change meanwhile."""
+def test_a_window_requested_inside_an_optimizer_hook_waits(tmp_path: Path) -> None:
+    """PyTorch iterates over a dict of hooks that must not change meanwhile."""
     training = Training()
     training.optimizer.register_step_post_hook(lambda *_: ask() if asking else None)
     asking = False
@@ -135,8 +146,8 @@ def test_a_window_that_is_asked_for_inside_the_optimizer_waits_until_it_is_left(
 
 
 @pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SGD])
-def test_a_closure_that_the_optimizer_runs_is_none_of_its_hooks(kind: type[torch.optim.Optimizer]) -> None:
-    """It may train for minutes, in which a window would be asked for again and again."""
+def test_a_closure_of_the_optimizer_is_no_hook(kind: type[torch.optim.Optimizer]) -> None:
+    """It may run for minutes, in which requests would be delayed again and again."""
     model, seen = nn.Linear(8, 1), dict[str, bool]()
     optimizer = kind(model.parameters(), lr=0.1)
 
@@ -162,20 +173,17 @@ def test_a_window_that_never_saw_a_step_leaves_nothing(tmp_path: Path) -> None:
     assert not optimizers._global_optimizer_post_hooks
 
 
-def test_the_programs_own_handler_keeps_its_place(tmp_path: Path) -> None:
+def test_the_programs_own_handler_stays(tmp_path: Path) -> None:
     caught: list[int] = []
-    signal.signal(signal.SIGUSR1, lambda number, frame: caught.append(number))
-    try:
+    with handled_by(lambda number, frame: caught.append(number)):
         with profile(tmp_path / "run", wait=0, warmup=0, active=1) as recording:
             Training().run(WHOLE)
             ask()
             Training().run(WHOLE)
-        assert (caught, len(recording.directories)) == ([signal.SIGUSR1], 1)
-    finally:
-        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    assert (caught, len(recording.directories)) == ([signal.SIGUSR1], 1)
 
 
-def test_a_handler_that_the_program_sets_later_is_left_when_profkit_goes(tmp_path: Path) -> None:
+def test_a_handler_that_the_program_sets_later_stays(tmp_path: Path) -> None:
     def own(number: int, frame: FrameType | None) -> None:
         return None
 
@@ -187,8 +195,8 @@ def test_a_handler_that_the_program_sets_later_is_left_when_profkit_goes(tmp_pat
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which signals have a handler")
-def test_a_handler_in_c_keeps_its_place(tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which signals have a handler")
+def test_a_handler_in_c_stays(tmp_path: Path) -> None:
     with (tmp_path / "stacks").open("w+") as stacks:
         faulthandler.register(signal.SIGUSR1, stacks)
         try:
@@ -201,15 +209,11 @@ def test_a_handler_in_c_keeps_its_place(tmp_path: Path) -> None:
 
 
 def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    try:
-        with profile(tmp_path / "run"):
-            assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    with handled_by(signal.SIG_IGN), profile(tmp_path / "run"):
+        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
 
 
-def test_a_scheduler_that_gives_notice_by_it_keeps_the_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_under_slurm_the_signal_is_left_to_the_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     with profile(tmp_path / "run"):
         assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
@@ -228,14 +232,14 @@ def test_on_another_thread_no_handler_is_set(tmp_path: Path) -> None:
     assert seen == [signal.SIG_DFL]
 
 
-def test_the_handler_itself_does_nothing_but_to_remember() -> None:
+def test_the_handler_only_remembers_the_request() -> None:
     begun: list[str] = []
     following = NextBoundary(lambda action: action(), lambda: True, begun.append)  # type: ignore[arg-type]  # no guard
     WindowRequests(following)._on_signal(signal.SIGUSR1, None)
     assert (following.is_wanted, following._signals, begun) == (True, None, [])
 
 
-def test_a_child_process_does_with_the_signal_what_it_would_without_profkit(tmp_path: Path) -> None:
+def test_a_child_process_has_the_default_handler(tmp_path: Path) -> None:
     with profile(tmp_path / "run"):
         child = os.fork()
         if child == 0:
@@ -243,12 +247,12 @@ def test_a_child_process_does_with_the_signal_what_it_would_without_profkit(tmp_
         assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_directory_that_is_there_already_is_not_taken(tmp_path: Path) -> None:
+def test_an_existing_directory_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "run-window2").mkdir()
     assert window_directory(tmp_path / "run", 2) == tmp_path / "run-window2-2"
 
 
-def test_the_plan_of_a_window_begins_at_once_and_keeps_to_the_signal() -> None:
+def test_the_plan_of_a_window_begins_at_once_and_keeps_the_signal() -> None:
     plan = Plan(wait=5, at_step=900).for_window(3, "step()")
     assert (plan.prologue, plan.chosen_signal, plan.at_step, plan.window, plan.wait) == (False, "step()", 0, 3, 5)
 
@@ -273,8 +277,8 @@ print(parameter.tolist())
 
 @pytest.mark.slow
 @pytest.mark.parametrize("process", ["getpid", "getppid"])
-def test_windows_of_a_program_are_diagnosed_each(tmp_path: Path, forks: Forks, process: str) -> None:
-    """The signal may be sent to profkit as well, which passes it on."""
+def test_each_window_of_a_program_is_diagnosed(tmp_path: Path, forks: Forks, process: str) -> None:
+    """The signal may also be sent to profkit, which passes it on."""
     (tmp_path / "program.py").write_text(PROGRAM.format(process=process))
     outcome = diagnose_forked(forks, "program.py", directory=tmp_path)
     assert outcome.status == 0, outcome.stderr
@@ -286,10 +290,7 @@ def test_windows_of_a_program_are_diagnosed_each(tmp_path: Path, forks: Forks, p
         assert load_run(tmp_path / name).exit_status == first.exit_status == 0
 
 
-def test_a_process_that_has_no_handler_yet_is_known_not_to_listen() -> None:
+def test_a_process_without_a_handler_does_not_catch_the_signal() -> None:
     assert not _catches(os.getpid(), signal.SIGUSR1)
-    signal.signal(signal.SIGUSR1, lambda *_: None)
-    try:
+    with handled_by(lambda *_: None):
         assert _catches(os.getpid(), signal.SIGUSR1)
-    finally:
-        signal.signal(signal.SIGUSR1, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""What becomes of gradients: which are taken by an optimizer, which are thrown away unread, and which wait."""
+"""What becomes of gradients: which an optimizer takes, which are thrown away unread, and which no optimizer holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = 12
 
 
 class Pair:
-    """Two models, each with an optimizer of its own; the second judges what the first makes."""
+    """Two models, each with its own optimizer; the second judges what the first makes."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -41,12 +41,14 @@ class Pair:
         self.of_judge.step()
 
 
-def watch(directory: Path, train: Callable[[], None], steps: int = STEPS) -> GradientUse | None:
+def watch(directory: Path, train: Callable[[], None], steps: int = STEPS) -> GradientUse:
     with profile(directory, warmup=1, active=2) as recording:
         for _ in range(steps):
             train()
             recording.step()
-    return load_run(directory).gradients
+    use = load_run(directory).gradients
+    assert use is not None
+    return use
 
 
 def in_turns(*parts: Callable[[], object]) -> Callable[[], None]:
@@ -57,19 +59,21 @@ def in_turns(*parts: Callable[[], object]) -> Callable[[], None]:
     return train
 
 
-def test_what_a_loss_adds_to_a_model_that_it_does_not_train_is_thrown_away(tmp_path):
+def test_gradients_of_a_model_that_the_loss_does_not_train_are_thrown_away(tmp_path):
     pair = Pair()
-    use = watch(tmp_path, in_turns(pair.train_maker, pair.train_judge))
-    assert use == GradientUse(taken=(4, 5, 6, 7, 8, 9, 10, 11), thrown_away=(0, 1, 2, 3))
+    assert watch(tmp_path, in_turns(pair.train_maker, pair.train_judge)) == GradientUse(
+        taken=(4, 5, 6, 7, 8, 9, 10, 11), thrown_away=(0, 1, 2, 3)
+    )
 
 
-def test_it_is_thrown_away_too_where_that_happens_in_the_next_step(tmp_path):
+def test_gradients_may_be_thrown_away_in_the_next_step(tmp_path):
     pair = Pair()
-    use = watch(tmp_path, in_turns(pair.train_judge, pair.train_maker))
-    assert use == GradientUse(taken=(0, 1, 2, 3, 8, 9, 10, 11), thrown_away=(4, 5, 6, 7))
+    assert watch(tmp_path, in_turns(pair.train_judge, pair.train_maker)) == GradientUse(
+        taken=(0, 1, 2, 3, 8, 9, 10, 11), thrown_away=(4, 5, 6, 7)
+    )
 
 
-def test_a_loss_that_names_what_it_trains_throws_nothing_away(tmp_path):
+def test_a_backward_pass_limited_to_its_inputs_throws_nothing_away(tmp_path):
     pair = Pair()
 
     def train_maker() -> None:
@@ -87,11 +91,10 @@ def test_gradients_that_are_not_cleared_are_taken_by_the_next_step(tmp_path):
         pair.of_judge.zero_grad()
 
     use = watch(tmp_path, train)
-    assert use is not None
     assert use.thrown_away == use.unheld == ()
 
 
-def test_gradients_of_which_the_norm_is_read_are_used(tmp_path):
+def test_gradients_whose_norm_is_read_are_used(tmp_path):
     pair, norms = Pair(), []
 
     def read() -> None:
@@ -99,12 +102,10 @@ def test_gradients_of_which_the_norm_is_read_are_used(tmp_path):
 
     orders = [(pair.train_maker, read, pair.train_judge), (pair.train_judge, pair.train_maker, read)]
     for number, parts in enumerate(orders):
-        use = watch(tmp_path / str(number), in_turns(*parts))
-        assert use is not None
-        assert use.thrown_away == ()
+        assert watch(tmp_path / str(number), in_turns(*parts)).thrown_away == ()
 
 
-def test_gradients_that_are_read_through_data_are_used(tmp_path):
+def test_gradients_read_through_data_are_used(tmp_path):
     pair = Pair()
 
     def read() -> None:
@@ -112,12 +113,10 @@ def test_gradients_that_are_read_through_data_are_used(tmp_path):
             if parameter.grad is not None:
                 parameter.grad.data.abs().max()
 
-    use = watch(tmp_path, in_turns(pair.train_maker, read, pair.train_judge))
-    assert use is not None
-    assert use.thrown_away == ()
+    assert watch(tmp_path, in_turns(pair.train_maker, read, pair.train_judge)).thrown_away == ()
 
 
-def test_clipping_the_gradients_that_are_trained_with_uses_no_others(tmp_path):
+def test_clipping_gradients_uses_no_others(tmp_path):
     pair = Pair()
 
     def train_judge() -> None:
@@ -126,18 +125,14 @@ def test_clipping_the_gradients_that_are_trained_with_uses_no_others(tmp_path):
         nn.utils.clip_grad_norm_(pair.judge.parameters(), 1.0)
         pair.of_judge.step()
 
-    use = watch(tmp_path, in_turns(train_judge, pair.train_maker))
-    assert use is not None
-    assert use.thrown_away == (4, 5, 6, 7)
+    assert watch(tmp_path, in_turns(train_judge, pair.train_maker)).thrown_away == (4, 5, 6, 7)
 
 
-def test_a_gradient_that_a_hook_is_given_is_used(tmp_path):
+def test_a_gradient_that_a_hook_receives_is_used(tmp_path):
     pair, seen = Pair(), []
     for parameter in pair.judge.parameters():
         parameter.register_hook(lambda gradient: seen.append(gradient.shape))
-    use = watch(tmp_path, in_turns(pair.train_maker, pair.train_judge))
-    assert use is not None
-    assert use.thrown_away == ()
+    assert watch(tmp_path, in_turns(pair.train_maker, pair.train_judge)).thrown_away == ()
 
 
 def test_an_ordinary_training_throws_nothing_away(tmp_path):
@@ -152,7 +147,7 @@ def test_an_ordinary_training_throws_nothing_away(tmp_path):
     assert watch(tmp_path, train) == NOTHING
 
 
-def test_gradients_that_wait_for_a_step_in_four_are_not_thrown_away(tmp_path):
+def test_gradients_that_accumulate_over_four_steps_are_not_thrown_away(tmp_path):
     pair, turns = Pair(), iter(range(100))
 
     def train() -> None:
@@ -164,11 +159,10 @@ def test_gradients_that_wait_for_a_step_in_four_are_not_thrown_away(tmp_path):
             pair.of_judge.zero_grad()
 
     use = watch(tmp_path, train, steps=24)
-    assert use is not None
     assert use.thrown_away == use.unheld == ()
 
 
-def test_a_part_that_no_optimizer_holds_is_told_cleared_or_not(tmp_path):
+def test_parameters_that_no_optimizer_holds_are_found_whether_cleared_or_not(tmp_path):
     for number, clears_all in enumerate([False, True]):
         pair = Pair()
         del pair.of_maker
@@ -184,8 +178,8 @@ def test_a_part_that_no_optimizer_holds_is_told_cleared_or_not(tmp_path):
 
 
 @pytest.mark.parametrize("clears", [True, False])
-def test_a_part_that_the_program_updates_by_hand_is_not_told(tmp_path, clears):
-    """From gradients that it clears, or that add up."""
+def test_parameters_that_the_program_updates_by_hand_are_left_out(tmp_path, clears):
+    """With gradients that it clears, or that add up."""
     pair = Pair()
     del pair.of_maker
 
@@ -199,12 +193,10 @@ def test_a_part_that_the_program_updates_by_hand_is_not_told(tmp_path, clears):
                     parameter.sub_(parameter.grad, alpha=0.01 if clears else 0.001)
                     parameter.grad = None if clears else parameter.grad
 
-    use = watch(tmp_path, train)
-    assert use is not None
-    assert use.unheld == ()
+    assert watch(tmp_path, train).unheld == ()
 
 
-def test_a_moving_average_of_a_model_is_told_though_it_changes(tmp_path):
+def test_a_moving_average_of_a_model_is_found_though_it_changes(tmp_path):
     student, teacher = nn.Linear(8, 4), nn.Linear(8, 4)
     optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
 
@@ -218,11 +210,10 @@ def test_a_moving_average_of_a_model_is_told_though_it_changes(tmp_path):
                 average.lerp_(parameter, 0.01)
 
     use = watch(tmp_path, train)
-    assert use is not None
     assert (len(use.taken), len(use.unheld)) == (2, 2)
 
 
-def test_nothing_of_the_program_is_kept_and_nothing_watches_on(tmp_path):
+def test_nothing_is_watched_after_the_recording(tmp_path):
     pair = Pair()
     with profile(tmp_path, warmup=1, active=2) as recording:
         for _ in range(STEPS):

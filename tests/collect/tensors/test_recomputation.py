@@ -1,4 +1,4 @@
-"""Which calls of PyTorch make what was there: told by what they are given, never by what that looks like."""
+"""Which calls of PyTorch compute something again, judged by their inputs and never by values that look alike."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ SIZE = 8
 
 
 @pytest.fixture(autouse=True)
-def nobody_notices() -> Iterator[None]:
-    """Neither the compiler nor layers that tests before left behind; the compiler is forgotten afterwards too."""
+def _nothing_is_left_by_other_tests() -> Iterator[None]:
+    """Neither compiled code nor layers; and none is left for later tests."""
     torch.manual_seed(0)
     forget_compiler()
     gc.collect()
@@ -43,7 +43,7 @@ def forget_compiler() -> None:
 
 
 def watched(*steps: Callable[[], object]) -> Recomputation:
-    """What is told of two steps, or of one, after which nothing happens."""
+    """What is found in two steps; the second may be empty."""
     watch = CallWatch()
     watch.begin()
     try:
@@ -59,12 +59,12 @@ def watched(*steps: Callable[[], object]) -> Recomputation:
 
 
 def again(step: Callable[[], object]) -> int:
-    """How many calls of a step repeat another of it."""
+    """How many calls of a step repeat another one in it."""
     return len(watched(step).again)
 
 
 def each(step: Callable[[], object]) -> int:
-    """How many calls a second step like the first one repeats."""
+    """How many calls of a step are repeated by the same step after it."""
     return len(watched(step, step).each_step)
 
 
@@ -72,12 +72,12 @@ def matrix() -> Tensor:
     return torch.randn(SIZE, SIZE)
 
 
-def test_the_same_function_of_the_same_tensor_is_one():
+def test_a_function_of_the_same_tensor_is_a_repetition():
     x = matrix()
     assert watched(lambda: [x @ x, x @ x]) == Recomputation(again=((1, 0),))
 
 
-def test_what_is_computed_from_results_of_such_calls_is_one_too():
+def test_calls_on_repeated_results_are_repetitions_too():
     x = matrix()
 
     def normalise() -> Tensor:
@@ -86,7 +86,7 @@ def test_what_is_computed_from_results_of_such_calls_is_one_too():
     assert again(lambda: [normalise(), normalise()]) == 5
 
 
-def test_a_frozen_encoder_that_runs_twice_is_one():
+def test_a_frozen_encoder_that_runs_twice_is_a_repetition():
     encoder, x = nn.Sequential(nn.Linear(SIZE, SIZE), nn.GELU(), nn.LayerNorm(SIZE)), matrix()
 
     def run() -> Tensor:
@@ -96,14 +96,14 @@ def test_a_frozen_encoder_that_runs_twice_is_one():
     assert again(lambda: [run(), run()]) == 3
 
 
-def test_a_mask_made_anew_of_numbers_is_one_with_what_it_is_made_of():
+def test_a_mask_made_again_from_numbers_is_a_repetition():
     def mask() -> Tensor:
         return torch.triu(torch.ones(SIZE, SIZE), diagonal=1)
 
     assert again(lambda: [mask(), mask()]) == 2
 
 
-def test_a_sparse_matrix_is_known_by_itself():
+def test_a_sparse_matrix_is_identified_by_its_object():
     adjacency, x = matrix().to_sparse(), matrix()
     same = matrix()
     other = adjacency.clone()
@@ -112,7 +112,7 @@ def test_a_sparse_matrix_is_known_by_itself():
 
 
 def nothing_alike() -> dict[str, Callable[[], object]]:  # noqa: C901  # a list of small functions
-    """Steps in which nothing is computed again, however it looks."""
+    """Steps in which nothing is computed again, although it may look so."""
     x, weight = matrix(), matrix().requires_grad_()
     layer, norm = nn.Linear(SIZE, SIZE), nn.BatchNorm1d(SIZE)
 
@@ -211,7 +211,7 @@ def test_nothing_is_computed_again(name):
     assert again(step) == 0
 
 
-def test_memory_that_numpy_owns_is_followed_as_long_as_it_can_be_compared():
+def test_memory_that_numpy_owns_is_compared_up_to_a_size():
     values = np.ones(SIZE, dtype=np.float32)
     x = torch.from_numpy(values)
 
@@ -226,20 +226,20 @@ def test_memory_that_numpy_owns_is_followed_as_long_as_it_can_be_compared():
     assert again(lambda: [large.exp(), large.exp()]) == 0
 
 
-def test_a_table_that_each_step_builds_is_told_across_steps():
+def test_a_table_that_each_step_builds_is_repeated_across_steps():
     def step() -> Tensor:
         return torch.arange(SIZE).float().mul(-0.1).exp()
 
     assert each(step) == 4
 
 
-def test_what_the_next_step_does_with_other_inputs_is_not():
+def test_other_inputs_in_the_next_step_are_no_repetition():
     batches = iter([matrix(), matrix()])
     weight = matrix()
     assert each(lambda: next(batches) @ weight) == 0
 
 
-def test_what_a_training_changes_is_not():
+def test_parameters_that_change_are_no_repetition():
     layer, x = nn.Linear(SIZE, SIZE), matrix()
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
 
@@ -278,7 +278,7 @@ def test_no_tensor_is_kept_alive():
     watched(step)
 
 
-def test_an_error_of_the_program_passes_through():
+def test_an_error_in_the_program_passes_through():
     x = matrix()
 
     def step() -> None:
@@ -289,7 +289,7 @@ def test_an_error_of_the_program_passes_through():
     assert again(lambda: [step(), step()]) == 1
 
 
-def test_transformer_layers_that_go_another_way_under_a_mode_are_left_alone():
+def test_transformer_layers_that_a_mode_would_reroute_are_left_alone():
     attention = nn.MultiheadAttention(SIZE, 2)
     watch = CallWatch()
     watch.begin()
@@ -297,7 +297,7 @@ def test_transformer_layers_that_go_another_way_under_a_mode_are_left_alone():
     del attention
 
 
-def test_a_mode_of_the_programs_own_is_left_alone_and_outlives_the_watch():
+def test_a_mode_of_the_program_is_left_alone_and_outlives_the_watch():
     with torch.device("meta"):
         watch = CallWatch()
         watch.begin()
@@ -310,15 +310,15 @@ def test_a_mode_of_the_programs_own_is_left_alone_and_outlives_the_watch():
 
 
 def overridable(x: Tensor) -> Tensor:
-    """As PyTorch's own functions in Python are written."""
+    """Like PyTorch's own Python functions."""
     if torch.overrides.has_torch_function_unary(x):
         return torch.overrides.handle_torch_function(overridable, (x,), x)
     return x + 1
 
 
 @pytest.mark.parametrize("entered", ["handle_torch_function", "helper", "_pop_mode_temporarily"])
-def test_a_watch_that_ends_once_its_mode_was_seen_stays_until_it_was_asked(entered):
-    """Else PyTorch would find no mode where it had just seen one."""
+def test_a_watch_whose_mode_was_seen_stays_until_it_is_called(entered):
+    """Otherwise PyTorch would find no mode where it has just seen one."""
     watch, seen = CallWatch(), []
 
     def leave(frame: FrameType, event: str, argument: object) -> None:
@@ -339,7 +339,7 @@ def test_a_watch_that_ends_once_its_mode_was_seen_stays_until_it_was_asked(enter
     assert not torch.overrides._len_torch_function_stack()
 
 
-def test_a_watch_that_ends_amid_a_call_leaves_with_the_next_function():
+def test_a_watch_that_ends_amid_a_call_leaves_at_the_next_function():
     watch = CallWatch()
 
     class Meddling:
@@ -354,7 +354,7 @@ def test_a_watch_that_ends_amid_a_call_leaves_with_the_next_function():
     assert not torch.overrides._len_torch_function_stack()
 
 
-def test_the_recording_tells_it_by_numbers_that_its_events_carry(tmp_path: Path):
+def test_a_recording_names_repetitions_by_the_numbers_of_its_events(tmp_path: Path):
     x = matrix()
     with profile(tmp_path, warmup=1, active=2) as recording:
         for _ in range(10):
@@ -368,7 +368,7 @@ def test_the_recording_tells_it_by_numbers_that_its_events_carry(tmp_path: Path)
     assert not torch.overrides._len_torch_function_stack()
 
 
-def test_calls_of_other_threads_are_not_looked_at():
+def test_calls_on_other_threads_are_ignored():
     x = matrix()
 
     def step() -> None:
@@ -380,15 +380,15 @@ def test_calls_of_other_threads_are_not_looked_at():
     assert again(step) == 0
 
 
-def test_what_is_compiled_as_a_whole_compiles_under_the_watch_too():
-    """Made before it or under it, and called for the first time in a watched step: the watch makes way."""
+def test_full_graph_compilation_works_under_the_watch():
+    """The watch makes way for functions that are compiled before or during it and first called in a watched step."""
     x = matrix()
 
     def double(number: int) -> Tensor:
         compiled = torch.compile(lambda given: given.sin() * number, backend="eager", fullgraph=True)
         return compiled(x) @ x
 
-    torch.optim.SGD([x], lr=0.1)  # as in every training the compiler's modules are there
+    torch.optim.SGD([x], lr=0.1)  # imports the compiler's modules, as in every training
     watch = CallWatch()
     watch.begin()
     assert watch.is_on
@@ -401,7 +401,7 @@ def test_what_is_compiled_as_a_whole_compiles_under_the_watch_too():
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
 
 
-def test_ranges_lie_in_no_call_so_that_what_runs_in_them_lies_in_them(tmp_path: Path):
+def test_calls_inside_ranges_are_still_found(tmp_path: Path):
     layer = nn.Linear(SIZE, SIZE)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     with profile(tmp_path, warmup=1, active=2) as recording:
