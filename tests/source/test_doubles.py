@@ -35,7 +35,7 @@ def lines_of(tmp_path: Path, source: str) -> list[int]:
         "torch.set_default_dtype(torch.float64)",
     ],
 )
-def test_a_line_that_may_make_doubles_is_remarked(tmp_path: Path, expression: str) -> None:
+def test_a_line_that_may_make_doubles_is_remarked(tmp_path, expression):
     assert lines_of(tmp_path, f"import torch\ny = {expression}\n") == [2]
 
 
@@ -57,11 +57,11 @@ def test_a_line_that_may_make_doubles_is_remarked(tmp_path: Path, expression: st
         "numpy.asarray(table)",
     ],
 )
-def test_a_line_that_makes_no_doubles_is_not_remarked(tmp_path: Path, expression: str) -> None:
+def test_a_line_that_makes_no_doubles_is_not_remarked(tmp_path, expression):
     assert lines_of(tmp_path, f"import torch\ny = {expression}\n") == []
 
 
-def test_a_requested_type_is_told_from_that_of_the_data(tmp_path: Path) -> None:
+def test_a_requested_type_is_told_from_that_of_the_data(tmp_path):
     source = """
     def load(table):
         torch.set_default_dtype(torch.float64)
@@ -75,5 +75,5 @@ def test_a_requested_type_is_told_from_that_of_the_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["x = y  # double", "print('float64')", "double = 2", "model(from_numpy)"])
-def test_names_and_texts_make_no_doubles(source: str) -> None:
+def test_names_and_texts_make_no_doubles(source):
     assert not double_makers(ast.parse(source)).any

@@ -74,7 +74,7 @@ def code_of(code: CodeType, name: str) -> CodeType:
         ("kept = loss", ("kept",)),
     ],
 )
-def test_every_way_to_make_a_name_hold_more_is_found(find: Find, statement: str, parts: Parts) -> None:
+def test_every_way_to_make_a_name_hold_more_is_found(find, statement, parts):
     source = f"""
     def train():
         kept = []
@@ -86,11 +86,11 @@ def test_every_way_to_make_a_name_hold_more_is_found(find: Find, statement: str,
     assert (site.source, site.function) == (statement, "train")
 
 
-def test_an_assignment_outside_a_loop_makes_nothing_grow(find: Find) -> None:
+def test_an_assignment_outside_a_loop_makes_nothing_grow(find):
     assert find("kept = []\nother = kept\n", ("kept",)) is None
 
 
-def test_an_append_in_a_loop_comes_before_an_assignment_there(find: Find) -> None:
+def test_an_append_in_a_loop_comes_before_an_assignment_there(find):
     source = """
     for epoch in range(2):
         kept = []
@@ -100,7 +100,7 @@ def test_an_append_in_a_loop_comes_before_an_assignment_there(find: Find) -> Non
     assert located(find(source, ("kept",))).source == "kept.append(step)"
 
 
-def test_a_line_in_a_loop_comes_before_one_outside(find: Find) -> None:
+def test_a_line_in_a_loop_comes_before_one_outside(find):
     source = """
     kept.append(0)
     for step in range(3):
@@ -109,7 +109,7 @@ def test_a_line_in_a_loop_comes_before_one_outside(find: Find) -> None:
     assert located(find(source, ("kept",))).source == "kept.append(step)"
 
 
-def test_a_line_that_ran_comes_first(find: Find) -> None:
+def test_a_line_that_ran_comes_first(find):
     source = """
     for step in range(3):
         kept.append(step)
@@ -118,7 +118,7 @@ def test_a_line_that_ran_comes_first(find: Find) -> None:
     assert located(find(source, ("kept",), executed="# ran")).source == "kept += [1]  # ran"
 
 
-def test_a_local_name_is_searched_in_its_own_function(find: Find) -> None:
+def test_a_local_name_is_searched_in_its_own_function(find):
     source = """
     def other():
         for step in range(3):
@@ -132,7 +132,7 @@ def test_a_local_name_is_searched_in_its_own_function(find: Find) -> None:
     assert find(source.replace("-step", "-step)\n        print(step"), ("absent",), function="train") is None
 
 
-def test_an_attribute_is_searched_in_the_methods_of_its_class(find: Find) -> None:
+def test_an_attribute_is_searched_in_the_methods_of_its_class(find):
     source = """
     class Trainer:
         def __init__(self):
@@ -152,7 +152,7 @@ def test_an_attribute_is_searched_in_the_methods_of_its_class(find: Find) -> Non
     assert (site.line, site.function) == (7, "Trainer.step")
 
 
-def test_an_attribute_is_found_where_a_method_binds_it_but_not_in_the_constructor(find: Find) -> None:
+def test_an_attribute_is_found_where_a_method_binds_it_but_not_in_the_constructor(find):
     source = """
     class Model:
         def __init__(self):
@@ -164,7 +164,7 @@ def test_an_attribute_is_found_where_a_method_binds_it_but_not_in_the_constructo
     assert located(find(source, ("model", ".hidden"), owner="Model")).line == 7
 
 
-def test_an_attribute_changed_outside_its_class_is_found(find: Find) -> None:
+def test_an_attribute_changed_outside_its_class_is_found(find):
     source = """
     class Results:
         pass
@@ -177,7 +177,7 @@ def test_an_attribute_changed_outside_its_class_is_found(find: Find) -> None:
     assert located(find(source, ("results", ".losses"), function="main", owner="Results")).line == 8
 
 
-def test_a_nested_function_has_its_qualified_name(find: Find) -> None:
+def test_a_nested_function_has_its_qualified_name(find):
     source = """
     def main():
         total = 0
@@ -190,15 +190,15 @@ def test_a_nested_function_has_its_qualified_name(find: Find) -> None:
 
 
 @pytest.mark.parametrize("source", ["def broken(:\n", "", "kept.append(1)\n" * 80_000])
-def test_an_unreadable_file_has_no_such_line(find: Find, source: str) -> None:
+def test_an_unreadable_file_has_no_such_line(find, source):
     assert find(source, ("kept",)) is None
 
 
-def test_a_missing_file_has_no_such_line() -> None:
+def test_a_missing_file_has_no_such_line():
     assert GrowthLines(lambda file, line: False).find(("kept",), Origin("/nowhere/at/all.py")) is None
 
 
-def test_decorated_functions_are_recognised(find: Find) -> None:
+def test_decorated_functions_are_recognised(find):
     source = """
     @decorate
     @again
@@ -244,7 +244,7 @@ def is_bounded(tmp_path: Path) -> Callable[[str], bool]:
         "cat(kept).mean()",
     ],
 )
-def test_growth_that_the_program_limits_is_bounded(is_bounded: Callable[[str], bool], body: str) -> None:
+def test_growth_that_the_program_limits_is_bounded(is_bounded, body):
     assert is_bounded("for x in xs:\n    kept.append(x)\n" + body)
 
 
@@ -270,11 +270,11 @@ def test_growth_that_the_program_limits_is_bounded(is_bounded: Callable[[str], b
         "for epoch in epochs:\n    other = []",
     ],
 )
-def test_growth_that_nothing_limits_is_not_bounded(is_bounded: Callable[[str], bool], body: str) -> None:
+def test_growth_that_nothing_limits_is_not_bounded(is_bounded, body):
     assert not is_bounded("for x in xs:\n    kept.append(x)\n" + body)
 
 
-def test_an_attribute_that_a_method_empties_is_bounded(tmp_path: Path) -> None:
+def test_an_attribute_that_a_method_empties_is_bounded(tmp_path):
     path = tmp_path / "program.py"
     methods = (f"    def {name}(self):\n        self.kept = []\n" for name in ("__init__", "reset"))
     path.write_text("class Meter:\n" + "".join(methods))
@@ -284,7 +284,7 @@ def test_an_attribute_that_a_method_empties_is_bounded(tmp_path: Path) -> None:
     assert not growth.is_bounded(("meter", ".other"), origin)
 
 
-def test_the_line_that_limits_the_growth_does_not_make_it(tmp_path: Path) -> None:
+def test_the_line_that_limits_the_growth_does_not_make_it(tmp_path):
     path = tmp_path / "program.py"
     path.write_text("kept = []\nfor x in xs:\n    kept.append(x)\n    if len(kept) > 9:\n        kept.pop(0)\n")
     site = GrowthLines(lambda file, line: True).find(("kept",), Origin(str(path)))

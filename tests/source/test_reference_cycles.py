@@ -74,7 +74,7 @@ def closing_lines(tmp_path: Path, source: str) -> list[tuple[str, int]]:
         "self.rows = [Row(self, i) for i in range(3)]",
     ],
 )
-def test_a_statement_that_makes_an_object_hold_itself_is_remarked(tmp_path: Path, statement: str) -> None:
+def test_a_statement_that_makes_an_object_hold_itself_is_remarked(tmp_path, statement):
     assert closing_lines(tmp_path, REPORT.format(statement)) == [("Report.__init__", 4)]
 
 
@@ -98,11 +98,11 @@ def test_a_statement_that_makes_an_object_hold_itself_is_remarked(tmp_path: Path
         "value.append(self)",
     ],
 )
-def test_a_statement_that_closes_no_cycle_is_not_remarked(tmp_path: Path, statement: str) -> None:
+def test_a_statement_that_closes_no_cycle_is_not_remarked(tmp_path, statement):
     assert closing_lines(tmp_path, REPORT.format(statement)) == []
 
 
-def test_the_second_of_two_references_closes_the_cycle(tmp_path: Path) -> None:
+def test_the_second_of_two_references_closes_the_cycle(tmp_path):
     source = """
     class Node:
         def __init__(self, value, parent):
@@ -119,7 +119,7 @@ def test_the_second_of_two_references_closes_the_cycle(tmp_path: Path) -> None:
     assert sorted(closing_lines(tmp_path, source)) == [("Node.__init__", 6), ("grow", 11)]
 
 
-def test_an_inner_function_that_calls_itself_holds_itself(tmp_path: Path) -> None:
+def test_an_inner_function_that_calls_itself_holds_itself(tmp_path):
     source = """
     def search(scores):
         def visit(i):
@@ -133,7 +133,7 @@ def test_an_inner_function_that_calls_itself_holds_itself(tmp_path: Path) -> Non
     assert closing_lines(tmp_path, source) == [("search", 3)]
 
 
-def test_a_kept_exception_holds_its_frames(tmp_path: Path) -> None:
+def test_a_kept_exception_holds_its_frames(tmp_path):
     source = """
     class Runner:
         def run(self, batch):
@@ -145,11 +145,11 @@ def test_a_kept_exception_holds_its_frames(tmp_path: Path) -> None:
     assert closing_lines(tmp_path, source) == [("Runner.run", 7)]
 
 
-def test_module_level_names_are_no_garbage(tmp_path: Path) -> None:
+def test_module_level_names_are_no_garbage(tmp_path):
     assert closing_lines(tmp_path, "a = []\na.append(a)\n") == []
 
 
-def test_a_class_of_another_file_is_known(tmp_path: Path) -> None:
+def test_a_class_of_another_file_is_known(tmp_path):
     nodes, tree = tmp_path / "nodes.py", tmp_path / "tree.py"
     nodes.write_text("class Node:\n    def __init__(self, parent):\n        self.parent = parent\n")
     tree.write_text("class Tree:\n    def __init__(self):\n        self.root = Node(self)\n")

@@ -27,7 +27,7 @@ def lines_of(tmp_path: Path, *sources: str) -> list[tuple[int, str]]:
     return [(remark.site.line, remark.site.function) for remark in review_sources(map(str, files))]
 
 
-def test_an_evaluation_loop_with_autograd_on_is_remarked_at_its_line(tmp_path: Path) -> None:
+def test_an_evaluation_loop_with_autograd_on_is_remarked_at_its_line(tmp_path):
     file = tmp_path / "train.py"
     file.write_text(EVALUATE)
     (remark,) = review_sources([str(file)])
@@ -36,9 +36,7 @@ def test_an_evaluation_loop_with_autograd_on_is_remarked_at_its_line(tmp_path: P
 
 
 @pytest.mark.parametrize(("after", "lines"), [("model.train()", [4]), ("return score", [])])
-def test_a_single_call_counts_only_if_the_model_returns_to_training(
-    tmp_path: Path, after: str, lines: list[int]
-) -> None:
+def test_a_single_call_counts_only_if_the_model_returns_to_training(tmp_path, after, lines):
     source = f"""
     def score(model, x, y):
         model.eval()
@@ -48,7 +46,7 @@ def test_a_single_call_counts_only_if_the_model_returns_to_training(
     assert [line for line, _ in lines_of(tmp_path, source)] == lines
 
 
-def test_an_evaluation_at_module_level_is_remarked(tmp_path: Path) -> None:
+def test_an_evaluation_at_module_level_is_remarked(tmp_path):
     source = """
     for epoch in range(2):
         net.train()
@@ -79,7 +77,7 @@ def test_an_evaluation_at_module_level_is_remarked(tmp_path: Path) -> None:
         ("return total", "with torch.no_grad():\n        return evaluate(model, loader)"),
     ],
 )
-def test_what_may_be_intended_is_not_remarked(tmp_path: Path, old: str, new: str) -> None:
+def test_what_may_be_intended_is_not_remarked(tmp_path, old, new):
     assert old in EVALUATE
     assert lines_of(tmp_path, EVALUATE.replace(old, new)) == []
 
@@ -88,33 +86,33 @@ def test_what_may_be_intended_is_not_remarked(tmp_path: Path, old: str, new: str
     ("old", "new"),
     [("model.eval()", "model.train(False)"), ("model(x)", "model.forward(x)"), ("model", "self.model")],
 )
-def test_other_spellings_are_remarked_too(tmp_path: Path, old: str, new: str) -> None:
+def test_other_spellings_are_remarked_too(tmp_path, old, new):
     body = EVALUATE.replace("(model, loader)", "(loader)").replace(old, new)
     assert [name for _, name in lines_of(tmp_path, body)] == ["evaluate"]
 
 
-def test_a_caller_in_another_file_that_switches_autograd_off_silences_the_remark(tmp_path: Path) -> None:
+def test_a_caller_in_another_file_that_switches_autograd_off_silences_the_remark(tmp_path):
     caller = "import part0\nwith torch.inference_mode():\n    part0.evaluate(net, data)\n"
     assert lines_of(tmp_path, EVALUATE, caller) == []
 
 
-def test_methods_and_inner_functions_have_their_qualified_names(tmp_path: Path) -> None:
+def test_methods_and_inner_functions_have_their_qualified_names(tmp_path):
     inner = textwrap.indent(EVALUATE, "    ")
     source = f"class Trainer:\n{inner}def main():\n{inner}"
     assert [name for _, name in lines_of(tmp_path, source)] == ["Trainer.evaluate", "main.<locals>.evaluate"]
 
 
 @pytest.mark.parametrize("source", ["", "def broken(:", "\0", "(" * 5000, "x = 1" + " " * (1 << 20)])
-def test_an_unreadable_file_is_skipped(tmp_path: Path, source: str) -> None:
+def test_an_unreadable_file_is_skipped(tmp_path, source):
     assert lines_of(tmp_path, source) == []
     assert review_sources([str(tmp_path / "absent.py")]) == ()
 
 
-def test_only_modules_of_the_program_are_read() -> None:
+def test_only_modules_of_the_program_are_read():
     assert user_sources(lambda file: file == __file__) == [sys.modules[__name__].__file__]
 
 
-def test_lines_that_set_the_number_of_threads_are_remarked(tmp_path: Path) -> None:
+def test_lines_that_set_the_number_of_threads_are_remarked(tmp_path):
     file = tmp_path / "train.py"
     file.write_text("import torch\ntorch.set_num_threads(16)\n\ndef f():\n    torch.get_num_threads()\n")
     (remark,) = review_sources([str(file)])
@@ -122,7 +120,7 @@ def test_lines_that_set_the_number_of_threads_are_remarked(tmp_path: Path) -> No
     assert remark.site.source == "torch.set_num_threads(16)"
 
 
-def test_lines_that_make_data_loaders_are_remarked(tmp_path: Path) -> None:
+def test_lines_that_make_data_loaders_are_remarked(tmp_path):
     file = tmp_path / "train.py"
     file.write_text("def main():\n    train = DataLoader(data, 8)\n    test = torch.utils.data.DataLoader(data, 8)\n")
     found = [(remark.kind, remark.site.line, remark.site.function) for remark in review_sources([str(file)])]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sysconfig
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,7 +33,7 @@ PACKAGE = os.path.dirname(profkit.__file__)
         "<eval_with_key>.0",
     ],
 )
-def test_libraries_and_generated_code_are_not_the_users(file: str) -> None:
+def test_libraries_and_generated_code_are_not_the_users(file):
     assert not UserFiles()[file]
 
 
@@ -49,30 +48,30 @@ def test_libraries_and_generated_code_are_not_the_users(file: str) -> None:
         "<ipython-input-3-abc>",
     ],
 )
-def test_scripts_scenarios_and_typed_code_are_the_users(file: str) -> None:
+def test_scripts_scenarios_and_typed_code_are_the_users(file):
     assert UserFiles()[file]
 
 
-def test_an_installed_program_is_the_users_if_it_is_what_runs(tmp_path: Path) -> None:
+def test_an_installed_program_is_the_users_if_it_is_what_runs(tmp_path):
     program = tmp_path / "site-packages" / "trainer"
     assert not UserFiles()[str(program / "run.py")]
     assert UserFiles([program])[str(program / "run.py")]
 
 
-def test_an_environment_inside_the_project_is_not_the_users(tmp_path: Path) -> None:
+def test_an_environment_inside_the_project_is_not_the_users(tmp_path):
     files = UserFiles([tmp_path])
     assert not files[str(tmp_path / "venv" / "lib" / "site-packages" / "library.py")]
     assert files[str(tmp_path / "library.py")]
 
 
-def test_the_cache_of_compiled_code_is_not_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_compiled_code_is_not_the_users(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     files = UserFiles([tmp_path])
     assert not files[str(tmp_path / "cache" / "ab.py")]
     assert files[str(tmp_path / "model.py")]
 
 
-def test_lines_around_places_are_read_per_file(tmp_path: Path) -> None:
+def test_lines_around_places_are_read_per_file(tmp_path):
     path = tmp_path / "program.py"
     path.write_text("".join(f"line{number}  \n" for number in range(1, 12)))
     found = lines_around([(str(path), 2), (str(path), 10), (str(tmp_path / "absent.py"), 3)])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import nn
@@ -28,12 +26,12 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> list[SGD]:
     return mine
 
 
-def test_a_living_optimizer_is_found() -> None:
+def test_a_living_optimizer_is_found():
     optimizer = make_optimizer(has_gradient=False)
     assert any(one is optimizer for one in accumulation.living_optimizers())
 
 
-def test_gradients_that_stay_across_calls_are_accumulating(alive: list[SGD]) -> None:
+def test_gradients_that_stay_across_calls_are_accumulating(alive):
     alive.append(make_optimizer(has_gradient=True))
     accumulating = Accumulation()
     assert [accumulating.goes_on() for _ in range(3)] == [True] * 3
@@ -41,7 +39,7 @@ def test_gradients_that_stay_across_calls_are_accumulating(alive: list[SGD]) -> 
     assert not accumulating.goes_on(), "nor do those of an optimizer that is gone"
 
 
-def test_new_gradients_show_that_a_step_ended(alive: list[SGD]) -> None:
+def test_new_gradients_show_that_a_step_ended(alive):
     optimizer = make_optimizer(has_gradient=True)
     alive.append(optimizer)
     accumulating = Accumulation()
@@ -52,7 +50,7 @@ def test_new_gradients_show_that_a_step_ended(alive: list[SGD]) -> None:
         assert not accumulating.goes_on()
 
 
-def test_no_gradient_is_kept_alive(alive: list[SGD]) -> None:
+def test_no_gradient_is_kept_alive(alive):
     optimizer = make_optimizer(has_gradient=True)
     alive.append(optimizer)
     accumulating = Accumulation()
@@ -63,15 +61,13 @@ def test_no_gradient_is_kept_alive(alive: list[SGD]) -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: make_optimizer(has_gradient=False), lambda: SGD.__new__(SGD)])
-def test_nothing_accumulates_for_an_optimizer_that_has_no_gradients_or_is_half_made(
-    make: Callable[[], SGD], alive: list[SGD]
-) -> None:
+def test_nothing_accumulates_for_an_optimizer_that_has_no_gradients_or_is_half_made(make, alive):
     alive.append(make())
     accumulating = Accumulation()
     assert [accumulating.goes_on() for _ in range(2)] == [False, False]
 
 
-def test_sparse_gradients_are_ignored(alive: list[SGD]) -> None:
+def test_sparse_gradients_are_ignored(alive):
     sparse, dense = nn.Embedding(5, 2, sparse=True), nn.Linear(2, 1)
     dense(sparse(torch.tensor([1]))).sum().backward()
     alive.append(SGD([*sparse.parameters(), *dense.parameters()], lr=0.1))
@@ -79,7 +75,7 @@ def test_sparse_gradients_are_ignored(alive: list[SGD]) -> None:
     assert [accumulating.goes_on() for _ in range(2)] == [True, True]
 
 
-def test_an_optimizer_made_later_is_looked_for_only_a_few_times(alive: list[SGD]) -> None:
+def test_an_optimizer_made_later_is_looked_for_only_a_few_times(alive):
     in_time, too_late = Accumulation(), Accumulation()
     assert not in_time.goes_on()
     for _ in range(accumulation._MOST_LOOKS):
@@ -89,7 +85,7 @@ def test_an_optimizer_made_later_is_looked_for_only_a_few_times(alive: list[SGD]
     assert [too_late.goes_on() for _ in range(2)] == [False, False]
 
 
-def test_accumulation_is_believed_for_a_limited_time(alive: list[SGD], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accumulation_is_believed_for_a_limited_time(alive, monkeypatch):
     alive.append(make_optimizer(has_gradient=True))
     accumulating = Accumulation()
     now = 100.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -51,9 +49,7 @@ def nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     ("chosen", "calls_a_step"),
     [("step", 2 * BATCHES), ("optimizer", 2), ("dataloader", 2), ("forward", 1), ("epoch", 2 * BATCHES)],
 )
-def test_the_chosen_signal_ends_the_steps_and_the_report_names_it(
-    tmp_path: Path, chosen: str, calls_a_step: int
-) -> None:
+def test_the_chosen_signal_ends_the_steps_and_the_report_names_it(tmp_path, chosen, calls_a_step):
     with profkit.profile(tmp_path, wait=1, active=3, steps_from=chosen) as recording:
         train(recording)
     assert load_run(tmp_path).step_signal == SIGNALS[chosen]
@@ -67,13 +63,13 @@ def test_the_chosen_signal_ends_the_steps_and_the_report_names_it(
     assert f"found from {SAID[chosen]}" in " ".join(str(recording.diagnosis).split())
 
 
-def test_without_a_choice_the_best_signal_ends_the_steps(tmp_path: Path) -> None:
+def test_without_a_choice_the_best_signal_ends_the_steps(tmp_path):
     with profile(tmp_path, wait=1, active=1) as recording:
         train(recording)
     assert load_run(tmp_path).step_signal == "step()"
 
 
-def test_a_chosen_signal_that_never_comes_is_noted_and_the_beginning_is_kept(tmp_path: Path) -> None:
+def test_a_chosen_signal_that_never_comes_is_noted_and_the_beginning_is_kept(tmp_path):
     with profile(tmp_path, steps_from="dataloader"):
         parameter = nn.Parameter(torch.ones(3))
         optimizer = torch.optim.SGD([parameter], lr=0.1)
@@ -84,7 +80,7 @@ def test_a_chosen_signal_that_never_comes_is_noted_and_the_beginning_is_kept(tmp
     assert "aten::mul" in {event["name"] for event in read_events(tmp_path)}
 
 
-def test_a_model_made_after_the_start_is_found(tmp_path: Path) -> None:
+def test_a_model_made_after_the_start_is_found(tmp_path):
     with profile(tmp_path, wait=0, active=1, steps_from="forward"):
         model = nn.Sequential(nn.Linear(4, 4))
         for _ in range(6):
@@ -93,12 +89,12 @@ def test_a_model_made_after_the_start_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["steps", "", "Optimizer"])
-def test_an_unknown_signal_is_refused_with_a_list_of_the_known_ones(wrong: str) -> None:
+def test_an_unknown_signal_is_refused_with_a_list_of_the_known_ones(wrong):
     with pytest.raises(ValueError, match="auto or one of step, optimizer, dataloader, forward, epoch"):
         profile("never-made", steps_from=wrong)
 
 
-def test_every_signal_has_a_description() -> None:
+def test_every_signal_has_a_description():
     assert set(SAID) == set(SIGNALS)
     assert set(COUNTED_AS) == set(SIGNALS.values())
 
@@ -114,24 +110,24 @@ def count_phases(plan: Plan, steps: int) -> tuple[list[Phase], Schedule]:
     return phases, schedule
 
 
-def test_no_step_before_the_requested_one_is_recorded() -> None:
+def test_no_step_before_the_requested_one_is_recorded():
     phases, schedule = count_phases(Plan(wait=3, at_step=7, active=1), 12)
     assert [number for number, phase in enumerate(phases) if phase.recorded] == [7, 9]
     assert schedule.recorded == 2
 
 
-def test_an_early_requested_step_leaves_the_warmup_step_timed() -> None:
+def test_an_early_requested_step_leaves_the_warmup_step_timed():
     phases, _ = count_phases(Plan(wait=3, at_step=1), 4)
     assert phases.index(Phase.LOCATED) == 2
 
 
-def test_of_many_steps_before_the_requested_one_the_last_are_timed() -> None:
+def test_of_many_steps_before_the_requested_one_the_last_are_timed():
     _, schedule = count_phases(Plan(at_step=1000), 1000)
     assert schedule.reference_step_ns == list(range(970, 1000))
     assert len(schedule.reference_step_faults) == 30
 
 
-def test_the_recording_begins_at_the_requested_step(tmp_path: Path) -> None:
+def test_the_recording_begins_at_the_requested_step(tmp_path):
     with profkit.profile(tmp_path, at_step=20, active=2, steps_from="optimizer") as recording:
         train(recording)
     assert sorted(steps_of(read_events(tmp_path))) == [20, 22, 23]

@@ -6,8 +6,6 @@ import random
 import signal
 import statistics
 from itertools import accumulate
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -55,12 +53,12 @@ def steps(every: int, long_ms: float, count: int, usual_ms: float = 5) -> list[i
         ([5 * MS], None),
     ],
 )
-def test_the_period_is_the_constant_distance_between_long_steps(took_ns: list[int], every: int | None) -> None:
+def test_the_period_is_the_constant_distance_between_long_steps(took_ns, every):
     assert find_period(took_ns, longer_than=4) == every
 
 
 @given(st.lists(st.integers(1 * MS, 2 * MS), min_size=1, max_size=80))
-def test_steps_that_vary_by_a_factor_of_two_have_no_period(took_ns: list[int]) -> None:
+def test_steps_that_vary_by_a_factor_of_two_have_no_period(took_ns):
     assert find_period(took_ns, longer_than=4) is None
 
 
@@ -68,7 +66,7 @@ def test_steps_that_vary_by_a_factor_of_two_have_no_period(took_ns: list[int]) -
     usual=st.lists(st.integers(3 * MS, 5 * MS), min_size=40, max_size=80),
     long=st.lists(st.tuples(st.integers(0, 79), st.integers(15 * MS, 4000 * MS)), max_size=3),
 )
-def test_three_long_steps_have_no_period_wherever_they_are(usual: list[int], long: list[tuple[int, int]]) -> None:
+def test_three_long_steps_have_no_period_wherever_they_are(usual, long):
     for where, took in long:
         usual[where % len(usual)] = took
     assert find_period(usual, longer_than=4) is None
@@ -78,7 +76,7 @@ def test_three_long_steps_have_no_period_wherever_they_are(usual: list[int], lon
     usual=st.lists(st.integers(3 * MS, 5 * MS), min_size=60, max_size=60),
     gaps=st.lists(st.integers(5, 12), min_size=4, max_size=5).filter(lambda gaps: len(set(gaps[1:])) > 1),
 )
-def test_long_steps_at_different_distances_have_no_period(usual: list[int], gaps: list[int]) -> None:
+def test_long_steps_at_different_distances_have_no_period(usual, gaps):
     for where in accumulate(gaps):
         usual[where - 1] = 200 * MS
     assert find_period(usual[: sum(gaps)], longer_than=4) is None
@@ -94,7 +92,7 @@ def noisy_steps(seed: int, share: float, count: int = 200) -> list[int]:
 
 
 @pytest.mark.parametrize("share", [0.02, 0.05, 0.1, 0.2, 0.3])
-def test_noise_looks_like_a_cycle_in_at_most_one_of_a_hundred_programs(share: float) -> None:
+def test_noise_looks_like_a_cycle_in_at_most_one_of_a_hundred_programs(share):
     """At whichever long step the search is made."""
     found = 0
     for seed in range(100):
@@ -109,14 +107,14 @@ def test_noise_looks_like_a_cycle_in_at_most_one_of_a_hundred_programs(share: fl
     usual=st.lists(st.integers(3 * MS, 5 * MS), min_size=240, max_size=240),
     long=st.lists(st.integers(100 * MS, 130 * MS), min_size=4, max_size=4),
 )
-def test_the_period_is_found_whatever_the_other_steps_take(every: int, usual: list[int], long: list[int]) -> None:
+def test_the_period_is_found_whatever_the_other_steps_take(every, usual, long):
     took_ns = usual[: 4 * every]
     took_ns[every - 1 :: every] = long
     if sum(long[1:]) > 0.3 * sum(took_ns[every:]):
         assert find_period(took_ns, longer_than=4) == every
 
 
-def test_the_reference_is_the_time_of_whole_cycles() -> None:
+def test_the_reference_is_the_time_of_whole_cycles():
     took_ns = [3, *steps(5, 100, 2)]
     faults = list(range(len(took_ns)))
     assert cycles._cycle_of(5, took_ns, faults) == Cycle(
@@ -170,7 +168,7 @@ def count(events: list[Event], name: str) -> int:
     return sum(event.get("name") == name for event in events)
 
 
-def test_whole_cycles_take_the_place_of_single_steps(tmp_path: Path, clock: Clock) -> None:
+def test_whole_cycles_take_the_place_of_single_steps(tmp_path, clock):
     with profile(tmp_path):
         Learner(clock).run(12)
     run = load_run(tmp_path)
@@ -186,9 +184,7 @@ def test_whole_cycles_take_the_place_of_single_steps(tmp_path: Path, clock: Cloc
 
 
 @pytest.mark.parametrize("rounds", range(2, 10))
-def test_single_steps_stay_if_the_program_ends_before_all_cycles_are_measured(
-    tmp_path: Path, clock: Clock, rounds: int
-) -> None:
+def test_single_steps_stay_if_the_program_ends_before_all_cycles_are_measured(tmp_path, clock, rounds):
     with profile(tmp_path) as recording:
         Learner(clock).run(rounds)
     run = load_run(tmp_path)
@@ -198,15 +194,13 @@ def test_single_steps_stay_if_the_program_ends_before_all_cycles_are_measured(
 
 
 @pytest.mark.parametrize("options", [{"steps_from": "optimizer"}, {"at_step": 3}, {"limit_s": 0.99}])
-def test_no_cycle_is_recorded_if_the_user_chose_steps_or_it_is_too_long(
-    tmp_path: Path, clock: Clock, options: dict[str, Any]
-) -> None:
+def test_no_cycle_is_recorded_if_the_user_chose_steps_or_it_is_too_long(tmp_path, clock, options):
     with profile(tmp_path, **options):
         Learner(clock).run(12)
     assert load_run(tmp_path).signals_per_step == 1
 
 
-def test_a_step_that_the_program_announces_is_a_step(tmp_path: Path, clock: Clock) -> None:
+def test_a_step_that_the_program_announces_is_a_step(tmp_path, clock):
     learner = Learner(clock)
     with profile(tmp_path) as recording:
         for number in range(120):
@@ -216,9 +210,7 @@ def test_a_step_that_the_program_announces_is_a_step(tmp_path: Path, clock: Cloc
     assert load_run(tmp_path).signals_per_step == 1
 
 
-def test_no_cycle_with_too_many_events_is_recorded(
-    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_cycle_with_too_many_events_is_recorded(tmp_path, clock, monkeypatch):
     monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 100)
     with profile(tmp_path):
         Learner(clock).run(12)
@@ -226,9 +218,7 @@ def test_no_cycle_with_too_many_events_is_recorded(
 
 
 @pytest.mark.parametrize(("step_ms", "is_over"), [(0.29, True), (0.31, False)])
-def test_only_steps_too_long_to_notice_the_cost_are_timed_on(
-    tmp_path: Path, clock: Clock, step_ms: float, is_over: bool
-) -> None:
+def test_only_steps_too_long_to_notice_the_cost_are_timed_on(tmp_path, clock, step_ms, is_over):
     """The hook costs three microseconds."""
     with profile(tmp_path) as recording:
         Learner(clock, step_ms, look_ms=0).run(20)
@@ -238,7 +228,7 @@ def test_only_steps_too_long_to_notice_the_cost_are_timed_on(
     assert bool(run.later_step_ns) != is_over
 
 
-def test_timing_ends_after_forty_seconds(tmp_path: Path, clock: Clock) -> None:
+def test_timing_ends_after_forty_seconds(tmp_path, clock):
     with profile(tmp_path) as recording:
         learner = Learner(clock, step_ms=500, look_ms=0)
         learner.run(8)
@@ -247,7 +237,7 @@ def test_timing_ends_after_forty_seconds(tmp_path: Path, clock: Clock) -> None:
         assert recording.is_over
 
 
-def test_timing_ends_if_another_window_is_requested(tmp_path: Path, clock: Clock) -> None:
+def test_timing_ends_if_another_window_is_requested(tmp_path, clock):
     with profile(tmp_path / "first") as recording:
         learner = Learner(clock, look_ms=0)
         learner.run(6)
@@ -258,7 +248,7 @@ def test_timing_ends_if_another_window_is_requested(tmp_path: Path, clock: Clock
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 6), (20, 12)], ids=["soon", "late"])
-def test_steps_that_become_longer_are_recorded_anew(tmp_path: Path, clock: Clock, before: int, after: int) -> None:
+def test_steps_that_become_longer_are_recorded_anew(tmp_path, clock, before, after):
     """For example those of a server that learns from clients, once these have learned, or the games of a player."""
     with profile(tmp_path):
         learner = Learner(clock, look_ms=0)
@@ -271,7 +261,7 @@ def test_steps_that_become_longer_are_recorded_anew(tmp_path: Path, clock: Clock
     assert len(steps_of(read_events(tmp_path))) == 5
 
 
-def test_steps_that_keep_growing_are_recorded_anew_twice(tmp_path: Path, clock: Clock) -> None:
+def test_steps_that_keep_growing_are_recorded_anew_twice(tmp_path, clock):
     with profile(tmp_path) as recording:
         learner = Learner(clock, look_ms=0)
         for step_ms in (5, 11, 30, 100):
@@ -282,7 +272,7 @@ def test_steps_that_keep_growing_are_recorded_anew_twice(tmp_path: Path, clock: 
     assert run.later_step_ns[-1] == 100 * MS
 
 
-def test_the_recording_stays_if_the_program_ends_before_longer_steps_are_measured(tmp_path: Path, clock: Clock) -> None:
+def test_the_recording_stays_if_the_program_ends_before_longer_steps_are_measured(tmp_path, clock):
     with profile(tmp_path):
         learner = Learner(clock, look_ms=0)
         learner.run(4)
@@ -292,7 +282,7 @@ def test_the_recording_stays_if_the_program_ends_before_longer_steps_are_measure
 
 
 @pytest.mark.parametrize("later_ms", [3, 9.9])
-def test_steps_up_to_twice_as_long_are_not_recorded_anew(tmp_path: Path, clock: Clock, later_ms: float) -> None:
+def test_steps_up_to_twice_as_long_are_not_recorded_anew(tmp_path, clock, later_ms):
     with profile(tmp_path):
         learner = Learner(clock, look_ms=0)
         learner.run(1)
@@ -300,7 +290,7 @@ def test_steps_up_to_twice_as_long_are_not_recorded_anew(tmp_path: Path, clock: 
     assert load_run(tmp_path).window == 1
 
 
-def test_a_cycle_begins_after_a_long_step() -> None:
+def test_a_cycle_begins_after_a_long_step():
     """So each cycle holds one long step, at its end, and none is cut in two."""
     plan = Cycle(10, (250 * MS,), (7,)).plan(Plan(at_step=0))
     assert (plan.wait, plan.warmup, plan.active, plan.every, plan.window) == (0, 1, cycles.MEASURED, 10, 2)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -47,7 +45,7 @@ def listening(request: pytest.FixtureRequest) -> Install:
     return install
 
 
-def test_each_call_of_the_outermost_module_counts_once(listening: Install) -> None:
+def test_each_call_of_the_outermost_module_counts_once(listening):
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Sequential(nn.Linear(4, 2)))
     _, told = listening()
     for _ in range(3):
@@ -55,7 +53,7 @@ def test_each_call_of_the_outermost_module_counts_once(listening: Install) -> No
     assert told == ["call"] * 3
 
 
-def test_a_half_made_module_is_left_alone(listening: Install) -> None:
+def test_a_half_made_module_is_left_alone(listening):
     half_made = nn.Conv2d.__new__(nn.Conv2d)
     model = nn.Sequential(nn.Linear(4, 2))
     _, told = listening()
@@ -64,7 +62,7 @@ def test_a_half_made_module_is_left_alone(listening: Install) -> None:
     assert not vars(half_made)
 
 
-def test_only_the_model_called_first_counts(listening: Install) -> None:
+def test_only_the_model_called_first_counts(listening):
     teacher, student = nn.Linear(4, 4), nn.Linear(4, 4)
     _, told = listening()
     for _ in range(3):
@@ -80,7 +78,7 @@ class _Resize(nn.Module):
         return image[:2]
 
 
-def test_modules_without_weights_do_not_count(listening: Install) -> None:
+def test_modules_without_weights_do_not_count(listening):
     model = nn.Sequential(nn.Linear(4, 4))
     prepare, lossy = nn.Sequential(_Resize(), nn.Flatten()), nn.MSELoss()
     _, told = listening()
@@ -110,14 +108,14 @@ def _with_deep(weights: str) -> nn.Module:
     ],
     ids=["parameter", "buffer", "packed", "scripted"],
 )
-def test_weights_of_any_kind_make_a_module_a_model(listening: Install, make: Callable[[], nn.Module]) -> None:
+def test_weights_of_any_kind_make_a_module_a_model(listening, make):
     model = make()
     _, told = listening()
     model(torch.ones(3, 4))
     assert told == ["call"]
 
 
-def test_no_hook_is_left_and_none_is_ever_on_a_module(listening: Install) -> None:
+def test_no_hook_is_left_and_none_is_ever_on_a_module(listening):
     model = nn.Linear(4, 4)
     calls, told = listening()
     assert len(modules._global_forward_hooks) == 1
@@ -130,7 +128,7 @@ def test_no_hook_is_left_and_none_is_ever_on_a_module(listening: Install) -> Non
     assert told == []
 
 
-def test_calls_do_not_count_if_something_was_compiled(listening: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_do_not_count_if_something_was_compiled(listening, monkeypatch):
     monkeypatch.setattr(forwards, "_was_compiled", lambda: True)
     listening()
     assert not modules._global_forward_hooks
@@ -151,7 +149,7 @@ def _compile_in_place() -> nn.Module:
     ],
     ids=["module in place", "module", "function"],
 )
-def test_calls_do_not_count_if_something_is_going_to_be_compiled(listening: Install, make: Callable[[], Any]) -> None:
+def test_calls_do_not_count_if_something_is_going_to_be_compiled(listening, make):
     """The hook would be compiled too, with a warning."""
     compiled = make()
     listening()
@@ -159,7 +157,7 @@ def test_calls_do_not_count_if_something_is_going_to_be_compiled(listening: Inst
     del compiled
 
 
-def test_calls_stop_counting_once_the_program_calls_the_compiler(listening: Install) -> None:
+def test_calls_stop_counting_once_the_program_calls_the_compiler(listening):
     original = torch.compile
     _, told = listening()
     model = nn.Linear(2, 2)
@@ -172,14 +170,14 @@ def test_calls_stop_counting_once_the_program_calls_the_compiler(listening: Inst
     assert told == ["call"]
 
 
-def test_calls_do_not_count_inside_a_call_of_the_compiler(listening: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_do_not_count_inside_a_call_of_the_compiler(listening, monkeypatch):
     """Importing the compiler makes the process grow, which ends the prologue and starts the listening."""
     monkeypatch.setattr(torch, "compile", lambda: listening())
     torch.compile()  # type: ignore[call-overload]
     assert not modules._global_forward_hooks
 
 
-def test_a_function_that_the_compiler_skips_is_not_compiled(listening: Install) -> None:
+def test_a_function_that_the_compiler_skips_is_not_compiled(listening):
     skipped = torch.compiler.disable(lambda x: x + 1)
     listening()
     assert modules._global_forward_hooks
@@ -197,7 +195,7 @@ def infer_until_over(recording: profile) -> None:
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_an_inference_loop_has_steps_once_the_prologue_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_inference_loop_has_steps_once_the_prologue_is_over(tmp_path, monkeypatch):
     monkeypatch.setattr(prologue, "GROWTH_BYTES", -1)
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         infer_until_over(recording)
@@ -206,9 +204,7 @@ def test_an_inference_loop_has_steps_once_the_prologue_is_over(tmp_path: Path, m
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_an_inference_loop_has_steps_in_a_lightly_recorded_rank(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_inference_loop_has_steps_in_a_lightly_recorded_rank(tmp_path, monkeypatch):
     monkeypatch.setattr(prologue, "_LEAST_WAIT_S", 0)
     monkeypatch.setattr(os, "environ", {**os.environ, "RANK": "1", "WORLD_SIZE": "2"})
     with profile(tmp_path / "run", wait=1, warmup=1, active=2, ranks=1) as recording:
@@ -220,9 +216,7 @@ def test_an_inference_loop_has_steps_in_a_lightly_recorded_rank(
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_the_optimizer_ends_the_steps_while_gradients_accumulate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_optimizer_ends_the_steps_while_gradients_accumulate(tmp_path, monkeypatch):
     """Even if the process grows so much in its first passes that the prologue ends before the first step."""
     monkeypatch.setattr(prologue, "GROWTH_BYTES", -1)
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())

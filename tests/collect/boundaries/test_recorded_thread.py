@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from profkit.run import load_callsites, load_live, load_run
 from tests.collect.guarded import run
 from tests.collect.reading import is_inside, marks_around, read_events, steps_of
 from tests.collect.training import train
-from tests.recordings import Recordings
 
 OPTIMIZER = "optimizer"
 
@@ -44,9 +42,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(("steps", "is_idle"), [(1, False), (2, True)])
-def test_two_steps_of_an_optimizer_on_another_thread_make_this_one_idle(
-    steps: int, is_idle: bool, clock: dict[str, float]
-) -> None:
+def test_two_steps_of_an_optimizer_on_another_thread_make_this_one_idle(steps, is_idle, clock):
     thread, asked = RecordedThread(lambda: True, lambda: None), list[bool]()
     on_another_thread(lambda: asked.extend(miss(thread, OPTIMIZER) for _ in range(steps)))
     assert (thread.is_idle(), asked[-1]) == (is_idle, is_idle)
@@ -54,28 +50,26 @@ def test_two_steps_of_an_optimizer_on_another_thread_make_this_one_idle(
 
 
 @pytest.mark.parametrize("name", ["dataloader", "forward", "epoch"])
-def test_batches_and_calls_of_a_model_on_another_thread_do_not(name: str, clock: dict[str, float]) -> None:
+def test_batches_and_calls_of_a_model_on_another_thread_do_not(name, clock):
     thread = RecordedThread(lambda: True, lambda: None)
     on_another_thread(lambda: [miss(thread, name) for _ in range(9)])
     assert (thread.is_idle(), thread.others_step) == (False, False)
 
 
-def test_other_threads_do_not_count_once_steps_end_on_the_recorded_one(clock: dict[str, float]) -> None:
+def test_other_threads_do_not_count_once_steps_end_on_the_recorded_one(clock):
     thread = RecordedThread(lambda: False, lambda: None)
     on_another_thread(lambda: [miss(thread, OPTIMIZER) for _ in range(9)])
     assert not thread.is_idle()
 
 
-def test_signals_on_the_recorded_thread_are_not_missed() -> None:
+def test_signals_on_the_recorded_thread_are_not_missed():
     thread = RecordedThread(lambda: True, lambda: None)
     assert not miss(thread, OPTIMIZER)
     assert not thread.others_step
 
 
 @pytest.mark.parametrize(("own", "process", "is_idle"), [(0.15, 0.75, True), (0.16, 0.75, False), (0.15, 0.74, False)])
-def test_a_thread_that_waits_long_while_others_work_is_idle(
-    own: float, process: float, is_idle: bool, clock: dict[str, float]
-) -> None:
+def test_a_thread_that_waits_long_while_others_work_is_idle(own, process, is_idle, clock):
     """In 1.5 s it computes for at most a tenth of the time, and the process for at least half."""
     thread = RecordedThread(lambda: True, lambda: None)
     assert not thread.is_idle()
@@ -83,7 +77,7 @@ def test_a_thread_that_waits_long_while_others_work_is_idle(
     assert thread.is_idle() == is_idle
 
 
-def test_a_main_thread_that_never_checks_is_woken(clock: dict[str, float]) -> None:
+def test_a_main_thread_that_never_checks_is_woken(clock):
     woken: list[float] = []
     thread = RecordedThread(lambda: True, lambda: None, lambda: woken.append(clock["wall"]))
     on_another_thread(lambda: [miss(thread, OPTIMIZER) for _ in range(2)])
@@ -92,7 +86,7 @@ def test_a_main_thread_that_never_checks_is_woken(clock: dict[str, float]) -> No
     assert woken == [0.03, 0.05]
 
 
-def test_the_next_thread_that_ends_a_step_is_recorded_until_it_ends() -> None:
+def test_the_next_thread_that_ends_a_step_is_recorded_until_it_ends():
     ended: list[int] = []
     thread = RecordedThread(lambda: True, lambda: ended.append(threading.get_ident()))
     thread.release()
@@ -130,7 +124,7 @@ worker.join()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("meanwhile", ["pass", "while worker.is_alive(): worker.join(0.01)"])
-def test_training_on_another_thread_is_recorded_there(meanwhile: str, recordings: Recordings) -> None:
+def test_training_on_another_thread_is_recorded_there(meanwhile, recordings):
     outcome = run(recordings, THREADED.format(steps=400, meanwhile=meanwhile))
     assert (outcome.status, "trained 400" in outcome.stdout) == (0, True), outcome.stderr
     events, sites = read_events(outcome.run), load_callsites(outcome.run)
@@ -147,7 +141,7 @@ def test_training_on_another_thread_is_recorded_there(meanwhile: str, recordings
 
 
 @pytest.mark.slow
-def test_a_thread_that_ends_before_its_recording_begins_leaves_it_to_the_next(recordings: Recordings) -> None:
+def test_a_thread_that_ends_before_its_recording_begins_leaves_it_to_the_next(recordings):
     """For example a warm-up before the main thread trains."""
     threaded = THREADED.format(steps=400, meanwhile="while worker.is_alive(): worker.join(0.01)")
     outcome = run(recordings, threaded + "train(2020)\n", "--wait", "2000")
@@ -176,7 +170,7 @@ worker.join()
 
 
 @pytest.mark.slow
-def test_a_model_called_on_another_thread_is_recorded_there(recordings: Recordings) -> None:
+def test_a_model_called_on_another_thread_is_recorded_there(recordings):
     outcome = run(recordings, SCORING)
     assert (outcome.status, "scored True" in outcome.stdout) == (0, True), outcome.stderr
     assert load_run(outcome.run).step_signal == "forward"
@@ -204,7 +198,7 @@ print("left it")
 
 
 @pytest.mark.slow
-def test_a_thread_abandoned_amid_its_recording_costs_only_the_recording(recordings: Recordings) -> None:
+def test_a_thread_abandoned_amid_its_recording_costs_only_the_recording(recordings):
     outcome = run(recordings, ENDLESS, "--active", "1000000")
     assert "left it" in outcome.stdout
     assert load_run(outcome.run).exit_status == 0
@@ -212,14 +206,14 @@ def test_a_thread_abandoned_amid_its_recording_costs_only_the_recording(recordin
 
 
 @pytest.mark.slow
-def test_the_programs_own_signal_handler_is_not_called(recordings: Recordings) -> None:
+def test_the_programs_own_signal_handler_is_not_called(recordings):
     handler = "signal.signal(signal.SIGUSR1, lambda *_: print('signalled'))\n"
     outcome = run(recordings, handler + THREADED.format(steps=30, meanwhile="pass"))
     assert (outcome.status in (0, 2), "trained 30" in outcome.stdout) == (True, True), outcome.stderr
     assert "signalled" not in outcome.stdout.splitlines()  # the report may quote the handler's line
 
 
-def test_missed_steps_on_another_thread_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missed_steps_on_another_thread_are_noted(tmp_path, monkeypatch):
     """Three steps are over before the recording can move to that thread."""
     monkeypatch.setattr(WindowRequests, "wake", lambda _: None)
     with profile(tmp_path):

@@ -27,19 +27,19 @@ def play(plan: Plan, steps: int, length_ns: int = 10) -> tuple[list[Phase], Sche
     return phases, schedule
 
 
-def test_steps_go_through_all_phases_in_order() -> None:
+def test_steps_go_through_all_phases_in_order():
     phases, schedule = play(Plan(wait=2, warmup=1, active=3, after=2), 8)
     before_and_between = [Phase.REFERENCE, Phase.LOCATED, Phase.REFERENCE]
     assert phases == before_and_between + [Phase.ACTIVE] * 3 + [Phase.AFTER] * 2
     assert schedule.phase is Phase.DONE
 
 
-def test_unprofiled_steps_are_timed_without_the_pauses_between_them() -> None:
+def test_unprofiled_steps_are_timed_without_the_pauses_between_them():
     _, schedule = play(Plan(wait=2, warmup=1, active=3, after=2), 8, length_ns=7)
     assert schedule.reference_step_ns == [7] * 4
 
 
-def test_page_faults_of_unprofiled_and_of_measured_steps_are_counted() -> None:
+def test_page_faults_of_unprofiled_and_of_measured_steps_are_counted():
     schedule = Schedule(Plan(wait=1, warmup=1, active=2, after=1, prologue=False))
     at = 100
     for faults in (1, 2, 3, 4, 5):  # located, settling, two measured, after
@@ -58,7 +58,7 @@ def test_page_faults_of_unprofiled_and_of_measured_steps_are_counted() -> None:
     }
 
 
-def test_the_wait_for_a_cpu_is_counted_in_measured_steps_if_the_system_tells_it() -> None:
+def test_the_wait_for_a_cpu_is_counted_in_measured_steps_if_the_system_tells_it():
     schedule = Schedule(Plan(wait=1, warmup=1, active=2, after=1, prologue=False))
     for begun_ns, ended_ns in ((None, None), (None, None), (100, 130), (130, 130), (None, None)):
         schedule.begin(0, crowded_ns=begun_ns)
@@ -77,15 +77,15 @@ def test_the_wait_for_a_cpu_is_counted_in_measured_steps_if_the_system_tells_it(
         (Plan(wait=0, prologue=False), Phase.LOCATED),
     ],
 )
-def test_without_a_wait_the_first_step_is_recorded(plan: Plan, first: Phase) -> None:
+def test_without_a_wait_the_first_step_is_recorded(plan, first):
     assert play(plan, 1)[0] == [first]
 
 
-def test_without_a_prologue_the_first_step_begins_at_once() -> None:
+def test_without_a_prologue_the_first_step_begins_at_once():
     assert Schedule(Plan(prologue=False)).phase is Phase.REFERENCE
 
 
-def test_only_complete_recorded_steps_count() -> None:
+def test_only_complete_recorded_steps_count():
     schedule = play(Plan(wait=2, warmup=1, active=2), 1)[1]
     assert schedule.phase is Phase.LOCATED
     assert schedule.recorded == 0
@@ -93,36 +93,36 @@ def test_only_complete_recorded_steps_count() -> None:
     assert schedule.recorded == 1
 
 
-def test_nothing_follows_the_last_step() -> None:
+def test_nothing_follows_the_last_step():
     phases, schedule = play(Plan(wait=0, warmup=0, active=1, after=0), 3)
     assert phases == [Phase.ACTIVE, Phase.DONE, Phase.DONE]
     assert schedule.phase is Phase.DONE
 
 
-def test_long_steps_are_recorded_until_there_is_one_of_each_kind() -> None:
+def test_long_steps_are_recorded_until_there_is_one_of_each_kind():
     phases, schedule = play(Plan(wait=1, warmup=2, active=4, after=1, limit_s=30), 4, length_ns=31 * SECOND_NS)
     assert phases == [Phase.LOCATED, Phase.REFERENCE, Phase.ACTIVE, Phase.AFTER]
     assert schedule.was_cut_short
 
 
-def test_a_complete_recording_is_not_cut_short() -> None:
+def test_a_complete_recording_is_not_cut_short():
     assert not play(Plan(), 18)[1].was_cut_short
 
 
-def test_after_a_better_signal_the_next_step_is_the_first() -> None:
+def test_after_a_better_signal_the_next_step_is_the_first():
     schedule = play(Plan(wait=2), 2)[1]
     assert schedule.restart() is Phase.REFERENCE
     assert (schedule.step, schedule.recorded, schedule.reference_step_ns) == (0, 0, [])
 
 
-def test_a_step_passes_unrecorded_if_the_schedule_must_wait() -> None:
+def test_a_step_passes_unrecorded_if_the_schedule_must_wait():
     schedule = Schedule(Plan(wait=0))
     assert schedule.restart(must_wait=True) is Phase.REFERENCE
     assert schedule.advance(1) is Phase.LOCATED
     assert schedule.restart() is Phase.LOCATED
 
 
-def test_more_steps_pass_after_the_located_ones_while_something_settles() -> None:
+def test_more_steps_pass_after_the_located_ones_while_something_settles():
     schedule = Schedule(Plan(wait=0, active=1, prologue=False))
     assert schedule.advance(1) is Phase.ACTIVE
     assert schedule.let_settle(2) is Phase.REFERENCE
@@ -133,7 +133,7 @@ def test_more_steps_pass_after_the_located_ones_while_something_settles() -> Non
 
 
 @pytest.mark.parametrize("at_step", [0, 1, 2, 59, 60, 61, 200])
-def test_steps_that_pass_by_are_counted_like_others(at_step: int) -> None:
+def test_steps_that_pass_by_are_counted_like_others(at_step):
     plan = Plan(wait=3, warmup=1, active=2, after=2, prologue=False, at_step=at_step)
     passed, advanced, skipped = Schedule(plan), Schedule(plan), 0
     for now in range(_COUNT_NS, 500 * _COUNT_NS, _COUNT_NS):
@@ -151,7 +151,7 @@ def test_steps_that_pass_by_are_counted_like_others(at_step: int) -> None:
             assert passed.counted == advanced.counted
 
 
-def test_page_faults_of_short_steps_are_counted_together_and_spread_evenly() -> None:
+def test_page_faults_of_short_steps_are_counted_together_and_spread_evenly():
     """Five steps fit between two counts. Each has three faults, the first thirty more."""
     schedule = Schedule(Plan(wait=13, warmup=0, active=1, after=1, prologue=False))
     schedule.begin(_COUNT_NS, 1000)
@@ -165,7 +165,7 @@ def test_page_faults_of_short_steps_are_counted_together_and_spread_evenly() -> 
     assert schedule.reference_step_faults == [33, *[3] * 12]
 
 
-def test_short_steps_after_the_planned_ones_pass_by() -> None:
+def test_short_steps_after_the_planned_ones_pass_by():
     plan = Plan(wait=1, warmup=0, active=1, after=1, prologue=False)
     schedule = Schedule(plan)
     for now in (10, 20, 30):
@@ -182,19 +182,19 @@ def test_short_steps_after_the_planned_ones_pass_by() -> None:
     assert schedule.after_faults == [0, 2, 2]
 
 
-def test_progress_counts_up_to_the_end_of_the_recording() -> None:
+def test_progress_counts_up_to_the_end_of_the_recording():
     plan = Plan(wait=1, warmup=1, active=1, after=5)
     assert play(plan, 2)[1].progress == (2, 3)
     assert play(plan, 6)[1].progress == (3, 3)
 
 
 @pytest.mark.parametrize("wrong", [{"wait": -1}, {"warmup": -1}, {"after": -1}, {"active": 0}])
-def test_a_plan_without_a_measured_step_is_refused(wrong: dict[str, int]) -> None:
+def test_a_plan_without_a_measured_step_is_refused(wrong):
     with pytest.raises(ValueError, match="active at least 1"):
         Plan(**wrong)  # type: ignore[arg-type]  # one field of int at a time
 
 
-def test_a_postponed_recording_begins_a_step_later() -> None:
+def test_a_postponed_recording_begins_a_step_later():
     schedule = Schedule(Plan(wait=1, warmup=1, active=1, after=0, prologue=False))
     phases = []
     for postponed in (True, True, False, False, False):
@@ -212,7 +212,7 @@ BETTER = Plan(wait=1, warmup=1, active=2, after=1).for_better(EXPLICIT)
 @pytest.mark.parametrize(("plan", "is_enough"), [
     (BETTER, True), (replace(BETTER, anew=1), False), (replace(BETTER, is_second=False), False),
 ], ids=["of a better signal", "of steps recorded anew", "the first"])  # fmt: skip
-def test_one_located_step_suffices_only_for_a_better_signal(plan, is_enough) -> None:
+def test_one_located_step_suffices_only_for_a_better_signal(plan, is_enough):
     """If no other can be afforded, or the program ends first."""
     schedule = Schedule(plan)
     schedule.begin(0)

@@ -44,7 +44,7 @@ class Numbers(Dataset[int]):
         return index
 
 
-def test_each_step_of_the_optimizer_ends_a_step(listener: Listener) -> None:
+def test_each_step_of_the_optimizer_ends_a_step(listener):
     optimizer = make_optimizer()
     with listener.on():
         for _ in range(3):
@@ -53,7 +53,7 @@ def test_each_step_of_the_optimizer_ends_a_step(listener: Listener) -> None:
     assert listener.name == "optimizer"
 
 
-def test_the_step_ends_after_the_optimizers_own_range(recorded: Record, listener: Listener) -> None:
+def test_the_step_ends_after_the_optimizers_own_range(recorded, listener):
     optimizer = make_optimizer()
 
     def train() -> None:
@@ -67,7 +67,7 @@ def test_the_step_ends_after_the_optimizers_own_range(recorded: Record, listener
     assert listener.errors == []
 
 
-def test_a_learning_rate_schedule_that_wraps_the_step_changes_nothing(listener: Listener) -> None:
+def test_a_learning_rate_schedule_that_wraps_the_step_changes_nothing(listener):
     optimizer = make_optimizer()
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     with listener.on():
@@ -77,7 +77,7 @@ def test_a_learning_rate_schedule_that_wraps_the_step_changes_nothing(listener: 
     assert listener.ends == [True, False]
 
 
-def test_a_hook_of_the_programs_before_the_step_changes_nothing(listener: Listener) -> None:
+def test_a_hook_of_the_programs_before_the_step_changes_nothing(listener):
     optimizer = make_optimizer()
     kept: dict[str, Any] = {}
     optimizer.register_step_pre_hook(lambda optimizer, args, kwargs: (args, kept))
@@ -88,7 +88,7 @@ def test_a_hook_of_the_programs_before_the_step_changes_nothing(listener: Listen
     assert kept == {}
 
 
-def test_on_each_thread_the_first_optimizer_to_step_gives_the_signal() -> None:
+def test_on_each_thread_the_first_optimizer_to_step_gives_the_signal():
     """A program may warm up on another thread, with another optimizer."""
     threads: list[int] = []
     errors: list[BaseException] = []
@@ -103,7 +103,7 @@ def test_on_each_thread_the_first_optimizer_to_step_gives_the_signal() -> None:
     assert (threads, errors) == ([worker.ident, threading.get_ident(), threading.get_ident()], [])
 
 
-def test_a_signal_carries_its_time_and_thread(listener: Listener) -> None:
+def test_a_signal_carries_its_time_and_thread(listener):
     told: list[StepBoundary] = []
     with installed(StepSignals(told.append, Guard(listener.errors.append))):
         begun = time.perf_counter_ns()
@@ -113,7 +113,7 @@ def test_a_signal_carries_its_time_and_thread(listener: Listener) -> None:
     assert begun < boundary.time_ns < time.perf_counter_ns()
 
 
-def test_with_two_optimizers_only_the_first_ends_steps(listener: Listener) -> None:
+def test_with_two_optimizers_only_the_first_ends_steps(listener):
     critic, maker = make_optimizer(), make_optimizer(Adam)
     with listener.on() as signals:
         for _ in range(2):
@@ -123,7 +123,7 @@ def test_with_two_optimizers_only_the_first_ends_steps(listener: Listener) -> No
     assert signals.optimizers == (OptimizerUse("SGD", None, None, 1), OptimizerUse("Adam", None, None, 1))
 
 
-def test_another_optimizer_takes_over_once_the_first_is_gone(listener: Listener) -> None:
+def test_another_optimizer_takes_over_once_the_first_is_gone(listener):
     with listener.on():
         optimizer = make_optimizer()
         optimizer.step()
@@ -132,13 +132,13 @@ def test_another_optimizer_takes_over_once_the_first_is_gone(listener: Listener)
     assert listener.ends == [True, False]
 
 
-def test_the_programs_choice_of_implementation_is_noted(listener: Listener) -> None:
+def test_the_programs_choice_of_implementation_is_noted(listener):
     with listener.on() as signals:
         make_optimizer(Adam, foreach=False).step()
     assert signals.optimizers == (OptimizerUse("Adam", False, None, 1),)
 
 
-def test_a_step_that_fails_ends_no_step(listener: Listener) -> None:
+def test_a_step_that_fails_ends_no_step(listener):
     class Failing(SGD):
         def step(self, closure: Any = None) -> Any:
             raise ArithmeticError
@@ -149,9 +149,7 @@ def test_a_step_that_fails_ends_no_step(listener: Listener) -> None:
     assert listener.ends == []
 
 
-def test_without_an_optimizer_each_batch_after_the_first_ends_a_step(
-    listener: Listener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_optimizer_each_batch_after_the_first_ends_a_step(listener, monkeypatch):
     monkeypatch.setattr("profkit.collect.boundaries.signals.living_optimizers", list)
     with listener.on() as signals:
         assert [batch.tolist() for batch in DataLoader(Numbers(), batch_size=2)] == [[0, 1], [2, 3], [4, 5]]
@@ -160,7 +158,7 @@ def test_without_an_optimizer_each_batch_after_the_first_ends_a_step(
     assert signals.loaders == (LoaderUse(0, 2, False, False),)
 
 
-def test_batches_end_no_steps_while_an_optimizer_is_alive(listener: Listener) -> None:
+def test_batches_end_no_steps_while_an_optimizer_is_alive(listener):
     optimizer = make_optimizer()
     with listener.on() as signals:
         list(DataLoader(Numbers()))
@@ -169,7 +167,7 @@ def test_batches_end_no_steps_while_an_optimizer_is_alive(listener: Listener) ->
     assert optimizer.param_groups
 
 
-def test_only_batches_of_the_first_loader_end_steps(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_batches_of_the_first_loader_end_steps(listener, monkeypatch):
     monkeypatch.setattr("profkit.collect.boundaries.signals.living_optimizers", list)
     with listener.on():
         for _ in zip(DataLoader(Numbers(4)), DataLoader(Numbers(4)), strict=True):
@@ -177,7 +175,7 @@ def test_only_batches_of_the_first_loader_end_steps(listener: Listener, monkeypa
     assert listener.ends == [True, False, False, False]
 
 
-def test_an_explicit_step_wins_over_the_optimizer(listener: Listener) -> None:
+def test_an_explicit_step_wins_over_the_optimizer(listener):
     optimizer = make_optimizer()
     with listener.on():
         for _ in range(2):
@@ -187,7 +185,7 @@ def test_an_explicit_step_wins_over_the_optimizer(listener: Listener) -> None:
     assert listener.name == EXPLICIT
 
 
-def test_no_other_signal_counts_once_steps_are_recorded(listener: Listener) -> None:
+def test_no_other_signal_counts_once_steps_are_recorded(listener):
     optimizer = make_optimizer()
     with listener.on():
         listener.give(EXPLICIT)
@@ -198,7 +196,7 @@ def test_no_other_signal_counts_once_steps_are_recorded(listener: Listener) -> N
     assert (listener.name, listener.outdone_times) == (EXPLICIT, 0)
 
 
-def test_an_explicit_step_outdoes_a_recorded_signal(listener: Listener) -> None:
+def test_an_explicit_step_outdoes_a_recorded_signal(listener):
     optimizer = make_optimizer()
     with listener.on():
         optimizer.step()
@@ -208,13 +206,13 @@ def test_an_explicit_step_outdoes_a_recorded_signal(listener: Listener) -> None:
 
 
 @pytest.mark.parametrize(("is_replacement", "times"), [(True, 1), (False, 0)])
-def test_a_signal_that_the_user_chose_is_never_outdone(is_replacement: bool, times: int) -> None:
+def test_a_signal_that_the_user_chose_is_never_outdone(is_replacement, times):
     listener = Listener("optimizer", has_begun=True, is_replacement=is_replacement)
     listener.give(EXPLICIT)
     assert (listener.ends, listener.outdone_times) == ([], times)
 
 
-def test_a_signal_that_is_not_heard_changes_nothing(listener: Listener) -> None:
+def test_a_signal_that_is_not_heard_changes_nothing(listener):
     optimizer = make_optimizer()
     with listener.on():
         listener.deaf = True
@@ -225,7 +223,7 @@ def test_a_signal_that_is_not_heard_changes_nothing(listener: Listener) -> None:
     assert listener.name == "optimizer"
 
 
-def test_optimizers_are_only_noted_once_the_program_ends_its_steps_itself() -> None:
+def test_optimizers_are_only_noted_once_the_program_ends_its_steps_itself():
     listener = Listener(has_begun=True)
     with listener.on() as signals:
         make_optimizer().step()
@@ -234,7 +232,7 @@ def test_optimizers_are_only_noted_once_the_program_ends_its_steps_itself() -> N
     assert signals.optimizers == (OptimizerUse("SGD", None, None, 1),)
 
 
-def test_nothing_is_left_of_the_hooks() -> None:
+def test_nothing_is_left_of_the_hooks():
     before = dict(optimizers._global_optimizer_post_hooks), dict(vars(_BaseDataLoaderIter))
     listener = Listener()
     with listener.on():
@@ -245,7 +243,7 @@ def test_nothing_is_left_of_the_hooks() -> None:
     assert next(iterator).tolist() == [1]
 
 
-def test_an_earlier_iterator_keeps_its_name_in_the_trace(recorded: Record, listener: Listener) -> None:
+def test_an_earlier_iterator_keeps_its_name_in_the_trace(recorded, listener):
     iterator = iter(DataLoader(Numbers()))
 
     def ask() -> None:
@@ -256,14 +254,14 @@ def test_an_earlier_iterator_keeps_its_name_in_the_trace(recorded: Record, liste
     assert "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__" in names
 
 
-def test_an_error_in_the_dataset_shows_no_frame_of_profkit(listener: Listener) -> None:
+def test_an_error_in_the_dataset_shows_no_frame_of_profkit(listener):
     with listener.on(), pytest.raises(LookupError) as caught:
         next(iter(DataLoader(Numbers(fails=True))))
     files = {frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)}
     assert not [file for file in files if "/profkit/collect/" in file]
 
 
-def test_an_error_in_the_signals_never_reaches_the_program(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_signals_never_reaches_the_program(listener, monkeypatch):
     def break_down(*_: object) -> Any:
         raise RuntimeError("no description today")
 
@@ -276,7 +274,7 @@ def test_an_error_in_the_signals_never_reaches_the_program(listener: Listener, m
     assert len(listener.errors) == 4  # one step, two batches, and a request for a third
 
 
-def test_the_batches_that_workers_hold_ready_are_counted_up_to_a_bound(listener: Listener) -> None:
+def test_the_batches_that_workers_hold_ready_are_counted_up_to_a_bound(listener):
     with listener.on() as signals:
         for workers, ahead in ((0, 0), (3, 6), (64, 8)):
             batches = iter(DataLoader(Numbers()))

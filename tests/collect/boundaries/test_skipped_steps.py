@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -23,7 +21,7 @@ def listener() -> Listener:
     return Listener()
 
 
-def test_steps_that_pass_end_by_the_quick_way_only(listener: Listener) -> None:
+def test_steps_that_pass_end_by_the_quick_way_only(listener):
     """The first step decides which optimizer ends steps; those of another end none."""
     first, second = make_optimizer(), make_optimizer()
     with listener.on():
@@ -37,7 +35,7 @@ def test_steps_that_pass_end_by_the_quick_way_only(listener: Listener) -> None:
     assert (listener.passed, len(listener.ends)) == (3, 2)
 
 
-def test_an_error_on_the_quick_way_leaves_the_step_to_the_usual_way() -> None:
+def test_an_error_on_the_quick_way_leaves_the_step_to_the_usual_way():
     def fails() -> int:
         raise ValueError("broken")
 
@@ -50,7 +48,7 @@ def test_an_error_on_the_quick_way_leaves_the_step_to_the_usual_way() -> None:
     assert (len(told), errors) == (3, [])
 
 
-def test_skipped_steps_give_no_signal(listener: Listener) -> None:
+def test_skipped_steps_give_no_signal(listener):
     optimizer, other = make_optimizer(), make_optimizer()
     with listener.on() as signals:
         optimizer.step()
@@ -66,7 +64,7 @@ def test_skipped_steps_give_no_signal(listener: Listener) -> None:
     assert (listener.passed, len(listener.ends)) == (2, 2)
 
 
-def test_far_from_the_window_most_steps_are_skipped_but_all_are_counted() -> None:
+def test_far_from_the_window_most_steps_are_skipped_but_all_are_counted():
     """Thirty at a time until thirty are left; those give a signal each, as does the one before."""
     schedule = Schedule(Plan(at_step=100, prologue=False))
     schedule.begin(0)
@@ -88,7 +86,7 @@ def test_far_from_the_window_most_steps_are_skipped_but_all_are_counted() -> Non
 
 
 @pytest.mark.parametrize(("chosen", "first"), [("dataloader", 100), ("step", 99)])
-def test_only_steps_of_an_optimizer_are_skipped(tmp_path: Path, chosen: str, first: int) -> None:
+def test_only_steps_of_an_optimizer_are_skipped(tmp_path, chosen, first):
     """Each call and each batch ends a step. A call ends a step a batch earlier, as that batch was requested before."""
     is_on: list[bool] = []
     plan = Plan(at_step=100, active=1, prologue=False, steps_from=chosen)

@@ -13,7 +13,7 @@ from profkit.run import LiveHolder
 from tests.collect.census.counting import STORAGE_BYTES, count, one
 
 
-def test_the_search_is_bounded() -> None:
+def test_the_search_is_bounded():
     deep: Any = one()
     for _ in range(10):
         deep = [deep]
@@ -23,7 +23,7 @@ def test_the_search_is_bounded() -> None:
     assert "wide" not in held
 
 
-def test_cycles_end_the_search() -> None:
+def test_cycles_end_the_search():
     loop: list[Any] = [one()]
     loop.append(loop)
     assert count()["loop"].tensors == 1
@@ -57,7 +57,7 @@ class NosyDict(dict[str, Tensor]):
         raise AssertionError
 
 
-def test_no_code_of_the_program_runs() -> None:
+def test_no_code_of_the_program_runs():
     nosy, mapping = Nosy(), NosyDict(loss=one())
     held = count()
     assert held["nosy.kept"].tensors == held["mapping['loss']"].tensors == 1
@@ -70,13 +70,13 @@ class Logged(Tensor):
         raise AssertionError(function)
 
 
-def test_a_tensor_subclass_is_counted_without_running_its_code() -> None:
+def test_a_tensor_subclass_is_counted_without_running_its_code():
     logged = one().as_subclass(Logged)
     assert count()["logged"].bytes == STORAGE_BYTES
     assert type(logged) is Logged
 
 
-def test_a_sparse_tensor_is_counted_without_bytes() -> None:
+def test_a_sparse_tensor_is_counted_without_bytes():
     sparse = torch.eye(3).to_sparse()
     assert count()["sparse"].tensors == 1
     assert sparse.is_sparse
@@ -98,11 +98,11 @@ def look_at_and_drop_in_a_generator() -> Iterator[Any]:
     yield alive
 
 
-def test_the_census_keeps_no_tensor_alive() -> None:
+def test_the_census_keeps_no_tensor_alive():
     assert look_and_drop() is None
 
 
-def test_the_census_keeps_no_tensor_of_a_suspended_generator_alive() -> None:
+def test_the_census_keeps_no_tensor_of_a_suspended_generator_alive():
     generator = look_at_and_drop_in_a_generator()
     alive = next(generator)
     assert "tensor" in count()
@@ -110,14 +110,14 @@ def test_the_census_keeps_no_tensor_of_a_suspended_generator_alive() -> None:
     assert alive() is None
 
 
-def test_a_dict_that_the_program_took_from_locals_is_unchanged() -> None:
+def test_a_dict_that_the_program_took_from_locals_is_unchanged():
     learning_rate = 0.1
     settings = locals()
     count()
     assert settings["learning_rate"] == learning_rate
 
 
-def test_of_two_variables_with_one_name_the_outer_is_named_with_its_function() -> None:
+def test_of_two_variables_with_one_name_the_outer_is_named_with_its_function():
     def inner() -> dict[str, LiveHolder]:
         kept = [one(), one()]
         assert kept

@@ -50,7 +50,7 @@ def run_by_a_library(held: Any, steps: int = 1) -> list[dict[str, LiveHolder]]:
     return [{holder.path: holder for holder in sample.holders} for sample in census.samples]
 
 
-def test_an_unnamed_callback_is_found_with_the_line_that_makes_it_grow() -> None:
+def test_an_unnamed_callback_is_found_with_the_line_that_makes_it_grow():
     history = History()
     history.add()
     held = [history]
@@ -61,12 +61,12 @@ def test_an_unnamed_callback_is_found_with_the_line_that_makes_it_grow() -> None
     assert found["History.outputs"].site.source == "self.outputs.append(torch.ones(1000))"
 
 
-def test_an_unnamed_module_is_found_in_a_list_of_a_library() -> None:
+def test_an_unnamed_module_is_found_in_a_list_of_a_library():
     (found,) = run_by_a_library([[Net()]])
     assert "Net.kept" in found
 
 
-def test_many_objects_of_an_outer_runner_hide_nothing() -> None:
+def test_many_objects_of_an_outer_runner_hide_nothing():
     runner = sched.scheduler()
     runner.plugins = [[object() for _ in range(64)] for _ in range(64)]  # type: ignore[attr-defined]
     found = []
@@ -75,7 +75,7 @@ def test_many_objects_of_an_outer_runner_hide_nothing() -> None:
     assert "Net.kept" in found[0]
 
 
-def test_an_object_too_deep_for_an_inner_frame_is_searched_from_an_outer_one() -> None:
+def test_an_object_too_deep_for_an_inner_frame_is_searched_from_an_outer_one():
     held = [SimpleNamespace(callbacks=[[Net()]])]
     runner = sched.scheduler()
     runner.trainer = held[0]  # type: ignore[attr-defined]
@@ -85,13 +85,13 @@ def test_an_object_too_deep_for_an_inner_frame_is_searched_from_an_outer_one() -
     assert "Net.kept" in found[0]
 
 
-def test_what_a_name_of_the_program_reaches_is_counted_once() -> None:
+def test_what_a_name_of_the_program_reaches_is_counted_once():
     net = Net()
     (found,) = run_by_a_library([net])
     assert [path for path in found if "kept" in path] == ["net.kept"]
 
 
-def test_a_bound_method_leads_to_its_object() -> None:
+def test_a_bound_method_leads_to_its_object():
     (found,) = run_by_a_library([History().add])
     assert "History.outputs" not in found  # it is empty
     net = [Net()]
@@ -99,12 +99,12 @@ def test_a_bound_method_leads_to_its_object() -> None:
     assert "Net.kept" in found
 
 
-def test_an_object_without_weak_references_is_left_out() -> None:
+def test_an_object_without_weak_references_is_left_out():
     (found,) = run_by_a_library([Slotted()])
     assert "Slotted.tensor" not in found
 
 
-def test_the_census_keeps_nothing_alive() -> None:
+def test_the_census_keeps_nothing_alive():
     net = Net()
     lives = weakref.ref(net)
     held = [net]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +29,7 @@ def make_loss() -> Tensor:
     return (weight * 2).sum()
 
 
-def test_a_list_counts_its_tensors_graphs_and_bytes() -> None:
+def test_a_list_counts_its_tensors_graphs_and_bytes():
     losses = []
     for _ in range(3):
         losses.append(make_loss())
@@ -40,7 +39,7 @@ def test_a_list_counts_its_tensors_graphs_and_bytes() -> None:
     assert place_of(holder) == ("losses.append(make_loss())", "test_a_list_counts_its_tensors_graphs_and_bytes")
 
 
-def test_a_running_total_holds_a_longer_graph_after_each_step() -> None:
+def test_a_running_total_holds_a_longer_graph_after_each_step():
     total: Any = 0
     lengths = []
     for _ in range(3):
@@ -79,7 +78,7 @@ class Net(nn.Module):
         return x
 
 
-def test_an_attribute_is_named_through_self_and_located_in_its_class() -> None:
+def test_an_attribute_is_named_through_self_and_located_in_its_class():
     trainer = Trainer()
     holder = trainer.keep()["self.history"]
     assert holder.graph_tensors == 1
@@ -100,7 +99,7 @@ class Pile(list[Tensor]):
         self.append(copy)
 
 
-def test_a_container_class_of_the_program_is_located_where_its_own_method_fills_it() -> None:
+def test_a_container_class_of_the_program_is_located_where_its_own_method_fills_it():
     memory, pile = Memory(), Pile()
     memory[0], memory[1]
     pile.keep()
@@ -109,7 +108,7 @@ def test_a_container_class_of_the_program_is_located_where_its_own_method_fills_
     assert place_of(held["pile"]) == ("self.append(copy)", "Pile.keep")
 
 
-def test_a_container_class_of_the_program_is_located_where_others_fill_it() -> None:
+def test_a_container_class_of_the_program_is_located_where_others_fill_it():
     class Plain(list[Tensor]):
         """Nothing of its own."""
 
@@ -119,7 +118,7 @@ def test_a_container_class_of_the_program_is_located_where_others_fill_it() -> N
     assert place_of(count()["plain"])[0] == "plain.append(one())"
 
 
-def test_a_module_counts_what_it_collects_but_not_its_parameters_and_buffers() -> None:
+def test_a_module_counts_what_it_collects_but_not_its_parameters_and_buffers():
     net = nn.Sequential(Net())
     net(torch.ones(2, 3))
     held = count()
@@ -127,7 +126,7 @@ def test_a_module_counts_what_it_collects_but_not_its_parameters_and_buffers() -
     assert {path for path in held if path.startswith("net")} == {"net.0.seen"}
 
 
-def test_buffers_count_only_if_they_carry_a_graph_or_are_large() -> None:
+def test_buffers_count_only_if_they_carry_a_graph_or_are_large():
     net = nn.Module()
     for name, buffer in (("small", one()), ("unset", None), ("large", torch.zeros(1 << 18))):
         net.register_buffer(name, buffer)
@@ -138,7 +137,7 @@ def test_buffers_count_only_if_they_carry_a_graph_or_are_large() -> None:
     assert held["net.running"].graph_tensors == 1
 
 
-def test_what_a_deeply_nested_module_collects_is_reached() -> None:
+def test_what_a_deeply_nested_module_collects_is_reached():
     deep = Net()
     deep(torch.ones(2, 3))
     for _ in range(9):
@@ -146,7 +145,7 @@ def test_what_a_deeply_nested_module_collects_is_reached() -> None:
     assert count()["deep" + ".0" * 9 + ".seen"].tensors == 1
 
 
-def test_an_optimizers_state_is_not_counted() -> None:
+def test_an_optimizers_state_is_not_counted():
     optimizer = torch.optim.Adam([nn.Parameter(one())])
     for group in optimizer.param_groups:
         group["params"][0].grad = one()
@@ -175,7 +174,7 @@ CONTAINERS: list[tuple[Callable[[], Any], str]] = [
 
 
 @pytest.mark.parametrize(("make", "path"), CONTAINERS)
-def test_every_kind_of_container_is_searched(make: Callable[[], Any], path: str) -> None:
+def test_every_kind_of_container_is_searched(make, path):
     held = make()
     holder = count()[path]
     assert held is not None
@@ -186,7 +185,7 @@ class Cache:
     kept: list[Tensor] = []  # noqa: RUF012  # shared by all instances: that is the mistake
 
 
-def test_globals_and_class_attributes_of_the_program_are_names_too() -> None:
+def test_globals_and_class_attributes_of_the_program_are_names_too():
     MODULE_LEVEL.append(one())
     Cache.kept.append(one())
     try:
@@ -209,7 +208,7 @@ def make_counter() -> Callable[[], None]:
     return record
 
 
-def test_a_variable_captured_by_a_closure_keeps_its_name() -> None:
+def test_a_variable_captured_by_a_closure_keeps_its_name():
     record = make_counter()
     holder = count()["captured"]
     assert holder.tensors == 1
@@ -224,7 +223,7 @@ def train() -> Iterator[int]:
         yield step
 
 
-def test_the_variables_of_a_suspended_generator_are_names_too() -> None:
+def test_the_variables_of_a_suspended_generator_are_names_too():
     steps = train()
     next(steps)
     by_name, by_census = count()["kept"], count(steps)["kept"]
@@ -234,7 +233,7 @@ def test_the_variables_of_a_suspended_generator_are_names_too() -> None:
     assert list(steps) == [1, 2]
 
 
-def test_a_long_list_is_sampled_at_both_ends_and_scaled() -> None:
+def test_a_long_list_is_sampled_at_both_ends_and_scaled():
     losses = [make_loss() for _ in range(1000)]
     holder = count()["losses"]
     assert (holder.tensors, holder.graph_tensors, holder.graph_nodes) == (1000, 1000, 3000)
@@ -257,7 +256,7 @@ def read_all(probes: list[Probe]) -> list[Probe]:
     return probes
 
 
-def test_a_list_in_an_object_in_a_list_is_located_where_its_method_fills_it() -> None:
+def test_a_list_in_an_object_in_a_list_is_located_where_its_method_fills_it():
     probes = read_all([Probe("mae"), Probe("rel")])
     holder = count()["probes[*].readings"]
     assert len(probes) == 2
@@ -271,7 +270,7 @@ class Episode:
     state: Tensor
 
 
-def test_a_list_in_an_object_that_nothing_changes_is_located_where_the_outer_list_grows() -> None:
+def test_a_list_in_an_object_that_nothing_changes_is_located_where_the_outer_list_grows():
     episodes = []
     for _ in range(3):
         episodes.append(Episode([one()], one()))
@@ -281,7 +280,7 @@ def test_a_list_in_an_object_that_nothing_changes_is_located_where_the_outer_lis
     assert sources["episodes"] == sources["episodes[*].rewards"] == "episodes.append(Episode([one()], one()))"
 
 
-def test_what_a_bounded_list_holds_is_bounded_too() -> None:
+def test_what_a_bounded_list_holds_is_bounded_too():
     recent = read_all([Probe("mae")])
     assert not count()["recent[*].readings"].is_bounded
     assert recent
@@ -291,7 +290,7 @@ def test_what_a_bounded_list_holds_is_bounded_too() -> None:
     assert count()["window[*].readings"].is_bounded
 
 
-def test_two_names_of_the_same_losses_share_their_graphs() -> None:
+def test_two_names_of_the_same_losses_share_their_graphs():
     history, total = [], torch.zeros(())
     for _ in range(3):
         history.append(make_loss())
@@ -301,7 +300,7 @@ def test_two_names_of_the_same_losses_share_their_graphs() -> None:
     assert [(one.path, one.graph_nodes) for one in found["history"].shared] == [("total", 9)]
 
 
-def test_separate_graphs_share_only_the_parameters_of_a_model() -> None:
+def test_separate_graphs_share_only_the_parameters_of_a_model():
     layer = nn.Linear(4, 1)
     ones, others = [layer(torch.ones(2, 4)).sum()], [layer(torch.ones(2, 4)).mean()]
     alone = [make_loss()]
@@ -311,7 +310,7 @@ def test_separate_graphs_share_only_the_parameters_of_a_model() -> None:
     del others, alone, ones
 
 
-def test_a_tensor_that_two_names_hold_is_shared_with_its_bytes() -> None:
+def test_a_tensor_that_two_names_hold_is_shared_with_its_bytes():
     kept = [torch.ones(1000), torch.ones(10)]
     last = kept[0]
     (shared,) = count()["last"].shared
@@ -319,55 +318,55 @@ def test_a_tensor_that_two_names_hold_is_shared_with_its_bytes() -> None:
     assert last is kept[0]
 
 
-def test_a_deque_is_bounded_if_it_has_a_maximum() -> None:
+def test_a_deque_is_bounded_if_it_has_a_maximum():
     limited, endless = deque([torch.ones(3)], maxlen=9), deque([torch.ones(3)])
     held = count()
     assert (held["limited"].is_bounded, held["endless"].is_bounded) == (True, False)
     assert len(limited) == len(endless)
 
 
-def test_a_view_uses_less_than_the_storage_that_it_keeps_alive() -> None:
+def test_a_view_uses_less_than_the_storage_that_it_keeps_alive():
     view = torch.ones(1000)[:1]
     held = count()["view"]
     assert (held.bytes, held.used_bytes) == (STORAGE_BYTES, 4)
     assert len(view) == 1
 
 
-def test_views_of_one_storage_count_its_bytes_once() -> None:
+def test_views_of_one_storage_count_its_bytes_once():
     base = torch.ones(1000)
     rows = [base[:1] for _ in range(1000)]
     assert count()["rows"].bytes == STORAGE_BYTES
     assert len(rows) == 1000
 
 
-def test_a_view_wastes_nothing_that_another_name_uses() -> None:
+def test_a_view_wastes_nothing_that_another_name_uses():
     full = torch.ones(1000)
     view = full[:1]
     assert count()["view"].used_bytes == full.untyped_storage().nbytes()
     assert len(view) == 1
 
 
-def test_overlapping_and_expanded_views_use_no_more_than_their_storage() -> None:
+def test_overlapping_and_expanded_views_use_no_more_than_their_storage():
     views = [torch.ones(10).expand(1000, 10), torch.ones(1000)[:600]]
     views.append(views[1][:500])
     assert count()["views"].used_bytes == 40 + 4000
 
 
-def test_the_use_of_a_long_list_is_scaled_from_its_sample() -> None:
+def test_the_use_of_a_long_list_is_scaled_from_its_sample():
     kept = [torch.ones(100)[:1] for _ in range(1000)]
     held = count()["kept"]
     assert (held.bytes, held.used_bytes) == (400_000, 4000)
     assert len(kept) == 1000
 
 
-def test_a_view_of_a_parameter_uses_as_much_as_the_parameter() -> None:
+def test_a_view_of_a_parameter_uses_as_much_as_the_parameter():
     weight = torch.nn.Parameter(torch.ones(1000))
     row = weight.detach()[:1]
     assert count()["row"].used_bytes == 4000
     assert len(row) == 1
 
 
-def test_a_census_of_an_older_version_can_be_read(tmp_path: Path) -> None:
+def test_a_census_of_an_older_version_can_be_read(tmp_path):
     holder = '{"path": "kept", "site": null, "graph_tensors": 0, "graph_nodes": 0, "bytes": 8, "tensors": 2}'
     (tmp_path / LIVE_FILE).write_text(f'[{{"step": 3, "holders": [{holder}]}}]')
     ((read,),) = (sample.holders for sample in load_live(tmp_path))

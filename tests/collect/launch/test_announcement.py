@@ -6,9 +6,6 @@ import os
 import pty
 import subprocess
 import sys
-from pathlib import Path
-
-import pytest
 
 from profkit.collect.launch.script import Announcer
 
@@ -42,7 +39,7 @@ class Terminal:
         pass
 
 
-def test_each_phase_and_each_recorded_step_is_announced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_phase_and_each_recorded_step_is_announced_once(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "__stderr__", terminal)
     announce = Announcer()
@@ -55,7 +52,7 @@ def test_each_phase_and_each_recorded_step_is_announced_once(monkeypatch: pytest
     ]
 
 
-def test_at_a_terminal_progress_goes_to_stderr_only(tmp_path: Path) -> None:
+def test_at_a_terminal_progress_goes_to_stderr_only(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "run").mkdir()
     ours, theirs = pty.openpty()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -51,7 +50,7 @@ print("both ended")
 
 
 @pytest.mark.slow
-def test_the_other_process_exists_only_for_the_steps(tmp_path: Path):
+def test_the_other_process_exists_only_for_the_steps(tmp_path):
     scenario = tmp_path / "pair.py"
     scenario.write_text(SCENARIO)
     ended = subprocess.run([sys.executable, "-c", PROGRAM, scenario], capture_output=True, text=True, check=False)

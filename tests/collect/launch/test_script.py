@@ -18,7 +18,6 @@ from profkit.collect.launch.parent import count_kills, launch_script
 from profkit.collect.launch.script import INTERRUPTED
 from profkit.run import KILLED, OutOfMemory, load_callsites, load_run
 from tests.collect.reading import marks_around, read_events, steps_of
-from tests.forks import Forks
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +85,7 @@ sys.exit(7)
 '''
 
 
-def test_a_program_prints_the_same_and_ends_the_same(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
+def test_a_program_prints_the_same_and_ends_the_same(tmp_path, plainly, recorded_into_run):
     (tmp_path / "train.py").write_text(WHOLE)
     plain = plainly("train.py", "--flag", "--", "-x")
     assert plain[0] == 7, plain[2]
@@ -114,7 +113,7 @@ Model()(torch.rand(3) * 2)
 """
 
 
-def test_a_programs_traceback_shows_nothing_of_profkit(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
+def test_a_programs_traceback_shows_nothing_of_profkit(tmp_path, plainly, recorded_into_run):
     (tmp_path / "fail.py").write_text(FAILING)
     plain = plainly("fail.py")
     assert "direct cause" in plain[2]
@@ -127,13 +126,13 @@ def test_a_programs_traceback_shows_nothing_of_profkit(tmp_path: Path, plainly: 
     assert (site.line, site.function) == (12, "<module>")
 
 
-def test_a_script_with_a_syntax_error_fails_as_in_python(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
+def test_a_script_with_a_syntax_error_fails_as_in_python(tmp_path, plainly, recorded_into_run):
     (tmp_path / "broken.py").write_text("import torch\nif :\n")
     assert recorded_into_run("broken.py") == plainly("broken.py")
     assert load_run(tmp_path / "run").exit_status == 1
 
 
-def test_a_package_runs_as_a_module(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
+def test_a_package_runs_as_a_module(tmp_path, plainly, recorded_into_run):
     package = tmp_path / "trainer"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -186,7 +185,7 @@ if __name__ == "__main__":
 '''
 
 
-def test_a_program_can_start_processes_in_every_way(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
+def test_a_program_can_start_processes_in_every_way(tmp_path, plainly, recorded_into_run):
     (tmp_path / "processes.py").write_text(PROCESSES)
     plain = plainly("processes.py")
     assert plain[0] == 0, plain[2]
@@ -198,13 +197,13 @@ def test_a_program_can_start_processes_in_every_way(tmp_path: Path, plainly: Run
     assert names & {"aten::mul", "aten::sum"}  # the part between the forks with the most events is kept
 
 
-def test_a_program_without_torch_is_noted(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
+def test_a_program_without_torch_is_noted(tmp_path, plainly, recorded_into_run):
     (tmp_path / "plain.py").write_text("print('done')\n")
     assert recorded_into_run("plain.py") == plainly("plain.py") == (0, "done\n", "")
     assert load_run(tmp_path / "run").notes == ("the program never imported torch: there was nothing to record",)
 
 
-def test_an_immediate_exit_is_noted(tmp_path: Path, recorded_into_run: Run) -> None:
+def test_an_immediate_exit_is_noted(tmp_path, recorded_into_run):
     (tmp_path / "leave.py").write_text("import os\nos._exit(9)\n")
     assert recorded_into_run("leave.py")[0] == 9
     run = load_run(tmp_path / "run")
@@ -212,9 +211,7 @@ def test_an_immediate_exit_is_noted(tmp_path: Path, recorded_into_run: Run) -> N
     assert "os._exit" in run.notes[-1]
 
 
-def test_an_interrupt_ends_the_program_as_shells_report_it(
-    tmp_path: Path, plainly: Run, recorded_into_run: Run
-) -> None:
+def test_an_interrupt_ends_the_program_as_shells_report_it(tmp_path, plainly, recorded_into_run):
     (tmp_path / "wait.py").write_text(
         "import os, signal, torch\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is started without\n"
@@ -238,7 +235,7 @@ torch.ones(2) * 2
 """
 
 
-def test_a_recording_that_is_never_left_is_written_at_exit(tmp_path: Path, plainly: Run) -> None:
+def test_a_recording_that_is_never_left_is_written_at_exit(tmp_path, plainly):
     (tmp_path / "forgetful.py").write_text(NEVER_LEFT)
     assert plainly("forgetful.py") == (0, "", "")
     assert "never left the recording" in load_run(tmp_path / "run").notes[0]
@@ -277,7 +274,7 @@ def without_numbers(log: str) -> str:
     return re.sub(r"[0-9]+", "N", log)
 
 
-def test_compiled_code_works_and_is_not_recompiled(tmp_path: Path, forks: Forks) -> None:
+def test_compiled_code_works_and_is_not_recompiled(tmp_path, forks):
     (tmp_path / "compiled.py").write_text(COMPILED)
     (tmp_path / "run").mkdir()
     plain = forks.run("tests.forks:run_script", ["compiled.py"], tmp_path)
@@ -303,7 +300,7 @@ with profkit.profile("run"):
 """
 
 
-def test_lines_are_found_after_a_change_of_directory(tmp_path: Path, plainly: Run) -> None:
+def test_lines_are_found_after_a_change_of_directory(tmp_path, plainly):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "moving.py").write_text(MOVING)
     status, _, stderr = plainly("moving.py")
@@ -320,7 +317,7 @@ print(input("") + " on", flush=True)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only on Linux a process learns that its parent has ended")
 @pytest.mark.parametrize(("rank", "said"), [({"RANK": "0", "WORLD_SIZE": "2"}, ""), ({}, "goes on\n")])
-def test_killing_profkit_ends_the_program_only_in_a_rank(tmp_path: Path, rank: dict[str, str], said: str) -> None:
+def test_killing_profkit_ends_the_program_only_in_a_rank(tmp_path, rank, said):
     """Without a launcher the program goes on."""
     (tmp_path / "waits.py").write_text(WAITS)
     command = [sys.executable, "-m", "profkit", "record", "--output", "run", "waits.py"]
@@ -335,8 +332,8 @@ def test_killing_profkit_ends_the_program_only_in_a_rank(tmp_path: Path, rank: d
 
 @pytest.mark.parametrize(("counts", "killed"), [((3, 4), True), ((3, 3), False)])
 def test_a_killed_program_ran_out_of_memory_if_the_system_counts_a_kill(
-    tmp_path: Path, recorded_into_run: Run, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, int], killed: bool
-) -> None:
+    tmp_path, recorded_into_run, monkeypatch, counts, killed
+):
     left = list(counts)
     monkeypatch.setattr(parent, "count_kills", lambda: left.pop(0))
     (tmp_path / "killed.py").write_text("import os, signal, torch\nos.kill(os.getpid(), signal.SIGKILL)\n")
@@ -346,9 +343,7 @@ def test_a_killed_program_ran_out_of_memory_if_the_system_counts_a_kill(
     assert load_run(tmp_path / "run").out_of_memory == (told if killed else None)
 
 
-def test_kills_are_counted_in_the_container_or_else_on_the_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kills_are_counted_in_the_container_or_else_on_the_machine(tmp_path, monkeypatch):
     files = tmp_path / "memory.events", tmp_path / "vmstat"
     monkeypatch.setattr(parent, "_KILL_COUNTS", files)
     assert count_kills() == 0

@@ -81,7 +81,7 @@ def trial_of(module: ModuleType, machine: Machine) -> Trial:
     return Trial(module, "pitfall", "cuda", cuda=machine)
 
 
-def test_the_device_is_waited_for_only_before_and_after_a_block(machine: Machine) -> None:
+def test_the_device_is_waited_for_only_before_and_after_a_block(machine):
     """So the host can run ahead as in a program: all launches but the first overlap with work."""
     one = trial_of(scenario_of(machine, 100), machine)
     one.run(1)
@@ -92,31 +92,31 @@ def test_the_device_is_waited_for_only_before_and_after_a_block(machine: Machine
     assert answer["number"] == list(range(2, 12))
 
 
-def test_a_wait_inside_a_step_costs_as_much_as_in_a_program(machine: Machine) -> None:
+def test_a_wait_inside_a_step_costs_as_much_as_in_a_program(machine):
     freely = trial_of(scenario_of(machine, 100), machine).run(50)["ns"][0]
     waiting = trial_of(scenario_of(machine, 100, waits=True), machine).run(50)["ns"][0]
     assert waiting - freely == pytest.approx(LAUNCH_NS, rel=0.03)
 
 
-def test_setting_up_again_is_no_part_of_a_step(machine: Machine) -> None:
+def test_setting_up_again_is_no_part_of_a_step(machine):
     answer = trial_of(scenario_of(machine, 3), machine).run(8)
     assert answer["number"] == [1, 2, 3, 1, 2, 3, 1, 2]
     assert answer["ns"] == [(3 * LAUNCH_NS + 8 * WORK_NS) // 8] * 8
 
 
-def test_the_peak_leaves_out_what_was_held_before(machine: Machine) -> None:
+def test_the_peak_leaves_out_what_was_held_before(machine):
     machine.hold(7 * MB)
     one = trial_of(scenario_of(machine, 10, holds=64 * MB), machine)
     assert one.run(1)["peak_bytes"] == [64 * MB]
     assert one.run(3)["peak_bytes"] == [64 * MB] * 3
 
 
-def test_without_memory_on_the_device_the_peak_is_the_hosts(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_memory_on_the_device_the_peak_is_the_hosts(machine, monkeypatch):
     monkeypatch.setattr(trial, "peak_rss_bytes", lambda: 1 << 50)
     assert trial_of(scenario_of(machine, 10), machine).run(1)["peak_bytes"][0] > 1 << 49
 
 
-def test_on_the_cpu_each_step_is_timed(machine: Machine) -> None:
+def test_on_the_cpu_each_step_is_timed(machine):
     answer = Trial(scenario_of(machine, 4, waits=True), "pitfall", "cpu", cuda=None).run(5)
     assert answer["ns"] == [LAUNCH_NS + WORK_NS] * 5
     assert answer["number"] == [1, 2, 3, 4, 1]

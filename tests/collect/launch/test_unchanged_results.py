@@ -80,7 +80,7 @@ def run_both_ways(recordings: Recordings, command: Sequence[str], *target: str, 
 
 
 @pytest.mark.parametrize("end", REAL)
-def test_a_script_ends_the_same_and_has_the_same_results(recordings: Recordings, end: str) -> None:
+def test_a_script_ends_the_same_and_has_the_same_results(recordings, end):
     """The plain run needs no PyTorch: a stub prints what the training printed once."""
     files = {"program.py": f"{IMPORTING}train({STEPS})\n{ENDS[end]}\n"}
     trained = recordings.start(["-c", f"{IMPORTING}train({STEPS})"], writes={"training.py": TRAINING}).ended
@@ -95,7 +95,7 @@ def test_a_script_ends_the_same_and_has_the_same_results(recordings: Recordings,
 
 
 @pytest.mark.parametrize("end", [end for end in ENDS if end not in REAL])
-def test_every_exit_status_is_the_programs(recordings: Recordings, end: str) -> None:
+def test_every_exit_status_is_the_programs(recordings, end):
     files = {"program.py": f"{TRAINING}train({STEPS})\n{ENDS[end]}\n", "run/.keep": ""}
     plain = recordings.fork("tests.forks:run_script", ["program.py"], writes=files).ended
     kept = recordings.fork("profkit.collect.launch.script:main", ["--directory=run", "--", "program.py"], writes=files)
@@ -104,7 +104,7 @@ def test_every_exit_status_is_the_programs(recordings: Recordings, end: str) -> 
 
 
 @pytest.mark.parametrize("end", ["recursion", "stdin"])
-def test_a_module_ends_the_same_and_has_the_same_results(recordings: Recordings, end: str) -> None:
+def test_a_module_ends_the_same_and_has_the_same_results(recordings, end):
     files = {"package/__init__.py": "", "package/train.py": f"{TRAINING}train({STEPS})\n{ENDS[end]}\n"}
     target = ("--module", "--", "package.train")
     kept, plain = run_both_ways(recordings, ["-m", "package.train"], *target, **files)
@@ -133,7 +133,7 @@ INSIDE = {
 
 @pytest.mark.parametrize("steps", [0, 6, STEPS])
 @pytest.mark.parametrize("end", INSIDE)
-def test_inside_the_context_manager_everything_is_the_same(recordings: Recordings, end: str, steps: int) -> None:
+def test_inside_the_context_manager_everything_is_the_same(recordings, end, steps):
     def run(is_on: bool) -> Kept:
         program = TRAINING + AROUND.format(is_on=is_on, steps=steps, end=INSIDE[end])
         writes = {"program.py": f"import sys\nsys.path.append({str(ROOT)!r})\n{program}"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,13 +50,13 @@ def feed(watch: FeedingWatch, clocks: Clocks, batches: int = 4, loading: int = 5
         clocks.spend(10, computing)
 
 
-def test_loading_and_computing_are_told_apart(clocks: Clocks) -> None:
+def test_loading_and_computing_are_told_apart(clocks):
     watch = FeedingWatch(lambda: True)
     feed(watch, clocks)
     assert watch.feeding == Feeding(loading_cpus=0.5, computing_cpus=2.0)
 
 
-def test_one_unusual_step_changes_nothing(clocks: Clocks) -> None:
+def test_one_unusual_step_changes_nothing(clocks):
     watch = FeedingWatch(lambda: True)
     feed(watch, clocks, 3)
     feed(watch, clocks, 1, computing=1000)
@@ -66,13 +65,13 @@ def test_one_unusual_step_changes_nothing(clocks: Clocks) -> None:
 
 
 @pytest.mark.parametrize(("batches", "is_known"), [(3, False), (4, True)])
-def test_at_least_three_of_each_are_needed(clocks: Clocks, batches: int, is_known: bool) -> None:
+def test_at_least_three_of_each_are_needed(clocks, batches, is_known):
     watch = FeedingWatch(lambda: True)
     feed(watch, clocks, batches)
     assert (watch.feeding is not None) == is_known
 
 
-def test_loading_in_which_a_recording_begins_or_ends_does_not_count(clocks: Clocks) -> None:
+def test_loading_in_which_a_recording_begins_or_ends_does_not_count(clocks):
     state = SimpleNamespace(is_undisturbed=True)
     watch = FeedingWatch(lambda: state.is_undisturbed)
     feed(watch, clocks)
@@ -87,7 +86,7 @@ def test_loading_in_which_a_recording_begins_or_ends_does_not_count(clocks: Cloc
     assert watch.feeding == Feeding(0.5, 2.0)
 
 
-def test_a_loader_inside_a_loader_is_not_mistaken_for_the_outer_one(clocks: Clocks) -> None:
+def test_a_loader_inside_a_loader_is_not_mistaken_for_the_outer_one(clocks):
     watch = FeedingWatch(lambda: True)
     outer, inner = object(), object()
     for _ in range(9):
@@ -112,7 +111,7 @@ class Slow(TensorDataset):
         return super().__getitem__(index)
 
 
-def test_a_run_carries_the_number_of_busy_cpus(tmp_path: Path, clocks: Clocks) -> None:
+def test_a_run_carries_the_number_of_busy_cpus(tmp_path, clocks):
     model = nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with profile(tmp_path):
@@ -125,9 +124,7 @@ def test_a_run_carries_the_number_of_busy_cpus(tmp_path: Path, clocks: Clocks) -
     assert "_num_yielded" not in vars(_BaseDataLoaderIter)
 
 
-def test_a_run_carries_the_time_that_it_waited_for_each_loader(
-    tmp_path: Path, clocks: Clocks, monkeypatch: Any
-) -> None:
+def test_a_run_carries_the_time_that_it_waited_for_each_loader(tmp_path, clocks, monkeypatch):
     """With an evaluation of the same data, by another loader, in each step."""
     monkeypatch.setattr("profkit.collect.loaders.batches.time", clocks)
     model = nn.Linear(8, 1)
@@ -148,7 +145,7 @@ def test_a_run_carries_the_time_that_it_waited_for_each_loader(
     assert learnt.asked_ns % 60 == evaluated.asked_ns % 20 == 0
 
 
-def test_a_program_without_a_loader_has_no_such_numbers(tmp_path: Path) -> None:
+def test_a_program_without_a_loader_has_no_such_numbers(tmp_path):
     with profile(tmp_path):
         nn.Linear(8, 1)(torch.ones(1, 8))
     assert load_run(tmp_path).feeding is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import runpy
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,7 +45,7 @@ def source_of(site: CallSite | None) -> str:
     return site.source
 
 
-def test_the_line_that_makes_a_loader_is_found_by_its_dataset(sites: LoaderSites) -> None:
+def test_the_line_that_makes_a_loader_is_found_by_its_dataset(sites):
     data = made_data()
     loader: DataLoader[Any] = DataLoader(data, batch_size=2)
     site = sites.find(data)
@@ -62,7 +61,7 @@ def site_of_iterator(sites: LoaderSites, loader: DataLoader[Any]) -> CallSite | 
     return sites.find(iterator._dataset, iterator._index_sampler)
 
 
-def test_two_loaders_of_one_dataset_are_told_apart_by_their_iterators(sites: LoaderSites) -> None:
+def test_two_loaders_of_one_dataset_are_told_apart_by_their_iterators(sites):
     data = made_data()
     learn: DataLoader[Any] = DataLoader(data, batch_size=2)
     evaluate: DataLoader[Any] = DataLoader(data, batch_size=3)
@@ -71,27 +70,27 @@ def test_two_loaders_of_one_dataset_are_told_apart_by_their_iterators(sites: Loa
     assert source_of(site_of_iterator(sites, DataLoader(data, batch_size=None))).startswith("assert source_of(site_of_")
 
 
-def test_a_dataset_of_two_loaders_alone_does_not_tell_the_line(sites: LoaderSites) -> None:
+def test_a_dataset_of_two_loaders_alone_does_not_tell_the_line(sites):
     data = made_data()
     DataLoader(data)
     DataLoader(data, batch_size=3)
     assert sites.find(data) is None
 
 
-def test_two_loaders_made_at_one_line_have_that_line(sites: LoaderSites) -> None:
+def test_two_loaders_made_at_one_line_have_that_line(sites):
     data = made_data()
     for size in (2, 3):
         DataLoader(data, batch_size=size)
     assert source_of(sites.find(data)) == "DataLoader(data, batch_size=size)"
 
 
-def test_a_subclass_of_the_loader_is_located_where_the_program_makes_it(sites: LoaderSites) -> None:
+def test_a_subclass_of_the_loader_is_located_where_the_program_makes_it(sites):
     data = made_data()
     assert Derived(data).name == "derived"
     assert source_of(sites.find(data)) == 'assert Derived(data).name == "derived"'
 
 
-def test_a_wrapped_constructor_is_seen_through(sites: LoaderSites, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrapped_constructor_is_seen_through(sites, monkeypatch):
     make = DataLoader.__init__
 
     def wrapper(loader: DataLoader[Any], *arguments: Any) -> None:
@@ -108,7 +107,7 @@ class Trainer:
         self.loader: DataLoader[Any] = DataLoader(data)
 
 
-def test_a_loader_made_in_the_constructor_of_another_object_is_located_there(sites: LoaderSites) -> None:
+def test_a_loader_made_in_the_constructor_of_another_object_is_located_there(sites):
     data = made_data()
     Trainer(data)
     site = sites.find(data)
@@ -117,13 +116,13 @@ def test_a_loader_made_in_the_constructor_of_another_object_is_located_there(sit
     assert site.function == "Trainer.__init__"
 
 
-def test_a_list_can_be_a_dataset(sites: LoaderSites) -> None:
+def test_a_list_can_be_a_dataset(sites):
     data = [1.0, 2.0]
     DataLoader(data)  # type: ignore[arg-type]  # any sequence will do
     assert source_of(sites.find(data)) == "DataLoader(data)  # type: ignore[arg-type]  # any sequence will do"
 
 
-def test_a_loader_made_by_a_library_has_no_line(sites: LoaderSites, tmp_path: Path) -> None:
+def test_a_loader_made_by_a_library_has_no_line(sites, tmp_path):
     library = tmp_path / "site-packages" / "library.py"
     library.parent.mkdir()
     library.write_text("from torch.utils.data import DataLoader\ndef load(data): return DataLoader(data)\n")
@@ -132,7 +131,7 @@ def test_a_loader_made_by_a_library_has_no_line(sites: LoaderSites, tmp_path: Pa
     assert sites.find(data) is None
 
 
-def test_a_reused_identity_of_a_dataset_finds_nothing(sites: LoaderSites) -> None:
+def test_a_reused_identity_of_a_dataset_finds_nothing(sites):
     numbers = set()
     for _ in range(20):
         data = made_data()
@@ -145,14 +144,14 @@ def test_a_reused_identity_of_a_dataset_finds_nothing(sites: LoaderSites) -> Non
     pytest.skip("no identity was reused")
 
 
-def test_a_loader_made_during_the_watch_is_complete_afterwards(sites: LoaderSites) -> None:
+def test_a_loader_made_during_the_watch_is_complete_afterwards(sites):
     loader: DataLoader[Any] = DataLoader(made_data(), batch_size=2)
     sites.remove()
     assert vars(loader)["dataset"] is loader.dataset
     assert len(pickle.loads(pickle.dumps(loader)).dataset) == 6
 
 
-def test_a_loader_made_before_the_watch_works_as_usual(sites: LoaderSites) -> None:
+def test_a_loader_made_before_the_watch_works_as_usual(sites):
     sites.remove()
     data = made_data()
     loader: DataLoader[Any] = DataLoader(data)
@@ -162,7 +161,7 @@ def test_a_loader_made_before_the_watch_works_as_usual(sites: LoaderSites) -> No
     assert sites.find(data) is None
 
 
-def test_a_run_names_the_lines_of_the_loaders_that_were_used(tmp_path: Path) -> None:
+def test_a_run_names_the_lines_of_the_loaders_that_were_used(tmp_path):
     with profile(tmp_path, wait=0, warmup=1, active=1):
         asked: DataLoader[Any] = DataLoader(made_data())
         DataLoader(made_data())

@@ -98,7 +98,7 @@ def load(directory: Path, dataset: Dataset[Any], workers: int = 1, **options: An
     return got, read_workers(directory)
 
 
-def test_fetching_and_collating_are_told_apart(tmp_path: Path) -> None:
+def test_fetching_and_collating_are_told_apart(tmp_path):
     got, found = load(tmp_path, Slow(), workers=2, collate_fn=collate_slowly)
     assert [batch.flatten().tolist() for batch in got[:2]] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert sorted((record.loader, record.worker, record.workers) for record in found.records) == [(0, 0, 2), (0, 1, 2)]
@@ -114,12 +114,12 @@ def test_fetching_and_collating_are_told_apart(tmp_path: Path) -> None:
         assert record.sums[0].shared_bytes
 
 
-def test_sending_a_batch_takes_some_time(tmp_path: Path) -> None:
+def test_sending_a_batch_takes_some_time(tmp_path):
     _, found = load(tmp_path, Slow())
     assert 0 < found.records[0].sums[-1].send_ns
 
 
-def test_the_program_gets_the_same_batches_as_without(tmp_path: Path) -> None:
+def test_the_program_gets_the_same_batches_as_without(tmp_path):
     options: dict[str, Any] = {"batch_size": 4, "num_workers": 2, "multiprocessing_context": "fork", "shuffle": True}
     torch.manual_seed(3)
     alone = list(DataLoader(Slow(), **options))
@@ -128,7 +128,7 @@ def test_the_program_gets_the_same_batches_as_without(tmp_path: Path) -> None:
     assert torch.equal(torch.stack(alone), torch.stack(watched))
 
 
-def test_the_loader_keeps_what_the_program_gave_it(tmp_path: Path) -> None:
+def test_the_loader_keeps_what_the_program_gave_it(tmp_path):
     loader = DataLoader(Slow(), batch_size=4, num_workers=1, collate_fn=collate_slowly, multiprocessing_context="fork")
     with watching(tmp_path):
         next(iter(loader))
@@ -154,7 +154,7 @@ def failure_of(action: Callable[[], object]) -> tuple[type[BaseException], str]:
 
 @pytest.mark.usefixtures("_worker_deaths_are_noticed_soon")
 @pytest.mark.parametrize(("dataset", "options"), [(Failing(), {}), (Slow(), {"worker_init_fn": refuse})])
-def test_exceptions_read_the_same_as_without(tmp_path: Path, dataset: Dataset[Any], options: dict[str, Any]) -> None:
+def test_exceptions_read_the_same_as_without(tmp_path, dataset, options):
     """The message contains the worker's whole traceback."""
 
     def iterate() -> None:
@@ -179,7 +179,7 @@ def deaths_found_by_asking() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_worker_deaths_are_noticed_soon")
-def test_a_killed_worker_loses_only_its_last_batches(tmp_path: Path) -> None:
+def test_a_killed_worker_loses_only_its_last_batches(tmp_path):
     def iterate() -> None:
         list(DataLoader(Dying(), batch_size=4, num_workers=1, multiprocessing_context="fork"))
 
@@ -190,20 +190,20 @@ def test_a_killed_worker_loses_only_its_last_batches(tmp_path: Path) -> None:
     assert 1 <= record.sums[-1].batches <= 4
 
 
-def test_an_iterable_dataset_has_an_account_too(tmp_path: Path) -> None:
+def test_an_iterable_dataset_has_an_account_too(tmp_path):
     got, found = load(tmp_path, Stream())
     assert len(got) == 3
     assert found.records[0].sums[0].batches == 1
 
 
-def test_a_loader_inside_the_dataset_does_not_disturb_the_account(tmp_path: Path) -> None:
+def test_a_loader_inside_the_dataset_does_not_disturb_the_account(tmp_path):
     _, found = load(tmp_path, Inner())
     last = found.records[0].sums[-1]
     assert last.batches <= 8
     assert last.fetch_ns >= last.batches * SLEEP_S * 1e9
 
 
-def test_persistent_workers_continue_their_account(tmp_path: Path) -> None:
+def test_persistent_workers_continue_their_account(tmp_path):
     with watching(tmp_path):
         loader = DataLoader(
             Slow(), batch_size=4, num_workers=1, persistent_workers=True, multiprocessing_context="fork"
@@ -215,7 +215,7 @@ def test_persistent_workers_continue_their_account(tmp_path: Path) -> None:
     assert record.sums[-1].batches > 8
 
 
-def test_each_loader_has_a_number_and_a_description(tmp_path: Path) -> None:
+def test_each_loader_has_a_number_and_a_description(tmp_path):
     datasets = Slow(), Inner()
     with watching(tmp_path):
         for dataset in (*datasets, datasets[0]):
@@ -225,14 +225,14 @@ def test_each_loader_has_a_number_and_a_description(tmp_path: Path) -> None:
     assert sorted(record.loader for record in found.records) == [0, 0, 1]
 
 
-def test_the_number_of_workers_with_an_account_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_workers_with_an_account_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "_MAX_WORKERS", 1)
     got, found = load(tmp_path, Slow(), workers=2)
     assert len(got) == 8
     assert [record.worker for record in found.records] == [0]
 
 
-def test_only_the_first_workers_read_their_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_workers_read_their_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "_MEMORY_READERS", 1)
     dataset = Slow()
     with watching(tmp_path):
@@ -242,7 +242,7 @@ def test_only_the_first_workers_read_their_memory(tmp_path: Path, monkeypatch: p
     assert sorted(record.sums[0].private_bytes is None for record in found) == [False, True]
 
 
-def test_a_dataset_that_cannot_be_described_is_still_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataset_that_cannot_be_described_is_still_loaded(tmp_path, monkeypatch):
     def fail(*_: object) -> None:
         raise RecursionError
 
@@ -252,7 +252,7 @@ def test_a_dataset_that_cannot_be_described_is_still_loaded(tmp_path: Path, monk
     assert found.loaders[0].objects == ()
 
 
-def test_an_account_ends_when_the_recording_is_over(tmp_path: Path) -> None:
+def test_an_account_ends_when_the_recording_is_over(tmp_path):
     with watching(tmp_path):
         asked = iter(DataLoader(Slow(), batch_size=4, num_workers=1, multiprocessing_context="fork"))
         next(asked)
@@ -261,14 +261,14 @@ def test_an_account_ends_when_the_recording_is_over(tmp_path: Path) -> None:
     assert read_workers(tmp_path).records[0].sums[-1].batches < 8
 
 
-def test_the_length_of_an_account_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_length_of_an_account_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(workers_account, "_MAX_LINES", 3)
     got, found = load(tmp_path, Slow())
     assert len(got) == 8
     assert len(found.records[0].sums) == 2
 
 
-def test_an_error_in_the_account_does_not_reach_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_account_does_not_reach_the_program(tmp_path, monkeypatch):
     def fail(*_: object) -> None:
         raise OSError("the disk is full")
 
@@ -278,21 +278,21 @@ def test_an_error_in_the_account_does_not_reach_the_program(tmp_path: Path, monk
     assert [record.sums for record in found.records] == [()]
 
 
-def test_nothing_is_left_in_the_main_process(tmp_path: Path) -> None:
+def test_nothing_is_left_in_the_main_process(tmp_path):
     before = dict(vars(_MultiProcessingDataLoaderIter)), dict(vars(_BaseDatasetFetcher))
     load(tmp_path, Slow())
     assert (dict(vars(_MultiProcessingDataLoaderIter)), dict(vars(_BaseDatasetFetcher))) == before
     assert workers_account.Account.current is None
 
 
-def test_earlier_workers_have_no_account(tmp_path: Path) -> None:
+def test_earlier_workers_have_no_account(tmp_path):
     asked = iter(DataLoader(Slow(), batch_size=4, num_workers=1, multiprocessing_context="fork"))
     with watching(tmp_path):
         assert len(list(asked)) == 8
     assert not (tmp_path / WORKERS_DIRECTORY).exists()
 
 
-def test_the_wrapped_worker_init_only_calls_the_programs_in_the_main_process(tmp_path: Path) -> None:
+def test_the_wrapped_worker_init_only_calls_the_programs_in_the_main_process(tmp_path):
     called: list[int] = []
     stand_in: Any = WorkerInit(called.append, str(tmp_path), 0)
     assert callable(stand_in)
@@ -303,7 +303,7 @@ def test_the_wrapped_worker_init_only_calls_the_programs_in_the_main_process(tmp
 
 
 @pytest.mark.slow
-def test_a_spawned_worker_has_an_account_too(tmp_path: Path) -> None:
+def test_a_spawned_worker_has_an_account_too(tmp_path):
     got, found = load(tmp_path, Slow(), multiprocessing_context="spawn")
     assert len(got) == 8
     (record,) = found.records
@@ -311,7 +311,7 @@ def test_a_spawned_worker_has_an_account_too(tmp_path: Path) -> None:
     assert json.loads((tmp_path / WORKERS_DIRECTORY / "loader-0.json").read_text())["dataset"] == "Slow"
 
 
-def test_worker_info_is_the_same_inside_a_worker(tmp_path: Path) -> None:
+def test_worker_info_is_the_same_inside_a_worker(tmp_path):
     class Asking(Slow):
         def __getitem__(self, index: int) -> Tensor:
             info = get_worker_info()

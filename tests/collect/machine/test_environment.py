@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from profkit.collect.machine.environment import count_memory
@@ -21,21 +19,19 @@ from profkit.processor import multiplies_bfloat16
         ("cpu : POWER9\n", None),
     ],
 )
-def test_bfloat16_instructions_are_read_from_the_list_of_the_system(
-    tmp_path: Path, cpuinfo: str, expected: bool | None
-) -> None:
+def test_bfloat16_instructions_are_read_from_the_list_of_the_system(tmp_path, cpuinfo, expected):
     path = tmp_path / "cpuinfo"
     path.write_text(cpuinfo)
     assert multiplies_bfloat16(path) is expected
 
 
-def test_without_such_a_list_they_are_unknown(tmp_path: Path) -> None:
+def test_without_such_a_list_they_are_unknown(tmp_path):
     assert multiplies_bfloat16(tmp_path / "none") is None
 
 
 @pytest.mark.parametrize("file", ["memory.max", "memory/memory.limit_in_bytes"])
 @pytest.mark.parametrize(("limit", "expected"), [("1048576\n", 1 << 20), ("max\n", None), (f"{2**63 - 4096}\n", None)])
-def test_the_limit_of_a_container_is_the_memory(tmp_path: Path, file: str, limit: str, expected: int | None) -> None:
+def test_the_limit_of_a_container_is_the_memory(tmp_path, file, limit, expected):
     """``max`` in cgroups version 2, and 2^63 less a page in version 1, mean no limit."""
     path = tmp_path / file
     path.parent.mkdir(exist_ok=True)

@@ -22,7 +22,7 @@ def _nothing_is_cached() -> Iterator[None]:
 
 @pytest.mark.parametrize("size_mb", [1, 64])
 @pytest.mark.skipif(heap.in_use_bytes() is None, reason="the C library does not tell what is in use")
-def test_memory_counts_until_it_is_freed_inside_and_outside_the_heap(size_mb: int) -> None:
+def test_memory_counts_until_it_is_freed_inside_and_outside_the_heap(size_mb):
     """glibc maps the larger tensor separately."""
     before = heap.in_use_bytes() or 0
     tensor = torch.empty(size_mb * MB, dtype=torch.uint8)
@@ -32,12 +32,12 @@ def test_memory_counts_until_it_is_freed_inside_and_outside_the_heap(size_mb: in
     assert abs((heap.in_use_bytes() or 0) - before) < MB // 2
 
 
-def test_with_another_allocator_the_use_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_another_allocator_the_use_is_unknown(monkeypatch):
     addresses = itertools.count()
     monkeypatch.setattr(heap, "_address", lambda _: next(addresses))
     assert heap.in_use_bytes() is None
 
 
-def test_without_the_librarys_call_the_use_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_librarys_call_the_use_is_unknown(monkeypatch):
     monkeypatch.setattr(heap, "_GLIBC", "libno-such-library.so.6")
     assert heap.in_use_bytes() is None

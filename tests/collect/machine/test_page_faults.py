@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ _PAGES = 64
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not count page faults this way")
-def test_each_new_page_is_a_fault() -> None:
+def test_each_new_page_is_a_fault():
     with mmap.mmap(-1, _PAGES * mmap.PAGESIZE) as memory:
         if hasattr(mmap, "MADV_NOHUGEPAGE"):
             memory.madvise(mmap.MADV_NOHUGEPAGE)
@@ -29,13 +28,13 @@ def test_each_new_page_is_a_fault() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="as above")
-def test_a_fault_has_a_price() -> None:
+def test_a_fault_has_a_price():
     price_ns = measure_fault_ns()
     assert price_ns is not None
     assert price_ns >= 0
 
 
-def test_without_counts_from_the_system_there_is_no_price(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_counts_from_the_system_there_is_no_price(monkeypatch):
     monkeypatch.setattr(faults, "resource", None)
     assert count_faults() == 0
     assert count_switches() is None
@@ -43,7 +42,7 @@ def test_without_counts_from_the_system_there_is_no_price(monkeypatch: pytest.Mo
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not count this way")
-def test_each_sleep_is_a_switch() -> None:
+def test_each_sleep_is_a_switch():
     before = count_switches()
     for _ in range(5):
         time.sleep(0.001)
@@ -54,7 +53,7 @@ def test_each_sleep_is_a_switch() -> None:
 
 
 @pytest.mark.skipif(count_crowded_ns() is None, reason="only Linux counts this, where it was built to")
-def test_time_in_which_another_program_has_the_cpu_is_counted() -> None:
+def test_time_in_which_another_program_has_the_cpu_is_counted():
     mine = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(mine)})
     other = subprocess.Popen([sys.executable, "-c", "print('runs', flush=True)\nwhile True: pass"],
@@ -73,7 +72,7 @@ def test_time_in_which_another_program_has_the_cpu_is_counted() -> None:
     assert (count_crowded_ns() or 0) >= before + 10**6
 
 
-def test_without_scheduler_statistics_no_wait_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scheduler_statistics_no_wait_is_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(faults, "_SCHEDSTAT", str(tmp_path / "missing"))
     assert count_crowded_ns() is None
     (tmp_path / "missing").write_text("0\n")

@@ -39,14 +39,14 @@ def measurements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return measured
 
 
-def test_rates_are_measured_once_and_kept(cache: Path, measurements: list[str]) -> None:
+def test_rates_are_measured_once_and_kept(cache, measurements):
     assert read_rates("cpu") is None
     assert [keep_rates("cpu"), keep_rates("cpu"), read_rates("cpu")] == [KEPT] * 3
     assert measurements == ["cpu", "cpu"]  # twice: the two must agree
     assert [path.name for path in (cache / "profkit").iterdir()] == [cache_file("cpu").name]
 
 
-def test_by_default_the_cache_is_in_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_by_default_the_cache_is_in_the_home_directory(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_file("cpu").parent == tmp_path / ".cache" / "profkit"
@@ -61,7 +61,7 @@ def test_by_default_the_cache_is_in_the_home_directory(monkeypatch: pytest.Monke
     ids=["empty", "cut", "no text", "a list", "of another device", "negative", "zero", "implausible", "other types",
          "too large"],
 )  # fmt: skip
-def test_a_damaged_file_is_replaced(content: bytes, measurements: list[str]) -> None:
+def test_a_damaged_file_is_replaced(content, measurements):
     cache_file("cpu").parent.mkdir()
     cache_file("cpu").write_bytes(content)
     assert read_rates("cpu") is None
@@ -70,14 +70,14 @@ def test_a_damaged_file_is_replaced(content: bytes, measurements: list[str]) -> 
     assert read_rates("cpu") == KEPT
 
 
-def test_a_cache_that_cannot_be_written_costs_nothing(cache: Path, measurements: list[str]) -> None:
+def test_a_cache_that_cannot_be_written_costs_nothing(cache, measurements):
     (cache / "profkit").write_text("a file where the directory should be")
     assert [keep_rates("cpu"), keep_rates("cpu")] == [KEPT] * 2
     assert measurements == ["cpu"] * 4
     assert read_rates("cpu") is None
 
 
-def test_something_other_than_a_file_is_neither_read_nor_replaced(cache: Path, measurements: list[str]) -> None:
+def test_something_other_than_a_file_is_neither_read_nor_replaced(cache, measurements):
     cache_file("cpu").mkdir(parents=True)
     assert keep_rates("cpu") == KEPT
     assert list((cache / "profkit").iterdir()) == [cache_file("cpu")]
@@ -86,7 +86,7 @@ def test_something_other_than_a_file_is_neither_read_nor_replaced(cache: Path, m
     assert read_rates("cpu") is None  # without waiting for a writer
 
 
-def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch, measurements: list[str]) -> None:
+def test_a_user_without_a_home_has_no_cache(monkeypatch, measurements):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(module.os.path, "expanduser", lambda path: path)
     assert keep_rates("cpu") == KEPT
@@ -94,7 +94,7 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch, mea
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_directory_without_permission_costs_nothing(cache: Path, measurements: list[str]) -> None:
+def test_a_directory_without_permission_costs_nothing(cache, measurements):
     cache.chmod(0o500)
     assert keep_rates("cpu") == KEPT
     cache.chmod(0o700)
@@ -109,9 +109,7 @@ def test_a_directory_without_permission_costs_nothing(cache: Path, measurements:
      (Rates(KEPT.device, 1e10, {"float64": 1e10}), False)],
     ids=["within a fifth", "another bandwidth", "another rate", "a type is missing"],
 )  # fmt: skip
-def test_rates_are_kept_only_if_two_measurements_agree(
-    second: Rates, kept: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rates_are_kept_only_if_two_measurements_agree(second, kept, monkeypatch):
     both = iter([KEPT, second])
     monkeypatch.setattr(module, "measure_rates", lambda _: next(both))
     best = keep_rates("cpu")
@@ -120,13 +118,13 @@ def test_rates_are_kept_only_if_two_measurements_agree(
     assert read_rates("cpu") == (best if kept else None)
 
 
-def test_another_number_of_threads_has_rates_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_number_of_threads_has_rates_of_its_own(monkeypatch):
     one = cache_file("cpu")
     monkeypatch.setattr(module.torch, "get_num_threads", lambda: 99)
     assert cache_file("cpu") != one
 
 
-def test_this_machine_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine_can_be_measured(monkeypatch):
     monkeypatch.setattr(module, "_SIDE", {"cpu": 128})
     monkeypatch.setattr(module, "_COPY_BYTES", {"cpu": 1 << 22})
     rates = measure_rates("cpu")
@@ -156,9 +154,7 @@ class Event:
 
 
 @pytest.mark.parametrize(("capability", "has_tf32"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
-def test_a_gpu_is_measured_by_its_own_events(
-    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], has_tf32: bool
-) -> None:
+def test_a_gpu_is_measured_by_its_own_events(monkeypatch, capability, has_tf32):
     """The tensors are on the host here, but the device's clock counts."""
     monkeypatch.setattr(module, "_SIDE", {"cuda": 8})
     monkeypatch.setattr(module, "_COPY_BYTES", {"cuda": 4096})
@@ -173,16 +169,14 @@ def test_a_gpu_is_measured_by_its_own_events(
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_tf32_is_restored(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tf32_is_restored(before, monkeypatch):
     settings = SimpleNamespace(allow_tf32=before)
     monkeypatch.setattr(module.torch.backends.cuda, "matmul", settings)
     assert [module._with_tf32(lambda: settings.allow_tf32, allowed) for allowed in (True, False)] == [True, False]
     assert settings.allow_tf32 is before
 
 
-def test_a_recording_carries_the_rates_of_the_gpu_that_the_program_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recording_carries_the_rates_of_the_gpu_that_the_program_used(tmp_path, monkeypatch):
     gpu = Rates("NVIDIA T1000", 1.6e11, {"float32": 2.5e12})
     monkeypatch.setattr("profkit.collect.recorder.archive.cuda_is_used", lambda: True)
     monkeypatch.setattr("profkit.collect.recorder.archive.read_rates", {"cuda": gpu}.get)

@@ -14,7 +14,7 @@ LONG_S = 30.0
 SHORT_S = 0.01
 
 
-def test_the_load_is_sampled_again_and_again() -> None:
+def test_the_load_is_sampled_again_and_again():
     thrice = threading.Event()
     sampler = Sampler(1, SHORT_S, on_tick=lambda: thrice.set() if len(sampler.samples) >= 3 else None)
     sampler.start()
@@ -24,7 +24,7 @@ def test_the_load_is_sampled_again_and_again() -> None:
     assert times == sorted(times)
 
 
-def test_a_last_sample_is_taken_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_last_sample_is_taken_at_the_end(monkeypatch):
     monkeypatch.setattr("profkit.collect.machine.sampler._SOON", 0.0)
     sampler = Sampler(1, LONG_S, on_tick=lambda: pytest.fail("nothing is left to look at"))
     sampler.start()
@@ -32,14 +32,14 @@ def test_a_last_sample_is_taken_at_the_end(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(sampler.samples) == 1
 
 
-def test_no_last_sample_is_taken_soon_after_another() -> None:
+def test_no_last_sample_is_taken_soon_after_another():
     sampler = Sampler(1, LONG_S)
     sampler.start()
     sampler.stop()
     assert sampler.samples == []
 
 
-def test_the_first_samples_come_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_samples_come_sooner(monkeypatch):
     waits, stopped = list[float](), threading.Event()
     sampler = Sampler(1, 1.0)
 
@@ -97,16 +97,14 @@ def read_others(machine: Machine, cpus: int = 2) -> list[float | None]:
     return [first, others.read()]
 
 
-def test_the_load_of_other_processes_is_known_from_the_second_sample_on(machine: Machine) -> None:
+def test_the_load_of_other_processes_is_known_from_the_second_sample_on(machine):
     assert read_others(machine) == [None, 0.5]
 
 
-def test_under_a_quota_the_load_of_other_processes_is_unknown(machine: Machine) -> None:
+def test_under_a_quota_the_load_of_other_processes_is_unknown(machine):
     assert read_others(machine, cpus=1) == [None, None]
 
 
-def test_with_very_many_cpus_the_load_of_other_processes_is_not_read(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_very_many_cpus_the_load_of_other_processes_is_not_read(machine, monkeypatch):
     monkeypatch.setattr("profkit.collect.machine.sampler.os.cpu_count", lambda: 65)
     assert read_others(machine) == [None, None]

@@ -105,7 +105,7 @@ def history_of(allocator: Allocator) -> list[str]:
     return [call for call in allocator.done if call not in ("counts", "attach")]
 
 
-def test_the_allocator_is_read_in_each_recorded_step_and_at_the_end(tmp_path: Path, allocator: Allocator) -> None:
+def test_the_allocator_is_read_in_each_recorded_step_and_at_the_end(tmp_path, allocator):
     record(tmp_path)
     samples = load_device_memory(tmp_path)
     assert [one.step for one in samples] == [0, 2, 3, -1]
@@ -114,21 +114,21 @@ def test_the_allocator_is_read_in_each_recorded_step_and_at_the_end(tmp_path: Pa
     assert load_run(tmp_path).notes == ()
 
 
-def test_only_the_located_step_leaves_a_history(tmp_path: Path, allocator: Allocator) -> None:
+def test_only_the_located_step_leaves_a_history(tmp_path, allocator):
     record(tmp_path)
     assert history_of(allocator) == ["keeps", "begin", "snapshot", "end"]
     assert pickle.loads((tmp_path / SNAPSHOT_FILE).read_bytes()) == SNAPSHOT
     assert allocator.done.count("counts") == 2 * (1 + 2 + 1)  # for both devices: each recorded step, and the end
 
 
-def test_without_cuda_nothing_is_read_and_nothing_written(tmp_path: Path, allocator: Allocator) -> None:
+def test_without_cuda_nothing_is_read_and_nothing_written(tmp_path, allocator):
     allocator.used = False
     record(tmp_path)
     assert allocator.done == []
     assert not any((tmp_path / file).exists() for file in (DEVICE_MEMORY_FILE, SNAPSHOT_FILE))
 
 
-def test_a_history_that_the_program_records_is_left_alone(tmp_path: Path, allocator: Allocator) -> None:
+def test_a_history_that_the_program_records_is_left_alone(tmp_path, allocator):
     allocator.kept = True
     record(tmp_path)
     assert history_of(allocator) == ["keeps"]
@@ -137,7 +137,7 @@ def test_a_history_that_the_program_records_is_left_alone(tmp_path: Path, alloca
     )
 
 
-def test_a_history_that_the_program_begins_later_is_left_to_it(tmp_path: Path, allocator: Allocator) -> None:
+def test_a_history_that_the_program_begins_later_is_left_to_it(tmp_path, allocator):
     history = LocatedHistory(allocator, tmp_path)
     history.begin()
     allocator.on_program()
@@ -146,7 +146,7 @@ def test_a_history_that_the_program_begins_later_is_left_to_it(tmp_path: Path, a
     assert not (tmp_path / SNAPSHOT_FILE).exists()
 
 
-def test_an_interrupted_located_step_ends_its_history(tmp_path: Path, allocator: Allocator) -> None:
+def test_an_interrupted_located_step_ends_its_history(tmp_path, allocator):
     with pytest.raises(ZeroDivisionError), profile(tmp_path, wait=0, warmup=1, active=1):
         train(1)
         _ = 1 / 0
@@ -155,7 +155,7 @@ def test_an_interrupted_located_step_ends_its_history(tmp_path: Path, allocator:
 
 
 @pytest.mark.parametrize("broken", ["counts", "keeps", "begin", "snapshot", "end", "attach"])
-def test_a_missing_private_call_costs_only_its_result(tmp_path: Path, allocator: Allocator, broken: str) -> None:
+def test_a_missing_private_call_costs_only_its_result(tmp_path, allocator, broken):
     allocator.broken = broken
     losses = record(tmp_path)
     run = load_run(tmp_path)
@@ -168,13 +168,13 @@ def test_a_missing_private_call_costs_only_its_result(tmp_path: Path, allocator:
     assert (tmp_path / SNAPSHOT_FILE).exists() == (broken in ("counts", "end", "attach"))
 
 
-def test_a_snapshot_that_is_too_large_is_discarded(tmp_path: Path) -> None:
+def test_a_snapshot_that_is_too_large_is_discarded(tmp_path):
     with pytest.raises(OSError, match="larger than 100 B"):
         save_snapshot(tmp_path, ["x" * 200], most_bytes=100)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_directory_is_noted(tmp_path: Path, allocator: Allocator) -> None:
+def test_a_missing_directory_is_noted(tmp_path, allocator):
     history = LocatedHistory(allocator, tmp_path / "gone")
     history.begin()
     history.end()
@@ -182,7 +182,7 @@ def test_a_missing_directory_is_noted(tmp_path: Path, allocator: Allocator) -> N
     assert "end" in allocator.done
 
 
-def test_readings_are_bounded_but_the_last_is_kept(allocator: Allocator) -> None:
+def test_readings_are_bounded_but_the_last_is_kept(allocator):
     counts = DeviceCounts(allocator)
     for step in range(2_500):
         counts.read(step)
@@ -201,9 +201,7 @@ class TestFailures:
 
         return ask
 
-    def test_a_failure_that_ends_the_program_has_a_line_and_a_snapshot(
-        self, tmp_path: Path, allocator: Allocator, failing: Callable[[], None]
-    ) -> None:
+    def test_a_failure_that_ends_the_program_has_a_line_and_a_snapshot(self, tmp_path, allocator, failing):
         with pytest.raises(torch.OutOfMemoryError), profile(tmp_path, wait=20):
             train(2)
             failing()
@@ -216,9 +214,7 @@ class TestFailures:
         assert failed.site.source == "allocator.observers[0](1, 2_000, 80_001, 500)"
         assert (tmp_path / SNAPSHOT_FILE).exists()
 
-    def test_failures_that_the_program_survives_are_counted(
-        self, tmp_path: Path, allocator: Allocator, failing: Callable[[], None]
-    ) -> None:
+    def test_failures_that_the_program_survives_are_counted(self, tmp_path, allocator, failing):
         with profile(tmp_path, wait=20):
             train(2)
             for _ in range(6):
@@ -228,9 +224,7 @@ class TestFailures:
         assert (failed.ended, failed.count) == (False, 6)
         assert allocator.done.count("snapshot") == 4
 
-    def test_an_error_in_profkit_does_not_hide_the_failure(
-        self, tmp_path: Path, allocator: Allocator, failing: Callable[[], None]
-    ) -> None:
+    def test_an_error_in_profkit_does_not_hide_the_failure(self, tmp_path, allocator, failing):
         allocator.broken = "snapshot"
         with profile(tmp_path, wait=20):
             train(2)
@@ -239,17 +233,13 @@ class TestFailures:
         assert run.out_of_memory is not None
         assert str(PRIVATE) in run.notes[-1]
 
-    def test_after_the_recording_nothing_is_watched(
-        self, tmp_path: Path, allocator: Allocator, failing: Callable[[], None]
-    ) -> None:
+    def test_after_the_recording_nothing_is_watched(self, tmp_path, allocator, failing):
         with profile(tmp_path, wait=20):
             train(2)
         failing()
         assert "snapshot" not in allocator.done
 
-    def test_several_recordings_attach_one_observer(
-        self, tmp_path: Path, allocator: Allocator, failing: Callable[[], None]
-    ) -> None:
+    def test_several_recordings_attach_one_observer(self, tmp_path, allocator, failing):
         for name in ("first", "second"):
             with profile(tmp_path / name, wait=20):
                 train(2)
@@ -257,7 +247,7 @@ class TestFailures:
         assert len(allocator.observers) == 1
         assert load_run(tmp_path / "second").out_of_memory is not None
 
-    def test_an_unwatched_failure_is_read_from_the_exception(self, tmp_path: Path, allocator: Allocator) -> None:
+    def test_an_unwatched_failure_is_read_from_the_exception(self, tmp_path, allocator):
         """For example if it comes before the first CUDA call that profkit sees."""
         watching = FailureWatch(allocator, tmp_path, {__file__: True})
         try:
@@ -267,7 +257,7 @@ class TestFailures:
         assert failed is not None
         assert (failed.device, failed.asked_bytes, failed.ended) == (0, 3 << 29, True)
 
-    def test_the_cause_of_another_exception_is_found(self, tmp_path: Path, allocator: Allocator) -> None:
+    def test_the_cause_of_another_exception_is_found(self, tmp_path, allocator):
         watching = FailureWatch(allocator, tmp_path, {__file__: True})
         try:
             try:
@@ -281,19 +271,17 @@ class TestFailures:
         assert (failed.device, failed.site.source) == (-1, "bytearray(10**15)")
 
     @pytest.mark.parametrize("error", [None, ValueError("x"), RuntimeError("mat1 and mat2 cannot be multiplied")])
-    def test_other_exceptions_are_no_failures(
-        self, tmp_path: Path, allocator: Allocator, error: BaseException | None
-    ) -> None:
+    def test_other_exceptions_are_no_failures(self, tmp_path, allocator, error):
         assert FailureWatch(allocator, tmp_path, {}).conclude(error) is None
 
 
-def test_results_are_the_same_with_the_readings(tmp_path: Path, allocator: Allocator) -> None:
+def test_results_are_the_same_with_the_readings(tmp_path, allocator):
     losses = record(tmp_path)
     step = make_training()
     assert losses == [step().item() for _ in range(8)]
 
 
-def test_the_calls_reach_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_calls_reach_pytorch(monkeypatch):
     """By their names in PyTorch 2.13; no more can be tried without a GPU."""
     asked: list[tuple[Any, ...]] = []
 

@@ -13,7 +13,6 @@ import profkit
 from profkit.collect.program import compiled
 from profkit.collect.program.compiled import read_compiled
 from profkit.run import CallSite, Compilation, Compiled, GraphBreak, load_run
-from tests.forks import Forks
 
 USERS = "/home/me/train.py"
 LIBRARY = "/site-packages/lib.py"
@@ -128,7 +127,7 @@ def test_unexpected_records_cost_nothing(compiler, records):
     assert read_compiled(is_user) is None
 
 
-def test_a_real_program_breaks_and_is_recompiled_at_its_own_lines(tmp_path: Path, forks: Forks) -> None:
+def test_a_real_program_breaks_and_is_recompiled_at_its_own_lines(tmp_path, forks):
     (tmp_path / "train.py").write_text(PROGRAM)
     (tmp_path / "run").mkdir()
     ended = forks.run("profkit.collect.launch.script:main", ["--directory=run", "--", "train.py"], tmp_path)

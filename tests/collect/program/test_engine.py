@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,7 +14,7 @@ from profkit.run import load_run
 from tests.collect.reading import read_events
 
 
-def test_hooks_and_recomputed_activations_are_in_the_backward_pass() -> None:
+def test_hooks_and_recomputed_activations_are_in_the_backward_pass():
     told: list[bool] = []
 
     def layer(x: Tensor) -> Tensor:
@@ -30,7 +28,7 @@ def test_hooks_and_recomputed_activations_are_in_the_backward_pass() -> None:
     assert not in_backward_pass()
 
 
-def test_optimizers_that_step_in_hooks_end_no_step(tmp_path: Path) -> None:
+def test_optimizers_that_step_in_hooks_end_no_step(tmp_path):
     model = nn.Linear(8, 8)
     optimizers = {parameter: torch.optim.SGD([parameter], lr=0.1) for parameter in model.parameters()}
     for parameter in model.parameters():
@@ -52,7 +50,7 @@ def parts_of_a_base_written_to() -> tuple[Tensor, ...]:
     return parts
 
 
-def test_a_view_whose_node_raises_has_none() -> None:
+def test_a_view_whose_node_raises_has_none():
     (part, _) = parts_of_a_base_written_to()
     with pytest.raises(RuntimeError, match="modified inplace"):
         part.grad_fn  # noqa: B018  # it is the access that raises
@@ -60,7 +58,7 @@ def test_a_view_whose_node_raises_has_none() -> None:
     assert node_of(torch.ones(2, requires_grad=True) * 1) is not None
 
 
-def test_names_of_such_views_do_not_end_a_recording(tmp_path: Path) -> None:
+def test_names_of_such_views_do_not_end_a_recording(tmp_path):
     model = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
@@ -86,27 +84,27 @@ def unrolled(steps: int) -> Tensor:
 
 
 @pytest.mark.parametrize(("nodes", "larger"), [(NODES, False), (NODES - 1, True), (0, True)])
-def test_the_size_of_a_backward_pass_is_counted_in_events_per_node(nodes: int, larger: bool) -> None:
+def test_the_size_of_a_backward_pass_is_counted_in_events_per_node(nodes, larger):
     assert is_larger(unrolled(10), nodes * EVENTS_PER_NODE) is larger
 
 
-def test_nodes_that_two_roots_share_count_once() -> None:
+def test_nodes_that_two_roots_share_count_once():
     state = unrolled(10)
     roots = [state, state * 3]
     assert is_larger(roots, NODES * EVENTS_PER_NODE)
     assert not is_larger(roots, (NODES + 1) * EVENTS_PER_NODE)
 
 
-def test_an_edge_of_the_graph_is_a_root_too() -> None:
+def test_an_edge_of_the_graph_is_a_root_too():
     assert is_larger(get_gradient_edge(unrolled(10)), (NODES - 1) * EVENTS_PER_NODE)
 
 
 @pytest.mark.parametrize("roots", [torch.ones(2), (), None, [None], "no tensor"])
-def test_without_a_graph_nothing_is_large(roots: object) -> None:
+def test_without_a_graph_nothing_is_large(roots):
     assert not is_larger(roots, 0)
 
 
-def test_counting_leaves_the_graph_intact() -> None:
+def test_counting_leaves_the_graph_intact():
     leaf = torch.ones(2, requires_grad=True)
     loss = (leaf * leaf).sum()
     is_larger(loss, 10**6)

@@ -30,14 +30,14 @@ def calls_after(action: Callable[[MainThreadCall], None], asks: Callable[[MainTh
     return len(times)
 
 
-def test_the_main_thread_makes_a_call_that_another_thread_requests() -> None:
+def test_the_main_thread_makes_a_call_that_another_thread_requests():
     assert calls_after(lambda call: None, ask_elsewhere) == 1
 
 
-def test_a_request_from_another_thread_during_a_call_is_dropped() -> None:
+def test_a_request_from_another_thread_during_a_call_is_dropped():
     """A waiting second call would meet the tracer that the first may have set."""
     assert calls_after(ask_elsewhere, MainThreadCall.request) == 1
 
 
-def test_a_call_may_request_another() -> None:
+def test_a_call_may_request_another():
     assert calls_after(MainThreadCall.request, MainThreadCall.request) == 2

@@ -22,13 +22,13 @@ class Twice(Derived):
     pass
 
 
-def test_all_objects_of_a_type_and_its_subclasses_are_found_once() -> None:
+def test_all_objects_of_a_type_and_its_subclasses_are_found_once():
     things = [Kind(), Derived(), Twice()]
     assert sorted(map(id, living(Kind))) == sorted(map(id, things))
     assert sorted(map(id, living(Twice, Derived))) == sorted(map(id, things[1:]))
 
 
-def test_found_objects_die_without_the_garbage_collector() -> None:
+def test_found_objects_die_without_the_garbage_collector():
     thing = Twice()
     is_alive = weakref.ref(thing)
     gc.disable()
@@ -40,7 +40,7 @@ def test_found_objects_die_without_the_garbage_collector() -> None:
         gc.enable()
 
 
-def test_a_tuple_that_is_being_filled_is_not_held() -> None:
+def test_a_tuple_that_is_being_filled_is_not_held():
     """CPython checks its reference count when it has to grow, after ten elements."""
 
     def fill() -> Iterator[int]:
@@ -51,7 +51,7 @@ def test_a_tuple_that_is_being_filled_is_not_held() -> None:
     assert tuple(fill()) == tuple(range(40))
 
 
-def test_another_thread_can_go_on_filling_tuples() -> None:
+def test_another_thread_can_go_on_filling_tuples():
     """With a Python loop over the garbage collector's list the thread would soon fail."""
     failures: list[BaseException] = []
     is_over = threading.Event()

@@ -57,16 +57,16 @@ def looked_after(
     return found
 
 
-def test_as_many_samples_are_taken_as_growth_needs() -> None:
+def test_as_many_samples_are_taken_as_growth_needs():
     assert ENOUGH == MIN_SAMPLES
 
 
-def test_a_cheap_census_is_taken_after_each_recorded_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cheap_census_is_taken_after_each_recorded_step(monkeypatch):
     looks = looked_after(Plan(prologue=False), STEP_NS // 100, monkeypatch)
     assert looks == [(Phase.LOCATED, 2), (Phase.REFERENCE, 3), *((Phase.ACTIVE, step) for step in (4, 5, 6, 7))]
 
 
-def test_an_expensive_census_is_taken_from_the_last_measured_step_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expensive_census_is_taken_from_the_last_measured_step_on(monkeypatch):
     """So no measured step begins with the caches that a census leaves. The last four samples are of consecutive steps:
     what begins to grow late grows in four samples too."""
     looks = looked_after(Plan(prologue=False), STEP_NS // 99, monkeypatch)
@@ -81,15 +81,11 @@ def test_an_expensive_census_is_taken_from_the_last_measured_step_on(monkeypatch
      (Plan(prologue=False, active=1, after=0), 0, [4]), (Plan(prologue=False, active=4, after=1), 0, [7]),
      (Plan(prologue=False, warmup=0, active=4, after=0), 0, [3, 4, 5, 6])],
 )  # fmt: skip
-def test_there_are_enough_samples_if_the_steps_suffice_and_always_a_last_one(
-    plan: Plan, settles: int, steps: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_there_are_enough_samples_if_the_steps_suffice_and_always_a_last_one(plan, settles, steps, monkeypatch):
     looks = looked_after(plan, STEP_NS, monkeypatch, settles)
     assert [step for phase, step in looks if phase is Phase.ACTIVE] == steps
 
 
-def test_without_a_timed_step_the_first_measured_one_has_a_census_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_a_timed_step_the_first_measured_one_has_a_census_too(monkeypatch):
     plan = Plan(wait=0, warmup=1, active=4, after=0, prologue=False)
     assert [step for _, step in looked_after(plan, STEP_NS, monkeypatch)] == [0, 1, 2, 3, 4]

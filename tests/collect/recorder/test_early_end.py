@@ -14,7 +14,6 @@ from profkit.plan import Plan, Subject
 from profkit.run import load_run
 from tests.collect.reading import read_events, steps_of
 from tests.end_to_end.running import diagnose_forked
-from tests.forks import Forks
 
 OPTION = "--stop-after-recording"
 PROGRAM = """\
@@ -52,18 +51,18 @@ def run_until_ended(plan: Plan, directory: Path, steps: int) -> int:
     return done
 
 
-def test_the_program_ends_once_all_planned_steps_passed(tmp_path: Path) -> None:
+def test_the_program_ends_once_all_planned_steps_passed(tmp_path):
     done = run_until_ended(Plan(wait=1, active=2, after=1, stops=True), tmp_path, 10_000_000)
     assert done >= 6
     assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
 
 
-def test_a_program_that_ends_earlier_is_left_alone(tmp_path: Path) -> None:
+def test_a_program_that_ends_earlier_is_left_alone(tmp_path):
     with profile.planned(tmp_path, Plan(stops=True), Subject()):
         torch.rand(3) * 2
 
 
-def test_no_thread_is_left() -> None:
+def test_no_thread_is_left():
     stopper = Stopper()
     stopper.cancel()
     stopper.request()
@@ -82,7 +81,7 @@ class AtWork:
         self.was_alive = all([self.stopper._thread is not None, *(len("rounds") for _ in range(200_000))])
 
 
-def test_nothing_is_raised_in_a_finalizer() -> None:
+def test_nothing_is_raised_in_a_finalizer():
     stopper = Stopper()
     with pytest.raises(RecordingComplete):
         working = AtWork(stopper)
@@ -93,7 +92,7 @@ def test_nothing_is_raised_in_a_finalizer() -> None:
 
 
 @pytest.mark.slow
-def test_the_end_of_the_program_is_reported(tmp_path: Path, forks: Forks) -> None:
+def test_the_end_of_the_program_is_reported(tmp_path, forks):
     (tmp_path / "program.py").write_text(PROGRAM.format(steps=300_000, end=""))
     outcome = diagnose_forked(forks, OPTION, "program.py", directory=tmp_path)
     assert outcome.status == 0, outcome.stderr
@@ -125,9 +124,7 @@ if optimizer is not None:
     [("torch.optim.Adam(policy.parameters())", False), ("None", True)],
     ids=["a policy that will learn", "nothing learns"],
 )
-def test_graphs_kept_for_a_later_optimizer_step_are_no_leak(
-    tmp_path: Path, forks: Forks, optimizer: str, found: bool
-) -> None:
+def test_graphs_kept_for_a_later_optimizer_step_are_no_leak(tmp_path, forks, optimizer, found):
     (tmp_path / "program.py").write_text(ROLLOUT.format(optimizer=optimizer))
     outcome = diagnose_forked(forks, OPTION, "program.py", directory=tmp_path)
     assert outcome.status == 0, outcome.stderr
@@ -159,7 +156,7 @@ def play_and_learn(directory: Path, games: int, learns: bool) -> str:
 
 
 @pytest.mark.usefixtures("calls_are_steps_at_once")
-def test_a_program_that_plays_before_it_learns_ends_after_learning(tmp_path: Path) -> None:
+def test_a_program_that_plays_before_it_learns_ends_after_learning(tmp_path):
     assert play_and_learn(tmp_path, games=100_000, learns=True) == "stopped"
     run = load_run(tmp_path)
     assert (run.step_signal, run.was_stopped, run.was_outdone) == ("optimizer", False, False)
@@ -168,14 +165,14 @@ def test_a_program_that_plays_before_it_learns_ends_after_learning(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("calls_are_steps_at_once")
-def test_a_program_that_never_learns_is_ended_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_never_learns_is_ended_after_a_while(tmp_path, monkeypatch):
     monkeypatch.setattr("profkit.collect.recorder.profiler.PATIENCE_S", 0.3)
     assert play_and_learn(tmp_path, games=10_000_000, learns=False) == "stopped"
     assert load_run(tmp_path).step_signal == "forward"
 
 
 @pytest.mark.slow
-def test_without_the_option_the_program_runs_to_the_end(tmp_path: Path, forks: Forks) -> None:
+def test_without_the_option_the_program_runs_to_the_end(tmp_path, forks):
     (tmp_path / "program.py").write_text(PROGRAM.format(steps=60, end=""))
     outcome = diagnose_forked(forks, "program.py", directory=tmp_path)
     assert outcome.status == 0, outcome.stderr
@@ -184,7 +181,7 @@ def test_without_the_option_the_program_runs_to_the_end(tmp_path: Path, forks: F
 
 
 @pytest.mark.slow
-def test_the_same_exit_status_from_the_program_is_its_own(tmp_path: Path, forks: Forks) -> None:
+def test_the_same_exit_status_from_the_program_is_its_own(tmp_path, forks):
     (tmp_path / "program.py").write_text(PROGRAM.format(steps=3, end=f"sys.exit({STOPPED})"))
     outcome = diagnose_forked(forks, OPTION, "program.py", directory=tmp_path)
     assert outcome.status == 3

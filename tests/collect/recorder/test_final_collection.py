@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +28,7 @@ def collector_never_runs_by_itself() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("collector_never_runs_by_itself")
-def test_waiting_garbage_is_collected_outside_the_steps(tmp_path: Path) -> None:
+def test_waiting_garbage_is_collected_outside_the_steps(tmp_path):
     with profile(tmp_path, wait=0, warmup=0, active=2) as recording:
         recording.step()
         left = weakref.ref(Cycle())
@@ -43,7 +42,7 @@ def test_waiting_garbage_is_collected_outside_the_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("collector_never_runs_by_itself")
-def test_nothing_is_collected_if_the_program_switched_the_collector_off(tmp_path: Path) -> None:
+def test_nothing_is_collected_if_the_program_switched_the_collector_off(tmp_path):
     gc.disable()
     try:
         with profile(tmp_path, wait=0, warmup=0, active=2) as recording:

@@ -41,9 +41,7 @@ def train_unrolled(length: int, directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("length", "is_part"), [(200, True), (10, False)])
-def test_the_backward_pass_of_too_large_a_graph_is_not_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, is_part: bool
-) -> None:
+def test_the_backward_pass_of_too_large_a_graph_is_not_recorded(tmp_path, monkeypatch, length, is_part):
     """Both lengths run the same lines. The short step is recorded whole, the long one up to its backward pass."""
     monkeypatch.setattr("profkit.collect.recorder.phase_recordings.FEW_EVENTS", 300)
     monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 600)
@@ -54,7 +52,7 @@ def test_the_backward_pass_of_too_large_a_graph_is_not_recorded(
     assert (run.is_part, CUT_OFF in run.notes) == (is_part, is_part)
 
 
-def test_an_unrecorded_backward_pass_gives_the_same_gradients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unrecorded_backward_pass_gives_the_same_gradients(tmp_path, monkeypatch):
     monkeypatch.setattr("profkit.collect.recorder.phase_recordings.FEW_EVENTS", 0)
     monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 0)
     leaf = torch.ones(4, requires_grad=True)
@@ -65,7 +63,7 @@ def test_an_unrecorded_backward_pass_gives_the_same_gradients(tmp_path: Path, mo
     assert (leaf.grad.tolist(), given.tolist()) == ([4.0] * 4, [3.0] * 4)
 
 
-def test_the_tracer_announces_a_backward_pass_with_its_roots() -> None:
+def test_the_tracer_announces_a_backward_pass_with_its_roots():
     told: list[object] = []
     tracer = LineTracer(UserFiles((Path(__file__).parent,)), on_backward=told.append)
     leaf = torch.ones(2, requires_grad=True)
@@ -92,25 +90,21 @@ def run_with_little_left(directory: Path, monkeypatch: pytest.MonkeyPatch, enoug
             train(1, recording)
 
 
-def test_a_large_step_is_recorded_once_it_is_affordable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_step_is_recorded_once_it_is_affordable(tmp_path, monkeypatch):
     run_with_little_left(tmp_path, monkeypatch, enough_after=6)
     run = load_run(tmp_path)
     assert _POSTPONED in run.notes
     assert min(steps_of(read_events(tmp_path))) >= 5
 
 
-def test_the_prologue_stays_if_a_large_step_never_becomes_affordable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_prologue_stays_if_a_large_step_never_becomes_affordable(tmp_path, monkeypatch):
     run_with_little_left(tmp_path, monkeypatch, enough_after=99)
     run = load_run(tmp_path)
     assert _POSTPONED in run.notes
     assert any(note.endswith("only the program's beginning was recorded") for note in run.notes)
 
 
-def test_a_step_known_to_be_small_is_recorded_whatever_was_spent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_known_to_be_small_is_recorded_whatever_was_spent(tmp_path, monkeypatch):
     monkeypatch.setattr(Allowance, "events_left", property(lambda _: 0))
     with profile(tmp_path, wait=1, warmup=1, active=1) as recording:
         train(8, recording)
@@ -119,9 +113,7 @@ def test_a_step_known_to_be_small_is_recorded_whatever_was_spent(
     assert 0 in steps_of(read_events(tmp_path))
 
 
-def test_a_rank_does_not_wait_as_it_would_record_other_steps_than_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_does_not_wait_as_it_would_record_other_steps_than_the_rest(tmp_path, monkeypatch):
     monkeypatch.setattr("profkit.collect.ranks.identity.find_place", lambda: Place(0, 2))
     run_with_little_left(tmp_path, monkeypatch, enough_after=99)
     assert _POSTPONED not in load_run(tmp_path).notes

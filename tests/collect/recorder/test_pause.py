@@ -35,7 +35,7 @@ def recorded(directory: Path) -> tuple[list[int], int]:
     return sorted(steps), sum(is_inside(event, step) for event in evaluated for step in steps.values())
 
 
-def test_the_time_of_a_step_leaves_out_the_evaluation_before_it(tmp_path: Path) -> None:
+def test_the_time_of_a_step_leaves_out_the_evaluation_before_it(tmp_path):
     with profile(tmp_path, wait=3, warmup=1, active=2) as recording:
         run(recording, 12, {1, 2, 9})
     assert recorded(tmp_path) == ([2, 4, 5], 0)
@@ -44,7 +44,7 @@ def test_the_time_of_a_step_leaves_out_the_evaluation_before_it(tmp_path: Path) 
     assert max(times) < EVALUATION_S * 1e9
 
 
-def test_a_recording_interrupted_by_an_evaluation_begins_anew(tmp_path: Path) -> None:
+def test_a_recording_interrupted_by_an_evaluation_begins_anew(tmp_path):
     with profile(tmp_path, wait=2, warmup=1, active=3) as recording:
         run(recording, 12, {4})  # two steps after the located one; one is measured
     assert recorded(tmp_path) == ([1, 4, 5, 6], 0)
@@ -52,7 +52,7 @@ def test_a_recording_interrupted_by_an_evaluation_begins_anew(tmp_path: Path) ->
     assert len(load_run(tmp_path).measured_step_faults) == 3
 
 
-def test_between_frequent_evaluations_fewer_steps_are_kept(tmp_path: Path) -> None:
+def test_between_frequent_evaluations_fewer_steps_are_kept(tmp_path):
     with profile(tmp_path, wait=2, warmup=1, active=3) as recording:
         run(recording, 12, {4, 6})
     assert recorded(tmp_path) == ([1, 4, 5], 0)
@@ -60,7 +60,7 @@ def test_between_frequent_evaluations_fewer_steps_are_kept(tmp_path: Path) -> No
     assert note == "fewer steps were recorded than planned, because the program paused between them"
 
 
-def test_a_located_step_interrupted_by_an_evaluation_begins_again(tmp_path: Path) -> None:
+def test_a_located_step_interrupted_by_an_evaluation_begins_again(tmp_path):
     with profile(tmp_path, wait=0, warmup=1, active=1) as recording:
         run(recording, 6, {0})
     assert recorded(tmp_path)[1] == 0
@@ -68,7 +68,7 @@ def test_a_located_step_interrupted_by_an_evaluation_begins_again(tmp_path: Path
     assert sorted(steps) == [0, 1]
 
 
-def test_a_recording_can_end_during_a_pause(tmp_path: Path) -> None:
+def test_a_recording_can_end_during_a_pause(tmp_path):
     with profile(tmp_path, wait=2, warmup=1, active=3) as recording:
         run(recording, 5, set())
         recording.pause()
@@ -77,7 +77,7 @@ def test_a_recording_can_end_during_a_pause(tmp_path: Path) -> None:
     assert profile._current is None
 
 
-def test_a_pause_before_the_first_step_changes_nothing(tmp_path: Path) -> None:
+def test_a_pause_before_the_first_step_changes_nothing(tmp_path):
     with profile(tmp_path, wait=0, warmup=0, active=2) as recording:
         recording.pause()
         torch.rand(8).exp()
@@ -86,7 +86,7 @@ def test_a_pause_before_the_first_step_changes_nothing(tmp_path: Path) -> None:
     assert recorded(tmp_path) == ([0, 1], 0)
 
 
-def test_pause_and_resume_without_a_recording_do_nothing(tmp_path: Path) -> None:
+def test_pause_and_resume_without_a_recording_do_nothing(tmp_path):
     recording = profile(tmp_path)
     recording.pause()
     recording.resume()

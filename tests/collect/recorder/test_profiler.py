@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,13 @@ from tests.collect.reading import is_inside, marks_around, marks_of, read_events
 from tests.collect.training import compute_until, make_training, train
 
 
-def test_the_located_step_is_followed_by_the_measured_ones(tmp_path: Path) -> None:
+def test_the_located_step_is_followed_by_the_measured_ones(tmp_path):
     with profile(tmp_path, wait=2, warmup=1, active=3) as recording:
         train(8, recording)
     assert sorted(steps_of(read_events(tmp_path))) == [1, 3, 4, 5]
 
 
-def test_only_located_steps_carry_line_marks(tmp_path: Path) -> None:
+def test_only_located_steps_carry_line_marks(tmp_path):
     with profile(tmp_path, wait=1, warmup=2, active=2):
         train(8)
     events = read_events(tmp_path)
@@ -42,7 +41,7 @@ def test_only_located_steps_carry_line_marks(tmp_path: Path) -> None:
     assert all(any(is_inside(mark, steps[step]) for step in marked) for mark in marks_of(events))
 
 
-def test_every_operator_of_a_located_step_lies_in_the_mark_of_its_line(tmp_path: Path) -> None:
+def test_every_operator_of_a_located_step_lies_in_the_mark_of_its_line(tmp_path):
     with profile(tmp_path, wait=1, warmup=1, active=1) as recording:
         train(5, recording)
     events, sites = read_events(tmp_path), load_callsites(tmp_path)
@@ -57,7 +56,7 @@ def test_every_operator_of_a_located_step_lies_in_the_mark_of_its_line(tmp_path:
     assert site.file == train.__code__.co_filename
 
 
-def test_steps_and_pauses_never_overlap_anything(tmp_path: Path) -> None:
+def test_steps_and_pauses_never_overlap_anything(tmp_path):
     with profile(tmp_path, wait=0, warmup=1, active=3):
         train(6)
     events = read_events(tmp_path)
@@ -72,7 +71,7 @@ def test_steps_and_pauses_never_overlap_anything(tmp_path: Path) -> None:
     assert not any(is_inside(pause, step) for pause in pauses for step in measured)
 
 
-def test_the_run_file_describes_the_recording(tmp_path: Path) -> None:
+def test_the_run_file_describes_the_recording(tmp_path):
     with profile(tmp_path, wait=3, warmup=1, active=2, target="my-run") as recording:
         train(8, recording)
     run = load_run(tmp_path)
@@ -89,14 +88,14 @@ def test_the_run_file_describes_the_recording(tmp_path: Path) -> None:
     assert [use.name for use in run.optimizers] == ["SGD"]
 
 
-def test_settings_are_read_during_the_steps(tmp_path: Path) -> None:
+def test_settings_are_read_during_the_steps(tmp_path):
     with profile(tmp_path, wait=1, warmup=0, active=1) as recording:
         with torch.autograd.set_detect_anomaly(True, check_nan=False):
             train(3, recording)
     assert load_run(tmp_path).flags["anomaly_mode"] is True
 
 
-def test_growth_of_what_names_hold_is_seen_from_step_to_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growth_of_what_names_hold_is_seen_from_step_to_step(tmp_path, monkeypatch):
     monkeypatch.setattr("profkit.collect.recorder.census_times._DEAR", 1e9)
     losses: list[Tensor] = []
     train_step = make_training()
@@ -112,14 +111,14 @@ def test_growth_of_what_names_hold_is_seen_from_step_to_step(tmp_path: Path, mon
     assert held[0].site.source == "losses.append(train_step())"
 
 
-def test_results_are_the_same_to_the_last_bit(tmp_path: Path) -> None:
+def test_results_are_the_same_to_the_last_bit(tmp_path):
     plain = train(12)
     with profile(tmp_path):
         recorded = train(12)
     assert recorded == plain
 
 
-def test_no_hook_tracer_or_thread_is_left(tmp_path: Path) -> None:
+def test_no_hook_tracer_or_thread_is_left(tmp_path):
     def state() -> tuple[Any, ...]:
         kind = torch.autograd.profiler.profile
         return (
@@ -144,7 +143,7 @@ def test_no_hook_tracer_or_thread_is_left(tmp_path: Path) -> None:
     assert after_the_last_step == before == state()
 
 
-def test_as_a_decorator_it_records_the_first_call(tmp_path: Path) -> None:
+def test_as_a_decorator_it_records_the_first_call(tmp_path):
     @profile(tmp_path, wait=0, warmup=1, active=1)
     def main(steps: int) -> list[float]:
         return train(steps)
@@ -154,7 +153,7 @@ def test_as_a_decorator_it_records_the_first_call(tmp_path: Path) -> None:
     assert sorted(steps_of(read_events(tmp_path))) == [0, 1]
 
 
-def test_progress_is_reported_step_by_step(tmp_path: Path) -> None:
+def test_progress_is_reported_step_by_step(tmp_path):
     told: list[tuple[str, int, int]] = []
     with profile(tmp_path, wait=1, warmup=1, active=1, on_progress=lambda *step: told.append(step)) as recording:
         train(5, recording)
@@ -162,9 +161,7 @@ def test_progress_is_reported_step_by_step(tmp_path: Path) -> None:
     assert [step for step in told if step in said][-4:] == said
 
 
-def test_the_diagnosis_is_made_once_and_only_after_the_recording(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_diagnosis_is_made_once_and_only_after_the_recording(tmp_path, monkeypatch):
     asked: list[Path] = []
 
     def answer(directory: Path) -> str:
@@ -178,7 +175,7 @@ def test_the_diagnosis_is_made_once_and_only_after_the_recording(
     assert asked == [tmp_path]
 
 
-def test_the_diagnosis_is_written_to_the_run_directory(tmp_path: Path) -> None:
+def test_the_diagnosis_is_written_to_the_run_directory(tmp_path):
     with profkit.profile(tmp_path, wait=1) as recording:
         train(6, recording)
     assert not (tmp_path / "diagnosis.json").exists()
@@ -187,9 +184,7 @@ def test_the_diagnosis_is_written_to_the_run_directory(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").stat().st_size > 1000
 
 
-def test_a_failed_diagnosis_is_none_with_a_line_on_stderr(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings_said: Callable[[], str]
-) -> None:
+def test_a_failed_diagnosis_is_none_with_a_line_on_stderr(tmp_path, monkeypatch, warnings_said):
     def refuse(directory: Path) -> Any:
         raise UnreadableInput(directory, "holds no trace")
 
@@ -201,7 +196,7 @@ def test_a_failed_diagnosis_is_none_with_a_line_on_stderr(
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_the_load_is_sampled(tmp_path: Path) -> None:
+def test_the_load_is_sampled(tmp_path):
     with profile(tmp_path) as recording:
         compute_until(lambda: bool(recording._recorder._sampler.samples))  # type: ignore[union-attr]  # it is on
     samples = load_samples(tmp_path)
@@ -209,7 +204,7 @@ def test_the_load_is_sampled(tmp_path: Path) -> None:
     assert all(sample.rss_bytes > 10**6 and 0 <= sample.cpu_share <= 1 for sample in samples)
 
 
-def test_garbage_collections_are_marked_in_the_steps(tmp_path: Path) -> None:
+def test_garbage_collections_are_marked_in_the_steps(tmp_path):
     with profile(tmp_path, wait=0, warmup=0, active=1) as recording:
         recording.step()
         gc.collect()

@@ -6,7 +6,6 @@ import errno
 import re
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from tests.collect.reading import marks_of, read_events, steps_of, traces_in
 from tests.collect.training import train
 
 
-def test_an_exception_passes_and_is_noted(tmp_path: Path) -> None:
+def test_an_exception_passes_and_is_noted(tmp_path):
     with pytest.raises(ZeroDivisionError), profile(tmp_path, wait=0) as recording:
         train(3, recording)
         _ = 1 / 0
@@ -34,7 +33,7 @@ def test_an_exception_passes_and_is_noted(tmp_path: Path) -> None:
     assert sorted(steps_of(read_events(tmp_path))) == [0, 1]
 
 
-def test_a_running_profiler_of_the_program_is_left_alone(tmp_path: Path) -> None:
+def test_a_running_profiler_of_the_program_is_left_alone(tmp_path):
     with torch_profile(activities=[ProfilerActivity.CPU]) as own:
         with profile(tmp_path, wait=0) as recording:
             train(3, recording)
@@ -43,7 +42,7 @@ def test_a_running_profiler_of_the_program_is_left_alone(tmp_path: Path) -> None
     assert traces_in(tmp_path) == []
 
 
-def test_a_profiler_that_the_program_starts_ends_profkits_recording(tmp_path: Path) -> None:
+def test_a_profiler_that_the_program_starts_ends_profkits_recording(tmp_path):
     with profile(tmp_path, wait=0, warmup=1, active=6) as recording:
         train(4, recording)
         with torch_profile(activities=[ProfilerActivity.CPU]) as own:
@@ -53,7 +52,7 @@ def test_a_profiler_that_the_program_starts_ends_profkits_recording(tmp_path: Pa
     assert sorted(steps_of(read_events(tmp_path))) == [0, 1, 2]
 
 
-def test_a_nested_profile_passes_its_steps_to_the_outer_one(tmp_path: Path, warnings_said: Callable[[], str]) -> None:
+def test_a_nested_profile_passes_its_steps_to_the_outer_one(tmp_path, warnings_said):
     with profile(tmp_path / "outer", wait=0, warmup=1, active=1) as outer:
         with profile(tmp_path / "inner", wait=0) as inner:
             train(4, inner)
@@ -64,7 +63,7 @@ def test_a_nested_profile_passes_its_steps_to_the_outer_one(tmp_path: Path, warn
     assert "another profkit.profile is active" in warnings_said()
 
 
-def test_a_profile_records_once(tmp_path: Path, warnings_said: Callable[[], str]) -> None:
+def test_a_profile_records_once(tmp_path, warnings_said):
     recording = profile(tmp_path)
     for _ in range(2):
         with recording:
@@ -73,7 +72,7 @@ def test_a_profile_records_once(tmp_path: Path, warnings_said: Callable[[], str]
     assert "records only once" in warnings_said()
 
 
-def test_repeated_runs_into_one_directory_get_numbered_ones(tmp_path: Path) -> None:
+def test_repeated_runs_into_one_directory_get_numbered_ones(tmp_path):
     directories = []
     for _ in range(3):
         with profile(tmp_path / "run") as recording:
@@ -83,9 +82,7 @@ def test_repeated_runs_into_one_directory_get_numbered_ones(tmp_path: Path) -> N
     assert [len(traces_in(directory)) for directory in directories] == [1, 1, 1]
 
 
-def test_a_directory_that_meanwhile_holds_a_run_is_not_overwritten(
-    tmp_path: Path, warnings_said: Callable[[], str]
-) -> None:
+def test_a_directory_that_meanwhile_holds_a_run_is_not_overwritten(tmp_path, warnings_said):
     early, late = profile(tmp_path), profile(tmp_path)
     with early:
         torch.rand(3)
@@ -96,9 +93,7 @@ def test_a_directory_that_meanwhile_holds_a_run_is_not_overwritten(
     assert warnings_said().startswith(f"profkit: not recording: {tmp_path}: holds another run")
 
 
-def test_a_directory_that_cannot_be_made_costs_only_the_recording(
-    tmp_path: Path, warnings_said: Callable[[], str]
-) -> None:
+def test_a_directory_that_cannot_be_made_costs_only_the_recording(tmp_path, warnings_said):
     (tmp_path / "file").write_text("")
     with profile(tmp_path / "file" / "run") as recording:
         losses = train(2, recording)
@@ -107,7 +102,7 @@ def test_a_directory_that_cannot_be_made_costs_only_the_recording(
     assert recording.diagnosis is None
 
 
-def test_the_working_directory_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_working_directory_may_change(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     with profile("run", wait=0, warmup=1, active=1) as recording:
@@ -120,9 +115,7 @@ def test_the_working_directory_may_change(tmp_path: Path, monkeypatch: pytest.Mo
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_missing_working_directory_costs_only_the_recording(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings_said: Callable[[], str]
-) -> None:
+def test_a_missing_working_directory_costs_only_the_recording(tmp_path, monkeypatch, warnings_said):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
@@ -131,9 +124,7 @@ def test_a_missing_working_directory_costs_only_the_recording(
     assert warnings_said().startswith("profkit: not recording: run: cannot be written: ")
 
 
-def test_a_full_disk_costs_only_the_recording(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings_said: Callable[[], str]
-) -> None:
+def test_a_full_disk_costs_only_the_recording(tmp_path, monkeypatch, warnings_said):
     def fail(recording: ProfilerSession, path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -149,9 +140,7 @@ def test_a_full_disk_costs_only_the_recording(
 
 
 @pytest.mark.parametrize("broken", ["start", "_turn", "finish"])
-def test_an_error_in_profkit_costs_only_the_recording(
-    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings_said: Callable[[], str]
-) -> None:
+def test_an_error_in_profkit_costs_only_the_recording(broken, tmp_path, monkeypatch, warnings_said):
     def fail(*_: object) -> None:
         raise LookupError("a bug")
 
@@ -165,7 +154,7 @@ def test_an_error_in_profkit_costs_only_the_recording(
     assert load_run(tmp_path).notes[0] == "profkit failed: LookupError: a bug"
 
 
-def test_an_interrupt_inside_profkit_reaches_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_inside_profkit_reaches_the_program(tmp_path, monkeypatch):
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -175,7 +164,7 @@ def test_an_interrupt_inside_profkit_reaches_the_program(tmp_path: Path, monkeyp
     assert not torch.autograd._profiler_enabled()
 
 
-def test_a_step_on_another_thread_does_not_count(tmp_path: Path) -> None:
+def test_a_step_on_another_thread_does_not_count(tmp_path):
     """With more steps, or after a wait of more than a second, the other thread would be recorded instead."""
     train(1)  # the imports of the first optimizer take a second
     with profile(tmp_path, wait=0, warmup=0, active=2) as recording:
@@ -187,7 +176,7 @@ def test_a_step_on_another_thread_does_not_count(tmp_path: Path) -> None:
     assert load_run(tmp_path).notes == ()
 
 
-def test_a_step_during_the_capture_of_a_cuda_graph_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_during_the_capture_of_a_cuda_graph_is_ignored(tmp_path, monkeypatch):
     monkeypatch.setattr("profkit.collect.recorder.recorder.is_capturing", lambda: True)
     with profile(tmp_path, wait=0) as recording:
         train(3, recording)
@@ -195,7 +184,7 @@ def test_a_step_during_the_capture_of_a_cuda_graph_is_ignored(tmp_path: Path, mo
     assert steps_of(read_events(tmp_path)) == {}
 
 
-def test_a_debugger_keeps_its_place(tmp_path: Path) -> None:
+def test_a_debugger_keeps_its_place(tmp_path):
     def debugger(frame: Any, event: str, argument: Any) -> None:
         return None
 

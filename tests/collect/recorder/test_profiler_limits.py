@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -35,7 +33,7 @@ def is_off() -> bool:
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_the_prologue_ends_after_its_time_even_in_a_loop_of_operators(tmp_path: Path) -> None:
+def test_the_prologue_ends_after_its_time_even_in_a_loop_of_operators(tmp_path):
     with profile(tmp_path, limit_s=0.0):
         compute_until(is_off)
     assert load_run(tmp_path).notes[0].startswith("no step ended for so long that only the beginning")
@@ -44,7 +42,7 @@ def test_the_prologue_ends_after_its_time_even_in_a_loop_of_operators(tmp_path: 
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_the_prologue_ends_when_enough_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_prologue_ends_when_enough_is_recorded(tmp_path, monkeypatch):
     monkeypatch.setattr(prologue, "GROWTH_BYTES", 0)
     with profile(tmp_path) as recording:
         spend_lines_of(recording, 1000)
@@ -54,9 +52,7 @@ def test_the_prologue_ends_when_enough_is_recorded(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_a_later_stretch_of_a_program_without_steps_replaces_its_beginning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_later_stretch_of_a_program_without_steps_replaces_its_beginning(tmp_path, monkeypatch):
     monkeypatch.setattr(prologue, "GROWTH_BYTES", 0)
     monkeypatch.setattr(
         recordings, "_ABOUT_AS_MUCH", 0.0
@@ -79,9 +75,7 @@ def test_a_later_stretch_of_a_program_without_steps_replaces_its_beginning(
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_a_prologue_without_operators_begins_anew_until_there_are_some(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prologue_without_operators_begins_anew_until_there_are_some(tmp_path, monkeypatch):
     parts: list[int] = []
     look_at = prologue.Prologue.look_at
 
@@ -103,7 +97,7 @@ def test_a_prologue_without_operators_begins_anew_until_there_are_some(
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_a_step_that_never_ends_is_cut_off(tmp_path: Path) -> None:
+def test_a_step_that_never_ends_is_cut_off(tmp_path):
     with profile(tmp_path, wait=0, warmup=0, active=1, limit_s=0.0) as recording:
         recording.step()
         compute_until(is_off)
@@ -112,9 +106,7 @@ def test_a_step_that_never_ends_is_cut_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_a_located_step_of_too_many_lines_is_cut_off_once_it_has_grown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_located_step_of_too_many_lines_is_cut_off_once_it_has_grown(tmp_path, monkeypatch):
     monkeypatch.setattr(bounds, "GROWTH_BYTES", -1)
     with profile(tmp_path, wait=0) as recording:
         spend_lines_of(recording, 1000)
@@ -124,7 +116,7 @@ def test_a_located_step_of_too_many_lines_is_cut_off_once_it_has_grown(
     assert sorted(steps_of(read_events(tmp_path))) == [0]
 
 
-def test_a_located_step_of_too_many_lines_is_followed_by_the_measured_ones(tmp_path: Path) -> None:
+def test_a_located_step_of_too_many_lines_is_followed_by_the_measured_ones(tmp_path):
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         for _ in range(8):
             torch.rand(8) * 2
@@ -136,7 +128,7 @@ def test_a_located_step_of_too_many_lines_is_followed_by_the_measured_ones(tmp_p
     assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
 
 
-def test_after_a_full_prologue_fewer_steps_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_full_prologue_fewer_steps_are_recorded(tmp_path, monkeypatch):
     """Until the located step shows their size, steps count as large: one of three planned is recorded."""
     hold(monkeypatch, 200)
     monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 300)
@@ -149,9 +141,7 @@ def test_after_a_full_prologue_fewer_steps_are_recorded(tmp_path: Path, monkeypa
     assert "fewer steps were recorded than planned, because they are long" in load_run(tmp_path).notes
 
 
-def test_after_a_located_step_that_takes_all_events_none_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_located_step_that_takes_all_events_none_is_measured(tmp_path, monkeypatch):
     monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 0)
     with profile(tmp_path, wait=1, warmup=1, active=4) as recording:
         train(12, recording)
@@ -160,9 +150,7 @@ def test_after_a_located_step_that_takes_all_events_none_is_measured(
     assert diagnose_path(tmp_path).timing.steps == 1
 
 
-def test_as_many_steps_are_measured_as_the_located_one_leaves_room_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_as_many_steps_are_measured_as_the_located_one_leaves_room_for(tmp_path, monkeypatch):
     hold(monkeypatch, 100)
     monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 299)
     with profile(tmp_path, wait=1, warmup=1, active=4) as recording:
@@ -170,7 +158,7 @@ def test_as_many_steps_are_measured_as_the_located_one_leaves_room_for(
     assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
 
 
-def test_of_long_steps_fewer_are_recorded_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_long_steps_fewer_are_recorded_with_a_note(tmp_path, monkeypatch):
     monkeypatch.setattr(bounds.Bounds, "are_exceeded", lambda *_: False)  # none is cut off
     with profile(tmp_path, wait=0, warmup=1, active=50, limit_s=1e-6) as recording:
         train(8, recording)

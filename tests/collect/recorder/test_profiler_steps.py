@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -15,7 +13,7 @@ from tests.collect.reading import is_inside, marks_around, read_events, steps_of
 from tests.collect.training import make_training, train
 
 
-def test_a_program_without_steps_is_recorded_from_its_start(tmp_path: Path) -> None:
+def test_a_program_without_steps_is_recorded_from_its_start(tmp_path):
     with profile(tmp_path):
         torch.rand(8) * 2
     run, events = load_run(tmp_path), read_events(tmp_path)
@@ -28,9 +26,7 @@ def test_a_program_without_steps_is_recorded_from_its_start(tmp_path: Path) -> N
     ("steps", "passed"),
     [(1, "only 1 whole step passed, unrecorded"), (2, "only 2 whole steps passed, none of them recorded")],
 )
-def test_of_a_program_that_ends_while_it_is_timed_the_beginning_is_kept(
-    tmp_path: Path, steps: int, passed: str
-) -> None:
+def test_of_a_program_that_ends_while_it_is_timed_the_beginning_is_kept(tmp_path, steps, passed):
     with profile(tmp_path, wait=5) as recording:
         train(1 + steps, recording)
     run = load_run(tmp_path)
@@ -39,7 +35,7 @@ def test_of_a_program_that_ends_while_it_is_timed_the_beginning_is_kept(
     assert len(run.reference_step_ns) == steps
 
 
-def test_of_a_program_that_ends_amid_the_recorded_steps_the_complete_ones_are_kept(tmp_path: Path) -> None:
+def test_of_a_program_that_ends_amid_the_recorded_steps_the_complete_ones_are_kept(tmp_path):
     train_step = make_training()
     with profile(tmp_path, wait=1, warmup=1, active=4) as recording:
         for _ in range(4):
@@ -51,7 +47,7 @@ def test_of_a_program_that_ends_amid_the_recorded_steps_the_complete_ones_are_ke
     assert [event["name"] for event in events if event["name"] == "profkit.remainder"] == ["profkit.remainder"]
 
 
-def test_the_beginning_is_kept_rather_than_a_part_of_a_step(tmp_path: Path) -> None:
+def test_the_beginning_is_kept_rather_than_a_part_of_a_step(tmp_path):
     with profile(tmp_path, wait=0, warmup=0, active=1) as recording:
         torch.rand(8) * 2
         recording.step()
@@ -60,14 +56,14 @@ def test_the_beginning_is_kept_rather_than_a_part_of_a_step(tmp_path: Path) -> N
     assert "aten::mul" in {event["name"] for event in read_events(tmp_path)}
 
 
-def test_without_explicit_steps_the_optimizers_count(tmp_path: Path) -> None:
+def test_without_explicit_steps_the_optimizers_count(tmp_path):
     with profile(tmp_path, wait=1, warmup=1, active=2):
         train(6)
     assert load_run(tmp_path).step_signal == "optimizer"
     assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
 
 
-def test_an_explicit_step_after_the_first_optimizer_step_takes_over(tmp_path: Path) -> None:
+def test_an_explicit_step_after_the_first_optimizer_step_takes_over(tmp_path):
     with profile(tmp_path, wait=0, warmup=0, active=2) as recording:
         train(4, recording)
     run, events = load_run(tmp_path), read_events(tmp_path)
@@ -76,7 +72,7 @@ def test_an_explicit_step_after_the_first_optimizer_step_takes_over(tmp_path: Pa
     assert names == ["ProfilerStep#0", "Optimizer.step#SGD.step", "ProfilerStep#1", "Optimizer.step#SGD.step"]
 
 
-def test_batches_are_steps_if_nothing_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_steps_if_nothing_is_trained(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "profkit.collect.boundaries.signals.living_optimizers", list
     )  # those of other tests may be alive
@@ -93,7 +89,7 @@ def test_batches_are_steps_if_nothing_is_trained(tmp_path: Path, monkeypatch: py
         assert sum(name.startswith("enumerate(DataLoader)#") for name in inside) == 1
 
 
-def test_a_better_signal_amid_the_located_step_keeps_the_prologue(tmp_path: Path) -> None:
+def test_a_better_signal_amid_the_located_step_keeps_the_prologue(tmp_path):
     with profile(tmp_path, wait=2, warmup=1, active=1) as recording:
         train(2)
         recording.step()

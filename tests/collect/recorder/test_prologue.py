@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -33,7 +32,7 @@ def tensor_that_lived_during(look: Callable[[], object]) -> object:
 
 
 @pytest.mark.parametrize("limit_s", [60.0, 0.0])
-def test_checking_the_prologue_keeps_nothing_of_the_program_alive(limit_s: float, tmp_path: Path) -> None:
+def test_checking_the_prologue_keeps_nothing_of_the_program_alive(limit_s, tmp_path):
     """A frame that refers to itself would wait for the garbage collector, with its callers and all that they hold."""
     recordings, tracer = Recordings(tmp_path, lambda: None, Allowance()), LineTracer(UserFiles((tmp_path,)))
     prologue = Prologue(recordings, tracer, limit_s, NOTHING, Allowance())
@@ -91,7 +90,7 @@ def run_for(seconds: int, prologue: Prologue, clock: dict[str, float]) -> None:
             prologue.look_at()
 
 
-def test_a_program_that_ends_no_step_is_recorded_again_later(clock: dict[str, float]) -> None:
+def test_a_program_that_ends_no_step_is_recorded_again_later(clock):
     """The prologue lasts three seconds, each later part two."""
     parts = Parts(clock, 9, 9, 9, 9)
     prologue = begin(parts)
@@ -101,7 +100,7 @@ def test_a_program_that_ends_no_step_is_recorded_again_later(clock: dict[str, fl
     assert (prologue.was_full, prologue.was_renewed) == (True, True)
 
 
-def test_an_unrecorded_prologue_is_soon_over(clock: dict[str, float]) -> None:
+def test_an_unrecorded_prologue_is_soon_over(clock):
     """Then calls of the model may end steps. After an interruption, as for a fork, it goes on unrecorded."""
     parts = Parts(clock, 0, 0)
     prologue = Prologue(parts, parts, 30.0, HeldMemory(lambda: 9, lambda: None), Allowance())  # type: ignore[arg-type]  # all that it needs
@@ -114,7 +113,7 @@ def test_an_unrecorded_prologue_is_soon_over(clock: dict[str, float]) -> None:
     assert parts.began == []
 
 
-def test_the_prologue_does_not_begin_again_once_a_step_ended(clock: dict[str, float]) -> None:
+def test_the_prologue_does_not_begin_again_once_a_step_ended(clock):
     parts = Parts(clock, 9)
     prologue = begin(parts)
     run_for(5, prologue, clock)
@@ -124,7 +123,7 @@ def test_the_prologue_does_not_begin_again_once_a_step_ended(clock: dict[str, fl
 
 
 @pytest.mark.parametrize("obstacle", ["an operator that was cut off", "a recorded step"])
-def test_the_prologue_does_not_begin_again_during(obstacle: str, clock: dict[str, float]) -> None:
+def test_the_prologue_does_not_begin_again_during(obstacle, clock):
     parts = Parts(clock, 9)
     prologue = begin(parts)
     parts.cut_operators_off = obstacle == "an operator that was cut off"
@@ -135,9 +134,7 @@ def test_the_prologue_does_not_begin_again_during(obstacle: str, clock: dict[str
 
 
 @pytest.mark.parametrize(("modules", "is_over"), [(800, False), (0, True)])
-def test_memory_of_imported_modules_does_not_end_the_prologue(
-    monkeypatch: pytest.MonkeyPatch, clock: dict[str, float], modules: int, is_over: bool
-) -> None:
+def test_memory_of_imported_modules_does_not_end_the_prologue(monkeypatch, clock, modules, is_over):
     """PyTorch imports 800 modules when a program makes its first optimizer."""
     held = [300 << 20]
     parts = Parts(clock, 9)
@@ -150,7 +147,7 @@ def test_memory_of_imported_modules_does_not_end_the_prologue(
     assert prologue.is_due()
 
 
-def test_the_prologue_does_not_begin_again_if_no_more_may_be_recorded(clock: dict[str, float]) -> None:
+def test_the_prologue_does_not_begin_again_if_no_more_may_be_recorded(clock):
     parts, allowance = Parts(clock, 9), Allowance(lambda: 0.0, lambda: 0.0)
     prologue = begin(parts, allowance=allowance)
     allowance.count(1_000_000)
@@ -161,9 +158,7 @@ def test_the_prologue_does_not_begin_again_if_no_more_may_be_recorded(clock: dic
 @pytest.mark.parametrize(
     ("was_full", "events", "by_events"), [(True, 9_000, True), (True, 8_999, False), (False, 9_000, False)]
 )
-def test_a_prologue_of_few_events_was_filled_by_the_programs_tensors(
-    was_full: bool, events: int, by_events: bool
-) -> None:
+def test_a_prologue_of_few_events_was_filled_by_the_programs_tensors(was_full, events, by_events):
     prologue = Prologue.__new__(Prologue)  # only these two attributes count
     prologue.was_full, prologue.events = was_full, events
     assert prologue.was_filled_by_events is by_events

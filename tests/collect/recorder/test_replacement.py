@@ -46,7 +46,7 @@ class Player:
 
 
 @pytest.mark.parametrize("calls", [5, 10, ROUND], ids=["amid", "after", "over"])
-def test_optimizer_steps_replace_calls_of_the_model(tmp_path: Path, calls: int) -> None:
+def test_optimizer_steps_replace_calls_of_the_model(tmp_path, calls):
     """The first optimizer step may come while calls are recorded, while they are only timed, or later."""
     player = Player()
     with profile(tmp_path, wait=1, warmup=1, active=2):
@@ -63,7 +63,7 @@ def test_optimizer_steps_replace_calls_of_the_model(tmp_path: Path, calls: int) 
     assert sum(event.get("name") == "aten::linear" for event in events) == 3 * ROUND
 
 
-def test_the_first_recording_stays_if_no_optimizer_step_was_measured(tmp_path: Path) -> None:
+def test_the_first_recording_stays_if_no_optimizer_step_was_measured(tmp_path):
     player = Player()
     with profile(tmp_path, wait=1, warmup=1, active=2):
         player.wait_until_calls_are_steps()
@@ -79,9 +79,7 @@ def test_the_first_recording_stays_if_no_optimizer_step_was_measured(tmp_path: P
     assert json.loads((tmp_path / "run.json").read_text())["trace"] == run.trace
 
 
-def test_optimizer_steps_replace_batches_of_an_earlier_pass_over_the_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_optimizer_steps_replace_batches_of_an_earlier_pass_over_the_data(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "profkit.collect.boundaries.signals.living_optimizers", list
     )  # those of other tests may be alive
@@ -95,7 +93,7 @@ def test_optimizer_steps_replace_batches_of_an_earlier_pass_over_the_data(
     assert load_run(tmp_path).step_signal == "optimizer"
 
 
-def test_an_optimizer_that_steps_much_later_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_optimizer_that_steps_much_later_replaces_nothing(tmp_path, monkeypatch):
     player = Player()
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         player.wait_until_calls_are_steps()
@@ -135,7 +133,7 @@ def assert_steps_are_the_programs(directory: Path, notes: str | None) -> None:
 
 
 @pytest.mark.parametrize("calls", [0, 2, 5, 10, ROUND], ids=["waiting", "located", "amid", "after", "over"])
-def test_announced_steps_replace_calls_of_the_model(tmp_path: Path, calls: int) -> None:
+def test_announced_steps_replace_calls_of_the_model(tmp_path, calls):
     """However far the recording of these came before the first announced step."""
     player = Generator()
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
@@ -146,7 +144,7 @@ def test_announced_steps_replace_calls_of_the_model(tmp_path: Path, calls: int) 
     assert_steps_are_the_programs(tmp_path, replacement.NOTES["step()"] if calls > 1 else None)
 
 
-def test_announced_steps_count_from_the_first_one(tmp_path: Path) -> None:
+def test_announced_steps_count_from_the_first_one(tmp_path):
     player = Generator()
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         player.wait_until_calls_are_steps()
@@ -154,7 +152,7 @@ def test_announced_steps_count_from_the_first_one(tmp_path: Path) -> None:
     assert_steps_are_the_programs(tmp_path, replacement.NOTES["step()"])
 
 
-def test_announced_steps_replace_optimizer_steps(tmp_path: Path) -> None:
+def test_announced_steps_replace_optimizer_steps(tmp_path):
     player = Player()
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         for _ in range(8):
@@ -168,7 +166,7 @@ def test_announced_steps_replace_optimizer_steps(tmp_path: Path) -> None:
     assert sum(event.get("name") == "aten::linear" for event in events) == 3 * 12 * 2
 
 
-def test_announced_steps_replace_optimizer_steps_that_replaced_calls(tmp_path: Path) -> None:
+def test_announced_steps_replace_optimizer_steps_that_replaced_calls(tmp_path):
     player = Generator()
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         player.wait_until_calls_are_steps()
@@ -180,7 +178,7 @@ def test_announced_steps_replace_optimizer_steps_that_replaced_calls(tmp_path: P
     assert_steps_are_the_programs(tmp_path, replacement.NOTES["step()"])
 
 
-def test_the_first_recording_stays_if_too_few_steps_were_announced(tmp_path: Path) -> None:
+def test_the_first_recording_stays_if_too_few_steps_were_announced(tmp_path):
     player = Generator()
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         player.wait_until_calls_are_steps()
@@ -194,14 +192,14 @@ def test_the_first_recording_stays_if_too_few_steps_were_announced(tmp_path: Pat
     assert len(steps_of(read_events(tmp_path))) == 3
 
 
-def test_announced_steps_do_not_replace_a_chosen_signal(tmp_path: Path) -> None:
+def test_announced_steps_do_not_replace_a_chosen_signal(tmp_path):
     player = Generator()
     with profile(tmp_path, wait=1, warmup=1, active=2, steps_from="forward") as recording:
         player.generate(recording, 8)
     assert load_run(tmp_path).step_signal == "forward"
 
 
-def test_an_announced_step_on_another_thread_replaces_nothing(tmp_path: Path) -> None:
+def test_an_announced_step_on_another_thread_replaces_nothing(tmp_path):
     player = Generator()
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         player.wait_until_calls_are_steps()
@@ -215,7 +213,7 @@ def test_an_announced_step_on_another_thread_replaces_nothing(tmp_path: Path) ->
         assert not recording.is_over
 
 
-def test_optimizer_steps_do_not_replace_a_chosen_signal(tmp_path: Path) -> None:
+def test_optimizer_steps_do_not_replace_a_chosen_signal(tmp_path):
     player = Player()
     with profile(tmp_path, wait=1, warmup=1, active=2, steps_from="forward"):
         player.play()

@@ -44,7 +44,7 @@ def receive(frame: object = None) -> None:
     handler(signal.SIGTERM, frame)  # type: ignore[arg-type]  # a frame, or none
 
 
-def test_the_recording_is_written_and_the_default_handler_ends_the_process(sent: Sent) -> None:
+def test_the_recording_is_written_and_the_default_handler_ends_the_process(sent):
     written: list[object] = []
     make(lambda: written.append(signal.getsignal(signal.SIGTERM)))
     receive(sys._getframe())
@@ -52,7 +52,7 @@ def test_the_recording_is_written_and_the_default_handler_ends_the_process(sent:
     assert sent == [(os.getpid(), signal.SIGTERM)]
 
 
-def test_during_work_of_profkit_the_signal_is_sent_again_later(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_during_work_of_profkit_the_signal_is_sent_again_later(sent, monkeypatch):
     """The recorder must not end while it begins a step."""
     timers: list[threading.Timer] = []
     monkeypatch.setattr(termination.threading.Timer, "start", lambda timer: timers.append(timer))
@@ -66,7 +66,7 @@ def test_during_work_of_profkit_the_signal_is_sent_again_later(sent: Sent, monke
     assert written == [None]
 
 
-def test_the_wait_for_work_of_profkit_is_limited(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_for_work_of_profkit_is_limited(sent, monkeypatch):
     monkeypatch.setattr(termination.threading.Timer, "start", lambda _timer: None)
     written: list[None] = []
     make(lambda: written.append(None))
@@ -79,7 +79,7 @@ def test_the_wait_for_work_of_profkit_is_limited(sent: Sent, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("theirs", [signal.SIG_IGN, lambda number, frame: None])
-def test_a_program_that_handles_the_signal_is_left_alone(sent: Sent, theirs: signal.Handlers) -> None:
+def test_a_program_that_handles_the_signal_is_left_alone(sent, theirs):
     signal.signal(signal.SIGTERM, theirs)
     made = make(lambda: pytest.fail("nothing may be written"))
     assert signal.getsignal(signal.SIGTERM) is theirs
@@ -88,7 +88,7 @@ def test_a_program_that_handles_the_signal_is_left_alone(sent: Sent, theirs: sig
     assert sent == []
 
 
-def test_a_handler_of_the_program_that_calls_profkits_ends_nothing(sent: Sent) -> None:
+def test_a_handler_of_the_program_that_calls_profkits_ends_nothing(sent):
     make(lambda: pytest.fail("nothing may be written"))
     ours = signal.getsignal(signal.SIGTERM)
     assert callable(ours)
@@ -97,7 +97,7 @@ def test_a_handler_of_the_program_that_calls_profkits_ends_nothing(sent: Sent) -
     assert sent == []
 
 
-def test_on_another_thread_no_handler_is_set() -> None:
+def test_on_another_thread_no_handler_is_set():
     thread = threading.Thread(target=make, args=(lambda: None,))
     thread.start()
     thread.join()

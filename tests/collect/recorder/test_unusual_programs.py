@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from profkit.run import find_trace, load_run
 from tests.collect.guarded import RECORDED, assert_diagnosed, run
 from tests.collect.reading import read_events, steps_of
-from tests.recordings import Recordings
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +27,7 @@ print(threading.active_count() >= 1)
 """
 
 
-def test_steps_on_other_threads_end_no_recorded_step(recordings: Recordings) -> None:
+def test_steps_on_other_threads_end_no_recorded_step(recordings):
     outcome = run(recordings, THREADED.format(steps=RECORDED))
     assert outcome.status == 0, outcome.stderr
     assert sorted(steps_of(read_events(outcome.run))) == [2, 4, 5, 6, 7]
@@ -45,7 +43,7 @@ train(8)
 
 
 @pytest.mark.parametrize("before", [0, 2, 7, RECORDED])
-def test_a_profiler_of_the_program_gets_its_recording(recordings: Recordings, before: int) -> None:
+def test_a_profiler_of_the_program_gets_its_recording(recordings, before):
     outcome = run(recordings, OWN_PROFILER.format(before=before))
     assert outcome.status in (0, 2), outcome.stderr
     assert "\n6\n" in outcome.stdout  # one multiplication forward and one backward in each of three steps
@@ -61,7 +59,7 @@ print(inner.diagnosis)
 """
 
 
-def test_a_profile_inside_a_profiled_program_leaves_one_recording(recordings: Recordings) -> None:
+def test_a_profile_inside_a_profiled_program_leaves_one_recording(recordings):
     outcome = run(recordings, NESTED.format(steps=RECORDED))
     assert outcome.status == 0, outcome.stderr
     assert "\nNone\n" in outcome.stdout
@@ -91,7 +89,7 @@ print(parameter.tolist())
 """
 
 
-def test_the_deepest_recursion_ends_only_the_location_of_lines(recordings: Recordings) -> None:
+def test_the_deepest_recursion_ends_only_the_location_of_lines(recordings):
     outcome = run(recordings, DEEP)
     assert outcome.status == 0, outcome.stderr
     steps = sorted(steps_of(read_events(outcome.run)))
@@ -112,7 +110,7 @@ for _ in range(4):
 """
 
 
-def test_a_step_of_very_many_operators_is_cut_off_before_it_fills_the_memory(recordings: Recordings) -> None:
+def test_a_step_of_very_many_operators_is_cut_off_before_it_fills_the_memory(recordings):
     outcome = run(recordings, TINY)
     assert outcome.status == 0, outcome.stderr
     assert "a step was so long that the recording ended in the middle of it" in load_run(outcome.run).notes
@@ -141,7 +139,7 @@ with open(f"said{rank}", "w") as file:
 """
 
 
-def test_each_process_of_torchrun_leaves_a_run_directory_of_its_own(tmp_path: Path) -> None:
+def test_each_process_of_torchrun_leaves_a_run_directory_of_its_own(tmp_path):
     (tmp_path / "ranks.py").write_text(RANKS)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "ranks.py"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200)

@@ -24,13 +24,13 @@ def watched() -> tuple[Watchdog, list[str]]:
     return Watchdog(nothing, nothing, nothing, nothing, Guard(fail), *act), done  # type: ignore[arg-type]
 
 
-def test_the_end_of_line_tracing_cuts_the_recording_off(watched: tuple[Watchdog, list[str]]) -> None:
+def test_the_end_of_line_tracing_cuts_the_recording_off(watched):
     watchdog, done = watched
     watchdog.lines_ended()
     assert done == ["cut off"]
 
 
-def test_no_recording_is_cut_off_inside_a_backward_pass(watched: tuple[Watchdog, list[str]]) -> None:
+def test_no_recording_is_cut_off_inside_a_backward_pass(watched):
     watchdog, done = watched
     came: list[int] = []
 

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -27,7 +26,6 @@ from profkit.plan import Plan
 from profkit.run import load_run
 from tests.collect.reading import read_events, steps_of
 from tests.end_to_end.running import diagnose_forked
-from tests.forks import Forks
 
 WHOLE = 50
 """Steps until nothing of profkit is left: one prologue, 3 timed, 5 recorded, 30 more timed, and some."""
@@ -68,7 +66,7 @@ def ask() -> None:
     os.kill(os.getpid(), signal.SIGUSR1)
 
 
-def test_each_signal_leaves_a_run_directory_of_its_own(tmp_path: Path) -> None:
+def test_each_signal_leaves_a_run_directory_of_its_own(tmp_path):
     training = Training()
     with profile(tmp_path / "run", wait=1, active=2) as recording:
         for _ in range(3):
@@ -85,7 +83,7 @@ def test_each_signal_leaves_a_run_directory_of_its_own(tmp_path: Path) -> None:
     assert load_run(recording.directory).windows == tuple(names[1:])
 
 
-def test_a_window_begins_only_at_the_end_of_a_step(tmp_path: Path) -> None:
+def test_a_window_begins_only_at_the_end_of_a_step(tmp_path):
     training = Training()
     with profile(tmp_path / "run", wait=0, warmup=0, active=1) as recording:
         training.run(WHOLE)
@@ -101,7 +99,7 @@ def test_a_window_begins_only_at_the_end_of_a_step(tmp_path: Path) -> None:
     assert names.count("aten::addmm") == 1
 
 
-def test_a_signal_amid_a_recording_waits_for_its_end(tmp_path: Path) -> None:
+def test_a_signal_amid_a_recording_waits_for_its_end(tmp_path):
     training = Training()
     with profile(tmp_path / "run", wait=1, active=1) as recording:
         training.run(4)
@@ -112,7 +110,7 @@ def test_a_signal_amid_a_recording_waits_for_its_end(tmp_path: Path) -> None:
     assert [path.name for path in recording.directories] == ["run", "run-window2"]
 
 
-def test_explicit_steps_end_the_steps_of_windows_too(tmp_path: Path) -> None:
+def test_explicit_steps_end_the_steps_of_windows_too(tmp_path):
     training = Training()
     with profile(tmp_path / "run", wait=1, active=1) as recording:
         training.run(WHOLE, recording)
@@ -121,7 +119,7 @@ def test_explicit_steps_end_the_steps_of_windows_too(tmp_path: Path) -> None:
     assert [load_run(path).step_signal for path in recording.directories] == ["step()", "step()"]
 
 
-def test_a_window_keeps_the_signal_of_the_steps_before(tmp_path: Path) -> None:
+def test_a_window_keeps_the_signal_of_the_steps_before(tmp_path):
     loader = DataLoader(TensorDataset(torch.rand(WHOLE, 8)))
     with profile(tmp_path / "run", wait=1, active=1, steps_from="dataloader") as recording:
         list(loader)
@@ -130,7 +128,7 @@ def test_a_window_keeps_the_signal_of_the_steps_before(tmp_path: Path) -> None:
     assert [load_run(path).step_signal for path in recording.directories] == ["dataloader", "dataloader"]
 
 
-def test_a_window_requested_inside_an_optimizer_hook_waits(tmp_path: Path) -> None:
+def test_a_window_requested_inside_an_optimizer_hook_waits(tmp_path):
     """PyTorch iterates over a dict of hooks that must not change meanwhile."""
     training = Training()
     training.optimizer.register_step_post_hook(lambda *_: ask() if asking else None)
@@ -146,7 +144,7 @@ def test_a_window_requested_inside_an_optimizer_hook_waits(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SGD])
-def test_a_closure_of_the_optimizer_is_no_hook(kind: type[torch.optim.Optimizer]) -> None:
+def test_a_closure_of_the_optimizer_is_no_hook(kind):
     """It may run for minutes, in which requests would be delayed again and again."""
     model, seen = nn.Linear(8, 1), dict[str, bool]()
     optimizer = kind(model.parameters(), lr=0.1)
@@ -165,7 +163,7 @@ def test_a_closure_of_the_optimizer_is_no_hook(kind: type[torch.optim.Optimizer]
     assert not _calls_hooks(sys._getframe())
 
 
-def test_a_window_that_never_saw_a_step_leaves_nothing(tmp_path: Path) -> None:
+def test_a_window_that_never_saw_a_step_leaves_nothing(tmp_path):
     with profile(tmp_path / "run", wait=0, warmup=0, active=1) as recording:
         Training().run(WHOLE)
         ask()
@@ -173,7 +171,7 @@ def test_a_window_that_never_saw_a_step_leaves_nothing(tmp_path: Path) -> None:
     assert not optimizers._global_optimizer_post_hooks
 
 
-def test_the_programs_own_handler_stays(tmp_path: Path) -> None:
+def test_the_programs_own_handler_stays(tmp_path):
     caught: list[int] = []
     with handled_by(lambda number, frame: caught.append(number)):
         with profile(tmp_path / "run", wait=0, warmup=0, active=1) as recording:
@@ -183,7 +181,7 @@ def test_the_programs_own_handler_stays(tmp_path: Path) -> None:
     assert (caught, len(recording.directories)) == ([signal.SIGUSR1], 1)
 
 
-def test_a_handler_that_the_program_sets_later_stays(tmp_path: Path) -> None:
+def test_a_handler_that_the_program_sets_later_stays(tmp_path):
     def own(number: int, frame: FrameType | None) -> None:
         return None
 
@@ -196,7 +194,7 @@ def test_a_handler_that_the_program_sets_later_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which signals have a handler")
-def test_a_handler_in_c_stays(tmp_path: Path) -> None:
+def test_a_handler_in_c_stays(tmp_path):
     with (tmp_path / "stacks").open("w+") as stacks:
         faulthandler.register(signal.SIGUSR1, stacks)
         try:
@@ -208,18 +206,18 @@ def test_a_handler_in_c_stays(tmp_path: Path) -> None:
             faulthandler.unregister(signal.SIGUSR1)
 
 
-def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
+def test_an_ignored_signal_stays_ignored(tmp_path):
     with handled_by(signal.SIG_IGN), profile(tmp_path / "run"):
         assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
 
 
-def test_under_slurm_the_signal_is_left_to_the_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_under_slurm_the_signal_is_left_to_the_scheduler(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     with profile(tmp_path / "run"):
         assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
 
 
-def test_on_another_thread_no_handler_is_set(tmp_path: Path) -> None:
+def test_on_another_thread_no_handler_is_set(tmp_path):
     seen = []
 
     def record() -> None:
@@ -232,14 +230,14 @@ def test_on_another_thread_no_handler_is_set(tmp_path: Path) -> None:
     assert seen == [signal.SIG_DFL]
 
 
-def test_the_handler_only_remembers_the_request() -> None:
+def test_the_handler_only_remembers_the_request():
     begun: list[str] = []
     following = NextBoundary(lambda action: action(), lambda: True, begun.append)  # type: ignore[arg-type]  # no guard
     WindowRequests(following)._on_signal(signal.SIGUSR1, None)
     assert (following.is_wanted, following._signals, begun) == (True, None, [])
 
 
-def test_a_child_process_has_the_default_handler(tmp_path: Path) -> None:
+def test_a_child_process_has_the_default_handler(tmp_path):
     with profile(tmp_path / "run"):
         child = os.fork()
         if child == 0:
@@ -247,12 +245,12 @@ def test_a_child_process_has_the_default_handler(tmp_path: Path) -> None:
         assert os.waitpid(child, 0)[1] == 0
 
 
-def test_an_existing_directory_is_not_used(tmp_path: Path) -> None:
+def test_an_existing_directory_is_not_used(tmp_path):
     (tmp_path / "run-window2").mkdir()
     assert window_directory(tmp_path / "run", 2) == tmp_path / "run-window2-2"
 
 
-def test_the_plan_of_a_window_begins_at_once_and_keeps_the_signal() -> None:
+def test_the_plan_of_a_window_begins_at_once_and_keeps_the_signal():
     plan = Plan(wait=5, at_step=900).for_window(3, "step()")
     assert (plan.prologue, plan.chosen_signal, plan.at_step, plan.window, plan.wait) == (False, "step()", 0, 3, 5)
 
@@ -277,7 +275,7 @@ print(parameter.tolist())
 
 @pytest.mark.slow
 @pytest.mark.parametrize("process", ["getpid", "getppid"])
-def test_each_window_of_a_program_is_diagnosed(tmp_path: Path, forks: Forks, process: str) -> None:
+def test_each_window_of_a_program_is_diagnosed(tmp_path, forks, process):
     """The signal may also be sent to profkit, which passes it on."""
     (tmp_path / "program.py").write_text(PROGRAM.format(process=process))
     outcome = diagnose_forked(forks, "program.py", directory=tmp_path)
@@ -290,7 +288,7 @@ def test_each_window_of_a_program_is_diagnosed(tmp_path: Path, forks: Forks, pro
         assert load_run(tmp_path / name).exit_status == first.exit_status == 0
 
 
-def test_a_process_without_a_handler_does_not_catch_the_signal() -> None:
+def test_a_process_without_a_handler_does_not_catch_the_signal():
     assert not _catches(os.getpid(), signal.SIGUSR1)
     with handled_by(lambda *_: None):
         assert _catches(os.getpid(), signal.SIGUSR1)

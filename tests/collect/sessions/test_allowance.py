@@ -20,17 +20,17 @@ class Watch:
             self.computed += took_s
 
 
-def test_at_first_events_may_take_the_rest_of_five_seconds() -> None:
+def test_at_first_events_may_take_the_rest_of_five_seconds():
     assert Watch().allowance.events_left == int(3.5 / 26e-6)
 
 
-def test_each_recording_leaves_less_for_the_next() -> None:
+def test_each_recording_leaves_less_for_the_next():
     watch = Watch()
     watch.record(50_000, took_s=0.85)  # 17 µs per event, and 9 µs for the rest
     assert watch.allowance.events_left == pytest.approx(3.5 / 26e-6 - 50_000, abs=1)
 
 
-def test_costlier_events_leave_fewer() -> None:
+def test_costlier_events_leave_fewer():
     cheap, dear = Watch(), Watch()
     cheap.record(10_000, took_s=0.07)
     dear.record(10_000, took_s=0.42)
@@ -38,13 +38,13 @@ def test_costlier_events_leave_fewer() -> None:
     assert dear.allowance.events_left == pytest.approx((3.5 - 0.51) / 51e-6, abs=1)
 
 
-def test_a_small_recording_does_not_change_the_price_of_an_event() -> None:
+def test_a_small_recording_does_not_change_the_price_of_an_event():
     watch = Watch()
     watch.record(10, took_s=0.1)
     assert watch.allowance.events_left == pytest.approx((3.5 - 0.1) / 26e-6, abs=10)
 
 
-def test_after_a_minute_a_tenth_of_the_time_is_the_larger_allowance() -> None:
+def test_after_a_minute_a_tenth_of_the_time_is_the_larger_allowance():
     watch = Watch()
     watch.now = 50.0
     before = watch.allowance.events_left
@@ -52,20 +52,20 @@ def test_after_a_minute_a_tenth_of_the_time_is_the_larger_allowance() -> None:
     assert (before, watch.allowance.events_left) == (int(3.5 / 26e-6), int(4.5 / 26e-6))
 
 
-def test_the_events_left_are_never_negative() -> None:
+def test_the_events_left_are_never_negative():
     watch = Watch()
     watch.record(1_000_000, took_s=20.0)
     assert watch.allowance.events_left == 0
 
 
-def test_nested_work_is_charged_once() -> None:
+def test_nested_work_is_charged_once():
     watch = Watch()
     with watch.allowance.spending():
         watch.record(50_000, took_s=0.85)
     assert watch.allowance.events_left == pytest.approx(3.5 / 26e-6 - 50_000, abs=1)
 
 
-def test_the_pace_is_that_of_the_densest_step_of_sufficient_size() -> None:
+def test_the_pace_is_that_of_the_densest_step_of_sufficient_size():
     allowance = Watch().allowance
     for events, took_s in ((10_000, 1.0), (40_000, 2.0), (4_000, 0.01), (10_000, 0.0)):
         allowance.note_pace(events, took_s)
@@ -73,7 +73,7 @@ def test_the_pace_is_that_of_the_densest_step_of_sufficient_size() -> None:
 
 
 @pytest.mark.parametrize(("grown_bytes", "event_bytes"), [(300_000, 150), (3_000_000, 300), (90_000_000, 460)])
-def test_the_size_of_an_event_follows_the_last_recording_within_limits(grown_bytes: int, event_bytes: int) -> None:
+def test_the_size_of_an_event_follows_the_last_recording_within_limits(grown_bytes, event_bytes):
     """The growth may include the program's tensors, and freed memory may hide it."""
     allowance = Watch().allowance
     assert allowance.event_bytes == 460
@@ -83,13 +83,13 @@ def test_the_size_of_an_event_follows_the_last_recording_within_limits(grown_byt
     assert allowance.event_bytes == event_bytes
 
 
-def test_events_are_limited_however_long_the_program_runs() -> None:
+def test_events_are_limited_however_long_the_program_runs():
     watch = Watch()
     watch.now = 1e6
     assert watch.allowance.events_left == 300_000
 
 
-def test_a_rank_is_limited_by_the_number_of_events_only() -> None:
+def test_a_rank_is_limited_by_the_number_of_events_only():
     """So a rank on which events cost less records the same steps."""
     allowance = Allowance(lambda: 0.0, lambda: 0.0, is_rank=True)
     allowance.note_pace(100_000, 1.0)
@@ -101,7 +101,7 @@ def test_a_rank_is_limited_by_the_number_of_events_only() -> None:
 
 
 @pytest.mark.parametrize(("events", "steps"), [(1_000, 134), (200_000, 0), (0, 134_615)])
-def test_as_many_steps_may_be_recorded_as_fit_into_the_events_left(events: int, steps: int) -> None:
+def test_as_many_steps_may_be_recorded_as_fit_into_the_events_left(events, steps):
     assert Watch().allowance.steps_left(events) == steps
 
 
@@ -117,9 +117,7 @@ def test_as_many_steps_may_be_recorded_as_fit_into_the_events_left(events: int, 
         (1_000_000, (6e7,), False, False),
     ],
 )
-def test_a_large_step_is_affordable_if_it_or_enough_of_it_fits(
-    spent: int, step_ns: tuple[int, ...], of_one: bool, of_a_part: bool
-) -> None:
+def test_a_large_step_is_affordable_if_it_or_enough_of_it_fits(spent, step_ns, of_one, of_a_part):
     watch = Watch()
     watch.allowance.note_pace(100_000, took_s=1.0)
     watch.record(spent, took_s=17e-6 * spent)

@@ -55,37 +55,37 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Process:
     return Process(monkeypatch)
 
 
-def test_a_recording_may_hold_256_mb_beyond_the_peak_of_the_program(process: Process) -> None:
+def test_a_recording_may_hold_256_mb_beyond_the_peak_of_the_program(process):
     process.begin()
     assert [process.is_full_at(mb) for mb in (300, 500 + 256, 500 + 257)] == [False, False, True]
 
 
-def test_a_recording_of_large_steps_may_hold_less(process: Process) -> None:
+def test_a_recording_of_large_steps_may_hold_less(process):
     process.begin(are_large=True)
     assert [process.is_full_at(mb) for mb in (300 + 48, 300 + 49)] == [False, True]
 
 
-def test_with_little_free_memory_it_may_hold_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_little_free_memory_it_may_hold_less(monkeypatch):
     process = Process(monkeypatch, available_mb=1500)
     process.begin()
     assert [process.is_full_at(mb) for mb in (500 + 100, 500 + 101)] == [False, True]
 
 
-def test_time_ends_a_recording_however_little_it_holds(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_ends_a_recording_however_little_it_holds(process, monkeypatch):
     process.begin()
     now = bounds.time.monotonic()
     monkeypatch.setattr(bounds.time, "monotonic", lambda: now + 61)
     assert process.is_full_at(300)
 
 
-def test_outside_a_recording_nothing_is_too_much(process: Process) -> None:
+def test_outside_a_recording_nothing_is_too_much(process):
     assert not process.is_full_at(10**6)
     process.begin()
     process.bounds.end()
     assert not process.is_full_at(10**6)
 
 
-def test_all_growth_counts_once_the_lines_of_the_located_step_ran_out(process: Process) -> None:
+def test_all_growth_counts_once_the_lines_of_the_located_step_ran_out(process):
     process.begin()
     process.held_mb, process.now = 300 + 48, process.now + 10
     assert not process.bounds.are_exceeded(has_ended=True)
@@ -94,7 +94,7 @@ def test_all_growth_counts_once_the_lines_of_the_located_step_ran_out(process: P
     assert not process.bounds.are_exceeded(has_ended=False)
 
 
-def test_all_growth_does_not_count_in_measured_steps(process: Process) -> None:
+def test_all_growth_does_not_count_in_measured_steps(process):
     process.begin(is_first=False)
     process.held_mb, process.now = 300 + 49, process.now + 10
     assert not process.bounds.are_exceeded(has_ended=True)
@@ -103,36 +103,34 @@ def test_all_growth_does_not_count_in_measured_steps(process: Process) -> None:
 @pytest.mark.parametrize(
     ("events", "are_large", "most_mb"), [(60_000, False, 526), (60_000, True, 326), (0, False, 508), (0, True, 304)]
 )
-def test_it_may_hold_only_as_much_as_the_remaining_events(
-    process: Process, events: int, are_large: bool, most_mb: int
-) -> None:
+def test_it_may_hold_only_as_much_as_the_remaining_events(process, events, are_large, most_mb):
     process.begin(events, are_large=are_large)
     assert [process.is_full_at(mb) for mb in (most_mb, most_mb + 1)] == [False, True]
 
 
-def test_with_smaller_events_it_may_hold_less(process: Process) -> None:
+def test_with_smaller_events_it_may_hold_less(process):
     process.begin(60_000, are_large=True, event_bytes=150)
     assert [process.is_full_at(mb) for mb in (300 + 8, 300 + 9)] == [False, True]
 
 
-def test_a_second_recording_may_last_as_long_as_its_expected_events(process: Process) -> None:
+def test_a_second_recording_may_last_as_long_as_its_expected_events(process):
     process.begin(60_000, events_per_s=20_000)
     assert [process.is_full_at(300, after_s) for after_s in (6.0, 0.1)] == [False, True]
     process.begin(60_000)
     assert not process.is_full_at(300, 59.0)
 
 
-def test_time_in_which_others_compute_brings_no_events(process: Process) -> None:
+def test_time_in_which_others_compute_brings_no_events(process):
     process.begin(60_000, events_per_s=20_000)
     assert [process.is_full_at(300, after_s, share=0.25) for after_s in (20.0, 3.9, 0.2)] == [False, False, True]
 
 
-def test_several_threads_bring_no_more_events_than_one(process: Process) -> None:
+def test_several_threads_bring_no_more_events_than_one(process):
     process.begin(60_000, events_per_s=20_000)
     assert [process.is_full_at(300, after_s, share=4.0) for after_s in (6.0, 0.1)] == [False, True]
 
 
-def test_growth_faster_than_events_is_the_programs(process: Process) -> None:
+def test_growth_faster_than_events_is_the_programs(process):
     """An evaluation that keeps its graph takes 2 GB within 0.1 s, again and again; then events follow."""
     process.begin()
     for _ in range(5):
@@ -143,15 +141,13 @@ def test_growth_faster_than_events_is_the_programs(process: Process) -> None:
     assert process.is_full_at(840, after_s=1.0)
 
 
-def test_all_growth_counts_in_large_steps(process: Process) -> None:
+def test_all_growth_counts_in_large_steps(process):
     process.begin(are_large=True)
     assert process.is_full_at(300 + 60, after_s=0.1)
 
 
 @pytest.mark.parametrize(("modules", "is_full"), [(800, False), (0, True)])
-def test_memory_of_newly_imported_modules_does_not_count(
-    process: Process, monkeypatch: pytest.MonkeyPatch, modules: int, is_full: bool
-) -> None:
+def test_memory_of_newly_imported_modules_does_not_count(process, monkeypatch, modules, is_full):
     process.begin(60_000, are_large=True)
     for number in range(modules):
         monkeypatch.setitem(sys.modules, f"module_{number}", sys)
@@ -159,7 +155,7 @@ def test_memory_of_newly_imported_modules_does_not_count(
     assert [process.is_full_at(mb) for mb in (380 + 26, 380 + 27)] == [is_full, True]
 
 
-def test_memory_that_was_given_back_hides_no_later_events(process: Process) -> None:
+def test_memory_that_was_given_back_hides_no_later_events(process):
     process.begin()
     assert not process.is_full_at(5000, after_s=0.1)
     assert not process.is_full_at(300, after_s=0.1)

@@ -53,19 +53,19 @@ def trace_of(events: list[dict[str, Any]]) -> str:
     return f'{{\n "schemaVersion": 1,\n "traceEvents": [\n{body}\n ],"traceName": "a" }}'
 
 
-def test_only_collectives_and_steps_are_kept(tmp_path: Path) -> None:
+def test_only_collectives_and_steps_are_kept(tmp_path):
     events = [THREAD, *LEFT_OUT[:3], *KEPT[1:-1], *LEFT_OUT[3:], END]
     reduced = json.loads(reduce_text(trace_of(events), tmp_path))
     assert reduced == {"schemaVersion": 1, "traceEvents": KEPT, "traceName": "a"}
     assert [path.name for path in tmp_path.iterdir()] == ["trace"]
 
 
-def test_a_trace_without_collectives_keeps_its_steps(tmp_path: Path) -> None:
+def test_a_trace_without_collectives_keeps_its_steps(tmp_path):
     reduced = json.loads(reduce_text(trace_of([KEPT[1], *LEFT_OUT, END]), tmp_path))
     assert reduced["traceEvents"] == [KEPT[1], END]
 
 
 @pytest.mark.parametrize("broken", ['"ts": nan', '"ts": 1, "name": "a\\qb"'])
-def test_a_trace_that_cannot_be_parsed_is_kept_whole(tmp_path: Path, broken: str) -> None:
+def test_a_trace_that_cannot_be_parsed_is_kept_whole(tmp_path, broken):
     text = trace_of([THREAD, END]).replace('"pid": 1, "tid": 1', broken, 1)
     assert reduce_text(text, tmp_path) == text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,18 +58,18 @@ def record(cuda: bool = True) -> None:
     recording.stop()
 
 
-def test_cupti_is_detached_at_the_stop_and_attached_again_at_the_next_start(seen: list[Any]) -> None:
+def test_cupti_is_detached_at_the_stop_and_attached_again_at_the_next_start(seen):
     record()
     assert seen == [("start", "1"), ("stop", "1"), *[("call", "1")] * 5]
     assert VARIABLE not in os.environ
 
 
-def test_a_recording_without_cuda_sets_nothing(seen: list[Any]) -> None:
+def test_a_recording_without_cuda_sets_nothing(seen):
     record(cuda=False)
     assert seen == [("start", None), ("stop", None)]
 
 
-def test_a_value_set_by_the_user_stays(seen: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_set_by_the_user_stays(seen, monkeypatch):
     monkeypatch.setenv(VARIABLE, "0")
     record()
     assert seen == [("start", "0"), ("stop", "0")]
@@ -78,9 +77,7 @@ def test_a_value_set_by_the_user_stays(seen: list[Any], monkeypatch: pytest.Monk
     assert stays_attached()
 
 
-def test_a_detachment_that_the_user_asked_for_is_completed_at_once(
-    seen: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_detachment_that_the_user_asked_for_is_completed_at_once(seen, monkeypatch):
     monkeypatch.setenv(VARIABLE, "1")
     with detachable():
         detaching.detach()
@@ -92,9 +89,7 @@ def test_a_detachment_that_the_user_asked_for_is_completed_at_once(
     ("version", "stays"),
     [("11.8", True), ("12.4", True), ("12.5", True), ("12.6", False), ("13.0", False), (None, False), ("odd", True)],
 )
-def test_before_cuda_12_6_the_profiler_stays_attached(
-    seen: list[Any], monkeypatch: pytest.MonkeyPatch, version: str | None, stays: bool
-) -> None:
+def test_before_cuda_12_6_the_profiler_stays_attached(seen, monkeypatch, version, stays):
     """Programs with CUDA graphs would crash after a detachment."""
     monkeypatch.setattr(torch.version, "cuda", version)
     assert stays_attached() is stays
@@ -102,15 +97,13 @@ def test_before_cuda_12_6_the_profiler_stays_attached(
     assert (("stop", "1") in seen) is (version is not None and not stays)
 
 
-def test_a_refusal_by_pytorch_is_left_alone(seen: list[Any]) -> None:
+def test_a_refusal_by_pytorch_is_left_alone(seen):
     with detachable():
         os.environ[VARIABLE] = "0"
     assert os.environ.pop(VARIABLE) == "0"
 
 
-def test_an_error_in_a_kernel_of_the_program_is_not_raised_here(
-    seen: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_in_a_kernel_of_the_program_is_not_raised_here(seen, monkeypatch):
     def fail() -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
@@ -120,9 +113,7 @@ def test_an_error_in_a_kernel_of_the_program_is_not_raised_here(
 
 
 @pytest.mark.parametrize(("version", "is_noted"), [("12.4", True), ("12.8", False)])
-def test_a_profiler_that_stays_attached_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, is_noted: bool
-) -> None:
+def test_a_profiler_that_stays_attached_is_noted(tmp_path, monkeypatch, version, is_noted):
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(torch.version, "cuda", version)
     monkeypatch.setattr("profkit.collect.recorder.archive.cuda_is_used", lambda: True)
@@ -131,7 +122,7 @@ def test_a_profiler_that_stays_attached_is_noted(
     assert (STAYS_ATTACHED in load_run(tmp_path).notes) is is_noted
 
 
-def test_without_a_gpu_nothing_is_noted(tmp_path: Path) -> None:
+def test_without_a_gpu_nothing_is_noted(tmp_path):
     with profile(tmp_path, wait=1, warmup=1, active=1) as recording:
         train(6, recording)
     assert STAYS_ATTACHED not in load_run(tmp_path).notes

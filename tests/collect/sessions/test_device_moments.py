@@ -83,7 +83,7 @@ def run(directory: Path, gpu: Gpu, steps: int, plan: Plan) -> None:
             recording.step()
 
 
-def test_steps_are_timed_on_the_device_too(tmp_path: Path, gpu: Gpu) -> None:
+def test_steps_are_timed_on_the_device_too(tmp_path, gpu):
     run(tmp_path, gpu, 14, Plan(wait=3, warmup=1, active=4, after=5, prologue=False))
     told = load_run(tmp_path)
     assert told.reference_step_device_ns == (62_000_000,) * 8
@@ -92,14 +92,14 @@ def test_steps_are_timed_on_the_device_too(tmp_path: Path, gpu: Gpu) -> None:
     assert told.later_step_device_ns == ()
 
 
-def test_a_program_without_a_gpu_has_no_times_of_one(tmp_path: Path) -> None:
+def test_a_program_without_a_gpu_has_no_times_of_one(tmp_path):
     with profile(tmp_path, wait=2, warmup=1, active=2) as recording:
         train(8, recording)
     told = load_run(tmp_path)
     assert (told.reference_step_device_ns, told.measured_step_device_ns) == ((), ())
 
 
-def test_the_device_is_waited_for_only_at_the_end(tmp_path: Path, gpu: Gpu) -> None:
+def test_the_device_is_waited_for_only_at_the_end(tmp_path, gpu):
     gpu.done_ms = 0.0
     step = make_training()
     with profile.planned(tmp_path, Plan(wait=1, warmup=1, active=1, after=2, prologue=False), Subject()) as recording:
@@ -113,7 +113,7 @@ def test_the_device_is_waited_for_only_at_the_end(tmp_path: Path, gpu: Gpu) -> N
     assert gpu.slept_s == pytest.approx(0.31)
 
 
-def test_a_device_that_hangs_does_not_delay_the_exit(tmp_path: Path, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_hangs_does_not_delay_the_exit(tmp_path, gpu, monkeypatch):
     gpu.done_ms = 62.0
     monkeypatch.setattr(device_moments.time, "sleep", lambda _: None)
     monkeypatch.setattr("profkit.collect.sessions.device_moments._LONGEST_WAIT_S", 0.0)
@@ -121,13 +121,13 @@ def test_a_device_that_hangs_does_not_delay_the_exit(tmp_path: Path, gpu: Gpu, m
     assert load_run(tmp_path).reference_step_device_ns == (62_000_000, 0, 0, 0)
 
 
-def test_no_event_is_recorded_while_a_graph_is_captured(gpu: Gpu) -> None:
+def test_no_event_is_recorded_while_a_graph_is_captured(gpu):
     gpu.is_capturing = True
     assert device_moments.take_moment() is None
     assert gpu.events == 0
 
 
-def test_an_error_in_a_kernel_of_the_program_is_not_raised_here(tmp_path: Path, gpu: Gpu) -> None:
+def test_an_error_in_a_kernel_of_the_program_is_not_raised_here(tmp_path, gpu):
     gpu.is_broken = True
     run(tmp_path, gpu, 8, Plan(wait=2, warmup=1, active=2, after=2, prologue=False))
     told = load_run(tmp_path)
@@ -135,7 +135,7 @@ def test_an_error_in_a_kernel_of_the_program_is_not_raised_here(tmp_path: Path, 
     assert len(told.reference_step_ns) == 4
 
 
-def test_far_from_the_window_no_event_is_recorded(gpu: Gpu) -> None:
+def test_far_from_the_window_no_event_is_recorded(gpu):
     """Only for the last thirty steps before it, and at the beginning of the first of them."""
     schedule = Schedule(Plan(at_step=1000, prologue=False), device_moments.take_moment)
     schedule.begin(0)
@@ -153,7 +153,7 @@ def test_far_from_the_window_no_event_is_recorded(gpu: Gpu) -> None:
     assert gpu.events <= 32
 
 
-def test_only_some_of_many_steps_after_the_window_are_timed(gpu: Gpu) -> None:
+def test_only_some_of_many_steps_after_the_window_are_timed(gpu):
     plan = Plan(wait=0, warmup=0, active=1, after=1, prologue=False)
     schedule = Schedule(plan, device_moments.take_moment)
     for now_ns in range(2):
@@ -171,9 +171,7 @@ def test_only_some_of_many_steps_after_the_window_are_timed(gpu: Gpu) -> None:
     assert len(counted["later_step_ns"]) == _MOST_LATER + 50
 
 
-def test_in_a_recording_the_events_are_marked_as_pauses(
-    tmp_path: Path, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_a_recording_the_events_are_marked_as_pauses(tmp_path, gpu, monkeypatch):
     """The time of their runtime calls does not belong to the step."""
     record = Event.record
 

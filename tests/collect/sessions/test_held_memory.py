@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -51,30 +50,30 @@ def heap(monkeypatch: pytest.MonkeyPatch) -> Heap:
     return Heap(monkeypatch)
 
 
-def test_free_memory_is_not_held(heap: Heap) -> None:
+def test_free_memory_is_not_held(heap):
     assert heap.held.begin() == 300 * MB
     assert heap.measured_mb(resident=500, in_use=219) == 319
     assert heap.measured_mb(resident=500, in_use=390) == 490
 
 
-def test_memory_in_use_that_was_never_written_is_not_held(heap: Heap) -> None:
+def test_memory_in_use_that_was_never_written_is_not_held(heap):
     heap.held.begin()
     assert heap.measured_mb(resident=310, in_use=1224) == 310
 
 
-def test_without_a_count_of_the_heap_all_resident_memory_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_count_of_the_heap_all_resident_memory_is_held(monkeypatch):
     monkeypatch.setattr(held_memory, "give_back", lambda: pytest.fail("no free memory is known"))
     held = HeldMemory(iter([300 * MB, 5000 * MB]).__next__, lambda: None)
     assert [held.begin(), held.measure()] == [300 * MB, 5000 * MB]
 
 
-def test_much_free_memory_is_given_back(heap: Heap) -> None:
+def test_much_free_memory_is_given_back(heap):
     heap.held.begin()
     assert (heap.measured_mb(resident=300 + 128, in_use=200), heap.returns) == (300, 0)
     assert (heap.measured_mb(resident=300 + 257, in_use=200), heap.returns, heap.resident_mb) == (300, 1, 300)
 
 
-def test_as_much_as_the_program_once_used_may_stay_free(heap: Heap) -> None:
+def test_as_much_as_the_program_once_used_may_stay_free(heap):
     """It allocates and frees 900 MB again and again, which would take new pages each time."""
     heap.held.begin()
     assert [heap.measured_mb(resident=1200, in_use=in_use) for in_use in (1100, 200, 1100, 200)] == [1200, 300] * 2
@@ -83,14 +82,14 @@ def test_as_much_as_the_program_once_used_may_stay_free(heap: Heap) -> None:
     assert (heap.measured_mb(resident=1200 + 129, in_use=200), heap.returns) == (300, 1)
 
 
-def test_with_little_available_memory_less_may_stay_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_little_available_memory_less_may_stay_free(monkeypatch):
     heap = Heap(monkeypatch, available_mb=1500)
     heap.held.begin()
     assert (heap.measured_mb(resident=300 + 100, in_use=200), heap.returns) == (300, 0)
     assert (heap.measured_mb(resident=300 + 101, in_use=200), heap.returns) == (300, 1)
 
 
-def test_earlier_free_memory_that_is_given_back_hides_no_events(heap: Heap) -> None:
+def test_earlier_free_memory_that_is_given_back_hides_no_events(heap):
     heap.mapped_mb = 30
     heap.held.begin()
     assert heap.measured_mb(resident=300 + 132, in_use=203) == 303
@@ -98,7 +97,7 @@ def test_earlier_free_memory_that_is_given_back_hides_no_events(heap: Heap) -> N
     assert heap.measured_mb(resident=243, in_use=213) == 313
 
 
-def test_memory_that_cannot_be_given_back_is_requested_only_once(heap: Heap) -> None:
+def test_memory_that_cannot_be_given_back_is_requested_only_once(heap):
     """A mapped file of 900 MB is neither held by the recording nor free."""
     heap.held.begin()
     heap.mapped_mb = 1000
@@ -107,7 +106,7 @@ def test_memory_that_cannot_be_given_back_is_requested_only_once(heap: Heap) -> 
     assert (heap.measured_mb(resident=1200 + 257, in_use=200), heap.returns) == (300, 2)
 
 
-def test_a_slow_heap_is_read_in_at_most_a_twentieth_of_the_time(heap: Heap) -> None:
+def test_a_slow_heap_is_read_in_at_most_a_twentieth_of_the_time(heap):
     heap.read_s = 0.09
     heap.held.begin()
     assert heap.measured_mb(resident=400, in_use=210) == 310
@@ -121,7 +120,7 @@ def test_a_slow_heap_is_read_in_at_most_a_twentieth_of_the_time(heap: Heap) -> N
     assert heap.reads == reads + 1
 
 
-def test_a_slow_heap_is_read_early_if_the_process_grows_fast(heap: Heap) -> None:
+def test_a_slow_heap_is_read_early_if_the_process_grows_fast(heap):
     heap.read_s = 0.09
     heap.held.begin()
     heap.measured_mb(resident=300, in_use=200)
@@ -154,7 +153,7 @@ def small_operators() -> Callable[[], object]:
 
 @needs_told
 @pytest.mark.parametrize("program", [large_results, small_operators])
-def test_a_recording_holds_a_few_hundred_bytes_per_event(program: Callable[[], Callable[[], object]]) -> None:
+def test_a_recording_holds_a_few_hundred_bytes_per_event(program):
     """glibc does not reuse the places of large results: the process grows by 50 kB per event without
     holding that much."""
     step, memory = program(), HeldMemory(lambda: rss_bytes_of(Process()))
@@ -175,9 +174,7 @@ def test_a_recording_holds_a_few_hundred_bytes_per_event(program: Callable[[], C
 
 @needs_told
 @pytest.mark.parametrize(("program", "is_cut_off"), [(large_results, False), (small_operators, True)])
-def test_a_step_is_cut_off_for_what_its_recording_holds_not_for_free_memory(
-    program: Callable[[], Callable[[], object]], is_cut_off: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_is_cut_off_for_what_its_recording_holds_not_for_free_memory(program, is_cut_off, tmp_path, monkeypatch):
     """Both steps make the process grow by more than 16 MB, the one with large results by 300 MB."""
     monkeypatch.setattr(bounds, "peak_rss_bytes", lambda: 0)
     monkeypatch.setattr(bounds, "_MOST_BYTES", 16 * MB)

@@ -43,7 +43,7 @@ def installed(noted: list[str]):
     saves.remove()
 
 
-def test_files_and_buffers_are_marked_and_written_as_usual(tmp_path: Path, noted: list[str], installed: SaveMarks):
+def test_files_and_buffers_are_marked_and_written_as_usual(tmp_path, noted, installed):
     buffer = io.BytesIO()
     torch.save({"a": torch.ones(3)}, tmp_path / "a.pt")
     assert noted == ["+profkit.save", "-profkit.save"]
@@ -53,7 +53,7 @@ def test_files_and_buffers_are_marked_and_written_as_usual(tmp_path: Path, noted
     assert torch.load(io.BytesIO(buffer.getvalue()))["a"].sum() == 3
 
 
-def test_a_failed_save_has_no_frame_of_profkit_in_its_traceback(tmp_path: Path, installed: SaveMarks):
+def test_a_failed_save_has_no_frame_of_profkit_in_its_traceback(tmp_path, installed):
     for target, value in ((tmp_path / "absent" / "a.pt", 1), (tmp_path / "a.pt", lambda: None)):
         with pytest.raises(Exception) as failure:  # noqa: PT011  # whatever torch raises
             torch.save(value, target)
@@ -62,13 +62,13 @@ def test_a_failed_save_has_no_frame_of_profkit_in_its_traceback(tmp_path: Path, 
         assert "serialization.py" in files
 
 
-def test_a_failed_save_closes_its_mark(tmp_path: Path, noted: list[str], installed: SaveMarks):
+def test_a_failed_save_closes_its_mark(tmp_path, noted, installed):
     with pytest.raises(Exception, match="pickle"):
         torch.save(lambda: None, tmp_path / "a.pt")
     assert noted == ["+profkit.save", "-profkit.save"]
 
 
-def test_an_open_mark_ends_with_the_recording(tmp_path: Path, noted: list[str], installed: SaveMarks):
+def test_an_open_mark_ends_with_the_recording(tmp_path, noted, installed):
     writer = torch.serialization._open_zipfile_writer_file(str(tmp_path / "a.pt"))
     installed.remove()
     assert noted == ["+profkit.save", "-profkit.save"]
@@ -79,7 +79,7 @@ def test_an_open_mark_ends_with_the_recording(tmp_path: Path, noted: list[str], 
     assert noted == ["+profkit.save", "-profkit.save"]
 
 
-def test_another_thread_is_left_alone(tmp_path: Path, noted: list[str], installed: SaveMarks):
+def test_another_thread_is_left_alone(tmp_path, noted, installed):
     thread = threading.Thread(target=lambda: torch.save(1, tmp_path / "a.pt"))
     thread.start()
     thread.join()
@@ -97,9 +97,7 @@ def test_nothing_is_left_behind():
     assert [dict(vars(writer)) for writer in WRITERS] == before
 
 
-def test_without_the_writers_of_pytorch_nothing_is_marked(
-    tmp_path: Path, noted: list[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_without_the_writers_of_pytorch_nothing_is_marked(tmp_path, noted, monkeypatch):
     monkeypatch.setattr(SaveMarks, "_WRITERS", (("_no_such_class", "name"),))
     saves = SaveMarks()
     saves.install()

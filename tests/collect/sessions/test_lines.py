@@ -63,9 +63,7 @@ def expected_lines(function: Callable[..., Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("function", traced.LOCATED, ids=lambda function: function.__name__)
-def test_the_innermost_mark_around_an_operator_is_its_exact_line(
-    function: Callable[..., Any], recorded: Record
-) -> None:
+def test_the_innermost_mark_around_an_operator_is_its_exact_line(function, recorded):
     tracer = make_tracer()
     events = recorded(lambda: call_traced(tracer, function))
     multiplications = [event for event in events if event["name"] == "aten::mul"]
@@ -74,7 +72,7 @@ def test_the_innermost_mark_around_an_operator_is_its_exact_line(
     assert {site.file for site in sites} == {traced.__file__}
 
 
-def test_a_call_site_holds_source_and_qualified_function(recorded: Record) -> None:
+def test_a_call_site_holds_source_and_qualified_function(recorded):
     tracer = make_tracer()
     events = recorded(lambda: call_traced(tracer, traced.in_a_module))
     site = sites_around("aten::mul", tracer, events)[-1]
@@ -82,14 +80,14 @@ def test_a_call_site_holds_source_and_qualified_function(recorded: Record) -> No
     assert site.function == ("Doubling.forward" if sys.version_info >= (3, 11) else "forward")
 
 
-def test_marks_of_calling_lines_enclose_those_of_called_lines(recorded: Record) -> None:
+def test_marks_of_calling_lines_enclose_those_of_called_lines(recorded):
     tracer = make_tracer()
     events = recorded(lambda: call_traced(tracer, traced.in_nested_functions))
     sources = [site.source for site in sites_around("aten::mul", tracer, events)]
     assert sources[-2:] == ["result = inner(A)", "return a * B  # here"]
 
 
-def test_a_comprehension_counts_as_the_function_around_it() -> None:
+def test_a_comprehension_counts_as_the_function_around_it():
     tracer = make_tracer()
     call_traced(tracer, traced.in_a_comprehension)
     names = {site.function for site in tracer.callsites if site.file == traced.__file__}
@@ -98,7 +96,7 @@ def test_a_comprehension_counts_as_the_function_around_it() -> None:
         assert names == {"in_a_comprehension"}
 
 
-def test_marks_are_strictly_nested_even_when_exceptions_unwind_many_frames(recorded: Record) -> None:
+def test_marks_are_strictly_nested_even_when_exceptions_unwind_many_frames(recorded):
     def dig(depth: int) -> Tensor:
         return dig(depth - 1) if depth else traced.fail()
 
@@ -118,7 +116,7 @@ def test_marks_are_strictly_nested_even_when_exceptions_unwind_many_frames(recor
             assert apart or is_inside(first, second) or is_inside(second, first)
 
 
-def test_an_operator_after_a_caught_exception_is_not_inside_the_failed_call(recorded: Record) -> None:
+def test_an_operator_after_a_caught_exception_is_not_inside_the_failed_call(recorded):
     tracer = make_tracer()
     events = recorded(lambda: call_traced(tracer, traced.after_an_exception_was_caught))
     sources = [site.source for site in sites_around("aten::mul", tracer, events)]
@@ -126,7 +124,7 @@ def test_an_operator_after_a_caught_exception_is_not_inside_the_failed_call(reco
     assert "fail()" not in sources
 
 
-def test_a_suspended_generator_has_no_open_mark(recorded: Record) -> None:
+def test_a_suspended_generator_has_no_open_mark(recorded):
     def use() -> None:
         generator = traced.produce()
         next(generator)
@@ -140,13 +138,13 @@ def test_a_suspended_generator_has_no_open_mark(recorded: Record) -> None:
     assert not any(site.file == traced.__file__ for site in sites)
 
 
-def test_lines_of_libraries_are_not_marked() -> None:
+def test_lines_of_libraries_are_not_marked():
     tracer = make_tracer()
     call_traced(tracer, lambda: torch.nn.functional.dropout(traced.A, 0.5))
     assert {site.file for site in tracer.callsites} == {__file__}
 
 
-def test_another_tracer_is_left_alone_and_noted() -> None:
+def test_another_tracer_is_left_alone_and_noted():
     def other(frame: Any, event: str, argument: Any) -> None:
         return None
 
@@ -164,7 +162,7 @@ def test_another_tracer_is_left_alone_and_noted() -> None:
     assert "debugger" in tracer.notes[0]
 
 
-def test_no_frame_and_no_thread_is_traced_after_the_stop() -> None:
+def test_no_frame_and_no_thread_is_traced_after_the_stop():
     tracer = make_tracer()
     generator = traced.produce()
     call_traced(tracer, lambda: next(generator))
@@ -173,7 +171,7 @@ def test_no_frame_and_no_thread_is_traced_after_the_stop() -> None:
     assert generator.gi_frame.f_trace is None  # type: ignore[attr-defined]  # a generator
 
 
-def test_the_budget_of_lines_ends_the_tracing_of_an_outermost_loop() -> None:
+def test_the_budget_of_lines_ends_the_tracing_of_an_outermost_loop():
     def loop() -> int:
         total = 0
         for number in range(1000):
@@ -185,14 +183,14 @@ def test_the_budget_of_lines_ends_the_tracing_of_an_outermost_loop() -> None:
     assert tracer.notes == ["lines were located for the first 50 lines that ran, and no longer"]
 
 
-def test_the_budget_of_time_ends_the_tracing_even_in_library_code() -> None:
+def test_the_budget_of_time_ends_the_tracing_even_in_library_code():
     times = iter(range(10_000))
     tracer = make_tracer(max_seconds=2, clock=lambda: next(times))
     call_traced(tracer, lambda: [inspect.unwrap(len) for _ in range(2000)])
     assert tracer.notes == ["lines were located for the first 2 s, and no longer"]
 
 
-def test_calls_inside_libraries_spend_the_budget_too() -> None:
+def test_calls_inside_libraries_spend_the_budget_too():
     def unwrap() -> None:
         for _ in range(2000):
             inspect.unwrap(len)
@@ -203,7 +201,7 @@ def test_calls_inside_libraries_spend_the_budget_too() -> None:
     assert tracer.notes == ["lines were located for the first 100 lines that ran, and no longer"]
 
 
-def test_after_the_budget_no_operator_lies_in_a_mark(recorded: Record) -> None:
+def test_after_the_budget_no_operator_lies_in_a_mark(recorded):
     def loop() -> None:
         for _ in range(1000):
             pass
@@ -214,7 +212,7 @@ def test_after_the_budget_no_operator_lies_in_a_mark(recorded: Record) -> None:
     assert sites_around("aten::sub", tracer, events) == []
 
 
-def test_a_python_loop_leaves_half_of_the_lines_to_what_follows(recorded: Record) -> None:
+def test_a_python_loop_leaves_half_of_the_lines_to_what_follows(recorded):
     """It may use 20 of 40 lines; what it runs later is located at the line that calls it."""
     tracer = make_tracer(max_lines=40)
 
@@ -237,7 +235,7 @@ def test_a_python_loop_leaves_half_of_the_lines_to_what_follows(recorded: Record
     assert not tracer.has_ended
 
 
-def test_tracing_can_be_ended_in_a_function_whose_lines_are_used_up() -> None:
+def test_tracing_can_be_ended_in_a_function_whose_lines_are_used_up():
     """By another thread, while the function makes no Python call."""
     tracer, passed_by = make_tracer(max_lines=40), threading.Event()
 
@@ -257,7 +255,7 @@ def test_tracing_can_be_ended_in_a_function_whose_lines_are_used_up() -> None:
     other.join()
 
 
-def test_a_frame_whose_lines_are_used_up_is_restored_when_tracing_ends() -> None:
+def test_a_frame_whose_lines_are_used_up_is_restored_when_tracing_ends():
     tracer = make_tracer(max_lines=40)
 
     def count() -> bool:
@@ -270,7 +268,7 @@ def test_a_frame_whose_lines_are_used_up_is_restored_when_tracing_ends() -> None
     assert call_traced(tracer, count)
 
 
-def test_an_error_in_the_tracer_never_reaches_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_tracer_never_reaches_the_program(monkeypatch):
     def break_down(name: str) -> Any:
         raise RuntimeError("no marks today")
 
@@ -297,7 +295,7 @@ def drop_while_running(tracer: LineTracer) -> tuple[bool, Any]:
     return seen, alive()
 
 
-def test_tracing_keeps_nothing_of_a_running_function_alive() -> None:
+def test_tracing_keeps_nothing_of_a_running_function_alive():
     seen, left = drop_while_running(make_tracer())
     assert seen
     assert left is None
@@ -311,7 +309,7 @@ def hold_and_drop() -> Iterator[Any]:
     yield alive
 
 
-def test_tracing_keeps_nothing_of_a_suspended_generator_alive() -> None:
+def test_tracing_keeps_nothing_of_a_suspended_generator_alive():
     tracer, generator = make_tracer(), hold_and_drop()
     alive = call_traced(tracer, lambda: next(generator))
     assert alive() is not None
@@ -319,14 +317,14 @@ def test_tracing_keeps_nothing_of_a_suspended_generator_alive() -> None:
     assert alive() is None
 
 
-def test_a_dict_that_the_program_took_from_locals_is_unchanged() -> None:
+def test_a_dict_that_the_program_took_from_locals_is_unchanged():
     learning_rate = 0.1
     settings = locals()
     call_traced(make_tracer(), traced.in_nested_functions)
     assert settings["learning_rate"] == learning_rate
 
 
-def test_local_variables_survive_the_tracing() -> None:
+def test_local_variables_survive_the_tracing():
     def change() -> tuple[int, list[int]]:
         number, captured = 1, [1]
         tracer = make_tracer()
@@ -340,7 +338,7 @@ def test_local_variables_survive_the_tracing() -> None:
     assert change() == (3, [1, 2, 3])
 
 
-def test_other_threads_are_not_traced() -> None:
+def test_other_threads_are_not_traced():
     tracer, seen = make_tracer(), []
 
     def run() -> None:
@@ -352,14 +350,14 @@ def test_other_threads_are_not_traced() -> None:
     assert seen == [None]
 
 
-def test_pytorchs_public_marks_locate_too(recorded: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytorchs_public_marks_locate_too(recorded, monkeypatch):
     monkeypatch.setattr("profkit.collect.sessions.lines.open_mark", torch.autograd.profiler.record_function)
     tracer = make_tracer()
     events = recorded(lambda: call_traced(tracer, traced.in_nested_functions))
     assert sites_around("aten::mul", tracer, events)[-1].source == "return a * B  # here"
 
 
-def test_pausing_closes_marks_and_resuming_opens_them(recorded: Record) -> None:
+def test_pausing_closes_marks_and_resuming_opens_them(recorded):
     tracer = make_tracer()
 
     def pause_between() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -56,7 +55,7 @@ for wait in (0, 1, 3):
 """
 
 
-def test_steps_may_end_inside_ranges_and_operators(tmp_path: Path) -> None:
+def test_steps_may_end_inside_ranges_and_operators(tmp_path):
     """Each in a process that overwrites freed memory and ends normally."""
     (tmp_path / "program.py").write_text(PROGRAM)
     result = subprocess.run(
@@ -87,7 +86,7 @@ def names_of(recording: ProfilerSession) -> set[str]:
     return {event.name() for event in recording._profiler.profiler.kineto_results.events()}
 
 
-def test_a_range_that_a_stop_cut_off_ends_in_no_later_recording() -> None:
+def test_a_range_that_a_stop_cut_off_ends_in_no_later_recording():
     ranges, open_one = OpenRanges(), record_function("outer")
     first = recorded()
     ranges.install()
@@ -106,7 +105,7 @@ def test_a_range_that_a_stop_cut_off_ends_in_no_later_recording() -> None:
     assert "later" in names_of(second)
 
 
-def test_a_range_can_be_entered_again_after_its_end() -> None:
+def test_a_range_can_be_entered_again_after_its_end():
     ranges, again = OpenRanges(), record_function("again")
     first = recorded()
     ranges.install()
@@ -118,7 +117,7 @@ def test_a_range_can_be_entered_again_after_its_end() -> None:
     assert again.run_callbacks_on_exit
 
 
-def test_the_methods_of_ranges_are_restored() -> None:
+def test_the_methods_of_ranges_are_restored():
     before = record_function.__enter__, record_function.__exit__
     ranges = OpenRanges()
     ranges.install()
@@ -140,7 +139,7 @@ class Stops(torch.autograd.Function):
         return gradient, None
 
 
-def test_recordings_know_whether_the_last_stop_cut_an_operator_off(tmp_path: Path) -> None:
+def test_recordings_know_whether_the_last_stop_cut_an_operator_off(tmp_path):
     recordings = Recordings(tmp_path, lambda: None, Allowance())
     recordings.start()
     Stops.apply(torch.ones(2), recordings)

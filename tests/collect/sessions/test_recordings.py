@@ -33,7 +33,7 @@ def record(recordings: Recordings, operators: int = 1) -> None:
         torch.ones(2)
 
 
-def test_each_recording_is_written_before_the_next_one_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_recording_is_written_before_the_next_one_begins(tmp_path, monkeypatch):
     """Kineto converts device times by the clock of the session that started last."""
     told: list[str] = []
     start, write = ProfilerSession.start, ProfilerSession.write
@@ -46,7 +46,7 @@ def test_each_recording_is_written_before_the_next_one_begins(tmp_path: Path, mo
     assert len(steps_of(read_events(tmp_path))) == 3
 
 
-def test_a_trace_has_no_name_until_it_is_complete(recordings: Recordings, tmp_path: Path) -> None:
+def test_a_trace_has_no_name_until_it_is_complete(recordings, tmp_path):
     record(recordings)
     recordings.keep_prologue()
     record(recordings)
@@ -58,7 +58,7 @@ def test_a_trace_has_no_name_until_it_is_complete(recordings: Recordings, tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_a_written_recording_is_released(recordings: Recordings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_written_recording_is_released(recordings, monkeypatch):
     gc.disable()
     try:
         record(recordings)
@@ -70,7 +70,7 @@ def test_a_written_recording_is_released(recordings: Recordings, monkeypatch: py
         gc.enable()
 
 
-def test_the_later_part_of_the_prologue_replaces_one_of_similar_size(recordings: Recordings) -> None:
+def test_the_later_part_of_the_prologue_replaces_one_of_similar_size(recordings):
     record(recordings, 10)
     recordings.keep_prologue()
     first = recordings.prologue
@@ -84,7 +84,7 @@ def test_the_later_part_of_the_prologue_replaces_one_of_similar_size(recordings:
     assert first.closed
 
 
-def test_a_forked_child_leaves_the_parents_files_readable(recordings: Recordings, tmp_path: Path) -> None:
+def test_a_forked_child_leaves_the_parents_files_readable(recordings, tmp_path):
     record(recordings)
     recordings.keep_prologue()
     child = os.fork()
@@ -96,7 +96,7 @@ def test_a_forked_child_leaves_the_parents_files_readable(recordings: Recordings
     assert len(steps_of(read_events(tmp_path))) == 1
 
 
-def test_an_abandoned_recording_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_abandoned_recording_leaves_no_file(tmp_path, monkeypatch):
     step = make_training()
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         for _ in range(3):
@@ -110,9 +110,7 @@ def test_an_abandoned_recording_leaves_no_file(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("operators", "is_kept"), [(1, False), (8, True)])
-def test_a_part_of_a_step_is_kept_unless_the_prologue_holds_far_more(
-    recordings: Recordings, operators: int, is_kept: bool, tmp_path: Path
-) -> None:
+def test_a_part_of_a_step_is_kept_unless_the_prologue_holds_far_more(recordings, operators, is_kept, tmp_path):
     record(recordings, 10)
     recordings.keep_prologue()
     record(recordings, operators)
@@ -123,9 +121,7 @@ def test_a_part_of_a_step_is_kept_unless_the_prologue_holds_far_more(
     assert len(made) == (operators if is_kept else 10)
 
 
-def test_a_large_part_of_a_step_is_kept_whatever_the_prologue_holds(
-    recordings: Recordings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_part_of_a_step_is_kept_whatever_the_prologue_holds(recordings, monkeypatch):
     monkeypatch.setattr("profkit.collect.sessions.recordings.MANY_EVENTS", 3)
     record(recordings, 10)
     recordings.keep_prologue()
@@ -133,7 +129,7 @@ def test_a_large_part_of_a_step_is_kept_whatever_the_prologue_holds(
     assert recordings.keep_part()
 
 
-def test_the_last_recording_is_charged_too(tmp_path: Path) -> None:
+def test_the_last_recording_is_charged_too(tmp_path):
     allowance = Allowance(lambda: 0.0, lambda: 0.0)
     recordings, before = Recordings(tmp_path, lambda: None, allowance), allowance.events_left
     record(recordings, 100)
@@ -142,9 +138,7 @@ def test_the_last_recording_is_charged_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["drop", "keep_prologue", "keep_part", "keep_located", "export"])
-def test_the_memory_of_a_released_recording_is_given_back(
-    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memory_of_a_released_recording_is_given_back(end, tmp_path, monkeypatch):
     recordings = Recordings(tmp_path, lambda: None, Allowance())
     session, held = recordings.start(), list[object]()
     monkeypatch.setattr(module, "give_back", lambda: held.append(session._profiler.profiler))

@@ -48,9 +48,7 @@ def record_steps(count: int, finish_last: bool = True, shapes: bool = True) -> P
 
 
 @pytest.mark.parametrize(("others", "is_hidden"), [((), True), (("profkit-sampler",), True), (("loader",), False)])
-def test_the_compiler_is_hidden_from_the_profiler_unless_another_thread_could_notice(
-    monkeypatch: pytest.MonkeyPatch, others: tuple[str, ...], is_hidden: bool
-) -> None:
+def test_the_compiler_is_hidden_from_the_profiler_unless_another_thread_could_notice(monkeypatch, others, is_hidden):
     """``torch.profiler`` would import its 800 modules just to check for it."""
     monkeypatch.delitem(sys.modules, "torch._inductor", raising=False)
     monkeypatch.setattr(torch, "_lazy_modules", {"_inductor", "_export"})
@@ -61,7 +59,7 @@ def test_the_compiler_is_hidden_from_the_profiler_unless_another_thread_could_no
     assert torch._lazy_modules == {"_inductor", "_export"}
 
 
-def test_the_trace_is_the_only_file_and_has_a_name_for_tensorboard(tmp_path: Path) -> None:
+def test_the_trace_is_the_only_file_and_has_a_name_for_tensorboard(tmp_path):
     name = export_whole([record_steps(1)], tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     match = _PLUGIN_PATTERN.match(name)
@@ -71,7 +69,7 @@ def test_the_trace_is_the_only_file_and_has_a_name_for_tensorboard(tmp_path: Pat
     assert name.endswith(".gz")
 
 
-def test_steps_shapes_and_memory_are_recorded(tmp_path: Path) -> None:
+def test_steps_shapes_and_memory_are_recorded(tmp_path):
     export_whole([record_steps(2)], tmp_path)
     events = read_events(tmp_path)
     assert sorted(steps_of(events)) == [0, 1]
@@ -81,14 +79,14 @@ def test_steps_shapes_and_memory_are_recorded(tmp_path: Path) -> None:
     assert b'"[memory]"' in gzip.decompress(trace.read_bytes())
 
 
-def test_an_unfinished_step_is_kept_but_not_as_a_step(tmp_path: Path) -> None:
+def test_an_unfinished_step_is_kept_but_not_as_a_step(tmp_path):
     export_whole([record_steps(11, finish_last=False)], tmp_path, unfinished_step=10)
     events = read_events(tmp_path)
     assert sorted(steps_of(events)) == list(range(10))
     assert [event["name"] for event in events if event["name"] == "profkit.remainder"] == ["profkit.remainder"]
 
 
-def test_consecutive_recordings_are_joined_into_one_trace(tmp_path: Path) -> None:
+def test_consecutive_recordings_are_joined_into_one_trace(tmp_path):
     recordings = [record_steps(2), record_steps(3, shapes=False)]
     name = export_whole(recordings, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -102,7 +100,7 @@ def test_consecutive_recordings_are_joined_into_one_trace(tmp_path: Path) -> Non
     assert [event["ts"] for event in operators] == sorted(event["ts"] for event in operators)
 
 
-def test_a_pause_is_marked(tmp_path: Path) -> None:
+def test_a_pause_is_marked(tmp_path):
     recording = ProfilerSession(cuda=False)
     recording.start()
     with pause_marked():
@@ -112,7 +110,7 @@ def test_a_pause_is_marked(tmp_path: Path) -> None:
     assert [event["cat"] for event in read_events(tmp_path) if event["name"] == "profkit.pause"] == ["user_annotation"]
 
 
-def test_a_missing_directory_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_a_missing_directory_is_an_error_that_names_it(tmp_path):
     with pytest.raises(RunDirectoryError, match="absent"):
         export_whole([record_steps(1)], tmp_path / "absent")
 
@@ -121,7 +119,7 @@ def write_half(_: object, path: str) -> None:
     Path(path).write_text('{"traceEvents": [{"ph": "X", "na')
 
 
-def test_a_truncated_trace_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_truncated_trace_is_refused(tmp_path, monkeypatch):
     recording = record_steps(1)
     monkeypatch.setattr(profile, "export_chrome_trace", write_half)
     with pytest.raises(RunDirectoryError, match="it was cut off for an unknown reason"):
@@ -129,9 +127,7 @@ def test_a_truncated_trace_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_trace_too_large_for_the_disk_is_refused_with_the_systems_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trace_too_large_for_the_disk_is_refused_with_the_systems_reason(tmp_path, monkeypatch):
     recording = record_steps(1)
     monkeypatch.setattr(profile, "export_chrome_trace", write_half)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -144,7 +140,7 @@ def test_a_trace_too_large_for_the_disk_is_refused_with_the_systems_reason(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_recording_that_another_profiler_destroyed_is_an_error() -> None:
+def test_a_recording_that_another_profiler_destroyed_is_an_error():
     recording = ProfilerSession(cuda=False)
     recording.start()
     with profile(activities=[ProfilerActivity.CPU]):
@@ -153,7 +149,7 @@ def test_a_recording_that_another_profiler_destroyed_is_an_error() -> None:
         recording.stop()
 
 
-def test_the_log_level_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_level_is_restored(monkeypatch):
     monkeypatch.delenv("KINETO_LOG_LEVEL", raising=False)
     record_steps(1)
     assert "KINETO_LOG_LEVEL" not in os.environ
@@ -162,7 +158,7 @@ def test_the_log_level_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ["KINETO_LOG_LEVEL"] == "3"
 
 
-def test_freeing_memory_older_than_the_recording_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_freeing_memory_older_than_the_recording_prints_nothing(capfd):
     for _ in range(3):
         old = [torch.rand(10) for _ in range(1200)]  # PyTorch would print a line at every thousandth
         recording = ProfilerSession(cuda=False)
@@ -172,18 +168,18 @@ def test_freeing_memory_older_than_the_recording_prints_nothing(capfd: pytest.Ca
     assert capfd.readouterr() == ("", "")
 
 
-def test_without_another_profiler_none_is_seen() -> None:
+def test_without_another_profiler_none_is_seen():
     gc.collect()  # profilers of other tests
     record_steps(1)
     assert not another_profiler_runs()
 
 
-def test_a_running_profiler_is_seen() -> None:
+def test_a_running_profiler_is_seen():
     with profile(activities=[ProfilerActivity.CPU]):
         assert another_profiler_runs()
 
 
-def test_a_profiler_that_only_warms_up_is_seen() -> None:
+def test_a_profiler_that_only_warms_up_is_seen():
     own = profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=0, warmup=2, active=1))
     own.start()
     try:
@@ -192,7 +188,7 @@ def test_a_profiler_that_only_warms_up_is_seen() -> None:
         own.stop()
 
 
-def test_a_profiler_that_the_program_starts_takes_precedence() -> None:
+def test_a_profiler_that_the_program_starts_takes_precedence():
     recording, stopped = ProfilerSession(cuda=False), []
 
     def give_way() -> None:
@@ -213,7 +209,7 @@ def test_a_profiler_that_the_program_starts_takes_precedence() -> None:
     assert "aten::rand" in {event.name for event in own.events() or ()}
 
 
-def test_the_watch_leaves_nothing_behind() -> None:
+def test_the_watch_leaves_nothing_behind():
     kind = torch.autograd.profiler.profile
     before = kind._prepare_trace
     watch = ProfilerWatch(lambda: None)
@@ -223,13 +219,13 @@ def test_the_watch_leaves_nothing_behind() -> None:
     assert kind._prepare_trace is before
 
 
-def test_asking_for_a_capture_does_not_initialise_cuda() -> None:
+def test_asking_for_a_capture_does_not_initialise_cuda():
     assert not torch.cuda.is_initialized()
     assert not is_capturing()
     assert not torch.cuda.is_initialized()
 
 
-def test_the_start_of_cuda_is_announced_to_living_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_of_cuda_is_announced_to_living_listeners(monkeypatch):
     queued: list[Any] = []
     monkeypatch.setattr(torch.version, "cuda", "12.6")
     monkeypatch.setattr(torch.cuda, "_lazy_call", queued.append)
@@ -246,13 +242,13 @@ def test_the_start_of_cuda_is_announced_to_living_listeners(monkeypatch: pytest.
     assert heard == [1]
 
 
-def test_kineto_prints_nothing_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+def test_kineto_prints_nothing_on_stderr(capfd):
     record_steps(1)
     sys.stderr.flush()
     assert capfd.readouterr().err == ""
 
 
-def test_pytorchs_warning_about_cycles_does_not_reach_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytorchs_warning_about_cycles_does_not_reach_the_program(monkeypatch):
     """PyTorch 2.10 to 2.12 warn at the start of a profiler that does not keep events. The program's own profilers still
     warn it."""
     prepare = profile.prepare_trace
@@ -268,14 +264,14 @@ def test_pytorchs_warning_about_cycles_does_not_reach_the_program(monkeypatch: p
         pass
 
 
-def test_stopping_a_recording_parses_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopping_a_recording_parses_no_event(monkeypatch):
     looked: list[object] = []
     monkeypatch.setattr(torch.autograd.profiler.profile, "_ensure_function_events", looked.append)
     record_steps(1)
     assert looked == []
 
 
-def test_synchronisations_are_recorded_with_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synchronisations_are_recorded_with_cuda(monkeypatch):
     asked: list[dict[str, bool]] = []
     made: list[Any] = []
     monkeypatch.setattr(torch._C._profiler, "_ExperimentalConfig", lambda **options: asked.append(options) or "it")
@@ -287,16 +283,14 @@ def test_synchronisations_are_recorded_with_cuda(monkeypatch: pytest.MonkeyPatch
     assert [options["experimental_config"] for options in made] == [None, "it"]
 
 
-def test_this_version_of_pytorch_can_record_synchronisations() -> None:
+def test_this_version_of_pytorch_can_record_synchronisations():
     with profile(activities=[ProfilerActivity.CPU], experimental_config=_with_synchronisations()) as recording:
         torch.ones(1)
     assert recording.events()
 
 
 @pytest.mark.parametrize("refusal", [AttributeError, TypeError, DeprecationWarning])
-def test_a_version_without_synchronisations_records_the_rest(
-    monkeypatch: pytest.MonkeyPatch, refusal: type[Exception]
-) -> None:
+def test_a_version_without_synchronisations_records_the_rest(monkeypatch, refusal):
     def refuse(**_: object) -> None:
         raise refusal
 

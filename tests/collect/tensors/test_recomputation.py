@@ -6,7 +6,6 @@ import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import FrameType
 
 import numpy as np
@@ -354,7 +353,7 @@ def test_a_watch_that_ends_amid_a_call_leaves_at_the_next_function():
     assert not torch.overrides._len_torch_function_stack()
 
 
-def test_a_recording_names_repetitions_by_the_numbers_of_its_events(tmp_path: Path):
+def test_a_recording_names_repetitions_by_the_numbers_of_its_events(tmp_path):
     x = matrix()
     with profile(tmp_path, warmup=1, active=2) as recording:
         for _ in range(10):
@@ -401,7 +400,7 @@ def test_full_graph_compilation_works_under_the_watch():
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
 
 
-def test_calls_inside_ranges_are_still_found(tmp_path: Path):
+def test_calls_inside_ranges_are_still_found(tmp_path):
     layer = nn.Linear(SIZE, SIZE)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     with profile(tmp_path, warmup=1, active=2) as recording:
