@@ -12,6 +12,7 @@ from typing import Any
 from profkit.collect.sessions.exporting import export, write_plain
 from profkit.collect.sessions.session import ProfilerSession
 from profkit.marks import LINE_MARK
+from profkit.run import CallSite, load_callsites
 
 Event = dict[str, Any]
 
@@ -53,6 +54,13 @@ def marks_around(event: Event, events: list[Event]) -> list[int]:
     around = [mark for mark in marks_of(events) if mark["tid"] == event["tid"] and is_inside(event, mark)]
     around.sort(key=lambda mark: (mark["ts"], -mark["dur"]))
     return [int(mark["name"].removeprefix(LINE_MARK)) for mark in around]
+
+
+def site_of(name: str, directory: Path) -> CallSite:
+    """The innermost line that is marked around the one event of this name."""
+    events = read_events(directory)
+    (found,) = [event for event in events if event["name"] == name]
+    return load_callsites(directory)[marks_around(found, events)[-1]]
 
 
 def traces_in(directory: Path) -> list[Path]:

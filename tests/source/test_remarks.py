@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from profkit.run import Remark
 from profkit.source.remarks import review_sources, user_sources
 
 EVALUATE = """
@@ -20,18 +21,21 @@ def evaluate(model, loader):
 """
 
 
-def lines_of(tmp_path: Path, *sources: str) -> list[tuple[int, str]]:
-    files = [tmp_path / f"part{i}.py" for i in range(len(sources))]
+def review(directory: Path, *sources: str) -> tuple[Remark, ...]:
+    files = [directory / f"part{i}.py" for i in range(len(sources))]
     for file, source in zip(files, sources, strict=True):
         file.write_text(textwrap.dedent(source))
-    return [(remark.site.line, remark.site.function) for remark in review_sources(map(str, files))]
+    return review_sources(map(str, files))
+
+
+def lines_of(directory: Path, *sources: str) -> list[tuple[int, str]]:
+    return [(remark.site.line, remark.site.function) for remark in review(directory, *sources)]
 
 
 def test_an_evaluation_loop_with_autograd_on_is_remarked_at_its_line(tmp_path):
-    file = tmp_path / "train.py"
-    file.write_text(EVALUATE)
-    (remark,) = review_sources([str(file)])
-    assert (remark.kind, remark.site.file, remark.site.line) == ("evaluation-with-grad", str(file), 6)
+    (remark,) = review(tmp_path, EVALUATE)
+    assert (remark.kind, remark.site.file) == ("evaluation-with-grad", str(tmp_path / "part0.py"))
+    assert remark.site.line == 6
     assert (remark.site.function, remark.site.source) == ("evaluate", "total += model(x).sum()")
 
 
@@ -113,15 +117,13 @@ def test_only_modules_of_the_program_are_read():
 
 
 def test_lines_that_set_the_number_of_threads_are_remarked(tmp_path):
-    file = tmp_path / "train.py"
-    file.write_text("import torch\ntorch.set_num_threads(16)\n\ndef f():\n    torch.get_num_threads()\n")
-    (remark,) = review_sources([str(file)])
+    source = "import torch\ntorch.set_num_threads(16)\n\ndef f():\n    torch.get_num_threads()\n"
+    (remark,) = review(tmp_path, source)
     assert (remark.kind, remark.site.line, remark.site.function) == ("threads-set", 2, "<module>")
     assert remark.site.source == "torch.set_num_threads(16)"
 
 
 def test_lines_that_make_data_loaders_are_remarked(tmp_path):
-    file = tmp_path / "train.py"
-    file.write_text("def main():\n    train = DataLoader(data, 8)\n    test = torch.utils.data.DataLoader(data, 8)\n")
-    found = [(remark.kind, remark.site.line, remark.site.function) for remark in review_sources([str(file)])]
+    source = "def main():\n    train = DataLoader(data, 8)\n    test = torch.utils.data.DataLoader(data, 8)\n"
+    found = [(remark.kind, remark.site.line, remark.site.function) for remark in review(tmp_path, source)]
     assert found == [("loader-made", 2, "main"), ("loader-made", 3, "main")]

@@ -9,9 +9,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import profkit
 from profkit.collect.boundaries import forwards
-from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.recorder.profiler import profile
-from profkit.plan import COUNTED_AS, SIGNALS, Plan
+from profkit.plan import COUNTED_AS, SIGNALS
 from profkit.run import load_run
 from tests.collect.reading import is_inside, read_events, steps_of
 
@@ -97,34 +96,6 @@ def test_an_unknown_signal_is_refused_with_a_list_of_the_known_ones(wrong):
 def test_every_signal_has_a_description():
     assert set(SAID) == set(SIGNALS)
     assert set(COUNTED_AS) == set(SIGNALS.values())
-
-
-def count_phases(plan: Plan, steps: int) -> tuple[list[Phase], Schedule]:
-    schedule = Schedule(plan)
-    schedule.restart()
-    phases = []
-    for number in range(steps):
-        phases.append(schedule.phase)
-        schedule.begin(0)
-        schedule.advance(number)
-    return phases, schedule
-
-
-def test_no_step_before_the_requested_one_is_recorded():
-    phases, schedule = count_phases(Plan(wait=3, at_step=7, active=1), 12)
-    assert [number for number, phase in enumerate(phases) if phase.recorded] == [7, 9]
-    assert schedule.recorded == 2
-
-
-def test_an_early_requested_step_leaves_the_warmup_step_timed():
-    phases, _ = count_phases(Plan(wait=3, at_step=1), 4)
-    assert phases.index(Phase.LOCATED) == 2
-
-
-def test_of_many_steps_before_the_requested_one_the_last_are_timed():
-    _, schedule = count_phases(Plan(at_step=1000), 1000)
-    assert schedule.reference_step_ns == list(range(970, 1000))
-    assert len(schedule.reference_step_faults) == 30
 
 
 def test_the_recording_begins_at_the_requested_step(tmp_path):

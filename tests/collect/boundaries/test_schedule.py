@@ -85,6 +85,27 @@ def test_without_a_prologue_the_first_step_begins_at_once():
     assert Schedule(Plan(prologue=False)).phase is Phase.REFERENCE
 
 
+def test_no_step_before_the_requested_one_is_recorded():
+    phases, schedule = play(Plan(wait=3, at_step=7, active=1), 12)
+    assert [number for number, phase in enumerate(phases) if phase.recorded] == [7, 9]
+    assert schedule.recorded == 2
+
+
+def test_an_early_requested_step_leaves_the_warmup_step_timed():
+    phases, _ = play(Plan(wait=3, at_step=1), 4)
+    assert phases.index(Phase.LOCATED) == 2
+
+
+def test_of_many_steps_before_the_requested_one_the_last_are_timed():
+    schedule = Schedule(Plan(at_step=1000))
+    schedule.restart()
+    for number in range(1000):
+        schedule.begin(0)
+        schedule.advance(number)
+    assert schedule.reference_step_ns == list(range(970, 1000))
+    assert len(schedule.reference_step_faults) == 30
+
+
 def test_only_complete_recorded_steps_count():
     schedule = play(Plan(wait=2, warmup=1, active=2), 1)[1]
     assert schedule.phase is Phase.LOCATED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import subprocess
@@ -23,20 +24,9 @@ PHASES = [
 ]  # fmt: skip
 
 
-class Terminal:
-    """A stream that claims to be a terminal."""
-
-    def __init__(self) -> None:
-        self.text = ""
-
+class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-    def write(self, text: str) -> None:
-        self.text += text
-
-    def flush(self) -> None:
-        pass
 
 
 def test_each_phase_and_each_recorded_step_is_announced_once(monkeypatch):
@@ -45,7 +35,7 @@ def test_each_phase_and_each_recorded_step_is_announced_once(monkeypatch):
     announce = Announcer()
     for phase in PHASES:
         announce(*phase)
-    assert terminal.text.splitlines() == [
+    assert terminal.getvalue().splitlines() == [
         "profkit: found the program's steps; timing some of them without the profiler",
         *(f"profkit: recording: step {done} of 8" for done in range(4, 9)),
         "profkit: recorded; the program goes on",

@@ -17,7 +17,7 @@ from profkit.collect.launch import parent
 from profkit.collect.launch.parent import count_kills, launch_script
 from profkit.collect.launch.script import INTERRUPTED
 from profkit.run import KILLED, OutOfMemory, load_callsites, load_run
-from tests.collect.reading import marks_around, read_events, steps_of
+from tests.collect.reading import read_events, site_of, steps_of
 
 pytestmark = pytest.mark.slow
 
@@ -120,9 +120,7 @@ def test_a_programs_traceback_shows_nothing_of_profkit(tmp_path, plainly, record
     assert recorded_into_run("fail.py") == plain == (1, "", plain[2])
     run = load_run(tmp_path / "run")
     assert (run.exit_status, run.notes) == (1, ("the program failed: ValueError: no more (at fail.py:9)",))
-    events = read_events(tmp_path / "run")
-    (multiplication,) = [event for event in events if event["name"] == "aten::mul"]
-    site = load_callsites(tmp_path / "run")[marks_around(multiplication, events)[-1]]
+    site = site_of("aten::mul", tmp_path / "run")
     assert (site.line, site.function) == (12, "<module>")
 
 

@@ -89,11 +89,15 @@ def watching(directory: Path) -> Iterator[list[BaseException]]:
         watch.remove()
 
 
+def forked(dataset: Dataset[Any], workers: int = 1, **options: Any) -> DataLoader[Any]:
+    options = {"batch_size": 4, "multiprocessing_context": "fork", **options}
+    return DataLoader(dataset, num_workers=workers, **options)
+
+
 def load(directory: Path, dataset: Dataset[Any], workers: int = 1, **options: Any) -> tuple[list[Any], Workers]:
     """The batches of a loader, of four samples each, and the accounts."""
-    options = {"multiprocessing_context": "fork", "batch_size": 4, **options}
     with watching(directory) as errors:
-        got = list(DataLoader(dataset, num_workers=workers, **options))
+        got = list(forked(dataset, workers, **options))
     assert errors == []
     return got, read_workers(directory)
 
@@ -120,16 +124,15 @@ def test_sending_a_batch_takes_some_time(tmp_path):
 
 
 def test_the_program_gets_the_same_batches_as_without(tmp_path):
-    options: dict[str, Any] = {"batch_size": 4, "num_workers": 2, "multiprocessing_context": "fork", "shuffle": True}
     torch.manual_seed(3)
-    alone = list(DataLoader(Slow(), **options))
+    alone = list(forked(Slow(), workers=2, shuffle=True))
     torch.manual_seed(3)
     watched, _ = load(tmp_path, Slow(), workers=2, shuffle=True)
     assert torch.equal(torch.stack(alone), torch.stack(watched))
 
 
 def test_the_loader_keeps_what_the_program_gave_it(tmp_path):
-    loader = DataLoader(Slow(), batch_size=4, num_workers=1, collate_fn=collate_slowly, multiprocessing_context="fork")
+    loader = forked(Slow(), collate_fn=collate_slowly)
     with watching(tmp_path):
         next(iter(loader))
         assert loader.collate_fn is collate_slowly
@@ -158,7 +161,7 @@ def test_exceptions_read_the_same_as_without(tmp_path, dataset, options):
     """The message contains the worker's whole traceback."""
 
     def iterate() -> None:
-        list(DataLoader(dataset, num_workers=1, multiprocessing_context="fork", **options))
+        list(forked(dataset, **options))
 
     alone = failure_of(iterate)
     with watching(tmp_path):
@@ -181,7 +184,7 @@ def deaths_found_by_asking() -> Iterator[None]:
 @pytest.mark.usefixtures("_worker_deaths_are_noticed_soon")
 def test_a_killed_worker_loses_only_its_last_batches(tmp_path):
     def iterate() -> None:
-        list(DataLoader(Dying(), batch_size=4, num_workers=1, multiprocessing_context="fork"))
+        list(forked(Dying()))
 
     with watching(tmp_path), deaths_found_by_asking():
         kind, _ = failure_of(iterate)
@@ -205,9 +208,7 @@ def test_a_loader_inside_the_dataset_does_not_disturb_the_account(tmp_path):
 
 def test_persistent_workers_continue_their_account(tmp_path):
     with watching(tmp_path):
-        loader = DataLoader(
-            Slow(), batch_size=4, num_workers=1, persistent_workers=True, multiprocessing_context="fork"
-        )
+        loader = forked(Slow(), persistent_workers=True)
         for _ in range(2):
             assert len(list(loader)) == 8
         del loader
@@ -219,7 +220,7 @@ def test_each_loader_has_a_number_and_a_description(tmp_path):
     datasets = Slow(), Inner()
     with watching(tmp_path):
         for dataset in (*datasets, datasets[0]):
-            list(DataLoader(dataset, batch_size=16, num_workers=1, multiprocessing_context="fork"))
+            list(forked(dataset, batch_size=16))
     found = read_workers(tmp_path)
     assert [(loader.dataset, loader.workers) for loader in found.loaders] == [("Slow", 1), ("Inner", 1)]
     assert sorted(record.loader for record in found.records) == [0, 0, 1]
@@ -237,7 +238,7 @@ def test_only_the_first_workers_read_their_memory(tmp_path, monkeypatch):
     dataset = Slow()
     with watching(tmp_path):
         for _ in range(2):
-            list(DataLoader(dataset, batch_size=16, num_workers=1, multiprocessing_context="fork"))
+            list(forked(dataset, batch_size=16))
     found = read_workers(tmp_path).records
     assert sorted(record.sums[0].private_bytes is None for record in found) == [False, True]
 
@@ -254,7 +255,7 @@ def test_a_dataset_that_cannot_be_described_is_still_loaded(tmp_path, monkeypatc
 
 def test_an_account_ends_when_the_recording_is_over(tmp_path):
     with watching(tmp_path):
-        asked = iter(DataLoader(Slow(), batch_size=4, num_workers=1, multiprocessing_context="fork"))
+        asked = iter(forked(Slow()))
         next(asked)
     assert (tmp_path / WORKERS_DIRECTORY / OVER).exists()
     assert len(list(asked)) == 7
@@ -286,7 +287,7 @@ def test_nothing_is_left_in_the_main_process(tmp_path):
 
 
 def test_earlier_workers_have_no_account(tmp_path):
-    asked = iter(DataLoader(Slow(), batch_size=4, num_workers=1, multiprocessing_context="fork"))
+    asked = iter(forked(Slow()))
     with watching(tmp_path):
         assert len(list(asked)) == 8
     assert not (tmp_path / WORKERS_DIRECTORY).exists()

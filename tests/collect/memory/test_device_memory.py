@@ -82,6 +82,10 @@ class Allocator(CudaAllocator):
         self._try("attach")
         self.observers.append(on_failure)
 
+    def fail(self) -> None:
+        """Tell the observer of a request that finds no room."""
+        self.observers[0](1, 2_000, 80_001, 500)
+
     def _try(self, call: str) -> None:
         self.done.append(call)
         if call == self.broken:
@@ -194,56 +198,49 @@ def test_readings_are_bounded_but_the_last_is_kept(allocator):
 class TestFailures:
     """Requests that find no room."""
 
-    @pytest.fixture
-    def failing(self, allocator: Allocator) -> Callable[[], None]:
-        def ask() -> None:
-            allocator.observers[0](1, 2_000, 80_001, 500)
-
-        return ask
-
-    def test_a_failure_that_ends_the_program_has_a_line_and_a_snapshot(self, tmp_path, allocator, failing):
+    def test_a_failure_that_ends_the_program_has_a_line_and_a_snapshot(self, tmp_path, allocator):
         with pytest.raises(torch.OutOfMemoryError), profile(tmp_path, wait=20):
             train(2)
-            failing()
+            allocator.fail()
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 KiB.")
         failed = load_run(tmp_path).out_of_memory
         assert failed is not None
         assert (failed.device, failed.asked_bytes, failed.total_bytes, failed.free_bytes) == (1, 2_000, 80_001, 500)
         assert failed.ended
         assert failed.site is not None
-        assert failed.site.source == "allocator.observers[0](1, 2_000, 80_001, 500)"
+        assert failed.site.source == "self.observers[0](1, 2_000, 80_001, 500)"
         assert (tmp_path / SNAPSHOT_FILE).exists()
 
-    def test_failures_that_the_program_survives_are_counted(self, tmp_path, allocator, failing):
+    def test_failures_that_the_program_survives_are_counted(self, tmp_path, allocator):
         with profile(tmp_path, wait=20):
             train(2)
             for _ in range(6):
-                failing()
+                allocator.fail()
         failed = load_run(tmp_path).out_of_memory
         assert failed is not None
         assert (failed.ended, failed.count) == (False, 6)
         assert allocator.done.count("snapshot") == 4
 
-    def test_an_error_in_profkit_does_not_hide_the_failure(self, tmp_path, allocator, failing):
+    def test_an_error_in_profkit_does_not_hide_the_failure(self, tmp_path, allocator):
         allocator.broken = "snapshot"
         with profile(tmp_path, wait=20):
             train(2)
-            failing()
+            allocator.fail()
         run = load_run(tmp_path)
         assert run.out_of_memory is not None
         assert str(PRIVATE) in run.notes[-1]
 
-    def test_after_the_recording_nothing_is_watched(self, tmp_path, allocator, failing):
+    def test_after_the_recording_nothing_is_watched(self, tmp_path, allocator):
         with profile(tmp_path, wait=20):
             train(2)
-        failing()
+        allocator.fail()
         assert "snapshot" not in allocator.done
 
-    def test_several_recordings_attach_one_observer(self, tmp_path, allocator, failing):
+    def test_several_recordings_attach_one_observer(self, tmp_path, allocator):
         for name in ("first", "second"):
             with profile(tmp_path / name, wait=20):
                 train(2)
-                failing()
+                allocator.fail()
         assert len(allocator.observers) == 1
         assert load_run(tmp_path / "second").out_of_memory is not None
 

@@ -1,4 +1,4 @@
-"""What the environment of each launcher says, and what it says that makes no sense."""
+"""The rank that the environment of each launcher tells, and values that are no rank."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize("name", TOLD)
-def test_a_launchers_variables_tell_the_rank(name: str) -> None:
+def test_the_variables_of_a_launcher_tell_the_rank(name: str) -> None:
     variables, place = TOLD[name]
     assert read_place(variables) == place
 
@@ -80,5 +80,5 @@ NOTHING = {
 
 
 @pytest.mark.parametrize("name", NOTHING)
-def test_what_makes_no_sense_tells_nothing(name: str) -> None:
+def test_variables_that_make_no_sense_tell_nothing(name: str) -> None:
     assert read_place(NOTHING[name]) is None

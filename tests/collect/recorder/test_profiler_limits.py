@@ -10,8 +10,8 @@ from profkit.collect.recorder.profiler import profile
 from profkit.collect.sessions import bounds, recordings
 from profkit.collect.sessions.recordings import Recordings
 from profkit.diagnosing import diagnose_path
-from profkit.run import load_callsites, load_run
-from tests.collect.reading import marks_around, read_events, steps_of
+from profkit.run import load_run
+from tests.collect.reading import read_events, site_of, steps_of
 from tests.collect.training import compute_until, train
 
 
@@ -90,10 +90,8 @@ def test_a_prologue_without_operators_begins_anew_until_there_are_some(tmp_path,
             if len(parts) > 2:
                 break
         torch.rand(8) * 2
-    run, events = load_run(tmp_path), read_events(tmp_path)
-    assert run.notes == ()
-    (multiplication,) = [event for event in events if event["name"] == "aten::mul"]
-    assert load_callsites(tmp_path)[marks_around(multiplication, events)[-1]].source == "torch.rand(8) * 2"
+    assert load_run(tmp_path).notes == ()
+    assert site_of("aten::mul", tmp_path).source == "torch.rand(8) * 2"
 
 
 @pytest.mark.usefixtures("watched_closely")

@@ -8,8 +8,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from profkit.collect.recorder.profiler import profile
-from profkit.run import load_callsites, load_run
-from tests.collect.reading import is_inside, marks_around, read_events, steps_of
+from profkit.run import load_run
+from tests.collect.reading import is_inside, read_events, site_of, steps_of
 from tests.collect.training import make_training, train
 
 
@@ -17,8 +17,7 @@ def test_a_program_without_steps_is_recorded_from_its_start(tmp_path):
     with profile(tmp_path):
         torch.rand(8) * 2
     run, events = load_run(tmp_path), read_events(tmp_path)
-    (multiplication,) = [event for event in events if event["name"] == "aten::mul"]
-    assert load_callsites(tmp_path)[marks_around(multiplication, events)[-1]].source == "torch.rand(8) * 2"
+    assert site_of("aten::mul", tmp_path).source == "torch.rand(8) * 2"
     assert (run.step_signal, run.reference_step_ns, steps_of(events)) == (None, (), {})
 
 
