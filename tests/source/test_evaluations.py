@@ -81,7 +81,7 @@ def test_a_condition_that_holds_at_every_nth_step_makes_a_use_rare(condition, ev
         "epoch % 20 == 0 or every",
     ],
 )
-def test_a_condition_that_may_hold_at_most_steps_does_not(condition):
+def test_a_condition_that_may_hold_at_most_steps_makes_no_use_rare(condition):
     assert found_in(("epoch % 20 == 0", condition)) == []
 
 

@@ -22,7 +22,7 @@ from profkit.source.settings import anomaly_mode_setters
         "options = {'clip': 1.0,\n    'detect_anomaly': True}",
     ],
 )
-def test_a_line_that_may_switch_it_on_is_found(source):
+def test_a_line_that_may_switch_anomaly_mode_on_is_found(source):
     line = next(i for i, text in enumerate(source.splitlines(), 1) if "detect_anomaly" in text and "import" not in text)
     assert anomaly_mode_setters(ast.parse(source)) == [line]
 
@@ -39,5 +39,5 @@ def test_a_line_that_may_switch_it_on_is_found(source):
         "find_anomaly(True)",
     ],
 )
-def test_a_line_that_does_not_is_left_out(source):
+def test_a_line_that_does_not_switch_it_on_is_left_out(source):
     assert anomaly_mode_setters(ast.parse(source)) == []

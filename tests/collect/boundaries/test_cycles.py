@@ -200,7 +200,7 @@ def test_no_cycle_is_recorded_if_the_user_chose_steps_or_it_is_too_long(tmp_path
     assert load_run(tmp_path).signals_per_step == 1
 
 
-def test_a_step_that_the_program_announces_is_a_step(tmp_path, clock):
+def test_announced_steps_are_never_grouped_into_cycles(tmp_path, clock):
     learner = Learner(clock)
     with profile(tmp_path) as recording:
         for number in range(120):

@@ -173,7 +173,7 @@ def test_calls_stop_counting_once_the_program_calls_the_compiler(listening):
 def test_calls_do_not_count_inside_a_call_of_the_compiler(listening, monkeypatch):
     """Importing the compiler makes the process grow, which ends the prologue and starts the listening."""
     monkeypatch.setattr(torch, "compile", lambda: listening())
-    torch.compile()  # type: ignore[call-overload]
+    torch.compile()
     assert not modules._global_forward_hooks
 
 

@@ -50,7 +50,7 @@ def test_two_steps_of_an_optimizer_on_another_thread_make_this_one_idle(steps, i
 
 
 @pytest.mark.parametrize("name", ["dataloader", "forward", "epoch"])
-def test_batches_and_calls_of_a_model_on_another_thread_do_not(name, clock):
+def test_batches_and_calls_of_a_model_on_another_thread_do_not_make_it_idle(name, clock):
     thread = RecordedThread(lambda: True, lambda: None)
     on_another_thread(lambda: [miss(thread, name) for _ in range(9)])
     assert (thread.is_idle(), thread.others_step) == (False, False)

@@ -179,7 +179,7 @@ def test_page_faults_of_short_steps_are_counted_together_and_spread_evenly():
     counts = []
     for step in range(1, 13):
         now = _COUNT_NS + step * _COUNT_NS // 5
-        assert schedule.pass_by(now, lambda: counts.append(step) or 1030 + 3 * step)  # type: ignore[func-returns-value]  # noqa: B023  # called at once
+        assert schedule.pass_by(now, lambda: counts.append(step) or 1030 + 3 * step)  # noqa: B023  # called at once
     assert counts == [1, 6, 11]
     assert schedule.advance(_COUNT_NS + 13 * _COUNT_NS // 5, 1030 + 3 * 13) is Phase.ACTIVE
     assert schedule.reference_step_ns == [_COUNT_NS // 5] * 13
@@ -212,7 +212,7 @@ def test_progress_counts_up_to_the_end_of_the_recording():
 @pytest.mark.parametrize("wrong", [{"wait": -1}, {"warmup": -1}, {"after": -1}, {"active": 0}])
 def test_a_plan_without_a_measured_step_is_refused(wrong):
     with pytest.raises(ValueError, match="active at least 1"):
-        Plan(**wrong)  # type: ignore[arg-type]  # one field of int at a time
+        Plan(**wrong)
 
 
 def test_a_postponed_recording_begins_a_step_later():

@@ -82,14 +82,6 @@ def test_a_sparse_tensor_is_counted_without_bytes():
     assert sparse.is_sparse
 
 
-def look_and_drop() -> Any:
-    tensor = one()
-    alive = weakref.ref(tensor)
-    assert "tensor" in count()
-    del tensor
-    return alive()
-
-
 def look_at_and_drop_in_a_generator() -> Iterator[Any]:
     tensor = one()
     alive = weakref.ref(tensor)
@@ -99,7 +91,11 @@ def look_at_and_drop_in_a_generator() -> Iterator[Any]:
 
 
 def test_the_census_keeps_no_tensor_alive():
-    assert look_and_drop() is None
+    tensor = one()
+    alive = weakref.ref(tensor)
+    assert "tensor" in count()
+    del tensor
+    assert alive() is None
 
 
 def test_the_census_keeps_no_tensor_of_a_suspended_generator_alive():

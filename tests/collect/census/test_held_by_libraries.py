@@ -42,7 +42,7 @@ def run_by_a_library(held: Any, steps: int = 1) -> list[dict[str, LiveHolder]]:
     """What the census finds at each step of a library's loop; the program that it calls back holds nothing itself."""
     census = Census(UserFiles(), GrowthLines(lambda file, line: False))
     loop = sched.scheduler()
-    loop.trainer = SimpleNamespace(callbacks=held)  # type: ignore[attr-defined]  # as a trainer holds its callbacks
+    loop.trainer = SimpleNamespace(callbacks=held)
     del held
     for number in range(steps):
         loop.enter(0, number, lambda: census.take(0, sys._getframe()))
@@ -68,7 +68,7 @@ def test_an_unnamed_module_is_found_in_a_list_of_a_library():
 
 def test_many_objects_of_an_outer_runner_hide_nothing():
     runner = sched.scheduler()
-    runner.plugins = [[object() for _ in range(64)] for _ in range(64)]  # type: ignore[attr-defined]
+    runner.plugins = [[object() for _ in range(64)] for _ in range(64)]
     found = []
     runner.enter(0, 0, lambda: found.extend(run_by_a_library([[Net()]])))
     runner.run()
@@ -78,7 +78,7 @@ def test_many_objects_of_an_outer_runner_hide_nothing():
 def test_an_object_too_deep_for_an_inner_frame_is_searched_from_an_outer_one():
     held = [SimpleNamespace(callbacks=[[Net()]])]
     runner = sched.scheduler()
-    runner.trainer = held[0]  # type: ignore[attr-defined]
+    runner.trainer = held[0]
     found = []
     runner.enter(0, 0, lambda kept: found.extend(run_by_a_library(kept)), (SimpleNamespace(parts=[held.pop()]),))
     runner.run()

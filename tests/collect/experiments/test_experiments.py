@@ -180,7 +180,7 @@ def test_a_shorter_call_is_repeated_until_its_turn_is_as_long(monkeypatch):
         return {"long": 20e6, "short": 4e6}[call]
 
     monkeypatch.setattr(experiments, "_time", clock)
-    take_turns("long", "short", 0.0, "cpu")  # type: ignore[arg-type]  # the clock runs nothing
+    take_turns("long", "short", 0.0, "cpu")
     assert asked[:4] == [("long", 1), ("short", 1)] * 2
     assert asked[4:] == [("long", 1), ("short", 5)] * 5
 

@@ -90,7 +90,7 @@ def test_many_small_arrays_count_as_objects_without_their_data():
     assert one["bytes"] < 1500 * 200
 
 
-def test_code_of_a_library_has_no_line():
+def test_an_attribute_set_by_a_library_has_no_line():
     (one,) = describe_objects(Records([str(i) for i in range(2000)]), defaultdict(bool))
     assert one["site"] is None
 
@@ -110,5 +110,5 @@ def test_no_code_of_the_program_runs():
 
 def test_a_reference_cycle_ends_the_search():
     first, second = Records([str(i) for i in range(2000)]), Records(None)
-    first.other, second.other = second, first  # type: ignore[attr-defined]
+    first.other, second.other = second, first
     assert len(found(first)) == 1

@@ -298,7 +298,7 @@ def test_the_wrapped_worker_init_only_calls_the_programs_in_the_main_process(tmp
     stand_in: Any = WorkerInit(called.append, str(tmp_path), 0)
     assert callable(stand_in)
     stand_in(4)
-    WorkerInit(None, str(tmp_path), 0)(5)  # type: ignore[operator]  # its property is called
+    WorkerInit(None, str(tmp_path), 0)(5)
     assert called == [4]
     assert list(tmp_path.iterdir()) == []
 

@@ -25,7 +25,7 @@ def test_bfloat16_instructions_are_read_from_the_list_of_the_system(tmp_path, cp
     assert multiplies_bfloat16(path) is expected
 
 
-def test_without_such_a_list_they_are_unknown(tmp_path):
+def test_without_that_list_bfloat16_support_is_unknown(tmp_path):
     assert multiplies_bfloat16(tmp_path / "none") is None
 
 

@@ -32,12 +32,12 @@ def test_memory_counts_until_it_is_freed_inside_and_outside_the_heap(size_mb):
     assert abs((heap.in_use_bytes() or 0) - before) < MB // 2
 
 
-def test_with_another_allocator_the_use_is_unknown(monkeypatch):
+def test_with_another_allocator_the_heap_in_use_is_unknown(monkeypatch):
     addresses = itertools.count()
     monkeypatch.setattr(heap, "_address", lambda _: next(addresses))
     assert heap.in_use_bytes() is None
 
 
-def test_without_the_librarys_call_the_use_is_unknown(monkeypatch):
+def test_without_the_call_of_the_library_the_heap_in_use_is_unknown(monkeypatch):
     monkeypatch.setattr(heap, "_GLIBC", "libno-such-library.so.6")
     assert heap.in_use_bytes() is None

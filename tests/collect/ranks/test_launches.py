@@ -140,7 +140,7 @@ def test_launches_on_one_host_are_told_apart_by_their_parent_process(monkeypatch
 def test_each_launch_has_its_own_name(change: dict[str, object]) -> None:
     place = Place(3, 16, 3, 8, "torchrun", "RANK", ("same", "0", "node", "1"))
     assert name_launch(replace(place, rank=9)) == name_launch(place)
-    assert name_launch(replace(place, **change)) != name_launch(place)  # type: ignore[arg-type]  # by name
+    assert name_launch(replace(place, **change)) != name_launch(place)
 
 
 def test_the_identity_comes_from_the_environment_and_the_directory(tmp_path: Path, become: Become) -> None:
@@ -253,7 +253,7 @@ def test_the_process_group_wins_over_the_environment(
     variables: dict[str, str], group: Group, expected: Place | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "environ", variables)
-    monkeypatch.setitem(sys.modules, "torch.distributed", group)  # type: ignore[arg-type]  # a stand-in
+    monkeypatch.setitem(sys.modules, "torch.distributed", group)
     assert identity.find_place() == expected
 
 

@@ -198,7 +198,7 @@ def test_a_failed_diagnosis_is_none_with_a_line_on_stderr(tmp_path, monkeypatch,
 @pytest.mark.usefixtures("watched_closely")
 def test_the_load_is_sampled(tmp_path):
     with profile(tmp_path) as recording:
-        compute_until(lambda: bool(recording._recorder._sampler.samples))  # type: ignore[union-attr]  # it is on
+        compute_until(lambda: bool(recording._recorder._sampler.samples))
     samples = load_samples(tmp_path)
     assert samples
     assert all(sample.rss_bytes > 10**6 and 0 <= sample.cpu_share <= 1 for sample in samples)

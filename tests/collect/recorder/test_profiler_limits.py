@@ -68,7 +68,7 @@ def test_a_later_stretch_of_a_program_without_steps_replaces_its_beginning(tmp_p
         product = torch.ones(8)
         for _ in range(5_000_000):
             product = product * 2
-            if recording._recorder._prologue.was_renewed:  # type: ignore[union-attr]  # it is on
+            if recording._recorder._prologue.was_renewed:
                 break
     assert load_run(tmp_path).notes[0].startswith("no step ended for so long that only a stretch of the program")
     assert "aten::mul" in {event["name"] for event in read_events(tmp_path)}

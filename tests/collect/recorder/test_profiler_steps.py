@@ -55,7 +55,7 @@ def test_the_beginning_is_kept_rather_than_a_part_of_a_step(tmp_path):
     assert "aten::mul" in {event["name"] for event in read_events(tmp_path)}
 
 
-def test_without_explicit_steps_the_optimizers_count(tmp_path):
+def test_without_explicit_steps_those_of_the_optimizer_count(tmp_path):
     with profile(tmp_path, wait=1, warmup=1, active=2):
         train(6)
     assert load_run(tmp_path).step_signal == "optimizer"

@@ -77,7 +77,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
 def begin(parts: Parts, held: HeldMemory = NOTHING, allowance: Allowance | None = None) -> Prologue:
     """A prologue of three seconds that has just begun."""
-    prologue = Prologue(parts, parts, 3.0, held, allowance or Allowance())  # type: ignore[arg-type]  # all that it needs
+    prologue = Prologue(parts, parts, 3.0, held, allowance or Allowance())
     prologue.begin()
     return prologue
 
@@ -103,7 +103,7 @@ def test_a_program_that_ends_no_step_is_recorded_again_later(clock):
 def test_an_unrecorded_prologue_is_soon_over(clock):
     """Then calls of the model may end steps. After an interruption, as for a fork, it goes on unrecorded."""
     parts = Parts(clock, 0, 0)
-    prologue = Prologue(parts, parts, 30.0, HeldMemory(lambda: 9, lambda: None), Allowance())  # type: ignore[arg-type]  # all that it needs
+    prologue = Prologue(parts, parts, 30.0, HeldMemory(lambda: 9, lambda: None), Allowance())
     prologue.begin(is_recorded=False)
     prologue.go_on()
     run_for(1, prologue, clock)
@@ -123,7 +123,7 @@ def test_the_prologue_does_not_begin_again_once_a_step_ended(clock):
 
 
 @pytest.mark.parametrize("obstacle", ["an operator that was cut off", "a recorded step"])
-def test_the_prologue_does_not_begin_again_during(obstacle, clock):
+def test_the_prologue_does_not_begin_again_amid_a_recorded_step_or_a_cut_off_operator(obstacle, clock):
     parts = Parts(clock, 9)
     prologue = begin(parts)
     parts.cut_operators_off = obstacle == "an operator that was cut off"

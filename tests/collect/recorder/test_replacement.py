@@ -83,7 +83,7 @@ def test_optimizer_steps_replace_batches_of_an_earlier_pass_over_the_data(tmp_pa
     monkeypatch.setattr(
         "profkit.collect.boundaries.signals.living_optimizers", list
     )  # those of other tests may be alive
-    loader = DataLoader(torch.ones(60, 8), batch_size=2)  # type: ignore[arg-type]  # a tensor is a dataset
+    loader = DataLoader(torch.ones(60, 8), batch_size=2)
     with profile(tmp_path, wait=1, warmup=1, active=2):
         mean = torch.stack([batch.mean() for batch in loader]).mean()
         player = Player()

@@ -41,7 +41,7 @@ def make(finish: Callable[[], None]) -> Termination:
 def receive(frame: object = None) -> None:
     handler = signal.getsignal(signal.SIGTERM)
     assert callable(handler)
-    handler(signal.SIGTERM, frame)  # type: ignore[arg-type]  # a frame, or none
+    handler(signal.SIGTERM, frame)
 
 
 def test_the_recording_is_written_and_the_default_handler_ends_the_process(sent):

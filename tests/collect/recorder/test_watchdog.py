@@ -21,7 +21,7 @@ def watched() -> tuple[Watchdog, list[str]]:
     """A watchdog, and what it did."""
     done, nothing = list[str](), SimpleNamespace()
     act = lambda: True, lambda: done.append("cut off"), lambda: done.append("moved on")
-    return Watchdog(nothing, nothing, nothing, nothing, Guard(fail), *act), done  # type: ignore[arg-type]
+    return Watchdog(nothing, nothing, nothing, nothing, Guard(fail), *act), done
 
 
 def test_the_end_of_line_tracing_cuts_the_recording_off(watched):

@@ -232,7 +232,7 @@ def test_on_another_thread_no_handler_is_set(tmp_path):
 
 def test_the_handler_only_remembers_the_request():
     begun: list[str] = []
-    following = NextBoundary(lambda action: action(), lambda: True, begun.append)  # type: ignore[arg-type]  # no guard
+    following = NextBoundary(lambda action: action(), lambda: True, begun.append)
     WindowRequests(following)._on_signal(signal.SIGUSR1, None)
     assert (following.is_wanted, following._signals, begun) == (True, None, [])
 

@@ -28,7 +28,7 @@ class Process:
         monkeypatch.setattr(bounds.psutil, "virtual_memory", lambda: memory)
         self.allowance = SimpleNamespace()
         resident = HeldMemory(lambda: self.held_mb * MB, lambda: None)
-        self.bounds = Bounds(30.0, resident, self.allowance)  # type: ignore[arg-type]  # all that it reads
+        self.bounds = Bounds(30.0, resident, self.allowance)
 
     def begin(
         self,
@@ -94,7 +94,7 @@ def test_all_growth_counts_once_the_lines_of_the_located_step_ran_out(process):
     assert not process.bounds.are_exceeded(has_ended=False)
 
 
-def test_all_growth_does_not_count_in_measured_steps(process):
+def test_lines_that_ran_out_do_not_matter_in_measured_steps(process):
     process.begin(is_first=False)
     process.held_mb, process.now = 300 + 49, process.now + 10
     assert not process.bounds.are_exceeded(has_ended=True)

@@ -168,7 +168,7 @@ def test_no_frame_and_no_thread_is_traced_after_the_stop():
     call_traced(tracer, lambda: next(generator))
     assert sys.gettrace() is None
     assert sys._getframe().f_trace is None
-    assert generator.gi_frame.f_trace is None  # type: ignore[attr-defined]  # a generator
+    assert generator.gi_frame.f_trace is None
 
 
 def test_the_budget_of_lines_ends_the_tracing_of_an_outermost_loop():
@@ -285,20 +285,15 @@ class Held:
     """An object that allows weak references."""
 
 
-def drop_while_running(tracer: LineTracer) -> tuple[bool, Any]:
-    held = Held()
+def test_tracing_keeps_nothing_of_a_running_function_alive():
+    tracer, held = make_tracer(), Held()
     alive = weakref.ref(held)
     tracer.start(sys._getframe())
-    seen = alive() is not None
+    is_seen = alive() is not None
     tracer.stop(sys._getframe())
     del held
-    return seen, alive()
-
-
-def test_tracing_keeps_nothing_of_a_running_function_alive():
-    seen, left = drop_while_running(make_tracer())
-    assert seen
-    assert left is None
+    assert is_seen
+    assert alive() is None
 
 
 def hold_and_drop() -> Iterator[Any]:

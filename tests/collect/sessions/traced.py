@@ -1,4 +1,4 @@
-"""Code whose multiplications must be located: each line that runs one ends in ``# here``, with ``x 2`` for two."""
+"""Code whose multiplications must be located: each line that runs one ends in ``# here``, or ``# here x 2`` for two."""
 
 from __future__ import annotations
 
