@@ -107,7 +107,7 @@ def test_both_forms_of_attention_compute_the_same():
     apart, together = (form.__closure__ for form in (written_out, fused))
     functions = [next(cell.cell_contents for cell in cells if callable(cell.cell_contents)) for cells in
                  (apart, together)]  # fmt: skip
-    # One pass besides the products, the softmax: the scores are not scaled, as `scale=1` says elsewhere.
+    # The softmax is the one pass besides the products: scores are not scaled, while the fused form divides by sqrt(4).
     torch.testing.assert_close(
         functions[0](query / 2, key, value), functions[1](query, key, value)[0], rtol=1e-4, atol=1e-5
     )

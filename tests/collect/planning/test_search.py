@@ -9,7 +9,7 @@ from profkit.memory_plan import Usage
 
 
 def plans(needed):
-    """A planning function by which a batch needs this much memory, and the batches that it planned."""
+    """A function that plans batches of which each needs this much memory, and the batches that it planned."""
     asked: list[int] = []
 
     def plan(samples: int) -> Usage:
@@ -35,17 +35,14 @@ def test_the_largest_batch_is_found(needed, batch):
     assert len(asked) == len(set(asked)) <= 12
 
 
-def test_a_batch_of_one_may_be_the_answer():
-    plan, _ = plans(lambda samples: 600 * samples)
-    assert find_largest(plan, 64, plan(64), 1000)[0] == 1
-
-
-def test_nothing_fits_if_one_sample_is_too_much():
-    plan, asked = plans(lambda samples: 1001 + samples)
-    assert find_largest(plan, 64, plan(64), 1001) == (0, None)
-    assert 1 in asked
-
-
-def test_a_batch_that_needs_exactly_the_memory_fits():
-    plan, _ = plans(lambda samples: 10 * samples)
-    assert find_largest(plan, 3, plan(3), 1000)[0] == 100
+@pytest.mark.parametrize(
+    ("sample_bytes", "fixed_bytes", "expected"),
+    [(600, 0, 1), (10, 0, 100), (1, 1000, 0)],
+    ids=["one sample", "exactly the memory", "not even one sample"],
+)
+def test_the_largest_batch_may_be_one_or_fill_the_memory_or_not_exist(sample_bytes, fixed_bytes, expected):
+    plan, asked = plans(lambda samples: fixed_bytes + sample_bytes * samples)
+    largest, usage = find_largest(plan, 64, plan(64), 1000)
+    assert (largest, usage is None) == (expected, expected == 0)
+    if not expected:
+        assert 1 in asked

@@ -35,11 +35,20 @@ def test_a_recording_written_before_a_sudden_end_is_diagnosed(recordings, end, s
     assert load_run(outcome.run).exit_status == status
 
 
-def test_an_immediate_exit_keeps_the_steps_recorded_so_far(recordings):
-    outcome = run(recordings, "train(7)\nos._exit(9)\n")
+@pytest.mark.parametrize(
+    ("end", "status", "note"),
+    [
+        ("os._exit(9)", 9, "the program ended by os._exit"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 128 + signal.SIGTERM, "the program was ended by SIGTERM"),
+    ],
+)
+def test_a_sudden_end_amid_the_recorded_steps_keeps_the_complete_ones(recordings, end, status, note):
+    outcome = run(recordings, f"train(7)\n{end}\ntrain(1)\n")
     assert outcome.status == 3
+    assert f"the program itself failed with exit status {status}" in outcome.stderr
+    assert "trained 1 " not in outcome.stdout
     assert sorted(steps_of(read_events(outcome.run))) == [2, 4, 5]  # the located step and two measured ones
-    assert "the program ended by os._exit" in load_run(outcome.run).notes
+    assert note in load_run(outcome.run).notes
 
 
 def test_an_interrupt_amid_the_recorded_steps_keeps_the_complete_ones(recordings):
@@ -48,15 +57,6 @@ def test_an_interrupt_amid_the_recorded_steps_keeps_the_complete_ones(recordings
     assert outcome.status == 3
     assert f"the program itself failed with exit status {128 + signal.SIGINT}" in outcome.stderr
     assert sorted(steps_of(read_events(outcome.run))) == [2, 4, 5]
-
-
-def test_sigterm_amid_the_recorded_steps_keeps_the_complete_ones(recordings):
-    outcome = run(recordings, "train(7)\nos.kill(os.getpid(), signal.SIGTERM)\ntrain(1)\n")
-    assert outcome.status == 3
-    assert f"the program itself failed with exit status {128 + signal.SIGTERM}" in outcome.stderr
-    assert "trained 1 " not in outcome.stdout
-    assert sorted(steps_of(read_events(outcome.run))) == [2, 4, 5]
-    assert "the program was ended by SIGTERM" in load_run(outcome.run).notes
 
 
 def test_a_program_that_handles_sigterm_goes_on(recordings):
