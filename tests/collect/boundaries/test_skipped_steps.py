@@ -87,7 +87,8 @@ def test_far_from_the_window_most_steps_are_skipped_but_all_are_counted():
 
 @pytest.mark.parametrize(("chosen", "first"), [("dataloader", 100), ("step", 99)])
 def test_only_steps_of_an_optimizer_are_skipped(tmp_path, chosen, first):
-    """Each call and each batch ends a step. A call ends a step a batch earlier, as that batch was requested before."""
+    """Each call or batch ends a step, however far the recorded ones are. As `step()` is called within its batch, the
+    recording is on one batch earlier."""
     is_on: list[bool] = []
     plan = Plan(at_step=100, active=1, prologue=False, steps_from=chosen)
     with profile.planned(tmp_path, plan, Subject()) as recording:

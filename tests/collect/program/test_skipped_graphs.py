@@ -27,7 +27,7 @@ def is_user(file: str) -> bool:
 
 @pytest.fixture
 def records(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Stand in for the records of the compiler."""
+    """Stands in for the records of the compiler."""
     found: list[Any] = []
     monkeypatch.setitem(sys.modules, compiled._UTILS, SimpleNamespace(get_compilation_metrics=lambda: found))
     monkeypatch.delitem(sys.modules, compiled._TREES, raising=False)

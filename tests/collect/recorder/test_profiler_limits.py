@@ -54,12 +54,8 @@ def test_the_prologue_ends_when_enough_is_recorded(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("watched_closely")
 def test_a_later_stretch_of_a_program_without_steps_replaces_its_beginning(tmp_path, monkeypatch):
     monkeypatch.setattr(prologue, "GROWTH_BYTES", 0)
-    monkeypatch.setattr(
-        recordings, "_ABOUT_AS_MUCH", 0.0
-    )  # on a busy machine the first part is noticed late, and is large
-    monkeypatch.setattr(
-        prologue, "_AGAIN", (2.0,)
-    )  # else another part may be due by then and would end as soon as it begins
+    monkeypatch.setattr(recordings, "_ABOUT_AS_MUCH", 0.0)  # on a busy machine the first part ends late and is large
+    monkeypatch.setattr(prologue, "_AGAIN", (2.0,))  # else another part may be due by then, and would end at once
     monkeypatch.setattr(prologue, "_LEAST_WAIT_S", 0.3)  # by then the program multiplies
     with profile(tmp_path) as recording:
         spend_lines_of(recording, 1000)

@@ -68,9 +68,7 @@ def test_steps_may_end_inside_ranges_and_operators(tmp_path):
         timeout=100,
     )
     said = "done\n0 0\ndone\n1 0\ndone\n3 0\n"
-    assert (result.returncode, result.stdout) == (0, said), (
-        result.stderr
-    )  # stderr has PyTorch's warning of the operator that was cut off
+    assert (result.returncode, result.stdout) == (0, said), result.stderr  # PyTorch warns of the cut-off operator
     for wait in (0, 1, 3):
         first = min(steps_of(read_events(tmp_path / f"run{wait}")))
         assert first in (1, 2)  # the operator ends before the recording begins
