@@ -60,7 +60,9 @@ def test_no_gradient_is_kept_alive(alive):
     assert seen.expired()
 
 
-@pytest.mark.parametrize("make", [lambda: make_optimizer(has_gradient=False), lambda: SGD.__new__(SGD)])
+@pytest.mark.parametrize(
+    "make", [lambda: make_optimizer(has_gradient=False), lambda: SGD.__new__(SGD)], ids=["no gradients", "half made"]
+)
 def test_nothing_accumulates_for_an_optimizer_that_has_no_gradients_or_is_half_made(make, alive):
     alive.append(make())
     accumulating = Accumulation()
