@@ -32,7 +32,7 @@ _CACHE = tempfile.TemporaryDirectory(prefix="profkit-cache-")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
 _HAS_FAILED = pytest.StashKey[bool]()
-_RECORDING = ("collect", "end_to_end", "integrations")
+_RECORDING = {Path(__file__).parent / name for name in ("collect", "end_to_end", "integrations")}
 """Folders whose tests record programs as they run."""
 _BESIDE_THE_CHECKOUT = Path(__file__).parents[2] / "shared" / "corpus"
 
@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Each worker has a part of the slow tests at the head of its share, which it was given first: what is left at the
     end is short. What records a program may fail once: the machine's other work disturbs it."""
     for item in items:
-        if item.path.parent.name in _RECORDING or item.get_closest_marker("slow") is not None:
+        if not _RECORDING.isdisjoint(item.path.parents) or item.get_closest_marker("slow") is not None:
             item.add_marker(pytest.mark.flaky(reruns=1))
     count = getattr(config, "workerinput", {}).get("workercount", 1)
     slow = [item for item in items if item.get_closest_marker("slow") is not None]

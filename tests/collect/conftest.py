@@ -1,4 +1,4 @@
-"""What tests of recordings share: a recording of one call, a closer watch, and that nothing stays on."""
+"""Setups that tests of recordings share: the recording of one call, closer sampling, and that nothing stays on."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _TESTS = f"{ROOT / 'tests'}/"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _what_earlier_tests_left_is_passed_over() -> None:
-    """A recording collects garbage and looks through all that is alive. Late in a session, what earlier tests imported
-    and cached makes each recording several times as slow."""
+def _objects_of_earlier_tests_are_skipped() -> None:
+    """A recording collects garbage and searches all living objects. Late in a session, what earlier tests imported and
+    cached would make each recording several times as slow."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Callable[[Callable[[], Any]], list[Event]]:
-    """Records a call and gives its events."""
+    """Records a call and returns its events."""
 
     def record(action: Callable[[], Any]) -> list[Event]:
         recording = ProfilerSession(cuda=False)
@@ -54,33 +54,33 @@ def warnings_said(capfd: pytest.CaptureFixture[str]) -> Callable[[], str]:
 
 @pytest.fixture
 def watched_closely(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sampling thread looks much more often, and leaves the processor to the others between."""
+    """The sampling thread samples much more often, and yields the CPU in between."""
     monkeypatch.setattr("profkit.collect.recorder.recorder.Sampler", functools.partial(Sampler, interval_s=0.001))
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_on() -> Iterator[None]:
-    """No test leaves a recording behind that another would run into."""
+    """No test leaves a recording behind that would disturb another."""
     yield
     assert profile._current is None
 
 
 @pytest.fixture(autouse=True)
 def _no_step_is_timed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recording is over when its steps are, also where the machine is so busy that steps take a millisecond, or that
-    some of them take several times as long as others."""
+    """A recording ends with its steps, even if the machine is so busy that a step takes a millisecond or that some take
+    several times as long as others."""
     monkeypatch.setattr(Plan, "finds_cycles", False)
 
 
 @pytest.fixture(autouse=True)
 def _the_program_is_the_test(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the test files that are loaded only the test's own counts: reading hundreds takes longer than recording."""
+    """Of all loaded test files only the test's own is read: reading hundreds takes longer than recording."""
     own = str(request.path)
     monkeypatch.setattr("profkit.collect.recorder.archive.user_sources", lambda is_user: [own] if is_user(own) else [])
     find = _UserModules._find
 
     def find_own(self: _UserModules, name: str) -> dict[str, Any] | None:
-        """Hundreds of other tests are loaded, whose variables take several times as long to look through."""
+        """The variables of hundreds of other test modules would take several times as long to search."""
         names = find(self, name)
         return names if names is None or names["__file__"] == own or not names["__file__"].startswith(_TESTS) else None
 

@@ -1,4 +1,4 @@
-"""A training that is recorded from outside, and what is left of it."""
+"""A training program that is recorded from outside, and what its recording shows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TRAINING = """\
 import os, resource, shutil, signal, sys, threading
 import torch
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is started without
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs start without it
 parameter = torch.nn.Parameter(torch.ones(4))
 optimizer = torch.optim.SGD([parameter], lr=0.1)
 
@@ -27,7 +27,7 @@ def train(steps):
 
 
 RECORDED = 12
-"""Steps until the recording is whole and written: the prologue, 3 timed, 5 recorded and some after."""
+"""Steps until the recording is complete and written: the prologue, 3 timed, 5 recorded and some after."""
 
 
 def run(recordings: Recordings, end: str, *options: str) -> Outcome:

@@ -12,6 +12,7 @@ from typing import Any
 from profkit.collect.sessions.exporting import export, write_plain
 from profkit.collect.sessions.session import ProfilerSession
 from profkit.marks import LINE_MARK
+from profkit.run import CallSite, load_callsites
 
 Event = dict[str, Any]
 
@@ -24,14 +25,10 @@ def read_events(directory: Path) -> list[Event]:
 
 
 def export_whole(recordings: Sequence[ProfilerSession], directory: Path, unfinished_step: int | None = None) -> str:
-    """Write stopped recordings as one trace; its name."""
+    """Write stopped recordings as one trace and return its name."""
     with ExitStack() as stack:
         files = [stack.enter_context(write_plain(recording, directory)) for recording in recordings]
         return export(files, directory, unfinished_step)
-
-
-def read_json(directory: Path, file: str) -> Any:
-    return json.loads((directory / file).read_text())
 
 
 def steps_of(events: list[Event]) -> dict[int, Event]:
@@ -49,10 +46,17 @@ def marks_of(events: list[Event]) -> list[Event]:
 
 
 def marks_around(event: Event, events: list[Event]) -> list[int]:
-    """Call sites of the line marks around an event, outermost first."""
+    """The call sites of the line marks around an event, outermost first."""
     around = [mark for mark in marks_of(events) if mark["tid"] == event["tid"] and is_inside(event, mark)]
     around.sort(key=lambda mark: (mark["ts"], -mark["dur"]))
     return [int(mark["name"].removeprefix(LINE_MARK)) for mark in around]
+
+
+def site_of(name: str, directory: Path) -> CallSite:
+    """The innermost line that is marked around the one event of this name."""
+    events = read_events(directory)
+    (found,) = [event for event in events if event["name"] == name]
+    return load_callsites(directory)[marks_around(found, events)[-1]]
 
 
 def traces_in(directory: Path) -> list[Path]:

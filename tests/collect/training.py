@@ -1,4 +1,4 @@
-"""A small model that is trained, with or without a recording around it, and operators without end."""
+"""A small model that is trained, with or without a recording, and operators without end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Step = Callable[[], Tensor]
 
 
 def make_training() -> Step:
-    """A small model and the function that trains it for one step."""
+    """A function that trains a small model for one step."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -29,7 +29,7 @@ def make_training() -> Step:
 
 
 def train(steps: int, recording: profile | None = None) -> list[float]:
-    """The losses; with a recording each step is ended explicitly."""
+    """Train and return the losses; with a recording each step ends explicitly."""
     train_step, losses = make_training(), []
     for _ in range(steps):
         losses.append(train_step().item())
@@ -39,7 +39,7 @@ def train(steps: int, recording: profile | None = None) -> list[float]:
 
 
 def compute_until(condition: Callable[[], bool]) -> None:
-    """Operators without end, from one line, but for a bound that no working condition reaches."""
+    """Run operators from one line until the condition holds, up to a bound that no working condition reaches."""
     total = torch.zeros(8)
     for _ in range(5_000_000):
         if condition():

@@ -147,7 +147,7 @@ def unet():
 
 
 class Tower(nn.Module):
-    """Eight blocks; `tests/collect/test_planned_on_cuda.py` says more."""
+    """Eight blocks; `tests/collect/planning/test_against_an_h100.py` says more."""
 
     def __init__(self):
         super().__init__()

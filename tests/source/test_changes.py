@@ -34,7 +34,7 @@ FOUR = "num_workers=4, persistent_workers=True"
     ],
 )
 def test_the_line_is_changed_and_nothing_else_of_it(rewrite: object, before: str, after: str) -> None:
-    assert rewrite_line(before, rewrite) == after  # type: ignore[arg-type]  # of two types
+    assert rewrite_line(before, rewrite) == after
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_the_line_is_changed_and_nothing_else_of_it(rewrite: object, before: str
     ],
 )
 def test_where_the_line_does_not_prove_it_there_is_no_change(rewrite: object, line: str) -> None:
-    assert rewrite_line(line, rewrite) is None  # type: ignore[arg-type]  # of two types
+    assert rewrite_line(line, rewrite) is None

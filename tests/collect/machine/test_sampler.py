@@ -1,0 +1,110 @@
+"""When the load of the machine is sampled, and how much of it is due to other processes."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+
+from profkit.collect.machine.sampler import Sampler, _Others
+
+LONG_S = 30.0
+SHORT_S = 0.01
+
+
+def test_the_load_is_sampled_again_and_again():
+    thrice = threading.Event()
+    sampler = Sampler(1, SHORT_S, on_tick=lambda: thrice.set() if len(sampler.samples) >= 3 else None)
+    sampler.start()
+    assert thrice.wait(LONG_S)
+    sampler.stop()
+    times = [sample.time_ns for sample in sampler.samples]
+    assert times == sorted(times)
+
+
+def test_a_last_sample_is_taken_at_the_end(monkeypatch):
+    monkeypatch.setattr("profkit.collect.machine.sampler._SOON", 0.0)
+    sampler = Sampler(1, LONG_S, on_tick=lambda: pytest.fail("nothing is left to look at"))
+    sampler.start()
+    sampler.stop()
+    assert len(sampler.samples) == 1
+
+
+def test_no_last_sample_is_taken_soon_after_another():
+    sampler = Sampler(1, LONG_S)
+    sampler.start()
+    sampler.stop()
+    assert sampler.samples == []
+
+
+def test_the_first_samples_come_sooner(monkeypatch):
+    waits, stopped = list[float](), threading.Event()
+    sampler = Sampler(1, 1.0)
+
+    def wait(timeout: float) -> bool:
+        waits.append(timeout)
+        return len(waits) > 20
+
+    monkeypatch.setattr(stopped, "wait", wait)
+    monkeypatch.setattr(sampler, "_stopped", stopped)
+    sampler.start()
+    sampler.stop()
+    assert waits[:2] == [0.25, 0.25]
+    assert waits[20] == 1.0
+    assert len(sampler.samples) == 20
+
+
+class Machine:
+    """Two CPUs whose times are set by hand, in seconds, and one process."""
+
+    def __init__(self) -> None:
+        self.now_s = self.own_s = 0.0
+        self.busy_s, self.iowait_s = [0.0, 0.0], 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def cpu_times(self, percpu: bool = False) -> Any:
+        if not percpu:
+            return SimpleNamespace(user=self.own_s, system=0.0)
+        return [_Times(busy, 0.0, 0.0, self.now_s - busy - self.iowait_s, self.iowait_s) for busy in self.busy_s]
+
+
+class _Times(NamedTuple):
+    user: float
+    nice: float
+    system: float
+    idle: float
+    iowait: float
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr("profkit.collect.machine.sampler.time", machine)
+    monkeypatch.setattr("profkit.collect.machine.sampler.psutil", machine)
+    monkeypatch.setattr("profkit.collect.machine.sampler.os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+    return machine
+
+
+def read_others(machine: Machine, cpus: int = 2) -> list[float | None]:
+    """Two samples, 2 s apart: the first CPU is busy throughout, 1.5 s of it with this process, the second for 0.5 s."""
+    others = _Others(cpus, machine)  # stands in for this process too: only its times are read
+    first = others.read()
+    machine.now_s, machine.own_s, machine.busy_s, machine.iowait_s = 2.0, 1.5, [2.0, 0.5], 0.0
+    return [first, others.read()]
+
+
+def test_the_load_of_other_processes_is_known_from_the_second_sample_on(machine):
+    assert read_others(machine) == [None, 0.5]
+
+
+def test_under_a_quota_the_load_of_other_processes_is_unknown(machine):
+    assert read_others(machine, cpus=1) == [None, None]
+
+
+def test_with_very_many_cpus_the_load_of_other_processes_is_not_read(machine, monkeypatch):
+    monkeypatch.setattr("profkit.collect.machine.sampler.os.cpu_count", lambda: 65)
+    assert read_others(machine) == [None, None]

@@ -1,0 +1,43 @@
+"""Calls between two bytecodes of the main thread: one at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from profkit.collect.program.interrupts import MainThreadCall
+
+
+def ask_elsewhere(call: MainThreadCall) -> None:
+    thread = threading.Thread(target=call.request)
+    thread.start()
+    thread.join()
+
+
+def calls_after(action: Callable[[MainThreadCall], None], asks: Callable[[MainThreadCall], None]) -> int:
+    """How often the main thread makes a call that does ``action`` the first time."""
+    times: list[int] = []
+
+    def act() -> None:
+        times.append(1)
+        if len(times) == 1:
+            action(call)
+
+    call = MainThreadCall(act)
+    asks(call)
+    for _ in range(1000):  # bytecodes between which it may happen
+        pass
+    return len(times)
+
+
+def test_the_main_thread_makes_a_call_that_another_thread_requests():
+    assert calls_after(lambda call: None, ask_elsewhere) == 1
+
+
+def test_a_request_from_another_thread_during_a_call_is_dropped():
+    """A waiting second call would meet the tracer that the first may have set."""
+    assert calls_after(ask_elsewhere, MainThreadCall.request) == 1
+
+
+def test_a_call_may_request_another():
+    assert calls_after(MainThreadCall.request, MainThreadCall.request) == 2

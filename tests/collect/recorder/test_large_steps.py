@@ -1,0 +1,119 @@
+"""Steps that hold more than may be recorded: they are recorded in part or later, with a note."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from profkit.collect.ranks.launchers import Place
+from profkit.collect.recorder.phase_recordings import _POSTPONED
+from profkit.collect.recorder.profiler import profile
+from profkit.collect.recorder.prologue import Prologue
+from profkit.collect.sessions.allowance import Allowance
+from profkit.collect.sessions.lines import LineTracer
+from profkit.plan import Plan, Subject
+from profkit.run import load_run
+from profkit.source.user_code import UserFiles
+from tests.collect.reading import read_events, steps_of
+from tests.collect.training import train
+
+CUT_OFF = "a step was so long that the recording ended in the middle of it"
+
+
+def unrolled(length: int) -> torch.Tensor:
+    state = leaf = torch.ones(4, requires_grad=True)
+    for _ in range(length):
+        state = state * 2
+    assert leaf.is_leaf
+    return state.sum()
+
+
+def train_unrolled(length: int, directory: Path) -> list[str]:
+    """Train six steps with an unrolled loop of this length; the names of the recorded events."""
+    with profile(directory, wait=1, warmup=1, active=1) as recording:
+        for _ in range(6):
+            unrolled(length).backward()
+            recording.step()
+    return [event["name"] for event in read_events(directory)]
+
+
+@pytest.mark.parametrize(("length", "is_part"), [(200, True), (10, False)])
+def test_the_backward_pass_of_too_large_a_graph_is_not_recorded(tmp_path, monkeypatch, length, is_part):
+    """Both lengths run the same lines. The short step is recorded whole, the long one up to its backward pass."""
+    monkeypatch.setattr("profkit.collect.recorder.phase_recordings.FEW_EVENTS", 300)
+    monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 600)
+    names = train_unrolled(length, tmp_path)
+    run = load_run(tmp_path)
+    assert ("MulBackward0" in names) is not is_part
+    assert names.count("aten::mul") >= length
+    assert (run.is_part, CUT_OFF in run.notes) == (is_part, is_part)
+
+
+def test_an_unrecorded_backward_pass_gives_the_same_gradients(tmp_path, monkeypatch):
+    monkeypatch.setattr("profkit.collect.recorder.phase_recordings.FEW_EVENTS", 0)
+    monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 0)
+    leaf = torch.ones(4, requires_grad=True)
+    with profile(tmp_path, wait=0):
+        (leaf * 2 * 2).sum().backward()
+        (given,) = torch.autograd.grad((leaf * 3).sum(), leaf)
+    assert leaf.grad is not None
+    assert (leaf.grad.tolist(), given.tolist()) == ([4.0] * 4, [3.0] * 4)
+
+
+def test_the_tracer_announces_a_backward_pass_with_its_roots():
+    told: list[object] = []
+    tracer = LineTracer(UserFiles((Path(__file__).parent,)), on_backward=told.append)
+    leaf = torch.ones(2, requires_grad=True)
+    loss, other = leaf.sum(), leaf.prod()
+    tracer.start(sys._getframe())
+    try:
+        loss.backward()
+        torch.autograd.grad([other], [leaf])
+    finally:
+        tracer.stop(sys._getframe())
+    assert [one if isinstance(one, (list, tuple)) else [one] for one in told] == [[loss], [other]]
+
+
+def run_with_little_left(directory: Path, monkeypatch: pytest.MonkeyPatch, enough_after: int) -> None:
+    """Train ten steps after a prologue that was too short for one. At first any step is expected to hold more events
+    than are left; after ``enough_after`` steps there are enough for ten seconds."""
+    left, plan = {"events": 0}, Plan(wait=1, warmup=1, active=1, after=0)
+    monkeypatch.setattr(Allowance, "events_left", property(lambda _: left["events"]))
+    monkeypatch.setattr(Prologue, "was_filled_by_events", property(lambda _: True))
+    with profile.planned(directory, plan, Subject()) as recording:
+        recording._allowance.events_per_s = 1e8
+        for number in range(10):
+            left["events"] = 10**9 if number >= enough_after else 0
+            train(1, recording)
+
+
+def test_a_large_step_is_recorded_once_it_is_affordable(tmp_path, monkeypatch):
+    run_with_little_left(tmp_path, monkeypatch, enough_after=6)
+    run = load_run(tmp_path)
+    assert _POSTPONED in run.notes
+    assert min(steps_of(read_events(tmp_path))) >= 5
+
+
+def test_the_prologue_stays_if_a_large_step_never_becomes_affordable(tmp_path, monkeypatch):
+    run_with_little_left(tmp_path, monkeypatch, enough_after=99)
+    run = load_run(tmp_path)
+    assert _POSTPONED in run.notes
+    assert any(note.endswith("only the program's beginning was recorded") for note in run.notes)
+
+
+def test_a_step_known_to_be_small_is_recorded_whatever_was_spent(tmp_path, monkeypatch):
+    monkeypatch.setattr(Allowance, "events_left", property(lambda _: 0))
+    with profile(tmp_path, wait=1, warmup=1, active=1) as recording:
+        train(8, recording)
+    run = load_run(tmp_path)
+    assert _POSTPONED not in run.notes
+    assert 0 in steps_of(read_events(tmp_path))
+
+
+def test_a_rank_does_not_wait_as_it_would_record_other_steps_than_the_rest(tmp_path, monkeypatch):
+    monkeypatch.setattr("profkit.collect.ranks.identity.find_place", lambda: Place(0, 2))
+    run_with_little_left(tmp_path, monkeypatch, enough_after=99)
+    assert _POSTPONED not in load_run(tmp_path).notes

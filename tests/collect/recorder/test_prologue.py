@@ -1,0 +1,164 @@
+"""The prologue: how long it lasts, whether it begins again, and whether events or the program made the process grow."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from profkit.collect.recorder.prologue import Prologue
+from profkit.collect.sessions.allowance import Allowance
+from profkit.collect.sessions.held_memory import HeldMemory
+from profkit.collect.sessions.lines import LineTracer
+from profkit.collect.sessions.recordings import Recordings
+from profkit.source.user_code import UserFiles
+
+NOTHING = HeldMemory(lambda: 0, lambda: None)
+"""A process that never grows."""
+
+
+def tensor_that_lived_during(look: Callable[[], object]) -> object:
+    """What is left of a local variable once its function has ended, without the garbage collector."""
+
+    def program() -> weakref.ref[torch.Tensor]:
+        tensor = torch.ones(8)
+        look()
+        return weakref.ref(tensor)
+
+    return program()()
+
+
+@pytest.mark.parametrize("limit_s", [60.0, 0.0])
+def test_checking_the_prologue_keeps_nothing_of_the_program_alive(limit_s, tmp_path):
+    """A frame that refers to itself would wait for the garbage collector, with its callers and all that they hold."""
+    recordings, tracer = Recordings(tmp_path, lambda: None, Allowance()), LineTracer(UserFiles((tmp_path,)))
+    prologue = Prologue(recordings, tracer, limit_s, NOTHING, Allowance())
+    prologue.begin()
+    try:
+        assert tensor_that_lived_during(prologue.look_at) is None
+    finally:
+        prologue.close()
+        recordings.remove()
+
+
+class Parts:
+    """Stands in for the recordings and the tracer: when recordings began, and their numbers of events."""
+
+    def __init__(self, clock: dict[str, float], *events: int) -> None:
+        self.began: list[float] = []
+        self.running: object | None = None
+        self.prologue: object | None = None
+        self.cut_operators_off = self.has_ended = False
+        self.max_lines, self.notes = 0, list[str]()
+        self._clock, self._events = clock, list(events)
+
+    def start(self, *_: object) -> None:
+        if not _:
+            self.began.append(self._clock["now"])
+            self.running = object()
+
+    def stop(self, frame: object) -> None:
+        """Of the tracer."""
+
+    def keep_prologue(self) -> int:
+        self.prologue, self.running = self.running, None
+        return self._events.pop(0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    times = {"now": 100.0}
+    monkeypatch.setattr("profkit.collect.recorder.prologue.time.monotonic", lambda: times["now"])
+    return times
+
+
+def begin(parts: Parts, held: HeldMemory = NOTHING, allowance: Allowance | None = None) -> Prologue:
+    """A prologue of three seconds that has just begun."""
+    prologue = Prologue(parts, parts, 3.0, held, allowance or Allowance())
+    prologue.begin()
+    return prologue
+
+
+def run_for(seconds: int, prologue: Prologue, clock: dict[str, float]) -> None:
+    """Check it five times a second, as the sampling thread and the main thread do."""
+    for _ in range(5 * seconds):
+        clock["now"] += 0.2
+        if prologue.is_due():
+            prologue.look_at()
+
+
+def test_a_program_that_ends_no_step_is_recorded_again_later(clock):
+    """The prologue lasts three seconds, each later part two."""
+    parts = Parts(clock, 9, 9, 9, 9)
+    prologue = begin(parts)
+    run_for(60, prologue, clock)
+    assert [round(at - 100) for at in parts.began] == [0, 6, 12, 24]
+    assert parts.running is None
+    assert (prologue.was_full, prologue.was_renewed) == (True, True)
+
+
+def test_an_unrecorded_prologue_is_soon_over(clock):
+    """Then calls of the model may end steps. After an interruption, as for a fork, it goes on unrecorded."""
+    parts = Parts(clock, 0, 0)
+    prologue = Prologue(parts, parts, 30.0, HeldMemory(lambda: 9, lambda: None), Allowance())
+    prologue.begin(is_recorded=False)
+    prologue.go_on()
+    run_for(1, prologue, clock)
+    assert not prologue.was_full
+    run_for(60, prologue, clock)
+    assert prologue.was_full
+    assert parts.began == []
+
+
+def test_the_prologue_does_not_begin_again_once_a_step_ended(clock):
+    parts = Parts(clock, 9)
+    prologue = begin(parts)
+    run_for(5, prologue, clock)
+    prologue.close()
+    run_for(60, prologue, clock)
+    assert parts.began == [100.0]
+
+
+@pytest.mark.parametrize("obstacle", ["an operator that was cut off", "a recorded step"])
+def test_the_prologue_does_not_begin_again_amid_a_recorded_step_or_a_cut_off_operator(obstacle, clock):
+    parts = Parts(clock, 9)
+    prologue = begin(parts)
+    parts.cut_operators_off = obstacle == "an operator that was cut off"
+    run_for(5, prologue, clock)
+    parts.running = None if parts.cut_operators_off else object()
+    run_for(60, prologue, clock)
+    assert parts.began == [100.0]
+
+
+@pytest.mark.parametrize(("modules", "is_over"), [(800, False), (0, True)])
+def test_memory_of_imported_modules_does_not_end_the_prologue(monkeypatch, clock, modules, is_over):
+    """PyTorch imports 800 modules when a program makes its first optimizer."""
+    held = [300 << 20]
+    parts = Parts(clock, 9)
+    prologue = begin(parts, HeldMemory(lambda: held[0], lambda: None))
+    held[0] += 80 << 20
+    for number in range(modules):
+        monkeypatch.setitem(sys.modules, f"module_{number}", sys)
+    assert prologue.is_due() == is_over
+    held[0] += 25 << 20
+    assert prologue.is_due()
+
+
+def test_the_prologue_does_not_begin_again_if_no_more_may_be_recorded(clock):
+    parts, allowance = Parts(clock, 9), Allowance(lambda: 0.0, lambda: 0.0)
+    prologue = begin(parts, allowance=allowance)
+    allowance.count(1_000_000)
+    run_for(60, prologue, clock)
+    assert parts.began == [100.0]
+
+
+@pytest.mark.parametrize(
+    ("was_full", "events", "by_events"), [(True, 9_000, True), (True, 8_999, False), (False, 9_000, False)]
+)
+def test_a_prologue_of_few_events_was_filled_by_the_programs_tensors(was_full, events, by_events):
+    prologue = Prologue.__new__(Prologue)  # only these two attributes count
+    prologue.was_full, prologue.events = was_full, events
+    assert prologue.was_filled_by_events is by_events

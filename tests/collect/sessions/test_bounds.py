@@ -1,0 +1,162 @@
+"""How large a recording may grow: bounds on its time and on what the process holds, as events cannot be counted."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from profkit.collect.sessions import bounds
+from profkit.collect.sessions.bounds import Bounds
+from profkit.collect.sessions.held_memory import HeldMemory
+
+MB = 1 << 20
+MANY = 10**7
+"""Events: so many that only the other bounds matter."""
+
+
+class Process:
+    """A process whose memory and clocks a test sets; it once held ``peak_mb``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, peak_mb: int = 500, available_mb: int = 100_000) -> None:
+        self.held_mb, self.now, self.computed = 300, 1000.0, 20.0
+        monkeypatch.setattr(bounds.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(bounds.time, "process_time", lambda: self.computed)
+        monkeypatch.setattr(bounds, "peak_rss_bytes", lambda: peak_mb * MB)
+        memory = SimpleNamespace(available=available_mb * MB)
+        monkeypatch.setattr(bounds.psutil, "virtual_memory", lambda: memory)
+        self.allowance = SimpleNamespace()
+        resident = HeldMemory(lambda: self.held_mb * MB, lambda: None)
+        self.bounds = Bounds(30.0, resident, self.allowance)
+
+    def begin(
+        self,
+        events: int = MANY,
+        *,
+        is_first: bool = True,
+        are_large: bool = False,
+        event_bytes: int = 460,
+        events_per_s: float = 0.0,
+    ) -> None:
+        """Large steps are cut off at half of the events that are left."""
+        self.allowance.events_left, self.allowance.event_bytes = events * (2 if are_large else 1), event_bytes
+        self.allowance.events_per_s = events_per_s
+        self.bounds.begin(is_first, are_large, is_second=events_per_s > 0)
+
+    def is_full_at(self, mb: int, after_s: float = 10.0, share: float = 1.0) -> bool:
+        """``share`` is the CPU time of the process per second, on all processors together."""
+        self.held_mb, self.now, self.computed = mb, self.now + after_s, self.computed + share * after_s
+        return self.bounds.are_exceeded(has_ended=False)
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Process:
+    return Process(monkeypatch)
+
+
+def test_a_recording_may_hold_256_mb_beyond_the_peak_of_the_program(process):
+    process.begin()
+    assert [process.is_full_at(mb) for mb in (300, 500 + 256, 500 + 257)] == [False, False, True]
+
+
+def test_a_recording_of_large_steps_may_hold_less(process):
+    process.begin(are_large=True)
+    assert [process.is_full_at(mb) for mb in (300 + 48, 300 + 49)] == [False, True]
+
+
+def test_with_little_free_memory_it_may_hold_less(monkeypatch):
+    process = Process(monkeypatch, available_mb=1500)
+    process.begin()
+    assert [process.is_full_at(mb) for mb in (500 + 100, 500 + 101)] == [False, True]
+
+
+def test_time_ends_a_recording_however_little_it_holds(process, monkeypatch):
+    process.begin()
+    now = bounds.time.monotonic()
+    monkeypatch.setattr(bounds.time, "monotonic", lambda: now + 61)
+    assert process.is_full_at(300)
+
+
+def test_outside_a_recording_nothing_is_too_much(process):
+    assert not process.is_full_at(10**6)
+    process.begin()
+    process.bounds.end()
+    assert not process.is_full_at(10**6)
+
+
+def test_all_growth_counts_once_the_lines_of_the_located_step_ran_out(process):
+    process.begin()
+    process.held_mb, process.now = 300 + 48, process.now + 10
+    assert not process.bounds.are_exceeded(has_ended=True)
+    process.held_mb, process.now = process.held_mb + 1, process.now + 1
+    assert process.bounds.are_exceeded(has_ended=True)
+    assert not process.bounds.are_exceeded(has_ended=False)
+
+
+def test_lines_that_ran_out_do_not_matter_in_measured_steps(process):
+    process.begin(is_first=False)
+    process.held_mb, process.now = 300 + 49, process.now + 10
+    assert not process.bounds.are_exceeded(has_ended=True)
+
+
+@pytest.mark.parametrize(
+    ("events", "are_large", "most_mb"), [(60_000, False, 526), (60_000, True, 326), (0, False, 508), (0, True, 304)]
+)
+def test_it_may_hold_only_as_much_as_the_remaining_events(process, events, are_large, most_mb):
+    process.begin(events, are_large=are_large)
+    assert [process.is_full_at(mb) for mb in (most_mb, most_mb + 1)] == [False, True]
+
+
+def test_with_smaller_events_it_may_hold_less(process):
+    process.begin(60_000, are_large=True, event_bytes=150)
+    assert [process.is_full_at(mb) for mb in (300 + 8, 300 + 9)] == [False, True]
+
+
+def test_a_second_recording_may_last_as_long_as_its_expected_events(process):
+    process.begin(60_000, events_per_s=20_000)
+    assert [process.is_full_at(300, after_s) for after_s in (6.0, 0.1)] == [False, True]
+    process.begin(60_000)
+    assert not process.is_full_at(300, 59.0)
+
+
+def test_time_in_which_others_compute_brings_no_events(process):
+    process.begin(60_000, events_per_s=20_000)
+    assert [process.is_full_at(300, after_s, share=0.25) for after_s in (20.0, 3.9, 0.2)] == [False, False, True]
+
+
+def test_several_threads_bring_no_more_events_than_one(process):
+    process.begin(60_000, events_per_s=20_000)
+    assert [process.is_full_at(300, after_s, share=4.0) for after_s in (6.0, 0.1)] == [False, True]
+
+
+def test_growth_faster_than_events_is_the_programs(process):
+    """An evaluation that keeps its graph takes 2 GB within 0.1 s, again and again; then events follow."""
+    process.begin()
+    for _ in range(5):
+        assert not process.is_full_at(2300, after_s=0.1)
+        assert not process.is_full_at(360, after_s=0.1)
+    for mb in (480, 600, 720):
+        assert not process.is_full_at(mb, after_s=1.0)
+    assert process.is_full_at(840, after_s=1.0)
+
+
+def test_all_growth_counts_in_large_steps(process):
+    process.begin(are_large=True)
+    assert process.is_full_at(300 + 60, after_s=0.1)
+
+
+@pytest.mark.parametrize(("modules", "is_full"), [(800, False), (0, True)])
+def test_memory_of_newly_imported_modules_does_not_count(process, monkeypatch, modules, is_full):
+    process.begin(60_000, are_large=True)
+    for number in range(modules):
+        monkeypatch.setitem(sys.modules, f"module_{number}", sys)
+    assert process.is_full_at(380) == is_full
+    assert [process.is_full_at(mb) for mb in (380 + 26, 380 + 27)] == [is_full, True]
+
+
+def test_memory_that_was_given_back_hides_no_later_events(process):
+    process.begin()
+    assert not process.is_full_at(5000, after_s=0.1)
+    assert not process.is_full_at(300, after_s=0.1)
+    assert [process.is_full_at(mb, after_s=2.0) for mb in (500, 700, 900)] == [False, False, True]

@@ -1,0 +1,106 @@
+"""Files that torch.save writes during a recording are marked, without any effect on the program."""
+
+from __future__ import annotations
+
+import io
+import threading
+import traceback
+from pathlib import Path
+
+import pytest
+import torch
+
+from profkit.collect.sessions import host_marks
+from profkit.collect.sessions.host_marks import SaveMarks
+
+WRITERS = [torch.serialization._open_zipfile_writer_file, torch.serialization._open_zipfile_writer_buffer]
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The marks that were opened and closed, in order."""
+    said: list[str] = []
+
+    class Noted:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> None:
+            said.append(f"+{self.name}")
+
+        def __exit__(self, *_: object) -> None:
+            said.append(f"-{self.name}")
+
+    monkeypatch.setattr(host_marks, "open_mark", Noted)
+    return said
+
+
+@pytest.fixture
+def installed(noted: list[str]):
+    saves = SaveMarks()
+    saves.install()
+    yield saves
+    saves.remove()
+
+
+def test_files_and_buffers_are_marked_and_written_as_usual(tmp_path, noted, installed):
+    buffer = io.BytesIO()
+    torch.save({"a": torch.ones(3)}, tmp_path / "a.pt")
+    assert noted == ["+profkit.save", "-profkit.save"]
+    torch.save({"a": torch.ones(3)}, buffer)
+    assert noted == ["+profkit.save", "-profkit.save"] * 2
+    assert torch.load(tmp_path / "a.pt")["a"].sum() == 3
+    assert torch.load(io.BytesIO(buffer.getvalue()))["a"].sum() == 3
+
+
+def test_a_failed_save_has_no_frame_of_profkit_in_its_traceback(tmp_path, installed):
+    for target, value in ((tmp_path / "absent" / "a.pt", 1), (tmp_path / "a.pt", lambda: None)):
+        with pytest.raises(Exception) as failure:  # noqa: PT011  # whatever torch raises
+            torch.save(value, target)
+        files = [Path(frame.filename).name for frame in traceback.extract_tb(failure.value.__traceback__)]
+        assert "host_marks.py" not in files
+        assert "serialization.py" in files
+
+
+def test_a_failed_save_closes_its_mark(tmp_path, noted, installed):
+    with pytest.raises(Exception, match="pickle"):
+        torch.save(lambda: None, tmp_path / "a.pt")
+    assert noted == ["+profkit.save", "-profkit.save"]
+
+
+def test_an_open_mark_ends_with_the_recording(tmp_path, noted, installed):
+    writer = torch.serialization._open_zipfile_writer_file(str(tmp_path / "a.pt"))
+    installed.remove()
+    assert noted == ["+profkit.save", "-profkit.save"]
+    assert writer.name == str(tmp_path / "a.pt")
+    with writer:
+        pass
+    del writer
+    assert noted == ["+profkit.save", "-profkit.save"]
+
+
+def test_another_thread_is_left_alone(tmp_path, noted, installed):
+    thread = threading.Thread(target=lambda: torch.save(1, tmp_path / "a.pt"))
+    thread.start()
+    thread.join()
+    assert noted == []
+    assert torch.load(tmp_path / "a.pt") == 1
+
+
+def test_nothing_is_left_behind():
+    before = [dict(vars(writer)) for writer in WRITERS]
+    saves = SaveMarks()
+    saves.install()
+    assert [dict(vars(writer)) for writer in WRITERS] != before
+    saves.remove()
+    saves.remove()
+    assert [dict(vars(writer)) for writer in WRITERS] == before
+
+
+def test_without_the_writers_of_pytorch_nothing_is_marked(tmp_path, noted, monkeypatch):
+    monkeypatch.setattr(SaveMarks, "_WRITERS", (("_no_such_class", "name"),))
+    saves = SaveMarks()
+    saves.install()
+    torch.save(1, tmp_path / "a.pt")
+    saves.remove()
+    assert noted == []

@@ -1,0 +1,416 @@
+"""Which calls of PyTorch compute something again, judged by their inputs and never by values that look alike."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from profkit.collect.recorder.profiler import profile
+from profkit.collect.tensors.recomputation import CallWatch
+from profkit.diagnosing import read_facts
+from profkit.evidence.loops.located import in_located_step
+from profkit.marks import CALL_MARK
+from profkit.run import Recomputation, load_run
+from tests.traces import rows_named
+
+SIZE = 8
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_by_other_tests() -> Iterator[None]:
+    """Neither compiled code nor layers; and none is left for later tests."""
+    torch.manual_seed(0)
+    forget_compiler()
+    gc.collect()
+    yield
+    forget_compiler()
+
+
+def forget_compiler() -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+def watched(*steps: Callable[[], object]) -> Recomputation:
+    """What is found in two steps; the second may be empty."""
+    watch = CallWatch()
+    watch.begin()
+    try:
+        for number in range(2):
+            if number < len(steps):
+                steps[number]()
+            watch.end_step()
+    finally:
+        watch.stop()
+    assert not torch.overrides._len_torch_function_stack()
+    assert watch.found is not None
+    return watch.found
+
+
+def again(step: Callable[[], object]) -> int:
+    """How many calls of a step repeat another one in it."""
+    return len(watched(step).again)
+
+
+def each(step: Callable[[], object]) -> int:
+    """How many calls of a step are repeated by the same step after it."""
+    return len(watched(step, step).each_step)
+
+
+def matrix() -> Tensor:
+    return torch.randn(SIZE, SIZE)
+
+
+def test_a_function_of_the_same_tensor_is_a_repetition():
+    x = matrix()
+    assert watched(lambda: [x @ x, x @ x]) == Recomputation(again=((1, 0),))
+
+
+def test_calls_on_repeated_results_are_repetitions_too():
+    x = matrix()
+
+    def normalise() -> Tensor:
+        return (x.sum(0).pow_(-0.5)[None] * x).relu()
+
+    assert again(lambda: [normalise(), normalise()]) == 5
+
+
+def test_a_frozen_encoder_that_runs_twice_is_a_repetition():
+    encoder, x = nn.Sequential(nn.Linear(SIZE, SIZE), nn.GELU(), nn.LayerNorm(SIZE)), matrix()
+
+    def run() -> Tensor:
+        with torch.no_grad():
+            return encoder(x)
+
+    assert again(lambda: [run(), run()]) == 3
+
+
+def test_a_mask_made_again_from_numbers_is_a_repetition():
+    def mask() -> Tensor:
+        return torch.triu(torch.ones(SIZE, SIZE), diagonal=1)
+
+    assert again(lambda: [mask(), mask()]) == 2
+
+
+def test_a_sparse_matrix_is_identified_by_its_object():
+    adjacency, x = matrix().to_sparse(), matrix()
+    same = matrix()
+    other = adjacency.clone()
+    assert again(lambda: [adjacency @ x, adjacency @ x]) == 1
+    assert again(lambda: [adjacency @ same, other @ same]) == 0
+
+
+def nothing_alike() -> dict[str, Callable[[], object]]:  # noqa: C901  # a list of small functions
+    """Steps in which nothing is computed again, although it may look so."""
+    x, weight = matrix(), matrix().requires_grad_()
+    layer, norm = nn.Linear(SIZE, SIZE), nn.BatchNorm1d(SIZE)
+
+    def changed_between() -> None:
+        x.relu()
+        x.add_(1)
+        x.relu()
+
+    def changed_through_data() -> None:
+        layer(x)
+        layer.weight.data.mul_(0.5)
+        layer(x)
+
+    def changed_by_an_optimizer() -> None:
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        layer(x).sum().backward()
+        optimizer.step()
+        layer(x)
+
+    def changed_through_a_view() -> None:
+        x.relu()
+        x[0].zero_()
+        x.relu()
+
+    def changed_by_numpy() -> None:
+        x.relu()
+        x.numpy()[0, 0] += 1
+        x.relu()
+
+    def freed_between() -> None:
+        for number in range(4):
+            torch.full((SIZE,), float(number)).relu()
+
+    def of_fresh_memory() -> None:
+        for _ in range(3):
+            torch.empty(SIZE).relu()
+
+    def of_random_numbers() -> None:
+        for _ in range(3):
+            torch.randn(SIZE).relu()
+
+    def differentiated_in_turns() -> None:
+        for _ in range(2):
+            (weight @ x).relu().sum().backward()
+            weight.grad = None
+
+    def over_time() -> None:
+        state = torch.zeros(SIZE, SIZE)
+        for _ in range(4):
+            state = torch.tanh(x @ state + 1.5)
+
+    def checkpointed() -> None:
+        checkpoint(lambda one: (one @ weight).relu(), x, use_reentrant=False).sum().backward()
+
+    def given_up() -> None:
+        first = x.relu()
+        first.add_(1)
+        x.relu()
+
+    def written_into() -> None:
+        for number in range(2):
+            buffer = x.relu()
+            buffer.add_(number)
+
+    return {
+        "dropout": lambda: [functional.dropout(x), functional.dropout(x)],
+        "another input of one module": lambda: [layer(matrix()), layer(matrix())],
+        "equal tensors": lambda: [x.clone().relu(), x.relu()],
+        "another part of one tensor": lambda: [x[0].relu(), x[1].relu()],
+        "another stride": lambda: [x.relu(), x.t().relu()],
+        "another number": lambda: [x * 2, x * 2.0, x * 3],
+        "with a graph and without": lambda: [weight.relu(), weight.detach().relu()],
+        "in another mode": lambda: [weight.relu(), torch.no_grad()(weight.relu)()],
+        "statistics that move on": lambda: [norm(x), norm(x)],
+        "buffers of zeros": lambda: functional.linear(torch.zeros(SIZE), x) + torch.zeros(SIZE)[0],
+        "two states of an LSTM": lambda: nn.LSTMCell(SIZE, SIZE)(x, (torch.zeros(SIZE, SIZE), torch.zeros(SIZE, SIZE))),
+        "changed between": changed_between,
+        "changed through .data": changed_through_data,
+        "changed by an optimizer": changed_by_an_optimizer,
+        "changed through a view": changed_through_a_view,
+        "changed by NumPy": changed_by_numpy,
+        "freed, and its address used again": freed_between,
+        "of fresh memory": of_fresh_memory,
+        "of random numbers": of_random_numbers,
+        "the graph was freed between": differentiated_in_turns,
+        "a recurrence": over_time,
+        "checkpointing": checkpointed,
+        "the first result was changed": given_up,
+        "both results are changed": written_into,
+    }
+
+
+@pytest.mark.parametrize("name", nothing_alike())
+def test_nothing_is_computed_again(name):
+    step = nothing_alike()[name]
+    assert again(step) == 0
+
+
+def test_memory_that_numpy_owns_is_compared_up_to_a_size():
+    values = np.ones(SIZE, dtype=np.float32)
+    x = torch.from_numpy(values)
+
+    def changed() -> None:
+        x.exp()
+        values[3] = 7
+        x.exp()
+
+    assert again(lambda: [x.exp(), x.exp()]) == 1
+    assert again(changed) == 0
+    large = torch.from_numpy(np.ones(2 << 20, dtype=np.float32))
+    assert again(lambda: [large.exp(), large.exp()]) == 0
+
+
+def test_a_table_that_each_step_builds_is_repeated_across_steps():
+    def step() -> Tensor:
+        return torch.arange(SIZE).float().mul(-0.1).exp()
+
+    assert each(step) == 4
+
+
+def test_other_inputs_in_the_next_step_are_no_repetition():
+    batches = iter([matrix(), matrix()])
+    weight = matrix()
+    assert each(lambda: next(batches) @ weight) == 0
+
+
+def test_parameters_that_change_are_no_repetition():
+    layer, x = nn.Linear(SIZE, SIZE), matrix()
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        layer(x).pow(2).sum().backward()
+        optimizer.step()
+
+    assert each(step) == 0
+
+
+def test_outputs_and_random_numbers_of_the_program_stay_the_same():
+    def run() -> list[Tensor]:
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(SIZE, SIZE), nn.Dropout(0.5), nn.BatchNorm1d(SIZE))
+        x = matrix()
+        loss = (model(x) + model(x)).sum()
+        loss.backward()
+        return [loss.detach(), *(one.grad for one in model.parameters()), torch.randn(3)]
+
+    bare = run()
+    found: list[Tensor] = []
+    watched(lambda: found.extend(run()))
+    assert all(torch.equal(one, other) for one, other in zip(bare, found, strict=True))
+
+
+def test_no_tensor_is_kept_alive():
+    x = matrix()
+    storages = []
+
+    def step() -> None:
+        for _ in range(3):
+            storages.append(torch.multiprocessing.reductions.StorageWeakRef((x @ x).untyped_storage()))
+            assert all(storage.expired() for storage in storages[:-1])
+
+    watched(step)
+
+
+def test_an_error_in_the_program_passes_through():
+    x = matrix()
+
+    def step() -> None:
+        with pytest.raises(RuntimeError, match="shape"):
+            x @ torch.ones(SIZE + 1, 2)
+        x.relu()
+
+    assert again(lambda: [step(), step()]) == 1
+
+
+def test_transformer_layers_that_a_mode_would_reroute_are_left_alone():
+    attention = nn.MultiheadAttention(SIZE, 2)
+    watch = CallWatch()
+    watch.begin()
+    assert not watch.is_installed
+    del attention
+
+
+def test_a_mode_of_the_program_is_left_alone_and_outlives_the_watch():
+    with torch.device("meta"):
+        watch = CallWatch()
+        watch.begin()
+        assert not watch.is_installed
+    watch.begin()
+    with torch.device("meta"):
+        watch.stop()
+        assert torch.ones(1).is_meta
+    assert not torch.overrides._len_torch_function_stack()
+
+
+def overridable(x: Tensor) -> Tensor:
+    """Like PyTorch's own Python functions."""
+    if torch.overrides.has_torch_function_unary(x):
+        return torch.overrides.handle_torch_function(overridable, (x,), x)
+    return x + 1
+
+
+@pytest.mark.parametrize("entered", ["handle_torch_function", "helper", "_pop_mode_temporarily"])
+def test_a_watch_whose_mode_was_seen_stays_until_it_is_called(entered):
+    """Otherwise PyTorch would find no mode where it has just seen one."""
+    watch, seen = CallWatch(), []
+
+    def leave(frame: FrameType, event: str, argument: object) -> None:
+        if frame.f_code.co_name == entered and not seen:
+            seen.append(entered)
+            watch._leave_later(frame, event, argument)
+
+    watch.begin()
+    sys.settrace(leave)
+    try:
+        result = overridable(torch.ones(2))
+    finally:
+        sys.settrace(None)
+        watch.stop()
+    assert seen
+    assert result.tolist() == [2, 2]
+    assert not watch.is_installed
+    assert not torch.overrides._len_torch_function_stack()
+
+
+def test_a_watch_that_ends_amid_a_call_leaves_at_the_next_function():
+    watch = CallWatch()
+
+    class Meddling:
+        @classmethod
+        def __torch_function__(cls, function, types, arguments=(), named=None):
+            watch.stop()
+            return 7
+
+    watch.begin()
+    assert torch.relu(Meddling()) == 7
+    matrix()
+    assert not torch.overrides._len_torch_function_stack()
+
+
+def test_a_recording_names_repetitions_by_the_numbers_of_its_events(tmp_path):
+    x = matrix()
+    with profile(tmp_path, warmup=1, active=2) as recording:
+        for _ in range(10):
+            [x @ x, x @ x]
+            recording.step()
+    found = load_run(tmp_path).recomputation
+    assert found is not None
+    ((second, first),) = found.again
+    assert second == first + 1
+    assert found.each_step == (first,)
+    assert not torch.overrides._len_torch_function_stack()
+
+
+def test_calls_on_other_threads_are_ignored():
+    x = matrix()
+
+    def step() -> None:
+        x.relu()
+        thread = threading.Thread(target=x.relu)
+        thread.start()
+        thread.join()
+
+    assert again(step) == 0
+
+
+def test_full_graph_compilation_works_under_the_watch():
+    """The watch makes way for functions that are compiled before or during it and first called in a watched step."""
+    x = matrix()
+
+    def double(number: int) -> Tensor:
+        compiled = torch.compile(lambda given: given.sin() * number, backend="eager", fullgraph=True)
+        return compiled(x) @ x
+
+    torch.optim.SGD([x], lr=0.1)  # imports the compiler's modules, as in every training
+    watch = CallWatch()
+    watch.begin()
+    assert watch.is_on
+    assert double(2).equal((x.sin() * 2) @ x)
+    assert not watch.is_installed
+    watch.end_step()
+    watch.begin()
+    assert not watch.is_installed
+    assert double(3).equal((x.sin() * 3) @ x)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+
+
+def test_calls_inside_ranges_are_still_found(tmp_path):
+    layer = nn.Linear(SIZE, SIZE)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with profile(tmp_path, warmup=1, active=2) as recording:
+        for _ in range(8):
+            optimizer.zero_grad(set_to_none=False)
+            layer(matrix()).sum().backward()
+            recording.step()
+    facts = read_facts(tmp_path)
+    fills = in_located_step(facts, np.array(rows_named(facts.trace, "aten::zero_")))
+    clearing = facts.trace.where_name(lambda name: name.startswith("Optimizer.zero_grad#"))
+    assert fills.size
+    assert facts.tree.under(clearing)[fills].all()
+    assert facts.tree.under(facts.trace.where_name(lambda name: name.startswith(CALL_MARK)))[fills].all()
