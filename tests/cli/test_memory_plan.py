@@ -75,7 +75,7 @@ def test_a_plan_as_text(plan):
     assert max(map(len, lines)) <= 80
 
 
-def test_what_the_factory_prints_is_no_part_of_the_plan(plan):
+def test_output_of_the_factory_is_not_part_of_the_plan(plan):
     result = plan("models.py:prints", "--batch", "8", "--device", "cpu", "--peak-only", "--format", "json")
     assert json.loads(result.stdout)["model"] == "Linear"
     assert result.stderr == "made a model\n"
@@ -94,7 +94,7 @@ def test_a_plan_as_json_for_a_gpu(plan):
     assert read["usage"]["reserved_bytes"] % (2 << 20) == 0
 
 
-def test_a_model_that_does_not_fit_with_one_sample_is_told(plan):
+def test_a_model_too_large_for_one_sample_is_reported(plan):
     result = plan("models.py:linear", "--batch", "4", "--device", "cpu", "--fits", "16MB")
     assert "Not even one sample fits into 16.0 MB." in result.stdout
     assert "- checkpointing: not planned: the model has no repeated blocks in a" in result.stdout
@@ -114,7 +114,7 @@ def test_a_model_that_does_not_fit_with_one_sample_is_told(plan):
      ("models.py:linear", ("--input", "3by3"), "--input 3by3: give the shape of one sample"),
      ("models.py:reads", (), "models.py:12 in forward needs the values of a tensor (aten._local_scalar_dense")],
 )  # fmt: skip
-def test_what_cannot_be_planned_is_one_line(tmp_path: Path, forks: Forks, target, options, words):
+def test_a_plan_that_cannot_be_made_gives_one_line(tmp_path: Path, forks: Forks, target, options, words):
     (tmp_path / "models.py").write_text(MODELS, encoding="utf-8")
     asked = ["memory-plan", target, "--batch", "2", "--peak-only", *options]
     result = forks.run("tests.cli.planning:main", asked, tmp_path)
@@ -135,7 +135,7 @@ def test_a_factory_that_fails_shows_its_own_traceback(plan, target, words):
     assert result.stderr.endswith(f"profkit: {target}: the program itself failed\n")
 
 
-def test_a_batch_of_none_is_refused(plan):
+def test_a_batch_without_samples_is_refused(plan):
     assert plan("models.py:linear", "--batch", "0").returncode == 2
 
 

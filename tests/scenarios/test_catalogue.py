@@ -145,7 +145,7 @@ def test_an_installed_package_brings_its_recordings(package: Path) -> None:
     assert catalogue.recordings_root() == package / "_recorded"
 
 
-def test_a_users_own_scenarios_package_neither_shadows_nor_is_shadowed(
+def test_scenarios_of_the_user_and_of_profkit_do_not_shadow_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = write_scenario(tmp_path / "scenarios", "__init__.py", "NAME = 'mine'\n")
