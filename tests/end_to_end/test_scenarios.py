@@ -35,7 +35,7 @@ def diagnose_variant(tmp_path: Path, recordings: Recordings, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("scenario", FAULTY, ids=lambda scenario: scenario.name)
-def test_the_pitfall_is_found_at_rank_1_on_the_exact_line(scenario: Scenario, diagnose_variant: Variants) -> None:
+def test_the_pitfall_comes_first_and_on_its_line(scenario: Scenario, diagnose_variant: Variants) -> None:
     outcome = diagnose_variant(scenario, "pitfall")
     assert outcome.status == 0, outcome.stderr
     unable = [outcome.diagnosis["skipped"][rule] for rule in scenario.triggers if rule in outcome.diagnosis["skipped"]]
@@ -54,7 +54,7 @@ def test_the_pitfall_is_found_at_rank_1_on_the_exact_line(scenario: Scenario, di
 
 
 @pytest.mark.parametrize("scenario", FAULTY, ids=lambda scenario: scenario.name)
-def test_the_fix_is_clean_of_it(scenario: Scenario, diagnose_variant: Variants) -> None:
+def test_the_fix_does_not_have_the_fault(scenario: Scenario, diagnose_variant: Variants) -> None:
     outcome = diagnose_variant(scenario, "fix")
     assert outcome.status == 0, outcome.stderr
     assert not set(outcome.rules) & set(scenario.triggers), outcome.stdout
@@ -64,9 +64,7 @@ def test_the_fix_is_clean_of_it(scenario: Scenario, diagnose_variant: Variants) 
 
 @pytest.mark.parametrize("variant", ["pitfall", "fix"])
 @pytest.mark.parametrize("scenario", FAULTLESS, ids=lambda scenario: scenario.name)
-def test_a_scenario_without_triggers_has_no_fault(
-    scenario: Scenario, variant: str, diagnose_variant: Variants
-) -> None:
+def test_a_scenario_without_triggers_has_no_fault(scenario: Scenario, variant: str, diagnose_variant: Variants) -> None:
     outcome = diagnose_variant(scenario, variant)
     assert outcome.status == 0, outcome.stderr
     assert [fault["rule"] for fault in outcome.faults if fault["severity"] in ("high", "medium")] == [], outcome.stdout

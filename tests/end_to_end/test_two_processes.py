@@ -56,7 +56,7 @@ def run(program: Path, *before: str) -> tuple[list[str], list[str]]:
     return [out for out, _ in outcomes], [err for _, err in outcomes]
 
 
-def test_both_ranks_are_recorded_and_say_the_same(tmp_path: Path) -> None:
+def test_both_ranks_are_recorded_and_get_the_same_diagnosis(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(TRAINING)
     alone, _ = run(program)

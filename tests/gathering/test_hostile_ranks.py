@@ -97,7 +97,7 @@ def _said_of_others(launch: LaunchSummary, rank: int) -> object:
     [pytest.param(make, rank, damage, id=f"{make.__name__}-{rank}-{damage}")
      for make, rank in CASES for damage in DAMAGES if (make, damage) not in NOTED],
 )  # fmt: skip
-def test_of_the_others_the_same_is_said_or_what_is_said_without_the_rank_and_a_note(
+def test_the_figures_of_the_other_ranks_stay_or_are_those_without_the_damaged_one(
     folder: Path, make: Make, rank: int, damage: str
 ):
     whole, without = (_said_of_others(one, rank) for one in _around(folder, make, rank))
@@ -113,7 +113,7 @@ def test_of_the_others_the_same_is_said_or_what_is_said_without_the_rank_and_a_n
     [pytest.param(make, rank, damage, id=f"{make.__name__}-{rank}-{damage}")
      for make, rank in CASES for damage in DAMAGES if (make, damage) in NOTED],
 )  # fmt: skip
-def test_a_rank_that_lacks_some_of_the_steps_is_told_and_who_is_late_is_found_all_the_same(
+def test_a_rank_that_lacks_some_steps_gets_a_note_and_the_late_rank_is_still_found(
     folder: Path, make: Make, rank: int, damage: str
 ):
     found = _damaged(folder, make, rank, damage)
@@ -123,7 +123,7 @@ def test_a_rank_that_lacks_some_of_the_steps_is_told_and_who_is_late_is_found_al
 
 
 @launches
-def test_the_undamaged_launch_says_nothing_but_who_is_late(folder: Path, make: Make, rank: int):
+def test_the_undamaged_launch_has_a_late_rank_and_no_notes(folder: Path, make: Make, rank: int):
     whole, without = _around(folder, make, rank)
     assert whole.notes == ()
     assert without.notes == (f"rank {rank} of {RANKS} is missing; what it did is unknown",)

@@ -14,7 +14,7 @@ OF_THE_FIRST_STEP = {"allocator_retries"}
 """Its batches differ, and the peak was measured for the first alone."""
 
 
-def test_peaks_are_those_that_were_measured(corpus: Path) -> None:
+def test_peaks_match_the_measured_ones(corpus: Path) -> None:
     """Of every recording that holds memory events, to the rounding of the figures: three digits behind the point."""
     truth = json.loads((corpus / "h100" / "truth.json").read_text())
     told = {}

@@ -45,7 +45,7 @@ def steps_with(directory: Path, operator: str) -> int:
 
 @pytest.mark.parametrize("form", ["callback", "profiler"])
 @pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
-def test_lightnings_trainer_is_recorded_by_its_callback_or_profiler(
+def test_the_trainer_of_lightning_is_recorded_by_callback_or_profiler(
     package: str, form: str, recordings: Recordings
 ) -> None:
     needs(package.partition(".")[0])
@@ -97,7 +97,7 @@ if __name__ == "__main__":
 """
 
 
-def test_lightnings_own_processes_each_record_and_the_first_reports(recordings: Recordings) -> None:
+def test_each_process_started_by_lightning_records_and_the_first_reports(recordings: Recordings) -> None:
     needs("lightning")
     kept = recordings.start(["train.py"], writes={"train.py": RANKS}, reads=all_code())
     assert kept.ended.returncode == 0, kept.ended.stderr

@@ -49,12 +49,12 @@ def test_the_cell_runs_as_without_the_magic(session: dict[str, Any]) -> None:
     assert (described.step_signal, described.target) == ("optimizer", "notebook")
 
 
-def test_an_error_of_the_cell_is_the_cells(session: dict[str, Any]) -> None:
+def test_an_error_in_the_cell_is_shown_as_its_own(session: dict[str, Any]) -> None:
     assert session["failed"] == "KeyError"
     assert "the program failed: KeyError: 'mine'" in load_run(session["directory"] / "failed").notes
 
 
-def test_what_the_magic_does_not_understand_is_refused(session: dict[str, Any]) -> None:
+def test_unknown_options_of_the_magic_are_refused(session: dict[str, Any]) -> None:
     assert (session["wrong"], session["wrong_number"]) == ("UsageError", "UsageError")
     assert "at least" in session["said"]
 
@@ -81,7 +81,7 @@ class Frame(HTMLParser):
         self.elements.append((tag, dict(attrs)))
 
 
-def test_the_frame_holds_the_page_and_may_do_nothing(hostile: Diagnosis) -> None:
+def test_the_frame_contains_the_page_with_all_permissions_denied(hostile: Diagnosis) -> None:
     fragment = hostile._repr_html_()
     ((tag, attributes),) = Frame(fragment).elements
     assert (tag, attributes["sandbox"]) == ("iframe", "")
@@ -101,7 +101,7 @@ def hostile() -> Diagnosis:
     return Diagnosis(RunSummary((evil,), None, None, None, None), Timing(0, None, ""), (finding,), {}, (evil,))
 
 
-def test_code_in_a_notebooks_cells_is_the_users(tmp_path: Path) -> None:
+def test_code_in_notebook_cells_is_user_code(tmp_path: Path) -> None:
     from profkit.source.user_code import UserFiles
 
     files = UserFiles()

@@ -135,7 +135,7 @@ def tests(recordings: Recordings) -> Outcome:
     return Outcome(kept.directory, kept.ended.stdout + kept.ended.stderr, failures)
 
 
-def test_those_fail_that_should(tests: Outcome) -> None:
+def test_exactly_the_tests_over_their_limits_fail(tests: Outcome) -> None:
     assert set(tests.failures) == {
         "test_fault", "test_remark_of_the_rule", "test_mark_alone[faulty_step]", "test_own_failure", "test_nothing",
         "test_failing_with_baseline", *(f"test_mark_{n}" for n in range(len(MARKS))),
@@ -156,15 +156,15 @@ def test_a_failure_shows_the_line_and_the_fix(tests: Outcome) -> None:
     assert "in _check" not in tests.said, "no frame of profkit's"
 
 
-def test_a_rule_that_is_forbidden_may_not_even_remark(tests: Outcome) -> None:
+def test_a_forbidden_rule_fails_the_test_even_for_information(tests: Outcome) -> None:
     assert "host-sync-in-step: " in tests.failures["test_remark_of_the_rule"]
 
 
-def test_the_tests_own_failure_comes_first(tests: Outcome) -> None:
+def test_the_own_failure_of_a_test_comes_first(tests: Outcome) -> None:
     assert "KeyError: 'mine'" in tests.failures["test_own_failure"]
 
 
-def test_nothing_recorded_is_never_fine(tests: Outcome) -> None:
+def test_a_test_without_a_recording_never_passes(tests: Outcome) -> None:
     assert "nothing was recorded" in tests.failures["test_nothing"]
 
 
@@ -173,7 +173,7 @@ def test_a_rule_that_could_not_look_is_a_warning(tests: Outcome) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(MARKS)))
-def test_a_mark_that_means_nothing_fails_the_test(number: int, tests: Outcome) -> None:
+def test_an_invalid_mark_fails_the_test(number: int, tests: Outcome) -> None:
     said = tests.failures[f"test_mark_{number}"]
     assert said.startswith("pytest.mark.profkit: ")
     assert list(MARKS.values())[number] in said
@@ -183,7 +183,7 @@ def test_a_failing_test_stores_no_baseline(tests: Outcome) -> None:
     assert not (tests.directory / "baselines").exists()
 
 
-def test_recordings_lie_in_pytests_own_directory_under_the_tests_name(tests: Outcome) -> None:
+def test_recordings_lie_in_the_directory_of_pytest_named_after_the_test(tests: Outcome) -> None:
     names = {path.name for path in tests.directory.iterdir()}
     assert names <= {"pytest.ini", "test_it.py", "results.xml", "basetemp", "__pycache__"}
     (found,) = tests.directory.glob("basetemp/profkit*/test_it-TestUnmarked-test_it")
@@ -256,7 +256,7 @@ def test_without_a_baseline_the_test_fails_and_says_how_to_store_one(run: Run, t
     assert not (tmp_path / "baselines").exists()
 
 
-def test_a_step_that_got_slower_than_its_baseline_fails(baselines: Path, run: Run) -> None:
+def test_a_step_slower_than_its_baseline_fails(baselines: Path, run: Run) -> None:
     for baseline in baselines.iterdir():
         say_that_steps_took(1, baseline)
     status, said = run(sleepy(60))  # more than the operators of one run may seem slower than the other's
@@ -266,14 +266,14 @@ def test_a_step_that_got_slower_than_its_baseline_fails(baselines: Path, run: Ru
     assert "Worse: a step takes" in said
 
 
-def test_a_baseline_is_replaced_when_asked_for(baselines: Path, run: Run) -> None:
+def test_a_baseline_is_replaced_on_request(baselines: Path, run: Run) -> None:
     status, said = run(sleepy(20), "--profkit-update-baseline", *ONE)
     assert status == 0, said
     assert median_ms(baselines / "test_it-test_step-8") > 15
     assert median_ms(baselines / "test_it-test_step-16") < 15
 
 
-def test_what_is_no_slower_than_its_baseline_passes(baselines: Path, run: Run) -> None:
+def test_a_step_no_slower_than_its_baseline_passes(baselines: Path, run: Run) -> None:
     status, said = run(sleepy(3, limit=1.0), *ONE)  # a busy machine must not fail this test
     assert status == 0, said
 
@@ -294,7 +294,7 @@ def test_steps_under_a_tracer_are_not_compared(baselines: Path, run: Run) -> Non
     assert "a debugger or a coverage tool slows the steps down" in said
 
 
-def test_only_a_run_is_replaced_by_a_run(run: Run, tmp_path: Path) -> None:
+def test_only_a_run_directory_is_replaced_by_a_baseline(run: Run, tmp_path: Path) -> None:
     mine = tmp_path / "baselines" / "test_it-test_step-8" / "thesis.txt"
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
@@ -315,7 +315,7 @@ def test_the_mark_and_the_fixture_explain_themselves(run: Run) -> None:
     assert "@pytest.mark.profkit(*, forbid=()" in said
 
 
-def test_loading_the_plugin_imports_nothing_heavy() -> None:
+def test_loading_the_pytest_plugin_imports_nothing_heavy() -> None:
     code = (
         "import pytest, sys; before = set(sys.modules); import profkit.integrations.pytest_plugin; "
         "print(*sorted(set(sys.modules) - before))"

@@ -44,7 +44,7 @@ def test_the_end_of_the_recording_and_the_report_are_announced(
     assert recording.diagnosis.timing.steps == 1
 
 
-def test_a_rank_that_does_not_report_records_and_says_nothing(
+def test_a_rank_that_does_not_report_only_records(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     recording = TrainingRecording(tmp_path / "run", wait=0, warmup=1, active=1)
@@ -57,7 +57,7 @@ def test_a_rank_that_does_not_report_records_and_says_nothing(
     assert not (tmp_path / "run" / "report.html").exists()
 
 
-def test_another_training_is_not_recorded(tmp_path: Path) -> None:
+def test_a_second_training_is_not_recorded(tmp_path: Path) -> None:
     recording = TrainingRecording(tmp_path / "run", wait=0, warmup=0, active=2)
     train(recording, 4)
     recording.finish()
@@ -66,7 +66,7 @@ def test_another_training_is_not_recorded(tmp_path: Path) -> None:
     assert len(steps_of(read_events(tmp_path / "run"))) == 2
 
 
-def test_under_another_recording_that_one_gets_the_steps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_enclosing_recording_gets_the_steps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     inner = TrainingRecording(tmp_path / "inner", wait=0, warmup=0, active=2)
     with profkit.profile(tmp_path / "outer", wait=0, warmup=0, active=2):
         train(inner, 3)
@@ -92,7 +92,7 @@ def test_a_training_that_failed_says_where_its_recording_lies(
     assert "the program failed: ValueError: bad" in load_run(tmp_path / "run").notes
 
 
-def test_without_a_training_there_is_nothing_to_do_and_nothing_to_say(capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_a_training_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     recording = TrainingRecording()
     recording.end_step()
     recording.pause()
@@ -102,6 +102,6 @@ def test_without_a_training_there_is_nothing_to_do_and_nothing_to_say(capfd: pyt
     assert capfd.readouterr().err == ""
 
 
-def test_settings_that_mean_nothing_are_refused_before_the_training() -> None:
+def test_invalid_settings_are_refused_before_the_training() -> None:
     with pytest.raises(ValueError, match="active at least 1"):
         TrainingRecording(active=0)

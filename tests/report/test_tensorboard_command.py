@@ -114,7 +114,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.slow
-def test_the_tab_s_data_routes_answer_with_the_figures_counted_by_hand(server: Server) -> None:
+def test_the_data_routes_of_the_tab_return_figures_counted_by_hand(server: Server) -> None:
     assert server.wait_until_loaded() == ["h100", "one/two"]
     assert server.plugin("views?run=one/two") == ["Overview", "Operator", "Kernel", "Trace", "Distributed"]
     overview = server.plugin("overview?run=one/two&worker=host_1&span=1")
@@ -128,7 +128,7 @@ def test_the_tab_s_data_routes_answer_with_the_figures_counted_by_hand(server: S
 
 
 @pytest.mark.slow
-def test_the_tab_s_page_needs_nothing_from_the_internet(server: Server) -> None:
+def test_the_page_of_the_tab_needs_no_internet(server: Server) -> None:
     page, headers = server.fetch("data/plugin/pytorch_profiler/index.html")
     assert b'<script src="charts.js"></script>' in page
     assert b"gstatic" not in page
@@ -141,7 +141,7 @@ def test_the_tab_s_page_needs_nothing_from_the_internet(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_the_step_of_an_h100_s_recording_is_the_diagnosis_s(server: Server) -> None:
+def test_the_step_time_of_an_h100_recording_is_that_of_the_diagnosis(server: Server) -> None:
     diagnosis = diagnose_path(RECORDED)
     assert diagnosis.timing.step_time_ns is not None
     (worker,) = server.plugin("workers?run=h100&view=Overview")
@@ -153,7 +153,7 @@ def test_the_step_of_an_h100_s_recording_is_the_diagnosis_s(server: Server) -> N
 
 
 @pytest.mark.slow
-def test_the_trace_view_and_the_memory_s_curves_need_no_internet(server: Server) -> None:
+def test_the_trace_view_and_the_memory_curves_need_no_internet(server: Server) -> None:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     screenshots = pytest.importorskip("tests.screenshots")
     executable = screenshots.find_browser()
@@ -196,7 +196,7 @@ def test_a_run_without_a_report_says_how_to_get_one(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_every_chart_of_the_plugin_s_page_has_a_stand_in(server: Server) -> None:
+def test_every_chart_of_the_plugin_has_a_replacement(server: Server) -> None:
     page, _ = server.fetch("data/plugin/pytorch_profiler/index.html")
     script, _ = server.fetch("data/plugin/pytorch_profiler/charts.js")
     used = set(re.findall(rb"google\.visualization\.(\w+)", page))
@@ -205,7 +205,7 @@ def test_every_chart_of_the_plugin_s_page_has_a_stand_in(server: Server) -> None
 
 
 @pytest.mark.slow
-def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     write_trace(tmp_path / "one")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -222,7 +222,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     assert done.stdout == f"--port {port}: address already in use; --port 0 takes a free one\n"
 
 
-def test_prepare_only_names_the_directories_and_what_is_left_out(tmp_path: Path) -> None:
+def test_prepare_only_lists_the_directories_and_what_is_left_out(tmp_path: Path) -> None:
     write_trace(tmp_path / "one")
     (tmp_path / "one" / "bad.pt.trace.json").write_text("junk")
     result = CliRunner().invoke(command, [str(tmp_path), "--prepare-only"])
@@ -231,7 +231,7 @@ def test_prepare_only_names_the_directories_and_what_is_left_out(tmp_path: Path)
     assert result.stderr.startswith(f"profkit: left out: {tmp_path / 'one' / 'bad.pt.trace.json'}: is not a whole")
 
 
-def test_copies_can_go_elsewhere(tmp_path: Path) -> None:
+def test_copies_can_be_written_elsewhere(tmp_path: Path) -> None:
     write_trace(tmp_path / "logs" / "one")
     result = CliRunner().invoke(command, [str(tmp_path / "logs"), "--prepare-only", "--copies", str(tmp_path / "c")])
     assert result.stdout == f"{tmp_path / 'c' / 'one'}\n"
