@@ -208,7 +208,7 @@ def test_a_diagnosis_carries_its_verdict():
 
 
 @pytest.mark.parametrize(
-    ("ranks", "steps", "said"),
+    ("ranks", "steps", "text"),
     [
         (4, 0, " in rank 1, and no step in common is too few to compare 4 ranks"),
         (4, 1, " in rank 1, and 1 step in common is too few to compare 4 ranks"),
@@ -217,9 +217,9 @@ def test_a_diagnosis_carries_its_verdict():
         (1, 2, ""),
     ],
 )
-def test_a_verdict_without_findings_says_if_the_ranks_had_too_few_steps_in_common(ranks, steps, said):
+def test_a_verdict_without_findings_says_if_the_ranks_had_too_few_steps_in_common(ranks, steps, text):
     recorded = tuple(RankSummary(rank, f"rank-{rank}.json.gz") for rank in range(ranks))
     launch = LaunchSummary(ranks, recorded, steps, shown_rank=1)
     verdict = conclude(replace(diagnosis(), launch=launch))
     assert verdict.kind is VerdictKind.NOTHING_FOUND
-    assert verdict.text.startswith(f"No fault found{said};")
+    assert verdict.text.startswith(f"No fault found{text};")

@@ -88,13 +88,13 @@ def test_a_fact_that_fails_is_computed_only_once(monkeypatch):
 
 def test_a_failure_raised_again_names_the_same_line(monkeypatch):
     monkeypatch.setattr(derived, "find_lines", break_down)
-    facts, told = recording(), []
+    facts, note_ = recording(), []
     for _ in range(3):
         with pytest.raises(ValueError, match="broken for the test") as raised:
             _ = facts.lines
-        told.append((describe_failure(raised.value), len(raised.traceback)))
-    assert len({line for line, _ in told}) == 1
-    assert told[1][1] == told[2][1]  # nothing is added to its traceback, and kept, with each who asks
+        note_.append((describe_failure(raised.value), len(raised.traceback)))
+    assert len({line for line, _ in note_}) == 1
+    assert note_[1][1] == note_[2][1]  # nothing is added to its traceback, and kept, with each who asks
 
 
 def test_if_finding_steps_fails_the_whole_recording_is_one_step(monkeypatch):
@@ -136,8 +136,8 @@ def test_a_health_check_that_fails_stops_no_other(monkeypatch):
 def test_a_failed_part_of_the_report_is_named_and_loses_no_finding(monkeypatch, name, note):
     monkeypatch.setattr(diagnosing, name, break_down)
     found = diagnose(recording())
-    (told,) = broken(found.health)
-    assert told.startswith(note)
+    (note_,) = broken(found.health)
+    assert note_.startswith(note)
     assert found.findings == diagnose_whole(monkeypatch).findings
 
 

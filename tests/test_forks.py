@@ -1,3 +1,5 @@
+"""Another process that works for this one."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""The published JSON Schemas."""
+
 from __future__ import annotations
 
 import json

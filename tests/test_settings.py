@@ -111,8 +111,8 @@ def _doubles(comment: str):
 
 
 def test_ignored_findings_are_counted() -> None:
-    told, silent = diagnose(_doubles("")), diagnose(_doubles("  # profkit: ignore[float64-compute]"))
-    assert [one.rule for one in told.findings if one.rule == "float64-compute"]
-    assert told.ignored == {}
+    counted, silent = diagnose(_doubles("")), diagnose(_doubles("  # profkit: ignore[float64-compute]"))
+    assert [one.rule for one in counted.findings if one.rule == "float64-compute"]
+    assert counted.ignored == {}
     assert not [one.rule for one in silent.findings if one.rule == "float64-compute"]
     assert silent.ignored == {"float64-compute": 1}

@@ -1,3 +1,5 @@
+"""Quantities as text."""
+
 from __future__ import annotations
 
 import pytest

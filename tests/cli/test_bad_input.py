@@ -1,4 +1,4 @@
-"""Whatever is wrong with the input: one line that names it and the cause, and exit status 2."""
+"""Bad input of any kind gives one line that names it and the cause, and exit status 2."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def profkit(*arguments: str, cwd: Path, before: Sequence[str] = ()) -> subproces
 
 
 def refused(result: subprocess.CompletedProcess[str]) -> str:
-    """The one line on stderr of a refusal."""
+    """The one line on stderr when the command refuses."""
     assert result.returncode == 2, result.stderr
     assert result.stdout == ""
     lines = result.stderr.strip().splitlines()
@@ -95,7 +95,7 @@ def test_a_named_pipe_is_refused_without_waiting_for_it(tmp_path: Path, command:
 
 @pytest.fixture
 def locked(tmp_path: Path) -> Iterator[Path]:
-    """A directory that nobody may look into."""
+    """A directory without any permission."""
     folder = tmp_path / "locked"
     (folder / "run").mkdir(parents=True)
     folder.chmod(0)
@@ -123,7 +123,7 @@ def test_a_forbidden_directory_is_named_and_not_called_a_failure_of_profkit(
 
 
 def _without_privileges() -> list[str]:
-    """Nothing is forbidden to root, unless it gives up that privilege."""
+    """Root may read everything unless it gives up that privilege."""
     if os.geteuid() != 0:
         return []
     give_up = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]

@@ -1,4 +1,4 @@
-"""The commands that only show something, and what the command line imports."""
+"""Commands that only show something, and what the command line imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``profkit compare`` as a process."""
+"""``profkit compare`` as its own process."""
 
 from __future__ import annotations
 

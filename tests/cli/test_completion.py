@@ -1,4 +1,4 @@
-"""What a shell offers, and that it imports nothing heavy for it."""
+"""What a shell offers as completion, without importing anything heavy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCENARIOS = [scenario.name for scenario in list_scenarios()]
 
 
 def offered(*words: str) -> list[str]:
-    """For the last word, after the others."""
+    """The completions of the last word."""
     *before, incomplete = words
     found = ShellComplete(group, {}, "profkit", "_PROFKIT_COMPLETE").get_completions(before, incomplete)
     return [item.value if item.type == "plain" else f"<{item.type}>" for item in found]

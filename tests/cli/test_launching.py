@@ -1,4 +1,4 @@
-"""Running a program in several processes: which directory it gets, and what is made of what its ranks left."""
+"""Running a program in several processes: its directory, and what becomes of the files of its ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WISHES = {"stop_after_recording": False}
 
 
 class Launcher:
-    """Leaves runs of these ranks, light or whole, and ends with ``status``."""
+    """Leaves runs of these ranks, light or complete, and ends with ``status``."""
 
     def __init__(self, ranks: dict[int, bool], status: int = 0) -> None:
         self._ranks, self._status = ranks, status

@@ -1,4 +1,4 @@
-"""``profkit memory-plan``: what it is asked, what it answers, and how it refuses."""
+"""``profkit memory-plan``: its arguments, its output, and what it refuses."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def plan(tmp_path: Path):
 
 
 def test_a_plan_as_text(plan):
-    """4,004,000 bytes of parameters; the step's roots of second moments make the peak of 4 x that and the inputs."""
+    """4,004,000 bytes of parameters: the peak is four times that and the inputs, in the optimizer's step."""
     options = ("--device", "cpu", "--optimizer", "adamw-foreach", "--fits", "30MB")
     result = plan("models.py:linear", "--batch", "8", *options)
     assert result.returncode == 0

@@ -1,4 +1,4 @@
-"""What a process does without that only reads a trace, and what it leaves as it was."""
+"""The memory settings of a process that only reads a trace, and what they leave unchanged."""
 
 from __future__ import annotations
 

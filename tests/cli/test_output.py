@@ -1,4 +1,4 @@
-"""What becomes of a diagnosis: the page in a browser, and what is told to others."""
+"""What becomes of a diagnosis: the page in a browser, and what is shared."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_page_is_opened_only_where_there_is_a_display(environment: dict[str, s
 
 @pytest.fixture
 def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run, read in this process, which goes on afterwards: it keeps its garbage collection and its memory."""
+    """A run that is read in this process, which keeps its garbage collector and memory settings."""
     for name in ("stop_collecting_garbage", "reuse_memory_for_columns", "reuse_memory_for_rules"):
         monkeypatch.setattr(_memory_reuse, name, lambda: None)
     shutil.copytree(RECORDED, tmp_path / "run")

@@ -1,4 +1,4 @@
-"""`--format perfetto` on the command line: a file in the run directory, its path on stdout."""
+"""`--format perfetto` writes a file into the run directory and its path to stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bar that is shown while a large trace is read."""
+"""The progress bar while a large trace is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine without a GPU shows of scenarios: the recordings that come with profkit."""
+"""Scenarios that need a GPU are shown from recordings that come with profkit."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_recording_shows_the_pitfall_and_not_the_fix(name, variant):
 
 
 def test_every_scenario_that_needs_a_gpu_has_both_recordings_or_says_that_they_are_missing():
-    """None is invented: one that was written where there is no GPU waits for somebody who has one."""
+    """No recording is invented: a scenario written without a GPU waits for somebody who has one."""
     for name in [one.name for one in catalogue.list_scenarios() if one.needs_gpu]:
         of_both = {(name, variant) for variant in ("pitfall", "fix")}
         if not of_both & set(RECORDED):

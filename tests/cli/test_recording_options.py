@@ -1,4 +1,4 @@
-"""The options that `profkit diagnose` and `profkit record` share: what takes them, and what refuses them."""
+"""The options that `profkit diagnose` and `profkit record` share: where they apply, and which values are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory snapshots on the command line, alone and beside a trace."""
+"""Memory snapshots on the command line, alone and with a trace."""
 
 from __future__ import annotations
 

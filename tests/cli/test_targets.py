@@ -1,4 +1,4 @@
-"""Which of several runs a directory stands for, and which findings fail the command."""
+"""Which of several runs in a directory is diagnosed, and which findings fail the command."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_if_all_operators_became_slower_the_machine_is_suspected(tmp_path: Path)
 
 
 def test_new_pages_that_explain_the_difference_make_it_inconclusive(tmp_path: Path) -> None:
-    """10,000 ns a page, 200 of them in 12 ms: without them the step would take 10 ms."""
+    """200 pages at 10,000 ns in 12 ms: without them the step would take 10 ms."""
     few, many = ({"reference_step_faults": (count,) * 12, "page_fault_ns": 10_000} for count in (0, 200))
     a = write_run(tmp_path / "a", reference_step_ns=around(10), **few)
     b = write_run(tmp_path / "b", reference_step_ns=around(12), **many)

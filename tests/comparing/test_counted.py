@@ -1,4 +1,4 @@
-"""Changes that are counted: calls that came or went, where the times of the steps leave the verdict open."""
+"""If the step times leave the verdict open, added and removed calls decide."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def compared(tmp_path: Path, before: Operators, after: Operators, after_ms: floa
 
 
 def drifting(centre_ms: float, spread: float) -> tuple[int, ...]:
-    """Twelve steps whose parts stray from each other by the spread."""
+    """Twelve steps whose times drift by the spread."""
     return tuple(round(centre_ms * 1e6 * (1 + spread * (-1) ** (i // 3))) for i in range(12))
 
 
@@ -34,7 +34,7 @@ def of_the_steps(directory: Path, *steps: Operators) -> None:
 
 
 def test_an_additional_call_in_each_step_is_worse_even_if_the_times_vary(tmp_path: Path) -> None:
-    """The step takes 1 ms in the median, the call 100 µs, of which three in ten are in doubt."""
+    """The median step takes 1 ms, the call 100 µs, of which 30 % are uncertain."""
     found = compared(tmp_path, OPERATORS, (*OPERATORS, RELU)).step_time
     assert (found.verdict, found.is_counted) == (Verdict.WORSE, True)
     assert found.change == pytest.approx(100 / 1000, abs=1e-6)
@@ -60,7 +60,7 @@ def test_if_the_times_exclude_a_change_an_additional_call_is_none(tmp_path: Path
 
 
 def test_times_that_contradict_the_count_leave_the_verdict_open(tmp_path: Path) -> None:
-    """Half as long, give or take what the times stray: not a tenth longer."""
+    """Half as long, within the noise: certainly not a tenth longer."""
     found = compared(tmp_path, OPERATORS, (*OPERATORS, RELU), after_ms=0.3, noise=0.05).step_time
     assert found.verdict is Verdict.BETTER
     assert not found.is_counted

@@ -1,4 +1,4 @@
-"""Which recordings a side of a comparison has where several ranks were recorded."""
+"""Which recordings a side of a comparison has if several ranks were recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is compared at all: one program before and after, not two programs, and not one recording twice."""
+"""Only recordings of one program are compared, and not a recording with itself."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_trace(path: Path, operators: Operators) -> Path:
 
 
 def write_script(directory: Path, name: str, lines: tuple[str, ...]) -> Path:
-    """A recorded script whose lines call an operator each."""
+    """A recorded script. Each of its lines calls one operator."""
     directory.mkdir()
     events = []
     for number in range(STEPS):

@@ -1,3 +1,5 @@
+"""When a difference between step times counts as a change."""
+
 from __future__ import annotations
 
 import math
@@ -139,7 +141,7 @@ def test_new_pages_of_less_than_three_percent_are_within_the_assumed_spread(shar
 
 
 def _wrong(noise: str, runs: int, trials: int = 400) -> float:
-    """The share of comparisons of equal programs that call a change."""
+    """The share of comparisons of equal programs that report a change."""
     chance = np.random.default_rng(1)
     called = 0
     for _ in range(trials):

@@ -1,4 +1,4 @@
-"""Recordings made elsewhere: what their README says of them is what profkit says, the largest first."""
+"""For recordings made elsewhere profkit finds the faults that their README lists, the largest first."""
 
 from __future__ import annotations
 

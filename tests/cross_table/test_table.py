@@ -1,4 +1,4 @@
-"""The table: a mark for each rule and recording, and a reason for what stands off the diagonal."""
+"""The table: a mark for each rule and recording, and a reason for each unexpected finding."""
 
 from __future__ import annotations
 

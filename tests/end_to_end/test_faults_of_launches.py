@@ -1,5 +1,5 @@
-"""Launches of two processes over gloo, diagnosed as a user does it: faults that all ranks have, one that a single rank
-has, and the same program without any."""
+"""Launches of two processes over gloo, diagnosed as by a user: faults of all ranks, a fault of one rank, and the same
+program without faults."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def diagnosed(recordings: Recordings, plant: str) -> dict[str, Any]:
 
 
 def lines_by_rule(diagnosis: dict[str, Any]) -> dict[str, int]:
-    """Of the first finding of each rule."""
+    """The lines of the first finding of each rule."""
     return {finding["rule"]: finding["location"]["line"]
             for finding in reversed(diagnosis["findings"]) if finding["location"]}  # fmt: skip
 
@@ -95,6 +95,6 @@ def test_work_of_only_one_rank_is_reported_at_its_line(recordings: Recordings) -
 
 
 def test_the_same_program_without_a_fault_has_no_finding_about_its_collectives(recordings: Recordings) -> None:
-    """Whether a rank is late by chance is up to the machine, so only rules that time has no part in are asked."""
+    """The machine may make a rank late by chance, so only rules that do not depend on time are asked."""
     rules = {finding["rule"] for finding in diagnosed(recordings, "none")["findings"] if finding["kind"] == "fault"}
     assert not rules & {*OF_ALL_RANKS, "redundant-allreduce", "late-overlap", "tensor-element-loop", "debug-mode-on"}

@@ -1,5 +1,5 @@
-"""Launches over gloo in which one rank is late on purpose. In one where none is planted, a busy machine makes one late:
-that nobody is accused there is shown on launches written by hand."""
+"""Launches over gloo in which one rank is late on purpose. That no other rank is called late is tested on handwritten
+launches, because a busy machine may delay any rank."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_a_rank_killed_before_it_recorded_is_named(recordings: Recordings) -> No
 
 @pytest.mark.parametrize("begins", ["first", "later"])
 def test_spawned_processes_are_distinguished_by_their_process_group(recordings: Recordings, begins: str) -> None:
-    """Also where it begins within the recording, and is gone at its end."""
+    """Even if the group begins inside the recording and is gone at its end."""
     kept = recordings.launch(["train.py", "spawn", "run", begins], writes=FILES)
     assert kept.ended.returncode == 0, kept.ended.stderr
     found = runs_of(kept.directory / "run")

@@ -1,4 +1,4 @@
-"""Programs that ask for more memory than there is. The host's can be asked for too much of on any machine."""
+"""Programs that ask for more memory than there is: on the host, which works on any machine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def failure_of(outcome: Outcome) -> dict[str, Any]:
 
 
 def test_the_verdict_names_the_line_and_the_size_of_the_request(recordings: Recordings) -> None:
-    """And the program's own message above it, as Python shows it without profkit."""
+    """Above it stands the program's own message, as without profkit."""
     record = ["-m", "profkit", "record", "--output", RUN, "train.py"]
     kept = recordings.start(["train.py"], record, writes={"train.py": TRAINING.format(end="train(12)\ntable(10**15)")})
     (alone,), outcome = kept.before, judge(kept)

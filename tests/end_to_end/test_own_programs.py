@@ -1,4 +1,4 @@
-"""What happens to the program itself: its output, its exit status, its errors, and steps that never come."""
+"""The program itself under profkit: its output, exit status and errors, and programs without steps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def program(steps: int = 12, end: str = "") -> dict[str, str]:
 
 
 def run_both_ways(recordings: Recordings, end: str, *arguments: str) -> tuple[Ended, Outcome]:
-    """Plainly first, and then recorded, in the same directory."""
+    """First without profkit, then recorded, in the same directory."""
     under_profkit = ["-m", "profkit", "record", "--output", "run", "train.py", "--", *arguments]
     kept = recordings.start(["train.py", *arguments], under_profkit, writes=program(end=end))
     return kept.before[0], judge(kept)

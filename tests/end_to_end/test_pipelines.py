@@ -1,4 +1,4 @@
-"""Pipelines over gloo: two stages that do the same, and two of which one has more to do."""
+"""Pipelines over gloo: two equal stages, and two of which one has more work."""
 
 from __future__ import annotations
 

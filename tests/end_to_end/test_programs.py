@@ -1,6 +1,6 @@
-"""Ordinary programs that nobody prepared: the fault is the first one reported, on its line; clean ones stay quiet.
+"""In ordinary programs the fault is reported first and on its line, and clean programs have no faults.
 
-The table of all of them stands at the end of the test run, as ``python -m tests.programs`` prints it.
+The table of all programs is printed at the end of the test run and by ``python -m tests.programs``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every scenario that shows on a CPU: its pitfall is found first and on the exact line, its fix is clean of it."""
+"""Every scenario that works on a CPU: its pitfall is found first and on its line, and its fix does not have it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def diagnose_variant(tmp_path: Path, recordings: Recordings, monkeypatch: pytest.MonkeyPatch) -> Variants:
-    """Experiments keep the machine's rates, by which later recordings would be judged: theirs go elsewhere."""
+    """Experiments store the machine's rates, which would affect later recordings: here they go elsewhere."""
 
     def run(scenario: Scenario, variant: str) -> Outcome:
         kept = record_variant(recordings, scenario, variant)

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(program: Path, *before: str) -> tuple[list[str], list[str]]:
-    """What both ranks print on stdout and stderr; none outlives the test."""
+    """The output of both ranks. No process outlives the test."""
     meeting = (program.parent / f"meeting-{len(before)}").as_uri()
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""How a program ends, and which process does its work: the status and the headline say so."""
+"""How a program ends and which process does its work, as the exit status and the verdict show it."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def train(steps):
 """
 
 
-@pytest.mark.parametrize(("end", "status", "said"), [
+@pytest.mark.parametrize(("end", "status", "text"), [
     ("sys.exit(5)", 5, "exit status 5"),
     ("raise ValueError('no more')", 1, "exit status 1"),
     ("ctypes.string_at(0)", 139, "exit status 139 (SIGSEGV)"),
 ])  # fmt: skip
 def test_a_failed_program_is_diagnosed_with_exit_status_3_and_its_own_is_reported(
-    recordings: Recordings, end: str, status: int, said: str
+    recordings: Recordings, end: str, status: int, text: str
 ) -> None:
     program = {"program.py": f"{TRAINING}train(12)\n{end}\n"}
     outcome = judge(record_program(recordings, "program.py", writes=program))
     assert outcome.status == 3
-    assert outcome.stderr.splitlines()[-1] == f"profkit: the program itself failed with {said}"
+    assert outcome.stderr.splitlines()[-1] == f"profkit: the program itself failed with {text}"
     assert load_run(outcome.run).exit_status == status
     assert outcome.diagnosis["timing"]["steps"] >= 1
 
@@ -82,5 +82,5 @@ def test_a_program_that_leaves_the_work_to_its_children_is_not_judged(
 ) -> None:
     outcome = judge(record_program(recordings, "program.py", "--", how, writes={"program.py": LAUNCHES}, alone=True))
     assert outcome.status == 0, outcome.stderr
-    said = outcome.diagnosis["verdict"]["text"]
-    assert said.startswith("Cannot judge: only the program that starts the work was recorded") == is_launcher, said
+    text = outcome.diagnosis["verdict"]["text"]
+    assert text.startswith("Cannot judge: only the program that starts the work was recorded") == is_launcher, text

@@ -1,4 +1,4 @@
-"""Where the time of single ranks goes, on launches written by hand: times in microseconds."""
+"""Where the time of single ranks goes, on handwritten launches; times in microseconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRANSFERS = {"grads": 10.0, "norm": 2.0}
 
 
 def _rank(own: float, count: int, loading: float = 0.0, between: float = 5.0) -> list[Act]:
-    """Steps with loading, own work, an exchange, more work and another exchange."""
+    """Steps with loading, work, a collective, more work and another collective."""
     acts: list[Act] = []
     for step in range(count):
         acts += [work(loading, Cause.INPUT, 2)] if loading else []

@@ -1,4 +1,4 @@
-"""Which files of a folder are the recordings of a launch's ranks."""
+"""Which files of a folder are the recordings of the ranks of a launch."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from profkit.run import RankIdentity, Run
 
 def _trace(path: Path, rank: Any = None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    said = {} if rank is None else {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 8}}
-    text = json.dumps({"schemaVersion": 1, **said, "traceEvents": []}).encode()
+    info = {} if rank is None else {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 8}}
+    text = json.dumps({"schemaVersion": 1, **info, "traceEvents": []}).encode()
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
     return path
 
 
 def _run(path: Path, rank: int | None = None) -> Path:
-    """A run directory of profkit's."""
+    """A run directory."""
     identity = None if rank is None else RankIdentity(rank, 2)
     trace = _trace(path / f"host_{rank}.1.pt.trace.json.gz")
     (path / "run.json").write_bytes(msgspec.json.encode(Run(trace=trace.name, identity=identity)))

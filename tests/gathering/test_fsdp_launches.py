@@ -1,4 +1,4 @@
-"""Launches of FSDP in the form of RCCL's traces: gathers, a late rank, and traces that say less."""
+"""Launches of FSDP as RCCL's traces show them: gathers, a late rank, and traces with less information."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_launch_of_fsdp_replayed_without_an_edit_takes_as_long_as_recorded(
 def test_gathers_that_wait_for_their_layer_are_reported_with_what_prefetching_saves(
     tmp_path: Path, known: dict[str, Any]
 ):
-    """All but the first: 900 of 5,480 µs a step."""
+    """All but the first gather: 900 of 5,480 µs per step."""
     found = diagnosed(tmp_path, prefetched=False, **known)
     (one,) = [finding for finding in found.findings if finding.rule == "gather-not-prefetched"]
     assert one.evidence["gathers_per_step"] == LAYERS - 1
@@ -65,9 +65,9 @@ def test_a_late_rank_has_its_lateness_and_waits_for_it_are_not_transfers(tmp_pat
     assert found.launch is not None
     late = found.launch.ranks[1]
     assert (late.cause, late.late_steps, late.late_ns) == ("compute", 3, 779_500)
-    told = {finding.rule: finding for finding in found.findings}
-    assert told["straggler"].evidence["rank"] == 1
-    assert told["gather-not-prefetched"].evidence["waited_ns_per_step"] == 900_000
+    by_rule = {finding.rule: finding for finding in found.findings}
+    assert by_rule["straggler"].evidence["rank"] == 1
+    assert by_rule["gather-not-prefetched"].evidence["waited_ns_per_step"] == 900_000
 
 
 def test_a_rank_with_fewer_steps_only_reduces_the_compared_steps(tmp_path: Path):

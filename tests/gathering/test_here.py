@@ -1,3 +1,5 @@
+"""Work divided among processes of this machine."""
+
 from __future__ import annotations
 
 import os
@@ -23,7 +25,7 @@ several = pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks on this s
 
 @pytest.fixture(params=["forks", "interpreters"])
 def two_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever runs in the process of the tests."""
+    """Two processes, even though the process of the tests has threads."""
     monkeypatch.setattr(here, "processes_for", lambda limit_bytes: 2)
     monkeypatch.setattr(here, "can_fork", lambda: request.param == "forks")
     monkeypatch.setattr(here, "_worth_starting", len)

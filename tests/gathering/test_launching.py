@@ -1,4 +1,4 @@
-"""Traces of several ranks, written by hand, diagnosed together: each step ends with a reduction that all wait for."""
+"""Handwritten traces of several ranks, diagnosed together: each step ends with an all-reduce that all wait for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DAY_US = 86_400_000_000
 
 
 def _trace(rank: int, work_us: Sequence[float], *, world: int = 3, late_us: float = 0, size: int = 256) -> bytes:
-    """Steps of a rank that works and then waits for the one that works longest."""
+    """Steps of a rank that works and then waits for the rank that works longest."""
     events = []
     for number, own_us in enumerate(work_us):
         at = late_us + number * STEP_US
@@ -44,7 +44,7 @@ def _write(folder: Path, traces: Iterable[bytes]) -> Path:
 
 
 def _uneven(**changed: Any) -> list[bytes]:
-    """Rank 1 works 60 ms longer than the others, the last of which begins a little later in each step."""
+    """Rank 1 works 60 ms longer than the others. Of those, the last begins a little later in each step."""
     slow, quick = STEP_US - SEND_US, STEP_US - SEND_US - 60_000
     return [_trace(0, [quick] * STEPS), _trace(1, [slow] * STEPS, **changed), _trace(2, [quick + 500] * STEPS)]
 
@@ -142,17 +142,17 @@ def test_machines_may_finish_in_any_order(tmp_path: Path):
     def backwards(work: Any, asked: Sequence[str]) -> Iterator[Done[Any]]:
         yield from (do_at(work, number, asked[number]) for number in reversed(range(len(asked))))
 
-    told: list[tuple[int, int]] = []
-    found = gather(places, backwards, lambda done, total: told.append((done, total)))
+    result: list[tuple[int, int]] = []
+    found = gather(places, backwards, lambda done, total: result.append((done, total)))
     assert [table.identity.rank for table in found.launch.tables] == [0, 1, 2]
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert result == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_the_command_writes_beside_the_ranks_and_names_the_late_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("profkit.cli._memory_reuse.stop_collecting_garbage", lambda: None)  # this process goes on
     folder = _write(tmp_path / "job", _uneven())
     monkeypatch.chdir(tmp_path)
-    told = CliRunner().invoke(command, ["job"], catch_exceptions=False)
-    assert told.exit_code == 0
-    assert "Rank 1 is late in 4 of 4 steps" in " ".join(told.stdout.split())
+    result = CliRunner().invoke(command, ["job"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "Rank 1 is late in 4 of 4 steps" in " ".join(result.stdout.split())
     assert "who waits for whom" in (folder / REPORT_FILE).read_text(encoding="utf-8").lower()

@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes' processes on this machine, and a third node that is lost."""
+"""A real Ray cluster: two nodes as processes on this machine, and a third node that is lost."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def pipes(tmp_path: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _done_without(nodes: Any, lost: Any, pipes: tuple[Path, int], running: Iterator[Done[Any]]) -> list[Done[Any]]:
-    """The results if a node's processes are killed while a task runs there. Only then may all go on."""
+    """The results if the processes of a node are killed while a task runs there. The other tasks wait for that."""
     folder, started = pipes
     with ThreadPoolExecutor(1) as other:
         results = other.submit(_by_number, running)
@@ -96,11 +96,11 @@ def _done_without(nodes: Any, lost: Any, pipes: tuple[Path, int], running: Itera
 
 
 def _wait_for(node: str, started: int) -> int:
-    """The process of the first task that reports to run there."""
-    said = b""
-    while not (found := re.search(rf"{node} (\d+)\n", said.decode())):
-        assert select.select([started], [], [], 60)[0], f"no task began on {node}, but {said!r}"
-        said += os.read(started, 4096)
+    """The process of the first task that reports from that node."""
+    reported = b""
+    while not (found := re.search(rf"{node} (\d+)\n", reported.decode())):
+        assert select.select([started], [], [], 60)[0], f"no task began on {node}, but {reported!r}"
+        reported += os.read(started, 4096)
     return int(found[1])
 
 

@@ -1,4 +1,4 @@
-"""What the summary of a launch says of pipelines."""
+"""What the summary of a launch says about pipelines."""
 
 from __future__ import annotations
 

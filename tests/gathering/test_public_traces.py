@@ -50,7 +50,7 @@ def test_the_late_rank_is_named_in_traces_of_every_year(tmp_path: Path, name: st
     assert late.caused_ns == pytest.approx(LATE_NS, rel=0.05)
     assert [one.size for one in launch.groups] == [RANKS]
     assert [note.removeprefix(DOUBT) for note in launch.notes] == (
-        [] if FORMS[name].lists or FORMS[name].said != "nothing" else
+        [] if FORMS[name].lists or FORMS[name].arguments_on != "nothing" else
         ["taken for those of all ranks, which nothing contradicts"])  # fmt: skip
     assert "straggler" in rules_of(diagnosis)
 
@@ -65,7 +65,7 @@ def test_nobody_is_late_if_ranks_vary_by_chance(tmp_path: Path, name: str, acts)
 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_rank_that_two_groups_wait_for_is_late_once(tmp_path: Path, name: str) -> None:
-    """First its tensor-parallel group waits for the rank, then the other group waits for that group."""
+    """Its tensor-parallel group waits for the rank, then the other group waits for that group."""
     diagnosis = profkit.diagnose(write_launch(tmp_path / "job", tensor_parallel(LATE_US), FORMS[name]))
     (late,) = late_ranks(launch_of(diagnosis))
     assert late.rank == LATE

@@ -1,4 +1,4 @@
-"""Traces that lie on another file system: fsspec's own in memory, and an object store on this machine."""
+"""Traces on another file system: fsspec's in-memory one, and an object store on this machine."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_trace_larger_than_the_free_disk_space_is_not_copied(memory: Any, monk
 
 @pytest.fixture
 def decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files whose text is decoded, with a cache that keeps the columns of small files too."""
+    """The files that get decoded. The cache also keeps the columns of small files."""
     read, found = reader.read_kineto, []
     monkeypatch.setenv(cache.CACHE, str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "FEWEST_EVENTS", 1)
@@ -140,7 +140,7 @@ def trace_of(at: int) -> bytes:
 
 
 def test_an_unchanged_remote_trace_is_not_decoded_again(memory: Any, decoded: list[Path], tmp_path: Path) -> None:
-    """A trace is read again only after it has changed, even if its size and both ends stay the same."""
+    """A trace is read again only after a change, even if its size and both ends stay the same."""
     url = "memory://other/rank-1.json"
     memory.pipe("/other/rank-1.json", trace_of(20))
     tables = [read_rank(url) for _ in range(3)]
@@ -165,7 +165,7 @@ def test_a_file_without_a_version_is_not_cached(
 
 @pytest.fixture
 def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command changes what its process does with memory, and this one goes on."""
+    """The command changes the memory settings of its process, but this process goes on."""
     for name in ("stop_collecting_garbage", "reuse_memory_for_columns", "reuse_memory_for_rules"):
         monkeypatch.setattr(f"profkit.cli._memory_reuse.{name}", lambda: None)
     monkeypatch.chdir(tmp_path)
@@ -184,9 +184,9 @@ def test_a_single_remote_recording_is_decoded_only_once(memory: Any, decoded: li
 def test_the_url_of_a_file_is_a_recording_and_that_of_a_folder_a_launch(memory: Any, tmp_path: Path) -> None:
     steps = [event for at in range(4) for event in (step(at, 100 * at, 100), op("aten::mm", 100 * at, 90))]
     memory.pipe("/one/rank-3.json", json_of(steps))
-    told = CliRunner().invoke(command, ["memory://one/rank-3.json"], catch_exceptions=False)
-    assert told.exit_code == 0
-    assert "The ranks" not in told.stdout
+    result = CliRunner().invoke(command, ["memory://one/rank-3.json"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "The ranks" not in result.stdout
     (report,) = tmp_path.glob("traces/rank-3.json/*/diagnosis.json")
     assert profkit.load(report).launch is None
     with pytest.raises(UnreadableInput, match="holds no recordings of several ranks"):

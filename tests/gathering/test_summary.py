@@ -1,4 +1,4 @@
-"""A launch written by hand: three ranks and two steps, each with a collective of all ranks and one of the first two."""
+"""A handwritten launch: three ranks and two steps, each with a collective of all ranks and one of the first two."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _column(*values: int) -> Int64s:
 
 
 def _table(rank: int, host: str, calls: int, own_ms: int) -> RankTable:
-    """Two steps of 100 ms, each with this much computing; the calls are those of `LAUNCH`."""
+    """Two steps of 100 ms with these computing times; the collectives are those of `LAUNCH`."""
     nothing, flags = np.zeros(calls, np.int64), np.zeros(calls, np.bool_)
     site = nothing - 1
     collectives = Collectives(*[nothing] * 12, flags, site, flags, flags)  # type: ignore[arg-type]

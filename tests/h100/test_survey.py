@@ -1,4 +1,4 @@
-"""Recordings from an H100: what profkit says of them agrees with what was measured there."""
+"""What profkit says about recordings from an H100 agrees with the measurements made there."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_function_is_right_if_it_contains_or_is_called_on_the_marked_line(tmp_
 
 
 def row(step_ms: float, busy_ms: float, name: str = "a", form: str = PLAIN, **known: object) -> Row:
-    """A recording of a program that takes 10 ms a step."""
+    """A recording of a program with steps of 10 ms."""
     clean = known.pop("clean", False)
     recording = Recording(PROGRAMS, name, PITFALL, form, Path(name))
     return Row(recording, 10.0, clean, step_ms=step_ms, busy_ms=busy_ms, **known)
@@ -176,9 +176,9 @@ def test_a_surprise_is_a_large_error_outside_the_stated_interval(one, surprise):
     ((0.1, 0.1, 0.9), (0.2, 0.3, 0.4), 0.866),
 ], ids=["in order", "in reverse", "two", "a tie"])  # fmt: skip
 def test_predictions_are_compared_with_the_order_of_the_measurements(predicted, measured, correlation):
-    found = [Sought("rule", True, true, predicted=said) for said, true in zip(predicted, measured, strict=True)]
-    told = sum_up([row(1.0, 1.0, str(n), sought=one) for n, one in enumerate(found)]).rank_correlation
-    assert told == (None if correlation is None else pytest.approx(correlation, abs=1e-3))
+    found = [Sought("rule", True, true, predicted=one) for one, true in zip(predicted, measured, strict=True)]
+    correlated = sum_up([row(1.0, 1.0, str(n), sought=one) for n, one in enumerate(found)]).rank_correlation
+    assert correlated == (None if correlation is None else pytest.approx(correlation, abs=1e-3))
 
 
 def test_the_sums_distinguish_existing_rules_from_missing_ones():

@@ -1,4 +1,4 @@
-"""profkit's tab: what it finds, what it answers, and a real TensorBoard with it in a browser."""
+"""profkit's tab: which runs it finds, what it serves, and a real TensorBoard with it in a browser."""
 
 from __future__ import annotations
 

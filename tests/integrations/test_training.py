@@ -1,4 +1,4 @@
-"""What the callbacks of all frameworks share."""
+"""What the callbacks of all frameworks have in common."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.collect.reading import read_events, steps_of
 
 @pytest.fixture(autouse=True)
 def _the_program_is_the_test(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the files that are loaded only the test's own is read: reading hundreds takes longer than recording."""
+    """Only this test file counts as the program: reading hundreds of loaded files takes longer than recording."""
     own = str(request.path)
     monkeypatch.setattr("profkit.collect.recorder.archive.user_sources", lambda is_user: [own] if is_user(own) else [])
 
@@ -36,10 +36,10 @@ def test_the_end_of_the_recording_and_the_report_are_announced(
     train(recording, 50)
     recording.finish()
     recording.report()
-    said = capfd.readouterr().err.splitlines()
-    assert [line.partition(":")[0] for line in said] == ["profkit"] * 3
-    assert said[0].endswith(f"the report comes when the training ends, or now: profkit diagnose {tmp_path}/run")
-    assert said[2] == f"profkit: the report: {tmp_path}/run/report.html"
+    printed = capfd.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in printed] == ["profkit"] * 3
+    assert printed[0].endswith(f"the report comes when the training ends, or now: profkit diagnose {tmp_path}/run")
+    assert printed[2] == f"profkit: the report: {tmp_path}/run/report.html"
     assert recording.diagnosis is not None
     assert recording.diagnosis.timing.steps == 1
 

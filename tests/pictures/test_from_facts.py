@@ -1,3 +1,5 @@
+"""What the pictures of a recording show."""
+
 from __future__ import annotations
 
 import numpy as np

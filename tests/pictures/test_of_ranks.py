@@ -1,3 +1,5 @@
+"""The picture of a launch."""
+
 from __future__ import annotations
 
 import numpy as np

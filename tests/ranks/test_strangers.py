@@ -103,9 +103,9 @@ def after(did: Did) -> Did:
 def test_a_rank_with_at_most_half_of_the_steps_is_left_out_and_one_with_more_gets_a_note(steps: int, stays: bool):
     found = beside_three(rank_of(3, exchanged(steps)))
     assert (len(found.tables) == RANKS) is stays
-    told = ("rank3: not all of the 6 steps that most ranks recorded; only 4 of them show who is late" if stays else
+    note = ("rank3: not all of the 6 steps that most ranks recorded; only 4 of them show who is late" if stays else
             "rank3: it recorded 3 of the 6 steps that most others recorded; it is left out")  # fmt: skip
-    assert told in found.notes
+    assert note in found.notes
 
 
 def test_without_a_step_that_most_ranks_have_nobody_is_left_out():
@@ -135,8 +135,8 @@ def in_steps(lost: Sequence[int]) -> list[Did]:
 def test_a_rank_that_lost_collectives_in_most_steps_is_left_out_and_in_few_gets_a_note(lost: list[int], stays: bool):
     found = match([*(rank_of(number, in_steps([])) for number in range(3)), rank_of(3, in_steps(lost))])
     assert (len(found.tables) == RANKS) is stays
-    told = "rank3: more or fewer collectives than others in some steps; those that others lack are not compared"
-    assert (told in found.notes) is (stays and bool(lost))
+    note = "rank3: more or fewer collectives than others in some steps; those that others lack are not compared"
+    assert (note in found.notes) is (stays and bool(lost))
 
 
 def test_a_file_with_gaps_is_left_out_once_a_collective_is_missing():

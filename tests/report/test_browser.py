@@ -1,4 +1,4 @@
-"""The page in a real browser: Debian's Chromium, which every check below skips without."""
+"""The page in a real browser, Debian's Chromium; without it these tests are skipped."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def opened(browser: playwright.Browser, tmp_path: Path) -> Iterator[Opener]:
 
 
 class Opener:
-    """Opens one report from a file and notes what the browser complains of and asks for."""
+    """Opens a report from a file and collects the errors and requests of the browser."""
 
     def __init__(self, browser: playwright.Browser, folder: Path) -> None:
         self.page = browser.new_context(color_scheme="light").new_page()
@@ -67,11 +67,11 @@ def test_the_page_opens_without_requests_or_errors(opened: Opener, drawn_diagnos
 
 
 def test_the_page_has_the_figures_of_diagnosis_json(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
-    """As a reader of the file would tell them, with nothing but the units' own words."""
-    page, told = opened.show(drawn_diagnosis), json.loads(render_json(drawn_diagnosis))
-    shown = [one for one in told["findings"] if one["severity"] != "info"]
+    """As they follow from the file alone, with nothing but the wording of units shared."""
+    page, saved = opened.show(drawn_diagnosis), json.loads(render_json(drawn_diagnosis))
+    shown = [one for one in saved["findings"] if one["severity"] != "info"]
     articles = page.locator("article")
-    assert articles.count() == len(told["findings"])
+    assert articles.count() == len(saved["findings"])
     for at, one in enumerate(shown):
         saving, text = one["saving"], articles.nth(at).inner_text()
         assert one["rule"] in text
@@ -83,10 +83,10 @@ def test_the_page_has_the_figures_of_diagnosis_json(opened: Opener, drawn_diagno
     parts = page.locator(".legend").first.locator("li").all_inner_texts()
     assert parts == [
         f"{share['label']} {format_share(share['fraction'])}, {format_time(share['time_ns_per_step'])}"
-        for share in told["timing"]["shares"]
+        for share in saved["timing"]["shares"]
     ]
     lanes = page.locator(".lanes > span:nth-child(3n)").all_inner_texts()
-    pictures = told["pictures"]
+    pictures = saved["pictures"]
     assert lanes[1:3] == [format_share(lane["fraction"]) for lane in pictures["lanes"]]
     assert lanes[-1] == format_bytes(pictures["memory"]["peak_bytes"])
     leaves = page.eval_on_selector_all(".leaf", "leaves => leaves.map(leaf => leaf.getAttribute('width'))")
@@ -267,9 +267,14 @@ def test_hostile_text_is_shown_as_text(opened: Opener, drawn_diagnosis: Diagnosi
 
 @pytest.mark.parametrize("width", [375, 1400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_violates_no_accessibility_rule(browser: playwright.Browser, tmp_path: Path, launched_diagnosis: Diagnosis,
-                                            scheme: Literal["light", "dark"], width: int) -> None:  # fmt: skip
-    """Those of axe-core, which has to be put into the page past its policy."""
+def test_the_page_violates_no_accessibility_rule(
+    browser: playwright.Browser,
+    tmp_path: Path,
+    launched_diagnosis: Diagnosis,
+    scheme: Literal["light", "dark"],
+    width: int,
+) -> None:
+    """The rules of axe-core, which is injected into the page past its policy."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     context = browser.new_context(bypass_csp=True, color_scheme=scheme)
     page = context.new_page()

@@ -1,3 +1,5 @@
+"""A comparison as text, JSON and Markdown."""
+
 from __future__ import annotations
 
 from dataclasses import replace

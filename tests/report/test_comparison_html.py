@@ -1,3 +1,5 @@
+"""A comparison as a page."""
+
 from __future__ import annotations
 
 from dataclasses import replace

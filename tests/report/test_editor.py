@@ -1,3 +1,5 @@
+"""Links from a page to the lines in an editor."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Every format renders, with the settings that it knows."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Findings as annotations of a GitHub workflow."""
+
 from __future__ import annotations
 
 from dataclasses import replace

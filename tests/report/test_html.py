@@ -1,3 +1,5 @@
+"""The report as a page."""
+
 from __future__ import annotations
 
 import base64
@@ -13,12 +15,12 @@ from profkit.pictures.values import Branch, Lane, Mark, MemoryCurve, Pictures, S
 from profkit.report.html.page import render_html
 
 VOID = {"meta", "br", "input"}
-"""Those of HTML; elements of pictures close themselves."""
+"""Void elements of HTML; elements of pictures close themselves."""
 
 
 class Page(HTMLParser):
-    """The elements, attributes and text of a page; every element must be closed in order. Text inside of pictures is
-    that of ``svg``."""
+    """The elements, attributes and text of a page. Every element must be closed in order. Text in pictures belongs to
+    ``svg``."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -241,8 +243,8 @@ def test_holders_and_growth_of_memory_are_listed_below_its_curve(drawn_diagnosis
 
 
 def test_text_between_backticks_in_a_fix_is_code(full_diagnosis: Diagnosis, leak: Finding) -> None:
-    told = replace(leak, fix="Call `f(<b>)` once:\n    y = f(x)")
-    page = Page(render_html(replace(full_diagnosis, findings=(told,))))
+    finding = replace(leak, fix="Call `f(<b>)` once:\n    y = f(x)")
+    page = Page(render_html(replace(full_diagnosis, findings=(finding,))))
     assert "Call  once:" in page.text["p"]
     assert "losses.append(loss)f(<b>)    y = f(x)train.py:44 in evaluate" in page.text["code"]
 

@@ -1,3 +1,5 @@
+"""diagnosis.json: its form, and reading it back."""
+
 from __future__ import annotations
 
 import json

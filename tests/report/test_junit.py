@@ -37,7 +37,7 @@ CHILDREN = {
 
 
 def suite_of(text: str) -> Xml.Element:
-    """The one suite, after a check against the schema."""
+    """The only suite of the report, after a check against the schema."""
     assert text.startswith('<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n')
     root = Xml.fromstring(text.encode())
     for element in root.iter():
@@ -127,13 +127,13 @@ def test_two_findings_of_a_rule_are_one_failure(full_diagnosis: Diagnosis, leak:
 
 
 def test_no_rule_passes_if_nothing_can_be_judged(full_diagnosis: Diagnosis) -> None:
-    """Silence about a recording that holds too little is no all-clear."""
-    told = Verdict(VerdictKind.CANNOT_JUDGE, "Cannot judge: the recording holds no step")
-    suite = suite_of(render_junit(replace(full_diagnosis, findings=(), verdict=told), RULES))
+    """No finding in a recording that holds too little is no all-clear."""
+    verdict = Verdict(VerdictKind.CANNOT_JUDGE, "Cannot judge: the recording holds no step")
+    suite = suite_of(render_junit(replace(full_diagnosis, findings=(), verdict=verdict), RULES))
     assert set(outcomes(suite).values()) == {"skipped"}
     why = suite.find("testcase[@name='input-bound']/skipped")
     assert why is not None
-    assert why.attrib["message"] == told.text
+    assert why.attrib["message"] == verdict.text
 
 
 def test_an_empty_diagnosis_is_still_a_suite(empty_diagnosis: Diagnosis) -> None:
@@ -155,7 +155,7 @@ def test_an_invalid_timestamp_becomes_that_of_the_report(empty_diagnosis: Diagno
 
 
 def test_hostile_text_is_escaped(full_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
-    """XML 1.0 has no place for control characters, not even escaped."""
+    """XML 1.0 allows no control characters, not even escaped."""
     odd = "]]><x/> \x00\x08\x1b[31m \ud800 \ufffe &amp; \" '"
     attack = replace(
         hostile_finding, rule=f"a{odd}", message=odd, fix=odd, kind=Kind.FAULT, location=Location(odd, 1, odd, odd)

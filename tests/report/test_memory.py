@@ -1,4 +1,4 @@
-"""What reports say of a memory snapshot."""
+"""Reports on a memory snapshot."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ TIMELINE = MemoryTimeline(
 
 
 def test_the_picture_stacks_the_held_memory(diagnosis):
-    """The peak of 4 GB of 5 is at four fifths of the height of 300, in the middle of the width beside the labels."""
+    """The peak of 4 of 5 GB is at four fifths of the height of 300 and in the middle of the width beside the labels."""
     picture = render(replace(diagnosis, memory=(replace(GPU, timeline=TIMELINE),)), "memory-timeline")
     root = ET.fromstring(picture)
     gradients, activations = (one.attrib["points"].split() for one in root.iter("{http://www.w3.org/2000/svg}polygon"))

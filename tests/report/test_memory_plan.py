@@ -1,4 +1,4 @@
-"""A plan of memory as text: what stands there, literally."""
+"""A memory plan as text, word for word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The copy for Perfetto: tracks, slices and arrows, read by the rules by which Perfetto's importer reads them.
+"""The copy for Perfetto: tracks, slices and arrows, read by the rules of Perfetto's importer.
 
 https://github.com/google/perfetto/blob/main/src/trace_processor/importers/json has these rules: events are taken in the
 order of their times, at one time in that of the file; a slice stays open until an event of its thread begins at or
@@ -55,7 +55,7 @@ def copy_of(
 
 
 def arrows_of(events: list[Json]) -> list[Arrow]:
-    """From which slice to which profkit's arrows lead."""
+    """The slices that each arrow of profkit leads from and to."""
     open_slices: dict[Any, list[tuple[Decimal, Json]]] = {}
     begun: dict[int, Json] = {}
     arrows = []
@@ -150,7 +150,7 @@ def test_tracks_are_ranked_and_a_finding_without_events_has_an_empty_one(
 def test_times_and_threads_are_written_as_the_file_has_them(
     tmp_path: Path, leak: Finding, full_diagnosis: Diagnosis, thread: int | str, base: int | None
 ) -> None:
-    """Since 1970 in microseconds with three decimals: no float holds that."""
+    """Microseconds since 1970 with three decimals, which no float can represent."""
     text = json.dumps({"traceEvents": [{**op("a", 0, 2), "tid": thread, "ts": "AT"}], "baseTimeNanoseconds": base})
     events = copy_of(
         tmp_path,

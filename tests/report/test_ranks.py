@@ -1,4 +1,4 @@
-"""What the reports say of several ranks of one launch."""
+"""Reports on several ranks of one launch."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_for_a_launch_without_a_late_rank_the_report_says_so(launched_diagnosis:
 
 
 def test_ranks_that_share_a_wait_are_named_by_how_late_they_are(launched_diagnosis: Diagnosis) -> None:
-    """Two ranks are late by 6 ms of 120, so that each one's share is 2.5 % of the step."""
+    """Two ranks are late by 6 of 120 ms, so the share of each is 2.5 % of the step."""
     launch = _launch_of(launched_diagnosis)
     late = replace(launch.ranks[3], late_steps=10, late_ns=6_000_000, caused_ns=3_000_000)
     ranks = (*launch.ranks[:2], late, replace(late, rank=5), *launch.ranks[6:])
@@ -203,7 +203,7 @@ def test_a_command_is_quoted_for_the_shell() -> None:
 
 
 def _notes_on(launch: LaunchSummary, rank: int) -> str:
-    """What stands below the heading in the page of one rank."""
+    """The notes below the heading on the page of a rank."""
     page = render_ranks(launch).split(f'id="rank-{rank}"')[1].split("</details>")[0]
     return page.partition("<h3>Notes</h3>")[2]
 
@@ -217,11 +217,11 @@ def test_a_page_shows_only_the_notes_on_its_own_rank() -> None:
     light = replace(details, own=(OwnTime("unrecorded", 81_000_000, 81_000_000),), compared=0.0)
     ranks = (launch.ranks[0], replace(broken, steps=4, notes=("cut off",), details=light), *launch.ranks[2:])
     notes = (*launch.notes, "rank1: its collectives do not fit those of others", "rank10: another's")
-    said = _notes_on(replace(launch, ranks=ranks, notes=notes, world_size=64), 1)
+    notes_shown = _notes_on(replace(launch, ranks=ranks, notes=notes, world_size=64), 1)
     for words in ("cut off", "its collectives do not fit", "4 of 10 steps were recorded", "8 of 64 ranks",
                   "Only collectives and steps", "None of its collectives"):  # fmt: skip
-        assert words in said
-    assert "another&#39;s" not in said
+        assert words in notes_shown
+    assert "another&#39;s" not in notes_shown
 
 
 def test_ranks_of_one_host_share_a_clock() -> None:

@@ -1,3 +1,5 @@
+"""The report as SARIF."""
+
 from __future__ import annotations
 
 import json
@@ -164,7 +166,7 @@ WHOLE = "    losses.append(loss)"
 
 
 def changed(leak: Finding, after: str, around: tuple[str, ...] = ("for x in data:", WHOLE), **more: Any) -> Finding:
-    """A finding whose line, the second of those around it, has a fix."""
+    """A finding with a fix for its line, the second of those around it."""
     place = Location("train.py", 31, "train", WHOLE.strip(), "call", around, 30)
     change = Change(**{"file": "train.py", "line": 31, "before": WHOLE.strip(), "after": after} | more)
     return replace(leak, location=place, change=change, fix="Detach it.")

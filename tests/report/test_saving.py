@@ -86,7 +86,7 @@ def test_a_file_without_a_diagnosis_gives_one_line(tmp_path: Path, content: byte
 
 
 def test_a_diagnosis_that_was_made_in_another_process_can_be_saved_at_once(tmp_path: Path) -> None:
-    """Its methods need nothing that somebody else has imported first."""
+    """Its methods do not rely on imports made elsewhere."""
     code = (
         "from profkit.findings import Diagnosis, RunSummary, Timing\n"
         "one = Diagnosis(RunSummary((), None, None, None, None), Timing(0, None, ''), (), {}, ())\n"

@@ -1,4 +1,4 @@
-"""What a shared report holds: nothing of the machine that it was made on, whatever part of it one looks into."""
+"""A shared report contains nothing about the machine that it was made on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINE = f'data = load("/mnt/store 2/alice-k/images", "{PROJECT}/x.bin", "/mnt")'
 
 @pytest.fixture
 def personal(drawn_diagnosis: Diagnosis, leak: Finding) -> Diagnosis:
-    """A diagnosis that tells in every part whose it is."""
+    """A diagnosis with personal names and folders in every part."""
     inside = Location(f"{PROJECT}/models/net.py", 31, "step", LINE, "call", ("import os", LINE), 30)
     library = Location(f"{HOME}/.venv/lib/python3.11/site-packages/timm/models/vit.py", 7, "forward")
     elsewhere = Location("C:\\Users\\bob.s\\lab\\prepare.py", 5, "main", "x = 1")
@@ -55,7 +55,7 @@ def personal(drawn_diagnosis: Diagnosis, leak: Finding) -> Diagnosis:
 
 @pytest.mark.parametrize("name", sorted(set(FORMATS) - {"memory-timeline"}))
 def test_no_format_shows_a_folder_a_user_or_a_host(personal: Diagnosis, name: str) -> None:
-    """That of memory over time holds labels and numbers alone."""
+    """Memory over time contains only labels and numbers."""
     before = render(personal, name, width=4000)
     after = render(share(personal, [Path(PROJECT)], ["alice-k", "gpu-box-7"]), name, width=4000)
     assert any(secret in _text(before) for secret in SECRETS)
@@ -99,7 +99,7 @@ def test_text_that_is_neither_path_nor_name_stays(full_diagnosis: Diagnosis, lea
 
 
 def test_pictures_stay_unchanged(drawn_diagnosis: Diagnosis) -> None:
-    """Rows of columns look like paths."""
+    """Encoded columns look like paths."""
     assert share(drawn_diagnosis, [Path("/A")], ["AA"]).pictures == drawn_diagnosis.pictures
 
 
@@ -130,7 +130,7 @@ def test_a_changed_line_that_contained_a_path_is_left_out(personal: Diagnosis) -
 
 @pytest.fixture
 def compared() -> Comparison:
-    """A comparison that tells in every part whose it is."""
+    """A comparison with personal names and folders in every part."""
     line = Location(f"{PROJECT}/models/net.py", 31, "step", LINE, "call", ("import os", LINE), 30)
     side = Side((f"{HOME}/runs/gpu-box-7_41.99.pt.trace.json.gz",), ("python", f"{PROJECT}/train.py", "--user=alice-k"))
     time = StepTime(StepVerdict.WORSE, 100, 110, 0.1, 0.05, 0.15, 0.03, "steps", "Welch", reasons=(f"{HOME}/a.json",))

@@ -1,3 +1,5 @@
+"""Copies of traces for TensorBoard: which are made, refreshed and removed."""
+
 from __future__ import annotations
 
 import gzip
@@ -174,7 +176,7 @@ def test_a_log_directory_without_traces_stays_untouched(tmp_path: Path) -> None:
 
 
 def nested(levels: int, category: str, name: str) -> dict[str, object]:
-    """Operators inside of each other, and beside them as many that are not."""
+    """Nested operators, and as many that are not nested."""
     inside = [{"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": i, "dur": 3 * levels - 2 * i}
               for i in range(levels)]  # fmt: skip
     beside = [{"ph": "X", "cat": category, "name": "aten::mul", "pid": 1, "tid": 2, "ts": i, "dur": 1}

@@ -1,4 +1,4 @@
-"""``profkit tensorboard`` as a real process on a free port, asked over loopback as the page would."""
+"""``profkit tensorboard`` as a real process on a free port, with requests like those of its page."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Server:
             text=True,
         )
         self.lines: queue.Queue[str] = queue.Queue()
-        self.told: list[str] = []
+        self.printed: list[str] = []
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         try:
@@ -62,7 +62,7 @@ class Server:
         assert self.process.stderr is not None
         with self.process.stderr as stderr:
             for line in stderr:
-                self.told.append(line)
+                self.printed.append(line)
                 self.lines.put(line)
         self.lines.put("")
 
@@ -80,7 +80,7 @@ class Server:
         return json.loads(self.fetch(f"data/plugin/pytorch_profiler/{path}")[0])
 
     def wait_until_loaded(self) -> list[str]:
-        """The runs, once none is loading any more; between two questions the process is watched, and must live."""
+        """The runs, once none is loading any more. Meanwhile the process must stay alive."""
         end = time.monotonic() + DEADLINE_S
         while time.monotonic() < end:
             answer = self.plugin("runs")
@@ -106,9 +106,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     status = running.process.wait(DEADLINE_S)
     running.reader.join(DEADLINE_S)
     assert status == 0
-    told = [line for line in running.told if "odd" not in line]
-    assert len(told) == 2, "one line before the server starts, and one with its address"
-    assert [line for line in running.told if "odd" in line] == [
+    printed = [line for line in running.printed if "odd" not in line]
+    assert len(printed) == 2, "one line before the server starts, and one with its address"
+    assert [line for line in running.printed if "odd" in line] == [
         "profkit: torch-tb-profiler cannot show 1 trace of odd\n"
     ]
 

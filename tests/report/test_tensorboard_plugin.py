@@ -1,6 +1,6 @@
-"""The plugin's own loader on a trace as recorded, and on its copy.
+"""The loader of TensorBoard's plugin on an original trace and on its copy.
 
-Without the rewrite, torch-tb-profiler 0.4.3 shows of the GPU trace: four steps of 775 µs in place of two of 1000 µs,
+For the original GPU trace torch-tb-profiler 0.4.3 shows four steps of 775 µs in place of two of 1000 µs,
 no runtime, no communication, no DataLoader, and no device time for any operator.
 """
 

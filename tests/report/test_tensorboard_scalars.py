@@ -1,4 +1,4 @@
-"""A run's figures in an event file, read back as TensorBoard does."""
+"""The figures of a run in an event file, read back as TensorBoard does."""
 
 from __future__ import annotations
 

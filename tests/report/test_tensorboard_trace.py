@@ -1,3 +1,5 @@
+"""How the copy of a trace is changed for TensorBoard's plugin."""
+
 from __future__ import annotations
 
 import json

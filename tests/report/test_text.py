@@ -1,3 +1,5 @@
+"""The report as text."""
+
 from __future__ import annotations
 
 import subprocess
@@ -232,12 +234,12 @@ def test_workers_of_several_loaders_name_theirs_and_only_the_first_few_are_liste
     assert "worker 8" not in text
 
 
-@pytest.mark.parametrize(("steps", "told"), [((7, 7), "number 7 of the program"), ((3, 7), "numbers 3 to 7 of the")])
+@pytest.mark.parametrize(("steps", "words"), [((7, 7), "number 7 of the program"), ((3, 7), "numbers 3 to 7 of the")])
 def test_the_step_numbers_of_the_program_are_worded_for_one_and_for_several(
-    clean_diagnosis: Diagnosis, steps: tuple[int, int], told: str
+    clean_diagnosis: Diagnosis, steps: tuple[int, int], words: str
 ) -> None:
     timing = replace(clean_diagnosis.timing, measured_steps=steps)
-    assert told in render_text(replace(clean_diagnosis, timing=timing), width=200)
+    assert words in render_text(replace(clean_diagnosis, timing=timing), width=200)
 
 
 def test_without_workers_none_are_mentioned(clean_diagnosis: Diagnosis) -> None:
@@ -303,7 +305,7 @@ def test_the_first_line_is_the_verdict_without_control_characters(
 
 
 @pytest.mark.parametrize(
-    ("peak", "told"),
+    ("peak", "text"),
     [
         (MemoryPeak("GPU 0", 80 * GB, 2 * GB, 3 * GB, 4 * GB),
          ("GPU 0: at most 2.00 GB of 80.0 GB in tensors, 3.00 GB with what PyTorch keeps for later ones, "
@@ -313,10 +315,10 @@ def test_the_first_line_is_the_verdict_without_control_characters(
         (MemoryPeak("the process", 24 * GB, 0, 0, GB), "the process: at most 1.00 GB of 24.0 GB in use"),
     ],
 )  # fmt: skip
-def test_the_memory_use_of_each_device_is_stated(clean_diagnosis: Diagnosis, peak: MemoryPeak, told: str) -> None:
+def test_the_memory_use_of_each_device_is_stated(clean_diagnosis: Diagnosis, peak: MemoryPeak, text: str) -> None:
     report = render_text(replace(clean_diagnosis, peaks=(peak,)), width=200)
-    assert f"memory   {told}" in report
-    assert peak_note(peak) == told
+    assert f"memory   {text}" in report
+    assert peak_note(peak) == text
 
 
 def test_a_fix_with_a_changed_line_is_shown_as_a_diff(full_diagnosis: Diagnosis, leak: Finding) -> None:

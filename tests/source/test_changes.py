@@ -1,4 +1,4 @@
-"""A fix is told as a line where the line alone proves it."""
+"""A fix is shown as a changed line if the line alone proves it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns beside a large trace: used where they are of this very trace, made anew otherwise, never trusted."""
+"""The cached columns of a large trace: used only if they belong to this trace and are consistent, else replaced."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def path(tmp_path, monkeypatch):
 
 
 def kept(path):
-    """The file of the columns; there is one at most."""
+    """The file of cached columns; there is at most one."""
     found = kept_files(path)
     assert len(found) == 1
     return found[0]
@@ -61,7 +61,7 @@ def same(one, other):
 
 
 def is_decoded(path, limit_bytes=DEFAULT_LIMIT_BYTES):
-    """Whether reading the trace decodes its text."""
+    """Whether reading the trace decodes it instead of using the cache."""
     with patch("profkit.trace.kineto.reader.ColumnBuilder", side_effect=InterruptedError):
         try:
             read_trace(path, limit_bytes=limit_bytes)
@@ -172,7 +172,7 @@ def test_without_a_home_directory_the_trace_is_still_read(path, monkeypatch):
 
 
 def rewrite(path, **changed):
-    """The file with other arrays, or with other bytes in the place of one."""
+    """Rewrite the file with other arrays, or with other bytes for one of them."""
     with zipfile.ZipFile(kept(path)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     for name, value in changed.items():
@@ -194,7 +194,7 @@ def pickled():
 
 
 def claiming(length):
-    """The array of start times, with a header that claims another length."""
+    """The array of start times with a header that claims another length."""
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": "<i8", "fortran_order": False, "shape": (length,)})
     return file.getvalue() + bytes(56)

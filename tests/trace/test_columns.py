@@ -1,4 +1,4 @@
-"""How the columns of a trace are put together: in parts that are joined on the way, and narrow where they can be."""
+"""The columns of a trace are joined from parts and as narrow as possible."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What real files do to a parser, each on a small synthesised one.
+"""Oddities of real files, each in a small synthetic one.
 
-The rest stands beside what it concerns: names of 2021, ids, names with odd characters, sorting (`test_kineto`), times
-and durations (`test_times`), damage and cut-off files (`test_damaged_files`), what is no trace (`test_hostile_files`).
+Other oddities are tested in `test_kineto` (categories of 2021, ids, odd names, order), `test_times` (times and
+durations), `test_damaged_files` (damaged and cut-off files) and `test_hostile_files` (files that are no trace).
 """
 
 from __future__ import annotations

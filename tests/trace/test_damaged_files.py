@@ -1,4 +1,4 @@
-"""Of a damaged file what can be saved is read, and a health note says what was lost and where."""
+"""A damaged file is read as far as possible, and a health note says what was lost and where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes decode one trace: whatever they are given, the trace is the one that a single process reads."""
+"""Several processes decode one trace and always give the same result as a single process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces of some events each, handed over from the first on."""
+    """Pieces of a few events each, decoded by other processes from the first one on."""
     monkeypatch.setattr(containers, "PIECE_BYTES", 4096)
     monkeypatch.setattr(decoding, "_PLACE_BYTES", 16384)
     monkeypatch.setattr(event_text, "_ALONE_BYTES", 0)
@@ -54,7 +54,7 @@ def assert_same(one: Trace, other: Trace) -> None:
 
 
 def events(count: int = 1500) -> list[dict[str, Any]]:
-    """Names and shapes that come again and new ones all the time, on several threads."""
+    """Repeated and new names and shapes, on several threads."""
     return [
         thread_name(7, "loader"),
         *(step(i, i * 1000, 900) for i in range(count // 100)),

@@ -1,4 +1,4 @@
-"""The order of a timeline, and the events of a name."""
+"""The order of a timeline, and finding events by name."""
 
 from __future__ import annotations
 

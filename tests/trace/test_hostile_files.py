@@ -1,4 +1,4 @@
-"""Files that are no trace, or were one: one clear line names the file and the cause, and nothing else escapes."""
+"""Files that are not, or no longer, a trace: one line names the file and the cause, and nothing else is raised."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WHOLE = json_of([op(f"aten::op{i}", 10 * i, 9, dims="[[4],[]]", types='["float",
 
 
 def _name_of(parameter: str | bytes) -> str:
-    """A compressed file holds the time it was made, and a test's name must not change."""
+    """Name the test by kind, because a compressed file contains the time, and names of tests must not change."""
     return parameter if isinstance(parameter, str) else "bytes"
 
 
@@ -186,7 +186,7 @@ def test_reading_in_chunks_equals_reading_the_whole(events, layout, chunk_bytes,
 
 
 def _synthesised() -> bytes:
-    """Two steps with everything that the derived facts look at."""
+    """Two steps with everything that facts are derived from."""
     events = [python("torch/profiler/profiler.py(9): __exit__", 190, 20), python("train.py(3): main", 0, 190)]
     for n in (0, 1):
         at = 90 * n
@@ -210,7 +210,7 @@ SYNTHESISED = _synthesised()
 
 
 def _read_and_derive(content: bytes) -> None:
-    """Read, derive every fact, replay; only errors that profkit raises on purpose may escape."""
+    """Read, derive every fact and replay. Only errors that profkit raises on purpose may occur."""
     try:
         facts = Facts(trace_of_bytes(content))
     except ProfkitError as error:

@@ -1,4 +1,4 @@
-"""Traces whose fields were swapped, nested, blown up or repeated: read, judged or refused, within time and memory."""
+"""Traces with swapped, nested, huge or repeated fields are judged or refused, within limits of time and memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _copied() -> list[dict[str, Any]]:
 
 
 def _judge(content: bytes) -> None:
-    """Read, derive, let all rules judge: nothing escapes, no rule breaks, and neither time nor memory runs away."""
+    """Read, derive, let all rules judge: nothing is raised, no rule fails, and time and memory stay within limits."""
     began = time.process_time()
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""A copy of a trace with further events is the file's text with these in front of its own."""
+"""A copy of a trace with further events is the text of the file with these in front of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader of Kineto traces: what files of every era say."""
+"""The reader of Kineto traces, on files of every era."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def test_empty_columns_are_as_long_as_the_others_if_events_are_left_out():
 
 
 def test_memory_events_have_their_device_and_its_totals():
-    """Host memory that is reserved is pinned memory."""
+    """Reserved memory of the host is pinned memory."""
     trace = trace_of([
         memory(0, 64, 1, device_type=1, device=2, held=640, reserved=2_048), memory(1, 8, 2, held=8, reserved=4_096),
         memory(2, -64, 1, device_type=1, device=2, held=576, reserved=1_024),

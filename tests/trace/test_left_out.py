@@ -1,4 +1,4 @@
-"""Events without a usable time are told by what they are, and not where nothing is lost with them."""
+"""A note lists lost events without a usable time by kind, unless no figure depends on them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def overhead(start: float | None) -> Json:
 
 
 def located(*events: Json) -> list[Json]:
-    """A step with a line mark around an operator, a measured one, and these events."""
+    """A step with a line mark around an operator, a measured step, and these events."""
     return [
         step(2, LATE, 1000), mark(0, LATE + 100, 500, external=6), op("aten::mm", LATE + 200, 100, external=7),
         step(4, LATE + 1000, 900), op("aten::mm", LATE + 1200, 100, external=8), *events,

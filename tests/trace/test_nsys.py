@@ -1,4 +1,4 @@
-"""The reader of Nsight Systems exports: what their tables say becomes the events of a Kineto trace."""
+"""The reader of Nsight Systems exports: their tables become the events of a trace."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def test_a_cut_step_is_dropped_and_other_cut_ranges_are_shortened(tmp_path: Path
 
 @pytest.mark.parametrize(("events", "kept"), [(211, 211), (210, 209)])
 def test_an_export_that_just_fits_is_kept_completely(events: int, kept: int, tmp_path: Path):
-    """With one event less the last kernel goes, and with it the step that it lies in."""
+    """With room for one event less the last kernel is dropped, and with it its step."""
     trace = many(LARGE, limit_for(events), tmp_path)
     assert (len(trace.events), bool(trace.health)) == (kept, events < 211)
 

@@ -1,4 +1,4 @@
-"""Exports that are damaged or made to harm: one clear line or a health note, nothing else, and in bounded time."""
+"""Damaged or hostile exports give one clear line or a health note, nothing else, within limited time."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_views_generated_columns_and_virtual_tables_are_never_evaluated(tmp_path
 
 
 def test_a_slow_lookup_without_an_index_is_given_up(tmp_path):
-    """Without a key each range's text is searched for among all strings: with many of both that would take minutes."""
+    """Without a key the text of each range is searched for among all strings: with many of both that takes minutes."""
     path = write_export(tmp_path / "slow.sqlite", {
         KERNEL: kernels((0, 10, 1, 2)),
         "StringIds": ("id INTEGER, value TEXT", ((n, "x") for n in range(20_000))),

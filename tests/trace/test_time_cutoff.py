@@ -1,4 +1,4 @@
-"""Traces that are larger than memory allows: whole first steps are kept, and what is missing is said."""
+"""Of a trace larger than memory allows the first complete steps are kept, and a note says what is missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.traces import annotation, json_of, kernel, op, python, runtime, step
 
 
 def steps_of(count, marks=True):
-    """Steps of 100 µs with two operators, a launch and its kernel, which begins when the step ends."""
+    """Steps of 100 µs with two operators, a launch, and its kernel, which begins when the step ends."""
     for i in range(count):
         start = 100 * i
         yield from [

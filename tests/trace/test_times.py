@@ -1,4 +1,4 @@
-"""Times of any notation become exact nanoseconds."""
+"""Times in any notation become exact nanoseconds."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_start_may_be_an_integer_a_float_or_text(write):
 
 
 def test_successive_slices_in_2024_do_not_overlap():
-    """A float64 has a quarter of a microsecond there, more than many operators take."""
+    """A float64 resolves a quarter of a microsecond there, more than many operators take."""
     start_ns = 1_712_195_495_541_300_987
     content = json_of([op(f"op{i}", 1_000 + i, 0.111) for i in range(9)])
     for i in range(9):

@@ -1,4 +1,4 @@
-"""What values a column holds."""
+"""Distinct values, membership, medians and quantiles of columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers wrote of themselves is read line by line; whatever else lies in the directory is passed over."""
+"""The records that workers wrote are read line by line, and anything else in the directory is ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots made to harm: nothing in them is run, and what they hold costs no more than what it takes to write it."""
+"""Hostile snapshots: nothing in them is run, and reading costs no more memory than their size allows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_BYTES = 64 << 20
 
 
 class _Payload:
-    """Writes a file where it is unpickled."""
+    """Writes a file when unpickled."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -137,7 +137,7 @@ def _measured(content: bytes, folder: Path) -> object:
 
 
 def test_a_list_nested_in_itself_many_times_takes_no_more_memory_than_written(tmp_path):
-    """Written out it would be 10**20 entries."""
+    """Expanded it would have 10**20 entries."""
     lists: list[object] = []
     for _ in range(20):
         lists = [lists] * 10
@@ -220,7 +220,7 @@ def test_if_memory_is_short_the_newest_entries_of_a_history_are_kept(tmp_path):
 
 
 def test_names_beyond_the_limit_are_left_out_with_a_note(tmp_path):
-    """Programs can set the text that goes with each entry, so there may be millions that nobody needs."""
+    """Programs can set a text for each entry, so there may be millions."""
     entries = [{**_GOOD, "time_us": n, "user_metadata": f"{n}" * 20} for n in range(100_000)]
     frames = [{"name": "late", "filename": "late.py", "line": 1}]
     value = {"segments": [], "device_traces": [[*entries, {**_GOOD, "frames": frames}]]}
@@ -252,7 +252,7 @@ for name in sys.argv[1:]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of a process's memory are Linux's")
 def test_large_hostile_files_are_read_with_little_memory(tmp_path):
-    """Some megabytes each, of what costs the most memory for its bytes."""
+    """A few megabytes each, of whatever takes most memory per byte."""
     files = {
         "containers": b"\x80\x02](" + b"}" * 12_000_000,
         "texts": b"\x80\x02](" + b"".join(b"X\x04\x00\x00\x00" + struct.pack("<I", n) for n in range(200_000)),

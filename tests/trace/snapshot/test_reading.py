@@ -1,4 +1,4 @@
-"""A snapshot is read as PyTorch wrote it, whichever version and pickler did."""
+"""Snapshots of all versions of PyTorch and from all picklers are read correctly."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_written_snapshot_is_read_back(tmp_path_factory, value, writer):
 
 
 def test_long_histories_are_read_in_pieces(tmp_path):
-    """A piece is half a megabyte: entries, texts and lists lie across their borders."""
+    """A piece is half a megabyte, so entries, texts and lists lie across the borders."""
     frames = [{"name": f"f{n}" * 50, "filename": "train.py", "line": n} for n in range(300)]
     stacks = [[*frames[n:], *frames[:n]][:20] for n in range(300)]
     entries = [_entry(n, stacks[n % 300] if n % 3 else []) for n in range(30_000)]
@@ -129,7 +129,7 @@ def test_blocks_of_torch_2_0_keep_their_stacks_in_a_history(tmp_path):
 
 
 def test_stacks_of_more_than_a_thousand_frames_are_read_completely(tmp_path):
-    """Python writes a thousand items, and then the next thousand, or the last one alone."""
+    """Python writes lists a thousand items at a time, and a single last item differently."""
     frames = [{"name": "f", "filename": "deep.py", "line": n} for n in range(2500)]
     for depth in (999, 1000, 1001, 1002, 2000, 2001, 2500):
         entries = [_entry(n, list(frames[:depth])) for n in range(5)]
