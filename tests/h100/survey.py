@@ -49,8 +49,8 @@ class Recording:
 @dataclass(frozen=True, slots=True)
 class Sought:
     """The finding that a pitfall should give. ``exists``: profkit has the rule. ``rank``: among all findings. ``line``:
-    whether its ``place`` is the marked line. In a trace without lines the place is a function: then ``line`` is None,
-    and ``function`` is whether it contains the marked line or is called there. ``besides``: the marked line is among the
+    whether its ``place`` is the marked line. In a trace without lines the place is a function: ``line`` is None, and
+    ``function`` is whether it contains the marked line or is called there. ``besides``: the marked line is among the
     further places of the finding. ``predicted``, ``low``, ``high``: its share of the step. ``measured``: what the fix
     saved."""
 
