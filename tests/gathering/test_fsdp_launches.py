@@ -26,7 +26,7 @@ def gathered(folder: Path, **known: Any) -> Launch:
     return gather([str(path) for path in find_ranks(folder)]).launch
 
 
-SAYING: list[dict[str, Any]] = [{}, {"kernels_say": False}, {"whole_list": False}]
+SAYING: list[dict[str, Any]] = [{}, {"on_kernels": False}, {"whole_list": False}]
 
 
 @pytest.mark.parametrize("known", SAYING)
