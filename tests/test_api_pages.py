@@ -12,7 +12,7 @@ from tests import api_pages
 from tests.api_pages import PAGE, make_page
 
 
-def test_the_page_is_that_of_the_code() -> None:
+def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == make_page(), "run `python -m tests.api_pages`"
 
 
@@ -27,7 +27,7 @@ def test_no_two_headings_are_the_same() -> None:
     assert len(headings) == len({*headings})
 
 
-def test_a_name_without_a_docstring_is_told() -> None:
+def test_a_name_without_a_docstring_is_an_error() -> None:
     @dataclass(frozen=True)
     class Silent:
         number: int
@@ -36,7 +36,7 @@ def test_a_name_without_a_docstring_is_told() -> None:
         api_pages._text(Silent)
 
 
-def test_a_signature_has_its_defaults_its_result_and_what_goes_by_name() -> None:
+def test_a_signature_shows_defaults_result_and_keyword_only_parameters() -> None:
     def made(first: int, *, second: str = "a") -> bool: ...
 
     assert api_pages._signature("made", made) == "```python\nmade(first: int, *, second: str = 'a') -> bool\n```\n"

@@ -55,7 +55,7 @@ def test_one_fault_is_named_with_its_cost():
     assert (found.kind, found.text) == (VerdictKind.FOUND, "1 fault costs 43 % of the step: a at train.py:7")
 
 
-def test_a_lack_of_memory_that_ended_the_program_comes_before_everything():
+def test_running_out_of_memory_comes_before_everything():
     failure = "out of memory: train.py:3 asked for 2 GB"
     alone = conclude(replace(diagnosis(), failure=failure), ["the program failed"])
     assert (alone.kind, alone.text) == (VerdictKind.CANNOT_JUDGE, "Out of memory: train.py:3 asked for 2 GB")
@@ -66,7 +66,7 @@ def test_a_lack_of_memory_that_ended_the_program_comes_before_everything():
     )
 
 
-def test_the_largest_gain_leads_whatever_its_kind():
+def test_the_largest_gain_comes_first_whether_fault_or_opportunity():
     assert text_of(finding("a", 0.2), chance("b", 0.5), chance("c", 0.3)) == (
         "An opportunity would give back 50 % of the step: b at train.py:7; "
         "1 fault costs 20 % of the step: a at train.py:7"
@@ -74,7 +74,7 @@ def test_the_largest_gain_leads_whatever_its_kind():
     assert text_of(finding("a", 0.5), chance("b", 0.2)) == "1 fault costs 50 % of the step: a at train.py:7"
 
 
-def test_a_fault_says_what_it_gives_back_beyond_the_opportunity_before_it():
+def test_a_fault_states_what_it_saves_beyond_the_opportunity_before_it():
     shared = finding("a", 0.2)
     assert text_of(chance("b", 0.5), replace(shared, saving=replace(shared.saving, beyond=0.04))) == (
         "An opportunity would give back 50 % of the step: b at train.py:7; "
@@ -87,7 +87,7 @@ def test_memory_that_grows_until_the_program_dies_comes_before_time():
     assert text_of(leak, chance("b", 0.5)) == "1 fault makes memory grow by 4.00 MB per step: a at train.py:7"
 
 
-def test_several_faults_cost_together_what_they_do_together():
+def test_several_faults_are_stated_with_their_joint_cost():
     both = replace(diagnosis(finding("a", 0.2), finding("b", 0.1)), total=Saving(2_500_000, 0.25, 0.2, 0.3))
     assert conclude(both).text == (
         "2 faults cost 25 % (20 to 30) of the step together; the worst costs 20 % of the step: a at train.py:7"
@@ -106,7 +106,7 @@ def test_several_faults_cost_together_what_they_do_together():
          "No fault found; what stands out, its gain not measured: b at train.py:7"),
     ],
 )  # fmt: skip
-def test_opportunities_alone_are_no_fault(findings, text):
+def test_opportunities_alone_are_not_called_faults(findings, text):
     assert text_of(*findings) == text
 
 
@@ -114,12 +114,12 @@ def test_opportunities_alone_are_no_fault(findings, text):
     ("fraction", "text"),
     [(0.03, ""), (0.02, "; the device idles 80 % of the step: launching work 80 %")],
 )
-def test_where_little_was_found_the_step_is_described_too(fraction, text):
+def test_if_little_was_found_the_step_is_described_too(fraction, text):
     found = text_of(finding("a", fraction), shares={"device: computing": 0.2, "idle: launching work": 0.8})
     assert found == f"1 fault costs {fraction * 100:.1f} % of the step: a at train.py:7{text}"
 
 
-def test_remarks_are_nothing_found():
+def test_findings_for_information_count_as_nothing_found():
     assert conclude(diagnosis(finding("a", 0.001))).kind is VerdictKind.NOTHING_FOUND
 
 
@@ -147,21 +147,21 @@ def test_remarks_are_nothing_found():
         ({}, "4 steps of 10.0 ms"),
     ],
 )  # fmt: skip
-def test_nothing_found_says_what_the_step_consists_of(shares, text):
+def test_a_verdict_without_findings_describes_the_step(shares, text):
     found = conclude(diagnosis(shares=shares))
     assert (found.kind, found.text) == (VerdictKind.NOTHING_FOUND, f"No fault found; {text}")
 
 
-def test_rules_that_could_not_look_limit_it():
+def test_a_verdict_without_findings_counts_the_rules_that_could_not_look():
     assert text_of(skipped=2) == "No fault found; 4 steps of 10.0 ms; 2 rules could not look"
 
 
-def test_what_keeps_from_judging_is_said():
+def test_the_first_obstacle_is_the_reason_not_to_judge():
     found = conclude(diagnosis(), [NO_STEPS, "the file is cut off"])
     assert (found.kind, found.text) == (VerdictKind.CANNOT_JUDGE, "Cannot judge: no steps were found")
 
 
-def test_no_fault_is_not_said_in_doubt():
+def test_with_an_obstacle_the_verdict_does_not_say_that_there_is_no_fault():
     found = conclude(diagnosis(chance("b", 0.5)), ["no steps were found"])
     assert found.text == f"An opportunity would give back 50 % of the step: b at train.py:7; doubtful, as {NO_STEPS}"
     unpriced = replace(chance("b", 0.0), severity=Severity.MEDIUM, saving=None)
@@ -170,7 +170,7 @@ def test_no_fault_is_not_said_in_doubt():
     assert found.text == "Cannot judge: no steps were found; what stands out, its gain not measured: b at train.py:7"
 
 
-def test_the_end_of_a_program_that_failed_stands_in_the_headline():
+def test_the_verdict_begins_with_the_failure_of_the_program():
     failed = replace(diagnosis(), health=("the program failed: ValueError (at train.py:12)",))
     end = "The program failed: ValueError (at train.py:12)"
     assert conclude(failed).text.startswith(f"{end}; no fault found until then; ")
@@ -179,7 +179,7 @@ def test_the_end_of_a_program_that_failed_stands_in_the_headline():
     assert found.text == f"{end}; 1 fault costs 43 % of the step: a at train.py:7"
 
 
-def test_what_was_found_nonetheless_is_doubtful():
+def test_findings_despite_an_obstacle_are_called_doubtful():
     found = conclude(diagnosis(finding("a", 0.43)), [NO_STEPS])
     assert found.kind is VerdictKind.FOUND
     assert found.text == "1 fault costs 43 % of the step: a at train.py:7; doubtful, as no steps were found"
@@ -208,7 +208,7 @@ def test_a_diagnosis_carries_its_verdict():
 
 
 @pytest.mark.parametrize(
-    ("ranks", "steps", "said"),
+    ("ranks", "steps", "text"),
     [
         (4, 0, " in rank 1, and no step in common is too few to compare 4 ranks"),
         (4, 1, " in rank 1, and 1 step in common is too few to compare 4 ranks"),
@@ -217,9 +217,9 @@ def test_a_diagnosis_carries_its_verdict():
         (1, 2, ""),
     ],
 )
-def test_that_nothing_was_found_says_where_ranks_could_hardly_be_compared(ranks, steps, said):
+def test_a_verdict_without_findings_says_if_the_ranks_had_too_few_steps_in_common(ranks, steps, text):
     recorded = tuple(RankSummary(rank, f"rank-{rank}.json.gz") for rank in range(ranks))
     launch = LaunchSummary(ranks, recorded, steps, shown_rank=1)
     verdict = conclude(replace(diagnosis(), launch=launch))
     assert verdict.kind is VerdictKind.NOTHING_FOUND
-    assert verdict.text.startswith(f"No fault found{said};")
+    assert verdict.text.startswith(f"No fault found{text};")

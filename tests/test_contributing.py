@@ -19,7 +19,7 @@ _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
-def test_the_rooms_and_layers_drawn_are_those_of_the_code() -> None:
+def test_the_rooms_and_layers_are_up_to_date() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert page == with_parts(page), "run `python -m tests.contributing`"
 

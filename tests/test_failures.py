@@ -45,7 +45,7 @@ def broken(notes: tuple[str, ...]) -> list[str]:
     return [re.sub(rf" {FAILED}", "", note) for note in notes if re.search(FAILED, note)]
 
 
-def test_a_fact_that_breaks_fails_each_rule_that_needs_it_and_no_other(monkeypatch):
+def test_a_fact_that_fails_stops_only_the_rules_that_need_it(monkeypatch):
     monkeypatch.setattr(derived, "find_lines", break_down)
     found = diagnose(recording())
     failed = [name for name, reason in found.skipped.items() if re.fullmatch(FAILED, reason)]
@@ -66,7 +66,7 @@ def diagnose_whole(monkeypatch: pytest.MonkeyPatch) -> Any:
     ["find_lines", "link_launches", "describe_device", "find_waits", "follow_memory", "describe_operators",
      "find_updates", "match_located", "build_tree", "find_steps"],
 )  # fmt: skip
-def test_whichever_fact_breaks_there_is_a_report_in_every_format(monkeypatch, name):
+def test_whichever_fact_fails_there_is_a_report_in_every_format(monkeypatch, name):
     monkeypatch.setattr(derived, name, break_down)
     found = diagnose(recording())
     assert broken((*found.health, *found.skipped.values()))
@@ -74,7 +74,7 @@ def test_whichever_fact_breaks_there_is_a_report_in_every_format(monkeypatch, na
         assert OWN_ERROR in render(found, format_name)
 
 
-def test_a_fact_that_breaks_is_tried_once(monkeypatch):
+def test_a_fact_that_fails_is_computed_only_once(monkeypatch):
     tried = []
 
     def count_and_break(*_arguments):
@@ -86,18 +86,18 @@ def test_a_fact_that_breaks_is_tried_once(monkeypatch):
     assert len(tried) == 1
 
 
-def test_a_failure_that_is_met_again_names_the_same_line(monkeypatch):
+def test_a_failure_raised_again_names_the_same_line(monkeypatch):
     monkeypatch.setattr(derived, "find_lines", break_down)
-    facts, told = recording(), []
+    facts, note_ = recording(), []
     for _ in range(3):
         with pytest.raises(ValueError, match="broken for the test") as raised:
             _ = facts.lines
-        told.append((describe_failure(raised.value), len(raised.traceback)))
-    assert len({line for line, _ in told}) == 1
-    assert told[1][1] == told[2][1]  # nothing is added to its traceback, and kept, with each who asks
+        note_.append((describe_failure(raised.value), len(raised.traceback)))
+    assert len({line for line, _ in note_}) == 1
+    assert note_[1][1] == note_[2][1]  # nothing is added to its traceback, and kept, with each who asks
 
 
-def test_without_steps_the_whole_recording_is_one(monkeypatch):
+def test_if_finding_steps_fails_the_whole_recording_is_one_step(monkeypatch):
     monkeypatch.setattr(derived, "find_steps", break_down)
     found = diagnose(recording())
     assert "finding the steps" in broken(found.health)
@@ -106,14 +106,14 @@ def test_without_steps_the_whole_recording_is_one(monkeypatch):
     assert found.timing.steps_from == "the whole recording, as one step"
 
 
-def test_without_carried_shapes_the_recording_is_judged_as_it_is(monkeypatch):
+def test_if_copying_shapes_fails_the_recording_is_judged_without_them(monkeypatch):
     monkeypatch.setattr(derived, "match_located", break_down)
     found = diagnose(recording())
     assert "copying the shapes of one step to the others" in broken(found.health)
     assert found.timing.steps == 3
 
 
-def test_a_check_of_the_recording_that_breaks_costs_no_other(monkeypatch):
+def test_a_health_check_that_fails_stops_no_other(monkeypatch):
     def check_moon(_facts: Facts) -> str | None:
         raise ValueError
 
@@ -133,15 +133,15 @@ def test_a_check_of_the_recording_that_breaks_costs_no_other(monkeypatch):
      ("_summarise", "naming the device"),
      ("check_recording", "checking the recording")],
 )  # fmt: skip
-def test_a_part_of_the_report_that_breaks_is_named_and_costs_no_finding(monkeypatch, name, note):
+def test_a_failed_part_of_the_report_is_named_and_loses_no_finding(monkeypatch, name, note):
     monkeypatch.setattr(diagnosing, name, break_down)
     found = diagnose(recording())
-    (told,) = broken(found.health)
-    assert told.startswith(note)
+    (note_,) = broken(found.health)
+    assert note_.startswith(note)
     assert found.findings == diagnose_whole(monkeypatch).findings
 
 
-def test_tests_run_strictly(monkeypatch):
+def test_in_strict_mode_failures_are_raised(monkeypatch):
     monkeypatch.setenv(STRICT, "1")
     monkeypatch.setattr(derived, "find_lines", break_down)
     with pytest.raises(ValueError, match="broken for the test"):
@@ -156,7 +156,7 @@ def test_the_line_to_report_is_the_last_one_inside_profkit():
     )
 
 
-def test_the_command_line_says_where_it_failed_in_one_line(monkeypatch, capsys):
+def test_the_command_line_reports_its_failure_in_one_line(monkeypatch, capsys):
     monkeypatch.setattr(cli, "group", break_down)
     with pytest.raises(SystemExit) as ended:
         cli.main()
@@ -169,14 +169,14 @@ def test_the_command_line_says_where_it_failed_in_one_line(monkeypatch, capsys):
     )
 
 
-def test_the_command_line_shows_the_traceback_where_that_is_asked_for(monkeypatch):
+def test_the_command_line_shows_the_traceback_in_strict_mode(monkeypatch):
     monkeypatch.setenv(STRICT, "1")
     monkeypatch.setattr(cli, "group", break_down)
     with pytest.raises(ValueError, match="broken for the test"):
         cli.main()
 
 
-def test_an_interrupt_is_none_of_its_failures(monkeypatch, capsys):
+def test_an_interrupt_is_not_reported_as_a_failure(monkeypatch, capsys):
     def interrupt(*_arguments: Any) -> Any:
         raise KeyboardInterrupt
 
@@ -188,7 +188,7 @@ def test_an_interrupt_is_none_of_its_failures(monkeypatch, capsys):
     assert capsys.readouterr().err.strip() == "Aborted!"
 
 
-def test_a_reader_that_goes_away_is_no_failure(monkeypatch, capsys):
+def test_a_closed_output_pipe_is_not_reported_as_a_failure(monkeypatch, capsys):
     def break_pipe(*_arguments: Any) -> Any:
         raise BrokenPipeError(32, "Broken pipe")
 

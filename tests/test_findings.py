@@ -42,7 +42,7 @@ def finding(rule: str, severity: Severity, kind: Kind = Kind.FAULT, fraction: fl
         (0.0, Severity.INFO),
     ],
 )
-def test_severity_follows_the_share_of_the_step(fraction: float, severity: Severity) -> None:
+def test_severity_follows_from_the_share_of_the_step(fraction: float, severity: Severity) -> None:
     assert severity_of(saving(fraction)) is severity
 
 
@@ -54,7 +54,7 @@ def test_a_finding_without_a_saving_is_information() -> None:
     assert severity_of(None) is Severity.INFO
 
 
-def test_findings_are_ranked_by_what_they_give_back_whatever_their_kind() -> None:
+def test_faults_and_opportunities_are_ranked_together_by_what_they_save() -> None:
     ranked = rank([
         finding("a-small-fault", Severity.LOW, fraction=0.01),
         finding("big-opportunity", Severity.HIGH, Kind.OPPORTUNITY, 0.5),
@@ -80,17 +80,17 @@ def ranged(rule: str, kind: Kind, fraction: float, low: float, severity: Severit
         (replace(ranged("fault", Kind.FAULT, 0.45, 0.3), saving=None), "opportunity"),
     ],
 )
-def test_a_fault_that_may_give_back_as_much_as_an_opportunity_comes_first(fault: Finding, first: str) -> None:
+def test_a_fault_that_may_save_as_much_as_an_opportunity_comes_first(fault: Finding, first: str) -> None:
     assert rank([ranged("opportunity", Kind.OPPORTUNITY, 0.5, 0.35), fault])[0].rule == first
 
 
-def test_an_opportunity_that_is_surely_larger_keeps_its_place_above_others_that_are_not() -> None:
+def test_an_opportunity_that_is_certainly_larger_stays_above_smaller_faults() -> None:
     sure, unsure = ranged("sure", Kind.OPPORTUNITY, 0.6, 0.5), ranged("unsure", Kind.OPPORTUNITY, 0.5, 0.3)
     fault = ranged("fault", Kind.FAULT, 0.4, 0.35)
     assert rank([fault, unsure, sure]) == (sure, fault, unsure)
 
 
-def test_memory_that_grows_until_the_program_dies_is_ranked_before_time() -> None:
+def test_memory_that_grows_without_bound_is_ranked_before_time() -> None:
     saving, evidence = Saving(0, 0.0, 0.0, 0.0, 4_000_000), {GROWTH_EVIDENCE: 4_000_000}
     leak = replace(finding("leak", Severity.HIGH), saving=saving, evidence=evidence)
     assert rank([finding("slow", Severity.HIGH, fraction=0.5), leak])[0] == leak
@@ -106,20 +106,20 @@ def test_memory_that_grows_until_the_program_dies_is_ranked_before_time() -> Non
         (0.0, 0.0),
     ],
 )
-def test_what_findings_above_free_already_is_told_from_half_a_per_cent_on(
+def test_an_overlap_with_findings_above_is_stated_from_half_a_per_cent_on(
     beyond: float | None, left: float | None
 ) -> None:
     shared = finding("shared", Severity.HIGH, fraction=0.13)
     assert left_beyond(replace(shared, saving=replace(saving(0.13), beyond=beyond))) == left
 
 
-def test_of_findings_without_a_saving_those_that_name_a_line_come_first() -> None:
+def test_findings_without_a_saving_are_ranked_with_those_that_name_a_line_first() -> None:
     nameless = replace(finding("a", Severity.LOW), location=None, saving=None, confidence=0.9)
     named = replace(finding("b", Severity.LOW), location=Location("train.py", 3, "main"), saving=None, confidence=0.5)
     assert rank([nameless, named]) == (named, nameless)
 
 
-def test_the_worst_severity_is_that_of_faults_alone() -> None:
+def test_the_worst_severity_ignores_opportunities() -> None:
     def diagnosis(*findings: Finding) -> Diagnosis:
         timing = Timing(1, 1, "nothing")
         return Diagnosis(RunSummary((), None, None, None, None), timing, findings, {}, ())
@@ -132,7 +132,7 @@ def test_the_worst_severity_is_that_of_faults_alone() -> None:
 SOURCES = {"train.py": {2: "", 3: "for x in xs:", 4: "    y = x", 5: "    z = y", 6: "", 7: "print(z)", 9: "end"}}
 
 
-def test_a_line_stands_among_those_around_it() -> None:
+def test_a_finding_shows_the_lines_around_its_own() -> None:
     place = Location("train.py", 5, "f", "z = y").within(SOURCES)
     assert place.around == ("", "for x in xs:", "    y = x", "    z = y", "", "print(z)")
     assert place.around_from == 2
@@ -146,5 +146,5 @@ def test_a_line_stands_among_those_around_it() -> None:
         Location("other.py", 5, "f", "z = y"),
     ],
 )
-def test_a_line_that_is_not_the_recorded_one_stays_alone(place: Location) -> None:
+def test_a_line_that_changed_since_is_shown_alone(place: Location) -> None:
     assert place.within(SOURCES) == place

@@ -1,3 +1,5 @@
+"""Another process that works for this one."""
+
 from __future__ import annotations
 
 import os
@@ -33,7 +35,7 @@ def double(channel: Channel) -> None:
         channel.send(channel.receive() * 2)
 
 
-def test_values_go_both_ways_in_their_order() -> None:
+def test_values_go_both_ways_in_order() -> None:
     with fork(double) as channel:
         for value in (1, "a", [None]):
             channel.send(value)
@@ -46,7 +48,7 @@ def test_a_value_may_be_larger_than_a_pipe_holds() -> None:
         assert channel.receive() == b"x" * 6_000_002
 
 
-def test_that_an_answer_is_there_is_known_without_waiting() -> None:
+def test_whether_there_is_an_answer_is_known_without_waiting() -> None:
     with fork(lambda channel: channel.send(channel.receive())) as channel:
         assert not channel.has_more()
         channel.send(1)
@@ -55,7 +57,7 @@ def test_that_an_answer_is_there_is_known_without_waiting() -> None:
         assert channel.receive() == 1
 
 
-def test_a_process_that_died_answers_nothing_and_cannot_be_asked() -> None:
+def test_a_dead_process_answers_nothing_and_takes_no_requests() -> None:
     with fork(lambda channel: os._exit(9)) as channel:
         with pytest.raises(EOFError):
             channel.receive()
@@ -64,7 +66,7 @@ def test_a_process_that_died_answers_nothing_and_cannot_be_asked() -> None:
                 channel.send(1)
 
 
-def test_an_error_ends_the_process_and_nothing_of_this_one_is_run_twice(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_error_ends_the_process_without_running_the_cleanup_of_its_parent(capfd: pytest.CaptureFixture[str]) -> None:
     print("not yet written", end="")
     with fork(lambda channel: 1 / 0) as channel, pytest.raises(EOFError):
         channel.receive()
@@ -73,14 +75,14 @@ def test_an_error_ends_the_process_and_nothing_of_this_one_is_run_twice(capfd: p
 
 
 @pytest.mark.usefixtures("_leaves_no_process")
-def test_no_process_and_no_file_is_left() -> None:
+def test_no_process_and_no_open_file_is_left() -> None:
     before = sorted(os.listdir("/proc/self/fd"))
     with fork(double), fork(double):
         assert len(os.listdir("/proc/self/fd")) == len(before) + 4
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
-def test_where_no_process_can_be_had_no_file_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_no_process_can_be_started_no_open_file_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> int:
         raise BlockingIOError("no more processes")
 
@@ -91,7 +93,7 @@ def test_where_no_process_can_be_had_no_file_is_left(monkeypatch: pytest.MonkeyP
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
-def test_the_processes_end_where_the_first_one_is_killed() -> None:
+def test_the_processes_end_when_their_parent_is_killed() -> None:
     """Each holds the writing end of a pipe as long as it lives."""
     code = """if True:
         import os, sys
@@ -128,15 +130,15 @@ def in_a_fresh_process(code: str, **variables: str) -> str:
 ASK = "from profkit.forks import processes_at_hand as f; print(f())"
 
 
-def test_a_process_without_threads_uses_the_processors_that_it_may_run_on() -> None:
+def test_a_process_without_threads_uses_the_cpus_that_it_may_run_on() -> None:
     expected = min(4, len(os.sched_getaffinity(0)))
     assert in_a_fresh_process(ASK) == str(expected)
 
 
 @pytest.mark.parametrize(("variable", "processes"), [("1", "1"), ("0", "1"), ("many", "1")])
-def test_the_environment_says_how_many(variable: str, processes: str) -> None:
+def test_the_environment_sets_the_number_of_processes(variable: str, processes: str) -> None:
     assert in_a_fresh_process(ASK, **{PROCESSES: variable}) == processes
 
 
-def test_one_processor_is_for_one_process() -> None:
+def test_one_cpu_means_one_process() -> None:
     assert in_a_fresh_process(f"import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); {ASK}") == "1"

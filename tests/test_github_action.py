@@ -50,7 +50,7 @@ def test_the_action_has_the_keys_of_a_composite_action() -> None:
         assert one["shell"] == "bash"
 
 
-def test_every_input_is_used_and_none_is_text_of_a_script() -> None:
+def test_every_input_is_used_and_none_is_pasted_into_a_script() -> None:
     steps = ACTION["runs"]["steps"]
     assert expressions([one["env"] for one in steps]) == {f"inputs.{name}" for name in ACTION["inputs"]}
     assert expressions([one["run"] for one in steps]) == set()
@@ -67,7 +67,7 @@ def test_every_output_is_written_by_the_script() -> None:
     assert 'echo "directory=' in SCRIPT
 
 
-def test_its_options_and_formats_are_those_of_the_command() -> None:
+def test_the_command_has_its_options_and_formats() -> None:
     command = group.get_command(click.Context(group), "diagnose")
     assert command is not None
     options = {name: one for one in command.params for name in one.opts}
@@ -77,7 +77,7 @@ def test_its_options_and_formats_are_those_of_the_command() -> None:
     assert {"github", "markdown", "sarif", "junit"} <= set(formats.choices)
 
 
-def test_the_workflow_of_the_page_gives_the_inputs_and_takes_the_outputs_that_there_are() -> None:
+def test_the_documented_workflow_uses_existing_inputs_and_outputs() -> None:
     (job,) = workflow()["jobs"].values()
     (using,) = [one for one in job["steps"] if one.get("uses") == USES]
     needed = {name for name, one in ACTION["inputs"].items() if one.get("required")}
@@ -113,7 +113,7 @@ def run(tmp_path: Path) -> Any:
     return run
 
 
-def test_the_script_marks_summarises_and_leaves_the_reports(tmp_path: Path, run: Any) -> None:
+def test_the_script_annotates_lines_writes_a_summary_and_keeps_the_reports(tmp_path: Path, run: Any) -> None:
     (tmp_path / "a trace.json").write_bytes(json_of([step(1, 0, 50), op("aten::mul", 10, 20)]))
     result, outputs = run("a trace.json", FAIL_ON="low")
     assert result.returncode == 0, result.stderr
@@ -139,7 +139,7 @@ def test_a_target_that_cannot_be_read_fails_with_profkit_s_status(tmp_path: Path
     assert set(outputs) == {"directory"}
 
 
-def test_no_text_of_an_input_becomes_a_command(tmp_path: Path, run: Any) -> None:
+def test_no_input_is_run_as_a_command(tmp_path: Path, run: Any) -> None:
     result, _ = run('$(touch owned); "; touch owned; ', ARGUMENTS="$(touch owned)")
     assert result.returncode == 2
     assert not (tmp_path / "owned").exists()

@@ -106,7 +106,7 @@ def _rooms_that_need_each_other() -> list[str]:
     return sorted(f"{level}: {room}" for level, room in needs)
 
 
-def test_files_and_folders_of_one_folder_import_each_other_in_one_direction():
+def test_files_and_folders_of_one_folder_import_each_other_in_one_direction_only():
     assert _rooms_that_need_each_other() == []
 
 
@@ -136,7 +136,7 @@ def test_heavy_packages_are_imported_only_where_they_are_needed(heavy):
      ("catalogue", "run", True),
      ("rules", "catalogue", False), ("cli", "collect", True), ("", "collect", True), ("derive", "", False)],
 )  # fmt: skip
-def test_the_order_of_the_layers_is_the_designs(importer, imported, allowed):
+def test_the_layers_have_the_designed_order(importer, imported, allowed):
     assert _may_import(importer, imported) is allowed
 
 

@@ -49,7 +49,7 @@ def alone() -> Diagnosis:
 
 
 @pytest.mark.usefixtures("shared")
-def test_the_diagnosis_is_the_same() -> None:
+def test_two_processes_give_the_same_diagnosis() -> None:
     found = diagnose(recording())
     assert {"tensor-element-loop"} <= {finding.rule for finding in found.findings}
     assert found.skipped
@@ -65,7 +65,7 @@ def test_every_rule_is_judged_and_no_process_is_left() -> None:
 
 
 @pytest.mark.usefixtures("shared")
-def test_what_the_other_process_took_with_it_is_judged_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_taken_by_a_process_that_died_are_judged_by_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     here, work = os.getpid(), forks._work
 
     def take_three_and_die(tasks: object, numbers: int) -> dict[int, object]:
@@ -79,7 +79,7 @@ def test_what_the_other_process_took_with_it_is_judged_here(monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("shared")
-def test_where_no_process_can_be_started_this_one_judges(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_no_process_can_be_started_this_one_judges(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> int:
         raise BlockingIOError("no more processes")
 
@@ -98,13 +98,13 @@ def test_a_rule_that_breaks_in_either_process_is_reported(monkeypatch: pytest.Mo
     assert re.fullmatch(rf"{OWN_ERROR} \(RuntimeError at judging.py:\d+\), please report it", reason)
 
 
-def test_experiments_are_kept_where_they_are_to_be_run() -> None:
+def test_experiments_are_kept_only_if_they_will_be_run() -> None:
     for wanted in (True, False):
         judged, _ = gather([task() for task in judging_tasks(recording(), EVERYTHING, with_experiments=wanted)])
         assert any(one.suspicion.trial is not None for one in judged) == wanted
 
 
-def test_no_rule_judges_a_rank_of_which_only_collectives_were_recorded() -> None:
+def test_no_rule_judges_a_rank_with_only_its_collectives_recorded() -> None:
     found = diagnose(facts_of([step(i, 1000 * i, 1000) for i in range(4)], run=Run(is_light=True)))
     assert found.findings == ()
     assert set(found.skipped) == set(all_rules())

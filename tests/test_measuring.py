@@ -46,7 +46,7 @@ def here(processor: str | None = None) -> Run:
     return Run(device="cpu", host=Host(2, 1, 1 << 30, name))
 
 
-def test_a_measured_factor_takes_the_place_of_the_models():
+def test_a_measured_factor_replaces_that_of_the_model():
     """Of 60 µs a fourth is left, a fifth to a third over the rounds: 45 of 100, 40 to 48."""
     measure, asked = answering(Answer(Measurement(0.25, 0.2, 1 / 3, 60_000, 15_000)))
     modelled, measured = diagnose(doubles()), diagnose(doubles(), measure)
@@ -62,7 +62,7 @@ def test_a_measured_factor_takes_the_place_of_the_models():
     assert measured.health == modelled.health
 
 
-def test_a_fix_that_gains_nothing_here_is_no_more_than_a_remark():
+def test_a_fix_that_gains_nothing_here_is_only_information():
     measure, _ = answering(Answer(Measurement(1.2, 1.1, 1.3, 60_000, 72_000)))
     (found,) = diagnose(doubles(), measure).findings
     assert found.severity is Severity.INFO
@@ -70,7 +70,7 @@ def test_a_fix_that_gains_nothing_here_is_no_more_than_a_remark():
     assert (found.saving.fraction, found.saving.low, found.saving.high) == (0.0, 0.0, 0.0)
 
 
-def test_without_an_answer_the_model_stays_and_health_says_why():
+def test_without_an_answer_the_model_is_kept_and_a_note_says_why():
     measure, _ = answering(Answer(failed="it would not fit"))
     modelled, measured = diagnose(doubles()), diagnose(doubles(), measure)
     assert measured.findings == modelled.findings
@@ -85,7 +85,7 @@ def products(bfloat16: bool) -> Facts:
     return facts_of(events, run=Run(device="cpu", host=Host(2, 1, 1 << 30, "a processor", bfloat16)))
 
 
-def test_what_only_an_experiment_can_price_is_reported_where_it_was_run():
+def test_a_finding_that_only_an_experiment_can_price_is_reported_if_it_was_run():
     measure, asked = answering(Answer(Measurement(0.5, 0.4, 0.6, 60_000, 30_000)))
     found = diagnose(products(True), measure)
     assert [one.kind for one in asked] == ["reduced-precision"]
@@ -93,7 +93,7 @@ def test_what_only_an_experiment_can_price_is_reported_where_it_was_run():
     assert found.total is None
 
 
-def test_without_an_answer_it_is_not_looked_at_and_health_says_why():
+def test_without_an_answer_the_rule_could_not_look_and_a_note_says_why():
     measure, _ = answering(Answer(failed="it would not fit"))
     found = diagnose(products(True), measure)
     assert found.findings == ()
@@ -101,7 +101,7 @@ def test_without_an_answer_it_is_not_looked_at_and_health_says_why():
     assert found.health[-1] == "--measure: full-precision-matmul has no price: it would not fit"
 
 
-def test_an_opportunity_that_gains_nothing_on_this_machine_is_no_finding_and_health_says_so():
+def test_an_opportunity_that_gains_nothing_here_becomes_a_note():
     """As bfloat16 on a processor that has instructions for it, and is slower with them."""
     measure, _ = answering(Answer(Measurement(1.6, 1.5, 1.7, 60_000, 96_000)))
     found = diagnose(products(True), measure)
@@ -112,7 +112,7 @@ def test_an_opportunity_that_gains_nothing_on_this_machine_is_no_finding_and_hea
     assert "96.0 µs" in found.health[-1]
 
 
-def test_where_nothing_can_be_measured_nothing_is_asked_and_health_says_so():
+def test_if_nothing_can_be_measured_no_process_starts_and_a_note_says_so():
     measure, asked = answering()
     healthy = facts_of([step(i, 100 * i, 100) for i in range(3)] + [op("aten::relu", 10, 5, dims=[[4]])])
     notes = diagnose(healthy, measure).health
@@ -120,7 +120,7 @@ def test_where_nothing_can_be_measured_nothing_is_asked_and_health_says_so():
     assert notes[-1] == "--measure: no finding has an experiment that could take the place of its model"
 
 
-def test_every_report_says_that_it_was_measured_on_this_machine():
+def test_every_report_states_that_it_was_measured_on_this_machine():
     measure, _ = answering(Answer(Measurement(0.25, 0.2, 1 / 3, 60_000, 15_000)))
     modelled, measured = diagnose(doubles()), diagnose(doubles(), measure)
     for format_name in ("text", "markdown", "html"):
@@ -130,7 +130,7 @@ def test_every_report_says_that_it_was_measured_on_this_machine():
     assert parse_json(render_json(measured).encode()) == measured
 
 
-def test_a_process_of_its_own_measures_and_one_failure_costs_no_other_answer():
+def test_a_separate_process_measures_and_a_failure_affects_one_answer_only():
     answers = measuring.measure(doubles(here()), [UNKNOWN, SMALL])
     assert "no experiment is called 'unknown'" in answers[0].failed
     if "other programs had the processor" not in answers[1].failed:  # as other tests may
@@ -145,7 +145,7 @@ def test_a_recording_of_another_processor_is_not_measured_here():
         assert reason in answer.failed
 
 
-def test_a_process_that_hangs_is_ended_and_what_it_said_counts(monkeypatch: pytest.MonkeyPatch):
+def test_a_process_that_hangs_is_ended_and_its_answers_count(monkeypatch: pytest.MonkeyPatch):
     script = ("import sys, time\nprint('{\"failed\": \"first\"}', flush=True)\n"
               "print('{\"fai', end='', flush=True)\ntime.sleep(60)")  # fmt: skip
     popen = measuring.subprocess.Popen

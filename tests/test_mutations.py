@@ -17,7 +17,7 @@ PARTS = 6
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_damaged_traces_of_gpus_are_diagnosed_or_refused(part):
+def test_damaged_gpu_traces_are_diagnosed_or_refused(part):
     ends = list(attack(range(part, COUNT, PARTS), 0, seeds()))
     assert [failure for _, failure in ends if failure] == []
     assert "diagnosed" in {end for end, _ in ends}
@@ -32,7 +32,7 @@ def test_the_seeds_are_sound(seed):
     assert examine(seed, json.dumps(seed.document).encode()) == "diagnosed"
 
 
-def test_what_breaks_is_named_with_its_place(monkeypatch):
+def test_a_failure_is_reported_with_its_place(monkeypatch):
     def break_down(*_arguments: object) -> None:
         raise ValueError("broken for the test")
 
@@ -56,7 +56,7 @@ def test_each_kind_of_damage_changes_something(mutation):
     assert any(json.dumps(each) != json.dumps(events) for each in changed)
 
 
-def test_json_files_that_are_no_traces_are_no_seeds(tmp_path):
+def test_json_files_other_than_traces_are_no_seeds(tmp_path):
     (tmp_path / "kineto").mkdir()
     (tmp_path / "kineto" / "diagnosis.json").write_text('{"findings": []}')
     (tmp_path / "kineto" / "trace.json").write_text('{"traceEvents": []}')

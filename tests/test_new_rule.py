@@ -52,13 +52,13 @@ def test_the_rule_is_listed(checkout: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_tests_of_all_rules_pass_with_it(checkout: Path) -> None:
+def test_the_tests_of_all_rules_pass_with_the_new_rule(checkout: Path) -> None:
     run(checkout, "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *WHAT_NAMES_ALL_RULES)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("variant", "found"), [("pitfall", [NAME]), ("fix", [])])
-def test_it_finds_its_scenario_and_not_the_fix(checkout: Path, variant: str, found: list[str]) -> None:
+def test_the_new_rule_finds_its_pitfall_and_not_the_fix(checkout: Path, variant: str, found: list[str]) -> None:
     shown = run(checkout, "profkit", "diagnose", NAME, "--variant", variant, "--device", "cpu", "--format", "json")
     faults = [one for one in json.loads(shown)["findings"] if one["kind"] == "fault" and one["severity"] != "info"]
     assert [one["rule"] for one in faults] == found
@@ -74,12 +74,12 @@ def test_the_static_checks_pass(checkout: Path, check: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("name", ["Sorted-For-One", "sorted", "sorted_for_one", "../sorted-for-one", "sorted-"])
-def test_a_name_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
+def test_an_invalid_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(Refused, match="no name for a rule"):
         make_rule(name, tmp_path)
 
 
-def test_a_file_that_is_there_is_left_alone(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     scenario = tmp_path / "scenarios" / "sorted_for_one.py"
     scenario.parent.mkdir()
     scenario.write_text("mine")

@@ -14,5 +14,5 @@ from profkit.plan import Plan
     ("wish", "finds"),
     [({}, True), ({"is_rank": True}, False), ({"steps_from": "optimizer"}, False), ({"stops": True}, False)],
 )
-def test_cycles_are_looked_for_where_nothing_fixes_the_steps(wish: dict[str, Any], finds: bool) -> None:
+def test_cycles_are_searched_for_unless_the_steps_are_fixed(wish: dict[str, Any], finds: bool) -> None:
     assert replace(Plan(), **wish).finds_cycles == finds

@@ -13,7 +13,7 @@ def taken_by(function: object) -> list[str]:
     return [name for name in inspect.signature(function).parameters if name != "self"]
 
 
-def test_the_public_names_are_these_and_each_is_there() -> None:
+def test_exactly_these_public_names_exist() -> None:
     assert profkit.__all__ == [
         "Comparison", "Diagnosis", "ProfkitError", "__version__", "compare", "diagnose", "load", "profile"
     ]  # fmt: skip
@@ -21,7 +21,7 @@ def test_the_public_names_are_these_and_each_is_there() -> None:
         assert getattr(profkit, name) is not None
 
 
-def test_what_they_take_stays_as_it_is() -> None:
+def test_the_parameters_of_the_public_functions_are_unchanged() -> None:
     assert taken_by(profkit.diagnose) == ["target"]
     assert taken_by(profkit.compare) == ["before", "after", "force"]
     assert taken_by(profkit.load) == ["path"]

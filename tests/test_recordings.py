@@ -41,7 +41,7 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_was_run_once_is_read_again_also_by_another_session(tmp_path: Path, forks: Counted, program: Path) -> None:
+def test_a_run_is_reused_even_by_another_session(tmp_path: Path, forks: Counted, program: Path) -> None:
     first = Recordings(tmp_path / "kept", forks).fork(FUNCTION, ["a"], reads=[program], writes={"b/c.py": "2"})
     second = Recordings(tmp_path / "kept", forks).fork(FUNCTION, ["a"], reads=[program], writes={"b/c.py": "2"})
     assert first == second
@@ -50,7 +50,7 @@ def test_what_was_run_once_is_read_again_also_by_another_session(tmp_path: Path,
     assert (first.directory / "seen").read_text() == "b"
 
 
-def test_another_text_argument_file_or_function_is_another_run(tmp_path: Path, forks: Counted, program: Path) -> None:
+def test_other_arguments_or_files_make_another_run(tmp_path: Path, forks: Counted, program: Path) -> None:
     recordings = Recordings(tmp_path / "kept", forks)
     recordings.fork(FUNCTION, ["a"], reads=[program], writes={"b": "2"})
     recordings.fork(FUNCTION, ["b"], reads=[program], writes={"b": "2"})
@@ -61,7 +61,7 @@ def test_another_text_argument_file_or_function_is_another_run(tmp_path: Path, f
     assert forks.runs == 5
 
 
-def test_another_text_of_the_function_is_another_run(
+def test_another_source_of_the_function_makes_another_run(
     tmp_path: Path, forks: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for text in ("1", "2"):
@@ -73,7 +73,7 @@ def test_another_text_of_the_function_is_another_run(
     assert forks.runs == 2
 
 
-def test_code_that_collects_makes_every_run_another_and_a_rule_none(
+def test_a_change_of_collect_makes_every_run_new_and_one_of_a_rule_does_not(
     tmp_path: Path, forks: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = {path.relative_to(ROOT / "profkit").as_posix() for path in collecting_code()}
@@ -98,7 +98,7 @@ def test_what_a_failed_test_looked_at_is_recorded_anew(tmp_path: Path, forks: Co
     assert recordings.fork(FUNCTION).ended.stdout == "run 2"
 
 
-def test_a_run_that_was_broken_off_is_made_anew_from_nothing(tmp_path: Path, forks: Counted) -> None:
+def test_an_interrupted_run_starts_again_from_an_empty_directory(tmp_path: Path, forks: Counted) -> None:
     recordings = Recordings(tmp_path / "kept", forks)
     begun = recordings.fork(FUNCTION)
     (begun.directory / "left").touch()
@@ -123,13 +123,13 @@ def say_once() -> None:
     beside.touch()
 
 
-def test_of_workers_that_ask_at_the_same_time_one_runs_it_and_all_get_it(tmp_path: Path) -> None:
+def test_of_workers_that_ask_at_the_same_time_one_runs_and_all_get_the_result(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ASK, str(tmp_path)]
     workers = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert [worker.communicate()[0] for worker in workers] == ["first\n"] * 3
 
 
-def test_generations_that_no_session_used_lately_are_removed(tmp_path: Path) -> None:
+def test_recordings_of_old_code_that_no_session_used_lately_are_removed(tmp_path: Path) -> None:
     for age, name in enumerate(("a", "b", "c", "d")):
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (1000 - age, 1000 - age))

@@ -38,7 +38,7 @@ def test_the_default_directory_is_new_each_time_and_named_after_the_target(tmp_p
     assert first != second
 
 
-def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
+def test_a_saved_run_is_read_back(tmp_path: Path) -> None:
     site = CallSite("train.py", 3, "main", "losses.append(loss)")
     written = Run(
         command=("train.py",), torch="2.13.0", host=Host(2, 2, 1 << 30), flags={"anomaly": False},
@@ -61,7 +61,7 @@ def test_missing_side_files_are_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"[1]", b'{"command": 3}', b"\xff"])
-def test_a_side_file_that_profkit_did_not_write_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+def test_a_foreign_side_file_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     (tmp_path / run.RUN_FILE).write_bytes(content)
     with pytest.raises(UnreadableInput, match=r"run\.json: is not what profkit wrote"):
         run.load_run(tmp_path)
@@ -88,6 +88,6 @@ def test_the_newest_trace_of_a_directory_is_found(tmp_path: Path) -> None:
         ((600, 620), "host", ((600, 620), ())),
     ],
 )
-def test_steps_without_a_profiler_are_timed_by_the_device_where_it_was_asked(device_ns, bound_by, expected):
+def test_unprofiled_steps_are_timed_by_the_device_if_that_was_measured(device_ns, bound_by, expected):
     run = Run(reference_step_ns=(10, 12), later_step_ns=(11,), reference_step_device_ns=device_ns)
     assert unprofiled_steps(run, bound_by) == expected

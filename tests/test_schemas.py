@@ -1,3 +1,5 @@
+"""The published JSON Schemas."""
+
 from __future__ import annotations
 
 import json
@@ -13,12 +15,12 @@ PINNED = {
 
 
 @pytest.mark.parametrize(("name", "text"), make_schemas().items())
-def test_a_published_schema_is_that_of_the_value(name: str, text: str) -> None:
+def test_a_published_schema_is_up_to_date(name: str, text: str) -> None:
     assert (FOLDER / name).read_text(encoding="utf-8") == text, "run python -m tests.schemas"
 
 
 @pytest.mark.parametrize(("name", "required"), PINNED.items())
-def test_what_the_contract_requires_stays_required_and_nothing_else(name: str, required: set[str]) -> None:
+def test_exactly_the_keys_of_the_contract_are_required(name: str, required: set[str]) -> None:
     schema = json.loads(make_schemas()[name])
     value = schema["$defs"][schema["$ref"].rpartition("/")[2]]
     assert set(value.get("required", [])) == required

@@ -24,7 +24,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_the_nearest_file_upwards_is_read(tmp_path: Path) -> None:
+def test_the_nearest_settings_file_upwards_is_read(tmp_path: Path) -> None:
     write(tmp_path, '[tool.profkit]\nignore = ["launch-bound"]\nfail-on = "medium"\nfail-on-opportunity = "high"')
     (tmp_path / "a" / "b").mkdir(parents=True)
     assert read_settings(tmp_path / "a" / "b") == Settings(
@@ -48,7 +48,7 @@ def test_the_nearest_file_upwards_is_read(tmp_path: Path) -> None:
         ("[tool.profkit]\nfail-on = ['high']", "tool.profkit.fail-on: give one of high, medium, low"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_named_with_it(tmp_path: Path, text: str, cause: str) -> None:
+def test_an_error_in_a_settings_file_names_the_file(tmp_path: Path, text: str, cause: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(UsageError) as raised:
         read_settings(tmp_path)
@@ -56,7 +56,7 @@ def test_what_is_wrong_in_a_file_is_named_with_it(tmp_path: Path, text: str, cau
     assert cause in str(raised.value)
 
 
-def test_the_command_line_goes_before_the_file_and_adds_to_what_is_ignored() -> None:
+def test_the_command_line_overrides_the_file_and_adds_to_its_ignored_rules() -> None:
     written = Settings(frozenset({"launch-bound"}), frozenset({"cat"}), "low", "low")
     written = replace(written, ignore=frozenset({"retained-graph"}))
     assert written.overridden((), (), None, None) == written
@@ -67,7 +67,7 @@ def test_the_command_line_goes_before_the_file_and_adds_to_what_is_ignored() -> 
         EVERYTHING.overridden(["nothing"], (), None, None)
 
 
-def test_a_rule_that_nobody_asks_for_does_not_look() -> None:
+def test_a_rule_that_is_not_selected_does_not_look() -> None:
     facts = facts_of([step(1, 0, 1000), op("aten::mm", 0, 900)])
     found = diagnose(facts, settings=Settings(select=frozenset({"float64-compute", "launch-bound"})))
     unasked = {name for name, reason in found.skipped.items() if reason == UNCHOSEN}
@@ -110,9 +110,9 @@ def _doubles(comment: str):
     return facts_of(events, callsites=sites)
 
 
-def test_what_is_left_out_is_counted() -> None:
-    told, silent = diagnose(_doubles("")), diagnose(_doubles("  # profkit: ignore[float64-compute]"))
-    assert [one.rule for one in told.findings if one.rule == "float64-compute"]
-    assert told.ignored == {}
+def test_ignored_findings_are_counted() -> None:
+    counted, silent = diagnose(_doubles("")), diagnose(_doubles("  # profkit: ignore[float64-compute]"))
+    assert [one.rule for one in counted.findings if one.rule == "float64-compute"]
+    assert counted.ignored == {}
     assert not [one.rule for one in silent.findings if one.rule == "float64-compute"]
     assert silent.ignored == {"float64-compute": 1}

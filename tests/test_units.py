@@ -1,3 +1,5 @@
+"""Quantities as text."""
+
 from __future__ import annotations
 
 import pytest
@@ -28,7 +30,7 @@ def test_a_time_has_three_digits_and_the_unit_that_fits(time_ns: int, text: str)
 
 
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (4_096, "4.10 kB"), (999_950, "1.00 MB"), (2e13, "20.0 TB")])
-def test_a_size_counts_in_powers_of_a_thousand(size: float, text: str) -> None:
+def test_sizes_use_powers_of_a_thousand(size: float, text: str) -> None:
     assert format_bytes(size) == text
 
 
@@ -64,5 +66,5 @@ def test_one_of_a_thing_is_singular() -> None:
         ("no-such-encoding", "1.2 µs at café.py…"),
     ],
 )
-def test_a_text_is_spelled_as_the_stream_can_show_it(encoding: str | None, text: str) -> None:
+def test_a_text_is_written_with_characters_that_the_stream_can_encode(encoding: str | None, text: str) -> None:
     assert writable("1.2 µs at café.py…", encoding) == text

@@ -60,7 +60,7 @@ def test_the_interval_holds_the_truth_and_narrows_with_the_noise():
     assert narrow.high - narrow.low < (wide.high - wide.low) / 4
 
 
-def test_a_machine_whose_speed_changes_changes_both_variants_alike():
+def test_a_change_of_the_machines_speed_affects_both_variants_alike():
     """Half of the rounds on a machine half as fast: medians of each variant by itself would hide the effect."""
     values = rounds(10, 6) * np.where(np.arange(len(rounds(10, 6))) % 2, 2, 1)[:, None]
     assert effect_of(values) == Share(pytest.approx(0.4), pytest.approx(0.4), pytest.approx(0.4))
@@ -82,17 +82,17 @@ def test_a_scenario_holds_when_the_rule_is_right_and_the_effect_is_real(monkeypa
         (diagnosis(finding()), diagnosis(finding(line=9)), "the rule fired on the fix too"),
     ],
 )
-def test_a_rule_that_is_wrong_is_no_proof_whatever_the_effect(monkeypatch, pitfall, fix, verdict):
+def test_a_wrong_rule_is_no_proof_whatever_the_effect(monkeypatch, pitfall, fix, verdict):
     found = proof(monkeypatch, pitfall, fix, rounds(10, 6))
     assert (found.verdict, found.holds) == (verdict, False)
 
 
-def test_a_difference_inside_the_noise_is_inconclusive(monkeypatch):
+def test_an_effect_within_the_noise_is_inconclusive(monkeypatch):
     found = proof(monkeypatch, diagnosis(finding()), diagnosis(), rounds(10, 10, 0.2))
     assert (found.verdict, found.holds) == (INCONCLUSIVE, False)
 
 
-def test_a_fix_that_costs_time_is_no_success(monkeypatch):
+def test_a_fix_that_costs_time_fails(monkeypatch):
     assert proof(monkeypatch, diagnosis(finding()), diagnosis(), rounds(10, 12)).verdict == "the fix made it worse"
 
 
@@ -128,19 +128,19 @@ def test_a_control_holds_when_nothing_is_reported_in_either_variant(monkeypatch,
 
 
 @pytest.mark.parametrize("severity", [Severity.INFO, Severity.LOW])
-def test_what_is_of_no_weight_is_no_report(monkeypatch, severity):
+def test_findings_for_information_do_not_count_as_reported(monkeypatch, severity):
     """Such as a few steps that took longer beside other programs."""
     small = diagnosis(replace(finding(), severity=severity))
     assert proof(monkeypatch, small, small, rounds(10, 10), faultless(NOTHING)).holds
 
 
 @pytest.mark.parametrize(("values", "verdict"), [(rounds(10, 6), HOLDS), (rounds(10, 10, 0.1), INCONCLUSIVE)])
-def test_an_effect_that_no_rule_tells_of_is_measured_all_the_same(monkeypatch, values, verdict):
+def test_an_effect_without_a_rule_is_still_measured(monkeypatch, values, verdict):
     found = proof(monkeypatch, diagnosis(), diagnosis(), values, faultless("time"))
     assert (found.kind, found.measured, found.verdict) == ("time", effect_of(values), verdict)
 
 
-def test_what_needs_a_gpu_is_not_run_on_a_cpu():
+def test_a_scenario_that_needs_a_gpu_is_not_run_on_a_cpu():
     assert verify(replace(SCENARIO, effect="time on a GPU")).verdict == NOT_HERE
     assert verify(replace(SCENARIO, needs_gpu=True)).verdict == NOT_HERE
 
@@ -148,7 +148,7 @@ def test_what_needs_a_gpu_is_not_run_on_a_cpu():
 MEASURED = replace(SCENARIO, needs_measuring=True)
 
 
-def test_a_machine_on_which_the_fix_cannot_gain_is_not_run(monkeypatch):
+def test_a_scenario_is_not_run_on_a_machine_where_its_fix_cannot_help(monkeypatch):
     unable = replace(diagnosis(), skipped={"slow-thing": "the processor has no such instructions"})
     found = proof(monkeypatch, unable, diagnosis(), rounds(10, 6), MEASURED)
     assert (found.verdict, found.was_run) == ("not run: the processor has no such instructions", False)
@@ -156,7 +156,7 @@ def test_a_machine_on_which_the_fix_cannot_gain_is_not_run(monkeypatch):
     assert (found.verdict, found.was_run) == ("the rule did not fire", True)
 
 
-def test_a_machine_on_which_the_fix_was_measured_to_gain_nothing_is_not_run(monkeypatch):
+def test_a_scenario_is_not_run_on_a_machine_where_its_fix_was_measured_not_to_help(monkeypatch):
     note = f"{no_gain_note('slow-thing')}: it takes as long"
     nothing = replace(diagnosis(), health=("another note", note))
     assert proof(monkeypatch, nothing, diagnosis(), rounds(10, 6), MEASURED).verdict == f"not run: {note}"
@@ -166,7 +166,7 @@ def test_a_machine_on_which_the_fix_was_measured_to_gain_nothing_is_not_run(monk
 
 
 @pytest.mark.parametrize(("scenario", "measured"), [(SCENARIO, False), (MEASURED, True)])
-def test_only_what_needs_an_experiment_is_diagnosed_with_one(monkeypatch, scenario, measured):
+def test_experiments_run_only_for_scenarios_that_need_them(monkeypatch, scenario, measured):
     given = []
     monkeypatch.setattr(verifying, "diagnose_path", lambda path, measure: given.append(measure) or diagnosis())
     monkeypatch.setattr(verifying.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
@@ -174,7 +174,7 @@ def test_only_what_needs_an_experiment_is_diagnosed_with_one(monkeypatch, scenar
     assert given == [measuring.measure if measured else None]
 
 
-def test_a_scenario_that_fails_says_how(monkeypatch, tmp_path):
+def test_the_error_of_a_failing_scenario_is_reported(monkeypatch, tmp_path):
     broken = tmp_path / "broken.py"
     broken.write_text("def setup(device): raise ValueError('no data')\ndef pitfall(state): yield\nfix = pitfall\n")
     scenario = replace(SCENARIO, path=broken)
@@ -199,7 +199,7 @@ PROOFS = [
 ]
 
 
-def test_the_table_sets_prediction_beside_measurement():
+def test_the_table_shows_prediction_and_measurement():
     text = render_verification(PROOFS, "text").splitlines()
     assert text[1].split() == "a-fault time 38 % (20 to 50) 40 % (30 to 50) holds".split()
     assert text[3].split()[:4] == ["on-a-gpu", "time", "-", "-"]
@@ -208,7 +208,7 @@ def test_the_table_sets_prediction_beside_measurement():
     assert "| a-fault | time | 38 % (20 to 50) | 40 % (30 to 50) | holds |" in render_verification(PROOFS, "markdown")
 
 
-def test_the_json_is_that_of_the_contract():
+def test_the_json_has_the_keys_of_the_contract():
     first = json.loads(render_verification(PROOFS, "json"))["scenarios"][0]
     assert first == {
         "name": "a-fault", "kind": "time", "measured": {"fraction": 0.4, "low": 0.3, "high": 0.5},
@@ -226,12 +226,12 @@ def test_ranks_are_compared_not_values():
     ("verdict", "status"),
     [(HOLDS, 0), (NOT_HERE, 0), ("not run: no such instructions", 0), (INCONCLUSIVE, 1), ("failed: x", 1)],
 )
-def test_only_what_holds_is_a_success(monkeypatch, verdict, status):
+def test_only_a_scenario_that_holds_is_a_success(monkeypatch, verdict, status):
     monkeypatch.setattr(verifying, "verify", lambda *_: replace(PROOFS[0], verdict=verdict))
     assert CliRunner().invoke(command, ["cat-in-loop", "--json", "--device", "cpu"]).exit_code == status
 
 
-def test_scenarios_or_all_must_be_named():
+def test_either_scenarios_or_all_must_be_given():
     for arguments in ([], ["--all", "cat-in-loop"]):
         assert "name the scenarios to verify" in str(CliRunner().invoke(command, arguments).exception)
 
@@ -250,7 +250,7 @@ class Slow:
 
 
 @pytest.mark.parametrize(("first", "block"), [(1, 1), (verifying._FIRST_ON_DEVICE, verifying._LARGEST_BLOCK)])
-def test_on_a_gpu_the_first_step_does_not_decide_how_many_are_timed_at_a_time(first: int, block: int) -> None:
+def test_on_a_gpu_the_first_step_does_not_set_the_number_of_steps_per_block(first: int, block: int) -> None:
     variants = [Slow(first), Slow(first)]
     clock = iter([0.0, *[verifying._BUDGET_S] * 100])
     verifying._by_turns(variants, lambda: next(clock))

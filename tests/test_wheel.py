@@ -49,7 +49,7 @@ def test_an_installed_profkit_finds_the_built_in_scenarios_from_anywhere(install
     assert names <= set(listed.split())
 
 
-def test_a_users_own_scenarios_package_neither_shadows_nor_is_shadowed(installed: Path, tmp_path: Path) -> None:
+def test_scenarios_of_the_user_and_of_profkit_do_not_shadow_each_other(installed: Path, tmp_path: Path) -> None:
     own = tmp_path / "scenarios"
     own.mkdir()
     (own / "__init__.py").write_text("NAME = 'mine'\n")

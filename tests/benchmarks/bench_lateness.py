@@ -41,12 +41,13 @@ def measure(kind: str, ranks: int, milliseconds: float) -> tuple[float, float, s
                    str(PROGRAM), "--", str(log), kind, str(late), str(milliseconds)]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True)
         launch = json.loads((run / "diagnosis.json").read_text())["launch"]
-        told = launch["ranks"][late]
-        steps = [step["number"] + 1 for step in told["details"]["steps"]]
-        place = told["location"]
+        reported = launch["ranks"][late]
+        steps = [step["number"] + 1 for step in reported["details"]["steps"]]
+        place = reported["location"]
         named = [rank["rank"] for rank in launch["ranks"] if rank["late_steps"] and not rank["is_by_chance"]]
         line = f"{Path(place['file']).name}:{place['line']}" if place else "no line"
-        return true_lateness_ms(log, late, steps), told["caused_ns"] / 1e6, f"late {named}, {told['cause']}, {line}"
+        cause = reported["cause"]
+        return true_lateness_ms(log, late, steps), reported["caused_ns"] / 1e6, f"late {named}, {cause}, {line}"
 
 
 def main() -> None:
@@ -58,9 +59,9 @@ def main() -> None:
     options = parser.parse_args()
     for kind in options.kinds:
         for _ in range(options.launches):
-            true, told, named = measure(kind, options.ranks, options.milliseconds)
-            error = f"{told / true - 1:+.1%}" if true else "nobody waited"
-            figures = f"true {true:6.1f} ms, told {told:6.1f} ms ({error})"
+            true, reported, named = measure(kind, options.ranks, options.milliseconds)
+            error = f"{reported / true - 1:+.1%}" if true else "nobody waited"
+            figures = f"true {true:6.1f} ms, reported {reported:6.1f} ms ({error})"
             print(f"{kind:14} {options.ranks} ranks: {figures}; {named}", flush=True)
 
 

@@ -36,7 +36,7 @@ PARTS = {"before": slice(1, 2), "timed": slice(10, 39), "after": slice(40, None)
 timed. The end of the third is where the first recording begins. Nothing of profkit is imported here, so that the bare
 program is without."""
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-Told = list[tuple[int, int]]
+Figures = list[tuple[int, int]]
 """Of each step, ns of the processors and the peak in kB."""
 
 
@@ -67,35 +67,35 @@ def peak_kb() -> int:
 def run_program(name: str, steps: int, device: str, output: Path) -> None:
     torch.set_num_threads(1)
     step = next(step for each, step in all_programs(device) if each == name)
-    told: Told = []
+    figures: Figures = []
     for _ in range(steps):
         RESET.write_text("5")
         begun = time.process_time_ns()
         step()
-        told.append((time.process_time_ns() - begun, peak_kb()))
-    output.write_text(json.dumps(told))
+        figures.append((time.process_time_ns() - begun, peak_kb()))
+    output.write_text(json.dumps(figures))
 
 
-def measure(name: str, steps: int, device: str, directory: Path, is_watched: bool) -> Told:
-    told = directory / "told.json"
-    own = [__file__, "--told", str(told), "--steps", str(steps), "--device", device, name]
+def measure(name: str, steps: int, device: str, directory: Path, is_watched: bool) -> Figures:
+    figures = directory / "results.json"
+    own = [__file__, "--results", str(figures), "--steps", str(steps), "--device", device, name]
     profkit = ["-m", "profkit", "diagnose", __file__, "--output", str(directory / "run"), "--", *own[1:]]
     command = [sys.executable, *(profkit if is_watched else own)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # our own
-    read: Told = json.loads(told.read_text())
+    read: Figures = json.loads(figures.read_text())
     return read
 
 
-def print_rows(name: str, rounds: list[tuple[Told, Told]]) -> None:
+def print_rows(name: str, rounds: list[tuple[Figures, Figures]]) -> None:
     """``rounds`` are pairs, bare and watched."""
     for part, steps in PARTS.items():
         for column, what in enumerate(("time", "peak memory")):
-            print_row(name, part, what, [[typical(told[steps], column) for told in pair] for pair in rounds])
-    print_row(name, "whole run", "peak memory", [[max(step[1] for step in told) for told in pair] for pair in rounds])
+            print_row(name, part, what, [[typical(one[steps], column) for one in pair] for pair in rounds])
+    print_row(name, "whole run", "peak memory", [[max(step[1] for step in one) for one in pair] for pair in rounds])
 
 
-def typical(told: Told, column: int) -> float:
-    ordered = sorted(step[column] for step in told)
+def typical(figures: Figures, column: int) -> float:
+    ordered = sorted(step[column] for step in figures)
     return ordered[len(ordered) // (4 if column == 0 else 2)]
 
 
@@ -115,12 +115,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--told", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--results", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     names = options.programs or [name for name, _ in all_programs("cpu")]
-    if options.told:
-        run_program(names[0], options.steps, options.device, options.told)
+    if options.results:
+        run_program(names[0], options.steps, options.device, options.results)
         return
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs, torch {torch.__version__}\n")
     print("| program | steps | what | bare | ratio | range | difference |")
@@ -130,8 +130,8 @@ def main() -> None:
         for number in range(options.rounds):
             with tempfile.TemporaryDirectory() as directory:
                 turns = [number % 2 == 1, number % 2 == 0]  # whether each is watched: which goes first changes
-                told = {turn: measure(name, options.steps, options.device, Path(directory), turn) for turn in turns}
-            rounds.append((told[False], told[True]))
+                figures = {turn: measure(name, options.steps, options.device, Path(directory), turn) for turn in turns}
+            rounds.append((figures[False], figures[True]))
         print_rows(name, rounds)
 
 

@@ -1,4 +1,4 @@
-"""The command line in a process that has imported PyTorch, where plans are made in that process too."""
+"""The command line in a process that has imported PyTorch and makes plans itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is wrong with the input: one line that names it and the cause, and exit status 2."""
+"""Bad input of any kind gives one line that names it and the cause, and exit status 2."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def profkit(*arguments: str, cwd: Path, before: Sequence[str] = ()) -> subproces
 
 
 def refused(result: subprocess.CompletedProcess[str]) -> str:
-    """The one line on stderr of a refusal."""
+    """The one line on stderr when the command refuses."""
     assert result.returncode == 2, result.stderr
     assert result.stdout == ""
     lines = result.stderr.strip().splitlines()
@@ -30,7 +30,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
     return lines[0]
 
 
-def test_a_command_and_a_script_that_do_not_exist_are_refused_with_the_nearest_name(tmp_path: Path) -> None:
+def test_an_unknown_command_or_script_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     (tmp_path / "cnn.py").touch()
     result = profkit("diagnos", "cnn.py", cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
@@ -66,14 +66,14 @@ def test_an_unknown_rule_is_refused_with_the_nearest_name(tmp_path: Path) -> Non
     ],
     ids=lambda parameter: parameter if isinstance(parameter, str) else "bytes",
 )
-def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, name: str, content: bytes, cause: str) -> None:
+def test_a_file_other_than_a_trace_is_refused(tmp_path: Path, name: str, content: bytes, cause: str) -> None:
     (tmp_path / name).write_bytes(content)
     line = refused(profkit("diagnose", name, cwd=tmp_path))
     assert name in line
     assert cause in line
 
 
-def test_a_file_that_is_no_trace_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_refused_file_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "empty.json").touch()
     refused(profkit("diagnose", "empty.json", cwd=tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["empty.json"]
@@ -87,7 +87,7 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("command", [["diagnose", "it.json"], ["diagnose", "it.py"], ["compare", "it.json", "it.json"]])
-def test_a_named_pipe_is_called_one_and_not_waited_for(tmp_path: Path, command: list[str]) -> None:
+def test_a_named_pipe_is_refused_without_waiting_for_it(tmp_path: Path, command: list[str]) -> None:
     os.mkfifo(tmp_path / command[1])
     line = refused(profkit(*command, cwd=tmp_path))
     assert line.startswith(f"profkit: {command[1]}: is a named pipe (FIFO)")
@@ -95,7 +95,7 @@ def test_a_named_pipe_is_called_one_and_not_waited_for(tmp_path: Path, command: 
 
 @pytest.fixture
 def locked(tmp_path: Path) -> Iterator[Path]:
-    """A directory that nobody may look into."""
+    """A directory without any permission."""
     folder = tmp_path / "locked"
     (folder / "run").mkdir(parents=True)
     folder.chmod(0)
@@ -113,7 +113,7 @@ def locked(tmp_path: Path) -> Iterator[Path]:
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_what_nobody_may_look_into_is_named_and_no_flaw_of_profkit_s(
+def test_a_forbidden_directory_is_named_and_not_called_a_failure_of_profkit(
     tmp_path: Path, locked: Path, arguments: list[str]
 ) -> None:
     (tmp_path / "it.json").write_bytes(TRACE)
@@ -123,7 +123,7 @@ def test_what_nobody_may_look_into_is_named_and_no_flaw_of_profkit_s(
 
 
 def _without_privileges() -> list[str]:
-    """Nothing is forbidden to root, unless it gives up that privilege."""
+    """Root may read everything unless it gives up that privilege."""
     if os.geteuid() != 0:
         return []
     give_up = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
@@ -132,7 +132,7 @@ def _without_privileges() -> list[str]:
     return give_up
 
 
-def test_a_side_file_that_nobody_may_read_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_side_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "a.pt.trace.json").write_bytes(TRACE)
     (tmp_path / "run" / "run.json").touch(mode=0)
@@ -154,7 +154,7 @@ def test_an_output_directory_that_holds_another_run_is_refused(tmp_path: Path) -
     assert "another run" in line
 
 
-def test_an_output_directory_can_be_used_once(tmp_path: Path) -> None:
+def test_an_output_directory_can_be_used_only_once(tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_bytes(TRACE)
     assert profkit("diagnose", "trace.json", "--output", "out", cwd=tmp_path).returncode == 0
     assert "another run" in refused(profkit("diagnose", "trace.json", "--output", "out", cwd=tmp_path))
@@ -182,7 +182,7 @@ def test_bad_usage_exits_with_status_2(tmp_path: Path, arguments: list[str]) -> 
     assert "Traceback" not in result.stderr
 
 
-def test_a_scenario_that_nobody_recorded_says_which_recording_is_missing(tmp_path: Path) -> None:
+def test_for_a_scenario_without_a_recording_the_missing_one_is_named(tmp_path: Path) -> None:
     line = refused(profkit("diagnose", "loss-list", "--device", "recorded", cwd=tmp_path))
     assert "loss-list" in line
     assert "profkit record" in line

@@ -1,4 +1,4 @@
-"""The commands that only show something, and what the command line imports."""
+"""Commands that only show something, and what the command line imports."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_explain_shows_a_page_with_all_its_headings_in_order(tmp_path: Path, nam
     assert places[0] == 2
 
 
-def test_rules_lists_those_that_hold_every_word(tmp_path: Path) -> None:
+def test_rules_lists_those_that_contain_every_word(tmp_path: Path) -> None:
     found = json.loads(profkit("rules", "Transfer", "fault", "--format", "json", cwd=tmp_path))
     names = [rule.name for rule in all_rules().values() if "transfer" in f"{rule.name} {rule.summary}".lower()]
     assert "repeated-transfer" in names
@@ -50,7 +50,7 @@ def test_rules_lists_those_that_hold_every_word(tmp_path: Path) -> None:
     assert set(found[0]) == {"name", "kind", "summary"}
 
 
-def test_the_help_cuts_no_summary(tmp_path: Path) -> None:
+def test_the_help_shows_whole_summaries(tmp_path: Path) -> None:
     assert "..." not in profkit("--help", cwd=tmp_path).partition("Commands:")[2]
 
 

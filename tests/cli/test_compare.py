@@ -1,4 +1,4 @@
-"""``profkit compare`` as a process."""
+"""``profkit compare`` as its own process."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_json_goes_to_stdout_and_needs_neither_torch_nor_rich(tmp_path: Path, si
         (["a", "b", "--fail-on-regression", "-5%"], "-5%"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(
+def test_bad_input_gives_one_line_and_status_2(
     tmp_path: Path, sides: tuple[Path, Path], arguments: list[str], cause: str
 ) -> None:
     (tmp_path / "text").write_text("no trace")
@@ -77,17 +77,17 @@ def test_bad_input_is_one_line_and_status_2(
 
 
 @pytest.mark.parametrize(("text", "share"), [("5%", 0.05), ("5", 0.05), (" 2.5 % ", 0.025), ("0", 0.0)])
-def test_a_percentage_may_stand_without_its_sign(text: str, share: float) -> None:
+def test_a_percentage_needs_no_percent_sign(text: str, share: float) -> None:
     assert parse_percent(text) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("text", ["", "%", "nan", "inf", "-1%", "5 percent"])
-def test_what_is_no_percentage_is_refused(text: str) -> None:
+def test_an_invalid_percentage_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="percentage"):
         parse_percent(text)
 
 
-def test_different_programs_and_one_recording_twice_are_one_line_and_status_2(tmp_path: Path) -> None:
+def test_comparing_two_programs_or_one_recording_twice_is_refused(tmp_path: Path) -> None:
     kinds = ("conv2d", "batch_norm", "relu", "linear"), ("embedding", "layer_norm", "gelu", "softmax")
     for name, called in zip("ab", kinds, strict=True):
         write_run(tmp_path / name, [(f"aten::{kind}", 200.0, "[[4]]") for kind in called])

@@ -1,4 +1,4 @@
-"""What a shell offers, and that it imports nothing heavy for it."""
+"""What a shell offers as completion, without importing anything heavy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCENARIOS = [scenario.name for scenario in list_scenarios()]
 
 
 def offered(*words: str) -> list[str]:
-    """For the last word, after the others."""
+    """The completions of the last word."""
     *before, incomplete = words
     found = ShellComplete(group, {}, "profkit", "_PROFKIT_COMPLETE").get_completions(before, incomplete)
     return [item.value if item.type == "plain" else f"<{item.type}>" for item in found]
@@ -33,25 +33,25 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_names_are_those_of_the_rules_though_none_is_imported() -> None:
+def test_the_names_offered_are_those_of_the_rules_without_importing_them() -> None:
     assert rule_names() == RULES
     assert RULE_GROUP == GROUP
 
 
-def test_a_rule_is_offered_where_one_is_asked_for() -> None:
+def test_options_that_take_a_rule_offer_rules() -> None:
     assert offered("explain", "") == RULES
     wanted = [name for name in RULES if name.startswith("re")]
     for words in (("explain",), ("diagnose", "--select"), ("diagnose", "a.py", "--ignore")):
         assert offered(*words, "re") == wanted
 
 
-def test_a_scenario_is_offered_where_one_can_be_run() -> None:
+def test_commands_that_run_scenarios_offer_them() -> None:
     assert offered("verify", "") == SCENARIOS
     assert offered("verify", "loss-list", "cat-in-") == ["cat-in-loop"]
     assert offered("diagnose", "loss-l") == offered("record", "loss-l") == ["loss-list"]
 
 
-def test_beside_scenarios_stand_runs_and_what_can_be_diagnosed_here(folder: Path) -> None:
+def test_runs_and_files_are_offered_beside_scenarios(folder: Path) -> None:
     for name in ("cat.py", "cat.json.gz", "cat.txt", "cat\nx.py"):
         (folder / name).touch()
     run = folder / "traces" / "train" / "20260102-030405"
@@ -63,7 +63,7 @@ def test_beside_scenarios_stand_runs_and_what_can_be_diagnosed_here(folder: Path
 
 
 @pytest.mark.parametrize("words", [("diagnose", "no/such"), ("compare", "x"), ("compare", "x", "/tmp/")])
-def test_what_begins_like_nothing_known_is_a_path(words: tuple[str, ...]) -> None:
+def test_an_unknown_beginning_is_completed_as_a_path(words: tuple[str, ...]) -> None:
     assert offered(*words) == ["<file>"]
 
 
@@ -84,7 +84,7 @@ def test_completion_imports_neither_torch_nor_numpy(words: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_bash_completes_with_the_script_that_the_page_names(folder: Path) -> None:
+def test_bash_completes_with_the_documented_script(folder: Path) -> None:
     shim = folder / "profkit"
     shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m profkit "$@"\n')
     shim.chmod(0o755)

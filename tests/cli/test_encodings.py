@@ -1,4 +1,4 @@
-"""A terminal that has no µ is no reason to fail: the report is written as it can be."""
+"""Reports can be written in any encoding, even one without µ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a program in several processes: which directory it gets, and what is made of what its ranks left."""
+"""Running a program in several processes: its directory, and what becomes of the files of its ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WISHES = {"stop_after_recording": False}
 
 
 class Launcher:
-    """Leaves runs of these ranks, light or whole, and ends with ``status``."""
+    """Leaves runs of these ranks, light or complete, and ends with ``status``."""
 
     def __init__(self, ranks: dict[int, bool], status: int = 0) -> None:
         self._ranks, self._status = ranks, status
@@ -59,7 +59,7 @@ def test_a_directory_that_holds_a_launch_is_refused(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("status", "expected"), [(0, 2), (1, 3)])
-def test_a_launch_without_a_trace_is_said_to_have_none(
+def test_a_launch_that_left_no_trace_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int, expected: int
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -68,7 +68,7 @@ def test_a_launch_without_a_trace_is_said_to_have_none(
     assert "no rank was recorded" in capsys.readouterr().err
 
 
-def test_no_rank_is_ended_while_others_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_get_time_to_end_while_others_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parent, "launch_ranks", Launcher({0: False}))
     with pytest.raises(UsageError, match="stop-after-recording"):
         _launching.run("train.py", (), None, False, nproc=2, stop_after_recording=True)

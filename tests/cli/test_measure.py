@@ -31,7 +31,7 @@ def diagnosis(directory: Path, *options: str) -> dict:
     return json.loads(result.stdout)
 
 
-def test_only_with_the_option_a_finding_is_measured(tmp_path: Path) -> None:
+def test_a_finding_is_measured_only_with_the_option(tmp_path: Path) -> None:
     directory = recording(tmp_path / "run", processor_name())
     (modelled,) = diagnosis(directory)["findings"]
     assert "measured_factor" not in modelled["evidence"]
@@ -46,7 +46,7 @@ def test_only_with_the_option_a_finding_is_measured(tmp_path: Path) -> None:
     assert json.loads((directory / "diagnosis.json").read_text())["findings"] == [measured]
 
 
-def test_on_another_machine_the_report_says_why_it_was_not_measured(tmp_path: Path) -> None:
+def test_the_report_on_another_machine_says_why_nothing_was_measured(tmp_path: Path) -> None:
     directory = recording(tmp_path / "run", "Z80")
     found = diagnosis(directory, "--measure")
     assert found["findings"][0]["saving"]["fraction"] == 0.3

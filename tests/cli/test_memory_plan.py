@@ -1,4 +1,4 @@
-"""``profkit memory-plan``: what it is asked, what it answers, and how it refuses."""
+"""``profkit memory-plan``: its arguments, its output, and what it refuses."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def plan(models: Path, forks: Forks) -> Callable[..., Ended]:
 
 
 def test_a_plan_as_text(plan_alone):
-    """4,004,000 bytes of parameters; the step's roots of second moments make the peak of 4 x that and the inputs."""
+    """4,004,000 bytes of parameters: the peak is four times that and the inputs, in the optimizer's step."""
     options = ("--device", "cpu", "--optimizer", "adamw-foreach", "--fits", "30MB")
     result = plan_alone("models.py:linear", "--batch", "8", *options)
     assert result.returncode == 0
@@ -88,7 +88,7 @@ def test_a_plan_as_text(plan_alone):
     assert max(map(len, lines)) <= 80
 
 
-def test_what_the_factory_prints_is_no_part_of_the_plan(plan_alone):
+def test_output_of_the_factory_is_not_part_of_the_plan(plan_alone):
     result = plan_alone("models.py:prints", "--batch", "8", "--device", "cpu", "--peak-only", "--format", "json")
     assert json.loads(result.stdout)["model"] == "Linear"
     assert result.stderr == "made a model\n"
@@ -107,7 +107,7 @@ def test_a_plan_as_json_for_a_gpu(plan_alone):
     assert read["usage"]["reserved_bytes"] % (2 << 20) == 0
 
 
-def test_a_model_that_does_not_fit_with_one_sample_is_told(plan):
+def test_a_model_too_large_for_one_sample_is_reported(plan):
     result = plan("models.py:linear", "--batch", "4", "--device", "cpu", "--fits", "16MB")
     assert "Not even one sample fits into 16.0 MB." in result.stdout
     assert "- checkpointing: not planned: the model has no repeated blocks in a" in result.stdout
@@ -127,7 +127,7 @@ def test_a_model_that_does_not_fit_with_one_sample_is_told(plan):
      ("models.py:linear", ("--input", "3by3"), "--input 3by3: give the shape of one sample"),
      ("models.py:reads", (), "models.py:12 in forward needs the values of a tensor (aten._local_scalar_dense")],
 )  # fmt: skip
-def test_what_cannot_be_planned_is_one_line(plan, target, options, words):
+def test_a_plan_that_cannot_be_made_gives_one_line(plan, target, options, words):
     result = plan(target, "--batch", "2", "--peak-only", *options)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("profkit: ")
@@ -146,7 +146,7 @@ def test_a_factory_that_fails_shows_its_own_traceback(plan, target, words):
     assert result.stderr.endswith(f"profkit: {target}: the program itself failed\n")
 
 
-def test_a_batch_of_none_is_refused(plan):
+def test_a_batch_without_samples_is_refused(plan):
     assert plan("models.py:linear", "--batch", "0").returncode == 2
 
 

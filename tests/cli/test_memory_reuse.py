@@ -1,4 +1,4 @@
-"""What a process does without that only reads a trace, and what it leaves as it was."""
+"""The memory settings of a process that only reads a trace, and what they leave unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _in_a_process(code: str, **variables: str) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists a process's threads")
-def test_numpy_is_imported_without_threads_and_the_environment_is_as_before() -> None:
+def test_numpy_starts_no_threads_and_the_environment_stays_unchanged() -> None:
     code = """
 before = dict(os.environ)
 reuse_memory_for_columns()
@@ -33,12 +33,12 @@ print("numpy" in sys.modules, len(os.listdir("/proc/self/task")), dict(os.enviro
     assert _in_a_process(code) == "True 1 True"
 
 
-def test_what_the_user_has_set_stays() -> None:
+def test_variables_set_by_the_user_are_kept() -> None:
     code = 'reuse_memory_for_columns(); print(os.environ["OPENBLAS_NUM_THREADS"])'
     assert _in_a_process(code, OPENBLAS_NUM_THREADS="2") == "2"
 
 
-def test_reading_alone_leaves_the_garbage_collector_at_work() -> None:
+def test_reading_alone_leaves_the_garbage_collector_on() -> None:
     assert _in_a_process("reuse_memory_for_columns(); reuse_memory_for_rules(); print(gc.isenabled())") == "True"
     assert _in_a_process("stop_collecting_garbage(); print(gc.isenabled())") == "False"
 
@@ -46,7 +46,7 @@ def test_reading_alone_leaves_the_garbage_collector_at_work() -> None:
 @pytest.mark.parametrize(
     "library", [object(), OSError("no such library"), TypeError("no name")], ids=["no such function", "none", "no name"]
 )
-def test_where_the_c_library_cannot_be_told_nothing_happens(library: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_mallopt_nothing_happens(library: object, monkeypatch: pytest.MonkeyPatch) -> None:
     def load(_name: None) -> object:
         if isinstance(library, Exception):
             raise library
@@ -57,7 +57,7 @@ def test_where_the_c_library_cannot_be_told_nothing_happens(library: object, mon
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists a process's threads")
-def test_a_trace_is_diagnosed_by_a_process_without_threads_so_that_it_can_be_forked(tmp_path: Path) -> None:
+def test_the_process_that_diagnoses_a_trace_has_no_threads_and_can_be_forked(tmp_path: Path) -> None:
     trace = tmp_path / "a.json"
     event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 5}
     trace.write_text(json.dumps({"traceEvents": [event]}))

@@ -1,4 +1,4 @@
-"""What becomes of a diagnosis: the page in a browser, and what is told to others."""
+"""What becomes of a diagnosis: the page in a browser, and what is shared."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ RECORDED = Path(__file__).parents[2] / "traces" / "recorded" / "nvidia-h100-80gb
         ({"SSH_CONNECTION": "10.0.0.1 1 10.0.0.2 22"}, "darwin", False),
     ],
 )
-def test_a_page_is_opened_where_somebody_sits(environment: dict[str, str], system: str, has: bool) -> None:
+def test_a_page_is_opened_only_where_there_is_a_display(environment: dict[str, str], system: str, has: bool) -> None:
     assert has_screen(environment, system) is has
 
 
 @pytest.fixture
 def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run, read in this process, which goes on afterwards: it keeps its garbage collection and its memory."""
+    """A run that is read in this process, which keeps its garbage collector and memory settings."""
     for name in ("stop_collecting_garbage", "reuse_memory_for_columns", "reuse_memory_for_rules"):
         monkeypatch.setattr(_memory_reuse, name, lambda: None)
     shutil.copytree(RECORDED, tmp_path / "run")
@@ -43,7 +43,7 @@ def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("display", "opens"), [(":0", True), ("", False)])
-def test_open_opens_the_page_or_says_where_it_is(
+def test_open_shows_the_page_or_says_where_it_is(
     recording: Path, monkeypatch: pytest.MonkeyPatch, display: str, opens: bool
 ) -> None:
     opened: list[str] = []
@@ -56,7 +56,7 @@ def test_open_opens_the_page_or_says_where_it_is(
     assert (f"No browser was opened; the page is {page}" in shown.output) is not opens
 
 
-def test_a_shared_report_and_its_page_tell_no_folder_and_the_file_for_machines_stays_whole(recording: Path) -> None:
+def test_a_shared_report_names_no_folders_and_diagnosis_json_stays_complete(recording: Path) -> None:
     CliRunner().invoke(command, [str(recording)], catch_exceptions=False)
     assert "/home/user/" in (recording / "report.html").read_text()
     shown = CliRunner().invoke(command, [str(recording), "--share", "--format", "json"], catch_exceptions=False)
@@ -67,7 +67,7 @@ def test_a_shared_report_and_its_page_tell_no_folder_and_the_file_for_machines_s
     assert "/home/user/" in (recording / "diagnosis.json").read_text()
 
 
-def test_no_source_leaves_the_lines_out(recording: Path) -> None:
+def test_no_source_leaves_out_the_lines_of_the_program(recording: Path) -> None:
     CliRunner().invoke(command, [str(recording), "--no-source"], catch_exceptions=False)
     page = (recording / "report.html").read_text()
     assert json.loads((recording / "diagnosis.json").read_text())["findings"][0]["location"]["source"]

@@ -1,4 +1,4 @@
-"""`--format perfetto` on the command line: a file in the run directory, its path on stdout."""
+"""`--format perfetto` writes a file into the run directory and its path to stdout."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_path_of_the_copy_is_printed_and_the_trace_stays(tmp_path: Path, tra
     }  # fmt: skip
 
 
-def test_a_run_directory_is_diagnosed_again_beside_its_copy(tmp_path: Path, trace: Path) -> None:
+def test_the_copy_is_not_taken_for_the_trace_when_diagnosing_again(tmp_path: Path, trace: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     trace.rename(run / "host_1.2.pt.trace.json.gz")

@@ -1,4 +1,4 @@
-"""The bar that is shown while a large trace is read."""
+"""The progress bar while a large trace is read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> _Terminal:
     return stream
 
 
-def test_the_bar_says_how_much_is_read_and_how_fast(terminal: _Terminal) -> None:
+def test_the_bar_shows_how_much_is_read_and_how_fast(terminal: _Terminal) -> None:
     with ReadingBar(Path("large.json.gz")) as bar:
         bar.show(250, 1000, 5_000_000)
         bar.show(750, 1000, 15_000_000)
@@ -38,7 +38,7 @@ def test_the_bar_says_how_much_is_read_and_how_fast(terminal: _Terminal) -> None
     assert re.search(r"75%.* 15\.0 MB, [\d.]+ [kMGT]?B/s", second)
 
 
-def test_a_real_trace_moves_it_to_the_end(terminal: _Terminal, tmp_path: Path) -> None:
+def test_reading_a_trace_moves_the_bar_to_the_end(terminal: _Terminal, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     trace.write_bytes(json_of([op("aten::mul", 10 * i, 5) for i in range(20_000)]))
     with ReadingBar(trace) as bar:
@@ -46,7 +46,7 @@ def test_a_real_trace_moves_it_to_the_end(terminal: _Terminal, tmp_path: Path) -
     assert "100%" in terminal.getvalue()
 
 
-def test_a_damaged_file_that_is_read_twice_does_not_move_it_back(terminal: _Terminal) -> None:
+def test_reading_a_damaged_file_twice_does_not_move_the_bar_back(terminal: _Terminal) -> None:
     with ReadingBar(Path("twice.gz")) as bar:
         bar.show(800, 1000, 8_000)
         bar.show(100, 1000, 8_000)
@@ -54,21 +54,21 @@ def test_a_damaged_file_that_is_read_twice_does_not_move_it_back(terminal: _Term
     assert [int(share) for share in re.findall(r"(\d+)%", terminal.getvalue())] == [80, 90]
 
 
-def test_a_name_that_steers_the_terminal_is_shown_as_text_and_a_long_one_cut(terminal: _Terminal) -> None:
+def test_control_characters_in_a_name_are_shown_as_text_and_long_names_are_cut(terminal: _Terminal) -> None:
     with ReadingBar(Path("a\x1b[2J" + "b" * 50)) as bar:
         bar.show(1, 2, 1)
     assert "\x1b[2J" not in terminal.getvalue()
     assert "reading a\\x1b[2J" + "b" * 21 + "... " in terminal.getvalue()
 
 
-def test_what_is_read_at_once_needs_no_bar(terminal: _Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_read_quickly_gets_no_bar(terminal: _Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_reading, "_PATIENCE_S", 60)
     with ReadingBar(Path("small.json")) as bar:
         bar.show(1, 1, 1)
     assert not terminal.getvalue()
 
 
-def test_nothing_is_shown_off_a_terminal(terminal: _Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_no_bar_is_shown(terminal: _Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "isatty", lambda: False)
     with ReadingBar(Path("large.json")) as bar:
         bar.show(1, 2, 1)

@@ -1,4 +1,4 @@
-"""What a machine without a GPU shows of scenarios: the recordings that come with profkit."""
+"""Scenarios that need a GPU are shown from recordings that come with profkit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_scenario_that_needs_a_gpu_is_shown_from_its_recording(tmp_path):
     assert (first["rule"], first["severity"], first["location"]["line"]) == ("host-created-tensor", "high", 38)
 
 
-def test_a_scenario_that_needs_none_is_not_said_to(tmp_path):
+def test_a_scenario_that_needs_no_gpu_is_not_said_to_need_one(tmp_path):
     result = profkit("diagnose", "gelu-by-hand", "--device", "recorded", "--output", "out", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "profkit: gelu-by-hand: showing a recording made elsewhere" in result.stderr
@@ -54,8 +54,8 @@ def test_a_recording_shows_the_pitfall_and_not_the_fix(name, variant):
         assert not found & {(rule, line) for rule, line in marked}
 
 
-def test_every_scenario_that_needs_a_gpu_has_a_recording_of_both_variants_or_says_that_it_has_none():
-    """None is invented: one that was written where there is no GPU waits for somebody who has one."""
+def test_every_scenario_that_needs_a_gpu_has_both_recordings_or_says_that_they_are_missing():
+    """No recording is invented: a scenario written without a GPU waits for somebody who has one."""
     for name in [one.name for one in catalogue.list_scenarios() if one.needs_gpu]:
         of_both = {(name, variant) for variant in ("pitfall", "fix")}
         if not of_both & set(RECORDED):
@@ -65,7 +65,7 @@ def test_every_scenario_that_needs_a_gpu_has_a_recording_of_both_variants_or_say
             assert of_both <= set(RECORDED)
 
 
-def test_of_several_recordings_the_one_that_was_made_last_is_shown(tmp_path, monkeypatch):
+def test_of_several_recordings_the_latest_is_shown(tmp_path, monkeypatch):
     source = find_recording("gelu-by-hand", "pitfall")
     for gpu, started in (("b-gpu", "2026-01-01T00:00:00+00:00"), ("a-gpu", "2026-02-01T00:00:00+00:00")):
         copy = tmp_path / gpu / "gelu-by-hand" / "pitfall"

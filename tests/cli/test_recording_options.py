@@ -1,4 +1,4 @@
-"""The options that `profkit diagnose` and `profkit record` share: what takes them, and what refuses them."""
+"""The options that `profkit diagnose` and `profkit record` share: where they apply, and which values are refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def profkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked[0])
 @pytest.mark.parametrize("command", [["diagnose", "loss-list"], ["diagnose", "trace.json"], ["record", "loss-list"]])
-def test_only_programs_take_them(tmp_path: Path, command: list[str], asked: list[str]) -> None:
+def test_recording_options_are_for_programs_only(tmp_path: Path, command: list[str], asked: list[str]) -> None:
     (tmp_path / "trace.json").write_text("{}")
     result = profkit(*command, *asked, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
@@ -42,7 +42,7 @@ def test_only_programs_take_them(tmp_path: Path, command: list[str], asked: list
 
 
 @pytest.mark.parametrize("wrong", [["--steps-from", "steps"], ["--at-step", "-1"], ["--at-step", "first"]])
-def test_what_they_cannot_be_is_refused(tmp_path: Path, wrong: list[str]) -> None:
+def test_invalid_values_are_refused(tmp_path: Path, wrong: list[str]) -> None:
     (tmp_path / "program.py").touch()
     result = profkit("diagnose", "program.py", *wrong, cwd=tmp_path)
     assert result.returncode == 2
@@ -51,7 +51,7 @@ def test_what_they_cannot_be_is_refused(tmp_path: Path, wrong: list[str]) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [0, 5])
-def test_a_program_is_recorded_and_not_judged(tmp_path: Path, forks: Forks, status: int) -> None:
+def test_record_does_not_judge(tmp_path: Path, forks: Forks, status: int) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     options = ["record", "program.py", "--output", "run", "--at-step", "1", "--", str(status), "--output"]
     ended = forks.run("tests.end_to_end.recording:main", options, tmp_path)

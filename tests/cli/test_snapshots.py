@@ -1,4 +1,4 @@
-"""Memory snapshots on the command line, alone and beside a trace."""
+"""Memory snapshots on the command line, alone and with a trace."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_snapshot_is_diagnosed_whatever_its_name(tmp_path, name):
 @pytest.mark.parametrize(
     "content", [b"", b"cos\nsystem\n(S'touch owned'\ntR.", pickle.dumps({"a": 1}), pickle.dumps(os.system)]
 )
-def test_what_is_no_snapshot_is_told_in_one_line(tmp_path, content):
+def test_a_file_other_than_a_snapshot_gives_one_line(tmp_path, content):
     (tmp_path / "snapshot.pickle").write_bytes(content)
     result = profkit("diagnose", "snapshot.pickle", cwd=tmp_path)
     assert result.returncode == 2
@@ -68,7 +68,7 @@ def write_run(directory: Path) -> None:
     (directory / "run.json").write_text(json.dumps({"trace": "a.pt.trace.json"}))
 
 
-def test_a_snapshot_of_a_run_is_judged_with_its_trace(tmp_path):
+def test_a_snapshot_in_a_run_directory_is_judged_together_with_the_trace(tmp_path):
     write_run(tmp_path / "run")
     (tmp_path / "run" / "snapshot.pickle").write_bytes(failed())
     found = diagnose(read_facts(tmp_path / "run"))
@@ -77,7 +77,7 @@ def test_a_snapshot_of_a_run_is_judged_with_its_trace(tmp_path):
     assert found.memory[0].peak_bytes == 84 * MIB
 
 
-def test_a_snapshot_that_cannot_be_read_does_not_cost_the_trace(tmp_path):
+def test_an_unreadable_snapshot_does_not_prevent_judging_the_trace(tmp_path):
     write_run(tmp_path / "run")
     (tmp_path / "run" / "snapshot.pickle").write_bytes(b"\x80\x04nonsense")
     found = diagnose(read_facts(tmp_path / "run"))
@@ -86,7 +86,7 @@ def test_a_snapshot_that_cannot_be_read_does_not_cost_the_trace(tmp_path):
     assert found.skipped["out-of-memory"] == "no memory snapshot was recorded"
 
 
-def test_a_run_that_left_a_snapshot_alone_is_judged_by_it(tmp_path):
+def test_a_run_with_only_a_snapshot_is_judged_by_it(tmp_path):
     """The program ran out of memory before any step was recorded."""
     (tmp_path / "snapshot.pickle").write_bytes(failed())
     run = {"command": ["train.py"], "notes": ["the program failed: OutOfMemoryError"]}

@@ -1,4 +1,4 @@
-"""Which of several runs a directory stands for, and which findings fail the command."""
+"""Which of several runs in a directory is diagnosed, and which findings fail the command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _run(directory: Path, started: str) -> Path:
     return directory
 
 
-def test_a_directory_of_runs_stands_for_the_one_that_began_last(tmp_path: Path) -> None:
+def test_a_directory_of_runs_stands_for_the_latest_run(tmp_path: Path) -> None:
     _run(tmp_path / "train" / "b", "2026-01-01T10:00:00")
     latest = _run(tmp_path / "train" / "a", "2026-01-02T10:00:00")
     assert latest_run(tmp_path) == latest
@@ -33,7 +33,7 @@ def test_a_run_stands_for_itself(tmp_path: Path) -> None:
     assert latest_run(run) == run
 
 
-def test_a_directory_without_runs_stays_what_it_is(tmp_path: Path) -> None:
+def test_a_directory_without_runs_stands_for_itself(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     save(tmp_path / "empty", RUN_FILE, Run(started="2026-01-01T10:00:00"))
     assert latest_run(tmp_path) == tmp_path
@@ -56,14 +56,14 @@ FAULT, CHANCE = Kind.FAULT, Kind.OPPORTUNITY
         (CHANCE, None, None, False),
     ],
 )
-def test_a_finding_fails_the_command_from_its_kind_s_limit_on(
+def test_a_finding_fails_the_command_from_the_limit_of_its_kind_on(
     kind: Kind, fault: str | None, opportunity: str | None, fails: bool
 ) -> None:
     finding = Finding("a", kind, Severity.MEDIUM, "", 1, 1.0, "")
     assert Settings(fail_on=fault, fail_on_opportunity=opportunity).fails(finding) is fails
 
 
-def test_what_fails_the_command_fails_in_its_report(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finding_that_fails_the_command_fails_in_the_report(capsys: pytest.CaptureFixture[str]) -> None:
     finding = Finding("a-rule", FAULT, Severity.MEDIUM, "", 1, 1.0, "")
     diagnosis = Diagnosis(RunSummary((), None, None, None, None), Timing(1, 1, ""), (finding,), {}, ())
     for level, failures in (("high", 0), ("medium", 1)):

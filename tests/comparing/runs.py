@@ -1,4 +1,4 @@
-"""Run directories written by hand: steps of 1,000 µs that each hold the given operators."""
+"""Handwritten run directories with steps of 1,000 µs, each with the given operators."""
 
 from __future__ import annotations
 

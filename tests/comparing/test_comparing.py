@@ -20,19 +20,19 @@ MORE_CALLS = (*OPERATORS, ("aten::relu", 100.0, "[[64,64]]"))
 SLOWER_ADD = (OPERATORS[0], ("aten::add", 300.0, "[[64,64],[64,64]]"))
 
 
-def test_two_equal_runs_differ_in_nothing(tmp_path: Path) -> None:
+def test_two_equal_runs_show_no_difference(tmp_path: Path) -> None:
     found = profkit.compare(write_run(tmp_path / "a"), write_run(tmp_path / "b"))
     assert found.verdict is Verdict.NO_DIFFERENCE
     assert (found.differences, found.operators, found.lines) == ((), (), ())
     assert (found.before.steps, found.before.calls, found.step_time.steps) == (12, 2, "unprofiled steps")
 
 
-def test_steps_that_were_timed_later_count_too(tmp_path: Path) -> None:
+def test_later_timed_steps_count_too(tmp_path: Path) -> None:
     a, b = (write_run(tmp_path / name, later_step_ns=around(1.0) * 3) for name in "ab")
     assert profkit.compare(a, b).before.steps == 48
 
 
-def test_more_work_is_worse_and_named_with_its_calls(tmp_path: Path) -> None:
+def test_additional_work_is_worse_and_named_with_its_calls(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a", reference_step_ns=around(10))
     b = write_run(tmp_path / "b", MORE_CALLS, reference_step_ns=around(11))
     found = profkit.compare(a, b)
@@ -43,7 +43,7 @@ def test_more_work_is_worse_and_named_with_its_calls(tmp_path: Path) -> None:
     assert profkit.compare(b, a).verdict is Verdict.BETTER
 
 
-def test_an_operator_that_takes_longer_is_named_where_the_step_changed(tmp_path: Path) -> None:
+def test_a_slower_operator_is_named_if_the_step_became_longer(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a", reference_step_ns=around(1.0))
     b = write_run(tmp_path / "b", SLOWER_ADD, reference_step_ns=around(1.1))
     found = profkit.compare(a, b)
@@ -53,7 +53,7 @@ def test_an_operator_that_takes_longer_is_named_where_the_step_changed(tmp_path:
     ]
 
 
-def test_a_generated_kernel_is_the_same_one_whatever_its_number(tmp_path: Path) -> None:
+def test_generated_kernels_are_matched_regardless_of_their_numbers(tmp_path: Path) -> None:
     fused = ("triton_poi_fused_add_tanh_0", 100.0, "[[64,64]]")
     a = write_run(tmp_path / "a", (*OPERATORS, fused))
     b = write_run(tmp_path / "b", (*OPERATORS, *(("triton_poi_fused_add_tanh_7", 100.0, "[[64,64]]"),) * 2))
@@ -63,14 +63,14 @@ def test_a_generated_kernel_is_the_same_one_whatever_its_number(tmp_path: Path) 
     ]
 
 
-def test_an_operator_that_takes_longer_is_not_named_where_the_step_did_not_change(tmp_path: Path) -> None:
+def test_a_slower_operator_is_not_named_if_the_step_did_not_change(tmp_path: Path) -> None:
     a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", SLOWER_ADD)
     found = profkit.compare(a, b)
     assert found.verdict is Verdict.NO_DIFFERENCE
     assert found.operators == ()
 
 
-def test_where_all_operators_became_slower_the_machine_is_suspected(tmp_path: Path) -> None:
+def test_if_all_operators_became_slower_the_machine_is_suspected(tmp_path: Path) -> None:
     slow = tuple((name, duration * 1.2, dims) for name, duration, dims in OPERATORS)
     a = write_run(tmp_path / "a", reference_step_ns=around(10))
     b = write_run(tmp_path / "b", slow, reference_step_ns=around(12))
@@ -80,7 +80,7 @@ def test_where_all_operators_became_slower_the_machine_is_suspected(tmp_path: Pa
 
 
 def test_new_pages_that_explain_the_difference_make_it_inconclusive(tmp_path: Path) -> None:
-    """10,000 ns a page, 200 of them in 12 ms: without them the step would take 10 ms."""
+    """200 pages at 10,000 ns in 12 ms: without them the step would take 10 ms."""
     few, many = ({"reference_step_faults": (count,) * 12, "page_fault_ns": 10_000} for count in (0, 200))
     a = write_run(tmp_path / "a", reference_step_ns=around(10), **few)
     b = write_run(tmp_path / "b", reference_step_ns=around(12), **many)
@@ -95,7 +95,7 @@ def test_pages_without_a_price_explain_nothing(tmp_path: Path) -> None:
     assert profkit.compare(a, b).verdict is Verdict.WORSE
 
 
-def test_where_another_pytorch_runs_the_operators_they_are_no_control(tmp_path: Path) -> None:
+def test_operators_of_another_pytorch_version_are_no_control(tmp_path: Path) -> None:
     slow = tuple((name, duration * 1.2, dims) for name, duration, dims in OPERATORS)
     a = write_run(tmp_path / "a", reference_step_ns=around(10))
     b = write_run(tmp_path / "b", slow, reference_step_ns=around(12), torch="2.14.0")
@@ -105,7 +105,7 @@ def test_where_another_pytorch_runs_the_operators_they_are_no_control(tmp_path: 
     assert [(d.what, d.before, d.after) for d in found.differences] == [("torch", "2.13.0", "2.14.0")]
 
 
-def test_steps_that_were_disturbed_now_here_and_now_there_are_the_machines_doing(tmp_path: Path) -> None:
+def test_disturbances_that_change_sides_are_put_down_to_the_machine(tmp_path: Path) -> None:
     mm, add = OPERATORS
     stolen = [((mm[0], 750.0, mm[2]), add), (mm, (add[0], 350.0, add[2]))] * 2
     a = write_run(tmp_path / "a", reference_step_ns=around(10))
@@ -126,19 +126,19 @@ def test_steps_that_were_disturbed_now_here_and_now_there_are_the_machines_doing
         ({"flags": {"autocast": False, "env:OMP_NUM_THREADS": "1"}}, "OMP_NUM_THREADS", "not set", "1"),
     ],
 )
-def test_what_differs_besides_the_program_is_said(
+def test_differences_besides_the_program_are_listed(
     tmp_path: Path, of_the_run: dict[str, Any], what: str, before: str, after: str
 ) -> None:
     found = profkit.compare(write_run(tmp_path / "a"), write_run(tmp_path / "b", **of_the_run))
     assert [(d.what, d.before, d.after, d.blocks) for d in found.differences] == [(what, before, after, False)]
 
 
-def test_what_one_side_does_not_know_is_no_difference(tmp_path: Path) -> None:
+def test_a_value_unknown_on_one_side_is_no_difference(tmp_path: Path) -> None:
     a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", torch=None, device=None, host=None, flags={})
     assert profkit.compare(a, b).differences == ()
 
 
-def test_other_shapes_are_said_with_an_example(tmp_path: Path) -> None:
+def test_different_shapes_are_listed_with_an_example(tmp_path: Path) -> None:
     larger = tuple((name, duration, dims.replace("64", "128")) for name, duration, dims in OPERATORS)
     found = profkit.compare(write_run(tmp_path / "a"), write_run(tmp_path / "b", larger))
     (difference,) = found.differences
@@ -148,7 +148,7 @@ def test_other_shapes_are_said_with_an_example(tmp_path: Path) -> None:
     assert "2 kinds of operators" in difference.after
 
 
-def test_steps_that_end_at_other_events_are_not_compared(tmp_path: Path) -> None:
+def test_steps_that_end_at_different_events_are_not_compared(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a", reference_step_ns=around(10))
     b = write_run(tmp_path / "b", reference_step_ns=around(20), step_signal="optimizer")
     found = profkit.compare(a, b)
@@ -199,7 +199,7 @@ def test_lines_keep_their_identity_when_they_move(tmp_path: Path) -> None:
     assert (move.before_ns, move.after_ns) == (700_000, 900_000)
 
 
-def test_findings_that_went_came_and_stayed(tmp_path: Path) -> None:
+def test_findings_are_listed_as_gone_new_or_unchanged(tmp_path: Path) -> None:
     plain = write_run(tmp_path / "a")
     faulty = write_run(tmp_path / "b")
     text = (plain / "a.pt.trace.json").read_text().replace('["float", "float"]', '["double", "double"]')

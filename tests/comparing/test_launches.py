@@ -1,4 +1,4 @@
-"""Which recordings a side of a comparison has where several ranks were recorded."""
+"""Which recordings a side of a comparison has if several ranks were recorded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _launch(directory: Path, *, light: tuple[bool, ...]) -> Path:
 
 
 @pytest.mark.parametrize(("light", "chosen"), [((False, False), 0), ((True, False), 1), ((True, True), 0)])
-def test_the_ranks_of_a_launch_are_no_repetitions(tmp_path: Path, light: tuple[bool, ...], chosen: int):
+def test_the_ranks_of_a_launch_are_not_repetitions(tmp_path: Path, light: tuple[bool, ...], chosen: int):
     assert find_recordings(_launch(tmp_path, light=light)) == [tmp_path / f"rank{chosen}"]
 
 

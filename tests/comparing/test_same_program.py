@@ -1,4 +1,4 @@
-"""What is compared at all: one program before and after, not two programs, and not one recording twice."""
+"""Only recordings of one program are compared, and not a recording with itself."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_trace(path: Path, operators: Operators) -> Path:
 
 
 def write_script(directory: Path, name: str, lines: tuple[str, ...]) -> Path:
-    """A recorded script whose lines call an operator each."""
+    """A recorded script. Each of its lines calls one operator."""
     directory.mkdir()
     events = []
     for number in range(STEPS):
@@ -52,7 +52,7 @@ def run_of(name: str) -> Run:
 
 
 @pytest.mark.parametrize(("other", "refused"), [(ATTENTION, True), (FIXED, False)])
-def test_traces_from_elsewhere_are_told_apart_by_the_kinds_of_their_operators(
+def test_traces_without_a_run_are_told_apart_by_their_kinds_of_operators(
     tmp_path: Path, other: Operators, refused: bool
 ) -> None:
     a, b = write_trace(tmp_path / "a.json", CONVOLUTION), write_trace(tmp_path / "b.json", other)
@@ -64,18 +64,18 @@ def test_traces_from_elsewhere_are_told_apart_by_the_kinds_of_their_operators(
     assert profkit.compare(a, b, force=True).operators
 
 
-def test_of_few_kinds_of_operators_one_change_may_exchange_all(tmp_path: Path) -> None:
+def test_programs_with_few_kinds_of_operators_are_compared_even_if_all_differ(tmp_path: Path) -> None:
     a, b = write_trace(tmp_path / "a.json", CONVOLUTION[:3]), write_trace(tmp_path / "b.json", ATTENTION[:3])
     assert profkit.compare(a, b).operators
 
 
-def test_both_variants_of_a_scenario_are_one_program_whatever_they_call(tmp_path: Path) -> None:
+def test_the_variants_of_a_scenario_are_one_program_whatever_they_call(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a", CONVOLUTION, target="norm-by-hand", variant="pitfall")
     b = write_run(tmp_path / "b", ATTENTION, target="norm-by-hand", variant="fix")
     assert profkit.compare(a, b).operators
 
 
-def test_scripts_of_one_name_are_one_program_only_if_they_call_the_same(tmp_path: Path) -> None:
+def test_scripts_of_the_same_name_are_one_program_only_if_their_lines_call_the_same(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a", CONVOLUTION, target="vision/main.py")
     b = write_run(tmp_path / "b", FIXED, target="/elsewhere/main.py")
     assert profkit.compare(a, b).operators
@@ -106,14 +106,14 @@ def test_the_same_recording_twice_is_not_compared(tmp_path: Path) -> None:
         profkit.compare(run, run, force=True)
 
 
-def test_a_link_to_a_recording_is_that_recording(tmp_path: Path) -> None:
+def test_a_link_to_a_recording_is_the_same_recording(tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "a.json", CONVOLUTION)
     (tmp_path / "b.json").symlink_to(trace)
     with pytest.raises(UsageError, match=r"a.json and .*b.json are the same recording before and after"):
         profkit.compare(trace, tmp_path / "b.json")
 
 
-def test_a_recording_among_those_of_the_other_side_is_the_same_recording(tmp_path: Path) -> None:
+def test_a_recording_that_stands_on_both_sides_is_refused(tmp_path: Path) -> None:
     for name in ("1", "2"):
         write_run(tmp_path / "a" / name)
     with pytest.raises(UsageError, match="is the same recording"):

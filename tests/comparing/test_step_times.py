@@ -1,3 +1,5 @@
+"""When a difference between step times counts as a change."""
+
 from __future__ import annotations
 
 import math
@@ -16,11 +18,11 @@ LEAST_HALF_WIDTH = 1.959964 * math.sqrt(2) * 0.01
     ("freedom", "quantile"),
     [(1, 12.706), (2, 4.3027), (3, 3.1824), (4, 2.7764), (6, 2.4469), (10, 2.2281), (30, 2.0423), (1e9, 1.9600)],
 )
-def test_students_quantile_is_that_of_the_tables(freedom: float, quantile: float) -> None:
+def test_students_quantile_matches_published_tables(freedom: float, quantile: float) -> None:
     assert student_quantile(freedom) == pytest.approx(quantile, rel=1.5e-3)
 
 
-def test_students_quantile_rounds_the_freedom_down_and_never_below_one() -> None:
+def test_students_quantile_rounds_the_degrees_of_freedom_down_to_at_least_one() -> None:
     assert student_quantile(2.99) == student_quantile(2)
     assert student_quantile(0.2) == student_quantile(1)
 
@@ -80,14 +82,14 @@ def test_one_run_against_several_is_one_more_draw_of_them() -> None:
     assert math.log1p(found.high) - math.log1p(found.change) == pytest.approx(student_quantile(2) * deviation, rel=1e-3)
 
 
-def test_two_runs_that_stray_are_no_change_however_many_steps_each_has() -> None:
+def test_two_varying_runs_show_no_change_however_many_steps_they_have() -> None:
     before = [around(10.0, 0) * 10, around(12.0, 0) * 10]
     after = [around(11.5, 0) * 10, around(13.5, 0) * 10]
     assert compare_step_times(before, after).verdict is Verdict.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-def test_too_few_steps_have_no_interval_and_say_so(steps: int) -> None:
+def test_too_few_steps_have_no_interval_and_a_note_says_so(steps: int) -> None:
     found = compare_step_times([(10_000_000,) * steps], [(20_000_000,) * 12])
     assert (found.low, found.high, found.verdict) == (None, None, Verdict.INCONCLUSIVE)
     assert "fewer than 4 steps" in found.reasons[0]
@@ -97,7 +99,7 @@ def test_four_steps_are_enough() -> None:
     assert compare_step_times([(10_000_000,) * 4], [(20_000_000,) * 4]).verdict is Verdict.WORSE
 
 
-def test_what_the_machine_did_to_equal_operators_is_no_change_of_the_program() -> None:
+def test_a_change_that_equal_operators_share_is_put_down_to_the_machine() -> None:
     found = compare_step_times([around(10, 0)], [around(12, 0)], machine=math.log(1.2))
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.low == pytest.approx(math.expm1(-LEAST_HALF_WIDTH))
@@ -108,19 +110,19 @@ def test_what_the_machine_did_to_equal_operators_is_no_change_of_the_program() -
     )
 
 
-def test_a_faster_machine_that_hides_a_change_makes_it_inconclusive_not_equal() -> None:
+def test_a_faster_machine_that_hides_a_change_makes_the_verdict_inconclusive() -> None:
     found = compare_step_times([around(10, 0)], [around(10, 0)], machine=math.log(0.8))
     assert found.verdict is Verdict.INCONCLUSIVE
     assert "took 20 % less: the machine" in found.reasons[0]
 
 
-def test_a_change_beyond_that_of_the_machine_is_called() -> None:
+def test_a_change_beyond_that_of_the_machine_is_reported() -> None:
     found = compare_step_times([around(10, 0)], [around(13, 0)], machine=math.log(1.1))
     assert found.verdict is Verdict.WORSE
     assert found.low == pytest.approx(1.3 / 1.1 * math.exp(-LEAST_HALF_WIDTH) - 1, abs=1e-6)
 
 
-def test_what_new_pages_took_may_be_chance_and_is_said() -> None:
+def test_time_for_new_pages_may_be_chance_and_is_stated() -> None:
     found = compare_step_times([around(10, 0)], [around(12, 0)], pages=math.log(1.2))
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.low == pytest.approx(math.expm1(-LEAST_HALF_WIDTH))
@@ -128,7 +130,7 @@ def test_what_new_pages_took_may_be_chance_and_is_said() -> None:
     assert reason.startswith("new pages of memory made the step 20 % longer: malloc asks for more or fewer of them")
 
 
-def test_a_change_beyond_that_by_new_pages_is_called() -> None:
+def test_a_change_beyond_the_time_for_new_pages_is_reported() -> None:
     found = compare_step_times([around(10, 0)], [around(13, 0)], pages=math.log(1.1))
     assert found.verdict is Verdict.WORSE
 
@@ -139,7 +141,7 @@ def test_new_pages_of_less_than_three_percent_are_within_the_assumed_spread(shar
 
 
 def _wrong(noise: str, runs: int, trials: int = 400) -> float:
-    """The share of comparisons of equal programs that call a change."""
+    """The share of comparisons of equal programs that report a change."""
     chance = np.random.default_rng(1)
     called = 0
     for _ in range(trials):
@@ -164,11 +166,11 @@ def _draw(noise: str, chance: np.random.Generator) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("runs", [1, 2, 5])
 @pytest.mark.parametrize("noise", ["independent", "autocorrelated", "spikes", "runs"])
-def test_at_most_one_comparison_of_equals_in_twenty_calls_a_change(noise: str, runs: int) -> None:
+def test_at_most_one_in_twenty_comparisons_of_equal_programs_reports_a_change(noise: str, runs: int) -> None:
     assert _wrong(noise, runs) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
 
 
-def test_a_sure_change_that_is_too_small_to_act_on_is_no_difference() -> None:
+def test_a_certain_but_very_small_change_is_no_difference() -> None:
     before, after = [around(ms, 0) for ms in (10.0, 10.001)], [around(ms, 0) for ms in (10.28, 10.281)]
     found = compare_step_times(before, after)
     assert found.low is not None

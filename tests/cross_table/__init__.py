@@ -1,1 +1,1 @@
-"""Every rule against every recording at hand: where it should find something, and where it does."""
+"""Every rule on every recording at hand: where it should find something, and where it does."""

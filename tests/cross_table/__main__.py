@@ -1,4 +1,4 @@
-"""``python -m tests.cross_table [PATTERN…]``: every rule against every recording at hand, or those named like this."""
+"""``python -m tests.cross_table [PATTERN…]``: every rule on every recording at hand, or on those whose names match."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BESIDE_THE_CHECKOUT = Path(__file__).parents[3] / "shared" / "corpus"
 
 
 def main() -> int:
-    """Exit status 0 if every hit off the diagonal has a reason."""
+    """Exit status 0 if every unexpected finding has a reason."""
     corpus = Path(os.environ.get("PROFKIT_CORPUS") or _BESIDE_THE_CHECKOUT)
     parser = argparse.ArgumentParser(prog="python -m tests.cross_table", description=__doc__)
     parser.add_argument("patterns", nargs="*", default=["*"], metavar="PATTERN", help="such as 'kineto/*'")

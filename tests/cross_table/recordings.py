@@ -1,7 +1,7 @@
-"""The recordings at hand, each with the rules that have something to find there.
+"""The recordings at hand, each with the rules that should find something there.
 
-Scenarios and programs are taken from what tests have recorded and kept, whenever that was: nothing is recorded for the
-table. A recording's name tells its source, as in ``programs/click_through`` or ``h100/programs/no_tf32/fix/plain``.
+Recordings of scenarios and programs are those that tests have kept, of any age: nothing is recorded for the table. The
+name of a recording shows its source, as in ``programs/click_through`` or ``h100/programs/no_tf32/fix/plain``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Recorded:
 
 
 def find_all(kept: Path, corpus: Path) -> list[Recorded]:
-    """Every recording that is there, by name; where one is kept several times, the latest."""
+    """Every existing recording by name; of several versions the latest."""
     sources = (_kept(kept), _committed(), _of_h100("h100-in-tree", _IN_TREE), _of_h100("h100", corpus / "h100"),
                _of_kineto(corpus / "kineto"))  # fmt: skip
     found = {one.name: one for source in sources for one in source}
@@ -39,13 +39,13 @@ def find_all(kept: Path, corpus: Path) -> list[Recorded]:
 
 
 def read_known() -> dict[str, list[dict[str, str]] | dict[str, list[str]]]:
-    """What was looked up: the rules that recordings made elsewhere should show, and reasons for other findings."""
+    """What people found out: the rules that apply to recordings made elsewhere, and reasons for other findings."""
     known: dict[str, list[dict[str, str]] | dict[str, list[str]]] = json.loads(KNOWN.read_text(encoding="utf-8"))
     return known
 
 
 def expected_elsewhere() -> dict[str, list[str]]:
-    """By the name of a recording made elsewhere the rules that have something to find there, the largest first."""
+    """The rules that should find something in each recording made elsewhere, the largest fault first."""
     expected = read_known()["expected"]
     assert isinstance(expected, dict)
     return expected
@@ -56,7 +56,7 @@ def _of_scenarios() -> Expected:
 
 
 def _kept(root: Path) -> Iterator[Recorded]:
-    """What tests have kept, the oldest first."""
+    """The recordings kept by tests, oldest first."""
     triggers = _of_scenarios()
     marks = {program.path.stem: frozenset(rule for _, rule in program.marks) for program in all_programs()}
     for path in sorted(root.glob(f"*/*/run/{RUN_FILE}"), key=lambda path: path.stat().st_mtime):
@@ -70,7 +70,7 @@ def _kept(root: Path) -> Iterator[Recorded]:
 
 
 def _committed() -> Iterator[Recorded]:
-    """The recordings of scenarios that need a GPU."""
+    """The recordings in the tree, of scenarios that need a GPU."""
     root, triggers = recordings_root(), _of_scenarios()
     for path in sorted(root.glob(f"*/*/*/{RUN_FILE}")) if root else ():
         device, scenario, variant = path.parent.relative_to(root or Path()).parts

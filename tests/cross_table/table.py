@@ -1,4 +1,4 @@
-"""The table: a row for each recording, a column for each rule, and below it what stands off the diagonal."""
+"""The table: a row for each recording, a column for each rule, and below it the unexpected findings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a rule is right to find something in recordings whose names match ``where``, which are not about it."""
+    """Why a rule is right to find something in recordings about other rules whose names match ``where``."""
 
     rule: str
     where: str
@@ -33,7 +33,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Hit:
-    """A finding off the diagonal: the most telling of its rule there."""
+    """An unexpected finding: the largest of its rule in the recording."""
 
     recording: str
     finding: Finding
@@ -42,7 +42,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one recording. ``marks`` has one character for each rule; ``error`` says why there is none."""
+    """One recording. ``marks`` has one character for each rule; ``error`` says why there are none."""
 
     recorded: Recorded
     marks: str = ""
@@ -57,7 +57,7 @@ def read_reasons() -> tuple[Reason, ...]:
 
 
 def judge(recorded: Recorded, reasons: Sequence[Reason]) -> Row:
-    """Diagnose it and compare each rule's finding with what is expected; what is for information is no finding."""
+    """Diagnose the recording and compare the findings with the expected ones, ignoring those for information."""
     try:
         diagnosis = diagnose_path(recorded.path)
     except Exception as error:
@@ -82,7 +82,7 @@ def _mark(rule: str, recorded: Recorded, first: Iterable[str], hits: dict[str, H
 
 
 def render(rows: Sequence[Row], reasons: Sequence[Reason]) -> str:
-    """The cross table, the sums of each rule, and the hits off the diagonal."""
+    """The cross table, the sums of each rule, and the unexpected findings."""
     width = max((len(row.recorded.name) for row in rows), default=0)
     names = list(all_rules())
     lines = [LEGEND, "", *_header(names, width)]

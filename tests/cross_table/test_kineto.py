@@ -1,4 +1,4 @@
-"""Recordings made elsewhere: what their README says of them is what profkit says, the largest first."""
+"""For recordings made elsewhere profkit finds the faults that their README lists, the largest first."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ def found_in(corpus: Path, name: str) -> list[Finding]:
 
 
 @pytest.mark.parametrize("name", [name for name, rules in EXPECTED.items() if rules])
-def test_the_largest_fault_that_is_known_stands_first(corpus, name):
+def test_the_largest_known_fault_comes_first(corpus, name):
     found = [one.rule for one in found_in(corpus, name)]
     assert found[0] == EXPECTED[name][0]
     assert set(EXPECTED[name]) <= set(found)
 
 
 @pytest.mark.parametrize(("name", "most"), IDLE_OR_BUSY.items())
-def test_it_is_worth_something_and_no_more_than_was_measured(corpus, name, most):
+def test_its_saving_is_positive_and_at_most_the_measured_one(corpus, name, most):
     saving = found_in(corpus, name)[0].saving
     assert saving is not None
     assert MEDIUM_FROM <= saving.fraction <= most
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_nothing_of_weight_is_said_of_a_healthy_recording(corpus, name):
+def test_a_healthy_recording_has_no_serious_findings(corpus, name):
     assert [one for one in found_in(corpus, name) if one.severity is not Severity.LOW] == []
 
 
-def test_a_larger_batch_is_bound_less_by_launches(corpus):
+def test_a_larger_batch_is_less_bound_by_launches(corpus):
     names = [f"part_batch_sweep_a100/batch_{size}.json" for size in (2, 32, 128)]
     found = [{one.rule: one.saving.fraction for one in found_in(corpus, name) if one.saving} for name in names]
     shares = [one.get("launch-bound", 0.0) for one in found]
@@ -68,7 +68,7 @@ def test_a_larger_batch_is_bound_less_by_launches(corpus):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_where_no_rule_looks_the_verdict_says_what_the_device_waits_for(corpus, rank):
+def test_without_a_finding_the_verdict_says_what_the_device_waits_for(corpus, rank):
     """The README: idle 55 %, the optimizer on the CPU for 105 ms of a step, exchanges exposed for 25 to 28 %."""
     diagnosis = _diagnose(corpus / "kineto" / "dlrm_128_ranks_sampled" / f"sampled_rank-{rank}.json.gz")
     assert diagnosis.verdict is not None
@@ -83,6 +83,6 @@ def test_a_loader_with_workers_is_no_fault(corpus):
     assert "input-bound" not in found
 
 
-def test_harmless_reads_have_no_large_saving(corpus):
+def test_harmless_reads_save_little(corpus):
     found = found_in(corpus, "recsys_graphed_v100.json.gz")
     assert sum(one.saving.fraction for one in found if one.saving) < 0.02

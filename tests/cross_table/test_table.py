@@ -1,4 +1,4 @@
-"""The table: a mark for each rule and recording, and a reason for what stands off the diagonal."""
+"""The table: a mark for each rule and recording, and a reason for each unexpected finding."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def marks_of(row: Row) -> dict[str, str]:
     return {rule: mark for rule, mark in zip(NAMES, row.marks, strict=True) if mark in "#-o!"}
 
 
-def test_what_is_found_is_compared_with_what_is_expected():
+def test_findings_are_compared_with_the_expected_rules():
     row = row_of()
     assert marks_of(row) == {"unfused-attention": FOUND, "retained-graph": MISSED, "launch-bound": UNEXPLAINED}
     assert [hit.finding.rule for hit in row.hits] == ["launch-bound"]
 
 
 @pytest.mark.parametrize(("where", "mark"), [("recorded/*", EXPLAINED), ("programs/*", UNEXPLAINED)])
-def test_a_reason_holds_for_the_recordings_that_it_names(where, mark):
+def test_a_reason_applies_only_to_the_recordings_it_names(where, mark):
     row = row_of(Reason("launch-bound", where, "it is small"), Reason("unfused-pointwise", "*", "of another rule"))
     assert marks_of(row)["launch-bound"] == mark
 
 
-def test_the_table_has_a_row_the_sums_and_what_is_unexplained():
+def test_the_table_shows_rows_sums_and_unexplained_findings():
     used, idle = Reason("launch-bound", "recorded/*", "it is small"), Reason("retained-graph", "h100/*", "it grows")
     text = render([row_of(), row_of(used), Row(Recorded("broken", PITFALL, frozenset()), error="ValueError: no")],
                   [used, idle])  # fmt: skip
@@ -56,14 +56,14 @@ def test_a_recording_that_cannot_be_read_is_a_row_with_its_error(tmp_path):
     assert judge(Recorded("gone", tmp_path, frozenset()), ()).error.startswith("UnreadableInput: ")
 
 
-def test_recordings_of_the_tree_are_found_by_their_sources(tmp_path):
+def test_recordings_in_the_tree_are_named_by_their_source(tmp_path):
     names = [one.name for one in find_all(tmp_path, tmp_path)]
     assert names == sorted(names)
     assert {name.partition("/")[0] for name in names} == {"h100-in-tree", "recorded"}
     assert "recorded/nvidia-h100-80gb-hbm3/hand-written-attention/pitfall" in names
 
 
-def test_reasons_name_rules_and_recordings_that_there_are():
+def test_reasons_name_existing_rules_and_recordings():
     forms = (("scenarios/", ""), ("h100/scenarios/", "/run"), ("recorded/gpu/", ""))
     scenarios = [f"{source}{one.name}/{variant}{form}" for one in list_scenarios() for variant in ("pitfall", "fix")
                  for source, form in forms]  # fmt: skip
@@ -76,12 +76,12 @@ def test_reasons_name_rules_and_recordings_that_there_are():
         assert elsewhere or any(fnmatchcase(name, reason.where) for name in known), reason.where
 
 
-def test_every_recording_made_elsewhere_has_its_expectation():
+def test_every_recording_made_elsewhere_has_an_expectation():
     assert sorted(expected_elsewhere()) == sorted(FILES)
     assert {rule for rules in expected_elsewhere().values() for rule in rules} <= set(NAMES)
 
 
-def test_the_exit_status_tells_of_what_has_no_reason(monkeypatch, capsys, tmp_path):
+def test_the_exit_status_reports_unexplained_findings(monkeypatch, capsys, tmp_path):
     from tests.cross_table import __main__ as command
 
     monkeypatch.setenv("PROFKIT_CORPUS", str(tmp_path))

@@ -1,4 +1,4 @@
-"""The accelerator that a program used is found by what the host shows of it, whether its work was recorded or not."""
+"""Which accelerator a program used, found on the host's side even if its work was not recorded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def found(*events: Json) -> Accelerator | None:
     return facts_of([*STEP, *events]).accelerator
 
 
-def test_a_program_of_the_processor_used_none():
+def test_a_cpu_program_used_no_accelerator():
     assert found() is None
     assert found(memory(5, 64, 1)) is None
     assert found(memory(5, 64, 1, device_type=-1)) is None
@@ -23,11 +23,11 @@ def test_a_program_of_the_processor_used_none():
 
 @pytest.mark.parametrize("name", ["aten::cudnn_is_acceptable", "aten::_fused_adamw_", "aten::mkldnn_convolution",
                                   "cudaGetDeviceCount", "aten::_foreach_add_"])  # fmt: skip
-def test_what_a_processor_does_too_shows_none(name):
+def test_operators_that_also_run_on_a_cpu_show_no_accelerator(name):
     assert found(op(name, 5, 1)) is None
 
 
-def test_calls_of_the_runtime_that_launch_nothing_show_none():
+def test_runtime_calls_that_launch_nothing_show_no_accelerator():
     assert found(runtime("cudaGetDeviceCount", 5, 1), runtime("cudaStreamIsCapturing", 7, 1)) is None
 
 
@@ -41,13 +41,13 @@ def test_an_accelerator_with_kernels_was_recorded():
     ("kind", "name"),
     [(1, "CUDA"), (6, "HIP"), (9, "XLA"), (12, "XPU"), (13, "MPS"), (15, "HPU"), (19, "MTIA"), (20, "PrivateUse1")],
 )
-def test_memory_on_a_device_shows_it(kind, name):
+def test_memory_on_a_device_shows_the_accelerator(kind, name):
     accelerator = found(memory(5, 64, 1), memory(6, 64, 2, device_type=kind))
     assert accelerator == Accelerator(name, False, "memory was allocated there")
 
 
 @pytest.mark.parametrize("kind", [2, 5, 14, 17, 127])
-def test_memory_of_no_device_shows_none(kind):
+def test_memory_without_a_device_shows_no_accelerator(kind):
     assert found(memory(6, 64, 2, device_type=kind)) is None
 
 
@@ -56,7 +56,7 @@ def test_memory_of_no_device_shows_none(kind):
     [("cudaLaunchKernel", "CUDA"), ("cuLaunchKernelEx", "CUDA"), ("hipExtModuleLaunchKernel", "HIP"),
      ("urEnqueueKernelLaunch", "XPU"), ("tpuKernelLaunch", "GPU")],
 )  # fmt: skip
-def test_launches_without_kernels_show_it(call, name):
+def test_launches_without_kernels_show_the_accelerator(call, name):
     assert found(runtime(call, 5, 1)) == Accelerator(name, False, "1 kernel launch but no kernels")
 
 
@@ -67,7 +67,7 @@ def test_launches_without_kernels_show_it(call, name):
      ("aten::cudnn_convolution", "CUDA"), ("aten::_cudnn_rnn", "CUDA"), ("aten::_flash_attention_forward", "CUDA"),
      ("aten::_scaled_dot_product_efficient_attention", "CUDA"), ("aten::_thnn_fused_lstm_cell", "CUDA")],
 )  # fmt: skip
-def test_operators_of_one_device_show_it(operator, name):
+def test_operators_of_one_kind_of_device_show_the_accelerator(operator, name):
     assert found(op(operator, 5, 1)) == Accelerator(name, False, f"{operator} runs on no other")
 
 
@@ -76,17 +76,17 @@ def test_operators_of_one_device_show_it(operator, name):
     [("mtia_ccp_events", "MTIA"), ("mtia_workloadd", "MTIA"), ("hpu_op", "HPU"), ("glow_runtime", "Glow"),
      ("mlu_memcpy", "MLU"), ("GCU_MEMCPY", "GCU")],
 )  # fmt: skip
-def test_events_of_an_unknown_accelerator_show_it(category, name):
+def test_events_of_an_unknown_accelerator_show_that_there_is_one(category, name):
     accelerator = found({**op("work", 5, 1), "cat": category}, {**op("more", 7, 1), "cat": category})
     assert accelerator == Accelerator(name, False, f"2 events of kinds that profkit cannot read: {category}")
 
 
-def test_an_xpu_whose_kernels_are_there_was_recorded():
+def test_an_xpu_with_kernels_was_recorded():
     calls = {**runtime("urEnqueueKernelLaunch", 5, 1, correlation=1), "cat": "xpu_runtime"}
     assert found(calls, kernel("k", 8, 9, correlation=1)) == Accelerator("GPU", is_recorded=True)
 
 
 @pytest.mark.parametrize(("name", "label"), [("CUDA", "a CUDA device"), ("MPS", "an MPS device"), ("GPU", "a GPU"),
                                              ("HIP", "a HIP device"), ("XPU", "an XPU")])  # fmt: skip
-def test_it_is_named_as_people_say_it(name, label):
+def test_an_accelerator_is_named_as_people_name_it(name, label):
     assert Accelerator(name, False).label == label

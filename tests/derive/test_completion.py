@@ -1,4 +1,4 @@
-"""A step is over when the host has come to its end and the device is through with what was launched until then."""
+"""A step ends when the host has reached its end and the device has finished the work launched until then."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def launched(at: float, start: float, length: float, number: int, stream: int = 
 
 
 def ahead(steps: int = 4, kernel_us: float = 1_000) -> list[Json]:
-    """The host takes 100 µs a step and runs ahead of a device that takes longer for its one kernel."""
+    """The host takes 100 µs per step and runs ahead of the device, whose one kernel takes longer."""
     events = [op("aten::mm", 1, 1)]
     for n in range(steps):
         events += [step(n, 100 * n, 100), *launched(100 * n + 10, 20 + kernel_us * n, kernel_us, n + 1)]
     return events
 
 
-def test_a_step_takes_what_the_device_takes_where_the_host_runs_ahead():
+def test_a_step_lasts_as_long_as_the_device_works_if_the_host_runs_ahead():
     steps = facts_of(ahead()).steps
     assert _us(steps.done_ns) == [1_020, 2_020, 3_020, 4_020]
     assert _us(steps.duration_ns) == [1_020, 1_000, 1_000, 1_000]
@@ -34,20 +34,20 @@ def test_a_step_takes_what_the_device_takes_where_the_host_runs_ahead():
     assert steps.median_ns == 1_000_000
 
 
-def test_work_belongs_to_the_step_that_launched_it_and_not_to_the_one_that_it_runs_in():
-    """The second step launches nothing: it is over with the host, though the device still works on the first."""
+def test_work_belongs_to_the_step_that_launched_it():
+    """The second step launches nothing: it ends on the host, although the device still works on the first."""
     facts = facts_of([step(0, 0, 100), step(1, 100, 100), step(2, 200, 100), op("aten::mm", 1, 1),
                       *launched(10, 20, 500, 1), *launched(210, 530, 100, 2)])  # fmt: skip
     assert _us(facts.steps.duration_ns) == [520, 0, 110]
 
 
-def test_a_step_takes_what_the_host_takes_where_the_device_keeps_up():
+def test_a_step_lasts_as_long_as_the_host_works_if_the_device_keeps_up():
     steps = facts_of(ahead(kernel_us=50)).steps
     assert _us(steps.duration_ns)[:3] == [100, 100, 100]
 
 
-def test_work_launched_before_the_recording_is_in_no_step():
-    """Of the first kernel nobody recorded the launch: it kept the device busy until the first step's own began."""
+def test_work_launched_before_the_recording_belongs_to_no_step():
+    """The first kernel has no recorded launch: it kept the device busy until the work of the first step began."""
     known = [event for n in range(3) for event in (
         step(n, 100 * n, 100), *launched(100 * n + 10, 2_000 + 1_000 * n, 1_000, n + 1))]  # fmt: skip
     steps = facts_of([op("aten::mm", 1, 1), kernel("mm", 5, 1_990, correlation=99), *known]).steps
@@ -55,41 +55,41 @@ def test_work_launched_before_the_recording_is_in_no_step():
     assert _us(steps.duration_ns) == [1_005, 1_000, 1_000]
 
 
-def test_where_the_work_before_was_not_recorded_at_all_the_first_step_begins_with_its_own():
+def test_without_recorded_earlier_work_the_first_step_begins_with_its_own():
     events = [event for n in range(3) for event in (
         step(n, 100 * n, 100), *launched(100 * n + 10, 2_000 + 1_000 * n, 1_000, n + 1))]  # fmt: skip
     assert _us(facts_of([op("aten::mm", 1, 1), *events]).steps.duration_ns) == [1_000, 1_000, 1_000]
 
 
-def test_a_first_step_takes_no_less_than_the_host_is_at_work_in_it():
-    """The device is busy with earlier work for 2 ms of the 3 that the host takes."""
+def test_a_first_step_lasts_at_least_as_long_as_the_host_works_in_it():
+    """The device is busy with earlier work for 2 ms of the 3 ms that the host takes."""
     events = [op("aten::mm", 1, 1), kernel("mm", 5, 1_990, correlation=99), step(0, 0, 3_000),
               *launched(10, 2_000, 10, 1), step(1, 3_000, 3_000), *launched(3_010, 3_020, 10, 2)]  # fmt: skip
     assert _us(facts_of(events).steps.duration_ns) == [3_000, 3_000]
 
 
-def test_a_step_that_lost_much_of_its_work_is_not_measured_where_another_is_whole():
+def test_a_step_that_lost_much_of_its_work_is_left_out_if_another_is_complete():
     whole = ahead(steps=3)
     assert facts_of(whole).steps.measured.tolist() == [True, True, True]
     lost = [event for event in whole if not (event["cat"] == "kernel" and event["args"]["correlation"] == 3)]
     assert facts_of(lost).steps.measured.tolist() == [True, True, False]
 
 
-def test_where_the_device_is_at_earlier_work_all_the_time_a_step_is_the_hosts():
-    """The only measured step launches nothing, and the located one before it keeps the device busy throughout."""
+def test_if_the_device_only_does_earlier_work_a_step_lasts_as_long_as_on_the_host():
+    """The only measured step launches nothing, and the located step before it keeps the device busy throughout."""
     located = [step(0, 0, 100), mark(1, 1, 2), op("aten::mm", 1, 1), *launched(10, 20, 500, 1)]
     facts = facts_of([*located, step(1, 100, 80)])
     assert facts.steps.measured.tolist() == [False, True]
     assert facts.steps.median_ns == 80_000
 
 
-def test_without_a_device_a_step_is_the_hosts():
+def test_without_a_device_a_step_lasts_as_long_as_on_the_host():
     steps = facts_of([op("aten::mm", 1, 1), step(0, 0, 100), step(1, 110, 100)]).steps
     assert _us(steps.begun_ns) == _us(steps.start_ns) == [0, 110]
     assert _us(steps.done_ns) == _us(steps.end_ns) == [100, 210]
 
 
-def test_what_all_steps_spend_is_the_same_share_of_the_median_one():
+def test_time_spent_in_all_steps_is_the_same_share_of_the_median_step():
     steps = facts_of([op("aten::mm", 1, 1), step(0, 0, 100), step(1, 100, 100), step(2, 200, 400)]).steps
     assert steps.measured_ns == 600_000
     assert steps.per_step_ns(300_000) == 50_000  # half of 100 µs, not a third of 300
@@ -100,13 +100,13 @@ def _main_thread(facts: Facts) -> str:
 
 
 @pytest.mark.parametrize("stacks", [False, True])
-def test_the_thread_of_the_backward_pass_is_not_the_main_one_however_long_it_takes(stacks):
+def test_the_backward_thread_is_not_the_main_thread_however_long_it_works(stacks):
     frames = [python("train.py(1): main", 0, 1_000)] if stacks else []
     node = [op("autograd::engine::evaluate_function: MmBackward0", 100, 800, tid=2), op("aten::mm", 110, 700, tid=2)]
     facts = facts_of([*frames, op("aten::linear", 10, 50), *node])
     assert _main_thread(facts) == "1"
 
 
-def test_the_thread_that_steps_the_optimizer_is_the_main_one():
+def test_the_thread_that_steps_the_optimizer_is_the_main_thread():
     facts = facts_of([op("aten::conv2d", 0, 900, tid=3), annotation("Optimizer.step#SGD.step", 10, 20), mark(1, 5, 90)])
     assert _main_thread(facts) == "1"

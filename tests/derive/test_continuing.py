@@ -1,4 +1,4 @@
-"""Where lines end in the middle of a loop, its later turns have the lines of the earlier ones, and nothing else has."""
+"""If the line marks end inside a loop, its later turns, and nothing else, get the lines of the earlier ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TURN = ["embedding", "linear", "relu", "linear", "relu", "argmax"]
 
 
 def located(names: list[str], last_marked: int, number: int = 0, begin: float = 0) -> list[Json]:
-    """A step of operators 10 µs apart, of which the first ones lie in the marks of their lines."""
+    """A step of operators 10 µs apart; the first ``last_marked`` lie in marks of their lines."""
     events = [step(number, begin, 10 * len(names) + 10)]
     for i, name in enumerate(names):
         at = begin + 10 * i + 1
@@ -36,42 +36,42 @@ def sites(events: list[Json], name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("cut", range(12, 18))
-def test_a_loop_that_goes_on_where_the_lines_ended_has_the_lines_of_its_earlier_turns(cut):
+def test_a_loop_that_goes_on_after_the_marks_ended_gets_the_lines_of_its_earlier_turns(cut):
     events = located(["zeros", *TURN * 6], 1 + cut)
     assert [sites(events, name) for name in ("zeros", "embedding", "linear", "relu", "argmax")] == [
         [5], [1] * 6, [2] * 12, [3] * 12, [4] * 6]  # fmt: skip
 
 
-def test_the_first_operator_that_differs_ends_it():
+def test_the_first_different_operator_ends_the_loop():
     events = located([*TURN * 3, "embedding", "linear", "zeros", *TURN], 18)
     assert sites(events, "embedding") == [1, 1, 1, 1, NONE]
     assert sites(events, "zeros") == [NONE]
     assert sites(events, "linear") == [2] * 7 + [NONE] * 2
 
 
-def test_a_turn_that_was_seen_once_says_nothing_of_the_next():
+def test_one_turn_alone_gives_no_lines_to_the_next():
     assert sites(located(TURN * 4, 6), "embedding") == [1, NONE, NONE, NONE]
 
 
-def test_layers_inside_of_a_turn_are_not_taken_for_the_loop():
-    """The lines end behind the first of four layers; behind the fourth comes what ends the turn."""
+def test_layers_inside_a_turn_are_not_taken_for_the_loop():
+    """The marks end after the first of four layers, and the turn ends after the fourth."""
     turn = ["embedding", *["linear", "relu"] * 4, "argmax"]
     assert sites(located(turn * 5, 33), "argmax") == [4] * 5
 
 
-def test_an_operator_of_the_same_name_inside_of_another_is_another():
+def test_a_nested_operator_of_the_same_name_counts_as_different():
     events = located(["zeros", *TURN * 4], 13)
     assert sites(events, "embedding") == [1] * 4
     around = op("aten::argmax", 10 * 14 + 1.5, 7)
     assert sites([*events, around], "embedding") == [1, 1, 1, NONE]
 
 
-def test_a_measured_step_has_the_lines_that_its_like_has_from_an_earlier_turn():
+def test_measured_steps_also_get_the_lines_taken_from_earlier_turns():
     measured = located(TURN * 4, 0, number=1, begin=1_000)
     assert sites([*located(TURN * 4, 12), *measured], "embedding") == [1] * 8
 
 
-def test_each_thread_goes_on_by_itself():
+def test_each_thread_is_continued_separately():
     other = [op("aten::embedding", 10 * i + 2, 5, tid=9) for i in range(18)]
     events = [*located(TURN * 3, 12), *other]
     facts = facts_of(events)
@@ -82,12 +82,12 @@ def test_each_thread_goes_on_by_itself():
     assert set(site[~mine].tolist()) == {NONE}
 
 
-def test_lines_that_last_as_long_as_the_step_stay():
+def test_marks_that_last_to_the_end_of_the_step_need_no_continuing():
     assert sites(located(["zeros", *TURN * 2, "zeros"], 14), "zeros") == [5, 5]
 
 
-def test_in_recordings_whose_later_marks_are_taken_away_no_line_is_told_that_is_not_the_right_one():
-    told = 0
+def test_in_recordings_without_their_later_marks_no_wrong_line_is_given():
+    checked = 0
     for directory in sorted({path.parent for path in RECORDED.rglob("*.pt.trace.json*")}):
         facts = read_facts(directory)
         events = facts.trace.events
@@ -101,6 +101,6 @@ def test_in_recordings_whose_later_marks_are_taken_away_no_line_is_told_that_is_
         site = find_lines(trace, facts.tree, facts.steps, facts.repeats).site
         behind = (events.category == Category.OPERATOR) & (events.start_ns >= cut) & (site >= 0)
         behind &= facts.steps.located[facts.steps.index_of(events.start_ns)]
-        told += int(behind.sum())
+        checked += int(behind.sum())
         assert (site == facts.lines.site)[behind].all(), directory
-    assert told > 0
+    assert checked > 0

@@ -1,4 +1,4 @@
-"""Intervals that overlap without nesting are found, and cut as if one looked at them one after another."""
+"""Intervals that overlap without nesting are found, and cut as if they were taken one after another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _columns(intervals):
 
 
 @given(_INTERVALS)
-def test_crossing_is_to_begin_inside_another_and_end_after_it_or_the_other_way_round(intervals):
+def test_intervals_cross_if_one_begins_inside_the_other_and_ends_after_it(intervals):
     start, end = _columns(intervals)
     expected = [
         any(start[k] < start[i] < end[k] < end[i] or start[i] < start[k] < end[i] < end[k] for k in range(len(start)))
@@ -34,7 +34,7 @@ def test_crossing_is_to_begin_inside_another_and_end_after_it_or_the_other_way_r
 @pytest.mark.parametrize("many", [0, 1], ids=["all at once", "each stretch by itself"])
 @pytest.mark.parametrize("batch", [1, 1 << 16])
 @given(_INTERVALS)
-def test_nesting_equals_looking_at_one_after_another(batch, many, intervals):
+def test_nesting_equals_that_of_one_event_after_another(batch, many, intervals):
     start, end = _columns(intervals)
     whole = end.copy()
     expected: list[tuple[int, int, int]] = []

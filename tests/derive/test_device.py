@@ -1,4 +1,4 @@
-"""What the device did, who launched it, and where the host waited for it."""
+"""What the device did, what launched it, and where the host waited for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _pairs(intervals: Intervals) -> list[tuple[int, int]]:
     return [(int(s) // 1000, int(e) // 1000) for s, e in zip(intervals.start_ns, intervals.end_ns, strict=True)]
 
 
-def test_work_is_joined_with_its_call_and_its_operator():
+def test_work_is_linked_to_its_call_and_its_operator():
     facts = facts_of([
         op("aten::linear", 0, 50), op("aten::addmm", 5, 40), runtime("cudaLaunchKernel", 10, 5, correlation=3),
         kernel("sgemm", 20, 9, correlation=3),
@@ -50,7 +50,7 @@ def test_kernels_of_one_graph_launch_share_their_call():
     assert facts.launches.operator.tolist() == [NONE] * 3
 
 
-def test_work_without_a_launch_record_is_counted_and_found_by_its_operators_id():
+def test_work_without_a_launch_record_is_counted_and_linked_by_the_operator_id():
     facts = facts_of([
         op("aten::mul", 0, 5, external=11), op("aten::add", 6, 5, external=12),
         kernel("known", 10, 2, correlation=99, external=12), kernel("unknown", 13, 2, external=50),
@@ -78,7 +78,7 @@ def test_the_device_is_busy_while_any_stream_works():
     assert busy_fraction(facts, 42_000, 62_000) == pytest.approx(0.25)
 
 
-def test_collectives_are_no_computation():
+def test_collectives_are_not_computation():
     facts = facts_of([op("a", 0, 1), kernel("ncclDevKernel_AllReduce_Sum", 10, 10), kernel("sgemm", 18, 10)])
     assert _pairs(facts.device.computing) == [(18, 28)]
     assert facts.device.collective.tolist() == [True, False]
@@ -96,11 +96,11 @@ def test_collectives_are_no_computation():
         ("void cutlass::Kernel<gather>", False),
     ],
 )
-def test_collectives_are_known_by_the_names_of_their_libraries(name, collective):
+def test_collectives_are_recognised_by_the_names_of_their_libraries(name, collective):
     assert is_collective(name) is collective
 
 
-def test_a_device_still_at_work_of_before_the_recording_is_no_idle_device():
+def test_a_device_busy_with_work_from_before_the_recording_is_not_idle():
     facts = facts_of([
         op("aten::mul", 0, 10), runtime("cudaLaunchKernel", 2, 3, correlation=1),
         kernel("mul", 5_000, 10, correlation=1),
@@ -109,7 +109,7 @@ def test_a_device_still_at_work_of_before_the_recording_is_no_idle_device():
     assert _pairs(facts.device.occupied) == [(5, 5_010)]
 
 
-def test_a_launch_that_takes_a_little_longer_inherits_nothing():
+def test_a_slightly_longer_launch_does_not_mean_earlier_work():
     facts = facts_of([
         op("aten::mul", 0, 10), runtime("cudaLaunchKernel", 2, 3, correlation=1),
         kernel("mul", 1_005, 9, correlation=1),
@@ -135,7 +135,7 @@ def test_a_launch_that_takes_a_little_longer_inherits_nothing():
         ("cudaEventQuery", False),
     ],
 )
-def test_the_calls_in_which_the_host_waits_are_known_by_name(call, waits):
+def test_calls_that_wait_are_recognised_by_name(call, waits):
     facts = facts_of([step(0, 0, 99), op("aten::item", 1, 40), runtime(call, 10, 20)])
     assert len(facts.waits.rows) == waits
     if waits:
@@ -144,7 +144,7 @@ def test_the_calls_in_which_the_host_waits_are_known_by_name(call, waits):
         assert facts.waits.own.tolist() == [False]
 
 
-def test_a_copy_of_pageable_memory_makes_the_host_wait():
+def test_a_copy_from_pageable_memory_makes_the_host_wait():
     facts = facts_of([
         step(0, 0, 99), runtime("cudaMemcpyAsync", 10, 20, correlation=1),
         runtime("cudaMemcpyAsync", 40, 2, correlation=2),
@@ -159,38 +159,38 @@ def test_a_wait_inside_a_wait_is_part_of_it():
     assert facts.waits.rows.tolist() == rows_named(facts.trace, "cudaMemcpy")
 
 
-def test_the_profilers_last_synchronise_is_its_own():
+def test_the_last_synchronise_belongs_to_the_profiler():
     facts = facts_of([step(0, 0, 50), op("aten::mm", 5, 9), runtime(SYNC, 30, 5), runtime(SYNC, 60, 5)])
     assert facts.waits.own.tolist() == [False, True]
     assert facts.waits.whole_device.tolist() == [True, True]
 
 
-def test_a_synchronise_at_the_end_of_every_step_is_the_programs():
+def test_a_synchronise_at_the_end_of_every_step_belongs_to_the_program():
     steps = [step(i, 100 * i, 90) for i in range(3)]
     facts = facts_of([*steps, op("aten::mm", 1, 9), *(runtime(SYNC, 100 * i + 80, 9) for i in range(3))])
     assert facts.waits.own.tolist() == [False] * 3
 
 
-def test_without_step_marks_the_profilers_synchronises_lie_before_and_after_all_operators():
+def test_without_step_marks_a_synchronise_before_or_after_all_operators_belongs_to_the_profiler():
     facts = facts_of([runtime(SYNC, 0, 5), op("aten::mm", 10, 9), runtime(SYNC, 20, 5), op("aten::mm", 30, 9),
                       runtime(SYNC, 40, 5), runtime(SYNC, 50, 5)])  # fmt: skip
     assert facts.waits.own.tolist() == [True, False, True, True]
 
 
-def test_a_stream_wait_or_one_inside_an_operator_is_never_the_profilers():
+def test_a_stream_wait_or_one_inside_an_operator_never_belongs_to_the_profiler():
     item = [op("aten::item", 20, 9), runtime(SYNC, 21, 5)]
     facts = facts_of([step(0, 0, 9), *item, runtime("cudaStreamSynchronize", 40, 5)])
     assert facts.waits.own.tolist() == [False, False]
 
 
-def test_a_synchronise_called_by_the_program_outside_its_steps_is_its_own_fault():
+def test_a_synchronise_called_by_the_program_outside_its_steps_belongs_to_the_program():
     in_main = [python("train.py(3): main", 0, 100), runtime(SYNC, 40, 5)]
     on_a_marked_line = [mark(3, 119, 9), runtime(SYNC, 120, 5)]
     facts = facts_of([step(0, 0, 9), op("aten::mm", 5, 2), *in_main, *on_a_marked_line])
     assert facts.waits.own.tolist() == [False, False]
 
 
-def test_the_profilers_frames_below_the_programs_are_the_profilers():
+def test_a_synchronise_under_a_frame_of_the_profiler_belongs_to_the_profiler():
     facts = facts_of([
         python("profile_it.py(3): main", 0, 100), step(0, 0, 9), op("aten::mm", 5, 2),
         python("torch/profiler/profiler.py(741): __exit__", 35, 20), runtime(SYNC, 40, 5),
@@ -211,15 +211,15 @@ def on_second(event):
     return {**event, "pid": 1, "tid": 7, "cat": "kernel"}
 
 
-def test_two_devices_that_take_turns_are_not_one_that_never_rests():
-    """The first works for 60 of 100 µs, the second for the other 40."""
+def test_two_devices_that_take_turns_both_have_idle_time():
+    """One works for 60 of 100 µs, the other for the remaining 40."""
     facts = facts_of([op("aten::mul", 0, 5), step(0, 0, 100), kernel("a", 0, 30), kernel("a", 70, 30),
                       on_second(kernel("b", 30, 40))])  # fmt: skip
     assert len(facts.device.work) == 3
     assert _pairs(facts.device.busy) == [(0, 30), (70, 100)]
 
 
-def test_collectives_are_busy_but_compute_nothing():
+def test_collectives_keep_the_device_busy_but_not_computing():
     facts = facts_of([op("aten::mul", 0, 5), kernel("mm", 0, 30), kernel("ncclDevKernel_AllReduce", 20, 40, stream=20)])
     assert _pairs(facts.device.busy) == [(0, 60)]
     assert _pairs(facts.device.computing) == [(0, 30)]

@@ -19,11 +19,11 @@ from tests.traces import annotation, op, trace_of
         ("Torch-Compiled Region: 0/0", ""),
     ],
 )
-def test_the_base_of_a_name_has_no_namespace_and_no_mark_of_working_in_place(name, base):
+def test_the_base_of_a_name_has_no_namespace_and_no_in_place_underscore(name, base):
     assert base_name(name) == base
 
 
-def test_no_operator_is_of_two_families():
+def test_no_operator_belongs_to_two_families():
     assert not ELEMENTWISE & MATRIX
     assert not ELEMENTWISE & VIEW
     assert not MATRIX & VIEW

@@ -1,4 +1,4 @@
-"""First calls are told by their names, or by the later calls of the same name."""
+"""First calls are recognised by their names or by comparison with later calls of the same name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def products(*lengths: int, launched_after: int = 5, name: str = "aten::mm") -> list[Json]:
-    """Steps of 10 ms with a product of that length each, which launches a kernel near its end."""
+    """Steps of 10 ms, each with a product of the given length, which launches a kernel near its end."""
     events = []
     for i, length in enumerate(lengths):
         at, launched = 10_000 * i, 10_000 * i + length - launched_after
@@ -27,7 +27,7 @@ def names_of(facts: Facts) -> list[str]:
     return [facts.trace.name_of(int(row)) for row in facts.first_calls]
 
 
-def test_an_operator_whose_first_call_takes_far_longer_sets_something_up():
+def test_an_operator_whose_first_call_takes_far_longer_is_a_first_call():
     facts = facts_of(products(3000, 50, 50, 50))
     assert names_of(facts) == ["aten::mm"]
     assert facts.steps.measured.tolist() == [False, True, True, True]
@@ -49,7 +49,7 @@ def test_what_makes_a_first_call(lengths, found):
 
 
 def launching(*lengths: int, name: str = "cudaLaunchKernel", meanwhile: int = 0, copies: bool = False) -> Facts:
-    """Steps of 10 ms with a launch of that length each, while the device works for so long on something else."""
+    """Steps of 10 ms, each with a launch of the given length while the device does other work for ``meanwhile`` µs."""
     events = []
     for i, length in enumerate(lengths):
         at, one = 10_000 * i, 10 * i + 1
@@ -66,12 +66,12 @@ def test_a_kernels_first_launch_may_load_its_code():
     assert names_of(launching(4000, 5, 5)) == ["cudaLaunchKernel"]
 
 
-def test_a_launch_that_waits_in_a_full_queue_loads_nothing():
+def test_a_launch_that_waits_for_a_full_queue_is_no_first_call():
     assert names_of(launching(4000, 5, 5, meanwhile=4000)) == []
     assert names_of(launching(4000, 5, 5, meanwhile=300)) == ["cudaLaunchKernel"]
 
 
-def test_a_copy_may_wait_for_anything():
+def test_a_long_copy_is_no_first_call():
     assert names_of(launching(4000, 5, 5, name="cudaMemcpyAsync", copies=True)) == []
 
 
@@ -80,7 +80,7 @@ def test_calls_that_load_code_are_first_calls_however_often_they_come():
     assert names_of(facts) == ["cuModuleLoadData"] * 2
 
 
-def test_a_device_that_idles_meanwhile_waits_for_code():
+def test_a_device_that_idles_during_a_first_call_waits_for_code():
     events = [*products(3000, 50, name="aten::conv2d"), annotation("warm up", 0, 20_000)]
     whole = [event for event in events if not event["name"].startswith("ProfilerStep")]
     shares = dict(time_shares(facts_of(whole)))

@@ -1,4 +1,4 @@
-"""Sets of time, against sets of integers."""
+"""Intervals behave like sets of integers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _intervals(ranges: list[tuple[int, int]]) -> Intervals:
 
 
 def _moments(ranges: list[tuple[int, int]]) -> set[int]:
-    """Each moment stands for the nanosecond that follows it."""
+    """A moment stands for the nanosecond that follows it."""
     return {moment for start, length in ranges for moment in range(start, start + length)}
 
 
@@ -31,23 +31,23 @@ def _moments_of(intervals: Intervals) -> set[int]:
 
 
 @given(_RANGES)
-def test_a_union_holds_what_any_of_its_ranges_holds(ranges):
+def test_a_union_contains_what_any_of_its_ranges_contains(ranges):
     assert _moments_of(_intervals(ranges)) == _moments(ranges)
     assert _intervals(ranges).total_ns == len(_moments(ranges))
 
 
 @given(_RANGES, _RANGES)
-def test_an_intersection_holds_what_both_hold(left, right):
+def test_an_intersection_contains_what_both_contain(left, right):
     assert _moments_of(intersection(_intervals(left), _intervals(right))) == _moments(left) & _moments(right)
 
 
 @given(_RANGES, _RANGES)
-def test_a_difference_holds_what_the_other_lacks(left, right):
+def test_a_difference_contains_what_the_other_lacks(left, right):
     assert _moments_of(_intervals(left).minus(_intervals(right))) == _moments(left) - _moments(right)
 
 
 @given(_RANGES, st.integers(0, 50), st.integers(0, 50))
-def test_a_range_is_made_of_what_is_inside_and_of_the_gaps(ranges, one, other):
+def test_a_range_consists_of_its_inside_and_its_gaps(ranges, one, other):
     start, end = sorted((one, other))
     inside = _moments_of(_intervals(ranges).clipped_to(start, end))
     assert inside == _moments(ranges) & set(range(start, end))
@@ -65,7 +65,7 @@ def test_coverage_counts_the_moments_inside(ranges, asked):
     assert before.tolist() == [sum(moment < at for moment in moments) for at in start]
 
 
-def test_the_time_by_which_so_much_has_passed_outside_is_the_inverse_of_what_lies_outside():
+def test_when_uncovered_is_the_inverse_of_uncovered_time():
     both = union(np.array([10, 40]), np.array([20, 45]))
     assert both.when_uncovered(np.array([0, 9, 10, 29, 30, 100])).tolist() == [0, 9, 20, 39, 45, 115]
     times = np.array([3, 25, 39, 50])

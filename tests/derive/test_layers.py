@@ -1,4 +1,4 @@
-"""Layers of one pass are no steps; what looks alike and is a loop of the program keeps its steps."""
+"""Repeated layers of one pass are not steps, but similar iterations of the program are."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def test_layers_between_an_embedding_and_the_head_are_one_step():
     assert steps_of(embedding(0), *repeats(500), product(12_500, 1000)) == (1, WHOLE)
 
 
-def test_iterations_alike_are_steps():
+def test_identical_iterations_are_steps():
     assert steps_of(*repeats()) == (REPEATS - 1, PATTERN)
 
 
-def test_layers_of_the_same_kind_as_what_goes_before_and_behind_are_told_by_the_shapes():
-    """Of a plain network every layer is a product and an activation, the first and the last ones too."""
+def test_layers_of_a_plain_network_are_recognised_by_their_shapes():
+    """In a plain network every layer is a product and an activation, even the first and the last."""
     ends = [product(0, 32), op("aten::relu", 500, 400)], [product(13_000, 10)]
     assert steps_of(*ends[0], *repeats(1_000), *ends[1]) == (1, WHOLE)
     without = [{**event, "args": {}} for event in (*ends[0], *repeats(1_000), *ends[1])]
     assert steps_of(*without) == (REPEATS + 1, PATTERN)
 
 
-def test_several_passes_of_layers_are_no_steps_of_a_layer_each():
+def test_layers_of_several_passes_are_not_steps():
     passes = [event for at in (0, 14_000) for event in
               (embedding(at), *repeats(at + 1_000), product(at + 13_000, 1000))]  # fmt: skip
     assert steps_of(*passes) == (1, WHOLE)
@@ -67,23 +67,23 @@ def test_iterations_between_other_work_are_steps(before, behind):
     assert steps_of(*before, *repeats(500), *behind)[1] == PATTERN
 
 
-def test_iterations_over_batches_of_different_lengths_are_steps():
+def test_iterations_over_batches_of_different_length_are_steps():
     lengths = [event for i in range(REPEATS) for event in repeats(PERIOD * i, 1, rows=8 + i)]
     assert steps_of(*lengths) == (REPEATS - 1, PATTERN)
 
 
 @pytest.mark.parametrize(("unlike", "source"), [(2, WHOLE), (3, PATTERN)])
-def test_a_fifth_of_the_repeats_may_be_unlike(unlike, source):
-    """Of eleven repeats between the ends, two."""
+def test_a_fifth_of_the_repeats_may_differ(unlike, source):
+    """Two of the eleven repeats between the ends."""
     odd = [op("aten::linear", 500 + PERIOD * i + 950, 10, dims=[[8, 64], [7 + i, 64]]) for i in range(1, unlike + 1)]
     events = [embedding(0), *repeats(500), product(12_500, 1000)]
-    inner = [{**event, "ts": event["ts"] - 400, "dur": 5} for event in odd]  # in the activation: no operator of its own
+    inner = [{**event, "ts": event["ts"] - 400, "dur": 5} for event in odd]  # inside the activation
     assert steps_of(*events, *inner)[1] == source
 
 
 @pytest.mark.parametrize(("apart", "source"), [(2_400, WHOLE), (2_401, PATTERN)])
 def test_the_ends_are_within_two_repeats_of_the_layers(apart, source):
-    """From the end of one product, which takes 400 µs, to the start of the next."""
+    """Measured from the end of a product, which takes 400 µs, to the start of the next."""
     last = 500 + PERIOD * (REPEATS - 1)
     behind = op("aten::norm", last + 950, 10), product(last + apart, 1000)
     assert steps_of(embedding(0), *repeats(500), *behind)[1] == source
@@ -94,26 +94,26 @@ def frames(calls: list[tuple[float, float]]) -> list[Json]:
     return [python("nn.Module: Net_0", at, length) for at, length in calls]
 
 
-def test_what_repeats_in_one_call_of_a_module_is_layers():
+def test_repeats_within_one_module_call_are_layers():
     assert steps_of(*frames([(0, 14_000)]), *repeats(500)) == (1, WHOLE)
     inner = [python("nn.Module: Block_0", 500 + PERIOD * i, 950) for i in range(REPEATS)]
     assert steps_of(*frames([(0, 14_000)]), *inner, *repeats(500)) == (1, WHOLE)
 
 
-def test_a_module_that_is_called_in_each_repeat_is_called_in_steps():
+def test_repeats_that_each_call_the_module_are_steps():
     calls = [(PERIOD * i, 950) for i in range(REPEATS)]
     assert steps_of(*frames(calls), *repeats()) == (REPEATS - 1, PATTERN)
     in_a_loop = python("train.py(1): main", 0, 13_000)
     assert steps_of(in_a_loop, *frames(calls), *repeats()) == (REPEATS - 1, PATTERN)
 
 
-def test_what_repeats_outside_of_all_modules_is_steps():
+def test_repeats_outside_all_modules_are_steps():
     assert steps_of(*frames([(12_100, 300)]), *repeats()) == (REPEATS - 1, PATTERN)
 
 
 @pytest.mark.parametrize(("together", "source"), [(6, WHOLE), (5, PATTERN)])
-def test_most_of_the_repeats_share_their_call(together, source):
-    """Twelve repeats in six calls are two to a call; in seven most of them have one of their own."""
+def test_repeats_are_layers_if_most_share_their_module_call(together, source):
+    """Twelve repeats in six calls share them all. With five shared calls and two separate ones they are steps."""
     shared = [(2 * PERIOD * i, 2 * PERIOD - 50) for i in range(together)]
     own = [(PERIOD * i, PERIOD - 50) for i in range(2 * together, REPEATS)]
     assert steps_of(*frames(shared + own), *repeats())[1] == source

@@ -1,4 +1,4 @@
-"""Which line each operator comes from: located steps, measured steps, the backward pass."""
+"""Which line each operator comes from: in located steps, measured steps and the backward pass."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_measured_steps_take_the_lines_of_the_located_one():
     assert _sites(facts, "[memory]") == [6] * 3
 
 
-def test_operators_are_told_apart_by_their_shapes_when_their_order_differs():
+def test_operators_in_a_different_order_are_matched_by_shape():
     small, large = {"dims": "[[4]]"}, {"dims": "[[4096]]"}
     facts = facts_of([
         step(0, 0, 90), op("aten::mul", 10, 5, **large), op("aten::mul", 30, 5, **small),
@@ -60,7 +60,7 @@ def test_operators_are_told_apart_by_their_shapes_when_their_order_differs():
     assert _sites(facts, "aten::mul") == [2, 1, 1, 2]
 
 
-def test_operators_are_told_apart_by_what_encloses_them():
+def test_operators_are_matched_by_what_encloses_them():
     facts = facts_of([
         step(0, 0, 90), op("aten::copy_", 10, 5), op("aten::to", 30, 9), op("aten::copy_", 32, 5),
         step(1, 100, 90), mark(1, 108, 16), op("aten::to", 110, 9), op("aten::copy_", 112, 5),
@@ -69,8 +69,8 @@ def test_operators_are_told_apart_by_what_encloses_them():
     assert _sites(facts, "aten::copy_") == [2, 1, 1, 2]
 
 
-def test_the_number_of_the_step_does_not_tell_its_operators_apart():
-    """Nine outer and one inner `mul` of one shape: matched by name alone, the inner one would shift all others."""
+def test_the_number_of_a_step_does_not_affect_matching():
+    """Nine outer and one inner `mul` of one shape: matched by name alone, the inner one would shift the others."""
     events = []
     for n in range(2):
         at = 1_000 * n
@@ -83,7 +83,7 @@ def test_the_number_of_the_step_does_not_tell_its_operators_apart():
     assert _sites(facts, "aten::mul")[:10] == [50, *range(9)]
 
 
-def test_lines_are_spread_in_proportion_where_the_counts_differ():
+def test_lines_are_spread_in_proportion_if_the_counts_differ():
     facts = facts_of([
         step(0, 0, 400), *(op("aten::mul", 10 + 20 * i, 5) for i in range(6)),
         step(1, 500, 400), mark(1, 505, 20), op("aten::mul", 510, 5), mark(2, 530, 20), op("aten::mul", 535, 5),
@@ -92,13 +92,13 @@ def test_lines_are_spread_in_proportion_where_the_counts_differ():
     assert _sites(facts, "aten::mul") == [1, 1, 1, 2, 2, 2, 1, 2, 1]
 
 
-def test_operators_that_the_located_step_lacks_keep_no_line():
+def test_operators_missing_in_the_located_step_get_no_line():
     located = [step(1, 100, 90), mark(1, 110, 9), op("aten::mul", 112, 5)]
     facts = facts_of([step(0, 0, 90), op("aten::item", 10, 5), *located])
     assert _sites(facts, "aten::item") == [NONE]
 
 
-def test_the_first_located_step_is_the_one_that_lines_are_taken_from():
+def test_lines_are_taken_from_the_first_located_step():
     facts = facts_of([
         step(0, 0, 90), op("aten::mul", 10, 5), step(1, 100, 90), mark(1, 108, 10), op("aten::mul", 110, 5),
         step(2, 200, 90), mark(9, 208, 10), op("aten::mul", 210, 5),
@@ -106,7 +106,7 @@ def test_the_first_located_step_is_the_one_that_lines_are_taken_from():
     assert _sites(facts, "aten::mul") == [1, 1, 9]
 
 
-def test_operators_of_a_thread_without_marks_get_no_line_of_another_thread():
+def test_operators_of_a_thread_without_marks_get_no_line():
     events = []
     for n in range(2):
         at = 100 * n
@@ -116,13 +116,13 @@ def test_operators_of_a_thread_without_marks_get_no_line_of_another_thread():
     assert _sites(facts, "aten::mul") == [3, 3, NONE, NONE]
 
 
-def test_an_operator_of_the_located_step_outside_all_marks_keeps_no_line():
+def test_an_operator_of_the_located_step_outside_all_marks_has_no_line():
     facts = facts_of([step(0, 0, 90), op("aten::mul", 10, 5), step(1, 100, 90), mark(1, 108, 10),
                       op("aten::mul", 110, 5), op("aten::mul", 130, 5)])  # fmt: skip
     assert _sites(facts, "aten::mul") == [1, 1, NONE]
 
 
-def test_operators_inside_the_programs_own_numbered_ranges_are_matched_by_their_shapes():
+def test_operators_inside_numbered_ranges_of_the_program_are_matched_by_shape():
     events = []
     for n in range(2):
         at = 100 * n
@@ -171,34 +171,34 @@ def test_a_backward_operator_also_has_the_line_of_its_forward_operator():
     assert lines.forward_site[node].tolist() == [3, 3]
 
 
-def test_numbers_that_operators_of_the_backward_thread_draw_themselves_are_not_matched():
-    """Each thread counts for itself: under `create_graph` an operator inside a node has a number of its own."""
+def test_sequence_numbers_drawn_on_the_backward_thread_are_not_matched():
+    """Each thread counts separately: under `create_graph` an operator inside a node has a number of its own."""
     facts = _training_steps(9, "autograd::engine::evaluate_function: {}")
     assert facts.lines.forward_site[rows_named(facts.trace, "aten::mm")].tolist() == [1, 1]
     assert facts.lines.forward[rows_named(facts.trace, "aten::mm")].tolist() == rows_named(facts.trace, "aten::addmm")
 
 
-def test_of_forward_operators_with_one_number_the_last_made_the_node():
+def test_of_forward_operators_with_the_same_number_the_last_made_the_node():
     forward = [op("aten::linear", 0, 9, sequence=4), op("aten::t", 1, 2, sequence=4)]
     facts = facts_of([*forward, op("TBackward0", 50, 9, sequence=4)])
     assert facts.lines.forward[rows_named(facts.trace, "TBackward0")].tolist() == rows_named(facts.trace, "aten::t")
 
 
-def test_the_backward_pass_of_2021_has_nodes_alone():
+def test_backward_nodes_of_2021_are_matched_without_engine_events():
     facts = _training_steps(9, "{}")
     backward = {facts.trace.name_of(row) for row in range(len(facts.trace.events)) if facts.lines.backward[row]}
     assert backward == {"ReluBackward0", "AddmmBackward0", "torch::autograd::AccumulateGrad", "aten::mm",
                         "aten::threshold_backward"}  # fmt: skip
 
 
-def test_a_users_range_named_backward_is_not_the_autograd_engine():
+def test_a_range_of_the_user_named_backward_is_not_the_autograd_engine():
     facts = facts_of([annotation("MyBackward", 0, 50), op("aten::mul", 5, 5), op("aten::threshold_backward", 20, 5)])
     assert not facts.lines.backward.any()
 
 
 @pytest.mark.parametrize(("later", "matched"), [(0, 1), (1, 1), (2, 0)])
 def test_a_backward_pass_belongs_to_the_forward_pass_of_its_step_or_the_one_before(later, matched):
-    """Steps that are calls of the model begin, with L-BFGS, with the backward pass of the last call."""
+    """If calls of the model are the steps, then with L-BFGS a step begins with the backward pass of the last call."""
     facts = facts_of([step(0, 0, 90), op("aten::mul", 10, 5, sequence=3), step(1, 100, 90), step(2, 200, 90),
                       op("MulBackward0", 100 * later + 20, 5, sequence=3)])  # fmt: skip
     row = rows_named(facts.trace, "aten::mul")[0] if matched else NONE
@@ -210,14 +210,14 @@ def test_sequence_numbers_of_any_size_are_matched():
     assert facts.lines.forward.tolist() == [NONE, 0]
 
 
-def test_a_site_beyond_the_table_has_no_place():
+def test_a_site_beyond_the_table_has_no_location():
     facts = facts_of([mark(5, 0, 9)], callsites=(CallSite("train.py", 3, "main"),))
     assert call_site(facts, 5) is None
     assert call_site(facts, NONE) is None
     assert call_site(facts, 0) == CallSite("train.py", 3, "main")
 
 
-def test_the_enclosing_function_is_the_innermost_of_the_users():
+def test_the_enclosing_function_is_the_innermost_one_of_the_user():
     facts = facts_of([
         python("train.py(40): <module>", 0, 500), python("/home/u/model.py(12): forward", 10, 200),
         python("/opt/lib/python3.11/site-packages/torch/nn/functional.py(9): relu", 20, 50),
@@ -231,7 +231,7 @@ def test_the_enclosing_function_is_the_innermost_of_the_users():
     assert enclosing_function(facts, rows["mul"]) == CallSite("a(99999999999).py", 1, "f")
 
 
-def test_what_the_autograd_thread_runs_is_of_the_function_that_called_the_forward_operator():
+def test_work_of_the_autograd_thread_belongs_to_the_caller_of_the_forward_operator():
     facts = facts_of([
         step(0, 0, 200), python("model.py(12): forward", 5, 50), op("CompiledFunction", 10, 30, sequence=4),
         op("autograd::engine::evaluate_function: CompiledFunctionBackward", 100, 50, sequence=4, tid=2),
@@ -255,7 +255,7 @@ def test_what_the_autograd_thread_runs_is_of_the_function_that_called_the_forwar
         ("y = act[", False),
     ],
 )
-def test_an_operator_runs_inside_a_call_that_does_not_write_it_down(source: str, inside: bool) -> None:
+def test_an_operator_may_run_inside_a_call_that_does_not_name_it(source: str, inside: bool) -> None:
     facts = facts_of([step(0, 0, 100), mark(0, 10, 50), op("aten::tanh", 20, 5)],
                      callsites=(CallSite("net.py", 3, "forward", source),))  # fmt: skip
     assert runs_inside_a_call(facts, rows_named(facts.trace, "aten::tanh")) == inside

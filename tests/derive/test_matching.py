@@ -1,4 +1,4 @@
-"""What measured steps take over from the located one: shapes, where no guess is needed."""
+"""Measured steps get the shapes of the located step where no guess is needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _dims(facts: Facts, name: str) -> list[str]:
     return [facts.trace.text_of(code) for code in facts.trace.events.dims_code[rows_named(facts.trace, name)]]
 
 
-def test_a_step_without_shapes_has_those_of_the_located_step():
+def test_a_step_without_shapes_gets_those_of_the_located_step():
     facts = facts_of([*located(0), step(1, 100, 90), op("aten::mul", 110, 5), op("aten::mul", 130, 5)])
     assert _dims(facts, "aten::mul") == ["[[4]]", "[[8]]"] * 2
     last = rows_named(facts.trace, "aten::mul")[-1]
@@ -27,13 +27,13 @@ def test_a_step_without_shapes_has_those_of_the_located_step():
     assert facts.operators.elements[rows_named(facts.trace, "aten::mul")].tolist() == [4, 8, 4, 8]
 
 
-def test_no_shape_is_guessed_where_the_numbers_differ():
+def test_no_shape_is_guessed_if_the_counts_differ():
     facts = facts_of([*located(0), step(1, 100, 90), op("aten::mul", 110, 5)])
     assert _dims(facts, "aten::mul") == ["[[4]]", "[[8]]", ""]
     assert facts.lines.site[rows_named(facts.trace, "aten::mul")].tolist() == [1, 1, 1]
 
 
-def test_what_allocates_more_than_its_like_has_another_shape():
+def test_an_operator_that_allocates_more_than_its_match_gets_no_shape():
     facts = facts_of([
         *located(0), memory(31, 32, 1),
         step(1, 100, 90), op("aten::mul", 110, 5), op("aten::mul", 130, 5), memory(131, 64, 2),
@@ -42,17 +42,17 @@ def test_what_allocates_more_than_its_like_has_another_shape():
     assert _dims(facts, "aten::mul")[2:] == ["[[4]]", "", "[[4]]", "[[8]]"]
 
 
-def test_shapes_that_were_recorded_stay():
+def test_recorded_shapes_are_kept():
     facts = facts_of([*located(0), step(1, 100, 90), op("aten::mul", 110, 5, dims="[[8]]"), op("aten::mul", 130, 5)])
     assert _dims(facts, "aten::mul")[2] == "[[8]]"
 
 
-def test_an_operator_that_the_located_step_lacks_has_no_shape():
+def test_an_operator_missing_in_the_located_step_gets_no_shape():
     facts = facts_of([*located(0), step(1, 100, 90), op("aten::add", 110, 5)])
     assert _dims(facts, "aten::add") == [""]
     assert facts.repeats.row[rows_named(facts.trace, "aten::add")].tolist() == [NONE]
 
 
-def test_without_a_located_step_nothing_is_carried():
+def test_without_a_located_step_no_shapes_are_copied():
     facts = facts_of([step(0, 0, 90), op("aten::mul", 10, 5, dims="[[4]]"), step(1, 100, 90), op("aten::mul", 110, 5)])
     assert _dims(facts, "aten::mul") == ["[[4]]", ""]

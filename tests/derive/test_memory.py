@@ -26,13 +26,13 @@ def test_an_address_used_again_belongs_to_another_allocation():
     assert facts.memory.peak_bytes == 16
 
 
-def test_an_allocation_whose_free_was_not_recorded_is_still_live():
+def test_an_allocation_without_a_recorded_free_is_still_live():
     facts = facts_of([memory(0, 8, 64), memory(1, 16, 64), memory(2, -16, 64), memory(3, -4, 1024)])
     assert facts.memory.freed_by.tolist() == [NONE, 2]
 
 
-def test_what_happens_between_the_located_steps_and_the_measured_ones_is_not_recorded():
-    """So a free at an address of before belongs to an allocation that nobody saw."""
+def test_a_free_is_not_paired_across_the_gap_after_the_located_step():
+    """A free at an earlier address belongs to an allocation that was not recorded."""
     facts = facts_of([step(0, 0, 50), mark(0, 1, 40), memory(5, 8, 64), memory(10, 8, 128), memory(11, -8, 128),
                       step(2, 100, 50), memory(105, -8, 64), memory(110, 8, 64), memory(112, -8, 64)])  # fmt: skip
     rows = rows_named(facts.trace, "[memory]")
@@ -56,20 +56,20 @@ def test_live_bytes_are_followed_from_step_to_step():
     assert facts.memory.peak_bytes == 200
 
 
-def test_where_there_is_a_device_its_memory_counts():
+def test_with_a_device_its_memory_counts():
     facts = facts_of([memory(0, 5_000, 64), memory(1, 8, 128, device_type=1), memory(2, 9, 256, device_type=6)])
     assert facts.memory.size_bytes.tolist() == [8, 9]
     assert facts.memory.peak_bytes == 17
 
 
 def on_device(*events: tuple[int, int], device: int = 0, device_type: int = 1) -> list[Json]:
-    """Allocations, at moments 1 µs apart, and what the device holds after each."""
+    """Allocations 1 µs apart, each with the total that the device holds after it."""
     return [memory(at, size, 64 * (at + 1), device_type=device_type, device=device, held=held)
             for at, (size, held) in enumerate(events)]  # fmt: skip
 
 
 @pytest.mark.parametrize("device_type", [1, 6])
-def test_what_a_device_held_before_the_recording_counts_where_the_totals_tell_it(device_type):
+def test_memory_held_before_the_recording_counts_if_totals_are_known(device_type):
     found = facts_of(on_device((10, 1_010), (30, 1_040), (-600, 440), (5, 445), device_type=device_type)).memory
     assert found.is_absolute
     assert found.held_bytes.tolist() == [1_010, 1_040, 440, 445]
@@ -87,18 +87,18 @@ def test_each_device_has_a_peak_of_its_own():
     assert found.peak_bytes == 167
 
 
-def test_what_happens_to_the_memory_unrecorded_counts_for_the_next_event():
+def test_unrecorded_changes_of_memory_count_at_the_next_event():
     assert facts_of(on_device((10, 110), (10, 620))).memory.held_bytes.tolist() == [110, 620]
 
 
 @pytest.mark.parametrize("held", [None, 0, 9])
-def test_totals_that_are_missing_or_cannot_be_are_not_used(held):
+def test_missing_or_impossible_totals_are_not_used(held):
     found = facts_of([*on_device((10, 110)), memory(1, 10, 640, device_type=1, held=held)]).memory
     assert not found.is_absolute
     assert (found.base_bytes, found.peak_bytes, found.peaks) == (0, 20, ())
 
 
-def test_the_hosts_totals_count_from_the_start_of_the_recording_and_say_nothing_of_before():
+def test_totals_of_the_host_do_not_show_memory_from_before_the_recording():
     assert not facts_of([memory(0, 10, 64, held=10)]).memory.is_absolute
 
 

@@ -23,7 +23,7 @@ def sizes(recording: Recording, **how: int) -> list[int]:
     return sorted(follow_allocations(snapshot_of(recording, **how)).size_bytes.tolist())
 
 
-def test_what_is_held_takes_what_the_snapshot_says():
+def test_a_held_allocation_has_the_size_in_the_snapshot():
     recording = lone()
     recording.alloc(BASE, 3_000_000, at(2), size=3_000_320)
     found = follow_allocations(snapshot_of(recording))
@@ -36,7 +36,7 @@ def test_what_is_held_takes_what_the_snapshot_says():
     ("requested", "taken"),
     [(1, 512), (512, 512), (513, 1024), (3_000_000, 3_000_320)],
 )
-def test_what_is_gone_took_a_multiple_of_512_bytes(requested, taken):
+def test_a_freed_allocation_took_a_multiple_of_512_bytes(requested, taken):
     recording = lone()
     recording.alloc(BASE, requested, at(2))
     recording.free(BASE, at(3))
@@ -48,14 +48,14 @@ def test_what_is_gone_took_a_multiple_of_512_bytes(requested, taken):
     [(MIB, 10 * MIB + MIB), (MIB + 512, 10 * MIB), (512, 10 * MIB + 512)],
     ids=["the most that is given away", "split", "a little"],
 )
-def test_a_large_piece_gets_what_is_left_of_its_segment_up_to_one_mib(left, taken):
+def test_a_large_allocation_gets_the_rest_of_its_segment_up_to_one_mib(left, taken):
     recording = lone(10 * MIB + left)
     recording.alloc(BASE, 10 * MIB, at(2), size=taken)
     recording.free(BASE, at(3))
     assert sizes(recording) == [taken]
 
 
-def test_the_next_piece_bounds_what_is_left_while_it_is_there():
+def test_a_neighbour_limits_the_rest_as_long_as_it_exists():
     """Of two allocations at one place the first has a neighbour, half a MiB behind its end, and the second has none."""
     recording = lone()
     recording.alloc(BASE, 10 * MIB, at(2))
@@ -71,7 +71,7 @@ def test_the_next_piece_bounds_what_is_left_while_it_is_there():
     assert in_order == [10 * MIB, 2 * MIB, 10 * MIB, 9 * MIB + MIB // 2]
 
 
-def test_in_an_expandable_segment_nothing_is_given_away():
+def test_in_an_expandable_segment_no_rest_is_added():
     recording = Recording(expandable=True)
     recording.segment(BASE, 11 * MIB, at(1))
     recording.alloc(BASE, 10 * MIB + 512, at(2))
@@ -79,7 +79,7 @@ def test_in_an_expandable_segment_nothing_is_given_away():
     assert sizes(recording) == [10 * MIB + 512]
 
 
-def test_a_segment_that_is_gone_bounds_what_was_left_of_it():
+def test_a_freed_segment_limits_the_rest():
     recording = lone(10 * MIB + 4096)
     recording.alloc(BASE, 10 * MIB, at(2), size=10 * MIB + 4096)
     recording.free(BASE, at(3))
@@ -87,7 +87,7 @@ def test_a_segment_that_is_gone_bounds_what_was_left_of_it():
     assert sizes(recording) == [10 * MIB + 4096]
 
 
-def test_the_peak_and_the_totals_are_the_allocators():
+def test_the_peak_and_the_totals_match_the_allocator():
     """10 and 20 MiB are held together; the 20 are gone in the end and lie free beside them."""
     recording = lone()
     recording.alloc(BASE, 10 * MIB, at(2))
@@ -101,7 +101,7 @@ def test_the_peak_and_the_totals_are_the_allocators():
     assert use.peak_row == 2
 
 
-def test_what_is_older_than_the_history_is_held_before_all_of_it():
+def test_allocations_older_than_the_history_are_held_from_its_start():
     """One piece is freed within the history, one is still held; both were there before."""
     recording = Recording()
     recording.segment(BASE, 64 * MIB, is_older=True)
@@ -126,14 +126,14 @@ def test_a_history_that_lost_its_beginning_still_adds_up():
     assert (use.allocated_bytes, use.peak_bytes, use.older_bytes) == (10 * MIB, 30 * MIB, 10 * MIB)
 
 
-def test_without_a_history_the_blocks_are_all_there_is():
+def test_without_a_history_only_the_blocks_count():
     recording = lone()
     recording.alloc(BASE, 10 * MIB, at(2))
     use = describe_allocator(snapshot_of(recording, with_history=False)).fullest
     assert (use.allocated_bytes, use.peak_bytes, use.has_history) == (10 * MIB, 10 * MIB, False)
 
 
-def test_devices_have_accounts_of_their_own():
+def test_each_device_is_counted_separately():
     """The same addresses, as devices may have."""
     first, second = lone(), Recording(device=1)
     first.alloc(BASE, 10 * MIB, at(2))
@@ -147,7 +147,7 @@ def test_devices_have_accounts_of_their_own():
     ]
 
 
-def test_what_is_allocated_twice_without_a_free_was_freed_where_nobody_looked():
+def test_an_address_allocated_twice_was_freed_in_between():
     recording = lone()
     recording.alloc(BASE, 10 * MIB, at(2))
     recording.alloc(BASE, 12 * MIB, at(3))

@@ -36,15 +36,15 @@ def one_step() -> Recording:
     return recording
 
 
-def told(recording: Recording, **how: int) -> dict[int, Purpose]:
+def purposes_in(recording: Recording, **how: int) -> dict[int, Purpose]:
     """The purpose of each piece, by its place in MiB."""
     allocator = describe_allocator(snapshot_of(recording, **how))
     places = (allocator.allocations.address - BASE) // MIB
     return dict(zip(places.tolist(), map(Purpose, allocator.purposes.tolist()), strict=True))
 
 
-def test_a_training_step_is_told_apart():
-    assert told(one_step()) == {
+def test_the_allocations_of_a_training_step_get_their_purposes():
+    assert purposes_in(one_step()) == {
         0: Purpose.PARAMETERS,
         10: Purpose.OWN,
         20: Purpose.TEMPORARIES,
@@ -57,39 +57,39 @@ def test_a_training_step_is_told_apart():
     }
 
 
-def test_state_that_each_step_makes_anew_is_no_temporary():
+def test_state_that_each_step_replaces_is_not_temporary():
     """As an optimizer does that writes `state["m"] = …`: the next step frees it, with a forward pass in between."""
     recording = one_step()
     recording.alloc(BASE + 100 * MIB, 8 * MIB, in_model(31))
     recording.free(BASE + 70 * MIB, in_step())
-    assert told(recording)[70] is Purpose.OPTIMIZER_STATE
+    assert purposes_in(recording)[70] is Purpose.OPTIMIZER_STATE
 
 
-def test_what_no_parameter_is_as_large_as_is_no_gradient():
+def test_an_allocation_as_large_as_no_parameter_is_no_gradient():
     recording = one_step()
     recording.alloc(BASE + 100 * MIB, 5 * MIB, BACKWARD)
     recording.alloc(BASE + 110 * MIB, 8 * MIB, in_model(31))
-    assert told(recording)[100] is Purpose.UNKNOWN
+    assert purposes_in(recording)[100] is Purpose.UNKNOWN
 
 
-def test_a_pass_that_is_not_over_works_with_what_no_parameter_is_as_large_as():
+def test_in_an_unfinished_pass_allocations_as_large_as_no_parameter_are_temporary():
     """As where it runs out of memory."""
     recording = one_step()
     recording.alloc(BASE + 100 * MIB, 5 * MIB, BACKWARD)
-    assert told(recording)[100] is Purpose.TEMPORARIES
+    assert purposes_in(recording)[100] is Purpose.TEMPORARIES
 
 
-def test_what_is_cleared_was_a_gradient_whenever_it_was_made():
+def test_an_allocation_freed_by_zero_grad_was_a_gradient():
     recording = Recording()
     recording.segment(BASE, 64 * MIB, is_older=True)
     recording.alloc(BASE, 4 * MIB, is_older=True)
     recording.alloc(BASE + 10 * MIB, 6 * MIB, is_older=True)
     recording.free(BASE, clearing())
-    assert told(recording) == {0: Purpose.GRADIENTS, 10: Purpose.EARLIER}
+    assert purposes_in(recording) == {0: Purpose.GRADIENTS, 10: Purpose.EARLIER}
 
 
 @pytest.mark.parametrize(("older", "purpose"), [(2, Purpose.PARAMETERS), (6, Purpose.EARLIER)])
-def test_older_pieces_are_parameters_where_there_are_as_many_as_gradients(older, purpose):
+def test_older_allocations_are_parameters_if_they_are_as_many_as_the_gradients(older, purpose):
     """Where there are three times as many, an optimizer's state is among them."""
     recording = Recording()
     recording.segment(BASE, 512 * MIB, is_older=True)
@@ -99,34 +99,34 @@ def test_older_pieces_are_parameters_where_there_are_as_many_as_gradients(older,
     recording.alloc(BASE + 110 * MIB, 4 * MIB, BACKWARD)
     recording.alloc(BASE + 120 * MIB, 4 * MIB, BACKWARD)
     recording.free(BASE + 100 * MIB, BACKWARD)
-    assert {told(recording)[10 * i] for i in range(older)} == {purpose}
+    assert {purposes_in(recording)[10 * i] for i in range(older)} == {purpose}
 
 
-def test_cublas_s_workspace_follows_the_result_it_is_for():
+def test_a_cublas_workspace_follows_the_result_that_it_is_for():
     """Of two pieces of its size that stay, the one behind another allocation of the same stack."""
     recording = Recording()
     recording.segment(BASE, 512 * MIB)
     recording.alloc(BASE, 32 * MIB, in_model(30))
     recording.alloc(BASE + 40 * MIB, 20 * MIB, in_model(31))
     recording.alloc(BASE + 80 * MIB, 32 * MIB, in_model(31))
-    assert told(recording) == {0: Purpose.ACTIVATIONS, 40: Purpose.ACTIVATIONS, 80: Purpose.WORKSPACE}
+    assert purposes_in(recording) == {0: Purpose.ACTIVATIONS, 40: Purpose.ACTIVATIONS, 80: Purpose.WORKSPACE}
 
 
-def test_private_pools_are_told_as_such():
+def test_allocations_in_private_pools_have_their_own_purpose():
     recording = Recording()
     recording.segment(BASE, 32 * MIB, pool=(0, 7))
     recording.alloc(BASE, 4 * MIB, in_model(31))
-    assert told(recording) == {0: Purpose.GRAPH_POOL}
+    assert purposes_in(recording) == {0: Purpose.GRAPH_POOL}
 
 
-def test_without_any_stack_nothing_is_told():
+def test_without_stacks_no_purpose_is_known():
     """A history that was recorded with `context=None`."""
     recording = Recording()
     recording.segment(BASE, 64 * MIB)
     recording.alloc(BASE, 4 * MIB)
     recording.free(BASE)
     recording.alloc(BASE + 10 * MIB, 4 * MIB)
-    assert set(told(recording).values()) == {Purpose.UNKNOWN}
+    assert set(purposes_in(recording).values()) == {Purpose.UNKNOWN}
 
 
 def origin(stack: list[Frame]) -> Origin:
@@ -164,26 +164,26 @@ CHECKPOINT = [*in_model(31)[:3], (f"{TORCH}/utils/checkpoint.py", 1100, "unpack_
         ),
     ],
 )
-def test_a_stack_tells_what_part_of_the_program_it_is(stack, expected):
+def test_a_stack_shows_which_part_of_the_program_it_belongs_to(stack, expected):
     assert origin(stack) is expected
 
 
-def test_a_history_without_frames_tells_of_no_backward_pass():
+def test_a_history_without_frames_shows_no_backward_pass():
     recording = Recording()
     recording.segment(BASE, 64 * MIB)
     recording.alloc(BASE, 4 * MIB)
     assert tell_origins(snapshot_of(recording).stacks).tolist() == [Origin.UNKNOWN]
-    assert np.isin(list(told(recording).values()), Purpose.UNKNOWN).all()
+    assert np.isin(list(purposes_in(recording).values()), Purpose.UNKNOWN).all()
 
 
-def test_frees_without_stacks_tell_of_no_backward_pass():
+def test_frees_without_stacks_show_no_backward_pass():
     """As with `context="alloc"`: the same step, but nobody knows who gives anything back."""
     recording = one_step()
     for event in recording.events:
         event["frames"] = event["frames"] if "alloc" in event["action"] else []
-    found = told(recording)
+    found = purposes_in(recording)
     assert found[20] is Purpose.ACTIVATIONS, "whether the model itself freed it is not known"
     assert found[30] is Purpose.ACTIVATIONS
     assert found[60] is Purpose.GRADIENTS
     recording.free(BASE + 10 * MIB)
-    assert told(recording)[10] is Purpose.OWN
+    assert purposes_in(recording)[10] is Purpose.OWN

@@ -23,7 +23,7 @@ def training(steps: int = 3) -> Recording:
     return recording
 
 
-def test_each_purpose_has_its_bytes_at_each_moment():
+def test_the_timeline_has_the_bytes_of_each_purpose():
     """Two entries for the parameters, one for a segment, and of each step an allocation and two of its end."""
     allocator = describe_allocator(snapshot_of(training(1)))
     found = memory_timeline(allocator, allocator.fullest)
@@ -45,12 +45,12 @@ def test_fewer_columns_keep_the_peak(columns):
     assert sum(found.held_bytes.values()).max() == allocator.fullest.peak_bytes == 12 * MIB
 
 
-def test_without_a_history_there_is_no_line():
+def test_without_a_history_there_is_no_timeline():
     allocator = describe_allocator(snapshot_of(training(), with_history=False))
     assert memory_timeline(allocator, allocator.fullest) is None
 
 
-def test_what_stays_lies_below_what_comes_and_goes():
+def test_lasting_memory_is_drawn_below_changing_memory():
     recording = training()
     recording.put(BASE + 200 * MIB, 2 * MIB, at(4))
     allocator = describe_allocator(snapshot_of(recording))

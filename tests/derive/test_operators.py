@@ -21,7 +21,7 @@ from tests.traces import annotation, facts_of, kernel, op, python, rows_named, r
         ("[" * 100_000, []),
     ],
 )
-def test_shapes_are_parsed_and_what_is_none_is_left_out(text, shapes):
+def test_shapes_are_parsed_and_anything_else_is_left_out(text, shapes):
     assert parse_dims(text) == shapes
 
 
@@ -33,7 +33,7 @@ def test_types_are_parsed(text, types):
     assert parse_types(text) == types
 
 
-def test_the_bytes_of_an_element_are_known_by_the_profilers_type_names():
+def test_the_size_of_an_element_follows_from_the_type_name_of_the_profiler():
     names = ["double", "float", "c10::Half", "long int", "bool", "c10::complex<double>", "Scalar"]
     assert [item_bytes(name) for name in names] == [8, 4, 2, 8, 1, 16, 0]
 
@@ -60,7 +60,7 @@ def test_input_sizes_follow_from_shapes_and_types(dims, types, size, elements):
     assert facts.operators.has_shapes is (dims is not None)
 
 
-def test_what_the_program_called_are_the_outermost_operators_of_its_thread():
+def test_the_program_called_the_outermost_operators_of_its_thread():
     facts = facts_of([
         step(0, 0, 300), annotation("mine", 5, 60), op("aten::linear", 10, 40), op("aten::addmm", 12, 30),
         runtime("cudaLaunchKernel", 14, 2), op("aten::relu", 60, 5), op("aten::mm", 70, 5, tid=9),
@@ -71,7 +71,7 @@ def test_what_the_program_called_are_the_outermost_operators_of_its_thread():
     assert names == ["aten::linear", "aten::relu", "autograd::engine::evaluate_function: ReluBackward0"]
 
 
-def test_the_forward_of_an_autograd_function_is_code_of_the_program():
+def test_operators_in_an_autograd_function_are_called_by_the_program():
     facts = facts_of([
         step(0, 0, 100), op("Reversal", 5, 40), op("aten::to", 6, 10), op("aten::_to_copy", 7, 8),
         op("aten::mul", 20, 10), op("detach", 50, 5), op("CompiledFunction", 60, 20), op("aten::mm", 62, 9),
@@ -83,7 +83,7 @@ def test_the_forward_of_an_autograd_function_is_code_of_the_program():
     assert nodes == ["Reversal", "detach", "CompiledFunction", "CompiledFunction"]
 
 
-def test_frames_between_an_autograd_function_and_its_operators_do_not_hide_them():
+def test_frames_inside_an_autograd_function_do_not_hide_its_operators():
     facts = facts_of([
         step(0, 0, 100), op("Reversal", 5, 40), python("model.py(4): forward", 6, 30), op("aten::mul", 20, 10),
     ])  # fmt: skip
@@ -91,7 +91,7 @@ def test_frames_between_an_autograd_function_and_its_operators_do_not_hide_them(
 
 
 @pytest.mark.parametrize("category", ["cpu_op", "user_annotation"])
-def test_what_a_compiled_region_calls_are_the_operators(category):
+def test_operators_inside_a_compiled_region_count_as_called(category):
     graph = {**op("## Call CompiledFxGraph f3a ##", 40, 50), "cat": category}
     facts = facts_of([
         step(0, 0, 100), op("TorchDynamo Cache Lookup", 5, 5), op("Torch-Compiled Region: 0/0", 12, 80),

@@ -48,7 +48,7 @@ def test_the_operator_that_begins_a_range_ends_where_the_range_begins():
     assert facts.tree.end_ns[mine] == 115_000
 
 
-def test_what_the_compiler_does_outlives_the_generator_that_times_it():
+def test_work_of_the_compiler_outlives_the_generator_that_times_it():
     facts = facts_of([
         python("contextlib.py(132): __enter__", 0, 10), python("torch/_dynamo/utils.py(701): dynamo_timed", 2, 6),
         op(COMPILE, 5, 100), op("aten::add", 40, 10),

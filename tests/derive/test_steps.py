@@ -1,4 +1,4 @@
-"""Where the steps lie, from each source."""
+"""Where the steps lie, by each sign of a step."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_measured_steps_are_numbered_as_the_profiler_numbered_them():
     assert measured_numbers(unnumbered, Facts(unnumbered).steps) is None
 
 
-def test_marks_of_another_thread_are_not_steps_of_the_main_one():
+def test_step_marks_of_another_thread_are_not_used():
     assert _windows(_steps([step(0, 0, 5), step(1, 5, 5), step(0, 2, 9, tid=2)])) == [(0, 5), (5, 10)]
 
 
@@ -51,25 +51,25 @@ def test_steps_lie_between_the_ends_of_the_optimizers_steps():
 
 
 @pytest.mark.parametrize("name", ["step {}", "train_iter_{}", "Iteration: {}", "batch[{}]"])
-def test_ranges_that_the_program_numbers_are_steps(name):
+def test_ranges_numbered_by_the_program_are_steps(name):
     events = [annotation(name.format(n), 20 * n, 15) for n in (3, 4)]
     steps = _steps([annotation("forward 1", 60, 9), op("aten::mul", 61, 1), *events])
     assert _windows(steps) == [(0, 15), (20, 35)]
     assert steps.source == "the program's numbered ranges"
 
 
-def test_the_numbers_may_begin_anew_with_an_epoch():
+def test_the_numbers_may_restart_with_each_epoch():
     steps = _steps([annotation(f"batch {n % 6}", 20 * n, 15) for n in range(12)])
     assert (len(steps), steps.source) == (12, "the program's numbered ranges")
 
 
 @pytest.mark.parametrize("numbers", [(4, 4, 4), (5, 4, 3)])
-def test_numbers_that_do_not_rise_are_sizes_and_no_steps(numbers):
+def test_ranges_whose_numbers_do_not_rise_are_not_steps(numbers):
     events = [annotation(f"batch {n}", 20 * i, 15) for i, n in enumerate(numbers)]
     assert _steps([*events, op("aten::mul", 90, 1)]).source != "the program's numbered ranges"
 
 
-def test_of_numbered_ranges_those_with_most_time_are_the_steps_and_none_that_overlap():
+def test_of_numbered_ranges_those_with_most_time_that_do_not_overlap_are_the_steps():
     inner = [annotation(f"microbatch {n}", 5 * n, 4) for n in range(8)]
     outer = [annotation(f"step {n}", 20 * n, 20) for n in range(2)]
     crossing = [annotation(f"iter {n}", 30 * n, 100) for n in range(3)]
@@ -85,19 +85,19 @@ def test_a_range_that_repeats_and_takes_most_of_the_time_is_the_step():
     assert _steps([annotation("save", 20 * n, 10) for n in range(4)]).source.startswith("the whole recording")
 
 
-def test_of_two_optimizers_the_first_one_counts():
+def test_of_two_optimizers_the_first_one_ends_the_steps():
     names = ("Optimizer.step#Adam.step", "Optimizer.step#SGD.step")
     steps = _steps([annotation(name, at + 3 * i, 1) for at in (0, 10, 20) for i, name in enumerate(names)])
     assert _windows(steps) == [(1, 11), (11, 21)]
 
 
-def test_an_optimizer_inside_another_is_part_of_it():
+def test_an_optimizer_step_inside_another_is_part_of_it():
     inner = [annotation("Optimizer.step#SGD.step", at + 1, 1) for at in (0, 10, 20)]
     outer = [annotation("Optimizer.step#Lookahead.step", at, 4) for at in (0, 10, 20)]
     assert _windows(_steps([*inner, *outer])) == [(4, 14), (14, 24)]
 
 
-def test_steps_lie_between_the_starts_of_the_loaders_batches():
+def test_steps_lie_between_the_starts_of_batches():
     name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     steps = _steps([annotation(name, at, 2) for at in (40, 0, 10, 25)])
     assert _windows(steps) == [(0, 10), (10, 25), (25, 40)]
@@ -112,7 +112,7 @@ def test_steps_lie_between_the_starts_of_the_loaders_batches():
         (64, 999, "a pattern that repeats"),
     ],
 )
-def test_a_short_pattern_that_repeats_many_times_is_a_loop_inside_of_a_step(repeats, length, source):
+def test_a_short_pattern_repeated_many_times_is_a_loop_inside_a_step(repeats, length, source):
     events = [event for i in range(repeats) for event in (
         op("aten::mm", length * i, 400), op("aten::relu", length * i + 500, 400))]  # fmt: skip
     assert _steps(events).source == source
@@ -132,7 +132,7 @@ def test_a_pattern_inside_the_one_call_that_fills_the_recording_is_found():
     assert _windows(_steps(events)) == [(10 + 30 * i, 40 + 30 * i) for i in range(5)]
 
 
-def test_marked_lines_tell_the_pattern_where_operators_do_not():
+def test_marked_lines_show_the_pattern_if_operators_do_not():
     events = []
     for i in range(5):
         events += [mark(1, 100 * i, 40), mark(2, 100 * i + 50, 40)]
@@ -142,7 +142,7 @@ def test_marked_lines_tell_the_pattern_where_operators_do_not():
     assert steps.source == "a pattern that repeats"
 
 
-def test_without_any_sign_the_whole_recording_is_one_step():
+def test_without_any_sign_of_steps_the_whole_recording_is_one():
     steps = _steps([python("train.py(1): <module>", 0, 90), op("aten::mm", 10, 5), kernel("sgemm", 20, 15)])
     assert _windows(steps) == [(10, 35)]
     assert steps.source == "the whole recording, as one step"
@@ -150,13 +150,13 @@ def test_without_any_sign_the_whole_recording_is_one_step():
 
 
 @pytest.mark.parametrize("event", [{**op("x", 3, 0), "cat": "unknown"}, kernel("sgemm", 3, 0), python("f", 3, 0)])
-def test_a_recording_of_one_instant_still_has_a_step(event):
+def test_a_recording_of_one_instant_has_a_step(event):
     steps = _steps([event])
     assert (len(steps), steps.measured_count) == (1, 1)
     assert steps.median_ns >= 0
 
 
-def test_the_main_thread_is_the_one_with_the_most_work_not_the_one_with_open_python_frames():
+def test_the_main_thread_is_the_one_with_most_work_not_with_open_python_frames():
     trace = trace_of([python("threading.py(1): run", 0, 500, tid=9), op("aten::mm", 0, 20, tid=2), op("a", 0, 10)])
     lane = Facts(trace).steps.main_lane
     assert trace.lanes[lane].thread == "2"
@@ -169,7 +169,7 @@ def test_steps_with_marked_lines_are_located_and_the_others_measured():
     assert (steps.measured_count, steps.window_ns) == (2, (0, 20_000))
 
 
-def test_where_every_step_is_located_all_are_measured():
+def test_if_every_step_is_located_all_are_measured():
     steps = _steps([step(0, 0, 10), mark(1, 1, 1), step(1, 10, 10), mark(1, 11, 1)])
     assert steps.located.all()
     assert steps.measured.all()
@@ -184,41 +184,41 @@ def test_where_every_step_is_located_all_are_measured():
         ((20, 90, 20), [True, True, True]),
     ],
 )
-def test_a_cold_first_step_is_left_out_where_two_others_show_it(lengths, measured):
+def test_a_cold_first_step_is_left_out_if_two_others_are_faster(lengths, measured):
     starts = np.concatenate([[0], np.cumsum(lengths)]).tolist()
     steps = _steps([step(i, starts[i], length) for i, length in enumerate(lengths)])
     assert steps.measured.tolist() == measured
 
 
 def preparing(call: str, *numbers: int, lasts: float = 20) -> list[bool]:
-    """Which of five steps of 1 ms are measured, with such a call in those of these numbers."""
+    """Which of five steps of 1 ms are measured if those with these numbers contain the call."""
     calls = [runtime(call, 1000 * i + 100, lasts) for i in numbers]
     return facts_of([*(step(i, 1000 * i, 1000) for i in range(5)), *calls]).steps.measured.tolist()
 
 
 @pytest.mark.parametrize("call", ["cuModuleLoadData", "cuLibraryLoad", "hipModuleLoad", "cudaMalloc", "cuMemCreate"])
-def test_steps_in_which_code_is_loaded_or_memory_got_are_set_apart_where_most_do_neither(call):
+def test_steps_that_load_code_or_get_memory_are_left_out_if_most_do_neither(call):
     assert preparing(call, 1, 3) == [True, False, True, False, True]
 
 
-def test_code_is_loaded_once_and_memory_may_be_got_in_most_steps():
+def test_loading_code_never_repeats_but_getting_memory_may():
     assert preparing("cuModuleLoadData", 0, 1, 2, 3) == [False, False, False, False, True]
     assert preparing("cuModuleLoadData", 0, 1, 2, 3, 4) == [True] * 5
     assert preparing("cudaMalloc", 0, 1, 2) == [True] * 5
 
 
 @pytest.mark.parametrize(("lasts", "measured"), [(10, True), (11, False)])
-def test_less_than_a_hundredth_of_the_step_sets_nothing_apart(lasts, measured):
+def test_first_calls_below_a_hundredth_of_the_step_leave_it_in(lasts, measured):
     assert preparing("cudaMalloc", 2, lasts=lasts)[2] is measured
 
 
 @pytest.mark.parametrize("freed", ["cudaFree", "hipFree", "cuMemRelease", "cuMemUnmap"])
-def test_memory_that_is_given_back_in_the_same_step_is_no_growth(freed):
+def test_memory_given_back_in_the_same_step_leaves_it_in(freed):
     calls = [runtime("cudaMalloc", 2100, 50), runtime(freed, 2200, 50)]
     assert facts_of([*(step(i, 1000 * i, 1000) for i in range(5)), *calls]).steps.measured.all()
 
 
-def test_other_calls_set_nothing_apart():
+def test_other_calls_leave_the_step_in():
     assert preparing("cudaStreamSynchronize", 2, lasts=500) == [True] * 5
 
 
@@ -227,7 +227,7 @@ def test_the_first_of_the_unmarked_steps_may_be_cold_too():
     assert _steps(events).measured.tolist() == [False, False, True, True]
 
 
-def test_profkits_pauses_do_not_count_as_step_time():
+def test_pauses_of_profkit_do_not_count_as_step_time():
     optimizer = "Optimizer.step#SGD.step"
     events = [annotation(optimizer, 0, 1), annotation(optimizer, 20, 1), annotation(optimizer, 60, 1)]
     steps = _steps([*events, pause(30, 18), pause(50, 5, tid=2), op("aten::mm", 22, 2)])
@@ -235,7 +235,7 @@ def test_profkits_pauses_do_not_count_as_step_time():
     assert steps.duration_ns.tolist() == [20_000, 22_000]
 
 
-def test_times_outside_all_steps_have_no_step():
+def test_times_outside_all_steps_belong_to_no_step():
     steps = _steps([op("aten::mm", 0, 1), step(0, 10, 10), step(1, 25, 10)])
     asked = np.array([0, 10, 19, 20, 24, 25, 34, 35]) * 1000
     assert steps.index_of(asked).tolist() == [-1, 0, 0, -1, -1, 1, 1, -1]

@@ -74,12 +74,12 @@ def _assert_same_as_one_by_one(trace: Trace) -> Tree:
 
 
 @given(_INTERVALS)
-def test_any_intervals_nest_as_a_stack_would_nest_them(intervals):
+def test_intervals_are_nested_as_a_stack_would_nest_them(intervals):
     _assert_same_as_one_by_one(_trace(intervals))
 
 
 @given(_nested())
-def test_calls_that_nest_are_never_cut_and_their_own_times_add_up(intervals):
+def test_properly_nested_calls_are_never_cut_and_their_self_times_add_up(intervals):
     trace = _trace(intervals)
     tree = _assert_same_as_one_by_one(trace)
     assert tree.overlapping == 0
@@ -91,7 +91,7 @@ def test_calls_that_nest_are_never_cut_and_their_own_times_add_up(intervals):
 
 
 @given(_INTERVALS)
-def test_own_times_of_cut_events_add_up_too(intervals):
+def test_self_times_of_cut_events_add_up_too(intervals):
     trace = _trace(intervals)
     tree = build_tree(trace)
     self_ns = tree.self_ns(trace.events)
@@ -130,11 +130,11 @@ def test_an_instant_at_the_end_of_an_event_is_outside_it_and_at_its_start_inside
     assert build_tree(trace).parent.tolist() == [NONE, 0, NONE]
 
 
-def test_threads_do_not_nest_in_each_other():
+def test_events_of_different_threads_do_not_nest():
     assert build_tree(_trace([(1, 0, 9), (2, 1, 2)])).depth.tolist() == [0, 0, 0]
 
 
-def test_device_work_and_unknown_events_are_outside_the_tree():
+def test_device_work_and_unknown_events_are_not_in_the_tree():
     trace = trace_of([
         thread_name(1, "main"), python("train.py(1): f", 0, 30), op("aten::mul", 1, 20),
         runtime("cudaLaunchKernel", 2, 3),
@@ -146,7 +146,7 @@ def test_device_work_and_unknown_events_are_outside_the_tree():
     assert by_name["outer"] == by_name["inner"] == by_name["overhead"] == (NONE, NONE)
 
 
-def test_an_unknown_event_behind_another_is_none_of_its_descendants():
+def test_an_unknown_event_after_another_is_not_its_descendant():
     unknown = {**op("overhead", 7, 1, tid=1), "cat": "overhead"}
     trace = _trace([(1, 0, 9), (1, 0, 5), (1, 12, 3)], [unknown])
     tree = build_tree(trace)
@@ -156,7 +156,7 @@ def test_an_unknown_event_behind_another_is_none_of_its_descendants():
 
 @pytest.mark.parametrize("many", [-1, 1], ids=["as where many are wanted", "as where few are wanted"])
 @given(_INTERVALS, st.data())
-def test_ancestors_are_those_that_a_walk_upwards_meets(many, intervals, data):
+def test_ancestors_are_those_found_by_walking_upwards(many, intervals, data):
     left_out = [
         {**op("unknown", start, length, tid=thread), "cat": "overhead"}
         for thread, start, length in data.draw(_INTERVALS)

@@ -1,7 +1,7 @@
-"""Ordinary programs, each judged by one diagnosis: is the fault found, first, on its line, and nothing else?
+"""Ordinary programs, each judged by one diagnosis: is the fault found first, on its line, and nothing else?
 
-A program's first line is a comment that tells its kind; ``# expect: RULE`` stands on the line of its fault. A program
-without one has nothing wrong, and one that says ``# expect: no opportunities`` leaves nothing to gain either.
+The first line of a program is a comment with its kind; ``# expect: RULE`` marks the line of its fault. A program
+without a mark has nothing wrong, and ``# expect: no opportunities`` means that there is nothing to gain either.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GRAVE = ("high", "medium")
 
 @dataclass(frozen=True)
 class Program:
-    """A program and what its comments say; ``missing`` are the libraries that it imports and this machine lacks."""
+    """A program and what its comments say. ``missing`` are imported libraries that this machine lacks."""
 
     path: Path
     kind: str
@@ -85,7 +85,7 @@ def _read(path: Path) -> Program:
 
 
 def _imported(text: str) -> set[str]:
-    """The top-level names of all modules that a program imports."""
+    """The top-level modules that a program imports."""
     names = set()
     for node in statements(ast.parse(text)):
         if isinstance(node, ast.Import):
@@ -113,20 +113,20 @@ def judge(program: Program, recordings: Recordings) -> tuple[Verdict, Outcome]:
 
 
 def give_verdict(program: Program, findings: Sequence[dict[str, Any]], seconds: float) -> Verdict:
-    """What the findings, ranked as reported, say about a program whose fault is known."""
+    """How well the ranked findings match the known fault of a program."""
     line, rule = program.expected or (0, "")
     kinds = ("fault", "opportunity") if program.spotless else ("fault",)
     alarms = [one for one in findings if one["kind"] in kinds and one["severity"] in _GRAVE and one["rule"] != rule]
-    told = tuple(_name(alarm) for alarm in alarms)
+    names = tuple(_name(alarm) for alarm in alarms)
     if not rule:
-        return Verdict(program.path.stem, program.kind, "", None, None, None, told, seconds)
+        return Verdict(program.path.stem, program.kind, "", None, None, None, names, seconds)
     found = next((one for one in findings if one["rule"] == rule), None)
     if found is None:
-        return Verdict(program.path.stem, program.kind, rule, False, None, None, told, seconds)
+        return Verdict(program.path.stem, program.kind, rule, False, None, None, names, seconds)
     rank = 1 + [one for one in findings if one["kind"] == found["kind"]].index(found)
     where = found["location"] or {"file": "", "line": 0}
     exact = (Path(where["file"]).name, where["line"]) == (program.path.name, line)
-    return Verdict(program.path.stem, program.kind, rule, True, rank, exact, told, seconds)
+    return Verdict(program.path.stem, program.kind, rule, True, rank, exact, names, seconds)
 
 
 def _name(finding: dict[str, Any]) -> str:
@@ -135,7 +135,7 @@ def _name(finding: dict[str, Any]) -> str:
 
 
 def render(verdicts: Iterable[Verdict]) -> str:
-    """The table, and below it how many of each were as they should be."""
+    """The table, and below it how many of each kind are right."""
     verdicts = list(verdicts)
     header = ("program", "kind", "rule expected", "found", "rank", "line", "false alarms", "seconds")
     rows = [header, *(_cells(verdict) for verdict in verdicts)]

@@ -1,4 +1,4 @@
-"""What runs in the processes that record: the command line, and a scenario's variant with what its steps yield."""
+"""What runs in the recording processes: the command line, or a variant of a scenario with the results of its steps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def record_variant() -> None:
-    """A variant of the scenario in a file, both named by the command line. One that needs a GPU runs unrecorded."""
+    """The variant of the scenario file given on the command line. If it needs a GPU, it runs unrecorded."""
     import numpy as np
 
     from profkit.collect.launch import scenario
@@ -54,7 +54,7 @@ def _run_unrecorded(module: ModuleType, variant: str) -> list[Any]:
 
 
 def _keep(result: Any) -> Any:
-    """A copy of what a step yields, which must have left its graph."""
+    """A copy of what a step yields, which must be detached."""
     import torch
 
     result = torch.as_tensor(result)

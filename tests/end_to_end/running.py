@@ -1,4 +1,4 @@
-"""Running ``profkit diagnose`` as a user does, and reading what it left; or judging what was recorded once for all."""
+"""Run ``profkit diagnose`` as a user does and read its results, or judge a kept recording."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RECORDING = "tests.end_to_end.recording"
 
 @dataclass(frozen=True)
 class Outcome:
-    """Exit status, what was printed, diagnosis.json, and the run directory."""
+    """Exit status, output, diagnosis.json and run directory."""
 
     status: int
     stdout: str
@@ -54,7 +54,7 @@ def record_variant(recordings: Recordings, scenario: Scenario, variant: str) -> 
 
 
 def judge(kept: Kept) -> Outcome:
-    """What is said today of a recording: the report comes after what the program printed."""
+    """Diagnose a kept recording. The report comes after the program's output."""
     from profkit.diagnosing import diagnose_path
     from profkit.report.json import render_json
     from profkit.run import find_trace
@@ -68,7 +68,7 @@ def judge(kept: Kept) -> Outcome:
 
 
 def diagnose_forked(forks: Forks, *arguments: str, directory: Path) -> Outcome:
-    """The same as `diagnose` in processes that have PyTorch imported already, the program's own included."""
+    """Like `diagnose`, but all processes, even the program's, have already imported PyTorch."""
     output = directory / RUN
     ended = forks.run(f"{_RECORDING}:main", ["diagnose", "--output", str(output), *arguments], directory)
     return _outcome(ended, output)

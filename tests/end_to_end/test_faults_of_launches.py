@@ -1,5 +1,5 @@
-"""Launches of two processes over gloo, diagnosed as a user does it: faults that all ranks have, one that a single rank
-has, and the same program without any."""
+"""Launches of two processes over gloo, diagnosed as by a user: faults of all ranks, a fault of one rank, and the same
+program without faults."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def diagnosed(recordings: Recordings, plant: str) -> dict[str, Any]:
 
 
 def lines_by_rule(diagnosis: dict[str, Any]) -> dict[str, int]:
-    """Of the first finding of each rule."""
+    """The lines of the first finding of each rule."""
     return {finding["rule"]: finding["location"]["line"]
             for finding in reversed(diagnosis["findings"]) if finding["location"]}  # fmt: skip
 
@@ -77,14 +77,14 @@ def line_of(comment: str) -> int:
     return next(number for number, text in enumerate(TRAINS.splitlines(), 1) if f"# {comment}" in text)
 
 
-def test_options_that_cost_messages_are_told_at_the_passes_that_send_them(recordings: Recordings) -> None:
+def test_options_that_cost_messages_are_reported_at_the_passes_that_send_them(recordings: Recordings) -> None:
     found = lines_by_rule(diagnosed(recordings, "options"))
     assert found["unused-parameter-search"] == line_of("forward")
     assert found["small-collectives"] == line_of("backward")
     assert "tensor-element-loop" not in found, "the loop is DistributedDataParallel's own"
 
 
-def test_what_one_rank_alone_computes_is_told_at_its_line(recordings: Recordings) -> None:
+def test_work_of_only_one_rank_is_reported_at_its_line(recordings: Recordings) -> None:
     diagnosis = diagnosed(recordings, "compute")
     (found,) = (finding for finding in diagnosis["findings"] if finding["rule"] == "straggler")
     assert (found["evidence"]["rank"], found["evidence"]["cause"]) == (1, "compute")
@@ -94,7 +94,7 @@ def test_what_one_rank_alone_computes_is_told_at_its_line(recordings: Recordings
     assert not OF_ALL_RANKS & {finding["rule"] for finding in diagnosis["findings"]}
 
 
-def test_the_same_program_without_a_fault_has_none_of_its_exchanges(recordings: Recordings) -> None:
-    """Whether a rank is late by chance is up to the machine, so only rules that time has no part in are asked."""
+def test_the_same_program_without_a_fault_has_no_finding_about_its_collectives(recordings: Recordings) -> None:
+    """The machine may make a rank late by chance, so only rules that do not depend on time are asked."""
     rules = {finding["rule"] for finding in diagnosed(recordings, "none")["findings"] if finding["kind"] == "fault"}
     assert not rules & {*OF_ALL_RANKS, "redundant-allreduce", "late-overlap", "tensor-element-loop", "debug-mode-on"}

@@ -1,5 +1,5 @@
-"""Launches over gloo in which one rank is late on purpose. In one where none is planted, a busy machine makes one late:
-that nobody is accused there is shown on launches written by hand."""
+"""Launches over gloo in which one rank is late on purpose. That no other rank is called late is tested on handwritten
+launches, because a busy machine may delay any rank."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def recorded(recordings: Recordings, plant: str) -> tuple[Launch, Path]:
 
 
 @pytest.mark.parametrize("plant", ["loader", "start"])
-def test_the_replay_without_an_edit_gives_back_the_recorded_steps(recordings: Recordings, plant: str) -> None:
+def test_a_launch_replayed_without_an_edit_takes_as_long_as_recorded(recordings: Recordings, plant: str) -> None:
     launch, _ = recorded(recordings, plant)
     replayed = replay_launch(launch)
     assert replayed.steps >= 4
@@ -68,7 +68,7 @@ def test_the_replay_without_an_edit_gives_back_the_recorded_steps(recordings: Re
 
 
 @pytest.mark.parametrize(("plant", "cause"), [("loader", "input"), ("start", "unknown")])
-def test_the_rank_the_cause_and_the_line_are_named(recordings: Recordings, plant: str, cause: str) -> None:
+def test_the_late_rank_its_cause_and_its_line_are_named(recordings: Recordings, plant: str, cause: str) -> None:
     launch, first = recorded(recordings, plant)
     (found,) = straggler.check(read_facts(first, launch=launch))
     assert (found.evidence["rank"], found.evidence["cause"]) == (1, cause)

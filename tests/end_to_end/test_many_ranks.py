@@ -95,7 +95,7 @@ def test_profkit_launches_ranks_as_torchrun_does_and_few_of_them_record_everythi
         assert reduced.tolist() == [4 * (64 * 64 + 64)] * len(table.steps.number)
 
 
-def test_a_launch_that_is_started_again_gets_a_directory_of_its_own(recordings: Recordings) -> None:
+def test_a_launch_started_again_gets_a_new_directory(recordings: Recordings) -> None:
     """From one process, with one name."""
     launch = [*TORCHRUN, "--rdzv-backend=c10d", "--rdzv-id=same", "--rdzv-endpoint=localhost:0", *RECORD, "train.py"]
     kept = recordings.launch([*launch, "go"], [*launch, "go"], writes=FILES)
@@ -107,7 +107,7 @@ def test_a_launch_that_is_started_again_gets_a_directory_of_its_own(recordings: 
     assert load_launch(kept.directory / "run").launch != load_launch(kept.directory / "run-2").launch
 
 
-def test_a_rank_that_is_killed_leaves_what_it_had_and_the_others_theirs(recordings: Recordings) -> None:
+def test_a_killed_rank_leaves_its_recording_so_far_and_the_others_theirs(recordings: Recordings) -> None:
     """In processes that import PyTorch themselves, as users start them."""
     kept = recordings.start([*RECORD, "--nproc", "2", "train.py", "--", "die", "12"], writes=FILES)
     assert kept.ended.returncode == 3
@@ -119,7 +119,7 @@ def test_a_rank_that_is_killed_leaves_what_it_had_and_the_others_theirs(recordin
         assert sorted(steps_of(read_events(kept.directory / "run" / f"rank{rank}"))) == RECORDED
 
 
-def test_a_rank_that_is_killed_before_it_recorded_says_which_it_was(recordings: Recordings) -> None:
+def test_a_rank_killed_before_it_recorded_is_named(recordings: Recordings) -> None:
     kept = recordings.launch([*RECORD, "--nproc", "2", "train.py", "--", "die", "2"], writes=FILES)
     assert kept.ended.returncode == 3
     killed = runs_of(kept.directory / "run")["rank1"]
@@ -129,8 +129,8 @@ def test_a_rank_that_is_killed_before_it_recorded_says_which_it_was(recordings: 
 
 
 @pytest.mark.parametrize("begins", ["first", "later"])
-def test_spawned_processes_are_told_apart_by_their_process_group(recordings: Recordings, begins: str) -> None:
-    """Also where it begins within the recording, and is gone at its end. There the processes are really spawned."""
+def test_spawned_processes_are_distinguished_by_their_process_group(recordings: Recordings, begins: str) -> None:
+    """Even if the group begins inside the recording and is gone at its end. There the processes are really spawned."""
     run = recordings.start if begins == "first" else recordings.launch
     kept = run(["train.py", "spawn", "run", begins], writes=FILES)
     assert kept.ended.returncode == 0, kept.ended.stderr

@@ -1,4 +1,4 @@
-"""Programs that ask for more memory than there is. The host's can be asked for too much of on any machine."""
+"""Programs that ask for more memory than there is: on the host, which works on any machine."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def failure_of(outcome: Outcome) -> dict[str, Any]:
     return {"device": failed.device, "asked": failed.asked_bytes, "line": failed.site.source, "ended": failed.ended}
 
 
-def test_the_line_that_asked_and_how_much_stand_in_the_headline(recordings: Recordings) -> None:
-    """And the program's own message above it, as Python shows it without profkit."""
+def test_the_verdict_names_the_line_and_the_size_of_the_request(recordings: Recordings) -> None:
+    """Above it stands the program's own message, as without profkit."""
     record = ["-m", "profkit", "record", "--output", RUN, "train.py"]
     kept = recordings.start(["train.py"], record, writes={"train.py": TRAINING.format(end="train(12)\ntable(10**15)")})
     (alone,), outcome = kept.before, judge(kept)
@@ -66,7 +66,9 @@ def test_the_line_that_asked_and_how_much_stand_in_the_headline(recordings: Reco
          4 * 10**15, "return torch.empty(rows)  # four bytes each"),
     ],
 )  # fmt: skip
-def test_before_a_step_was_recorded_it_is_told_too(recordings: Recordings, end: str, asked: int, line: str) -> None:
+def test_running_out_of_memory_before_any_recorded_step_is_reported(
+    recordings: Recordings, end: str, asked: int, line: str
+) -> None:
     outcome = run(recordings, end)
     assert outcome.status == 3
     assert failure_of(outcome) == {"device": -1, "asked": asked, "line": line, "ended": True}
@@ -77,7 +79,7 @@ def test_before_a_step_was_recorded_it_is_told_too(recordings: Recordings, end: 
     "try:\n    table(10**15)\nexcept RuntimeError:\n    train(12)",
     "train(12)\nraise RuntimeError('tried to allocate 7 bytes')",
 ])  # fmt: skip
-def test_a_program_that_gets_over_it_and_one_that_fails_otherwise_are_not_told_so(recordings, end: str) -> None:
+def test_other_failures_and_caught_ones_are_not_reported_as_running_out_of_memory(recordings, end: str) -> None:
     outcome = run(recordings, end)
     assert load_run(outcome.run).out_of_memory is None
     assert outcome.diagnosis["failure"] is None

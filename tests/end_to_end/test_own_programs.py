@@ -1,4 +1,4 @@
-"""What happens to the program itself: its output, its exit status, its errors, and steps that never come."""
+"""The program itself under profkit: its output, exit status and errors, and programs without steps."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def program(steps: int = 12, end: str = "") -> dict[str, str]:
 
 
 def run_both_ways(recordings: Recordings, end: str, *arguments: str) -> tuple[Ended, Outcome]:
-    """Plainly first, and then recorded, in the same directory."""
+    """First without profkit, then recorded, in the same directory."""
     under_profkit = ["-m", "profkit", "record", "--output", "run", "train.py", "--", *arguments]
     kept = recordings.start(["train.py", *arguments], under_profkit, writes=program(end=end))
     return kept.before[0], judge(kept)
 
 
-def test_output_and_results_are_those_of_the_program_alone(recordings: Recordings) -> None:
+def test_output_and_results_are_the_same_as_without_profkit(recordings: Recordings) -> None:
     alone, outcome = run_both_ways(recordings, "", "--x", "1")
     assert outcome.status == alone.returncode == 0
     assert outcome.stdout.startswith(alone.stdout)
@@ -69,7 +69,7 @@ def test_a_short_program_still_gets_a_diagnosis(recordings: Recordings, steps: i
         assert outcome.diagnosis["timing"]["steps"] >= 1
 
 
-def test_a_program_without_a_single_operator_is_said_to_have_recorded_nothing(tmp_path: Path) -> None:
+def test_a_program_without_any_operator_is_not_judged(tmp_path: Path) -> None:
     path = tmp_path / "nothing.py"
     path.write_text("print('hello')\n")
     outcome = diagnose(str(path), directory=tmp_path)
@@ -79,7 +79,7 @@ def test_a_program_without_a_single_operator_is_said_to_have_recorded_nothing(tm
     assert "nothing was recorded" in outcome.stderr
 
 
-def test_a_program_that_fails_before_anything_is_recorded_is_reported_as_failed(tmp_path: Path) -> None:
+def test_a_program_that_fails_before_recording_is_reported_as_failed(tmp_path: Path) -> None:
     path = tmp_path / "broken.py"
     path.write_text("raise ValueError('at once')\n")
     outcome = diagnose(str(path), directory=tmp_path)

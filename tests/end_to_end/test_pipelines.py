@@ -1,4 +1,4 @@
-"""Pipelines over gloo: two stages that do the same, and two of which one has more to do."""
+"""Pipelines over gloo: two equal stages, and two of which one has more work."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def recorded(recordings: Recordings, stages: str) -> Launch:
 
 
 @pytest.mark.parametrize("stages", ["even", "uneven"])
-def test_a_pipeline_is_told_and_its_replay_without_an_edit_takes_as_long(recordings: Recordings, stages: str) -> None:
+def test_a_pipeline_is_recognised_and_its_replay_without_an_edit_takes_as_long(
+    recordings: Recordings, stages: str
+) -> None:
     launch = recorded(recordings, stages)
     (one,) = find_staging(launch).pipelines
     assert (one.stages, one.micro_batches, one.returns) == ((0, 1), 4, True)

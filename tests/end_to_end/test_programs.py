@@ -1,6 +1,6 @@
-"""Ordinary programs that nobody prepared: the fault is the first one reported, on its line; clean ones stay quiet.
+"""In ordinary programs the fault is reported first and on its line, and clean programs have no faults.
 
-The table of all of them stands at the end of the test run, as ``python -m tests.programs`` prints it.
+The table of all programs is printed at the end of the test run and by ``python -m tests.programs``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BY_CHANCE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", all_programs(), ids=lambda program: program.path.stem)
-def test_the_fault_is_first_and_on_its_line_and_a_clean_program_has_none(
+def test_the_fault_comes_first_and_on_its_line_and_a_clean_program_has_none(
     program: Program, recordings: Recordings, record_property: Callable[[str, object], None]
 ) -> None:
     if program.missing:
@@ -44,24 +44,24 @@ def test_the_fault_is_first_and_on_its_line_and_a_clean_program_has_none(
     assert outcome.diagnosis["timing"]["steps"] >= 1
 
 
-def test_a_fault_found_first_and_on_its_line_is_as_it_should_be() -> None:
+def test_a_fault_that_comes_first_and_on_its_line_is_right() -> None:
     verdict = give_verdict(FAULTY, [FINDING], 1.0)
     assert (verdict.found, verdict.rank, verdict.line, verdict.false_alarms) == (True, 1, True, ())
     assert verdict.as_it_should_be
 
 
-def test_a_fault_behind_another_is_not_at_rank_1_and_the_other_is_a_false_alarm() -> None:
+def test_a_fault_after_another_is_not_at_rank_1_and_the_other_is_a_false_alarm() -> None:
     verdict = give_verdict(FAULTY, [{**FINDING, "rule": "float64-compute"}, FINDING], 1.0)
     assert (verdict.rank, verdict.false_alarms) == (2, ("float64-compute:3",))
     assert not verdict.as_it_should_be
 
 
-def test_an_opportunity_before_it_does_not_count_against_a_fault() -> None:
+def test_an_opportunity_before_a_fault_does_not_count_against_it() -> None:
     assert give_verdict(FAULTY, [{**FINDING, "rule": "launch-bound", "kind": "opportunity"}, FINDING], 1.0).rank == 1
 
 
 @pytest.mark.parametrize("where", [{"file": "/x/a.py", "line": 4}, {"file": "/x/c.py", "line": 3}, None])
-def test_another_line_or_file_is_not_the_line(where: dict[str, object] | None) -> None:
+def test_a_finding_on_another_line_or_in_another_file_is_not_on_the_line(where: dict[str, object] | None) -> None:
     verdict = give_verdict(FAULTY, [{**FINDING, "location": where}], 1.0)
     assert (verdict.found, verdict.line, verdict.as_it_should_be) == (True, False, False)
 
@@ -71,28 +71,26 @@ def test_a_fault_that_is_not_reported_is_missed() -> None:
     assert (verdict.found, verdict.rank, verdict.as_it_should_be) == (False, None, False)
 
 
-def test_a_clean_program_may_have_small_faults_and_opportunities_alone() -> None:
+def test_a_clean_program_may_have_small_faults_and_opportunities() -> None:
     small, chance = {**FINDING, "severity": "low"}, {**FINDING, "kind": "opportunity"}
     assert give_verdict(CLEAN, [small, chance], 1.0).as_it_should_be
     assert not give_verdict(CLEAN, [{**FINDING, "severity": "medium"}], 1.0).as_it_should_be
 
 
-def test_where_a_program_says_that_it_has_no_opportunities_they_are_false_alarms_but_small_ones() -> None:
+def test_in_a_program_marked_without_opportunities_all_but_small_ones_are_false_alarms() -> None:
     spotless, chance = replace(CLEAN, spotless=True), {**FINDING, "kind": "opportunity"}
     assert give_verdict(spotless, [chance], 1.0).false_alarms == ("input-bound:3",)
     assert give_verdict(spotless, [{**chance, "severity": "low"}], 1.0).as_it_should_be
 
 
-def test_what_a_program_says_of_its_opportunities_is_read_from_a_line_of_its_own() -> None:
+def test_the_mark_about_opportunities_is_read_from_its_own_line() -> None:
     spotless = {program.path.stem for program in all_programs() if program.spotless}
     assert "clean_rollout" in spotless
     assert "clean_gan" not in spotless
 
 
 @pytest.mark.parametrize("program", [FAULTY, CLEAN], ids=["faulty", "clean"])
-def test_a_program_that_fails_is_not_as_it_should_be(
-    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_fails_is_not_right(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = Outcome(3, "", "KeyError", {"findings": [FINDING] * bool(program.marks)}, tmp_path)
     monkeypatch.setattr(programs, "record_program", lambda *what, **how: Kept(tmp_path, Ended(3, "", ""), 1.0))
     monkeypatch.setattr(programs, "judge_kept", lambda kept: ended)

@@ -1,4 +1,4 @@
-"""Every scenario that shows on a CPU: its pitfall is found first and on the exact line, its fix is clean of it."""
+"""Every scenario that works on a CPU: its pitfall is found first and on its line, and its fix does not have it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def diagnose_variant(tmp_path: Path, recordings: Recordings, monkeypatch: pytest.MonkeyPatch) -> Variants:
-    """Experiments keep the machine's rates, by which later recordings would be judged: theirs go elsewhere."""
+    """Experiments store the machine's rates, which would affect later recordings: here they go elsewhere."""
 
     def run(scenario: Scenario, variant: str) -> Outcome:
         kept = record_variant(recordings, scenario, variant)
@@ -35,7 +35,7 @@ def diagnose_variant(tmp_path: Path, recordings: Recordings, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("scenario", FAULTY, ids=lambda scenario: scenario.name)
-def test_the_pitfall_is_found_at_rank_1_on_the_exact_line(scenario: Scenario, diagnose_variant: Variants) -> None:
+def test_the_pitfall_comes_first_and_on_its_line(scenario: Scenario, diagnose_variant: Variants) -> None:
     outcome = diagnose_variant(scenario, "pitfall")
     assert outcome.status == 0, outcome.stderr
     unable = [outcome.diagnosis["skipped"][rule] for rule in scenario.triggers if rule in outcome.diagnosis["skipped"]]
@@ -54,7 +54,7 @@ def test_the_pitfall_is_found_at_rank_1_on_the_exact_line(scenario: Scenario, di
 
 
 @pytest.mark.parametrize("scenario", FAULTY, ids=lambda scenario: scenario.name)
-def test_the_fix_is_clean_of_it(scenario: Scenario, diagnose_variant: Variants) -> None:
+def test_the_fix_does_not_have_the_fault(scenario: Scenario, diagnose_variant: Variants) -> None:
     outcome = diagnose_variant(scenario, "fix")
     assert outcome.status == 0, outcome.stderr
     assert not set(outcome.rules) & set(scenario.triggers), outcome.stdout
@@ -64,9 +64,7 @@ def test_the_fix_is_clean_of_it(scenario: Scenario, diagnose_variant: Variants) 
 
 @pytest.mark.parametrize("variant", ["pitfall", "fix"])
 @pytest.mark.parametrize("scenario", FAULTLESS, ids=lambda scenario: scenario.name)
-def test_a_scenario_without_triggers_has_no_fault(
-    scenario: Scenario, variant: str, diagnose_variant: Variants
-) -> None:
+def test_a_scenario_without_triggers_has_no_fault(scenario: Scenario, variant: str, diagnose_variant: Variants) -> None:
     outcome = diagnose_variant(scenario, variant)
     assert outcome.status == 0, outcome.stderr
     assert [fault["rule"] for fault in outcome.faults if fault["severity"] in ("high", "medium")] == [], outcome.stdout

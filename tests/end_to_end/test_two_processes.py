@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(program: Path, *before: str) -> tuple[list[str], list[str]]:
-    """What both ranks print on stdout and stderr; none outlives the test."""
+    """The output of both ranks. No process outlives the test."""
     meeting = (program.parent / f"meeting-{len(before)}").as_uri()
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with ExitStack() as stack:
@@ -56,7 +56,7 @@ def run(program: Path, *before: str) -> tuple[list[str], list[str]]:
     return [out for out, _ in outcomes], [err for _, err in outcomes]
 
 
-def test_both_ranks_are_recorded_and_say_the_same(tmp_path: Path) -> None:
+def test_both_ranks_are_recorded_and_get_the_same_diagnosis(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(TRAINING)
     alone, _ = run(program)

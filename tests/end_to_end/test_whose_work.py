@@ -1,4 +1,4 @@
-"""How a program ends, and which process does its work: the status and the headline say so."""
+"""How a program ends and which process does its work, as the exit status and the verdict show it."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def train(steps):
 """
 
 
-@pytest.mark.parametrize(("end", "status", "said"), [
+@pytest.mark.parametrize(("end", "status", "text"), [
     ("sys.exit(5)", 5, "exit status 5"),
     ("raise ValueError('no more')", 1, "exit status 1"),
     ("ctypes.string_at(0)", 139, "exit status 139 (SIGSEGV)"),
 ])  # fmt: skip
-def test_a_program_that_failed_in_whatever_way_is_diagnosed_and_gives_3_and_its_own_status_is_said(
-    recordings: Recordings, end: str, status: int, said: str
+def test_a_failed_program_is_diagnosed_with_exit_status_3_and_its_own_is_reported(
+    recordings: Recordings, end: str, status: int, text: str
 ) -> None:
     program = {"program.py": f"{TRAINING}train(12)\n{end}\n"}
     outcome = judge(record_program(recordings, "program.py", writes=program))
     assert outcome.status == 3
-    assert outcome.stderr.splitlines()[-1] == f"profkit: the program itself failed with {said}"
+    assert outcome.stderr.splitlines()[-1] == f"profkit: the program itself failed with {text}"
     assert load_run(outcome.run).exit_status == status
     assert outcome.diagnosis["timing"]["steps"] >= 1
 
 
-def test_a_crash_at_import_is_not_called_a_program_without_faults(tmp_path: Path, forks: Forks) -> None:
+def test_a_crash_at_import_is_not_judged(tmp_path: Path, forks: Forks) -> None:
     (tmp_path / "program.py").write_text("import torch\nimport no_such_module\n")
     outcome = diagnose_forked(forks, str(tmp_path / "program.py"), directory=tmp_path)
     assert outcome.status == 3
@@ -77,10 +77,10 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(("how", "is_launcher"), [("spawned", True), ("script", True), ("helper", False)])
-def test_a_program_that_leaves_the_work_to_its_children_is_said_to(
+def test_a_program_that_leaves_the_work_to_its_children_is_not_judged(
     recordings: Recordings, how: str, is_launcher: bool
 ) -> None:
     outcome = judge(record_program(recordings, "program.py", "--", how, writes={"program.py": LAUNCHES}, alone=True))
     assert outcome.status == 0, outcome.stderr
-    said = outcome.diagnosis["verdict"]["text"]
-    assert said.startswith("Cannot judge: only the program that starts the work was recorded") == is_launcher, said
+    text = outcome.diagnosis["verdict"]["text"]
+    assert text.startswith("Cannot judge: only the program that starts the work was recorded") == is_launcher, text

@@ -1,8 +1,8 @@
-"""Launches of FSDP on GPUs made by hand, as files in the form that PyTorch writes on an MI300X: kernels of RCCL that
-say nothing of their operation by name, ranges of FSDP, no marks of steps, `rank0_trace_no_pyfn.json.gz`.
+"""Handmade launches of FSDP on GPUs, as files like those that PyTorch writes on an MI300X: RCCL kernels whose names do
+not show the operation, ranges of FSDP, no step marks, names like `rank0_trace_no_pyfn.json.gz`.
 
-Each step: the layers forward, a gather before each, and the optimizer. The host runs ahead of the GPU. Times in
-microseconds.
+Each step runs the layers forward, with a gather before each, and the optimizer. The host runs ahead of the GPU. Times
+are in microseconds.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _ELEMENTS = 1 << 22
 
 
 def write_launch(
-    folder: Path, *, prefetched: bool, ranks: int = 2, kernels_say: bool = True, whole_list: bool = True,
+    folder: Path, *, prefetched: bool, ranks: int = 2, on_kernels: bool = True, whole_list: bool = True,
     late: float = 0, steps: dict[int, int] | None = None,
 ) -> None:  # fmt: skip
-    """The last rank's layers take ``late`` longer in each step. ``steps`` says how many steps a rank recorded, if not
+    """The layers of the last rank take ``late`` longer in each step. ``steps``: how many steps a rank recorded, if not
     all."""
     for rank in range(ranks):
         recorded = (steps or {}).get(rank, STEPS)
         mine = late / LAYERS if rank == ranks - 1 else 0
-        events = _events(prefetched, (late / LAYERS, mine), recorded, _arguments(ranks, whole_list), kernels_say)
-        said = {"backend": "nccl", "rank": rank, "world_size": ranks, "pg_count": 1, "pg_config": [
+        events = _events(prefetched, (late / LAYERS, mine), recorded, _arguments(ranks, whole_list), on_kernels)
+        info = {"backend": "nccl", "rank": rank, "world_size": ranks, "pg_count": 1, "pg_config": [
             {"pg_name": "0", "pg_desc": "default_pg", "pg_size": ranks, "ranks": list(range(ranks))}]}  # fmt: skip
         shifted = [{**event, "ts": event["ts"] - 5_000 * rank} for event in events]
-        document = {"distributedInfo": said, "traceEvents": shifted,
+        document = {"distributedInfo": info, "traceEvents": shifted,
                     "baseTimeNanoseconds": 1_730_000_000_000_000_000 + 5_000_000 * rank}  # fmt: skip
         with gzip.open(folder / f"rank{rank}_trace_no_pyfn.json.gz", "wt") as file:
             json.dump(document, file)
 
 
-def _events(prefetched: bool, late: tuple[float, float], steps: int, said: Json, kernels_say: bool) -> list[Json]:
-    """``late`` is how much longer the slowest rank's layers take, and this one's. If they differ, this one waits."""
+def _events(prefetched: bool, late: tuple[float, float], steps: int, arguments: Json, on_kernels: bool) -> list[Json]:
+    """``late``: how much longer the layers take on the slowest rank and on this one. If they differ, this one waits."""
     events: list[Json] = []
     now, number = 20_000.0, 0
     slowest, own = late
@@ -51,12 +51,12 @@ def _events(prefetched: bool, late: tuple[float, float], steps: int, said: Json,
         for layer in range(LAYERS):
             if layer == 0 or not prefetched:
                 start, ends = now, now + (slowest - own if layer or done else 0) + GATHER
-                events += _gather(asked, start, ends, number, "_pre_forward", said, kernels_say)
+                events += _gather(asked, start, ends, number, "_pre_forward", arguments, on_kernels)
                 number += 1
             compute_at = max(now, ends)
             if prefetched and layer + 1 < LAYERS:
                 ends = compute_at + GATHER
-                events += _gather(asked + 40, compute_at, ends, number, "_pre_forward_prefetch", said, kernels_say)
+                events += _gather(asked + 40, compute_at, ends, number, "_pre_forward_prefetch", arguments, on_kernels)
                 number += 1
             for k in range(_PARTS):
                 part = (COMPUTE + own) / _PARTS
@@ -83,12 +83,14 @@ def _arguments(ranks: int, whole_list: bool) -> Json:
             "Process Group Ranks": str([*range(ranks)]) if whole_list else "[0, ..., 1]"}  # fmt: skip
 
 
-def _gather(at: float, start: float, end: float, number: int, inside: str, said: Json, kernels_say: bool) -> list[Json]:
+def _gather(
+    at: float, start: float, end: float, number: int, inside: str, arguments: Json, on_kernels: bool
+) -> list[Json]:
     name = "ncclDevKernel_Generic(ncclDevComm*, channelMasks, ncclWork*)"
     ran = kernel(name, start, end - start, correlation=500_000 + number, stream=9)
-    ran["args"] |= said if kernels_say else {}
+    ran["args"] |= arguments if on_kernels else {}
     params = op("record_param_comms", at + 4, 20)
-    params["args"] |= said
+    params["args"] |= arguments
     return [annotation("FullyShardedDataParallel." + inside, at, 36, tid=MAIN),
             op("c10d::_allgather_base_", at + 2, 30), params, annotation("nccl:_all_gather_base", at + 6, 14),
             runtime("hipExtLaunchKernel", at + 8, 4, correlation=500_000 + number), ran]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Damage to one rank of a launch: what a folder may hold besides recordings that fit together."""
+"""Ways to damage the recording of one rank of a launch."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def documents(make: Callable[[int], Json] | None = None) -> list[Json]:
 
 
 def _spent(rank: int, number: int, part: int) -> float:
-    """Own work in microseconds: 10 to 13 ms, which vary by step and part, and more for the late rank."""
+    """Work in microseconds: 10 to 13 ms, varying by step and part, and more for the late rank."""
     vary = (7 * rank + 5 * number + 3 * part + rank * number) % 11
     return 10_000 + 270 * vary + (20_000 if rank == _LATE and part == 0 else 0)
 
 
 def _parts(rank: int) -> Iterator[tuple[int, int, float, float, float]]:
-    """Step, part, start and end of the rank's own work, and the end of the exchange after it."""
+    """Step, part, start and end of the rank's own work, and the end of the collective after it."""
     at = 20_000.0
     for number in range(STEPS):
         for part in range(2):
@@ -62,18 +62,18 @@ def gloo(rank: int) -> Json:
 
 
 def nccl(rank: int) -> Json:
-    """On a GPU: each kernel says what it exchanges with whom, and its number."""
+    """On a GPU: each kernel has arguments with the sizes, the group and the number of its collective."""
     events = list(_steps(rank))
     for at, (_number, part, begin, asked, over) in enumerate(_parts(rank)):
-        said = {"Collective name": "allreduce", "In msg nelems": _SIZES[part], "Out msg nelems": _SIZES[part],
-                "Group size": RANKS, "dtype": "Float", "Process Group Name": "0", "Seq": 40 + at,
-                "Process Group Description": "default_pg",
-                "Process Group Ranks": str(list(range(RANKS)))}  # fmt: skip
+        arguments = {"Collective name": "allreduce", "In msg nelems": _SIZES[part], "Out msg nelems": _SIZES[part],
+                     "Group size": RANKS, "dtype": "Float", "Process Group Name": "0", "Seq": 40 + at,
+                     "Process Group Description": "default_pg",
+                     "Process Group Ranks": str(list(range(RANKS)))}  # fmt: skip
         ran = kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", asked,
                      over - asked + rank, correlation=900 + at, stream=9)  # fmt: skip
-        ran["args"] |= said
+        ran["args"] |= arguments
         params = op("record_param_comms", begin + 60, 30)
-        params["args"] |= said
+        params["args"] |= arguments
         events += [
             op("aten::mm", begin + 20, 20), runtime("cudaLaunchKernel", begin + 25, 5, correlation=100 + at),
             kernel("gemm", begin + 30, asked - begin - 30, correlation=100 + at),
@@ -96,7 +96,7 @@ def packed(document: Json | bytes) -> bytes:
     return gzip.compress(json.dumps(document).encode(), 1)
 
 
-# The damage: each gets a copy of its own
+# The damage: each function gets its own copy
 
 
 def _timed(change: Callable[[float, float], tuple[Any, Any]]) -> Damage:
@@ -142,9 +142,9 @@ def _with(key: str, change: Callable[[Any], Any]) -> Damage:
     return _argued(lambda args: {**args, key: change(args[key])} if key in args else args)
 
 
-def _info(**said: Any) -> Damage:
+def _info(**arguments: Any) -> Damage:
     def damage(document: Json) -> Json:
-        document["distributedInfo"] = {**document["distributedInfo"], **said}
+        document["distributedInfo"] = {**document["distributedInfo"], **arguments}
         return document
 
     return damage
@@ -187,7 +187,7 @@ def _nested(document: Json) -> bytes:
 
 
 def _of_another_run(document: Json) -> Json:
-    """The same program at another time: no exchange took as long as in this launch."""
+    """The same program at another time: no collective took as long as in this launch."""
     varied = random.Random(3)
     at, shift = 0.0, 0.0
     for event in sorted(document["traceEvents"], key=lambda one: float(one["ts"])):

@@ -1,8 +1,8 @@
-"""Launches of eight GPUs made by hand, in the forms of published traces of torch.profiler: by year of PyTorch and NCCL,
-with and without marks of steps, and for inference with its own kernels.
+"""Handmade launches of eight GPUs in the forms of published traces of torch.profiler: of several years of PyTorch and
+NCCL, with and without step marks, and of inference with its own kernels.
 
-A rank's step is a list of its own work, in microseconds, and of collectives that its compute stream waits for. The host
-runs ahead of the GPU and waits for it at the end of each step. The ranks' times are simulated together.
+A step of a rank is a list of work, in microseconds, and of collectives that its compute stream waits for. The host runs
+ahead of the GPU and waits for it at the end of each step. All ranks are simulated together.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Works:
 
 @dataclass(frozen=True)
 class Talks:
-    """A collective in each of these groups; each rank is in one of them."""
+    """A collective in each of these groups; each rank is in one group."""
 
     groups: tuple[tuple[int, ...], ...] = ALL
     elements: int = 1 << 20
@@ -52,11 +52,11 @@ Act = Works | Talks
 
 @dataclass(frozen=True)
 class Form:
-    """How a release writes its traces. ``said`` is where the arguments are: on the kernel, on ``record_param_comms`` or
-    nowhere. ``numbered`` means with ``Seq``, ``lists`` that ``pg_config`` names the groups."""
+    """How a release writes its traces. ``arguments_on``: the arguments are on the ``kernel``, on ``record_param_comms``
+    (``params``) or on ``nothing``. ``numbered``: with ``Seq``. ``lists``: ``pg_config`` names the groups."""
 
     kernel: str = NEW
-    said: str = "kernel"
+    arguments_on: str = "kernel"
     numbered: bool = True
     ranges: bool = True
     lists: bool = True
@@ -68,7 +68,7 @@ class Form:
 
 
 def training(late_us: float = 0) -> Callable[[int, int], list[Act]]:
-    """Two exchanges in each step. Ranks vary by some per cent, and one of them works longer."""
+    """Two collectives in each step. Ranks vary by a few per cent, and one works longer."""
 
     def acts(rank: int, number: int) -> list[Act]:
         vary = [100 * ((7 * rank + 5 * number + 3 * part + rank * number) % 11) for part in range(2)]
@@ -109,14 +109,14 @@ def _head(acts: Callable[[int, int], list[Act]], form: Form, rank: int, ranks: i
     groups = {one for act in acts(rank, 0) if isinstance(act, Talks) for one in act.groups if rank in one}
     listed = [{"pg_name": str(at), "pg_desc": "undefined", "pg_size": len(one), "ranks": list(one)}
               for at, one in enumerate(sorted({tuple(range(ranks)), *groups}))]  # fmt: skip
-    said: Json = {"backend": "nccl", "rank": rank, "world_size": ranks}
-    said |= {"pg_count": len(listed), "pg_config": listed} if form.lists else {}
+    arguments: Json = {"backend": "nccl", "rank": rank, "world_size": ranks}
+    arguments |= {"pg_count": len(listed), "pg_config": listed} if form.lists else {}
     head = {"schemaVersion": 1, "baseTimeNanoseconds": BASE_NS + 3_000_000 * rank}
-    return head | ({"distributedInfo": said} if form.says_rank else {})
+    return head | ({"distributedInfo": arguments} if form.says_rank else {})
 
 
 def simulate(acts: Callable[[int, int], list[Act]], form: Form, ranks: int, steps: int) -> list[list[Json]]:
-    """The events of each rank, on clocks that are 3 ms apart."""
+    """The events of each rank. Their clocks are 3 ms apart."""
     now = [20_000.0] * ranks
     made = [_Rank(form, rank, ranks) for rank in range(ranks)]
     for number in range(steps):
@@ -145,7 +145,7 @@ def _go(made: Sequence[_Rank], acts: Sequence[Act], now: list[float]) -> None:
 
 
 class _Rank:
-    """The events of one rank, as they are made."""
+    """The events of one rank, collected during the simulation."""
 
     def __init__(self, form: Form, rank: int, ranks: int) -> None:
         self.form, self.rank, self.ranks = form, rank, ranks
@@ -183,36 +183,36 @@ class _Rank:
         return ran
 
     def talk(self, act: Talks, members: tuple[int, ...], start: float, end: float) -> None:
-        said, asked = self._said(act, members), self.asked
+        arguments, asked = self._arguments(act, members), self.asked
         if not self.form.graphs:
             self.asked += 4
         stream = 7 if self.form.kernel == CUSTOM else 20
         ran = self._launch(self.form.kernel, start, end - start, stream, "c10d::allreduce_")
-        if self.form.said == "kernel":
-            ran["args"] |= said
+        if self.form.arguments_on == "kernel":
+            ran["args"] |= arguments
         if self.form.graphs or not self.form.ranges:
             return
         self.events[-2]["ts"] = asked + 7  # the call of the runtime lies in what follows
         self.events[-3] |= {"ts": asked, "dur": 20}
         params = op("record_param_comms", asked + 2, 16)
-        params["args"] |= said if self.form.said != "nothing" else {}
+        params["args"] |= arguments if self.form.arguments_on != "nothing" else {}
         around = annotation("nccl:all_reduce", asked + 4, 12)
         around["args"] |= {"Input Dims": [[act.elements]], "Input type": ["float"]}
         self.events += [params, around]
         self.asked = asked + 22
 
-    def _said(self, act: Talks, members: tuple[int, ...]) -> Json:
+    def _arguments(self, act: Talks, members: tuple[int, ...]) -> Json:
         self.sequence[members] = self.sequence.get(members, 40) + 1
         ranks = f"[{', '.join(map(str, members))}]"
         if self.form.truncated and len(members) > 2:
             ranks = f"[{members[0]}, {members[1]}, ..., {members[-1]}]"
-        said: Json = {
+        arguments: Json = {
             "Collective name": act.operation, "In msg nelems": act.elements, "Out msg nelems": act.elements,
             "Group size": len(members), "dtype": "Float", "In split size": "[]", "Out split size": "[]",
             "Process Group Name": str(act.groups.index(members)), "Process Group Description": act.name,
             "Process Group Ranks": ranks,
         }  # fmt: skip
-        return said | ({"Seq": self.sequence[members]} if self.form.numbered else {})
+        return arguments | ({"Seq": self.sequence[members]} if self.form.numbered else {})
 
 
 FORMS: Mapping[str, Form] = {
@@ -230,5 +230,5 @@ FORMS: Mapping[str, Form] = {
 
 
 def lockstep(rank: int, number: int) -> list[Act]:
-    """The same on all ranks, so that nothing distinguishes the groups."""
+    """The same work on all ranks, so that nothing distinguishes the groups."""
     return [Works(30_000), Talks(TENSOR, 1 << 16, 120, "tp"), Works(9_000), Talks(DATA, 1 << 22, 2_000, "dp")]

@@ -1,4 +1,4 @@
-"""Work for a Ray cluster in tests: functions in a module, because the workers import them by name."""
+"""Functions that tests run on a Ray cluster: in a module of their own, as the workers import them by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def node() -> str:
 
 
 def measure(place: str) -> tuple[str, int]:
-    """The place and its length; a place called broken is refused."""
+    """The place and its length. A place named broken is refused."""
     if place == "broken":
         raise UnreadableInput(place, "is broken")
     return place, len(place)
@@ -31,7 +31,7 @@ def meet(place: str) -> str:
 
 
 def end(place: str) -> str:
-    """End the process that it runs in."""
+    """End the process that this runs in."""
     if place == "fatal":
         os._exit(1)
     return place

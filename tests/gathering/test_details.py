@@ -1,4 +1,4 @@
-"""Where the time of single ranks goes, on launches written by hand: times in microseconds."""
+"""Where the time of single ranks goes, on handwritten launches; times in microseconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRANSFERS = {"grads": 10.0, "norm": 2.0}
 
 
 def _rank(own: float, count: int, loading: float = 0.0, between: float = 5.0) -> list[Act]:
-    """Steps with loading, own work, an exchange, more work and another exchange."""
+    """Steps with loading, work, a collective, more work and another collective."""
     acts: list[Act] = []
     for step in range(count):
         acts += [work(loading, Cause.INPUT, 2)] if loading else []
@@ -89,12 +89,12 @@ def test_calls_are_told_apart_by_their_place_in_the_step() -> None:
     assert (details.collectives, details.compared) == (2.0, 1.0)
 
 
-def test_nobody_is_last_where_nobody_waits() -> None:
+def test_without_waits_nobody_is_last() -> None:
     (first, second) = _details(launch_of([_rank(30, 4)] * 3, TRANSFERS), 0).calls
     assert (first.last_rank, first.last_steps, second.last_rank) == (-1, 0, -1)
 
 
-def test_each_step_is_told() -> None:
+def test_the_step_times_of_each_rank_are_listed() -> None:
     details = _details(launch_of(TWO_LATE, TRANSFERS), 1)
     assert details.steps == tuple(
         RankStep(number, time_ns=105 * US, own_ns=75 * US, waited_ns=10 * US, exposed_ns=20 * US, caused_ns=25 * US)
@@ -103,7 +103,7 @@ def test_each_step_is_told() -> None:
     assert details.steps_per_column == 1
 
 
-def test_of_many_steps_the_longest_of_each_column_is_told() -> None:
+def test_many_steps_are_combined_into_columns_with_the_longest_of_each() -> None:
     count = 2 * MOST_STEPS
     slow = [acts for step in range(count)
             for acts in (work(90 if step == 7 else 30), *both(f"grads#{step}"), end_step())]  # fmt: skip
@@ -113,7 +113,7 @@ def test_of_many_steps_the_longest_of_each_column_is_told() -> None:
     assert [(one.number, one.waited_ns) for one in details.steps[2:5]] == [(4, 0), (7, 60 * US), (8, 0)]
 
 
-def test_a_rank_that_recorded_fewer_steps_has_means_of_these() -> None:
+def test_a_rank_with_fewer_steps_has_the_means_of_those() -> None:
     launch = launch_of([_rank(30, 4), _rank(30, 4, loading=40), _rank(30, 2)], TRANSFERS)
     one = _summary(launch).ranks[2]
     assert one.details is not None
@@ -121,7 +121,7 @@ def test_a_rank_that_recorded_fewer_steps_has_means_of_these() -> None:
     assert one.details.waits_for == (RankWait(1, 40 * US),)
 
 
-def test_what_fits_no_other_rank_is_neither_a_wait_nor_own_work() -> None:
+def test_an_unmatched_collective_is_neither_a_wait_nor_own_work() -> None:
     launch = launch_of(TWO_LATE, TRANSFERS)
     gone = np.isin(launch.parts.joint, np.flatnonzero(launch.joint.sequence % 2 == 1))  # the second of each step
     parts = launch.parts
@@ -132,7 +132,7 @@ def test_what_fits_no_other_rank_is_neither_a_wait_nor_own_work() -> None:
     assert (details.collectives, details.compared) == (2.0, 0.5)
 
 
-def test_a_rank_with_steps_of_its_own_has_no_mean_step() -> None:
+def test_a_rank_whose_steps_no_other_has_has_no_mean_step() -> None:
     launch = launch_of(TWO_LATE, TRANSFERS)
     own = launch.tables[2]
     other = replace(own, steps=replace(own.steps, number=own.steps.number + 100))
@@ -141,7 +141,7 @@ def test_a_rank_with_steps_of_its_own_has_no_mean_step() -> None:
     assert details.waits_for == (RankWait(1, 20 * US),)
 
 
-def test_a_clock_is_told_by_the_collectives_alone() -> None:
+def test_clocks_are_compared_by_collectives_only() -> None:
     launch = launch_of(TWO_LATE, TRANSFERS, behind=[0, 7, 0])
     assert _details(launch, 1).clock_behind_ns == 7 * US
     alone = replace(launch.parts, table=np.where(launch.parts.table == 1, 0, launch.parts.table))
@@ -149,7 +149,7 @@ def test_a_clock_is_told_by_the_collectives_alone() -> None:
 
 
 @pytest.mark.parametrize(("count", "detailed"), [(MOST_DETAILED, MOST_DETAILED), (MOST_DETAILED + 1, 2 * EACH_WAY)])
-def test_of_many_ranks_those_that_matter_are_detailed(count: int, detailed: int) -> None:
+def test_of_many_ranks_only_the_most_interesting_are_detailed(count: int, detailed: int) -> None:
     caused, waited = np.zeros((count, 2), np.int64), np.zeros((count, 2), np.int64)
     caused[:20], waited[20:] = np.arange(1, 21)[:, None], np.arange(1, count - 19)[:, None]
     costs = Costs(np.arange(2), caused, caused, waited, waited, np.ones((count, 2), bool))
@@ -159,6 +159,6 @@ def test_of_many_ranks_those_that_matter_are_detailed(count: int, detailed: int)
         assert chosen == [*range(12, 20), *range(count - 8, count)]
 
 
-def test_of_many_that_wait_for_one_the_longest_are_named() -> None:
+def test_of_many_ranks_that_wait_for_one_those_that_wait_longest_are_named() -> None:
     launch = launch_of([_rank(100, 2), *(_rank(10 + at, 2) for at in range(20))], TRANSFERS)
     assert [one.rank for one in _details(launch, 0).awaited_by] == list(range(1, MOST_PEERS + 1))

@@ -1,4 +1,4 @@
-"""Which files of a folder are the recordings of a launch's ranks."""
+"""Which files of a folder are the recordings of the ranks of a launch."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from profkit.run import RankIdentity, Run
 
 def _trace(path: Path, rank: Any = None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    said = {} if rank is None else {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 8}}
-    text = json.dumps({"schemaVersion": 1, **said, "traceEvents": []}).encode()
+    info = {} if rank is None else {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 8}}
+    text = json.dumps({"schemaVersion": 1, **info, "traceEvents": []}).encode()
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
     return path
 
 
 def _run(path: Path, rank: int | None = None) -> Path:
-    """A run directory of profkit's."""
+    """A run directory."""
     identity = None if rank is None else RankIdentity(rank, 2)
     trace = _trace(path / f"host_{rank}.1.pt.trace.json.gz")
     (path / "run.json").write_bytes(msgspec.json.encode(Run(trace=trace.name, identity=identity)))
     return path
 
 
-def test_profkit_s_own_folders_are_told_by_what_their_run_says(tmp_path: Path):
+def test_run_directories_are_recognised_by_their_run_json(tmp_path: Path):
     folders = [_run(tmp_path / name, rank) for rank, name in enumerate(("b", "a"))]
     assert find_ranks(tmp_path) == folders
     assert launch_of(folders[1]) == tmp_path
@@ -40,47 +40,47 @@ def test_profkit_s_own_folders_are_told_by_what_their_run_says(tmp_path: Path):
 @pytest.mark.parametrize("name", ["rank-{}.json.gz", "rank_{}.json", "trace_rank{}.pt.trace.json.gz",
                                   "host_rank{}.169950000.pt.trace.json", "Rank {}.json",
                                   "rank{}/host_1.2.pt.trace.json"])  # fmt: skip
-def test_numbers_in_names_tell_ranks_in_order_of_number(tmp_path: Path, name: str):
+def test_ranks_are_read_from_numbers_in_names_and_ordered_by_them(tmp_path: Path, name: str):
     traces = [_trace(tmp_path / name.format(rank)) for rank in (10, 2, 0)]
     assert find_ranks(tmp_path) == traces[::-1]
 
 
-def test_files_of_tensorboard_s_handler_are_told_by_their_heads(tmp_path: Path):
+def test_files_of_the_tensorboard_handler_are_recognised_by_their_heads(tmp_path: Path):
     traces = [_trace(tmp_path / f"node_{900 + rank}.17{rank}.pt.trace.json.gz", 3 - rank) for rank in range(3)]
     assert find_ranks(tmp_path) == traces[::-1]
 
 
 @pytest.mark.parametrize("rank", [-3, 3.5, True, "3", 10**9])
-def test_a_head_with_a_rank_that_cannot_be_one_is_no_others_and_is_read_with_the_launch(tmp_path: Path, rank: Any):
+def test_a_file_with_an_impossible_rank_still_belongs_to_the_launch(tmp_path: Path, rank: Any):
     ranks = [_trace(tmp_path / f"node_{number}.1.pt.trace.json", number) for number in range(2)]
     odd = _trace(tmp_path / "node_9.1.pt.trace.json", rank)
     assert find_ranks(tmp_path) == [odd, *ranks]
 
 
-def test_two_recordings_of_which_one_has_no_possible_rank_are_no_launch(tmp_path: Path):
+def test_two_recordings_one_with_an_impossible_rank_are_no_launch(tmp_path: Path):
     for number, rank in enumerate((0, -3)):
         _trace(tmp_path / f"node_{number}.1.pt.trace.json", rank)
     assert find_ranks(tmp_path) == []
 
 
-def test_folders_without_numbers_are_told_by_the_heads_of_their_traces(tmp_path: Path):
+def test_folders_without_numbers_are_recognised_by_the_heads_of_their_traces(tmp_path: Path):
     traces = [_trace(tmp_path / folder / "host_1.2.pt.trace.json.gz", rank) for rank, folder in enumerate("ab")]
     assert find_ranks(tmp_path) == traces
 
 
-def test_of_several_cycles_of_a_worker_the_last_is_taken(tmp_path: Path):
+def test_the_last_of_several_cycles_of_a_worker_is_taken(tmp_path: Path):
     for rank in range(2):
         _trace(tmp_path / f"node_{rank}.100.pt.trace.json", rank)
     last = [_trace(tmp_path / f"node_{rank}.200.pt.trace.json", rank) for rank in range(2)]
     assert find_ranks(tmp_path) == last
 
 
-def test_ranks_may_lie_in_folders_of_their_hosts(tmp_path: Path):
+def test_ranks_may_lie_in_one_folder_per_host(tmp_path: Path):
     traces = [_trace(tmp_path / host / f"rank{rank}.json") for host, rank in (("a", 0), ("a", 1), ("b", 2), ("b", 3))]
     assert find_ranks(tmp_path) == traces
 
 
-def test_two_launches_beside_each_other_are_none(tmp_path: Path):
+def test_two_launches_in_one_folder_are_refused(tmp_path: Path):
     for launch in ("first", "second"):
         for rank in range(2):
             _run(tmp_path / launch / f"rank{rank}", rank)
@@ -98,7 +98,7 @@ def test_unrelated_recordings_and_other_files_are_no_launch(tmp_path: Path):
     assert find_ranks(tmp_path) == []
 
 
-def test_one_process_s_run_is_no_launch(tmp_path: Path):
+def test_the_run_of_one_process_is_no_launch(tmp_path: Path):
     run = _run(tmp_path / "runs" / "one", 0)
     _trace(run / "rank0.json", 0)
     _trace(run / "rank1.json", 1)
@@ -106,19 +106,19 @@ def test_one_process_s_run_is_no_launch(tmp_path: Path):
     assert launch_of(run) is None
 
 
-def test_of_a_launch_of_profkit_s_one_recorded_rank_is_enough(tmp_path: Path):
+def test_in_a_launch_by_profkit_one_recorded_rank_is_enough(tmp_path: Path):
     folder = _run(tmp_path / "rank1", 1)
     assert find_ranks(tmp_path) == []
     (tmp_path / "launch.json").write_text("{}")
     assert find_ranks(tmp_path) == [folder]
 
 
-def test_a_folder_that_is_none_is_named(tmp_path: Path):
+def test_a_missing_folder_is_named(tmp_path: Path):
     with pytest.raises(UnreadableInput, match="nosuch"):
         find_ranks(tmp_path / "nosuch")
 
 
-def test_other_machines_tell_size_and_time_of_each_trace(tmp_path: Path):
+def test_other_machines_report_size_and_time_of_each_trace(tmp_path: Path):
     folder, _ = _run(tmp_path / "rank0", 0), _run(tmp_path / "rank1", 1)
     (path, size, changed), _ = list_traces(str(tmp_path))
     trace = next(folder.glob("*.pt.trace.json.gz"))
@@ -130,7 +130,7 @@ def test_a_url_of_this_machine_is_read_as_a_folder(tmp_path: Path):
     assert find_places(tmp_path.as_uri()) == traces
 
 
-def test_in_other_file_systems_names_alone_tell():
+def test_on_other_file_systems_only_names_are_used():
     fsspec = pytest.importorskip("fsspec")
     system = fsspec.filesystem("memory")
     for name in ("/job7/rank1/w.9.pt.trace.json.gz", "/job7/rank1/run.json", "/job7/rank0/w.8.pt.trace.json.gz"):

@@ -1,3 +1,5 @@
+"""Work divided among processes of this machine."""
+
 from __future__ import annotations
 
 import os
@@ -23,7 +25,7 @@ several = pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks on this s
 
 @pytest.fixture(params=["forks", "interpreters"])
 def two_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever runs in the process of the tests."""
+    """Two processes, even though the process of the tests has threads."""
     monkeypatch.setattr(here, "processes_for", lambda limit_bytes: 2)
     monkeypatch.setattr(here, "can_fork", lambda: request.param == "forks")
     monkeypatch.setattr(here, "_worth_starting", len)
@@ -46,7 +48,7 @@ def _by_number(work: Any, places: list[str]) -> list[Done[Any]]:
 
 
 @several
-def test_other_processes_do_it_all_and_a_broken_place_costs_itself_alone(two_processes: None) -> None:
+def test_other_processes_do_all_the_work_and_a_broken_place_affects_no_other(two_processes: None) -> None:
     done = _by_number(_measure, ["a", "broken", "c", "d"])
     assert [(one.number, one.value and one.value[0], one.cause) for one in done] == [
         (0, "a", ""), (1, None, "broken: is broken"), (2, "c", ""), (3, "d", ""),
@@ -57,21 +59,21 @@ def test_other_processes_do_it_all_and_a_broken_place_costs_itself_alone(two_pro
 
 
 @several
-def test_a_place_that_ends_its_process_costs_itself_alone(two_processes: None) -> None:
+def test_a_place_that_ends_its_process_affects_no_other(two_processes: None) -> None:
     done = _by_number(_measure, ["fatal", "a", "fatal", "b", "fatal", "c"])
     assert [one.value and one.value[0] for one in done] == [None, "a", None, "b", None, "c"]
     assert done[2].cause == "fatal: the process that read it was ended, perhaps by the system"
 
 
 @several
-def test_arrays_come_back_as_they_were(two_processes: None) -> None:
+def test_arrays_come_back_unchanged(two_processes: None) -> None:
     done, _ = reduce_here(_count, ["a", "b"])
     assert done.value is not None
     assert np.array_equal(done.value, np.arange(1_000_000))
 
 
 @several
-def test_hundreds_of_places_are_done_once_each(two_processes: None) -> None:
+def test_each_of_hundreds_of_places_is_done_once(two_processes: None) -> None:
     places = [str(number) for number in range(600)]
     assert [one.value for one in _by_number(int, places)] == list(range(600))
 
@@ -86,7 +88,7 @@ def test_a_reader_that_stops_early_leaves_no_process(two_processes: None) -> Non
         os.kill(first.value[1], 0)
 
 
-def test_one_process_does_it_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_one_process_the_work_is_done_in_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(here, "processes_for", lambda limit_bytes: 1)
     assert _by_number(_measure, ["a", "broken"]) == [Done(0, ("a", os.getpid())), Done(1, cause="broken: is broken")]
 
@@ -105,7 +107,7 @@ def test_as_many_processes_as_processors_and_memory_allow(
     assert processes_for(2 * 10**9) == expected
 
 
-def test_small_traces_are_not_worth_an_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_traces_start_no_further_interpreters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four packed files of 1 MB are worth one new interpreter: it reads as much in the time it takes to start."""
     places = []
     for name in ("a.json.gz", "b.json.gz", "c.json", "gone.json", "d.json.gz", "e.json.gz"):
@@ -123,7 +125,9 @@ def test_small_traces_are_not_worth_an_interpreter(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("name", "value"), [("sys.executable", "/usr/bin/uwsgi"), ("sys.executable", None), ("sys.platform", "win32")]
 )
-def test_what_is_no_interpreter_is_not_started(monkeypatch: pytest.MonkeyPatch, name: str, value: str | None) -> None:
+def test_an_executable_other_than_python_is_not_started(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str | None
+) -> None:
     monkeypatch.setattr(started.os, "sched_getaffinity", lambda pid: {0, 1})
     monkeypatch.delenv("PROFKIT_PROCESSES", raising=False)
     assert can_start() == (sys.platform == "linux")
@@ -132,7 +136,7 @@ def test_what_is_no_interpreter_is_not_started(monkeypatch: pytest.MonkeyPatch, 
 
 
 @several
-def test_a_program_with_threads_has_interpreters_read_that_know_nothing_of_it(tmp_path: Path) -> None:
+def test_a_program_with_threads_starts_interpreters_that_do_not_run_its_main_file(tmp_path: Path) -> None:
     """Its main file does not run again, and the diagnosis is the same as in one process."""
     folder, program = tmp_path / "job", tmp_path / "program.py"
     folder.mkdir()
@@ -186,7 +190,7 @@ print(found.launch)
 """
 
 
-def test_a_container_has_less_than_its_machine(tmp_path: Path) -> None:
+def test_the_memory_limit_of_a_container_is_respected(tmp_path: Path) -> None:
     whole = free_memory(tmp_path)
     (tmp_path / "memory.current").write_text("600\n")
     (tmp_path / "memory.max").write_text("max\n")

@@ -1,5 +1,5 @@
-"""One rank of a launch is damaged: the others' figures stay as they were, or become those without the rank. Then a note
-names its file and the cause."""
+"""If one rank of a launch is damaged, the figures of the others stay the same or become those without the rank. Then a
+note names its file and the cause."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ launches = pytest.mark.parametrize(("make", "rank"), CASES, ids=[f"{make.__name_
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The place for all variants of the traces, so that unchanged traces are read only once."""
+    """One folder for all variants of the traces, so that unchanged traces are read only once."""
     return tmp_path_factory.mktemp("launch")
 
 
@@ -83,9 +83,9 @@ def _damaged(folder: Path, make: Make, rank: int, damage: str) -> LaunchSummary:
         path.write_bytes(whole)
 
 
-def _said_of_others(launch: LaunchSummary, rank: int) -> object:
-    """How long they wait for whom and why, how long their steps take, and what communication costs. Left out is what is
-    relative to other ranks: to the median's work and the first rank's clock."""
+def _figures_of_others(launch: LaunchSummary, rank: int) -> object:
+    """How long the others wait for whom and why, how long their steps take, and what communication costs. Figures
+    relative to other ranks, such as to the median work or the first clock, are left out."""
     details = [(one.rank, one.details and replace(one.details, own=(), clock_behind_ns=None))
                for one in launch.ranks if one.rank != rank]  # fmt: skip
     ranks = [replace(one, details=None) for one in launch.ranks if one.rank != rank]
@@ -97,14 +97,14 @@ def _said_of_others(launch: LaunchSummary, rank: int) -> object:
     [pytest.param(make, rank, damage, id=f"{make.__name__}-{rank}-{damage}")
      for make, rank in CASES for damage in DAMAGES if (make, damage) not in NOTED],
 )  # fmt: skip
-def test_of_the_others_the_same_is_said_or_what_is_said_without_the_rank_and_a_note(
+def test_the_figures_of_the_other_ranks_stay_or_are_those_without_the_damaged_one(
     folder: Path, make: Make, rank: int, damage: str
 ):
-    whole, without = (_said_of_others(one, rank) for one in _around(folder, make, rank))
+    whole, without = (_figures_of_others(one, rank) for one in _around(folder, make, rank))
     found = _damaged(folder, make, rank, damage)
-    said = _said_of_others(found, rank)
-    told = [note for note in found.notes if f"rank{rank}.json.gz: " in note]
-    assert said == whole or (said == without and told)
+    figures = _figures_of_others(found, rank)
+    notes_on_it = [note for note in found.notes if f"rank{rank}.json.gz: " in note]
+    assert figures == whole or (figures == without and notes_on_it)
     assert not any("failed inside" in note for note in found.notes)
 
 
@@ -113,7 +113,7 @@ def test_of_the_others_the_same_is_said_or_what_is_said_without_the_rank_and_a_n
     [pytest.param(make, rank, damage, id=f"{make.__name__}-{rank}-{damage}")
      for make, rank in CASES for damage in DAMAGES if (make, damage) in NOTED],
 )  # fmt: skip
-def test_a_rank_that_lacks_some_of_the_steps_is_told_and_who_is_late_is_found_all_the_same(
+def test_a_rank_that_lacks_some_steps_gets_a_note_and_the_late_rank_is_still_found(
     folder: Path, make: Make, rank: int, damage: str
 ):
     found = _damaged(folder, make, rank, damage)
@@ -123,9 +123,9 @@ def test_a_rank_that_lacks_some_of_the_steps_is_told_and_who_is_late_is_found_al
 
 
 @launches
-def test_the_undamaged_launch_says_nothing_but_who_is_late(folder: Path, make: Make, rank: int):
+def test_the_undamaged_launch_has_a_late_rank_and_no_notes(folder: Path, make: Make, rank: int):
     whole, without = _around(folder, make, rank)
     assert whole.notes == ()
     assert without.notes == (f"rank {rank} of {RANKS} is missing; what it did is unknown",)
     assert [one.is_by_chance for one in whole.ranks] == [True, False, True, True]
-    assert _said_of_others(whole, rank) != _said_of_others(without, rank)
+    assert _figures_of_others(whole, rank) != _figures_of_others(without, rank)

@@ -1,4 +1,4 @@
-"""Traces of several ranks, written by hand, diagnosed together: each step ends with a reduction that all wait for."""
+"""Handwritten traces of several ranks, diagnosed together: each step ends with an all-reduce that all wait for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DAY_US = 86_400_000_000
 
 
 def _trace(rank: int, work_us: Sequence[float], *, world: int = 3, late_us: float = 0, size: int = 256) -> bytes:
-    """Steps of a rank that works and then waits for the one that works longest."""
+    """Steps of a rank that works and then waits for the rank that works longest."""
     events = []
     for number, own_us in enumerate(work_us):
         at = late_us + number * STEP_US
@@ -44,7 +44,7 @@ def _write(folder: Path, traces: Iterable[bytes]) -> Path:
 
 
 def _uneven(**changed: Any) -> list[bytes]:
-    """Rank 1 works 60 ms longer than the others, the last of which begins a little later in each step."""
+    """Rank 1 works 60 ms longer than the others. Of those, the last begins a little later in each step."""
     slow, quick = STEP_US - SEND_US, STEP_US - SEND_US - 60_000
     return [_trace(0, [quick] * STEPS), _trace(1, [slow] * STEPS, **changed), _trace(2, [quick + 500] * STEPS)]
 
@@ -54,7 +54,7 @@ def _launch(diagnosis: Diagnosis) -> LaunchSummary:
     return diagnosis.launch
 
 
-def test_the_late_rank_is_named_and_its_own_recording_judged(tmp_path: Path):
+def test_the_late_rank_is_named_and_its_recording_is_judged(tmp_path: Path):
     found = diagnose_ranks(str(_write(tmp_path / "job", _uneven())))
     launch = _launch(found.diagnosis)
     assert (launch.world_size, launch.shown_rank, launch.notes) == (3, 1, ())
@@ -68,7 +68,7 @@ def test_the_late_rank_is_named_and_its_own_recording_judged(tmp_path: Path):
     assert straggler.saving.fraction == pytest.approx(0.6, abs=0.02)
 
 
-def test_even_ranks_are_told_to_be_even(tmp_path: Path):
+def test_for_even_ranks_the_report_says_that_nobody_is_late(tmp_path: Path):
     even = [_trace(rank, [40_000 + 100 * ((rank + number) % 3) for number in range(STEPS)]) for rank in range(3)]
     diagnosis = profkit.diagnose(_write(tmp_path, even))
     assert [one.rule for one in diagnosis.findings if one.rule == "straggler"] == []
@@ -86,7 +86,7 @@ def test_even_ranks_are_told_to_be_even(tmp_path: Path):
     ],
     ids=["cut off", "no trace", "the same rank twice", "another world", "another job"],
 )
-def test_a_hostile_rank_adds_a_note_and_changes_nothing_else(tmp_path: Path, name: str, content: bytes, note: str):
+def test_a_hostile_rank_only_adds_a_note(tmp_path: Path, name: str, content: bytes, note: str):
     alone = _launch(profkit.diagnose(_write(tmp_path / "alone", _uneven())))
     folder = _write(tmp_path / "beside", _uneven())
     (folder / name).write_bytes(content)
@@ -98,13 +98,13 @@ def test_a_hostile_rank_adds_a_note_and_changes_nothing_else(tmp_path: Path, nam
     assert any(note in text for text in beside.notes)
 
 
-def test_a_clock_that_is_wrong_by_a_day_changes_nothing(tmp_path: Path):
+def test_a_clock_wrong_by_a_day_changes_nothing(tmp_path: Path):
     right, wrong = (_launch(profkit.diagnose(_write(tmp_path / name, _uneven(late_us=late_us))))
                     for name, late_us in (("right", 0), ("wrong", DAY_US)))  # fmt: skip
     assert [one.caused_ns for one in right.ranks] == [one.caused_ns for one in wrong.ranks]
 
 
-def test_a_rank_that_cannot_be_one_is_left_out_with_a_note_where_nothing_else_tells_it(tmp_path: Path):
+def test_an_impossible_rank_is_left_out_with_a_note_unless_its_name_gives_it(tmp_path: Path):
     for number, trace in enumerate(_uneven()):
         (tmp_path / f"node_{number}.1.pt.trace.json").write_bytes(trace)
     (tmp_path / "node_3.1.pt.trace.json").write_bytes(_trace(-3, [10_000] * STEPS))
@@ -113,7 +113,7 @@ def test_a_rank_that_cannot_be_one_is_left_out_with_a_note_where_nothing_else_te
     assert launch.notes == (f"{tmp_path}/node_3.1.pt.trace.json: it does not say which rank it is; it is left out",)
 
 
-def test_where_no_recording_can_be_read_that_is_the_error(tmp_path: Path):
+def test_if_no_recording_can_be_read_that_is_the_error(tmp_path: Path):
     folder = _write(tmp_path, [b"nothing", b"nothing"])
     with pytest.raises(UnreadableInput, match="none of 2 recordings could be read"):
         diagnose_ranks(str(folder))
@@ -131,28 +131,28 @@ def test_a_folder_without_ranks_is_named(tmp_path: Path):
 
 
 @pytest.mark.parametrize("on", ["spark", "ray://", "ray:", ""])
-def test_a_cluster_that_is_none_is_refused(tmp_path: Path, on: str):
+def test_an_invalid_cluster_is_refused(tmp_path: Path, on: str):
     with pytest.raises(UsageError, match="give ray"):
         diagnose_ranks(str(_write(tmp_path, _uneven())), on)
 
 
-def test_machines_may_be_done_in_any_order(tmp_path: Path):
+def test_machines_may_finish_in_any_order(tmp_path: Path):
     places = [str(path) for path in find_ranks(_write(tmp_path, _uneven()))]
 
     def backwards(work: Any, asked: Sequence[str]) -> Iterator[Done[Any]]:
         yield from (do_at(work, number, asked[number]) for number in reversed(range(len(asked))))
 
-    told: list[tuple[int, int]] = []
-    found = gather(places, backwards, lambda done, total: told.append((done, total)))
+    result: list[tuple[int, int]] = []
+    found = gather(places, backwards, lambda done, total: result.append((done, total)))
     assert [table.identity.rank for table in found.launch.tables] == [0, 1, 2]
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert result == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_the_command_writes_beside_the_ranks_and_names_the_late_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("profkit.cli._memory_reuse.stop_collecting_garbage", lambda: None)  # this process goes on
     folder = _write(tmp_path / "job", _uneven())
     monkeypatch.chdir(tmp_path)
-    told = CliRunner().invoke(command, ["job"], catch_exceptions=False)
-    assert told.exit_code == 0
-    assert "Rank 1 is late in 4 of 4 steps" in " ".join(told.stdout.split())
+    result = CliRunner().invoke(command, ["job"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "Rank 1 is late in 4 of 4 steps" in " ".join(result.stdout.split())
     assert "who waits for whom" in (folder / REPORT_FILE).read_text(encoding="utf-8").lower()

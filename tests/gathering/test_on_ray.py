@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes' processes on this machine, and a third node that is lost."""
+"""A real Ray cluster: two nodes as processes on this machine, and a third node that is lost."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _by_number(done: Iterator[Done[Any]]) -> list[Done[Any]]:
     return sorted(done, key=lambda one: one.number)
 
 
-def test_every_place_is_done_once_and_a_broken_one_costs_itself_alone(nodes: Any) -> None:
+def test_every_place_is_done_once_and_a_broken_one_affects_no_other(nodes: Any) -> None:
     places = ["a", "broken", "ccc", "dddd", "a"]
     assert _by_number(reduce_on_ray(ray_work.measure, places)) == [
         Done(0, ("a", 1)),
@@ -61,7 +61,7 @@ def test_every_place_is_done_once_and_a_broken_one_costs_itself_alone(nodes: Any
     ]
 
 
-def test_a_place_that_kills_its_process_each_time_is_given_up(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_that_always_kills_its_process_is_given_up(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_ray, "_MOST_RETRIES", 1)
     fine, fatal = _by_number(reduce_on_ray(ray_work.end, ["fine", "fatal"]))
     assert fine == Done(0, "fine")
@@ -80,7 +80,7 @@ def pipes(tmp_path: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _done_without(nodes: Any, lost: Any, pipes: tuple[Path, int], running: Iterator[Done[Any]]) -> list[Done[Any]]:
-    """The results if a node's processes are killed while a task runs there. Only then may all go on."""
+    """The results if the processes of a node are killed while a task runs there. The other tasks wait for that."""
     folder, started = pipes
     with ThreadPoolExecutor(1) as other:
         results = other.submit(_by_number, running)
@@ -96,15 +96,15 @@ def _done_without(nodes: Any, lost: Any, pipes: tuple[Path, int], running: Itera
 
 
 def _wait_for(node: str, started: int) -> int:
-    """The process of the first task that reports to run there."""
-    said = b""
-    while not (found := re.search(rf"{node} (\d+)\n", said.decode())):
-        assert select.select([started], [], [], 60)[0], f"no task began on {node}, but {said!r}"
-        said += os.read(started, 4096)
+    """The process of the first task that reports from that node."""
+    reported = b""
+    while not (found := re.search(rf"{node} (\d+)\n", reported.decode())):
+        assert select.select([started], [], [], 60)[0], f"no task began on {node}, but {reported!r}"
+        reported += os.read(started, 4096)
     return int(found[1])
 
 
-def test_a_machine_lost_in_the_middle_loses_nothing(nodes: Any, pipes: tuple[Path, int]) -> None:
+def test_a_machine_lost_midway_loses_no_work(nodes: Any, pipes: tuple[Path, int]) -> None:
     lost = nodes.add_node(**_NODE)
     nodes.wait_for_nodes()
     places = [str(pipes[0] / f"rank{rank}") for rank in range(6)]
@@ -113,7 +113,7 @@ def test_a_machine_lost_in_the_middle_loses_nothing(nodes: Any, pipes: tuple[Pat
     assert done == [Done(rank, place) for rank, place in enumerate(places)]
 
 
-def test_what_only_the_lost_machine_has_is_named_and_all_else_is_done(nodes: Any, pipes: tuple[Path, int]) -> None:
+def test_files_only_on_the_lost_machine_are_named_and_all_others_are_read(nodes: Any, pipes: tuple[Path, int]) -> None:
     lost = nodes.add_node(**_NODE)
     nodes.wait_for_nodes()
     places = [str(pipes[0] / f"rank{rank}") for rank in range(3)]
@@ -123,7 +123,7 @@ def test_what_only_the_lost_machine_has_is_named_and_all_else_is_done(nodes: Any
     assert done == [Done(0, places[0]), gone, Done(2, places[2])]
 
 
-def test_what_another_machine_has_too_is_done_there(nodes: Any, pipes: tuple[Path, int]) -> None:
+def test_files_that_another_machine_has_too_are_read_there(nodes: Any, pipes: tuple[Path, int]) -> None:
     lost = nodes.add_node(**_NODE)
     nodes.wait_for_nodes()
     place = str(pipes[0] / "rank0")
@@ -143,7 +143,7 @@ def test_files_are_found_on_the_machines_that_have_them(nodes: Any) -> None:
     }
 
 
-def test_a_place_that_no_machine_knows_is_refused(nodes: Any) -> None:
+def test_a_place_that_no_machine_has_is_refused(nodes: Any) -> None:
     with pytest.raises(UsageError, match=r"^--on ray: /nowhere: no machine of the cluster has a trace there "):
         find_holders(ray_work.find_nothing, "/nowhere")
 
@@ -152,7 +152,7 @@ def test_a_place_that_no_machine_knows_is_refused(nodes: Any) -> None:
     ("address", "variable", "asked"),
     [(None, "", "local"), (None, "10.0.0.1:6379", None), ("auto", "", "auto"), ("head:10001", "", "ray://head:10001")],
 )
-def test_an_address_says_which_cluster_is_meant(
+def test_an_address_selects_the_cluster(
     monkeypatch: pytest.MonkeyPatch, address: str | None, variable: str, asked: str | None
 ) -> None:
     begun: list[str | None] = []
@@ -165,7 +165,7 @@ def test_an_address_says_which_cluster_is_meant(
     assert begun == [asked, "ended"]
 
 
-def test_a_cluster_that_is_not_there_is_refused_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_cluster_is_refused_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**settings: Any) -> None:
         raise ConnectionError("nobody answers\nat all")
 
@@ -176,7 +176,7 @@ def test_a_cluster_that_is_not_there_is_refused_by_its_address(monkeypatch: pyte
         pass
 
 
-def test_what_ray_says_of_lost_machines_does_not_get_into_the_report(
+def test_messages_of_ray_about_lost_machines_stay_out_of_the_report(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)

@@ -1,4 +1,4 @@
-"""What the summary of a launch says of pipelines."""
+"""What the summary of a launch says about pipelines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def summary_of(recorded: Launch):  # type: ignore[no-untyped-def]
     return summarise(recorded, toll, own.staging, find_reasons(recorded, toll, own, late), late)
 
 
-def test_a_pipeline_has_its_stages_micro_batches_and_idle_time():
+def test_a_pipeline_is_summarised_by_stages_micro_batches_and_idle_time():
     (one,) = summary_of(launch(pipeline([300.0, 300.0], 4))).pipelines
     assert [stage.rank for stage in one.stages] == [0, 1]
     assert [stage.worked_ns for stage in one.stages] == [1_200_000, 1_200_000]
@@ -50,7 +50,7 @@ def test_stages_that_wait_for_each_other_are_not_late():
     assert all(step.caused_ns == 0 for page in pages for step in page.steps)
 
 
-def test_ranks_that_exchange_borders_keep_each_other_waiting_as_before():
+def test_ranks_that_exchange_borders_may_be_late():
     slow = borders(1, 4, ahead=True)
     programs = [borders(rank, 4, ahead=True) for rank in range(4)]
     programs[1] = [act if act.kind != "work" else type(act)("work", duration=90.0) for act in slow]
@@ -60,7 +60,7 @@ def test_ranks_that_exchange_borders_keep_each_other_waiting_as_before():
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_ranks_that_hold_several_stages_keep_nobody_waiting_and_a_note_says_why(ranks):
+def test_ranks_with_several_stages_are_not_late_and_a_note_says_why(ranks):
     summary = summary_of(launch(interleaved(ranks, 2, 4, [30.0] * (ranks - 1) + [60.0])))
     assert summary.pipelines == ()
     assert all(one.caused_ns == one.late_steps == 0 < one.waited_ns for one in summary.ranks)
@@ -68,14 +68,14 @@ def test_ranks_that_hold_several_stages_keep_nobody_waiting_and_a_note_says_why(
     assert [note for note in summary.notes if note.startswith(f"ranks {named} work on what they send each other")]
 
 
-def test_in_a_ring_of_attention_the_slow_rank_keeps_others_waiting():
+def test_in_ring_attention_the_slow_rank_is_late():
     summary = summary_of(launch(ring(4, [30.0, 30.0, 60.0, 30.0])))
     assert summary.notes == ()
     worst = max(summary.ranks, key=lambda one: one.caused_ns)
     assert (worst.rank, worst.is_by_chance, worst.cause) == (2, False, "compute")
 
 
-def test_stages_are_sought_once_per_launch(monkeypatch):
+def test_stages_are_determined_once_per_launch(monkeypatch):
     sought = []
     monkeypatch.setattr(own_work, "find_staging", lambda launch: sought.append(launch) or find_staging(launch))
     found = launch(pipeline([300.0, 300.0], 4))

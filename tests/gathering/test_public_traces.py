@@ -50,14 +50,14 @@ def test_the_late_rank_is_named_in_traces_of_every_year(tmp_path: Path, name: st
     assert late.caused_ns == pytest.approx(LATE_NS, rel=0.05)
     assert [one.size for one in launch.groups] == [RANKS]
     assert [note.removeprefix(DOUBT) for note in launch.notes] == (
-        [] if FORMS[name].lists or FORMS[name].said != "nothing" else
+        [] if FORMS[name].lists or FORMS[name].arguments_on != "nothing" else
         ["taken for those of all ranks, which nothing contradicts"])  # fmt: skip
     assert "straggler" in rules_of(diagnosis)
 
 
 @pytest.mark.parametrize("name", ["2021", "2025"])
 @pytest.mark.parametrize("acts", [training(), tensor_parallel(), lockstep])
-def test_nobody_is_late_where_ranks_vary_by_chance(tmp_path: Path, name: str, acts) -> None:  # type: ignore[no-untyped-def]
+def test_nobody_is_late_if_ranks_vary_by_chance(tmp_path: Path, name: str, acts) -> None:  # type: ignore[no-untyped-def]
     diagnosis = profkit.diagnose(write_launch(tmp_path / "job", acts, FORMS[name]))
     assert late_ranks(launch_of(diagnosis)) == []
     assert "straggler" not in rules_of(diagnosis)
@@ -65,7 +65,7 @@ def test_nobody_is_late_where_ranks_vary_by_chance(tmp_path: Path, name: str, ac
 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_rank_that_two_groups_wait_for_is_late_once(tmp_path: Path, name: str) -> None:
-    """First its tensor-parallel group waits for the rank, then the other group waits for that group."""
+    """Its tensor-parallel group waits for the rank, then the other group waits for that group."""
     diagnosis = profkit.diagnose(write_launch(tmp_path / "job", tensor_parallel(LATE_US), FORMS[name]))
     (late,) = late_ranks(launch_of(diagnosis))
     assert late.rank == LATE
@@ -83,14 +83,14 @@ def test_ranks_in_lockstep_wait_as_long_whatever_their_groups(tmp_path: Path, na
     assert any(DOUBT in note for note in launch.notes) is not (name == "2025")
 
 
-def test_inference_with_kernels_of_its_own_is_compared_and_no_step_is_made_up(tmp_path: Path) -> None:
+def test_inference_with_its_own_kernels_is_compared_without_inventing_steps(tmp_path: Path) -> None:
     launch = launch_of(profkit.diagnose(write_launch(tmp_path / "job", training(LATE_US), INFERENCE)))
     (late,) = late_ranks(launch)
     assert (late.rank, late.late_steps, launch.steps) == (LATE, 1, 1)
     assert late.late_ns == pytest.approx(STEPS * LATE_NS, rel=0.05)
 
 
-def test_of_one_step_it_is_said_who_came_late_and_that_it_may_be_chance(tmp_path: Path) -> None:
+def test_with_one_step_the_report_says_that_lateness_may_be_chance(tmp_path: Path) -> None:
     diagnosis = profkit.diagnose(write_launch(tmp_path / "job", training(LATE_US), FORMS["2025"], steps=1))
     (late,) = late_ranks(launch_of(diagnosis))
     assert late.rank == LATE
@@ -100,7 +100,7 @@ def test_of_one_step_it_is_said_who_came_late_and_that_it_may_be_chance(tmp_path
 
 
 @pytest.mark.parametrize("name", ["2024", "2025"])
-def test_ranks_without_marks_of_steps_are_compared_in_what_repeats(tmp_path: Path, name: str) -> None:
+def test_ranks_without_step_marks_are_compared_by_repetitions(tmp_path: Path, name: str) -> None:
     form = replace(FORMS[name], steps=lambda rank, number: None)
     launch = launch_of(profkit.diagnose(write_launch(tmp_path / "job", training(LATE_US), form)))
     worst = max(launch.ranks, key=lambda one: one.caused_ns)
@@ -109,7 +109,7 @@ def test_ranks_without_marks_of_steps_are_compared_in_what_repeats(tmp_path: Pat
 
 
 @pytest.mark.parametrize("higher", [lambda rank: rank, lambda rank: -3 * (rank == 2), lambda rank: 1_000 * (rank > 3)])
-def test_ranks_that_number_their_steps_otherwise_are_compared_by_the_numbers_of_collectives(
+def test_ranks_with_different_step_numbers_are_compared_by_the_numbers_of_collectives(
     tmp_path: Path, higher: Callable[[int], int]
 ) -> None:
     form = replace(FORMS["2025"], steps=lambda rank, number: 10 + number + higher(rank))

@@ -1,4 +1,4 @@
-"""Traces that lie on another file system: fsspec's own in memory, and an object store on this machine."""
+"""Traces on another file system: fsspec's in-memory one, and an object store on this machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def memory() -> Iterator[Any]:
     system.rm("/", recursive=True)
 
 
-def test_a_url_is_told_from_a_path() -> None:
+def test_urls_and_paths_are_distinguished() -> None:
     assert [is_url(place) for place in ("s3://bucket/a", "HDFS://host/a", "traces/a", "C:\\traces\\a", "a://b")] == [
         True, True, False, False, False,
     ]  # fmt: skip
@@ -48,7 +48,7 @@ def test_a_url_is_told_from_a_path() -> None:
     [("traces/a", Path("traces/a")), ("file:///tmp/a%20b", Path("/tmp/a b")), ("s3://bucket/a", None),
      ("file://host/a", None)],
 )  # fmt: skip
-def test_what_lies_on_this_machine_is_read_where_it_is(place: str, path: Path | None) -> None:
+def test_a_url_of_this_machine_is_read_without_copying(place: str, path: Path | None) -> None:
     assert path_of(place) == path
 
 
@@ -61,7 +61,7 @@ def test_all_files_of_a_place_are_found_with_their_sizes(memory: Any) -> None:
     assert find_remote("memory://other/rank-1.json.gz") == [RemoteFile("memory:///other/rank-1.json.gz", 11)]
 
 
-def test_a_trace_alone_is_copied_and_the_copy_removed(memory: Any) -> None:
+def test_a_single_trace_is_copied_and_the_copy_is_removed(memory: Any) -> None:
     with within_reach("memory://other/rank-1.json.gz") as copy:
         path = copy.path
         assert path.name == "rank-1.json.gz"
@@ -70,53 +70,53 @@ def test_a_trace_alone_is_copied_and_the_copy_removed(memory: Any) -> None:
     assert not path.parent.exists()
 
 
-def test_a_run_directory_is_copied_with_its_small_files_and_no_other(memory: Any) -> None:
+def test_a_run_directory_is_copied_with_its_small_files_only(memory: Any) -> None:
     with within_reach("memory://launch/rank0/a.pt.trace.json.gz") as copy:
         assert sorted(file.name for file in copy.path.iterdir()) == ["a.pt.trace.json.gz", "run.json"]
 
 
-def test_what_reads_the_copy_may_fail_with_its_own_error(memory: Any) -> None:
+def test_an_error_while_reading_the_copy_is_passed_on(memory: Any) -> None:
     with pytest.raises(UnreadableInput, match=r"^x: is no trace$"), within_reach("memory://other/rank-1.json.gz"):
         raise UnreadableInput("x", "is no trace")
 
 
-def test_a_copy_that_cannot_be_read_bears_the_name_that_was_given(memory: Any) -> None:
+def test_an_error_about_the_copy_names_the_original(memory: Any) -> None:
     url = "memory://other/rank-1.json.gz"
     with pytest.raises(UnreadableInput, match=rf"^{url}: is no trace$"), within_reach(url) as copy:
         raise UnreadableInput(copy.path, "is no trace")
 
 
-def test_a_path_is_within_reach_without_a_copy(tmp_path: Path) -> None:
+def test_a_local_path_is_read_without_copying(tmp_path: Path) -> None:
     for place in (str(tmp_path), tmp_path.as_uri()):
         with within_reach(place) as reached:
             assert reached == Reached(tmp_path)
 
 
 @pytest.mark.parametrize("url", ["memory://nowhere", "memory://nowhere/a.json"])
-def test_a_place_with_nothing_in_it_is_refused_by_name(memory: Any, url: str) -> None:
+def test_an_empty_place_is_refused_by_name(memory: Any, url: str) -> None:
     with pytest.raises(UnreadableInput, match=rf"^{url}: no such file or folder$"):
         find_remote(url)
     with pytest.raises(UnreadableInput, match=rf"^{url}: no such file or folder$"), within_reach(url):
         pass
 
 
-def test_a_file_system_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_file_system_is_refused() -> None:
     with pytest.raises(UnreadableInput, match=r"^nosuch://a: cannot be read: Protocol not known: nosuch$"):
         find_remote("nosuch://a")
 
 
-def test_file_systems_in_file_systems_are_refused() -> None:
+def test_nested_file_systems_are_refused() -> None:
     with pytest.raises(UsageError, match=r"give the address of the place itself"):
         find_remote("simplecache::memory://launch")
 
 
-def test_more_files_than_a_launch_has_are_refused(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_files_are_refused(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "MOST_FILES", 2)
     with pytest.raises(UnreadableInput, match=r"holds more than 2 files: name the folder of one launch"):
         find_remote("memory://launch")
 
 
-def test_a_trace_that_the_disk_has_no_room_for_is_not_copied(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_larger_than_the_free_disk_space_is_not_copied(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type(shutil.disk_usage("/"))(1 << 40, 0, (1 << 30) + 10)
     monkeypatch.setattr(remote.shutil, "disk_usage", lambda folder: usage)
     expected = r"^memory://other/rank-1.json.gz: takes 11 B, and 10 B may be used of .* \(TMPDIR names another "
@@ -126,7 +126,7 @@ def test_a_trace_that_the_disk_has_no_room_for_is_not_copied(memory: Any, monkey
 
 @pytest.fixture
 def decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files whose text is decoded, with a cache that keeps the columns of small files too."""
+    """The files that get decoded. The cache also keeps the columns of small files."""
     read, found = reader.read_kineto, []
     monkeypatch.setenv(cache.CACHE, str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "FEWEST_EVENTS", 1)
@@ -139,8 +139,8 @@ def trace_of(at: int) -> bytes:
     return json_of([step(0, 0, 100), op("aten::mm", at, 10)])
 
 
-def test_a_copy_of_what_was_read_before_is_not_decoded_again(memory: Any, decoded: list[Path], tmp_path: Path) -> None:
-    """A trace is read again only after it has changed, even if its size and both ends stay the same."""
+def test_an_unchanged_remote_trace_is_not_decoded_again(memory: Any, decoded: list[Path], tmp_path: Path) -> None:
+    """A trace is read again only after a change, even if its size and both ends stay the same."""
     url = "memory://other/rank-1.json"
     memory.pipe("/other/rank-1.json", trace_of(20))
     tables = [read_rank(url) for _ in range(3)]
@@ -152,7 +152,7 @@ def test_a_copy_of_what_was_read_before_is_not_decoded_again(memory: Any, decode
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_of_a_file_without_a_version_nothing_is_kept(
+def test_a_file_without_a_version_is_not_cached(
     memory: Any, decoded: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.pipe("/other/rank-1.json", trace_of(20))
@@ -165,14 +165,14 @@ def test_of_a_file_without_a_version_nothing_is_kept(
 
 @pytest.fixture
 def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command changes what its process does with memory, and this one goes on."""
+    """The command changes the memory settings of its process, but this process goes on."""
     for name in ("stop_collecting_garbage", "reuse_memory_for_columns", "reuse_memory_for_rules"):
         monkeypatch.setattr(f"profkit.cli._memory_reuse.{name}", lambda: None)
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_one_recording_elsewhere_is_decoded_once_too(memory: Any, decoded: list[Path], tmp_path: Path) -> None:
+def test_a_single_remote_recording_is_decoded_only_once(memory: Any, decoded: list[Path], tmp_path: Path) -> None:
     memory.pipe("/one/rank-3.json", trace_of(20))
     for _ in range(2):
         CliRunner().invoke(command, ["memory://one/rank-3.json"], catch_exceptions=False)
@@ -181,19 +181,19 @@ def test_one_recording_elsewhere_is_decoded_once_too(memory: Any, decoded: list[
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_the_address_of_one_file_is_one_recording_and_that_of_a_folder_a_launch(memory: Any, tmp_path: Path) -> None:
+def test_the_url_of_a_file_is_a_recording_and_that_of_a_folder_a_launch(memory: Any, tmp_path: Path) -> None:
     steps = [event for at in range(4) for event in (step(at, 100 * at, 100), op("aten::mm", 100 * at, 90))]
     memory.pipe("/one/rank-3.json", json_of(steps))
-    told = CliRunner().invoke(command, ["memory://one/rank-3.json"], catch_exceptions=False)
-    assert told.exit_code == 0
-    assert "The ranks" not in told.stdout
+    result = CliRunner().invoke(command, ["memory://one/rank-3.json"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "The ranks" not in result.stdout
     (report,) = tmp_path.glob("traces/rank-3.json/*/diagnosis.json")
     assert profkit.load(report).launch is None
     with pytest.raises(UnreadableInput, match="holds no recordings of several ranks"):
         CliRunner().invoke(command, ["memory://one"], catch_exceptions=False)
 
 
-def test_a_file_s_url_on_this_machine_is_read_where_it_is(tmp_path: Path) -> None:
+def test_a_file_url_of_this_machine_is_diagnosed_without_copying(tmp_path: Path) -> None:
     assert names_recording((tmp_path / "rank-3.json.gz").as_uri())
     assert not names_recording(tmp_path.as_uri())
     assert not names_recording(str(tmp_path / "rank-3.json.gz"))

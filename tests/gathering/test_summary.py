@@ -1,4 +1,4 @@
-"""A launch written by hand: three ranks and two steps, each with a collective of all ranks and one of the first two."""
+"""A handwritten launch: three ranks and two steps, each with a collective of all ranks and one of the first two."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _column(*values: int) -> Int64s:
 
 
 def _table(rank: int, host: str, calls: int, own_ms: int) -> RankTable:
-    """Two steps of 100 ms, each with this much computing; the calls are those of `LAUNCH`."""
+    """Two steps of 100 ms with these computing times; the collectives are those of `LAUNCH`."""
     nothing, flags = np.zeros(calls, np.int64), np.zeros(calls, np.bool_)
     site = nothing - 1
     collectives = Collectives(*[nothing] * 12, flags, site, flags, flags)  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ def test_a_late_rank_has_its_lateness_cause_and_line() -> None:
     assert (second.late_steps, second.cause, second.location) == (0, "", None)
 
 
-def test_less_than_anybody_mends_makes_no_step_late() -> None:
+def test_very_small_lateness_is_not_counted() -> None:
     at_limit = 500_000  # half a per cent of 100 ms
     late_ns = _column(0, at_limit - 1, at_limit, 0, 0, 0, 0, 0, 0, 0, 0)
     toll = replace(TOLL, caused_ns=late_ns, late_ns=late_ns, early_apiece=np.zeros(11))
@@ -95,7 +95,7 @@ def test_less_than_anybody_mends_makes_no_step_late() -> None:
     assert (just_late.late_steps, just_late.cause, just_late.caused_ns) == (1, "host", at_limit // 2)
 
 
-def test_what_a_group_moves_is_that_of_a_step() -> None:
+def test_the_bytes_of_a_group_are_per_step() -> None:
     assert _summary().groups == (
         GroupSummary("default_pg", 3, 3, 1.0, 500_000_500, 3 * MS,
                      (SizeCount(4096, 0.5, 500), SizeCount(1_000_000_000, 0.5, 500_000_000))),
@@ -103,7 +103,7 @@ def test_what_a_group_moves_is_that_of_a_step() -> None:
     )  # fmt: skip
 
 
-def test_the_picture_has_what_lies_in_steps_alone() -> None:
+def test_the_picture_shows_only_what_lies_in_steps() -> None:
     picture = _summary().picture
     assert picture is not None
     assert (picture.steps, picture.most_ns) == ((5, 6), 22 * MS)
@@ -113,20 +113,20 @@ def test_the_picture_has_what_lies_in_steps_alone() -> None:
     assert levels_of(picture.rows[2].caused) == [57, 29]
 
 
-def test_the_launch_is_named_with_its_notes() -> None:
+def test_the_summary_names_the_launch_and_its_notes() -> None:
     summary = _summary()
     assert (summary.world_size, summary.steps, summary.step_time_ns, summary.shown_rank) == (8, 2, 100 * MS, 4)
     assert summary.notes == ("5 of 8 ranks are missing",)
 
 
-def test_a_launch_of_nothing_is_an_empty_summary() -> None:
+def test_a_launch_without_ranks_has_an_empty_summary() -> None:
     none = _column()
     launch = Launch((), -1, (), (), Joint(*[none] * 6), Parts(none, none, none), none)
     summary = summarise(launch, NO_TOLL, Staging(), ())
     assert summary == LaunchSummary(-1, ())
 
 
-def test_ranks_without_a_collective_have_their_times() -> None:
+def test_ranks_without_collectives_have_their_step_times() -> None:
     none = _column()
     launch = replace(LAUNCH, joint=Joint(*[none] * 6), parts=Parts(none, none, none))
     summary = summarise(launch, NO_TOLL, Staging(), (None, None, None))

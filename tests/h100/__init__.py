@@ -1,1 +1,1 @@
-"""What profkit says of recordings from an H100, beside what was measured there without a profiler."""
+"""What profkit says about recordings from an H100, compared with what was measured there without a profiler."""

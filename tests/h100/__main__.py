@@ -1,4 +1,4 @@
-"""``python -m tests.h100 [--corpus DIR] [--format text|json]``: what profkit says beside what was measured."""
+"""``python -m tests.h100 [--corpus DIR] [--format text|json]``: what profkit says, compared with measurements."""
 
 from __future__ import annotations
 

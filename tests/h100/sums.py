@@ -1,4 +1,4 @@
-"""What a survey comes to: how many recordings are judged as what was measured says."""
+"""The sums of a survey: how many recordings are judged in agreement with the measurements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIRST = 2
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """``of`` so many, ``count`` are as the name of the figure says."""
+    """``count`` of ``of`` are as the name of the figure says."""
 
     count: int
     of: int
@@ -27,7 +27,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Pitfalls:
-    """Recordings of pitfalls: those found, on the marked line, in its function as far as the trace can tell, with the
+    """Recordings of pitfalls that were found: on the marked line, in its function if the trace shows no lines, with the
     line among the further ones, and among the first two findings."""
 
     found: Part
@@ -39,10 +39,10 @@ class Pitfalls:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """``surprises`` are predictions that are off by more than three tenths of the step, without their interval saying
-    so. ``false_alarms`` are clean recordings with a finding of medium or high severity; ``grave_fixes`` are fixes with
-    one, which may be right: only the pitfall is mended in them. ``rank_correlation`` is that of what is predicted with
-    what was measured."""
+    """``surprises`` are predictions that are off by more than three tenths of the step and whose interval excludes the
+    measurement. ``false_alarms`` are clean recordings with a finding of medium or high severity; ``grave_fixes`` are
+    fixes with one, which may be right, as they fix only the pitfall. ``rank_correlation`` is that of predictions with
+    measurements."""
 
     diagnosed: Part
     gpu_bound_plain_within: Part
@@ -86,12 +86,12 @@ def sum_up(rows: Sequence[Row]) -> Sums:
 
 
 def is_step_right(row: Row) -> bool:
-    """Whether the step is told within a tenth of what was measured."""
+    """Whether the stated step time is within a tenth of the measured one."""
     return row.ratio is not None and abs(row.ratio - 1) <= _WITHIN
 
 
 def is_step_covered(row: Row) -> bool:
-    """Whether what was measured lies within a tenth of the range that is told."""
+    """Whether the measured step time is within a tenth of the stated range."""
     if row.step_ms is None or not row.measured_ms:
         return False
     least_ms = row.step_ms if row.least_ms is None else row.least_ms
@@ -103,7 +103,7 @@ def is_surprise(sought: Sought) -> bool:
 
 
 def _rank_correlation(sought: Sequence[Sought]) -> float | None:
-    """Spearman's: how far the findings stand in the order of what their fixes gave back. Ties share their mean rank."""
+    """Spearman's rank correlation of predicted and measured savings. Ties share their mean rank."""
     pairs = np.array([(one.predicted, one.measured) for one in sought if one.error is not None], dtype=np.float64)
     if len(pairs) < 3:
         return None

@@ -1,8 +1,8 @@
-"""What profkit says of each recording of a corpus from an H100, and what was measured there.
+"""What profkit says about each recording of a corpus from an H100, and what was measured there.
 
-A corpus holds ``truth.json``, ``programs/NAME.py``, and by program profkit's run directories ``NAME/pitfall`` and
-``NAME/fix`` with plain traces of the same beside them, in ``runs`` or, in a small one, directly. Whole scripts and
-scenarios, of which nothing else was measured, may lie in ``scripts`` and ``scenarios``.
+A corpus contains ``truth.json``, ``programs/NAME.py``, and for each program the run directories ``NAME/pitfall`` and
+``NAME/fix`` with plain traces of the same beside them, in ``runs`` or, in a small corpus, directly. Scripts and
+scenarios without further measurements may lie in ``scripts`` and ``scenarios``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RUN, PLAIN = "run", "plain"
 _PLAIN_ENDING = ".plain.pt.trace.json.gz"
 _GRAVE = (Severity.HIGH, Severity.MEDIUM)
 _GPU_BOUND = 0.9
-"""So much of the measured step the device was busy: nothing that the host does makes the step longer by a tenth."""
+"""If the device is busy for this share of the measured step, the host makes the step at most a tenth longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """The finding that a pitfall should give. ``exists``: profkit has the rule. ``found`` with its ``rank`` among all
-    findings; ``line`` whether its ``place`` is the marked line. Of a place that is a function, as a trace without lines
-    tells it, that is None, and ``function`` says whether it is the one around the marked line, or one called there;
-    ``besides`` whether the marked line is among the further ones that the finding names. ``predicted``, ``low`` and
-    ``high`` are its share of the step, ``measured`` what the fix gave back."""
+    """The finding that a pitfall should give. ``exists``: profkit has the rule. ``rank``: among all findings. ``line``:
+    whether its ``place`` is the marked line. In a trace without lines the place is a function: ``line`` is None, and
+    ``function`` is whether it contains the marked line or is called there. ``besides``: the marked line is among the
+    further places of the finding. ``predicted``, ``low``, ``high``: its share of the step. ``measured``: what the fix
+    saved."""
 
     rule: str
     exists: bool
@@ -76,17 +76,16 @@ class Sought:
 
     @property
     def is_covered(self) -> bool:
-        """Whether the interval that is stated holds what was measured."""
+        """Whether the stated interval contains the measured saving."""
         known = self.low is not None and self.high is not None and self.measured is not None
         return known and self.low <= self.measured <= self.high  # type: ignore[operator]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One recording. ``error`` says why there is no diagnosis. ``step_ms`` is the step that profkit tells, without the
-    recording where it tells that, ``least_ms`` the shortest that it may be, ``busy_ms`` how long the device was at work
-    on a step, as recorded; ``clean`` says that nothing is wrong with the program, ``grave`` are its findings of medium
-    and high severity."""
+    """One recording. ``error`` says why there is no diagnosis. ``step_ms`` is the stated step time, without the cost of
+    recording if that is known, ``least_ms`` its lower bound, ``busy_ms`` how long the device worked on a step, as
+    recorded. ``clean``: nothing is wrong with the program. ``grave``: its findings of medium and high severity."""
 
     recording: Recording
     measured_ms: float | None
@@ -101,7 +100,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """The step that is told over the one that was measured."""
+        """The stated step time over the measured one."""
         return self.step_ms / self.measured_ms if self.step_ms is not None and self.measured_ms else None
 
     @property
@@ -116,7 +115,7 @@ def survey(root: Path) -> list[Row]:
 
 
 def find_recordings(root: Path, truth: Mapping[str, Any]) -> list[Recording]:
-    """All that are there of a corpus."""
+    """All recordings of a corpus."""
     sections = (_of_programs(root, truth), _of_scripts(root / SCRIPTS), _of_scenarios(root / SCENARIOS))
     return [one for section in sections for one in section if one.path.exists()]
 
@@ -172,7 +171,7 @@ def _is_clean(recording: Recording, truth: Mapping[str, Any]) -> bool:
 
 
 def _busy_ns(facts: Facts) -> float:
-    """How long the device was at work on what a measured step launched, as recorded."""
+    """How long the device worked on what a measured step launched, as recorded."""
     launches, events = facts.launches, facts.trace.events
     work = launches.work[facts.steps.in_measured(launches.launched_ns)]
     busy = union(events.start_ns[work], events.ends_of(work))
@@ -206,7 +205,7 @@ def _seek(rule: str, diagnosis: Diagnosis, programs: Path, program: str, truth: 
 
 
 def is_at(location: Location | None, program: Path, lines: list[int]) -> bool:
-    """Whether a place is one of the marked lines or, where it is a function alone, holds or is called by one."""
+    """Whether a place is a marked line or, if it is only a function, contains one or is called by one."""
     if location is None or Path(location.file).name != program.name:
         return False
     if location.precision == "call":
@@ -217,7 +216,7 @@ def is_at(location: Location | None, program: Path, lines: list[int]) -> bool:
 
 
 def _functions_called(tree: ast.Module, line: int) -> list[str]:
-    """The functions of the program that a line calls by their names."""
+    """The functions of the program that a line calls by name."""
     known = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno == line]
     return [one.id for one in calls if isinstance(one, ast.Name) and one.id in known]

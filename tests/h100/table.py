@@ -13,7 +13,7 @@ _SHORT_HEADER = ("recording", "step ms", "bound by", "medium and high")
 
 
 def render(rows: Sequence[Row]) -> str:
-    """A table for each section, and below them what they come to."""
+    """A table for each section, and below them the sums."""
     sections = [_section(name, [row for row in rows if row.recording.section == name])
                 for name in (PROGRAMS, SCRIPTS, SCENARIOS)]  # fmt: skip
     return "\n\n".join([*filter(None, sections), "\n".join(_summary(sum_up(rows)))])
@@ -79,7 +79,7 @@ def _summary(sums: Sums) -> Iterator[str]:
     yield f"step within 10 %, plain traces of GPU-bound programs: {sums.gpu_bound_plain_within}"
     yield f"step within 10 %, all plain traces: {sums.plain_within}"
     yield f"step within 10 %, run directories: {sums.run_within}"
-    yield f"step within 10 %, or within 10 % of the range that is told, both: {sums.covered}"
+    yield f"step within 10 %, or within 10 % of the stated range, all: {sums.covered}"
     yield f"pitfalls with a rule: {_describe(sums.with_rule)}"
     yield f"pitfalls without a rule yet: {_describe(sums.without_rule)}"
     if sums.median_error is not None:
@@ -93,8 +93,8 @@ def _summary(sums: Sums) -> Iterator[str]:
 
 
 def _describe(pitfalls: Pitfalls) -> str:
-    return (f"{pitfalls.found} found, {pitfalls.on_line} on the line, {pitfalls.in_function} in the function where the "
-            f"trace tells no lines, {pitfalls.besides} with the line named besides, "
+    return (f"{pitfalls.found} found, {pitfalls.on_line} on the line, {pitfalls.in_function} in the function if the "
+            f"trace shows no lines, {pitfalls.besides} with the line among further places, "
             f"{pitfalls.among_first} among the first two")  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The peak of a device's memory, as a recording of a few steps tells it, beside `torch.cuda.max_memory_allocated`."""
+"""The peak of device memory in a recording of a few steps matches `torch.cuda.max_memory_allocated`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ OF_THE_FIRST_STEP = {"allocator_retries"}
 """Its batches differ, and the peak was measured for the first alone."""
 
 
-def test_peaks_are_those_that_were_measured(corpus: Path) -> None:
-    """Of every recording that holds memory events, to the rounding of the figures: three digits behind the point."""
+def test_peaks_match_the_measured_ones(corpus: Path) -> None:
+    """In every recording with memory events, up to the rounding of the figures to three decimals."""
     truth = json.loads((corpus / "h100" / "truth.json").read_text())
-    told = {}
+    peaks = {}
     for program, known in truth.items():
         for variant, measured_mb in (known.get("peak_allocated_mb") or {}).items():
             path = corpus / "h100" / "runs" / program / variant
@@ -25,6 +25,6 @@ def test_peaks_are_those_that_were_measured(corpus: Path) -> None:
                 continue
             facts = read_facts(path)
             if facts.memory.is_absolute:
-                told[program, variant] = memory_use(facts).allocated_bytes / 1e6, measured_mb
-    assert len(told) >= 35
-    assert {key: pair for key, pair in told.items() if pair[0] != pytest.approx(pair[1], abs=0.06)} == {}
+                peaks[program, variant] = memory_use(facts).allocated_bytes / 1e6, measured_mb
+    assert len(peaks) >= 35
+    assert {key: pair for key, pair in peaks.items() if pair[0] != pytest.approx(pair[1], abs=0.06)} == {}

@@ -1,4 +1,4 @@
-"""Recordings from an H100: what profkit says of them agrees with what was measured there."""
+"""What profkit says about recordings from an H100 agrees with the measurements made there."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_recording_is_diagnosed(rows):
         ("no_tf32", FIX, PLAIN),
     ],
 )
-def test_the_step_of_a_gpu_bound_program_is_what_was_measured(rows, program, variant, form):
+def test_the_step_time_of_a_gpu_bound_program_matches_the_measured_one(rows, program, variant, form):
     row = rows[program, variant, form]
     assert row.is_gpu_bound
     assert row.bound_by == "device"
@@ -68,7 +68,7 @@ def test_the_step_of_a_gpu_bound_program_is_what_was_measured(rows, program, var
 
 @pytest.mark.parametrize("program", ["clean_convnet", "graph_captured_midway", "log_every_tenth_step"])
 @pytest.mark.parametrize("form", [RUN, PLAIN])
-def test_where_nothing_is_wrong_nothing_of_weight_is_found(rows, program, form):
+def test_a_clean_program_has_no_serious_findings(rows, program, form):
     assert rows[program, PITFALL, form].clean
     assert rows[program, PITFALL, form].grave == ()
 
@@ -83,7 +83,7 @@ def test_where_nothing_is_wrong_nothing_of_weight_is_found(rows, program, form):
         ("no_tf32", PLAIN),
     ],
 )
-def test_the_fault_is_the_first_finding_on_its_line_and_its_price_holds_what_the_fix_gave_back(rows, program, form):
+def test_the_fault_comes_first_on_its_line_and_its_saving_covers_the_measured_one(rows, program, form):
     sought = rows[program, PITFALL, form].sought
     assert (sought.found, sought.rank) == (True, 1)
     assert (sought.line, sought.function) == ((True, None) if form == RUN else (None, True))
@@ -92,7 +92,7 @@ def test_the_fault_is_the_first_finding_on_its_line_and_its_price_holds_what_the
 
 
 @pytest.mark.parametrize("name", ["attention_by_hand", "conv_nchw_bf16", "no_tf32"])
-def test_the_price_is_the_same_of_a_recording_by_profkit_and_of_a_plain_one(rows, name):
+def test_a_recording_by_profkit_and_a_plain_one_give_the_same_saving(rows, name):
     priced = [row.sought.predicted for (program, _, _), row in rows.items() if program == name and row.sought]
     assert max(priced) - min(priced) <= 0.02
 
@@ -118,19 +118,19 @@ PROGRAM = RECORDINGS / "programs" / "no_tf32.py"  # its marked line, 15, lies in
         (None, False),
     ],
 )
-def test_a_place_is_right_by_its_line_or_where_it_has_none_by_its_function(location, is_there):
+def test_a_place_is_compared_by_line_or_without_a_line_by_function(location, is_there):
     assert is_at(location, PROGRAM, [15]) is is_there
 
 
 @pytest.mark.parametrize(("function", "is_there"), [("step", True), ("formula", True), ("other", False)])
-def test_a_function_is_right_that_holds_the_marked_line_or_is_called_on_it(tmp_path, function, is_there):
+def test_a_function_is_right_if_it_contains_or_is_called_on_the_marked_line(tmp_path, function, is_there):
     program = tmp_path / "chain.py"
     program.write_text("def formula(): 0\ndef other(): 0\ndef step():\n    formula()\n    other()\n")
     assert is_at(Location("chain.py", 1, function, precision="def"), program, [4]) is is_there
 
 
 def row(step_ms: float, busy_ms: float, name: str = "a", form: str = PLAIN, **known: object) -> Row:
-    """A recording of a program that takes 10 ms a step."""
+    """A recording of a program with steps of 10 ms."""
     clean = known.pop("clean", False)
     recording = Recording(PROGRAMS, name, PITFALL, form, Path(name))
     return Row(recording, 10.0, clean, step_ms=step_ms, busy_ms=busy_ms, **known)
@@ -145,7 +145,7 @@ def test_a_step_is_right_within_a_tenth(step_ms, right):
     ("step_ms", "least_ms", "covered"),
     [(15.0, None, False), (15.0, 11.01, False), (15.0, 10.99, True), (9.01, 5.0, True), (8.99, 5.0, False)],
 )
-def test_a_step_is_covered_within_a_tenth_of_the_range_that_is_told(step_ms, least_ms, covered):
+def test_a_step_is_covered_within_a_tenth_of_the_stated_range(step_ms, least_ms, covered):
     assert is_step_covered(row(step_ms, 1.0, least_ms=least_ms)) is covered
 
 
@@ -155,9 +155,7 @@ def test_a_program_is_gpu_bound_from_nine_tenths_of_the_measured_step():
 
 
 def sought(predicted: float, low: float, high: float, rank: int = 1) -> Sought:
-    return Sought(
-        "rule", True, 0.5, True, rank, "a.py:1", line=True, predicted=predicted, low=low, high=high
-    )
+    return Sought("rule", True, 0.5, True, rank, "a.py:1", line=True, predicted=predicted, low=low, high=high)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +167,7 @@ def sought(predicted: float, low: float, high: float, rank: int = 1) -> Sought:
         (Sought("rule", True, 0.5), False),  # not found at all
     ],
 )
-def test_a_surprise_is_far_off_and_outside_its_interval(one, surprise):
+def test_a_surprise_is_a_large_error_outside_the_stated_interval(one, surprise):
     assert is_surprise(one) is surprise
 
 
@@ -177,13 +175,13 @@ def test_a_surprise_is_far_off_and_outside_its_interval(one, surprise):
     ((0.1, 0.2, 0.9), (0.3, 0.4, 0.5), 1.0), ((0.1, 0.2, 0.9), (0.5, 0.4, 0.3), -1.0), ((0.1, 0.9), (0.1, 0.9), None),
     ((0.1, 0.1, 0.9), (0.2, 0.3, 0.4), 0.866),
 ], ids=["in order", "in reverse", "two", "a tie"])  # fmt: skip
-def test_predictions_are_in_the_order_of_what_was_measured(predicted, measured, correlation):
-    found = [Sought("rule", True, true, predicted=said) for said, true in zip(predicted, measured, strict=True)]
-    told = sum_up([row(1.0, 1.0, str(n), sought=one) for n, one in enumerate(found)]).rank_correlation
-    assert told == (None if correlation is None else pytest.approx(correlation, abs=1e-3))
+def test_predictions_are_compared_with_the_order_of_the_measurements(predicted, measured, correlation):
+    found = [Sought("rule", True, true, predicted=one) for one, true in zip(predicted, measured, strict=True)]
+    correlated = sum_up([row(1.0, 1.0, str(n), sought=one) for n, one in enumerate(found)]).rank_correlation
+    assert correlated == (None if correlation is None else pytest.approx(correlation, abs=1e-3))
 
 
-def test_the_sums_tell_rules_that_exist_from_those_that_do_not():
+def test_the_sums_distinguish_existing_rules_from_missing_ones():
     rows = [
         row(10.0, 9.5, "a", sought=sought(0.4, 0.3, 0.5)),
         row(20.0, 9.5, "b", sought=sought(0.1, 0.0, 0.2, rank=3), grave=("rule",)),

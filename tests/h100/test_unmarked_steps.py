@@ -1,4 +1,4 @@
-"""Recordings of three steps, without what marks the steps: the layers in them are not taken for steps."""
+"""In recordings of three steps without step marks, layers are not taken for steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plain loop by accelerate, which knows nothing of profkit."""
+"""A plain loop by accelerate that does not use profkit."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A session of IPython: ``ipython_program NAMES`` runs the cells below; ``told.json`` says what came of them.
+"""An IPython session: ``ipython_program NAMES`` runs the cells below, and ``outcome.json`` describes the results.
 
-``NAMES`` is ``terminal`` or ``kernel``: by which file names IPython, and the kernel of notebooks, call their cells.
+``NAMES`` is ``terminal`` or ``kernel``: cells get file names as in IPython or as in the kernel of notebooks.
 """
 
 from __future__ import annotations
@@ -57,26 +57,26 @@ def main() -> None:
     shell.history_manager.enabled = False
     if sys.argv[1] == "kernel":
         shell.compile = KernelCompiler()
-    told: dict[str, Any] = {}
+    outcome: dict[str, Any] = {}
 
     def run(name: str, cell: str) -> Any:
         result = shell.run_cell(cell, store_history=True)
-        told[name] = type(result.error_in_exec).__name__ if result.error_in_exec else None
+        outcome[name] = type(result.error_in_exec).__name__ if result.error_in_exec else None
         return result.result
 
     run("load", "%load_ext profkit")
     run("function", FUNCTION)
     diagnosis = run("recorded", RECORDED)
-    told["findings"] = [
+    outcome["findings"] = [
         (found.rule, found.location.file, found.location.line, found.location.source)
         for found in diagnosis.findings if found.location is not None
     ]  # fmt: skip
-    told["kept"] = shell.user_ns.get("kept")
+    outcome["kept"] = shell.user_ns.get("kept")
     formatted = shell.display_formatter.format(diagnosis)[0]
-    told["html"], told["plain"] = formatted["text/html"], formatted["text/plain"]
+    outcome["html"], outcome["plain"] = formatted["text/html"], formatted["text/plain"]
     run("failed", FAILING)
     run("wrong", "%%profkit --active none\n1")
     run("wrong_number", "%%profkit --active 0\n1")
     run("unload", "%unload_ext profkit")
-    told["left"] = "profkit" in shell.magics_manager.magics["cell"]
-    Path("told.json").write_text(json.dumps(told))
+    outcome["left"] = "profkit" in shell.magics_manager.magics["cell"]
+    Path("outcome.json").write_text(json.dumps(outcome))

@@ -1,5 +1,5 @@
-"""Trainings by Lightning: ``lightning_program PACKAGE``, recorded by callback and by profiler, in a folder each, whose
-``told.json`` describes what they left."""
+"""Trainings by Lightning: ``lightning_program PACKAGE``, recorded by callback and by profiler. Each has a folder, whose
+``outcome.json`` describes the result."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _train(framework: Any, form: str, kind: Any) -> None:
         return recorder
 
     fitted = fit("fit", val_check_interval=8)
-    told: dict[str, Any] = {"findings": list(map(_describe, fitted.diagnosis.findings))}
+    outcome: dict[str, Any] = {"findings": list(map(_describe, fitted.diagnosis.findings))}
     try:
         raise KeyError("another")
     except KeyError:  # a training may be what a program does about an error
@@ -72,14 +72,14 @@ def _train(framework: Any, form: str, kind: Any) -> None:
     try:
         fit("failed", fails_at=10)
     except ValueError as error:
-        told["error"] = str(error)
+        outcome["error"] = str(error)
     from profkit.collect.recorder.profiler import profile
 
-    told["left_on"] = profile._current is not None
+    outcome["left_on"] = profile._current is not None
     copy = pickle.loads(pickle.dumps(kind("copy")))
     own = framework.Callback if form == "callback" else framework.profilers.Profiler
-    told["copied"] = isinstance(copy, own) and isinstance(copy, kind)
-    Path(form, "told.json").write_text(json.dumps(told))
+    outcome["copied"] = isinstance(copy, own) and isinstance(copy, kind)
+    Path(form, "outcome.json").write_text(json.dumps(outcome))
 
 
 def _describe(finding: Any) -> tuple[Any, ...]:
@@ -88,7 +88,7 @@ def _describe(finding: Any) -> tuple[Any, ...]:
 
 
 def fabric() -> None:
-    """A loop by Lightning Fabric, which knows nothing of profkit."""
+    """A loop by Lightning Fabric that does not use profkit."""
     warnings.simplefilter("ignore")  # as above
     from lightning.fabric import Fabric
 

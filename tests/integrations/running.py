@@ -1,4 +1,4 @@
-"""What runs in a process that has imported PyTorch already."""
+"""What runs in a process that has already imported PyTorch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def pytest_main() -> None:
-    """``pytest ARGUMENTS``, with the plugin also where profkit is on the path and not installed."""
+    """``pytest ARGUMENTS`` with the plugin, even if profkit is only on the path and not installed."""
     import pytest
 
     installed = importlib.metadata.entry_points(group="pytest11", name="profkit")

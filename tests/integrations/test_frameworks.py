@@ -1,4 +1,4 @@
-"""Training frameworks, each with the real library: the steps that are found are the program's."""
+"""Training frameworks, each with the real library: profkit finds the steps of the program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.recordings import Kept, Recordings, all_code
 
 
 def needs(library: str) -> None:
-    """Skip where a library cannot be installed. To import it here would take as long as the test."""
+    """Skip if a library is not installed, without importing it, which would take as long as the test."""
     if find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
 
@@ -27,13 +27,13 @@ def run(recordings: Recordings, function: str, *arguments: str) -> Kept:
     return kept
 
 
-def told(directory: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((directory / "told.json").read_text())
+def outcome_of(directory: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((directory / "outcome.json").read_text())
     return content
 
 
 def count_steps(directory: Path) -> int:
-    """The steps of a recording: those that passed unprofiled and those in the trace; the first is neither."""
+    """The steps of a recording, unprofiled and traced; the first is neither."""
     return len(load_run(directory).reference_step_ns) + len(steps_of(read_events(directory)))
 
 
@@ -45,13 +45,13 @@ def steps_with(directory: Path, operator: str) -> int:
 
 @pytest.mark.parametrize("form", ["callback", "profiler"])
 @pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
-def test_lightnings_trainer_is_recorded_by_its_callback_or_profiler(
+def test_the_trainer_of_lightning_is_recorded_by_callback_or_profiler(
     package: str, form: str, recordings: Recordings
 ) -> None:
     needs(package.partition(".")[0])
     kept = run(recordings, "lightning_program:main", package)
     directory, batches = kept.directory / form, lightning_program.BATCHES
-    content = told(directory)
+    content = outcome_of(directory)
 
     assert load_run(directory / "fit").step_signal == "step()"
     assert load_run(directory / "fit").notes == ()
@@ -97,7 +97,7 @@ if __name__ == "__main__":
 """
 
 
-def test_lightnings_own_processes_each_record_and_the_first_reports(recordings: Recordings) -> None:
+def test_each_process_started_by_lightning_records_and_the_first_reports(recordings: Recordings) -> None:
     needs("lightning")
     kept = recordings.start(["train.py"], writes={"train.py": RANKS}, reads=all_code())
     assert kept.ended.returncode == 0, kept.ended.stderr
@@ -120,7 +120,7 @@ def test_a_loop_by_lightning_fabric_has_its_steps_found(recordings: Recordings) 
 def test_the_trainer_of_transformers_is_recorded_by_its_callback(recordings: Recordings) -> None:
     needs("transformers")
     kept = run(recordings, "transformers_program:main")
-    content = told(kept.directory)
+    content = outcome_of(kept.directory)
 
     assert load_run(kept.directory / "trained").step_signal == "step()"
     assert load_run(kept.directory / "trained").notes == ()

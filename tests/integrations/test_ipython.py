@@ -22,10 +22,10 @@ def session(request: pytest.FixtureRequest, recordings: Recordings) -> dict[str,
     if find_spec("IPython") is None:
         pytest.skip("IPython is not installed")
     kept = recordings.fork("tests.integrations.ipython_program:main", [request.param], reads=all_code())
-    said = kept.ended.stdout + kept.ended.stderr
-    assert kept.ended.returncode == 0, said
-    told: dict[str, Any] = json.loads((kept.directory / "told.json").read_text())
-    return {**told, "said": said, "directory": kept.directory}
+    printed = kept.ended.stdout + kept.ended.stderr
+    assert kept.ended.returncode == 0, printed
+    outcome: dict[str, Any] = json.loads((kept.directory / "outcome.json").read_text())
+    return {**outcome, "printed": printed, "directory": kept.directory}
 
 
 def line_of(cell: str, source: str) -> int:
@@ -44,19 +44,19 @@ def test_findings_name_the_cell_and_its_line(session: dict[str, Any]) -> None:
 def test_the_cell_runs_as_without_the_magic(session: dict[str, Any]) -> None:
     assert (session["load"], session["function"], session["recorded"]) == (None, None, None)
     assert session["kept"] == 5
-    assert "6" in session["said"].splitlines(), "the last expression's value is shown"
+    assert "6" in session["printed"].splitlines(), "the last expression's value is shown"
     described = load_run(session["directory"] / "run")
     assert (described.step_signal, described.target) == ("optimizer", "notebook")
 
 
-def test_an_error_of_the_cell_is_the_cells(session: dict[str, Any]) -> None:
+def test_an_error_in_the_cell_is_shown_as_its_own(session: dict[str, Any]) -> None:
     assert session["failed"] == "KeyError"
     assert "the program failed: KeyError: 'mine'" in load_run(session["directory"] / "failed").notes
 
 
-def test_what_the_magic_does_not_understand_is_refused(session: dict[str, Any]) -> None:
+def test_unknown_options_of_the_magic_are_refused(session: dict[str, Any]) -> None:
     assert (session["wrong"], session["wrong_number"]) == ("UsageError", "UsageError")
-    assert "at least" in session["said"]
+    assert "at least" in session["printed"]
 
 
 def test_the_extension_can_be_unloaded(session: dict[str, Any]) -> None:
@@ -81,7 +81,7 @@ class Frame(HTMLParser):
         self.elements.append((tag, dict(attrs)))
 
 
-def test_the_frame_holds_the_page_and_may_do_nothing(hostile: Diagnosis) -> None:
+def test_the_frame_contains_the_page_with_all_permissions_denied(hostile: Diagnosis) -> None:
     fragment = hostile._repr_html_()
     ((tag, attributes),) = Frame(fragment).elements
     assert (tag, attributes["sandbox"]) == ("iframe", "")
@@ -101,7 +101,7 @@ def hostile() -> Diagnosis:
     return Diagnosis(RunSummary((evil,), None, None, None, None), Timing(0, None, ""), (finding,), {}, (evil,))
 
 
-def test_code_in_a_notebooks_cells_is_the_users(tmp_path: Path) -> None:
+def test_code_in_notebook_cells_is_user_code(tmp_path: Path) -> None:
     from profkit.source.user_code import UserFiles
 
     files = UserFiles()

@@ -1,4 +1,4 @@
-"""The pytest plugin, as a user's pytest runs it."""
+"""The pytest plugin in a user's pytest."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ Run = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def run(forks: Forks, tmp_path: Path) -> Run:
-    """Writes a test file and runs it; gives pytest's exit status and what it printed."""
+    """Writes and runs a test file; returns the exit status and output of pytest."""
     return lambda body, *arguments: run_pytest(forks, tmp_path, body, *arguments)
 
 
@@ -116,10 +116,10 @@ def run_pytest(forks: Forks, directory: Path, body: str, *arguments: str) -> tup
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run of `STEPS` and `MARKS`: where, what was printed, and by the test's name why it failed, if it did."""
+    """A run of `STEPS` and `MARKS`: its directory, its output, and the failure messages by test name."""
 
     directory: Path
-    said: str
+    output: str
     failures: dict[str, str]
 
 
@@ -128,62 +128,62 @@ def tests(recordings: Recordings) -> Outcome:
     marked = [f"@pytest.mark.profkit({mark})\ndef test_mark_{n}(): fine_step()\n" for n, mark in enumerate(MARKS)]
     options = ("--junitxml=results.xml", "--profkit-update-baseline")
     body = dedent(STEPS) + "\n".join(marked)
-    files = {"pytest.ini": "[pytest]\n", "test_it.py": body}  # or it would take this checkout for the tests' own
+    files = {"pytest.ini": "[pytest]\n", "test_it.py": body}  # else pytest would use this checkout's settings
     kept = recordings.fork("tests.integrations.running:pytest_main", options, reads=all_code(), writes=files)
     cases = ElementTree.parse(kept.directory / "results.xml").iter("testcase")
     failures = {case.attrib["name"]: "".join(found.itertext()) for case in cases for found in case.iter("failure")}
     return Outcome(kept.directory, kept.ended.stdout + kept.ended.stderr, failures)
 
 
-def test_those_fail_that_should(tests: Outcome) -> None:
+def test_exactly_the_tests_over_their_limits_fail(tests: Outcome) -> None:
     assert set(tests.failures) == {
         "test_fault", "test_remark_of_the_rule", "test_mark_alone[faulty_step]", "test_own_failure", "test_nothing",
         "test_failing_with_baseline", *(f"test_mark_{n}" for n in range(len(MARKS))),
     }  # fmt: skip
-    assert " 5 passed" in tests.said
+    assert " 5 passed" in tests.output
 
 
 def test_a_failure_shows_the_line_and_the_fix(tests: Outcome) -> None:
-    said = tests.failures["test_fault"]
+    output = tests.failures["test_fault"]
     source = (tests.directory / "test_it.py").read_text().splitlines()
     line = source.index("        total = total + VALUES[i]  # the fault") + 1
-    assert said.startswith("profkit: 1 finding that this test forbids\nhigh tensor-element-loop: ")
-    assert f"test_it.py:{line} in faulty_step" in said
-    assert "total = total + VALUES[i]  # the fault" in said
-    assert "\n  fix    Vectorise the loop" in said
-    (report,) = re.findall(r"^report: (.+)$", said, re.MULTILINE)
+    assert output.startswith("profkit: 1 finding that this test forbids\nhigh tensor-element-loop: ")
+    assert f"test_it.py:{line} in faulty_step" in output
+    assert "total = total + VALUES[i]  # the fault" in output
+    assert "\n  fix    Vectorise the loop" in output
+    (report,) = re.findall(r"^report: (.+)$", output, re.MULTILINE)
     assert Path(report).is_file()
-    assert "in _check" not in tests.said, "no frame of profkit's"
+    assert "in _check" not in tests.output, "no frame of profkit is shown"
 
 
-def test_a_rule_that_is_forbidden_may_not_even_remark(tests: Outcome) -> None:
+def test_a_forbidden_rule_fails_the_test_even_for_information(tests: Outcome) -> None:
     assert "host-sync-in-step: " in tests.failures["test_remark_of_the_rule"]
 
 
-def test_the_tests_own_failure_comes_first(tests: Outcome) -> None:
+def test_the_own_failure_of_a_test_comes_first(tests: Outcome) -> None:
     assert "KeyError: 'mine'" in tests.failures["test_own_failure"]
 
 
-def test_nothing_recorded_is_never_fine(tests: Outcome) -> None:
+def test_a_test_without_a_recording_never_passes(tests: Outcome) -> None:
     assert "nothing was recorded" in tests.failures["test_nothing"]
 
 
 def test_a_rule_that_could_not_look_is_a_warning(tests: Outcome) -> None:
-    assert "ProfkitWarning: profkit: launch-bound could not look: the recording holds no work of a GPU" in tests.said
+    assert "ProfkitWarning: profkit: launch-bound could not look: the recording holds no work of a GPU" in tests.output
 
 
 @pytest.mark.parametrize("number", range(len(MARKS)))
-def test_a_mark_that_means_nothing_fails_the_test(number: int, tests: Outcome) -> None:
-    said = tests.failures[f"test_mark_{number}"]
-    assert said.startswith("pytest.mark.profkit: ")
-    assert list(MARKS.values())[number] in said
+def test_an_invalid_mark_fails_the_test(number: int, tests: Outcome) -> None:
+    output = tests.failures[f"test_mark_{number}"]
+    assert output.startswith("pytest.mark.profkit: ")
+    assert list(MARKS.values())[number] in output
 
 
 def test_a_failing_test_stores_no_baseline(tests: Outcome) -> None:
     assert not (tests.directory / "baselines").exists()
 
 
-def test_recordings_lie_in_pytests_own_directory_under_the_tests_name(tests: Outcome) -> None:
+def test_recordings_lie_in_the_directory_of_pytest_named_after_the_test(tests: Outcome) -> None:
     names = {path.name for path in tests.directory.iterdir()}
     assert names <= {"pytest.ini", "test_it.py", "results.xml", "basetemp", "__pycache__"}
     (found,) = tests.directory.glob("basetemp/profkit*/test_it-TestUnmarked-test_it")
@@ -213,12 +213,12 @@ def median_ms(directory: Path) -> float:
     return statistics.median(load_run(directory).reference_step_ns) / 1e6
 
 
-def say_that_steps_took(milliseconds: int, run: Path) -> None:
-    """Noise in how long they took decides nothing then."""
-    told = json.loads((run / RUN_FILE).read_text())
+def set_step_times(milliseconds: int, run: Path) -> None:
+    """So that noise in the step times does not matter."""
+    saved = json.loads((run / RUN_FILE).read_text())
     for steps in ("reference_step_ns", "later_step_ns"):
-        told[steps] = [milliseconds * 1_000_000] * len(told.get(steps, ()))
-    (run / RUN_FILE).write_text(json.dumps(told))
+        saved[steps] = [milliseconds * 1_000_000] * len(saved.get(steps, ()))
+    (run / RUN_FILE).write_text(json.dumps(saved))
 
 
 def sleepy(milliseconds: float, limit: float = 0.05) -> str:
@@ -229,8 +229,8 @@ def sleepy(milliseconds: float, limit: float = 0.05) -> str:
 def stored(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with baselines of both tests."""
     directory = tmp_path_factory.mktemp("stored")
-    status, said = run_pytest(forks, directory, sleepy(3), "--profkit-update-baseline")
-    assert status == 0, said
+    status, output = run_pytest(forks, directory, sleepy(3), "--profkit-update-baseline")
+    assert status == 0, output
     return directory / "baselines"
 
 
@@ -249,73 +249,73 @@ def test_a_baseline_is_a_run_directory_for_each_test(stored: Path) -> None:
 
 
 def test_without_a_baseline_the_test_fails_and_says_how_to_store_one(run: Run, tmp_path: Path) -> None:
-    status, said = run(sleepy(3), *ONE)
+    status, output = run(sleepy(3), *ONE)
     assert status == 1
-    assert f"there is no baseline at {tmp_path}/baselines/test_it-test_step-8: " in said
-    assert "`pytest --profkit-update-baseline` stores this run as one" in said
+    assert f"there is no baseline at {tmp_path}/baselines/test_it-test_step-8: " in output
+    assert "`pytest --profkit-update-baseline` stores this run as one" in output
     assert not (tmp_path / "baselines").exists()
 
 
-def test_a_step_that_got_slower_than_its_baseline_fails(baselines: Path, run: Run) -> None:
+def test_a_step_slower_than_its_baseline_fails(baselines: Path, run: Run) -> None:
     for baseline in baselines.iterdir():
-        say_that_steps_took(1, baseline)
-    status, said = run(sleepy(60))  # more than the operators of one run may seem slower than the other's
+        set_step_times(1, baseline)
+    status, output = run(sleepy(60))  # more than operators of two runs differ by chance
     assert status == 1
-    assert " 2 failed" in said, said
-    assert "a step takes longer than in the baseline, by 5.0 % or more and by more than the noise" in said
-    assert "Worse: a step takes" in said
+    assert " 2 failed" in output, output
+    assert "a step takes longer than in the baseline, by 5.0 % or more and by more than the noise" in output
+    assert "Worse: a step takes" in output
 
 
-def test_a_baseline_is_replaced_when_asked_for(baselines: Path, run: Run) -> None:
-    status, said = run(sleepy(20), "--profkit-update-baseline", *ONE)
-    assert status == 0, said
+def test_a_baseline_is_replaced_on_request(baselines: Path, run: Run) -> None:
+    status, output = run(sleepy(20), "--profkit-update-baseline", *ONE)
+    assert status == 0, output
     assert median_ms(baselines / "test_it-test_step-8") > 15
     assert median_ms(baselines / "test_it-test_step-16") < 15
 
 
-def test_what_is_no_slower_than_its_baseline_passes(baselines: Path, run: Run) -> None:
-    status, said = run(sleepy(3, limit=1.0), *ONE)  # a busy machine must not fail this test
-    assert status == 0, said
+def test_a_step_no_slower_than_its_baseline_passes(baselines: Path, run: Run) -> None:
+    status, output = run(sleepy(3, limit=1.0), *ONE)  # a busy machine must not fail this test
+    assert status == 0, output
 
 
 def test_a_baseline_from_another_machine_is_a_warning(baselines: Path, run: Run) -> None:
     for directory in baselines.iterdir():
-        told = json.loads((directory / RUN_FILE).read_text())
-        told["host"]["processor"] = "another processor"
-        (directory / RUN_FILE).write_text(json.dumps(told))
-    status, said = run(sleepy(20), *ONE)
+        saved = json.loads((directory / RUN_FILE).read_text())
+        saved["host"]["processor"] = "another processor"
+        (directory / RUN_FILE).write_text(json.dumps(saved))
+    status, output = run(sleepy(20), *ONE)
     assert status == 0
-    assert "not compared, the baseline comes from another machine: processor another processor against" in said
+    assert "not compared, the baseline comes from another machine: processor another processor against" in output
 
 
 def test_steps_under_a_tracer_are_not_compared(baselines: Path, run: Run) -> None:
-    status, said = run("import sys\nsys.settrace(lambda *_: None)\n" + dedent(sleepy(20)), *ONE)
+    status, output = run("import sys\nsys.settrace(lambda *_: None)\n" + dedent(sleepy(20)), *ONE)
     assert status == 0
-    assert "a debugger or a coverage tool slows the steps down" in said
+    assert "a debugger or a coverage tool slows the steps down" in output
 
 
-def test_only_a_run_is_replaced_by_a_run(run: Run, tmp_path: Path) -> None:
+def test_only_a_run_directory_is_replaced_by_a_baseline(run: Run, tmp_path: Path) -> None:
     mine = tmp_path / "baselines" / "test_it-test_step-8" / "thesis.txt"
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
-    status, said = run(sleepy(2), "--profkit-update-baseline", *ONE)
+    status, output = run(sleepy(2), "--profkit-update-baseline", *ONE)
     assert status == 1
-    assert "exists but is not a run, so it is not replaced" in said
+    assert "exists but is not a run, so it is not replaced" in output
     assert mine.read_text() == "mine"
 
 
 def test_pytest_runs_without_the_plugin(run: Run) -> None:
-    status, said = run("def test_nothing(): pass", "-p", "no:profkit")
-    assert (status, "1 passed" in said) == (0, True), said
+    status, output = run("def test_nothing(): pass", "-p", "no:profkit")
+    assert (status, "1 passed" in output) == (0, True), output
 
 
 def test_the_mark_and_the_fixture_explain_themselves(run: Run) -> None:
-    status, said = run("", "--markers", "--strict-markers")
+    status, output = run("", "--markers", "--strict-markers")
     assert status == 0
-    assert "@pytest.mark.profkit(*, forbid=()" in said
+    assert "@pytest.mark.profkit(*, forbid=()" in output
 
 
-def test_loading_the_plugin_imports_nothing_heavy() -> None:
+def test_loading_the_pytest_plugin_imports_nothing_heavy() -> None:
     code = (
         "import pytest, sys; before = set(sys.modules); import profkit.integrations.pytest_plugin; "
         "print(*sorted(set(sys.modules) - before))"

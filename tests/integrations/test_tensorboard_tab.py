@@ -1,4 +1,4 @@
-"""profkit's tab: what it finds, what it answers, and a real TensorBoard with it in a browser."""
+"""profkit's tab: which runs it finds, what it serves, and a real TensorBoard with it in a browser."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_runs_are_found_by_their_diagnoses_and_named_below_the_log_directory(log
     assert Runs(str(logdir / "absent")).find() == {}
 
 
-def test_a_run_is_told_in_a_row(logdir: Path) -> None:
+def test_a_run_is_summarised_in_a_row(logdir: Path) -> None:
     row = row_of("train/1", logdir / "train" / "1")
     assert (row.step_ns, row.saving, row.worst) == (10_000_000, 0.4, "high")
     assert row.verdict == "1 fault costs 40 % (30 to 50) of the step: cat-in-loop"
@@ -103,18 +103,18 @@ def test_the_list_and_the_report_are_served(ask) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../..", "/etc", "train", "train/3"])
-def test_a_name_that_is_no_run_is_no_path(ask, name: str) -> None:
+def test_a_name_that_is_no_run_is_not_used_as_a_path(ask, name: str) -> None:
     assert ask("/report", run=name).status_code == 404
     assert ask("/compare", before=name, after="train/1").status_code == 404
 
 
-def test_runs_without_their_traces_cannot_be_compared_and_that_is_said(ask) -> None:
+def test_comparing_runs_without_traces_gives_a_message(ask) -> None:
     answer = ask("/compare", before="train/1", after="train/2")
     assert answer.status_code == 500
     assert "holds no trace" in answer.text
 
 
-def test_the_tab_is_there_if_there_is_a_run(logdir: Path, tmp_path: Path) -> None:
+def test_the_tab_is_active_if_there_is_a_run(logdir: Path, tmp_path: Path) -> None:
     def load(folder: Path) -> Plugin:
         return ProfkitTab().load(SimpleNamespace(logdir=str(folder), flags=SimpleNamespace()))
 
@@ -123,7 +123,7 @@ def test_the_tab_is_there_if_there_is_a_run(logdir: Path, tmp_path: Path) -> Non
     assert ProfkitTab().load(SimpleNamespace(logdir="", flags=SimpleNamespace())) is None
 
 
-def test_what_tensorboard_loads_imports_next_to_nothing() -> None:
+def test_the_plugin_that_tensorboard_loads_imports_next_to_nothing() -> None:
     code = "import tensorboard.plugins.base_plugin, sys; before = set(sys.modules)\n"
     code += "import profkit.integrations.tensorboard.tab\n"
     code += "print(*sorted(name for name in set(sys.modules) - before if not name.startswith('profkit')))"
@@ -132,7 +132,7 @@ def test_what_tensorboard_loads_imports_next_to_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["a\x1b[2Jb\n", os.fsdecode(b"latin-\xe9"), "50% & more #1?", "<b>"])
-def test_a_run_of_any_name_is_shown_as_text_and_can_be_opened(tmp_path: Path, name: str) -> None:
+def test_the_name_of_a_run_is_shown_as_text_and_its_report_opens(tmp_path: Path, name: str) -> None:
     write_run(tmp_path / name, FINDING)
     apps = Plugin(str(tmp_path)).get_plugin_apps()
     (row,) = Client(apps["/runs"]).get("/").get_json()
@@ -145,7 +145,7 @@ def test_a_run_of_any_name_is_shown_as_text_and_can_be_opened(tmp_path: Path, na
     assert report_address(str(tmp_path), "another") is None
 
 
-def test_directories_are_read_again_only_where_they_changed(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_changed_directories_are_read_again(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in (logdir, logdir / "train", logdir / "train" / "1", logdir / "train" / "2"):
         os.utime(folder, (1, 1))
     read: list[str] = []
@@ -164,7 +164,7 @@ def test_directories_are_read_again_only_where_they_changed(logdir: Path, monkey
     assert set(runs.find()) == {"train/2", "train/3"}
 
 
-def test_a_directory_that_has_just_changed_is_read_each_time(logdir: Path) -> None:
+def test_a_directory_changed_just_now_is_read_each_time(logdir: Path) -> None:
     runs = Runs(str(logdir))
     runs.find()
     times = os.stat(logdir / "train")
@@ -173,12 +173,12 @@ def test_a_directory_that_has_just_changed_is_read_each_time(logdir: Path) -> No
     assert "train/3" in runs.find()
 
 
-def test_no_more_directories_are_read_than_the_bound(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_directories_read_is_limited(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs_module, "_MOST_FOLDERS", 3)
     assert set(Runs(str(logdir)).find()) == {"train/1"}
 
 
-def test_a_page_that_fails_inside_profkit_is_one_line(
+def test_a_page_that_fails_inside_profkit_shows_one_line(
     ask, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("PROFKIT_STRICT", raising=False)
@@ -189,7 +189,7 @@ def test_a_page_that_fails_inside_profkit_is_one_line(
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_tab_that_cannot_be_imported_is_one_line_and_no_tab(
+def test_a_tab_that_cannot_be_imported_is_left_out_with_one_line(
     logdir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "profkit.integrations.tensorboard.plugin", None)
@@ -198,7 +198,7 @@ def test_a_tab_that_cannot_be_imported_is_one_line_and_no_tab(
 
 
 @pytest.mark.slow
-def test_tensorboard_itself_outlives_a_tab_that_cannot_be_imported(logdir: Path) -> None:
+def test_tensorboard_still_runs_if_the_tab_cannot_be_imported(logdir: Path) -> None:
     code = "import sys; sys.modules['msgspec'] = None\n" + TENSORBOARD
     command = [sys.executable, "-W", "ignore", "-c", code, logdir]
     listed = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -235,7 +235,7 @@ def test_tensorboard_shows_runs_and_reports_in_a_browser_without_the_internet(lo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [375, 1400])
-def test_two_runs_are_compared_in_the_tab_on_any_screen(tmp_path: Path, width: int) -> None:
+def test_two_runs_are_compared_in_the_tab_on_small_and_large_screens(tmp_path: Path, width: int) -> None:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     screenshots = pytest.importorskip("tests.screenshots")
     executable = screenshots.find_browser()

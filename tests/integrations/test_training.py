@@ -1,4 +1,4 @@
-"""What the callbacks of all frameworks share."""
+"""What the callbacks of all frameworks have in common."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.collect.reading import read_events, steps_of
 
 @pytest.fixture(autouse=True)
 def _the_program_is_the_test(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the files that are loaded only the test's own is read: reading hundreds takes longer than recording."""
+    """Only this test file counts as the program: reading hundreds of loaded files takes longer than recording."""
     own = str(request.path)
     monkeypatch.setattr("profkit.collect.recorder.archive.user_sources", lambda is_user: [own] if is_user(own) else [])
 
@@ -36,15 +36,15 @@ def test_the_end_of_the_recording_and_the_report_are_announced(
     train(recording, 50)
     recording.finish()
     recording.report()
-    said = capfd.readouterr().err.splitlines()
-    assert [line.partition(":")[0] for line in said] == ["profkit"] * 3
-    assert said[0].endswith(f"the report comes when the training ends, or now: profkit diagnose {tmp_path}/run")
-    assert said[2] == f"profkit: the report: {tmp_path}/run/report.html"
+    printed = capfd.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in printed] == ["profkit"] * 3
+    assert printed[0].endswith(f"the report comes when the training ends, or now: profkit diagnose {tmp_path}/run")
+    assert printed[2] == f"profkit: the report: {tmp_path}/run/report.html"
     assert recording.diagnosis is not None
     assert recording.diagnosis.timing.steps == 1
 
 
-def test_a_rank_that_does_not_report_records_and_says_nothing(
+def test_a_rank_that_does_not_report_only_records(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     recording = TrainingRecording(tmp_path / "run", wait=0, warmup=1, active=1)
@@ -57,7 +57,7 @@ def test_a_rank_that_does_not_report_records_and_says_nothing(
     assert not (tmp_path / "run" / "report.html").exists()
 
 
-def test_another_training_is_not_recorded(tmp_path: Path) -> None:
+def test_a_second_training_is_not_recorded(tmp_path: Path) -> None:
     recording = TrainingRecording(tmp_path / "run", wait=0, warmup=0, active=2)
     train(recording, 4)
     recording.finish()
@@ -66,7 +66,7 @@ def test_another_training_is_not_recorded(tmp_path: Path) -> None:
     assert len(steps_of(read_events(tmp_path / "run"))) == 2
 
 
-def test_under_another_recording_that_one_gets_the_steps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_enclosing_recording_gets_the_steps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     inner = TrainingRecording(tmp_path / "inner", wait=0, warmup=0, active=2)
     with profkit.profile(tmp_path / "outer", wait=0, warmup=0, active=2):
         train(inner, 3)
@@ -92,7 +92,7 @@ def test_a_training_that_failed_says_where_its_recording_lies(
     assert "the program failed: ValueError: bad" in load_run(tmp_path / "run").notes
 
 
-def test_without_a_training_there_is_nothing_to_do_and_nothing_to_say(capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_a_training_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     recording = TrainingRecording()
     recording.end_step()
     recording.pause()
@@ -102,6 +102,6 @@ def test_without_a_training_there_is_nothing_to_do_and_nothing_to_say(capfd: pyt
     assert capfd.readouterr().err == ""
 
 
-def test_settings_that_mean_nothing_are_refused_before_the_training() -> None:
+def test_invalid_settings_are_refused_before_the_training() -> None:
     with pytest.raises(ValueError, match="active at least 1"):
         TrainingRecording(active=0)

@@ -1,4 +1,4 @@
-"""A training by the Trainer of transformers, and one that fails; described in ``told.json``. Nothing is downloaded."""
+"""A training by the Trainer of transformers, and one that fails: ``outcome.json`` describes both. Works offline."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def main() -> None:
 
     callback = ProfkitCallback("trained", wait=1, active=2)
     train(callback, rows)
-    told: dict[str, Any] = {"steps": callback.diagnosis.timing.steps if callback.diagnosis else None}
+    outcome: dict[str, Any] = {"steps": callback.diagnosis.timing.steps if callback.diagnosis else None}
     try:
         with ProfkitCallback("failed", wait=1, active=2) as failing:
             train(failing, [*rows[:64], {"input_ids": torch.zeros(8).long(), "labels": torch.tensor(7)}])
     except IndexError as error:
-        told["error"] = type(error).__name__
-    told["left_on"] = profile._current is not None
-    Path("told.json").write_text(json.dumps(told))
+        outcome["error"] = type(error).__name__
+    outcome["left_on"] = profile._current is not None
+    Path("outcome.json").write_text(json.dumps(outcome))

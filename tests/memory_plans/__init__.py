@@ -1,1 +1,1 @@
-"""Plans of memory beside what real training steps take."""
+"""Memory plans compared with what real training steps take."""

@@ -1,4 +1,4 @@
-"""The peak of real training steps, from the profiler's memory events: what profkit plans has no part in it."""
+"""The peak of real training steps, from the profiler's memory events and independent of the plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPTIMIZERS = {
 
 
 def measure(name: str, batch: int, optimizer_name: str, amp: bool = False) -> int:
-    """Bytes at the peak of two steps of training; what the constructor alone takes for a moment does not count."""
+    """Bytes at the peak of two training steps. Temporary memory of the constructor does not count."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         model, make_inputs, *rest = getattr(models, name)()
         inputs = make_inputs(batch)

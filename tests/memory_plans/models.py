@@ -1,4 +1,4 @@
-"""Models that plans are compared with measurements of: a batch that two CPUs run in seconds, random weights."""
+"""Models for comparing plans with measurements: random weights, and batches that two CPUs run in seconds."""
 
 from __future__ import annotations
 

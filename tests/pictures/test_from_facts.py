@@ -1,3 +1,5 @@
+"""What the pictures of a recording show."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -60,7 +62,7 @@ def test_each_step_shows_its_parts_and_place(on_host: Facts) -> None:
     assert (first.begin, first.end, second.begin, second.end) == (0, 0.5, 0.5, 1)
 
 
-def test_a_lane_tells_the_share_of_each_column(on_host: Facts) -> None:
+def test_a_lane_shows_the_busy_share_of_each_column(on_host: Facts) -> None:
     lanes = {lane.label: lane for lane in draw(on_host).lanes}
     forward, backward = lanes["forward and other operators"], lanes["backward"]
     assert levels_of(forward.levels) == _row((63, 500), (0, 500)) * 2
@@ -68,14 +70,14 @@ def test_a_lane_tells_the_share_of_each_column(on_host: Facts) -> None:
     assert (forward.fraction, backward.fraction) == (0.5, 0.25)
 
 
-def test_what_is_more_than_nothing_is_drawn() -> None:
+def test_even_the_smallest_share_is_drawn() -> None:
     facts = facts_of([step(1, 0, 1_000_000), op("aten::add", 500_000, 1)])
     (lane,) = draw(facts).lanes
     assert len(lane.levels) == COLUMNS
     assert sorted(set(levels_of(lane.levels))) == [0, 1]
 
 
-def test_on_a_device_host_and_device_have_lanes_of_their_own(on_device: Facts) -> None:
+def test_host_and_device_have_separate_lanes(on_device: Facts) -> None:
     pictures = draw(on_device)
     assert [lane.label for lane in pictures.lanes] == [
         "device: kernels",
@@ -86,7 +88,7 @@ def test_on_a_device_host_and_device_have_lanes_of_their_own(on_device: Facts) -
     assert pictures.of_device
 
 
-def test_memory_is_the_most_of_each_column(on_host: Facts) -> None:
+def test_the_memory_curve_has_the_maximum_of_each_column(on_host: Facts) -> None:
     curve = draw(on_host).memory
     assert curve is not None
     assert (curve.least_bytes, curve.peak_bytes) == (0, 1000)
@@ -95,7 +97,7 @@ def test_memory_is_the_most_of_each_column(on_host: Facts) -> None:
     assert levels.count(63) == pytest.approx(1000, abs=4)
 
 
-def test_where_the_device_tells_its_totals_the_curve_holds_what_was_there_before() -> None:
+def test_with_totals_of_the_device_the_curve_includes_earlier_memory() -> None:
     totals = ((100, 1_000, 71_000), (600, -1_000, 70_000), (1_600, -500, 69_500))
     events = [memory(at, size, 4096, device_type=1, held=held) for at, size, held in totals]
     curve = draw(facts_of([step(1, 0, 1000), step(2, 1000, 1000), op("aten::mul", 50, 900), *events])).memory
@@ -103,7 +105,7 @@ def test_where_the_device_tells_its_totals_the_curve_holds_what_was_there_before
     assert (curve.least_bytes, curve.peak_bytes) == (69_500, 71_000)
 
 
-def test_what_is_live_at_the_peak_is_told_by_line_and_what_is_gone_by_then_is_not() -> None:
+def test_memory_live_at_the_peak_is_listed_by_line() -> None:
     sites = (CallSite("/w/a.py", 7, "f", "y = x @ w"), CallSite("/w/a.py", 8, "f", "z = y + 1"))
     events = [
         step(1, 0, 1000),
@@ -120,7 +122,7 @@ def test_what_is_live_at_the_peak_is_told_by_line_and_what_is_gone_by_then_is_no
     assert (curve.peak_bytes, curve.growth_bytes) == (4000, 0)
 
 
-def test_what_each_step_leaves_behind_is_its_growth() -> None:
+def test_growth_is_the_memory_that_each_step_leaves_behind() -> None:
     """By turns 1000 and 3000 bytes: the median of three."""
     events = [step(at, 1000 * at, 1000) for at in range(4)] + [op("aten::mm", 1000 * at, 500) for at in range(4)]
     events += [memory(1000 * at + 100, size, 64 * (at + 1)) for at, size in enumerate((1000, 3000, 1000, 1000))]
@@ -134,19 +136,19 @@ def test_without_memory_events_there_is_no_curve(on_device: Facts) -> None:
     assert draw(on_device).memory is None
 
 
-def test_a_finding_lies_where_its_events_lie(on_host: Facts) -> None:
+def test_a_finding_is_drawn_where_its_events_lie(on_host: Facts) -> None:
     rows = np.flatnonzero(on_host.trace.named("aten::mm"))
     assert draw(on_host, [NONE, rows]).marks == (Mark(1, ((0.0, 0.2505), (0.5, 0.7505))),)
 
 
-def test_a_finding_of_ten_thousand_events_has_few_spans() -> None:
+def test_a_finding_with_ten_thousand_events_has_few_spans() -> None:
     events = [step(1, 0, 1_000_000), *(op("aten::add", at, 1) for at in range(0, 1_000_000, 2000))]
     facts = facts_of(events)
     (mark_of_all,) = draw(facts, [np.flatnonzero(facts.trace.named("aten::add"))]).marks
     assert len(mark_of_all.spans) == 64
 
 
-def test_lines_hold_their_operators_and_these_what_they_call() -> None:
+def test_lines_contain_operators_and_operators_what_they_call() -> None:
     sites = (CallSite("/home/user/train.py", 7, "step", "y = x @ w"),)
     events = [
         step(1, 0, 1000),
@@ -164,7 +166,7 @@ def test_lines_hold_their_operators_and_these_what_they_call() -> None:
     )
 
 
-def test_modules_hold_the_lines_that_work_for_them() -> None:
+def test_modules_contain_the_lines_that_work_for_them() -> None:
     """The line of the helper works for the block whose ``forward`` calls it."""
     sites = (
         CallSite("/home/user/train.py", 7, "train", "loss = model(x)"),
@@ -187,7 +189,7 @@ def test_modules_hold_the_lines_that_work_for_them() -> None:
     ]
 
 
-def test_recorded_calls_of_modules_name_them_and_lines_that_nothing_tells_are_left_out() -> None:
+def test_modules_are_named_by_recorded_calls_and_unknown_lines_are_left_out() -> None:
     events = [
         step(1, 0, 1000),
         *(python("nn.Module: Net_0", 0, 800), python("nn.Module: Linear_3", 0, 300), op("aten::linear", 10, 100)),
@@ -201,11 +203,11 @@ def test_recorded_calls_of_modules_name_them_and_lines_that_nothing_tells_are_le
     ]
 
 
-def test_a_recording_that_tells_no_modules_has_no_level_for_them(on_host: Facts) -> None:
+def test_a_recording_without_modules_has_no_level_for_them(on_host: Facts) -> None:
     assert draw(on_host).levels == ("line", "operator", "kernel")
 
 
-def test_a_device_s_time_goes_to_operators_and_their_kernels(on_device: Facts) -> None:
+def test_device_time_is_assigned_to_operators_and_their_kernels(on_device: Facts) -> None:
     assert draw(on_device).branches == (
         Branch(0, "no line recorded", 0.0, 1.0, 800_000),
         Branch(1, "aten::mm", 0.0, 1.0, 800_000),
@@ -213,7 +215,7 @@ def test_a_device_s_time_goes_to_operators_and_their_kernels(on_device: Facts) -
     )
 
 
-def test_a_long_recording_is_drawn_as_small_as_a_short_one() -> None:
+def test_the_picture_of_a_long_recording_is_as_small_as_of_a_short_one() -> None:
     events = [event for at in range(1000) for event in (step(at, 1000 * at, 1000), op("aten::mm", 1000 * at, 500))]
     pictures = draw(facts_of(events))
     assert len(pictures.steps) == 128
@@ -221,6 +223,6 @@ def test_a_long_recording_is_drawn_as_small_as_a_short_one() -> None:
     assert (len(drawn), pictures.duration_ns) == (16, 16_000_000)
 
 
-def test_a_recording_without_anything_in_its_step_has_an_empty_picture() -> None:
+def test_an_empty_step_has_an_empty_picture() -> None:
     pictures = draw(facts_of([step(1, 0, 1000)]))
     assert (pictures.lanes, pictures.branches, pictures.marks) == ((), (), ())

@@ -1,3 +1,5 @@
+"""The picture of a launch."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -16,14 +18,14 @@ def test_each_rank_has_a_row_and_each_step_a_column() -> None:
     assert picture.singled_out == ()
 
 
-def test_what_a_rank_waits_and_is_waited_for_fit_into_one_row() -> None:
+def test_waiting_and_being_waited_for_fit_into_one_row() -> None:
     picture = draw_ranks([0], [0], np.array([[30]]), np.array([[70]]))
     (row,) = picture.rows
     assert picture.most_ns == 100
     assert levels_of(row.caused + row.waited) == [19, 44]
 
 
-def test_thousands_of_ranks_and_steps_stay_a_small_picture() -> None:
+def test_the_picture_of_thousands_of_ranks_and_steps_is_small() -> None:
     ranks, steps = list(range(4096)), list(range(1000))
     caused = np.zeros((4096, 1000), np.int64)
     caused[3000, 17] = 1_000
@@ -38,13 +40,13 @@ def test_thousands_of_ranks_and_steps_stay_a_small_picture() -> None:
     assert levels_of(alone.caused)[:3] == [0, 62, 0]
 
 
-def test_only_the_worst_are_singled_out_and_the_worst_of_them_comes_first() -> None:
+def test_only_the_latest_ranks_are_listed_with_the_worst_first() -> None:
     caused = np.arange(100)[:, None]
     picture = draw_ranks(list(range(100)), [0], caused, np.zeros((100, 1), np.int64))
     assert [row.first for row in picture.singled_out] == list(range(99, 99 - MOST_SINGLED_OUT, -1))
 
 
-def test_nothing_gives_an_empty_picture() -> None:
+def test_a_launch_without_ranks_has_an_empty_picture() -> None:
     nothing = np.zeros((0, 0), np.int64)
     assert draw_ranks([], [], nothing, nothing).rows == ()
     picture = draw_ranks([0], [], np.zeros((1, 0), np.int64), np.zeros((1, 0), np.int64))

@@ -26,7 +26,7 @@ def reasons_of(launch: Launch, toll: Toll) -> tuple[Reason | None, ...]:
     return find_reasons(launch, toll, own, find_late(own))
 
 
-def test_what_a_rank_spends_beyond_the_shortest_time_it_waits_for_the_last():
+def test_a_rank_waits_for_the_last_one_beyond_the_shortest_time():
     """The transfer takes 10 µs. Rank 1 comes last, 30 µs after rank 0 and 20 after rank 2."""
     launch = match([table(0, [Did(0, 40)], world=3, groups=THREE), table(1, [Did(30, 40)], world=3, groups=THREE),
                     table(2, [Did(10, 40)], world=3, groups=THREE)])  # fmt: skip
@@ -76,7 +76,7 @@ def test_each_wait_is_divided_among_the_ranks_that_were_missing():
     ]  # fmt: skip
 
 
-def test_work_that_covers_a_rank_s_lateness_costs_nobody_anything():
+def test_lateness_covered_by_work_costs_nobody_time():
     """Ranks 0 and 1 stand still for the last 15 µs before rank 3 comes, when rank 2 has come already."""
     did = [Did(0, 70, waited=25), Did(0, 70, waited=25), Did(40, 70, waited=25), Did(60, 70)]
     groups = (Group("0", 4, (0, 1, 2, 3)),)
@@ -84,7 +84,7 @@ def test_work_that_covers_a_rank_s_lateness_costs_nobody_anything():
     assert toll.caused_ns.tolist() == [0, 0, 0, 15_000]
 
 
-def test_what_a_rank_computes_meanwhile_it_does_not_wait():
+def test_time_that_a_rank_computes_is_not_a_wait():
     launch = match([table(0, [Did(0, 40, waited=15)]), table(1, [Did(30, 40, waited=4)])])
     toll = weigh_lateness(launch)
     assert toll.waited_ns.tolist() == [5_000, 0]
@@ -92,18 +92,18 @@ def test_what_a_rank_computes_meanwhile_it_does_not_wait():
     assert toll.caused_ns.tolist() == [0, 5_000]
 
 
-def test_two_transfers_at_the_same_time_are_waited_for_once():
+def test_two_simultaneous_transfers_are_waited_for_once():
     first, second = [Did(0, 40), Did(5, 42, waited=2)], [Did(30, 40, waited=0), Did(32, 42)]
     toll = weigh_lateness(match([table(0, first), table(1, second)]))
     assert toll.waited_ns.tolist() == [30_000, 0, 0, 0]
 
 
-def test_a_clock_that_is_wrong_changes_nothing():
+def test_a_wrong_clock_changes_nothing():
     launch = match([table(0, [Did(0, 40)]), table(1, [Did(1e9 + 30, 1e9 + 40)])])
     assert weigh_lateness(launch).caused_ns.tolist() == [0, 30_000]
 
 
-def test_the_reason_is_what_the_late_rank_does_for_longer_than_the_others():
+def test_the_cause_is_the_work_that_takes_the_late_rank_longer():
     sites = (LOADS, COMPUTES)
     usual = [Worked(20, step, Cause.INPUT, 0) for step in range(3)]
     usual += [Worked(50, step, Cause.COMPUTE, 1) for step in range(3)]
@@ -115,7 +115,7 @@ def test_the_reason_is_what_the_late_rank_does_for_longer_than_the_others():
     assert reasons_of(launch, toll) == (None, Reason(Cause.INPUT, LOADS))
 
 
-def test_without_work_that_is_longer_there_is_no_reason():
+def test_without_longer_work_there_is_no_cause():
     launch = match([table(0, [Did(0, 40)], worked=[Worked(50)]), table(1, [Did(30, 40)], worked=[Worked(20)])])
     assert reasons_of(launch, weigh_lateness(launch)) == (None, None)
 
@@ -128,14 +128,16 @@ def test_a_launch_without_joint_collectives_has_no_toll():
 
 def on_one_clock(tables: Sequence[RankTable], on_device: bool = False) -> Launch:
     """The launch of ranks that say they share a clock. With ``on_device`` the collectives are kernels."""
-    return match([
-        structs.replace(
-            table,
-            identity=structs.replace(table.identity, clock_offset_ns=0),
-            collectives=structs.replace(table.collectives, on_device=np.full(len(table.collectives), on_device)),
-        )
-        for table in tables
-    ])
+    return match(
+        [
+            structs.replace(
+                table,
+                identity=structs.replace(table.identity, clock_offset_ns=0),
+                collectives=structs.replace(table.collectives, on_device=np.full(len(table.collectives), on_device)),
+            )
+            for table in tables
+        ]
+    )
 
 
 def late_to_notice(ends: Sequence[float], shift: float = 0) -> list[RankTable]:
@@ -145,7 +147,7 @@ def late_to_notice(ends: Sequence[float], shift: float = 0) -> list[RankTable]:
             for rank, end in enumerate(ends)]  # fmt: skip
 
 
-def test_on_a_shared_clock_a_rank_waits_until_the_last_one_starts_whenever_it_notices_the_end():
+def test_on_a_shared_clock_a_rank_waits_until_the_last_one_starts():
     toll = weigh_lateness(on_one_clock(late_to_notice([90, 60, 75])))
     assert toll.transfer_ns.tolist() == [10_000]
     assert toll.waited_ns.tolist() == [50_000, 40_000, 0]
@@ -153,7 +155,7 @@ def test_on_a_shared_clock_a_rank_waits_until_the_last_one_starts_whenever_it_no
     assert toll.caused_ns.tolist() == [0, 2_500, 42_500]
 
 
-def test_on_a_shared_clock_work_that_goes_on_at_first_is_no_wait():
+def test_on_a_shared_clock_work_after_the_start_is_not_a_wait():
     did = [Did(0, 60, waited=25), Did(0, 60, waited=5), Did(50, 60)]
     toll = weigh_lateness(on_one_clock([table(rank, [one], world=3, groups=THREE) for rank, one in enumerate(did)]))
     assert toll.waited_ns.tolist() == [15_000, 0, 0]
@@ -161,7 +163,7 @@ def test_on_a_shared_clock_work_that_goes_on_at_first_is_no_wait():
 
 
 @pytest.mark.parametrize("why", ["unknown", "contradicted", "a GPU's"])
-def test_without_a_clock_that_can_be_believed_the_shortest_time_is_the_transfers(why: str) -> None:
+def test_without_a_trusted_clock_the_shortest_time_counts_as_the_transfer(why: str) -> None:
     """The same as above: by its own times alone rank 0 waits for 65 of its 90 µs."""
     tables = late_to_notice([90, 60, 75], shift=1_000_000 if why == "contradicted" else 0)
     launch = match(tables) if why == "unknown" else on_one_clock(tables, on_device=why == "a GPU's")

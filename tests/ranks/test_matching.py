@@ -41,13 +41,13 @@ def test_ranks_that_did_the_same_are_matched_one_by_one():
     assert launch.joint.size_bytes.tolist() == [100, 200] * 3
 
 
-def test_a_clock_that_is_wrong_by_a_day_changes_nothing_but_its_offset():
+def test_a_clock_wrong_by_a_day_only_changes_its_offset():
     launch = match([table(1, some(shift=DAY_US)), table(0, some())])
     assert pairs(launch) == side_by_side(6)
     assert launch.offset_ns.tolist() == [0, -DAY_US * 1000]
 
 
-def test_the_middle_of_the_differences_tells_the_clock_where_one_end_is_off():
+def test_a_clock_offset_is_the_median_so_one_wrong_end_does_not_matter():
     other = [Did(d.start + 7, d.end + (50 if at == 0 else 7), d.step, -1, d.size) for at, d in enumerate(some())]
     assert match([table(0, some()), table(1, other)]).offset_ns.tolist() == [0, -7000]
 
@@ -63,7 +63,7 @@ def test_recordings_of_different_steps_are_matched_by_the_steps_numbers():
     assert pairs(launch) == [[(0, row + 2), (1, row)] for row in range(4)]
 
 
-def test_recordings_without_steps_are_matched_where_all_fits_at_one_place():
+def test_recordings_without_steps_are_matched_if_they_fit_at_exactly_one_place():
     def without_steps(sizes: list[int]) -> list[Did]:
         return [Did(10 * i, 10 * i + 5, -1, -1, size) for i, size in enumerate(sizes)]
 
@@ -71,7 +71,7 @@ def test_recordings_without_steps_are_matched_where_all_fits_at_one_place():
     assert pairs(launch) == [[(0, row + 2), (1, row)] for row in range(3)]
 
 
-def test_a_sequence_that_fits_at_several_places_is_matched_at_none():
+def test_a_sequence_that_fits_at_several_places_is_not_matched():
     def without_steps(count: int) -> list[Did]:
         return [Did(10 * i, 10 * i + 5, -1, -1, 100) for i in range(count)]
 
@@ -81,14 +81,14 @@ def test_a_sequence_that_fits_at_several_places_is_matched_at_none():
     assert note == "rank1: its collectives fit those of others at several places, and are not compared with them"
 
 
-def test_a_rank_that_recorded_none_of_the_others_steps_is_said_to():
+def test_a_rank_without_steps_in_common_gets_a_note():
     equal = [Did(d.start, d.end, d.step, -1, 100) for d in some(6)]
     later = [Did(d.start, d.end, d.step + 10, -1, 100) for d in some(4)]
     (note,) = match([table(0, equal), table(1, later)]).notes
     assert note == "rank1: its collectives are of steps that the others did not record, and are not compared with them"
 
 
-def test_a_kernel_that_a_trace_has_lost_leaves_the_rest_of_the_step_matched():
+def test_a_lost_kernel_leaves_the_rest_of_the_step_matched():
     launch = match([table(0, some(8, per_step=4)), table(1, [d for i, d in enumerate(some(8, per_step=4)) if i != 1])])
     assert pairs(launch) == [[(0, 0), (1, 0)], *([(0, row), (1, row - 1)] for row in range(2, 8))]
 
@@ -100,12 +100,12 @@ def test_ranks_may_put_different_numbers_of_bytes_into_an_all_to_all():
     assert pairs(match([table(0, exchange(5)), table(1, exchange(7))])) == side_by_side(1)
 
 
-def test_sizes_that_one_rank_does_not_know_are_not_compared():
+def test_sizes_unknown_to_one_rank_are_not_compared():
     unknown = [Did(d.start, d.end, d.step, -1, -1) for d in some()]
     assert pairs(match([table(0, some()), table(1, unknown)])) == side_by_side(6)
 
 
-def test_groups_are_told_by_their_ranks_where_their_names_differ():
+def test_groups_with_different_names_are_matched_by_their_ranks():
     names = [Group("12", 2, (0, 1)), Group("13", 2, (0, 2))], [Group("7", 2, (0, 1))], [Group("12", 2, (0, 2))]
     mine = [Did(0, 5), Did(10, 15, group=1)]
     launch = match([table(0, mine, world=3, groups=names[0]), table(1, [Did(0, 5)], world=3, groups=names[1]),
@@ -114,7 +114,7 @@ def test_groups_are_told_by_their_ranks_where_their_names_differ():
     assert launch.joint.group.tolist() == [0, 1]
 
 
-def test_two_groups_of_the_same_ranks_are_told_by_their_order_where_names_differ():
+def test_groups_of_the_same_ranks_with_different_names_are_matched_by_order():
     first, second = (Group(a, 2, (0, 1)) for a in "ab"), (Group(a, 2, (0, 1)) for a in "cd")
     did = [Did(0, 5), Did(10, 15, group=1)]
     launch = match([table(0, did, groups=tuple(first)), table(1, did, groups=tuple(second))])
@@ -125,7 +125,7 @@ def three_and(stranger: RankTable) -> Launch:
     return match([*(table(rank, some(), world=4) for rank in range(3)), stranger])
 
 
-def test_a_rank_of_another_job_is_left_out_with_a_note_and_changes_nothing_else():
+def test_a_rank_of_another_job_is_left_out_with_a_note():
     other = [Did(d.start, d.end, d.step, -1, 7, "broadcast") for d in some(20)]
     launch = three_and(table(3, other, world=4))
     assert pairs(launch) == side_by_side(6, (0, 1, 2))
@@ -133,7 +133,7 @@ def test_a_rank_of_another_job_is_left_out_with_a_note_and_changes_nothing_else(
                             "rank 3 of 4 is missing; what it did is unknown")  # fmt: skip
 
 
-def test_what_does_not_fit_is_left_out_and_said():
+def test_a_collective_that_does_not_fit_is_left_out_with_a_note():
     launch = match([table(0, some(), launch="a"), table(1, some(), launch="a"), table(1, some(4), source="copy"),
                     table(1, some(), launch="b", source="old"), table(0, some(), world=8, source="larger"),
                     table(5, some(), source="far"), table(1, [], source="empty"),
@@ -149,25 +149,25 @@ def test_what_does_not_fit_is_left_out_and_said():
     ]
 
 
-def test_missing_ranks_are_named_and_of_a_sample_its_size_is_told():
+def test_missing_ranks_are_named_and_a_sample_of_ranks_is_counted():
     assert three_and(table(0, some(), world=4)).notes[-1] == "rank 3 of 4 is missing; what it did is unknown"
     few = match([table(0, some(), world=128), table(1, some(), world=128)])
     assert few.notes == ("2 of 128 ranks were recorded; what the others did is unknown",)
     assert few.world_size == 128
 
 
-def test_recordings_of_which_none_says_its_rank_are_counted():
+def test_recordings_without_rank_numbers_are_counted():
     launch = match([table(-1, some(), world=-1, source="a"), table(-1, some(), world=-1, source="b")])
     assert [one.identity.rank for one in launch.tables] == [0, 1]
     assert (pairs(launch), launch.world_size) == (side_by_side(6), 2)
 
 
-def test_nothing_is_matched_where_there_is_nothing():
+def test_without_collectives_nothing_is_matched():
     launch = match([])
     assert (len(launch.joint), len(launch.parts), launch.tables) == (0, 0, ())
 
 
-def test_joint_collectives_are_in_the_order_of_time_across_groups():
+def test_joint_collectives_of_all_groups_are_in_order_of_time():
     groups = (Group("a", 2, (0, 1)), Group("b", 2, (0, 1), "other"))
     did = [Did(0, 5), Did(10, 15, group=1), Did(20, 25)]
     launch = match([table(0, did, groups=groups), table(1, did, groups=groups)])
@@ -175,7 +175,7 @@ def test_joint_collectives_are_in_the_order_of_time_across_groups():
     assert np.all(np.diff(launch.parts.joint) >= 0)
 
 
-def test_a_recording_that_is_cut_off_says_nothing_of_the_others_where_there_are_two_whole_ones():
+def test_a_cut_off_recording_is_ignored_if_two_others_are_complete():
     broken = structs.replace(table(2, some(3), world=3), is_cut_off=True)
     whole = [table(0, some(), world=3), table(1, some(), world=3)]
     launch = match([*whole, broken])
@@ -184,6 +184,6 @@ def test_a_recording_that_is_cut_off_says_nothing_of_the_others_where_there_are_
     assert [one.identity.rank for one in match([whole[0], broken]).tables] == [0, 2]
 
 
-def test_a_group_of_which_nothing_is_known_is_that_of_all_ranks():
+def test_an_unknown_group_contains_all_ranks():
     nameless = table(1, some(), world=-1, groups=(Group("", -1),))
     assert pairs(match([table(0, some(), groups=(Group("", 2),)), nameless])) == side_by_side(6)

@@ -59,7 +59,7 @@ def mistaken(launch: Launch) -> int:
 @pytest.mark.parametrize("early_server", [False, True])
 @pytest.mark.parametrize("early_workers", [False, True])
 @pytest.mark.parametrize(("one_clock", "behind"), [(True, (0, 0, 0)), (False, (0, 9e6, -7e6))])
-def test_a_parameter_server_ends_its_step_at_another_point_of_the_round_than_its_workers(
+def test_a_parameter_server_and_its_workers_may_end_steps_at_different_points(
     early_server: bool, early_workers: bool, one_clock: bool, behind: Sequence[float]
 ) -> None:
     programs = [server(early_server), worker(1, early_workers), worker(2, early_workers)]
@@ -71,7 +71,7 @@ def test_a_parameter_server_ends_its_step_at_another_point_of_the_round_than_its
 
 
 @pytest.mark.parametrize("one_clock", [True, False])
-def test_messages_that_wait_for_their_receiver_s_work_stay_in_their_step(one_clock: bool) -> None:
+def test_messages_that_wait_for_the_receiver_stay_in_their_step(one_clock: bool) -> None:
     """Stages of a pipeline send ahead, so that messages of one step arrive at very different times after they were
     sent."""
     tables = launch_pipeline(pipeline([30.0, 60.0, 20.0], 4, jitter=(0.0, 25.0, -9.0))).tables
@@ -80,7 +80,7 @@ def test_messages_that_wait_for_their_receiver_s_work_stay_in_their_step(one_clo
     assert mistaken(launch) == 0
 
 
-def test_messages_that_arrive_before_they_are_sent_are_compared_with_nothing() -> None:
+def test_messages_that_arrive_before_they_are_sent_are_not_compared() -> None:
     first, second, third = (_on_one_clock(table) for table in
                             launch_of([server(False), worker(1, False), worker(2, False)], TRANSFERS,
                                       messages=MESSAGES).tables)  # fmt: skip

@@ -48,7 +48,7 @@ def training(*pieces: Act) -> list[Act]:
     return [act for i in range(STEPS) for act in (*pieces, *both(f"b#{i}"), end_step())]
 
 
-def test_two_changes_that_free_the_same_time_give_less_than_their_sum():
+def test_two_changes_that_save_the_same_time_save_less_than_their_sum():
     """Rank 1 is late at the first collective and early at the second: without that collective nobody sees it."""
     launch = launch_of([two_waits(10, 50), two_waits(50, 10)], TRANSFERS)
     faster, without = shrunk(launch, 1, 50, 10), JointEdit(gone=of_kind(launch, 0))
@@ -57,7 +57,7 @@ def test_two_changes_that_free_the_same_time_give_less_than_their_sum():
     assert gain(launch, faster, without) == 50
 
 
-def test_two_changes_that_free_different_time_give_their_sum():
+def test_two_changes_that_save_different_time_save_their_sum():
     programs = [training(work(30)), training(work(90))]
     launch = launch_of(programs, TRANSFERS)
     faster = shrunk(launch, 1, 90, 50)
@@ -68,7 +68,7 @@ def test_two_changes_that_free_different_time_give_their_sum():
     assert us(launch, combine_joint([faster, quicker])) == changed
 
 
-def test_once_one_rank_is_faster_the_next_one_holds_the_job_up():
+def test_once_one_rank_is_faster_the_next_one_delays_the_job():
     launch = launch_of([training(work(40)), training(work(100)), training(work(70))], TRANSFERS)
     first, second = shrunk(launch, 1, 100, 40), shrunk(launch, 2, 70, 40)
     assert (gain(launch, first), gain(launch, second)) == (30 * STEPS, 0)
@@ -81,14 +81,14 @@ def own(launch: Launch, shares: dict[Place, float], rank: int = 0, **changed: Se
     return on_all_ranks(launch, OwnEdit(rank, shares, gone.astype(bool), less.astype(np.int64), 0.2))
 
 
-def test_what_the_program_saves_at_a_line_every_rank_saves_there():
+def test_a_change_at_a_line_is_made_on_every_rank():
     launch = launch_of([training(work(40)), training(work(60))], TRANSFERS)
     edit = own(launch, {AT_TRAIN: 0.5})
     assert us(launch, edit) == length_of([training(work(20)), training(work(30))], TRANSFERS)
     assert edit.uncertainty == 0.2
 
 
-def test_who_does_nothing_at_that_line_saves_nothing():
+def test_a_rank_that_does_nothing_at_the_line_saves_nothing():
     """Only rank 1 loads for long. Without that, rank 0 holds the job up."""
     slow = (work(50, Cause.INPUT, 2), work(40))
     launch = launch_of([training(work(60)), training(*slow)], TRANSFERS)
@@ -98,13 +98,13 @@ def test_who_does_nothing_at_that_line_saves_nothing():
     assert us(launch, edit) == length_of([training(work(60)), training(work(40))], TRANSFERS)
 
 
-def test_what_a_rank_saves_while_it_waits_for_another_shortens_nothing():
+def test_time_saved_while_waiting_for_another_rank_shortens_nothing():
     launch = launch_of([training(work(90, Cause.COMPUTE, 1)), training(work(30, Cause.INPUT, 2))], TRANSFERS)
     assert gain(launch, own(launch, {AT_DATA: 1.0}, rank=1)) == 0
 
 
 @pytest.mark.parametrize("faults", ["one rank's", "the program's", "both"])
-def test_a_late_rank_and_the_programs_own_fault_are_taken_out_together(faults: str):
+def test_a_late_rank_and_a_fault_of_the_program_are_removed_together(faults: str):
     late, of_all = work(50, Cause.INPUT, 2), work(20)
     launch = launch_of([training(of_all), training(late, of_all)], TRANSFERS)
     straggler, program = shrunk(launch, 1, 50, 0), own(launch, {AT_TRAIN: 0.5})
@@ -113,14 +113,14 @@ def test_a_late_rank_and_the_programs_own_fault_are_taken_out_together(faults: s
     assert us(launch, combine_joint(edits)) == (lateness + rest + 20) * STEPS
 
 
-def test_a_collective_that_is_not_asked_for_goes_on_all_ranks_and_a_shorter_one_is_shorter_for_all():
+def test_a_removed_or_shortened_collective_is_so_on_all_ranks():
     launch = launch_of([two_waits(10, 50), two_waits(50, 10)], TRANSFERS)
     assert us(launch, own(launch, {}, gone=[1, 0])) == 80
     assert us(launch, own(launch, {}, less_ns=[0, 15_000])) == 115
     assert us(launch, own(launch, {}, less_ns=[0, 99_000])) == 110
 
 
-def test_a_rank_whose_work_was_not_recorded_saves_what_the_median_of_the_others_does():
+def test_a_rank_with_unrecorded_work_saves_as_much_as_the_median_of_the_others():
     unknown = training(work(100, Cause.UNRECORDED, -1))
     launch = launch_of([training(work(40), work(40, Cause.INPUT, 2)), training(work(80)), unknown], TRANSFERS)
     edit = own(launch, {AT_TRAIN: 0.5})  # a quarter of rank 0's work, half of rank 1's

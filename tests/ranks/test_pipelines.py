@@ -21,14 +21,14 @@ from tests.ranks.pipelines import STEPS, interleaved, launch, pipeline, ring, tr
 
 
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 1), (2, 4), (4, 4), (4, 16)])
-def test_stages_that_pass_micro_batches_on_are_a_pipeline(stages, micro_batches):
+def test_stages_that_pass_on_micro_batches_are_a_pipeline(stages, micro_batches):
     found = launch(pipeline([30.0] * stages, micro_batches))
     (one,) = find_staging(found).pipelines
     assert (one.stages, one.micro_batches, one.returns) == (tuple(range(stages)), micro_batches, True)
     assert len(one.joint) == 2 * (stages - 1) * micro_batches * STEPS
 
 
-def test_a_pipeline_without_gradients_is_told_and_its_first_stage_too():
+def test_a_pipeline_without_gradients_is_recognised_with_its_first_stage():
     (one,) = find_staging(launch(pipeline([30.0] * 3, 4, returns=False))).pipelines
     assert (one.stages, one.returns) == ((0, 1, 2), False)
 
@@ -58,25 +58,25 @@ def borders(rank: int, ranks: int, ahead: bool) -> list[Act]:
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("ahead", [True, False])
-def test_neighbours_that_exchange_borders_are_no_pipeline_and_do_the_same_work(ranks, ahead):
+def test_neighbours_that_exchange_borders_are_no_pipeline(ranks, ahead):
     found = launch([borders(rank, ranks, ahead) for rank in range(ranks)])
     assert find_staging(found).pipelines == ()
     assert len(set(measure_own_work(found).kind.tolist())) == (1 if ranks == 2 else 2)  # ends have one neighbour
 
 
-def test_a_pipeline_with_a_stage_that_was_not_recorded_is_none():
+def test_a_pipeline_with_an_unrecorded_stage_is_not_recognised():
     tables = launch(pipeline([30.0] * 4, 4)).tables
     assert find_staging(match([tables[0], tables[1], tables[3]])).pipelines == ()
 
 
-def test_stages_do_different_work_and_nobody_is_late():
+def test_stages_with_different_work_are_not_late():
     found = launch(pipeline([30.0, 30.0, 60.0, 30.0], 4))
     assert len(set(measure_own_work(found).kind.tolist())) == 4
     assert find_late(measure_own_work(found)) is None
 
 
 @pytest.mark.parametrize(("ranks", "chunks", "micro_batches"), [(2, 2, 2), (2, 2, 4), (2, 4, 8), (3, 2, 3), (4, 2, 8)])
-def test_ranks_that_hold_several_stages_are_a_relay_and_nobody_is_late(ranks, chunks, micro_batches):
+def test_ranks_with_several_stages_are_a_relay_and_nobody_is_late(ranks, chunks, micro_batches):
     found = launch(interleaved(ranks, chunks, micro_batches, [30.0] * (ranks - 1) + [60.0]))
     assert find_staging(found).pipelines == ()
     (relay,) = find_staging(found).relays
@@ -86,7 +86,7 @@ def test_ranks_that_hold_several_stages_are_a_relay_and_nobody_is_late(ranks, ch
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_a_ring_of_attention_is_neither_and_its_slow_rank_is_late(ranks):
+def test_ring_attention_is_neither_and_its_slow_rank_is_late(ranks):
     found = launch(ring(ranks, [30.0] * (ranks - 1) + [60.0]))
     assert find_staging(found) == Staging()
     late = find_late(measure_own_work(found))
@@ -128,7 +128,7 @@ def test_the_same_stages_of_two_pipelines_are_compared_with_each_other():
     assert late.late.tolist() == [False, False, False, True]
 
 
-def test_ranks_whose_messages_go_nobody_knows_where_are_compared_with_nobody():
+def test_ranks_whose_receivers_are_unknown_are_not_compared():
     known = launch([borders(rank, 2, True) for rank in range(2)])
     tables = [structs.replace(table, groups=(table.groups[0], *(structs.replace(group, ranks=None)
                                                                 for group in table.groups[1:])))
@@ -139,7 +139,7 @@ def test_ranks_whose_messages_go_nobody_knows_where_are_compared_with_nobody():
 
 
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (4, 4), (4, 16)])
-def test_equal_stages_idle_for_as_long_as_the_formula_says(stages, micro_batches):
+def test_equal_stages_idle_as_long_as_the_formula_says(stages, micro_batches):
     found = launch(pipeline([300.0] * stages, micro_batches))
     (one,) = find_staging(found).pipelines
     bubble = measure_bubble(found, weigh_lateness(found), one)
@@ -149,7 +149,7 @@ def test_equal_stages_idle_for_as_long_as_the_formula_says(stages, micro_batches
 
 
 @pytest.mark.parametrize("times", [[30.0, 30.0], [30.0, 60.0, 20.0], [60.0, 20.0, 20.0, 20.0]])
-def test_the_replay_of_a_pipeline_without_an_edit_takes_as_long_as_it_did(times):
+def test_a_pipeline_replayed_without_an_edit_takes_as_long_as_recorded(times):
     programs = pipeline(times, 4)
     found = replay_launch(launch(programs))
     assert found.recorded_ns == pytest.approx(1000 * length_of(programs, transfers_of(programs)), abs=1_000)
@@ -157,7 +157,7 @@ def test_the_replay_of_a_pipeline_without_an_edit_takes_as_long_as_it_did(times)
 
 
 @pytest.mark.parametrize(("place", "micro_batches"), [(0, 4), (1, 4), (2, 8), (3, 8)])
-def test_levelled_stages_take_what_a_pipeline_of_equal_ones_takes(place, micro_batches):
+def test_balanced_stages_take_as_long_as_a_pipeline_of_equal_ones(place, micro_batches):
     times = [30.0] * 4
     times[place] = 90.0
     found = launch(pipeline(times, micro_batches))
@@ -168,7 +168,7 @@ def test_levelled_stages_take_what_a_pipeline_of_equal_ones_takes(place, micro_b
 
 
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (4, 4), (4, 8)])
-def test_more_micro_batches_give_half_of_what_they_would_if_small_ones_took_less_in_proportion(stages, micro_batches):
+def test_more_micro_batches_save_half_of_the_ideal_amount(stages, micro_batches):
     few = pipeline([400.0] * stages, micro_batches)
     many = pipeline([200.0] * stages, 2 * micro_batches)
     found = launch(few)
@@ -178,12 +178,12 @@ def test_more_micro_batches_give_half_of_what_they_would_if_small_ones_took_less
     assert gained == pytest.approx((1 - after / before) / 2, abs=0.02)
 
 
-def test_clocks_of_ranks_that_only_send_each_other_messages_lie_between_what_these_allow():
+def test_clocks_of_ranks_that_only_exchange_messages_lie_within_their_bounds():
     found = launch(pipeline([300.0] * 3, 4), behind=[0.0, 5_000_000.0, -70_000.0])
     assert np.abs(found.offset_ns - [0, 5_000_000_000, -70_000_000]).max() <= 1_000  # a transfer
 
 
-def test_a_message_waits_for_its_sender_and_not_for_one_that_looks_late_whether_it_is_gone():
+def test_removing_an_apparently_late_receiver_does_not_shorten_a_message():
     found = launch(pipeline([30.0, 30.0], 1))
     taken = found.tables[0].collectives
     sends = np.array([bool(group.sends) for group in found.tables[0].groups])[taken.group]
@@ -194,7 +194,7 @@ def test_a_message_waits_for_its_sender_and_not_for_one_that_looks_late_whether_
     assert set(toll.transfer_ns[slow.joint.group == forwards[0]].tolist()) == {1_000}
 
 
-def test_messages_are_matched_by_sender_and_receiver_in_both_directions():
+def test_messages_are_matched_by_sender_and_receiver_both_ways():
     found = launch(pipeline([30.0] * 3, 2))
     pairs = sorted(group.ranks for group in found.groups if isinstance(group, Group) and group.is_message)
     assert pairs == [(0, 1), (1, 0), (1, 2), (2, 1)]

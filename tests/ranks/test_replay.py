@@ -28,7 +28,7 @@ def us(launch, edit=None) -> float:
 
 
 @pytest.mark.parametrize("behind", [[0.0, 0.0, 0.0], [0.0, -3e9, 7e9]])
-def test_without_an_edit_the_recording_comes_back_whatever_the_clocks(behind):
+def test_a_replay_without_an_edit_reproduces_the_recording_whatever_the_clocks(behind):
     programs = [overlapped(30, 40), overlapped(90, 40), overlapped(30, 55)]
     launch = launch_of(programs, TRANSFERS, starts=[0, 4, 8], behind=behind)
     replay = replay_launch(launch)
@@ -36,12 +36,12 @@ def test_without_an_edit_the_recording_comes_back_whatever_the_clocks(behind):
     assert replay.steps == STEPS
 
 
-def test_the_transfer_is_what_the_last_rank_sees():
+def test_the_transfer_takes_as_long_as_for_the_last_rank():
     launch = launch_of([overlapped(30, 40), overlapped(90, 40)], TRANSFERS)
     assert transfer_times(launch)[launch.joint.operation == 0].tolist() == [10_000] * STEPS
 
 
-def test_a_rank_that_gets_faster_speeds_the_others_up_until_the_next_one_holds_them():
+def test_a_faster_rank_speeds_up_the_others_until_the_next_one_delays_them():
     programs = [overlapped(30, 40), overlapped(90, 40), overlapped(50, 40)]
     launch = launch_of(programs, TRANSFERS)
     late = launch.tables[1].work
@@ -50,7 +50,7 @@ def test_a_rank_that_gets_faster_speeds_the_others_up_until_the_next_one_holds_t
     assert us(launch, edit) == length_of([programs[0], overlapped(30, 40), programs[2]], TRANSFERS)
 
 
-def test_work_that_nobody_waits_for_gives_nothing_back():
+def test_work_that_nobody_waits_for_saves_nothing():
     programs = [overlapped(30, 40), overlapped(90, 40)]
     launch = launch_of(programs, TRANSFERS)
     row = np.flatnonzero(launch.tables[0].work.time_ns == 30_000)
@@ -58,7 +58,7 @@ def test_work_that_nobody_waits_for_gives_nothing_back():
     assert us(launch, edit) == us(launch)
 
 
-def test_a_transfer_behind_work_gives_nothing_back_and_one_that_is_waited_for_does():
+def test_only_a_transfer_that_is_waited_for_saves_time():
     programs = [overlapped(30, 40)] * 2
     launch = launch_of(programs, TRANSFERS)
     for operation, gain in ((0, 0.0), (1, 20.0 * STEPS)):
@@ -67,7 +67,7 @@ def test_a_transfer_behind_work_gives_nothing_back_and_one_that_is_waited_for_do
         assert us(launch, edit) == us(launch) - gain
 
 
-def test_one_collective_at_a_time_in_a_lane():
+def test_a_lane_runs_one_collective_at_a_time():
     programs = [[work(5), ask("a#0"), ask("b#0"), wait("b#0"), end_step()]] * 2
     launch = launch_of(programs, TRANSFERS)
     assert us(launch) == 35
@@ -75,7 +75,7 @@ def test_one_collective_at_a_time_in_a_lane():
     assert us(launch, shrink_transfers(first, np.full(1, 4_000), 0.1)) == 29
 
 
-def test_a_collective_that_is_gone_holds_nobody():
+def test_a_removed_collective_delays_nobody():
     def steps(middle: float, *others: Act) -> list[Act]:
         return [work(middle), *others, work(60 - middle), *both("b#0"), end_step()]
 
@@ -86,7 +86,7 @@ def test_a_collective_that_is_gone_holds_nobody():
     assert us(launch, JointEdit(gone=joint)) == length_of([steps(10), steps(50)], TRANSFERS) == 80
 
 
-def test_merged_collectives_go_with_the_last_of_them():
+def test_merged_collectives_run_when_the_last_one_would():
     programs = [[work(5), ask("a#0"), work(5), ask("a#1"), work(5), ask("a#2"), wait("a#2"), end_step()]] * 2
     launch = launch_of(programs, TRANSFERS)
     assert us(launch) == 35
@@ -94,7 +94,7 @@ def test_merged_collectives_go_with_the_last_of_them():
     assert us(launch, edit) == 15 + 12
 
 
-def test_what_is_asked_for_earlier_hides_behind_the_work():
+def test_a_collective_requested_earlier_hides_behind_work():
     programs = [[work(60), *both("a#0"), *both("b#0"), work(5), end_step()]] * 2
     launch = launch_of(programs, TRANSFERS)
     assert us(launch) == 95
@@ -111,7 +111,7 @@ def test_a_collective_that_nobody_waits_for_is_needed_at_the_end_of_its_step():
     assert us(launch, slower) == 60
 
 
-def test_a_collective_that_nobody_had_to_wait_for_may_take_until_the_end_of_its_step():
+def test_a_collective_without_waits_may_last_until_the_end_of_its_step():
     """If the work around it gets shorter, its end does not become a wait. Work is removed evenly from a piece: the
     ranks ask after 3 µs, and the last piece ends when all of it has passed."""
     programs = [[work(10), ask("b#0"), work(60), work(10), wait("b#0"), end_step()]] * 2
@@ -121,21 +121,21 @@ def test_a_collective_that_nobody_had_to_wait_for_may_take_until_the_end_of_its_
     assert us(launch, edit) == 25
 
 
-def test_ranks_outside_of_a_group_wait_for_nobody_in_it():
+def test_ranks_outside_a_group_do_not_wait_for_it():
     programs = [[work(10), *both("a#0"), end_step()], [work(70), *both("a#0"), end_step()], [work(20), end_step()]]
     launch = launch_of(programs, TRANSFERS)
     assert us(launch) == 80
     assert replay_launch(launch).begin_ns.tolist() == [70_000]
 
 
-def test_ranks_that_ask_in_different_orders_come_to_an_end():
+def test_requests_in_different_orders_do_not_deadlock_the_replay():
     programs = [[work(5), ask("a#0", 0), ask("b#0", 1), wait("a#0"), wait("b#0"), end_step()],
                 [work(5), ask("b#0", 1), work(1), ask("a#0", 0), wait("a#0"), wait("b#0"), end_step()]]  # fmt: skip
     launch = launch_of(programs, TRANSFERS)
     assert us(launch) == length_of(programs, TRANSFERS)
 
 
-def test_several_edits_count_once_where_they_touch_the_same():
+def test_overlapping_edits_count_once():
     programs = [overlapped(30, 40)] * 2
     launch = launch_of(programs, TRANSFERS)
     joint = np.flatnonzero(launch.joint.operation == 1)
@@ -144,12 +144,12 @@ def test_several_edits_count_once_where_they_touch_the_same():
     assert combine_joint([]).uncertainty == JointEdit().uncertainty
 
 
-def test_a_launch_without_collectives_takes_its_time():
+def test_a_launch_without_collectives_takes_as_long_as_recorded():
     launch = launch_of([[work(10), end_step()], [work(30), end_step()]], TRANSFERS)
     assert us(launch) == 30
 
 
-def test_a_host_that_asked_for_everything_beforehand_changes_nothing_of_what_is_waited_for():
+def test_a_host_that_requested_everything_beforehand_does_not_change_the_waits():
     """Its gathers begin when the layer before has ended, or right behind the reduce-scatter that needs its result."""
     acts: list[Act] = []
     for i in range(4):

@@ -44,11 +44,11 @@ def test_a_rank_whose_collectives_end_before_the_others_begin_is_left_out():
     assert [one.identity.rank for one in found.tables] == [0, 1, 2]
 
 
-def test_one_that_sways_by_less_than_an_exchange_takes_stays():
+def test_a_rank_that_varies_by_less_than_a_collective_takes_is_kept():
     assert beside_three(rank_of(3, exchanged(sways=490))).notes == ()
 
 
-def test_one_that_begins_late_in_turns_as_the_others_wait_stays():
+def test_a_rank_that_the_others_wait_for_in_every_second_step_is_kept():
     """Rank 3 comes 5 ms later in every second step, and the others' collectives last until it comes."""
     late = [5_000.0 * (at % 2) for at in range(STEPS)]
     others = [Did(10_000 * at, 10_000 * at + late[at] + 1_000, at) for at in range(STEPS)]
@@ -57,7 +57,7 @@ def test_one_that_begins_late_in_turns_as_the_others_wait_stays():
     assert (len(found.tables), found.notes) == (RANKS, ())
 
 
-def test_one_wrong_time_of_twenty_is_no_reason():
+def test_one_wrong_time_in_twenty_is_not_enough_to_leave_out_a_rank():
     def twenty(wrong: float) -> list[Did]:
         return [Did(d.start + wrong * (at == 7), d.end + wrong * (at == 7), d.step)
                 for at, d in enumerate(exchanged(20))]  # fmt: skip
@@ -72,14 +72,14 @@ def test_broadcasts_prove_nothing_as_their_root_ends_before_others_begin():
     assert match([*others, rank_of(3, swaying)]).notes == ()
 
 
-def test_of_two_that_contradict_each_other_nobody_is_right_and_nothing_is_compared():
+def test_two_contradicting_recordings_are_not_compared():
     swaying = exchanged(sways=1_500)
     found = match([table(0, exchanged()), table(1, swaying)])
     assert (len(found.tables), len(found.joint)) == (2, 0)
     assert found.notes[0].startswith("rank0, rank1: their times contradict each other")
 
 
-def test_collectives_that_overlap_in_one_stream_are_of_a_broken_clock_also_of_two_ranks():
+def test_overlapping_collectives_in_one_stream_show_a_broken_clock_even_of_two_ranks():
     long = [Did(d.start, d.start + 1_000_000, d.step) for d in exchanged()]
     found = match([table(0, exchanged()), table(1, long)])
     assert left_out(found) == [
@@ -100,15 +100,15 @@ def after(did: Did) -> Did:
 
 
 @pytest.mark.parametrize(("steps", "stays"), [(3, False), (4, True)])
-def test_a_rank_with_half_of_the_others_steps_or_less_is_left_out_and_one_with_more_is_told(steps: int, stays: bool):
+def test_a_rank_with_at_most_half_of_the_steps_is_left_out_and_one_with_more_gets_a_note(steps: int, stays: bool):
     found = beside_three(rank_of(3, exchanged(steps)))
     assert (len(found.tables) == RANKS) is stays
-    told = ("rank3: not all of the 6 steps that most ranks recorded; only 4 of them show who is late" if stays else
+    note = ("rank3: not all of the 6 steps that most ranks recorded; only 4 of them show who is late" if stays else
             "rank3: it recorded 3 of the 6 steps that most others recorded; it is left out")  # fmt: skip
-    assert told in found.notes
+    assert note in found.notes
 
 
-def test_where_no_step_is_most_ranks_nobody_is_left_out_for_its_steps():
+def test_without_a_step_that_most_ranks_have_nobody_is_left_out():
     def later(number: int) -> list[Did]:
         return [Did(d.start, d.end, d.step + 100 * number, 50 + at) for at, d in enumerate(exchanged())]
 
@@ -116,7 +116,7 @@ def test_where_no_step_is_most_ranks_nobody_is_left_out_for_its_steps():
     assert len(found.tables) == RANKS
 
 
-def test_a_rank_that_numbers_its_steps_otherwise_is_left_out_where_numbers_of_collectives_show_it():
+def test_a_rank_with_different_step_numbers_is_left_out_if_collective_numbers_show_it():
     def numbered(later: int) -> list[Did]:
         return [Did(d.start, d.end, d.step + later, 50 + at) for at, d in enumerate(exchanged())]
 
@@ -132,11 +132,11 @@ def in_steps(lost: Sequence[int]) -> list[Did]:
 
 
 @pytest.mark.parametrize(("lost", "stays"), [([0, 1, 2, 3], False), ([2], True), ([], True)])
-def test_a_rank_that_lost_collectives_in_most_of_its_steps_is_left_out_and_in_few_is_told(lost: list[int], stays: bool):
+def test_a_rank_that_lost_collectives_in_most_steps_is_left_out_and_in_few_gets_a_note(lost: list[int], stays: bool):
     found = match([*(rank_of(number, in_steps([])) for number in range(3)), rank_of(3, in_steps(lost))])
     assert (len(found.tables) == RANKS) is stays
-    told = "rank3: more or fewer collectives than others in some steps; those that others lack are not compared"
-    assert (told in found.notes) is (stays and bool(lost))
+    note = "rank3: more or fewer collectives than others in some steps; those that others lack are not compared"
+    assert (note in found.notes) is (stays and bool(lost))
 
 
 def test_a_file_with_gaps_is_left_out_once_a_collective_is_missing():
@@ -145,7 +145,7 @@ def test_a_file_with_gaps_is_left_out_once_a_collective_is_missing():
     assert [len(match([*others, one]).tables) for one in with_gaps] == [3, 4]
 
 
-def test_the_rank_that_a_stranger_says_to_be_is_that_of_the_next_recording():
+def test_if_a_recording_is_left_out_another_one_of_the_same_rank_takes_its_place():
     """The stranger holds more collectives, and would be taken for rank 2."""
     other = table(2, [Did(d.start, d.end, d.step, size=7) for d in in_steps([])], world=RANKS, groups=[WORLD],
                   source="other")  # fmt: skip
@@ -154,7 +154,7 @@ def test_the_rank_that_a_stranger_says_to_be_is_that_of_the_next_recording():
     assert left_out(found) == ["other: its collectives are none of the others'"]
 
 
-def test_of_two_recordings_of_one_rank_the_one_whose_name_says_so_counts():
+def test_of_two_recordings_of_one_rank_the_one_named_after_it_counts():
     tables = [structs.replace(rank_of(number, exchanged()), named_rank=number) for number in range(3)]
     copied = structs.replace(tables[2], source="a/rank0", named_rank=0)
     found = match([*tables[1:], copied])

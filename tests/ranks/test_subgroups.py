@@ -71,7 +71,7 @@ def pairs_of(launch: Launch) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_groups_whose_names_are_stripped_are_told_by_who_cannot_have_taken_part_in_the_same(listed):
+def test_groups_without_names_are_separated_by_collectives_that_cannot_be_joint(listed):
     expected = pairs_of(named())
     found = match(tables_of(100, listed))
     assert pairs_of(found) == expected
@@ -79,7 +79,7 @@ def test_groups_whose_names_are_stripped_are_told_by_who_cannot_have_taken_part_
     assert any("divided by which ranks" in note for note in found.notes) is not listed
 
 
-def test_clocks_that_are_off_by_a_day_change_nothing():
+def test_clocks_wrong_by_a_day_do_not_change_the_groups():
     tables = tables_of(100, listed=False)
     day = 86_400_000_000_000
     taken = tables[2].collectives
@@ -87,28 +87,28 @@ def test_clocks_that_are_off_by_a_day_change_nothing():
     assert pairs_of(match([*tables[:2], structs.replace(tables[2], collectives=late), tables[3]])) == pairs_of(named())
 
 
-def test_with_a_list_of_groups_and_nothing_that_speaks_against_any_nothing_is_compared():
+def test_with_several_possible_groups_nothing_is_compared():
     found = match(tables_of(0, listed=True))
     assert len(found.joint) == 0
     (note,) = found.notes
     assert note.endswith("some collectives (all_reduce) belong to: they are not compared")
 
 
-def test_without_a_list_and_without_proof_the_collectives_of_one_stream_are_those_of_all_ranks():
+def test_without_a_list_of_groups_the_collectives_of_one_stream_belong_to_all_ranks():
     found = match(tables_of(0, listed=False))
     assert set(pairs_of(found)) == {ALL}
     assert found.notes == (f"{DOUBT}taken for those of all ranks, which nothing contradicts",)
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_kernels_that_end_together_are_of_one_group(listed):
+def test_kernels_that_end_together_belong_to_one_group(listed):
     """Long ones overlap, so all ranks may have taken part. But only those of one group end at the same moment."""
     assert pairs_of(match(tables_of(100, listed, takes=500, on_device=True))) == pairs_of(named())
     threads = match(tables_of(100, listed, takes=500))  # they notice the end when they get a processor
     assert set(pairs_of(threads)) == (set() if listed else {ALL})
 
 
-def test_kernels_that_end_together_on_all_ranks_may_be_taken_for_one():
+def test_kernels_that_end_together_on_all_ranks_may_be_taken_for_one_group():
     """All ranks wait equally long, whatever their groups."""
     found = match(tables_of(0, listed=True, on_device=True))
     assert set(pairs_of(found)) == {ALL}
@@ -125,7 +125,7 @@ def test_a_few_kernels_that_end_together_prove_nothing():
     assert columns == {100}  # six exchanges within rows, three within columns
 
 
-def test_an_all_gather_that_ends_on_one_rank_after_the_other_is_of_one_group():
+def test_an_all_gather_that_ends_on_one_rank_after_another_belongs_to_one_group():
     """A ring's last piece comes to each rank in turn, some microseconds later or earlier in each."""
     tables = tables_of(0, listed=False, takes=40_000, on_device=True)
     late = [one.collectives.end_ns + 300_000 * (np.arange(len(one.collectives)) % 2) * (rank == 1)
@@ -135,7 +135,7 @@ def test_an_all_gather_that_ends_on_one_rank_after_the_other_is_of_one_group():
     assert set(pairs_of(found)) == {ALL}
 
 
-def test_ranks_that_do_not_fall_apart_into_groups_of_equal_size_are_not_compared():
+def test_ranks_that_do_not_form_groups_of_equal_size_are_not_compared():
     tables = tables_of(100, listed=False)
     third = structs.replace(tables[3].collectives, start_ns=tables[0].collectives.start_ns,
                             end_ns=tables[0].collectives.end_ns)  # fmt: skip
@@ -157,7 +157,7 @@ def message(rank: int, others: Sequence[tuple[int, int]], sends: bool) -> Group:
     return Group("", 2, sends=sends, candidates=tuple(others))
 
 
-def test_of_the_ranks_that_a_message_may_go_to_the_one_that_may_expect_it_is_its_receiver():
+def test_the_receiver_of_a_message_is_the_possible_rank_that_may_expect_it():
     """Pipelines of ranks 0 and 1, and of 2 and 3: each sends to, and receives from, number 1 or 0 of its group."""
     groups = {
         0: [message(0, [(0, 1), (0, 2)], True), message(0, [(1, 0), (2, 0)], False)],
@@ -172,7 +172,7 @@ def test_of_the_ranks_that_a_message_may_go_to_the_one_that_may_expect_it_is_its
     assert found.notes == ()
 
 
-def test_a_message_that_may_go_to_several_is_compared_with_nothing_and_a_note_says_so():
+def test_a_message_with_several_possible_receivers_is_not_compared_and_a_note_says_so():
     did = [Did(0, 5, operation="send_recv")]
     sender = table(0, did, world=3, groups=[message(0, [(0, 1), (0, 2)], True)])
     receivers = [table(rank, did, world=3, groups=[message(rank, [(0, rank)], False)]) for rank in (1, 2)]

@@ -17,7 +17,7 @@ from tests.real_programs.table import render, render_sums
 TIMES = (r"\d+ ms",)
 
 
-def test_masked_times_are_no_difference_and_other_numbers_are():
+def test_times_are_masked_and_other_numbers_are_compared():
     assert first_difference("step 1: 12 ms\nloss 0.5\n", "step 1: 903 ms\nloss 0.5\n", TIMES) == ""
     assert (
         first_difference("step 1: 12 ms\nloss 0.5\n", "step 1: 9 ms\nloss 0.7\n", TIMES)
@@ -25,7 +25,7 @@ def test_masked_times_are_no_difference_and_other_numbers_are():
     )
 
 
-def test_what_profkit_prints_behind_the_output_is_no_difference():
+def test_the_report_of_profkit_after_the_output_is_no_difference():
     assert first_difference("loss 1\n", "loss 1\n\nNo fault found\n", ()) == ""
 
 
@@ -33,14 +33,14 @@ def test_output_that_profkit_cuts_off_differs():
     assert first_difference("loss 1\nloss 2\n", "loss 1\n", ()) == "line 2: 'loss 2' became '(nothing)'"
 
 
-def test_the_budget_is_five_seconds_or_a_tenth_whichever_is_more():
+def test_the_budget_is_five_seconds_or_a_tenth_whichever_is_larger():
     assert within_budget(20, 25)
     assert not within_budget(20, 25.1)
     assert within_budget(100, 110)
     assert not within_budget(100, 110.1)
 
 
-def test_a_program_that_the_folder_lacks_is_listed_as_absent_with_what_is_lacking(tmp_path):
+def test_a_program_that_is_not_cloned_is_listed_as_absent_with_the_reason(tmp_path):
     program = Program("one", "somebody/one", "train.py", parts=("train.py",))
     row = run(program, tmp_path, tmp_path / "work", 1, 10)
     assert render(row) == "one: absent (no one/train.py)"
@@ -51,13 +51,13 @@ def test_a_program_whose_module_is_not_installed_is_absent(tmp_path):
     assert absence(_program(tmp_path, "pass", needs=("no_such_module",)), tmp_path) == "no_such_module not installed"
 
 
-def test_a_driver_needs_no_clone_but_its_package():
+def test_a_driver_needs_its_package_and_no_clone():
     drivers = [program for program in PROGRAMS if program.driver and not program.copied]
     assert drivers
     assert all(program.needs for program in drivers)
 
 
-def test_an_edit_that_finds_nothing_to_edit_is_an_error_of_the_row(tmp_path):
+def test_an_edit_that_does_not_match_is_an_error_in_its_row(tmp_path):
     program = _program(tmp_path, "epochs = 20", edits=(("steps = 20", "steps = 1"),))
     row = run(program, tmp_path, tmp_path / "work", 1, 10)
     assert "not the version that the table knows" in row.error
@@ -95,7 +95,7 @@ def test_a_turn_that_takes_longer_than_its_limit_is_killed(tmp_path):
     assert turn(program, tmp_path / "staged", tmp_path / "run", 0.2).status == -9
 
 
-def test_a_row_says_what_differs():
+def test_a_row_names_the_differences():
     found = Found("host-sync-in-step", "medium", "train.py:3", "Waits.", 0.05, 0.04, 0.06)
     row = Row("one", "", "", (0, 3), False, "line 1: 'a' became 'b'", 10, 16, 9, 12, "1 fault", (found,))
     assert render(row).splitlines() == [
@@ -120,7 +120,7 @@ def test_names_are_unique_and_drivers_exist():
     assert [program.path for program in PROGRAMS if program.driver and not (folder / program.path).is_file()] == []
 
 
-def test_data_is_the_same_every_time(tmp_path):
+def test_generated_data_is_the_same_every_time(tmp_path):
     for at in ("a", "b"):
         (tmp_path / at).mkdir()
         for write in (mnist(20, 10), text("words.txt", words=50), citations(30, 8)):

@@ -1,4 +1,4 @@
-"""Diagnoses written by hand, for the reports to render."""
+"""Handwritten diagnoses for the reports to render."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def leak() -> Finding:
 
 @pytest.fixture
 def full_diagnosis() -> Diagnosis:
-    """One finding of each kind, two rules that could not look, one thing wrong with the recording."""
+    """One finding of each kind, two rules that could not look, one health note."""
     return Diagnosis(
         run=RunSummary(("python", "train.py"), "3.11.2", "2.13.0", "cpu", None, {"trace": "a.pt.trace.json.gz"}),
         timing=Timing(
@@ -92,7 +92,7 @@ def full_diagnosis() -> Diagnosis:
 
 @pytest.fixture
 def drawn_diagnosis(full_diagnosis: Diagnosis) -> Diagnosis:
-    """The same with pictures: two steps on a device, the first finding in the first half of each."""
+    """The same with pictures: two steps on a device, with the first finding in the first half of each."""
     branches = (
         Branch(0, "train.py:31", 0.0, 0.75, 3_000_000, "losses.append(loss)"),
         Branch(0, "backward", 0.75, 0.25, 1_000_000),
@@ -117,12 +117,12 @@ def drawn_diagnosis(full_diagnosis: Diagnosis) -> Diagnosis:
 
 @pytest.fixture
 def launched_diagnosis(drawn_diagnosis: Diagnosis) -> Diagnosis:
-    """Eight ranks on two hosts, ten steps of 120 ms: the others wait 41 ms for rank 3 in all but the first."""
+    """Eight ranks on two hosts, ten steps of 120 ms: the others wait 41 ms for rank 3 in all steps but the first."""
     return replace(drawn_diagnosis, launch=launch_of(8))
 
 
 def launch_of(count: int) -> LaunchSummary:
-    """So many ranks, of which the fourth is late."""
+    """A launch of this many ranks, of which the fourth is late."""
     steps = 10
     caused, waited = np.zeros((count, steps), np.int64), np.full((count, steps), 41_000_000)
     waited[:, 0] = 1_000_000
@@ -145,7 +145,7 @@ def launch_of(count: int) -> LaunchSummary:
 
 
 def _details_of(rank: int, count: int) -> RankDetails:
-    """What goes with the figures of `launch_of`: rank 3 loads for as long as the others wait for it."""
+    """The details for `launch_of`: rank 3 loads data for as long as the others wait for it."""
     is_late, line = rank == 3, Location("train.py", 31, "train", "for batch in loader:")
     waited, caused = (0, 36_900_000) if is_late else (37_000_000, 0)
     loading = OwnTime("input", 39_000_000 if is_late else 2_000_000, 2_000_000, line)
@@ -180,7 +180,7 @@ def clean_diagnosis() -> Diagnosis:
 
 @pytest.fixture
 def hostile_finding() -> Finding:
-    """Every text of it tries to be taken for something else."""
+    """Each of its texts tries to be taken for something else."""
     attack = "<script>alert(1)</script> [link](http://e.invalid) `a` | @torch.no_grad() \x1b[31m\u202e"
     return Finding(
         rule="<b>rule</b>",

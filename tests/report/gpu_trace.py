@@ -1,4 +1,4 @@
-"""A small trace as PyTorch 2.13 records it on a GPU, with the figures that follow from it by hand."""
+"""A small trace as PyTorch 2.13 records it on a GPU, with figures calculated by hand."""
 
 from __future__ import annotations
 

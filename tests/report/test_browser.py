@@ -1,4 +1,4 @@
-"""The page in a real browser: Debian's Chromium, which every check below skips without."""
+"""The page in a real browser, Debian's Chromium; without it these tests are skipped."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def opened(browser: playwright.Browser, tmp_path: Path) -> Iterator[Opener]:
 
 
 class Opener:
-    """Opens one report from a file and notes what the browser complains of and asks for."""
+    """Opens a report from a file and collects the errors and requests of the browser."""
 
     def __init__(self, browser: playwright.Browser, folder: Path) -> None:
         self.page = browser.new_context(color_scheme="light").new_page()
@@ -60,18 +60,18 @@ class Opener:
         return self.page
 
 
-def test_the_page_opens_without_a_request_or_a_complaint(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
+def test_the_page_opens_without_requests_or_errors(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
     page = opened.show(drawn_diagnosis)
     assert page.inner_text("h1") == "1 fault costs 43 % (30 to 50) of the step: retained-graph at train.py:31"
     assert page.inner_text("#shown") == "20.0 ms shown"
 
 
-def test_the_figures_are_those_of_diagnosis_json(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
-    """As a reader of the file would tell them, with nothing but the units' own words."""
-    page, told = opened.show(drawn_diagnosis), json.loads(render_json(drawn_diagnosis))
-    shown = [one for one in told["findings"] if one["severity"] != "info"]
+def test_the_page_has_the_figures_of_diagnosis_json(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
+    """As they follow from the file alone, with nothing but the wording of units shared."""
+    page, saved = opened.show(drawn_diagnosis), json.loads(render_json(drawn_diagnosis))
+    shown = [one for one in saved["findings"] if one["severity"] != "info"]
     articles = page.locator("article")
-    assert articles.count() == len(told["findings"])
+    assert articles.count() == len(saved["findings"])
     for at, one in enumerate(shown):
         saving, text = one["saving"], articles.nth(at).inner_text()
         assert one["rule"] in text
@@ -83,17 +83,17 @@ def test_the_figures_are_those_of_diagnosis_json(opened: Opener, drawn_diagnosis
     parts = page.locator(".legend").first.locator("li").all_inner_texts()
     assert parts == [
         f"{share['label']} {format_share(share['fraction'])}, {format_time(share['time_ns_per_step'])}"
-        for share in told["timing"]["shares"]
+        for share in saved["timing"]["shares"]
     ]
     lanes = page.locator(".lanes > span:nth-child(3n)").all_inner_texts()
-    pictures = told["pictures"]
+    pictures = saved["pictures"]
     assert lanes[1:3] == [format_share(lane["fraction"]) for lane in pictures["lanes"]]
     assert lanes[-1] == format_bytes(pictures["memory"]["peak_bytes"])
     leaves = page.eval_on_selector_all(".leaf", "leaves => leaves.map(leaf => leaf.getAttribute('width'))")
     assert [float(width.rstrip("%")) for width in leaves] == [100 * one["fraction"] for one in pictures["branches"]]
 
 
-def test_columns_of_a_table_sort_by_their_heads(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
+def test_a_table_is_sorted_by_clicking_its_heads(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
     page = opened.show(drawn_diagnosis)
     page.click("summary:text-is('Lines')")
     table = page.locator("table.sortable").first
@@ -117,7 +117,7 @@ def test_buttons_and_keys_zoom_the_whole_timeline(opened: Opener, drawn_diagnosi
     assert page.inner_text("#shown") == "20.0 ms shown"
 
 
-def test_a_drag_shows_what_was_dragged_over(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
+def test_a_drag_zooms_to_the_dragged_range(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
     page = opened.show(drawn_diagnosis)
     box = page.locator(".area").first.bounding_box()
     assert box is not None
@@ -129,7 +129,7 @@ def test_a_drag_shows_what_was_dragged_over(opened: Opener, drawn_diagnosis: Dia
     assert page.inner_text("#shown") == "5.00 ms shown, from 10.0 ms on"
 
 
-def test_a_mark_leads_to_its_finding(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
+def test_a_mark_in_the_timeline_leads_to_its_finding(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
     page = opened.show(drawn_diagnosis)
     page.click(".lanes a")
     assert page.url.endswith("#finding-1")
@@ -137,7 +137,7 @@ def test_a_mark_leads_to_its_finding(opened: Opener, drawn_diagnosis: Diagnosis)
     opened.requests[:] = opened.requests[:1]  # going to a place of the page counts as one
 
 
-def test_the_theme_changes_by_a_button(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
+def test_a_button_changes_the_theme(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
     page = opened.show(drawn_diagnosis)
     colour = "getComputedStyle(document.body).backgroundColor"
     assert page.evaluate(colour) == "rgb(255, 255, 255)"
@@ -147,7 +147,7 @@ def test_the_theme_changes_by_a_button(opened: Opener, drawn_diagnosis: Diagnosi
     assert page.evaluate(colour) == "rgb(255, 255, 255)"
 
 
-def test_a_dark_system_gets_a_dark_page(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
+def test_the_page_is_dark_on_a_dark_system(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
     page = opened.show(drawn_diagnosis)
     page.emulate_media(color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(22, 24, 27)"
@@ -161,7 +161,7 @@ def test_nothing_is_wider_than_the_screen(opened: Opener, launched_diagnosis: Di
 
 
 @pytest.mark.parametrize("width", [375, 1400])
-def test_names_in_a_comparison_keep_their_room(browser: playwright.Browser, tmp_path: Path, width: int) -> None:
+def test_names_in_a_comparison_keep_enough_room(browser: playwright.Browser, tmp_path: Path, width: int) -> None:
     name = "train.py:31 loss = nn.functional.cross_entropy(model(x.to(device)), y.to(device))"
     moved = replace(WORSE, operators=(replace(WORSE.operators[0], name=name),))
     page = browser.new_page(viewport={"width": width, "height": 900})
@@ -194,9 +194,7 @@ def test_the_table_of_ranks_is_sorted_by_any_column(opened: Opener, launched_dia
     assert first.inner_text() == "0"
 
 
-def test_the_page_of_a_rank_has_the_figures_of_diagnosis_json(
-    opened: Opener, launched_diagnosis: Diagnosis
-) -> None:
+def test_the_page_of_a_rank_has_the_figures_of_diagnosis_json(opened: Opener, launched_diagnosis: Diagnosis) -> None:
     page, launch = opened.show(launched_diagnosis), json.loads(render_json(launched_diagnosis))["launch"]
     page.locator("details").evaluate_all("folds => folds.forEach(fold => { fold.open = true; })")
     assert page.locator(".rank-page").count() == len(launch["ranks"])
@@ -250,7 +248,7 @@ def test_a_rank_leads_to_its_page(
     context.close()
 
 
-def test_what_is_looked_for_stands_out(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
+def test_search_results_are_highlighted(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
     page = opened.show(drawn_diagnosis)
     page.fill("#flame-find", " MM")
     assert page.inner_text("#flame-found") == "2 of 4"
@@ -260,7 +258,7 @@ def test_what_is_looked_for_stands_out(opened: Opener, drawn_diagnosis: Diagnosi
     assert page.locator(".other-name").count() == 0
 
 
-def test_hostile_text_stays_text(opened: Opener, drawn_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
+def test_hostile_text_is_shown_as_text(opened: Opener, drawn_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
     page = opened.show(replace(drawn_diagnosis, findings=(hostile_finding,), health=(hostile_finding.message,)))
     assert page.locator("script").count() == 1
     assert page.locator("u, i").count() == 0
@@ -269,9 +267,14 @@ def test_hostile_text_stays_text(opened: Opener, drawn_diagnosis: Diagnosis, hos
 
 @pytest.mark.parametrize("width", [375, 1400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_rule_of_accessibility_is_broken(browser: playwright.Browser, tmp_path: Path, launched_diagnosis: Diagnosis,
-                                            scheme: Literal["light", "dark"], width: int) -> None:  # fmt: skip
-    """Those of axe-core, which has to be put into the page past its policy."""
+def test_the_page_violates_no_accessibility_rule(
+    browser: playwright.Browser,
+    tmp_path: Path,
+    launched_diagnosis: Diagnosis,
+    scheme: Literal["light", "dark"],
+    width: int,
+) -> None:
+    """The rules of axe-core, which is injected into the page past its policy."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     context = browser.new_context(bypass_csp=True, color_scheme=scheme)
     page = context.new_page()
@@ -284,7 +287,7 @@ def test_no_rule_of_accessibility_is_broken(browser: playwright.Browser, tmp_pat
     context.close()
 
 
-def test_without_its_script_the_page_shows_the_same(browser: playwright.Browser, tmp_path: Path,
+def test_the_page_shows_the_same_without_its_script(browser: playwright.Browser, tmp_path: Path,
                                                     drawn_diagnosis: Diagnosis) -> None:  # fmt: skip
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()

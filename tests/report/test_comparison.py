@@ -1,3 +1,5 @@
+"""A comparison as text, JSON and Markdown."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -63,17 +65,17 @@ Findings
 """
 
 
-def test_the_text_reads_from_the_verdict_to_the_findings() -> None:
+def test_the_text_begins_with_the_verdict_and_ends_with_the_findings() -> None:
     assert render_comparison(WORSE, "text") == TEXT
     assert str(WORSE) == TEXT
 
 
-def test_nothing_is_wider_than_asked_for() -> None:
+def test_no_line_of_the_comparison_is_too_wide() -> None:
     for width in (60, 80, 120):
         assert max(map(len, render_comparison(WORSE, "text", width=width).splitlines())) <= width
 
 
-def test_colour_marks_the_verdict_only() -> None:
+def test_only_the_verdict_is_coloured() -> None:
     text = render_comparison(WORSE, "text", color=True)
     assert text.startswith("\x1b[1;31mWorse")
     assert text.count("\x1b[0m") == 2
@@ -94,7 +96,7 @@ def test_each_verdict_has_its_sentence(verdict: Verdict, start: str) -> None:
     assert ("record several runs" in " ".join(text.split())) is (verdict is Verdict.INCONCLUSIVE)
 
 
-def test_without_an_interval_none_is_claimed() -> None:
+def test_without_an_interval_none_is_stated() -> None:
     time = replace(WORSE.step_time, verdict=Verdict.INCONCLUSIVE, low=None, high=None, reasons=("too few steps",))
     text = render_comparison(replace(WORSE, step_time=time), "text")
     assert "interval" not in text.splitlines()[0]
@@ -109,11 +111,11 @@ def test_the_ninth_operator_is_only_counted() -> None:
     assert "and 2 more that moved less" in text
 
 
-def test_json_holds_it_all_and_reads_back() -> None:
+def test_json_contains_everything_and_can_be_read_back() -> None:
     assert msgspec.json.decode(render_comparison(WORSE, "json"), type=Comparison) == WORSE
 
 
-def test_markdown_holds_the_same_and_escapes_what_comes_from_recordings() -> None:
+def test_markdown_contains_the_same_and_escapes_text_from_recordings() -> None:
     hostile = replace(WORSE, operators=(Move("<b>|@you", 0, 1_000_000, 0, 1),), findings=())
     text = render_comparison(hostile, "markdown")
     assert text.startswith("## Worse: a step takes 13.1 ms instead of 12.3 ms, \\+6.5 %")

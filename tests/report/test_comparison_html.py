@@ -1,3 +1,5 @@
+"""A comparison as a page."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -14,7 +16,7 @@ TIMED = replace(WORSE, before=replace(WORSE.before, step_ns=(12_300_000, 12_000_
                 after=replace(WORSE.after, step_ns=(13_100_000, 26_200_000)))  # fmt: skip
 
 
-def test_both_sides_lie_on_one_axis_with_their_steps_and_the_interval() -> None:
+def test_both_sides_are_drawn_on_one_axis_with_steps_and_interval() -> None:
     page = Page(render_html(TIMED))
     bars = [rect["width"] for rect in page.shown("rect") if rect["class"] in ("now", "after")]
     assert bars == ["46.95%", "50.0%"]
@@ -23,7 +25,7 @@ def test_both_sides_lie_on_one_axis_with_their_steps_and_the_interval() -> None:
     assert [dot["cx"] for dot in page.shown("circle")] == ["46.95%", "45.8%", "50.0%", "100.0%"]
 
 
-def test_the_words_are_those_of_the_text() -> None:
+def test_the_page_uses_the_words_of_the_text() -> None:
     page = Page(render_html(TIMED))
     assert page.text["h1"] == headline(TIMED)
     assert "new: tensor-element-loop at train.py:31" in page.text["li"]
@@ -35,13 +37,13 @@ def test_a_comparison_without_an_interval_has_no_band() -> None:
     assert not [rect for rect in Page(render_html(unsure)).shown("rect") if rect["class"] == "band"]
 
 
-def test_one_long_step_squeezes_nothing() -> None:
+def test_one_long_step_does_not_squeeze_the_others() -> None:
     odd = replace(TIMED, after=replace(TIMED.after, step_ns=(10**12,)))
     page = Page(render_html(odd))
     assert [rect["width"] for rect in page.shown("rect") if rect["class"] == "after"] == ["25.0%"]
 
 
-def test_hostile_names_stay_text() -> None:
+def test_hostile_names_are_shown_as_text() -> None:
     attack = "<script>alert(1)</script>"
     page = Page(render_html(replace(TIMED, before=replace(TIMED.before, paths=(attack,)))))
     assert page.shown("script") == []
@@ -52,5 +54,5 @@ def test_hostile_names_stay_text() -> None:
     ("change", "text"),
     [(0.05, "+5.0 %"), (-0.5, "-50 %"), (8.9, "+890 %"), (9.0, "10 times as long"), (724.0, "725 times as long")],
 )
-def test_changes_are_told_in_numbers_for_people(change: float, text: str) -> None:
+def test_changes_are_shown_in_readable_numbers(change: float, text: str) -> None:
     assert signed_share(change) == text

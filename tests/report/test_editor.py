@@ -1,3 +1,5 @@
+"""Links from a page to the lines in an editor."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -26,7 +28,7 @@ def test_each_editor_has_its_address(tmp_path: Path, editor: str, address: str) 
 
 
 @pytest.mark.parametrize("name", ['a"><script>.py', "javascript:alert(1).py", "a b&line=1#x.py", "{line}.py", "%41.py"])
-def test_a_hostile_file_name_stays_one_part_of_the_address(tmp_path: Path, name: str) -> None:
+def test_a_hostile_file_name_is_escaped_in_the_address(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     address = link_to(Location(str(tmp_path / name), 7, "f"), EDITORS["vscode"])
     assert address.startswith(f"vscode://file{tmp_path}/")
@@ -35,11 +37,11 @@ def test_a_hostile_file_name_stays_one_part_of_the_address(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("file", ["train.py", "/nowhere/a.py", "//server/a.py", "\\\\server\\a.py", "/a\0.py", ""])
-def test_a_file_that_is_not_here_has_no_link(file: str) -> None:
+def test_a_missing_file_has_no_link(file: str) -> None:
     assert not link_to(Location(file, 31, "f"), EDITORS["vscode"])
 
 
-def test_other_files_than_python_s_have_no_link(tmp_path: Path) -> None:
+def test_only_python_files_have_links(tmp_path: Path) -> None:
     (tmp_path / "run.sh").touch()
     assert not link_to(Location(str(tmp_path / "run.sh"), 1, "f"), EDITORS["vscode"])
 
@@ -54,12 +56,12 @@ def test_other_files_than_python_s_have_no_link(tmp_path: Path) -> None:
         ({"CI": "true", "TERMINAL_EMULATOR": "JetBrains-JediTerm"}, "none"),
     ],
 )
-def test_without_a_choice_the_terminal_tells_the_editor(environment: dict[str, str], editor: str) -> None:
+def test_without_a_setting_the_terminal_determines_the_editor(environment: dict[str, str], editor: str) -> None:
     assert usual_editor(environment) == EDITORS[editor]
 
 
 @pytest.mark.parametrize("editor", ["idea", "none", "zed://file{file}:{line}"])
-def test_a_project_chooses_its_editor(tmp_path: Path, editor: str) -> None:
+def test_a_project_can_set_its_editor(tmp_path: Path, editor: str) -> None:
     (tmp_path / "pyproject.toml").write_text(f"[tool.profkit]\neditor = '{editor}'")
     assert read_settings(tmp_path).editor == EDITORS.get(editor, editor)
 
@@ -67,7 +69,7 @@ def test_a_project_chooses_its_editor(tmp_path: Path, editor: str) -> None:
 @pytest.mark.parametrize(
     "editor", ["javascript://%0aalert({file})", "https://e.invalid/{file}", "vscode://file", "{file}", "notepad"]
 )
-def test_an_address_that_is_no_editor_s_is_refused(tmp_path: Path, editor: str) -> None:
+def test_an_invalid_editor_address_is_refused(tmp_path: Path, editor: str) -> None:
     (tmp_path / "pyproject.toml").write_text(f"[tool.profkit]\neditor = '{editor}'")
     with pytest.raises(UsageError, match="editor: give one of vscode, pycharm, idea, sublime, none, or an address"):
         read_settings(tmp_path)

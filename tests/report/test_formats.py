@@ -1,3 +1,5 @@
+"""Every format renders, with the settings that it knows."""
+
 from __future__ import annotations
 
 import json
@@ -20,7 +22,7 @@ def test_the_formats_are_those_that_the_command_line_names() -> None:
     assert list(FORMATS) == ["text", "json", "markdown", "html", "sarif", "github", "junit", "memory-timeline"]
 
 
-def test_settings_reach_the_format_that_knows_them(full_diagnosis: Diagnosis) -> None:
+def test_settings_are_passed_to_the_format_that_knows_them(full_diagnosis: Diagnosis) -> None:
     assert max(map(len, render(full_diagnosis, "text", width=50).splitlines())) <= 50
     assert "\x1b[" in render(full_diagnosis, "text", color=True)
     assert "about the leak" in render(full_diagnosis, "html", pages={"retained-graph": "about the leak"})

@@ -1,3 +1,5 @@
+"""Findings as annotations of a GitHub workflow."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -7,7 +9,7 @@ from profkit.findings import Diagnosis, Finding
 from profkit.report.github import render_github
 
 
-def test_each_finding_to_act_on_is_a_command_with_its_line(full_diagnosis: Diagnosis) -> None:
+def test_each_serious_finding_is_an_annotation_at_its_line(full_diagnosis: Diagnosis) -> None:
     verdict, fault, chance = render_github(full_diagnosis).splitlines()
     assert verdict == (
         "::notice title=profkit::1 fault costs 43 %25 (30 to 50) of the step: retained-graph at train.py:31"
@@ -16,13 +18,13 @@ def test_each_finding_to_act_on_is_a_command_with_its_line(full_diagnosis: Diagn
     assert chance.startswith("::notice title=profkit launch-bound,file=/home/user/models/network.py,line=12::")
 
 
-def test_a_file_of_this_repository_is_named_as_in_it(full_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_a_file_of_the_repository_is_named_relative_to_it(full_diagnosis: Diagnosis, leak: Finding) -> None:
     assert leak.location is not None
     here = replace(leak, location=replace(leak.location, file=str(Path.cwd() / "a" / "train.py")))
     assert ",file=a/train.py,line=31::" in render_github(replace(full_diagnosis, findings=(here,)))
 
 
-def test_no_text_begins_another_command(full_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
+def test_text_cannot_inject_another_command(full_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
     attack = replace(hostile_finding, message="a\n::error::b", rule="x,file=y::z")
     lines = render_github(replace(full_diagnosis, findings=(attack,), health=())).splitlines()
     assert len(lines) == 2

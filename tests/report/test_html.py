@@ -1,3 +1,5 @@
+"""The report as a page."""
+
 from __future__ import annotations
 
 import base64
@@ -13,12 +15,12 @@ from profkit.pictures.values import Branch, Lane, Mark, MemoryCurve, Pictures, S
 from profkit.report.html.page import render_html
 
 VOID = {"meta", "br", "input"}
-"""Those of HTML; elements of pictures close themselves."""
+"""Void elements of HTML; elements of pictures close themselves."""
 
 
 class Page(HTMLParser):
-    """The elements, attributes and text of a page; every element must be closed in order. Text inside of pictures is
-    that of ``svg``."""
+    """The elements, attributes and text of a page. Every element must be closed in order. Text in pictures belongs to
+    ``svg``."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -98,7 +100,7 @@ def test_every_part_of_the_diagnosis_is_on_the_page(full_diagnosis: Diagnosis) -
     assert page.text["li"].endswith("The trace was cut off: 3 of 8 steps are missing.")
 
 
-def test_no_text_of_a_finding_becomes_an_element(hostile_page: Page) -> None:
+def test_text_of_a_finding_cannot_become_an_element(hostile_page: Page) -> None:
     assert hostile_page.names() <= {
         *("html", "head", "meta", "title", "style", "body", "header", "main", "section", "article"),
         *("h1", "h2", "h3", "p", "span", "dl", "dt", "dd", "pre", "code", "ul", "li", "br"),
@@ -130,13 +132,13 @@ def test_the_policy_allows_the_one_style_sheet_and_the_one_script(hostile_page: 
     )
 
 
-def test_a_rule_s_page_is_folded_beside_its_finding(full_diagnosis: Diagnosis) -> None:
+def test_the_page_of_a_rule_is_folded_beside_its_finding(full_diagnosis: Diagnosis) -> None:
     page = Page(render_html(full_diagnosis, {"retained-graph": "What it detects\n\n    graphs <kept>\n", "other": "x"}))
     assert page.text["summary"] == "EvidenceAbout this rule1 rule"
     assert "What it detects\n\n    graphs <kept>" in page.text["code"]
 
 
-def test_evidence_is_told_in_units_for_people(full_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_evidence_is_shown_in_readable_units(full_diagnosis: Diagnosis, leak: Finding) -> None:
     figures = {"waited_ns_per_step": 69_443_301, "memory_bytes": 709_123, "idle_fraction": 0.5, "calls": 12_345}
     page = Page(render_html(replace(full_diagnosis, findings=(replace(leak, evidence=figures),))))
     assert "waited per stepmemory bytesidle fractioncalls" in page.text["dt"]
@@ -144,7 +146,7 @@ def test_evidence_is_told_in_units_for_people(full_diagnosis: Diagnosis, leak: F
     assert "69,443,301" not in "".join(page.text.values())
 
 
-def test_nothing_known_and_nothing_found_is_still_a_page(empty_diagnosis: Diagnosis) -> None:
+def test_an_empty_diagnosis_is_still_a_page(empty_diagnosis: Diagnosis) -> None:
     page = Page(render_html(empty_diagnosis))
     assert page.text["h1"] == "Cannot judge: the recording holds no steps to measure"
     assert "section" not in page.names()
@@ -160,7 +162,7 @@ def test_each_worker_has_a_line(clean_diagnosis: Diagnosis) -> None:
 
 
 @pytest.mark.parametrize("shares", [(), (TimeShare("device: computing", 7_900_000, 0.371),)])
-def test_what_bounds_the_step_stands_above_where_its_time_went(clean_diagnosis: Diagnosis, shares) -> None:
+def test_the_limit_of_the_step_comes_before_the_shares_of_its_time(clean_diagnosis: Diagnosis, shares) -> None:
     timing = Timing(5, 21_300_000, "", shares=shares, bound_by="host", device_step_time_ns=7_900_000)
     page = render_html(replace(clean_diagnosis, timing=timing))
     assert "<p>The host bounds the step: it takes 21.3 ms, the device works 7.90 ms of it</p>" in page
@@ -189,7 +191,7 @@ def test_the_timeline_has_a_lane_for_each_thing_and_each_finding(drawn_diagnosis
     assert "M0 0H500V63H0zM1000 0H1500V63H1000z" in paths
 
 
-def test_lines_operators_and_kernels_lie_below_each_other(drawn_diagnosis: Diagnosis) -> None:
+def test_lines_contain_operators_and_operators_kernels(drawn_diagnosis: Diagnosis) -> None:
     page = Page(render_html(drawn_diagnosis))
     leaves = [(leaf["x"], leaf["width"], leaf["y"]) for leaf in page.shown("svg") if leaf.get("class") == "leaf"]
     assert leaves == [("0.0%", "75.0%", "0"), ("75.0%", "25.0%", "0"), ("0.0%", "50.0%", "24"), ("0.0%", "50.0%", "48")]
@@ -197,7 +199,7 @@ def test_lines_operators_and_kernels_lie_below_each_other(drawn_diagnosis: Diagn
     assert "No modules were recorded." in page.text["p"]
 
 
-def test_a_diagnosis_from_a_file_may_hold_any_pictures(drawn_diagnosis: Diagnosis) -> None:
+def test_a_diagnosis_from_a_file_may_contain_any_pictures(drawn_diagnosis: Diagnosis) -> None:
     odd = replace(
         _pictures_of(drawn_diagnosis),
         steps=(StepPicture(-1, -5, ()), StepPicture(2**70, 0, (1, 2, 3))),
@@ -208,7 +210,7 @@ def test_a_diagnosis_from_a_file_may_hold_any_pictures(drawn_diagnosis: Diagnosi
     assert Page(render_html(replace(drawn_diagnosis, pictures=odd))).text["h1"]
 
 
-def test_the_line_is_marked_among_those_around_it(full_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_the_line_is_highlighted_among_those_around_it(full_diagnosis: Diagnosis, leak: Finding) -> None:
     assert leak.location is not None
     place = replace(leak.location, around=("for x in xs:", "    losses.append(loss)", "<b>"), around_from=30)
     page = Page(render_html(replace(full_diagnosis, findings=(replace(leak, location=place),))))
@@ -225,7 +227,7 @@ def test_a_place_on_this_machine_opens_in_the_editor(full_diagnosis: Diagnosis, 
     assert not Page(render_html(here)).shown("a")
 
 
-def test_a_fix_that_is_a_line_is_shown_as_a_diff(full_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_a_fix_with_a_changed_line_is_shown_as_a_diff(full_diagnosis: Diagnosis, leak: Finding) -> None:
     change = Change("train.py", 31, "losses.append(loss)  # <b>", "losses.append(loss.detach())")
     page = Page(render_html(replace(full_diagnosis, findings=(replace(leak, change=change),))))
     assert page.text["del"] == "- losses.append(loss)  # <b>"
@@ -233,26 +235,26 @@ def test_a_fix_that_is_a_line_is_shown_as_a_diff(full_diagnosis: Diagnosis, leak
     assert not {"del", "ins"} & Page(render_html(full_diagnosis)).names()
 
 
-def test_who_holds_the_memory_and_how_it_grows_stand_below_its_curve(drawn_diagnosis: Diagnosis) -> None:
+def test_holders_and_growth_of_memory_are_listed_below_its_curve(drawn_diagnosis: Diagnosis) -> None:
     page = Page(render_html(drawn_diagnosis))
     assert "Who holds the memory" in page.text["h2"]
     assert "Memory grows by 1.50 kB each step." in page.text["p"]
     assert "train.py:31 x @ <w>" in page.text["code"]
 
 
-def test_of_a_fix_what_stands_between_backticks_is_code(full_diagnosis: Diagnosis, leak: Finding) -> None:
-    told = replace(leak, fix="Call `f(<b>)` once:\n    y = f(x)")
-    page = Page(render_html(replace(full_diagnosis, findings=(told,))))
+def test_text_between_backticks_in_a_fix_is_code(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    finding = replace(leak, fix="Call `f(<b>)` once:\n    y = f(x)")
+    page = Page(render_html(replace(full_diagnosis, findings=(finding,))))
     assert "Call  once:" in page.text["p"]
     assert "losses.append(loss)f(<b>)    y = f(x)train.py:44 in evaluate" in page.text["code"]
 
 
-def test_what_was_run_stands_on_top(full_diagnosis: Diagnosis) -> None:
+def test_the_command_is_shown_at_the_top(full_diagnosis: Diagnosis) -> None:
     page = render_html(full_diagnosis)
     assert page.index("python train.py, cpu") < page.index("<h1>")
 
 
-def test_rules_that_looked_and_told_nothing_are_named_where_the_recording_can_be_judged(
+def test_rules_without_findings_are_named_if_the_recording_can_be_judged(
     full_diagnosis: Diagnosis, empty_diagnosis: Diagnosis
 ) -> None:
     pages = {"retained-graph": "", "pageable-transfer": "", "float64-compute": "", "graph-break": ""}

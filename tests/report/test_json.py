@@ -1,3 +1,5 @@
+"""diagnosis.json: its form, and reading it back."""
+
 from __future__ import annotations
 
 import json
@@ -141,7 +143,7 @@ FULL = {
 }
 
 
-def test_the_whole_diagnosis_is_written_in_the_order_of_the_contract(full_diagnosis: Diagnosis) -> None:
+def test_the_diagnosis_is_written_in_the_order_of_the_contract(full_diagnosis: Diagnosis) -> None:
     verdict = Verdict(VerdictKind.FOUND, "1 fault costs 43 % of the step: retained-graph at train.py:31")
     text = render_json(replace(full_diagnosis, verdict=verdict))
     assert json.loads(text) == FULL
@@ -149,24 +151,24 @@ def test_the_whole_diagnosis_is_written_in_the_order_of_the_contract(full_diagno
     assert list(json.loads(text)) == [*keys, "memory", "failure", "peaks", "pictures", "ignored", "launch", "schema"]
 
 
-def test_pictures_stand_on_one_line_and_read_back(drawn_diagnosis: Diagnosis) -> None:
+def test_pictures_are_written_on_one_line_and_read_back(drawn_diagnosis: Diagnosis) -> None:
     text = render_json(drawn_diagnosis)
     (line,) = [line for line in text.splitlines() if '"pictures"' in line]
     assert line.startswith('  "pictures": {"parts":["device: computing"')
     assert parse_json(text.encode()) == drawn_diagnosis
 
 
-def test_a_text_that_looks_like_the_key_of_the_pictures_stays_a_text(drawn_diagnosis: Diagnosis) -> None:
+def test_text_that_looks_like_the_key_of_the_pictures_stays_text(drawn_diagnosis: Diagnosis) -> None:
     looks = replace(drawn_diagnosis, health=('\n  "pictures": null', '"pictures": null'))
     assert parse_json(render_json(looks).encode()) == looks
 
 
-def test_what_is_written_reads_back_the_same(full_diagnosis: Diagnosis, empty_diagnosis: Diagnosis) -> None:
+def test_a_written_diagnosis_reads_back_the_same(full_diagnosis: Diagnosis, empty_diagnosis: Diagnosis) -> None:
     for diagnosis in (full_diagnosis, empty_diagnosis):
         assert parse_json(render_json(diagnosis).encode()) == diagnosis
 
 
-def test_a_diagnosis_of_before_there_were_verdicts_is_read(full_diagnosis: Diagnosis) -> None:
+def test_a_diagnosis_older_than_verdicts_can_be_read(full_diagnosis: Diagnosis) -> None:
     value = json.loads(render_json(full_diagnosis))
     for key in ("verdict", "total", "workers"):
         del value[key]
@@ -176,14 +178,14 @@ def test_a_diagnosis_of_before_there_were_verdicts_is_read(full_diagnosis: Diagn
     assert parse_json(json.dumps(value).encode()) == full_diagnosis
 
 
-def test_keys_of_a_later_version_are_passed_over(clean_diagnosis: Diagnosis) -> None:
+def test_keys_of_a_later_version_are_ignored(clean_diagnosis: Diagnosis) -> None:
     value = json.loads(render_json(clean_diagnosis))
     value["later"] = value["timing"]["later"] = 1
     assert parse_json(json.dumps(value).encode()) == clean_diagnosis
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b'{"run": 1}', b"\xff\xfe", b"[" * 100_000])
-def test_anything_else_is_refused_with_the_name_of_the_file(data: bytes) -> None:
+def test_anything_else_is_refused_with_the_file_name(data: bytes) -> None:
     with pytest.raises(UnreadableInput, match=r"^runs.a.json: is not a diagnosis that profkit wrote: "):
         parse_json(data, Path("runs") / "a.json")
 
@@ -194,13 +196,13 @@ def test_another_schema_is_refused_by_name(clean_diagnosis: Diagnosis) -> None:
         parse_json(other.encode())
 
 
-def test_a_file_beyond_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch, clean_diagnosis: Diagnosis) -> None:
+def test_a_file_above_the_size_limit_is_refused(monkeypatch: pytest.MonkeyPatch, clean_diagnosis: Diagnosis) -> None:
     monkeypatch.setattr(report_json, "MAX_BYTES", 1 << 20)
     with pytest.raises(UnreadableInput, match="is larger than 1 MiB"):
         parse_json(render_json(clean_diagnosis).encode() + b" " * (1 << 20))
 
 
-def test_what_json_has_no_word_for_is_still_written(clean_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_values_that_json_cannot_express_are_still_written(clean_diagnosis: Diagnosis, leak: Finding) -> None:
     odd = replace(leak, message="a\ud800b", evidence={"ratio": math.nan, "most": math.inf})
     back = parse_json(render_json(replace(clean_diagnosis, findings=(odd,))).encode())
     assert back.findings[0].message == "a?b"

@@ -37,7 +37,7 @@ CHILDREN = {
 
 
 def suite_of(text: str) -> Xml.Element:
-    """The one suite, after a check against the schema."""
+    """The only suite of the report, after a check against the schema."""
     assert text.startswith('<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n')
     root = Xml.fromstring(text.encode())
     for element in root.iter():
@@ -55,7 +55,7 @@ def outcomes(suite: Xml.Element) -> dict[str, str]:
     return {case.attrib["name"]: case[0].tag if len(case) else "passed" for case in suite.findall("testcase")}
 
 
-def test_each_rule_is_a_case_that_passed_failed_or_could_not_look(full_diagnosis: Diagnosis) -> None:
+def test_each_rule_is_a_case_that_passed_failed_or_was_skipped(full_diagnosis: Diagnosis) -> None:
     suite = suite_of(render_junit(full_diagnosis, RULES, ANY_FAULT))
     assert outcomes(suite) == {
         "fragmentation": "skipped",
@@ -70,7 +70,7 @@ def test_each_rule_is_a_case_that_passed_failed_or_could_not_look(full_diagnosis
     assert why.attrib == {"message": "the recording holds no GPU"}
 
 
-def test_a_failure_tells_place_cost_and_fix(full_diagnosis: Diagnosis) -> None:
+def test_a_failure_states_place_cost_and_fix(full_diagnosis: Diagnosis) -> None:
     failure = suite_of(render_junit(full_diagnosis, RULES, ANY_FAULT)).find("testcase/failure")
     assert failure is not None
     assert failure.attrib == {
@@ -98,12 +98,14 @@ def test_a_failure_tells_place_cost_and_fix(full_diagnosis: Diagnosis) -> None:
         (Settings(fail_on="low", fail_on_opportunity="low"), {"retained-graph", "launch-bound"}),
     ],
 )
-def test_a_rule_fails_where_the_command_does(full_diagnosis: Diagnosis, settings: Settings, failed: set[str]) -> None:
+def test_a_rule_fails_whenever_the_command_does(
+    full_diagnosis: Diagnosis, settings: Settings, failed: set[str]
+) -> None:
     found = outcomes(suite_of(render_junit(full_diagnosis, RULES, settings.fails)))
     assert {name for name, outcome in found.items() if outcome == "failure"} == failed
 
 
-def test_what_fails_nothing_stands_in_the_output_and_what_is_wrong_with_the_recording_in_the_errors(
+def test_findings_that_fail_nothing_are_output_and_health_notes_are_errors(
     full_diagnosis: Diagnosis,
 ) -> None:
     suite = suite_of(render_junit(full_diagnosis, RULES, ANY_FAULT))
@@ -124,17 +126,17 @@ def test_two_findings_of_a_rule_are_one_failure(full_diagnosis: Diagnosis, leak:
     assert "where: eval.py:7 in evaluate" in (failure.text or "")
 
 
-def test_no_rule_passes_where_nothing_can_be_judged(full_diagnosis: Diagnosis) -> None:
-    """Silence about a recording that holds too little is no all-clear."""
-    told = Verdict(VerdictKind.CANNOT_JUDGE, "Cannot judge: the recording holds no step")
-    suite = suite_of(render_junit(replace(full_diagnosis, findings=(), verdict=told), RULES))
+def test_no_rule_passes_if_nothing_can_be_judged(full_diagnosis: Diagnosis) -> None:
+    """No finding in a recording that holds too little is no all-clear."""
+    verdict = Verdict(VerdictKind.CANNOT_JUDGE, "Cannot judge: the recording holds no step")
+    suite = suite_of(render_junit(replace(full_diagnosis, findings=(), verdict=verdict), RULES))
     assert set(outcomes(suite).values()) == {"skipped"}
     why = suite.find("testcase[@name='input-bound']/skipped")
     assert why is not None
-    assert why.attrib["message"] == told.text
+    assert why.attrib["message"] == verdict.text
 
 
-def test_nothing_known_is_a_suite_of_what_is_known(empty_diagnosis: Diagnosis) -> None:
+def test_an_empty_diagnosis_is_still_a_suite(empty_diagnosis: Diagnosis) -> None:
     assert outcomes(suite_of(render_junit(empty_diagnosis))) == {}
 
 
@@ -142,18 +144,18 @@ def test_nothing_known_is_a_suite_of_what_is_known(empty_diagnosis: Diagnosis) -
     ("started", "shown"),
     [("2026-01-02T03:04:05.678901+02:00", "2026-01-02T03:04:05"), ("2026-01-02T03:04:05", "2026-01-02T03:04:05")],
 )
-def test_the_time_is_that_of_the_program(empty_diagnosis: Diagnosis, started: str, shown: str) -> None:
+def test_the_timestamp_is_that_of_the_program(empty_diagnosis: Diagnosis, started: str, shown: str) -> None:
     run = replace(empty_diagnosis.run, started=started)
     assert suite_of(render_junit(replace(empty_diagnosis, run=run))).attrib["timestamp"] == shown
 
 
 @pytest.mark.parametrize("started", [None, "", "yesterday", "2026-99-99"])
-def test_a_time_that_is_none_becomes_that_of_the_report(empty_diagnosis: Diagnosis, started: str | None) -> None:
+def test_an_invalid_timestamp_becomes_that_of_the_report(empty_diagnosis: Diagnosis, started: str | None) -> None:
     suite_of(render_junit(replace(empty_diagnosis, run=replace(empty_diagnosis.run, started=started))))
 
 
-def test_hostile_texts_are_texts(full_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
-    """XML 1.0 has no place for control characters, not even escaped."""
+def test_hostile_text_is_escaped(full_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
+    """XML 1.0 allows no control characters, not even escaped."""
     odd = "]]><x/> \x00\x08\x1b[31m \ud800 \ufffe &amp; \" '"
     attack = replace(
         hostile_finding, rule=f"a{odd}", message=odd, fix=odd, kind=Kind.FAULT, location=Location(odd, 1, odd, odd)

@@ -1,3 +1,5 @@
+"""The report as Markdown."""
+
 from __future__ import annotations
 
 import re
@@ -73,15 +75,15 @@ recording added 12 %`
 """
 
 
-def test_the_report_reads_from_the_verdict_to_where_the_time_went(full_diagnosis: Diagnosis) -> None:
+def test_the_report_begins_with_the_verdict_and_ends_with_the_shares_of_the_time(full_diagnosis: Diagnosis) -> None:
     assert render_markdown(full_diagnosis) == FULL
 
 
-def test_nothing_known_and_nothing_found_is_one_heading(empty_diagnosis: Diagnosis) -> None:
+def test_an_empty_diagnosis_is_one_heading(empty_diagnosis: Diagnosis) -> None:
     assert render_markdown(empty_diagnosis) == "## Cannot judge: the recording holds no steps to measure\n"
 
 
-def test_outside_of_code_nothing_is_markup_or_a_mention(full_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
+def test_text_outside_code_contains_no_markup_or_mention(full_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
     text = render_markdown(replace(full_diagnosis, findings=(hostile_finding,), health=(hostile_finding.message,)))
     prose = re.sub(r"(?s)(`{3,}).*?\n\1\n|(?<!\\)(`+)(?!`).*?[^`]\2(?!`)", "", text)
     assert "\\<script\\>" in prose
@@ -97,7 +99,7 @@ def test_code_with_backticks_gets_a_longer_fence(full_diagnosis: Diagnosis, host
 
 
 @pytest.mark.parametrize(("places", "counted"), [(4, "1 more place"), (5, "2 more places")])
-def test_the_fourth_further_place_is_only_counted(
+def test_further_places_after_the_third_are_only_counted(
     full_diagnosis: Diagnosis, leak: Finding, places: int, counted: str
 ) -> None:
     also = tuple(replace(leak.also[0], line=line) for line in range(1, places + 1))
@@ -107,7 +109,7 @@ def test_the_fourth_further_place_is_only_counted(
 
 
 @pytest.mark.parametrize("shares", [(), (TimeShare("device: computing", 7_900_000, 0.371),)])
-def test_what_bounds_the_step_stands_above_where_its_time_went(clean_diagnosis: Diagnosis, shares) -> None:
+def test_the_limit_of_the_step_comes_before_the_shares_of_its_time(clean_diagnosis: Diagnosis, shares) -> None:
     timing = Timing(5, 21_300_000, "", shares=shares, bound_by="host", device_step_time_ns=7_900_000)
     text = render_markdown(replace(clean_diagnosis, timing=timing))
     bound = "The host bounds the step: it takes 21.3 ms, the device works 7.90 ms of it"
@@ -115,7 +117,7 @@ def test_what_bounds_the_step_stands_above_where_its_time_went(clean_diagnosis: 
     assert ("| part |" in text) is bool(shares)
 
 
-def test_a_fix_that_is_a_line_is_shown_as_a_diff(full_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_a_fix_with_a_changed_line_is_shown_as_a_diff(full_diagnosis: Diagnosis, leak: Finding) -> None:
     change = Change("train.py", 31, "losses.append(loss)", "losses.append(loss.detach())")
     text = render_markdown(replace(full_diagnosis, findings=(replace(leak, change=change),)))
     assert "```diff\n- losses.append(loss)\n+ losses.append(loss.detach())\n```" in text

@@ -1,4 +1,4 @@
-"""What reports say of a memory snapshot."""
+"""Reports on a memory snapshot."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def test_the_verdict_finds_no_fault_although_there_are_no_steps(diagnosis):
     assert diagnosis.verdict.kind is VerdictKind.NOTHING_FOUND
 
 
-def test_without_a_history_no_peak_is_claimed(diagnosis):
+def test_without_a_history_no_peak_is_stated(diagnosis):
     bare = replace(GPU, history_entries=0, peak_ns=None, history_ns=None)
     text = render(replace(diagnosis, memory=(bare,), verdict=conclude(replace(diagnosis, memory=(bare,)))), "text")
     assert "peak" not in text
     assert text.startswith("No fault found in the memory; what is held is 4.00 GB")
 
 
-def test_of_several_devices_each_is_told(diagnosis):
+def test_each_of_several_devices_is_described(diagnosis):
     both = (GPU, replace(GPU, device=3, peak_bytes=6_000_000_000))
     text = render(replace(diagnosis, memory=both, verdict=conclude(replace(diagnosis, memory=both))), "text")
     assert "the peak is 6.00 GB on GPU 3" in text
@@ -92,14 +92,14 @@ def test_of_several_devices_each_is_told(diagnosis):
     assert "What the memory of GPU 3 holds at its peak" in text
 
 
-def test_markdown_tells_the_same(diagnosis):
+def test_markdown_states_the_same(diagnosis):
     text = render(diagnosis, "markdown")
     assert "| activations | 3.00 GB | 75 % |" in text
     assert "- 3.00 GB `model.py:30, 24 blocks` `x = block(x)`" in text
     assert "### What the memory holds at its peak" in text
 
 
-def test_html_tells_the_same(diagnosis):
+def test_html_states_the_same(diagnosis):
     page = render(diagnosis, "html")
     assert "<dt>activations</dt><dd>3.00 GB, 75 %</dd>" in page
     assert "<code>model.py:30, 24 blocks</code><pre><code>x = block(x)</code></pre>" in page
@@ -110,7 +110,7 @@ def test_json_reads_back_the_same(diagnosis):
 
 
 @pytest.mark.parametrize("format_name", ["text", "markdown", "html"])
-def test_hostile_names_are_inert(diagnosis, format_name):
+def test_hostile_names_are_escaped(diagnosis, format_name):
     place = Location("/tmp/\x1b[2Jx<script>.py", 3, "f", "y = '\x1b[31m<img src=x>'")
     hostile = replace(GPU, lines=(MemoryLine(10, 0.1, 1, place),))
     text = render(replace(diagnosis, memory=(hostile,)), format_name)
@@ -128,8 +128,8 @@ TIMELINE = MemoryTimeline(
 )
 
 
-def test_the_picture_stacks_what_is_held(diagnosis):
-    """The peak of 4 GB of 5 is at four fifths of the height of 300, in the middle of the width beside the labels."""
+def test_the_picture_stacks_the_held_memory(diagnosis):
+    """The peak of 4 of 5 GB is at four fifths of the height of 300 and in the middle of the width beside the labels."""
     picture = render(replace(diagnosis, memory=(replace(GPU, timeline=TIMELINE),)), "memory-timeline")
     root = ET.fromstring(picture)
     gradients, activations = (one.attrib["points"].split() for one in root.iter("{http://www.w3.org/2000/svg}polygon"))
@@ -154,7 +154,7 @@ def test_pictures_of_several_devices_stand_below_each_other(diagnosis):
     assert len(ET.fromstring(picture).findall("{http://www.w3.org/2000/svg}g")) == 2
 
 
-def test_a_hostile_label_is_inert_in_the_picture(diagnosis):
+def test_a_hostile_label_is_escaped_in_the_picture(diagnosis):
     hostile = replace(TIMELINE, parts=(MemorySeries("<script>x</script>\x1b[2J", (0, 1, 1)),))
     picture = render(replace(diagnosis, memory=(replace(GPU, timeline=hostile),)), "memory-timeline")
     assert "<script" not in picture

@@ -1,4 +1,4 @@
-"""A plan of memory as text: what stands there, literally."""
+"""A memory plan as text, word for word."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ What is left out
 """
 
 
-def test_a_cpus_plan_has_neither_segments_nor_context():
+def test_a_plan_for_a_cpu_has_neither_segments_nor_context():
     on_cpu = replace(PLAN, usage=replace(BEFORE, reserved_bytes=0, when="optimizer step"), changes=(),
                      request=replace(PLAN.request, fits_bytes=0, device="cpu"))  # fmt: skip
     text = render_memory_plan(on_cpu, "text")
@@ -64,7 +64,7 @@ def test_a_cpus_plan_has_neither_segments_nor_context():
     assert BEFORE.needed_bytes() == 11 * GB + CUDA_CONTEXT_BYTES
 
 
-def test_a_batch_that_was_not_found_and_one_that_does_not_exist_are_told_apart():
+def test_an_unknown_largest_batch_and_a_missing_one_are_distinguished():
     assert "The largest batch for 8.00 GB could not be found." in render_memory_plan(
         replace(PLAN, largest_batch=None, largest=None), "text")  # fmt: skip
     assert "Not even one sample fits into 8.00 GB." in render_memory_plan(
@@ -77,7 +77,7 @@ def test_names_from_the_users_code_cannot_control_a_terminal():
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_json_is_the_whole_plan():
+def test_json_contains_the_whole_plan():
     read = json.loads(render_memory_plan(PLAN, "json"))
     assert (read["schema"], read["usage"]["peak_bytes"]) == ("profkit.memory-plan/1", 10 * GB)
     assert read["changes"][0] == {"name": "checkpointing", "usage": None, "computed": False, "numerics": False,

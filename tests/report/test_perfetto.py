@@ -1,4 +1,4 @@
-"""The copy for Perfetto: tracks, slices and arrows, read by the rules by which Perfetto's importer reads them.
+"""The copy for Perfetto: tracks, slices and arrows, read by the rules of Perfetto's importer.
 
 https://github.com/google/perfetto/blob/main/src/trace_processor/importers/json has these rules: events are taken in the
 order of their times, at one time in that of the file; a slice stays open until an event of its thread begins at or
@@ -55,7 +55,7 @@ def copy_of(
 
 
 def arrows_of(events: list[Json]) -> list[Arrow]:
-    """From which slice to which profkit's arrows lead."""
+    """The slices that each arrow of profkit leads from and to."""
     open_slices: dict[Any, list[tuple[Decimal, Json]]] = {}
     begun: dict[int, Json] = {}
     arrows = []
@@ -77,7 +77,7 @@ def slices_of(events: list[Json]) -> list[Json]:
     return [event for event in events if event["ph"] == "X" and event["cat"] == "profkit"]
 
 
-def test_a_finding_is_a_track_with_a_slice_where_its_events_run(
+def test_a_finding_is_a_track_with_slices_where_its_events_run(
     tmp_path: Path, leak: Finding, full_diagnosis: Diagnosis
 ) -> None:
     events = copy_of(
@@ -103,7 +103,7 @@ def test_a_finding_is_a_track_with_a_slice_where_its_events_run(
     }
 
 
-def test_an_arrow_leads_to_the_event_and_not_to_what_is_inside_it(
+def test_an_arrow_leads_to_the_event_and_not_to_a_nested_one(
     tmp_path: Path, leak: Finding, full_diagnosis: Diagnosis
 ) -> None:
     events = copy_of(
@@ -135,7 +135,7 @@ def test_an_instant_has_a_slice_and_no_arrow(tmp_path: Path, leak: Finding, full
     assert arrows_of(events) == []
 
 
-def test_findings_are_ranked_and_one_without_events_keeps_its_track_empty(
+def test_tracks_are_ranked_and_a_finding_without_events_has_an_empty_one(
     tmp_path: Path, full_diagnosis: Diagnosis
 ) -> None:
     events = copy_of(tmp_path, full_diagnosis, json_of([op("a", 1, 2), op("b", 5, 2)]), [["b"], [], ["a"]])
@@ -150,7 +150,7 @@ def test_findings_are_ranked_and_one_without_events_keeps_its_track_empty(
 def test_times_and_threads_are_written_as_the_file_has_them(
     tmp_path: Path, leak: Finding, full_diagnosis: Diagnosis, thread: int | str, base: int | None
 ) -> None:
-    """Since 1970 in microseconds with three decimals: no float holds that."""
+    """Microseconds since 1970 with three decimals, which no float can represent."""
     text = json.dumps({"traceEvents": [{**op("a", 0, 2), "tid": thread, "ts": "AT"}], "baseTimeNanoseconds": base})
     events = copy_of(
         tmp_path,
@@ -162,13 +162,15 @@ def test_times_and_threads_are_written_as_the_file_has_them(
     assert [(other["name"], other["tid"]) for _, other in arrows_of(events)] == [("a", thread)]
 
 
-def test_a_process_of_that_number_keeps_its_own(tmp_path: Path, leak: Finding, full_diagnosis: Diagnosis) -> None:
+def test_the_process_number_of_the_copy_differs_from_those_in_the_trace(
+    tmp_path: Path, leak: Finding, full_diagnosis: Diagnosis
+) -> None:
     text = json_of([{**op("a", 0, 2), "pid": 2_000_000_001}])
     events = copy_of(tmp_path, replace(full_diagnosis, findings=(leak,)), text, [["a"]])
     assert {one["pid"] for one in slices_of(events)} == {2_000_000_002}
 
 
-def test_of_many_events_the_longest_are_drawn(
+def test_only_the_longest_of_many_events_are_drawn(
     tmp_path: Path, leak: Finding, full_diagnosis: Diagnosis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(perfetto, "MOST_SLICES", 3)
@@ -179,14 +181,16 @@ def test_of_many_events_the_longest_are_drawn(
     assert [other["ts"] for _, other in arrows_of(events)] == [40, 90]
 
 
-def test_hostile_words_stay_words(tmp_path: Path, full_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
+def test_hostile_text_stays_text_in_perfetto(
+    tmp_path: Path, full_diagnosis: Diagnosis, hostile_finding: Finding
+) -> None:
     events = copy_of(tmp_path, replace(full_diagnosis, findings=(hostile_finding,)), json_of([op("a", 1, 2)]), [["a"]])
     (one,) = slices_of(events)
     assert one["name"] == "<b>rule</b>"
     assert "\x1b" not in json.dumps(one["args"], ensure_ascii=False)
 
 
-def test_the_trace_is_never_replaced_by_its_copy(tmp_path: Path, empty_diagnosis: Diagnosis) -> None:
+def test_the_trace_is_never_overwritten_by_its_copy(tmp_path: Path, empty_diagnosis: Diagnosis) -> None:
     source = tmp_path / "perfetto.json.gz"
     source.write_bytes(json_of([op("a", 1, 2)]))
     with pytest.raises(UsageError, match="would replace the trace"):

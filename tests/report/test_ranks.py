@@ -1,4 +1,4 @@
-"""What the reports say of several ranks of one launch."""
+"""Reports on several ranks of one launch."""
 
 from __future__ import annotations
 
@@ -28,10 +28,14 @@ from tests.report.test_html import Page
 
 LINES = [
     "8 ranks on 2 hosts were recorded, a step takes 120 ms, of which the median rank waits 37.0 ms (31 %) for others",
-    ("Rank 3 (host b) is late in 9 of 10 steps, by 41.0 ms each: it waits for its DataLoader, train.py:31; 7 other "
-     "ranks wait for it"),
-    ("Communication itself delays the median rank by 2.00 ms a step (1.7 %); group default_pg (8 ranks) moves 100 "
-     "MB a step in 12 calls, at 10.0 GB/s"),
+    (
+        "Rank 3 (host b) is late in 9 of 10 steps, by 41.0 ms each: it waits for its DataLoader, train.py:31; 7 other "
+        "ranks wait for it"
+    ),
+    (
+        "Communication itself delays the median rank by 2.00 ms a step (1.7 %); group default_pg (8 ranks) moves 100 "
+        "MB a step in 12 calls, at 10.0 GB/s"
+    ),
 ]
 
 
@@ -40,7 +44,7 @@ def _launch_of(diagnosis: Diagnosis) -> LaunchSummary:
     return diagnosis.launch
 
 
-def test_who_is_late_how_often_and_why_is_said_in_one_line(launched_diagnosis: Diagnosis) -> None:
+def test_one_line_says_who_is_late_how_often_and_why(launched_diagnosis: Diagnosis) -> None:
     assert launch_lines(_launch_of(launched_diagnosis)) == LINES
 
 
@@ -52,7 +56,7 @@ def test_at_most_five_things_are_named(launched_diagnosis: Diagnosis) -> None:
     assert [line[:6] for line in lines[1:4]] == ["Rank 8", "Rank 7", "Rank 6"]
 
 
-def test_a_launch_without_a_late_rank_says_so(launched_diagnosis: Diagnosis) -> None:
+def test_for_a_launch_without_a_late_rank_the_report_says_so(launched_diagnosis: Diagnosis) -> None:
     launch = _launch_of(launched_diagnosis)
     small = 3_599_999  # of 120 ms: a hair less than 3 %
     even = tuple(replace(one, caused_ns=small, waited_ns=small, late_steps=0) for one in launch.ranks)
@@ -64,7 +68,7 @@ def test_a_launch_without_a_late_rank_says_so(launched_diagnosis: Diagnosis) -> 
 
 
 def test_ranks_that_share_a_wait_are_named_by_how_late_they_are(launched_diagnosis: Diagnosis) -> None:
-    """Two ranks are late by 6 ms of 120, so that each one's share is 2.5 % of the step."""
+    """Two ranks are late by 6 of 120 ms, so the share of each is 2.5 % of the step."""
     launch = _launch_of(launched_diagnosis)
     late = replace(launch.ranks[3], late_steps=10, late_ns=6_000_000, caused_ns=3_000_000)
     ranks = (*launch.ranks[:2], late, replace(late, rank=5), *launch.ranks[6:])
@@ -80,7 +84,7 @@ def _with_pipelines(launch: LaunchSummary) -> LaunchSummary:
     return replace(launch, pipelines=(replace(one, idle_fraction=0.1), one))
 
 
-def test_the_bubble_of_the_pipeline_that_idles_most_is_said_with_its_stage(launched_diagnosis: Diagnosis) -> None:
+def test_the_idle_time_of_the_most_idle_pipeline_is_stated_with_its_stage(launched_diagnosis: Diagnosis) -> None:
     launch = _with_pipelines(_launch_of(launched_diagnosis))
     late = tuple(replace(launch.ranks[3], rank=at, caused_ns=at * 10_000_000) for at in range(1, 9))
     lines = launch_lines(replace(launch, ranks=late))
@@ -92,7 +96,7 @@ def test_the_bubble_of_the_pipeline_that_idles_most_is_said_with_its_stage(launc
     )
 
 
-def test_stages_that_wait_for_each_other_are_not_said_to_keep_nobody_waiting(launched_diagnosis: Diagnosis) -> None:
+def test_with_a_pipeline_the_report_does_not_say_that_nobody_waits(launched_diagnosis: Diagnosis) -> None:
     launch = _with_pipelines(_launch_of(launched_diagnosis))
     even = tuple(replace(one, caused_ns=0) for one in launch.ranks)
     assert not any("keeps others waiting" in line for line in launch_lines(replace(launch, ranks=even)))
@@ -107,7 +111,7 @@ def test_the_page_has_a_table_of_the_stages(launched_diagnosis: Diagnosis) -> No
     assert parse_json(render_json(diagnosis)).launch == diagnosis.launch
 
 
-def test_ranks_that_were_not_recorded_are_counted(launched_diagnosis: Diagnosis) -> None:
+def test_unrecorded_ranks_are_counted(launched_diagnosis: Diagnosis) -> None:
     launch = replace(_launch_of(launched_diagnosis), world_size=4096)
     assert launch_lines(launch)[0].startswith("8 of 4,096 ranks on 2 hosts were recorded, ")
 
@@ -117,7 +121,7 @@ def test_one_rank_without_steps_is_only_counted() -> None:
     assert launch_lines(LaunchSummary(-1, ())) == ["0 ranks were recorded"]
 
 
-def test_text_and_markdown_say_the_same_with_the_notes(launched_diagnosis: Diagnosis) -> None:
+def test_text_and_markdown_have_the_same_words_and_notes(launched_diagnosis: Diagnosis) -> None:
     wide = render_text(launched_diagnosis, width=200)
     assert wide.split("\nThe ranks\n")[1].split("\n\n")[0].splitlines() == [
         f"- {line}" for line in (*LINES, *_launch_of(launched_diagnosis).notes)
@@ -136,7 +140,7 @@ def test_many_notes_are_counted_in_a_terminal_and_kept_on_the_page(launched_diag
     assert "rank 8: no trace" in render_html(diagnosis)
 
 
-def test_the_launch_reads_back_and_stands_on_one_line(launched_diagnosis: Diagnosis) -> None:
+def test_the_launch_is_written_on_one_line_and_reads_back(launched_diagnosis: Diagnosis) -> None:
     text = render_json(launched_diagnosis)
     assert parse_json(text.encode()) == launched_diagnosis
     (line,) = [line for line in text.splitlines() if line.startswith('  "launch"')]
@@ -156,12 +160,12 @@ def test_the_page_draws_each_rank_in_each_step(launched_diagnosis: Diagnosis) ->
     assert "A table of the ranks" in page.text["summary"]
 
 
-def test_a_program_of_one_process_has_no_such_section(drawn_diagnosis: Diagnosis) -> None:
+def test_a_program_of_one_process_has_no_section_on_ranks(drawn_diagnosis: Diagnosis) -> None:
     assert render_ranks(drawn_diagnosis.launch) == ""
     assert "The ranks" not in render_html(drawn_diagnosis)
 
 
-def test_the_page_of_thousands_of_ranks_stays_small(launched_diagnosis: Diagnosis) -> None:
+def test_the_page_of_thousands_of_ranks_is_small(launched_diagnosis: Diagnosis) -> None:
     text = render_ranks(launch_of(4096))
     assert len(text) < 500_000
     assert text.count('<td data-sort="NVIDIA') == MOST_ROWS
@@ -171,7 +175,7 @@ def test_the_page_of_thousands_of_ranks_stays_small(launched_diagnosis: Diagnosi
     assert 'aria-label="ranks 0 to 63: in one step others wait up to 41.0 ms for it' in text
 
 
-def test_another_rank_than_those_with_a_page_has_a_command() -> None:
+def test_a_rank_without_a_page_has_a_command() -> None:
     text = render_ranks(launch_of(512))
     assert "A page for 16 of the ranks" in text
     assert "Of 512 ranks, these are the ones that others wait for longest" in text
@@ -179,7 +183,7 @@ def test_another_rank_than_those_with_a_page_has_a_command() -> None:
     assert "judges the code of another" not in render_ranks(launch_of(64))
 
 
-def test_a_small_launch_of_old_has_no_pages() -> None:
+def test_a_launch_saved_before_there_were_details_has_no_pages() -> None:
     launch = launch_of(4)
     text = render_ranks(replace(launch, ranks=tuple(replace(one, details=None) for one in launch.ranks)))
     assert "A page for" not in text
@@ -199,12 +203,12 @@ def test_a_command_is_quoted_for_the_shell() -> None:
 
 
 def _notes_on(launch: LaunchSummary, rank: int) -> str:
-    """What stands below the heading in the page of one rank."""
+    """The notes below the heading on the page of a rank."""
     page = render_ranks(launch).split(f'id="rank-{rank}"')[1].split("</details>")[0]
     return page.partition("<h3>Notes</h3>")[2]
 
 
-def test_a_page_says_what_is_wrong_with_the_recording_of_its_rank_alone() -> None:
+def test_a_page_shows_only_the_notes_on_its_own_rank() -> None:
     launch = launch_of(8)
     assert _notes_on(launch, 0) == ""
     assert "Its clock is 86,400 s ahead of rank 0&#39;s" in _notes_on(launch, 7)
@@ -213,14 +217,14 @@ def test_a_page_says_what_is_wrong_with_the_recording_of_its_rank_alone() -> Non
     light = replace(details, own=(OwnTime("unrecorded", 81_000_000, 81_000_000),), compared=0.0)
     ranks = (launch.ranks[0], replace(broken, steps=4, notes=("cut off",), details=light), *launch.ranks[2:])
     notes = (*launch.notes, "rank1: its collectives do not fit those of others", "rank10: another's")
-    said = _notes_on(replace(launch, ranks=ranks, notes=notes, world_size=64), 1)
+    notes_shown = _notes_on(replace(launch, ranks=ranks, notes=notes, world_size=64), 1)
     for words in ("cut off", "its collectives do not fit", "4 of 10 steps were recorded", "8 of 64 ranks",
                   "Only collectives and steps", "None of its collectives"):  # fmt: skip
-        assert words in said
-    assert "another&#39;s" not in said
+        assert words in notes_shown
+    assert "another&#39;s" not in notes_shown
 
 
-def test_the_clock_of_a_host_is_one() -> None:
+def test_ranks_of_one_host_share_a_clock() -> None:
     launch = launch_of(4)
     details = launch.ranks[1].details
     assert details is not None
@@ -231,7 +235,9 @@ def test_the_clock_of_a_host_is_one() -> None:
     assert "5.00 ms behind rank 0" in _notes_on(replace(launch, ranks=(launch.ranks[0], elsewhere)), 1)
 
 
-def test_hostile_names_of_hosts_and_groups_stay_text(launched_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
+def test_hostile_names_of_hosts_and_groups_are_shown_as_text(
+    launched_diagnosis: Diagnosis, hostile_finding: Finding
+) -> None:
     attack, launch = hostile_finding.message, _launch_of(launched_diagnosis)
     place = hostile_finding.location
     details = RankDetails(
@@ -252,9 +258,7 @@ def test_hostile_names_of_hosts_and_groups_stay_text(launched_diagnosis: Diagnos
 
 
 @pytest.mark.parametrize("levels", ["", "\x00", "////////////////////////////////"])
-def test_a_picture_that_does_not_fit_its_columns_is_drawn_as_far_as_it_does(
-    launched_diagnosis: Diagnosis, levels: str
-) -> None:
+def test_a_picture_with_missing_columns_is_drawn_as_far_as_possible(launched_diagnosis: Diagnosis, levels: str) -> None:
     launch = _launch_of(launched_diagnosis)
     assert launch.picture is not None
     rows = tuple(replace(row, caused=levels) for row in launch.picture.rows)

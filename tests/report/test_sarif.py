@@ -1,3 +1,5 @@
+"""The report as SARIF."""
+
 from __future__ import annotations
 
 import json
@@ -26,7 +28,7 @@ def uri_of(diagnosis: Diagnosis, finding: Finding, file: str) -> str:
     return uri
 
 
-def test_each_rule_stands_once_and_each_result_points_to_it(full_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_each_rule_is_listed_once_and_results_refer_to_it(full_diagnosis: Diagnosis, leak: Finding) -> None:
     run = run_of(replace(full_diagnosis, findings=(*full_diagnosis.findings, leak)), {"launch-bound": " the page\n"})
     assert run["tool"]["driver"] == {
         "name": "profkit",
@@ -45,7 +47,7 @@ def test_each_rule_stands_once_and_each_result_points_to_it(full_diagnosis: Diag
     ]
 
 
-def test_a_finding_whose_line_has_moved_keeps_its_fingerprint(full_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_a_finding_keeps_its_fingerprint_if_its_line_moves(full_diagnosis: Diagnosis, leak: Finding) -> None:
     assert leak.location is not None
     place = leak.location
     prints = [
@@ -57,7 +59,7 @@ def test_a_finding_whose_line_has_moved_keeps_its_fingerprint(full_diagnosis: Di
     assert prints[0] == prints[1] != prints[2]
 
 
-def test_a_result_says_what_it_costs_where_it_is_and_how_to_mend_it(full_diagnosis: Diagnosis) -> None:
+def test_a_result_states_cost_place_and_fix(full_diagnosis: Diagnosis) -> None:
     assert run_of(full_diagnosis)["results"][0] == {
         "partialFingerprints": {"lineText/v1": "58c7cb822a9827907fb84df25d6de72e"},
         "ruleId": "retained-graph",
@@ -129,7 +131,7 @@ def test_a_file_is_named_by_an_encoded_uri(full_diagnosis: Diagnosis, leak: Find
     assert uri_of(full_diagnosis, leak, file) == uri
 
 
-def test_a_line_that_is_not_known_is_left_out(full_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_an_unknown_line_is_left_out(full_diagnosis: Diagnosis, leak: Finding) -> None:
     finding = replace(leak, location=Location("train.py", 0, ""), also=())
     assert run_of(replace(full_diagnosis, findings=(finding,)))["results"][0]["locations"] == [
         {"physicalLocation": {"artifactLocation": {"uri": "train.py"}}}
@@ -154,7 +156,7 @@ def test_nothing_found_is_a_run_without_results(empty_diagnosis: Diagnosis) -> N
     assert run["tool"]["driver"]["rules"] == []
 
 
-def test_the_verdict_is_a_property_of_the_run(full_diagnosis: Diagnosis) -> None:
+def test_the_verdict_is_stored_as_a_property_of_the_run(full_diagnosis: Diagnosis) -> None:
     assert run_of(full_diagnosis)["properties"] == {
         "verdict": "1 fault costs 43 % (30 to 50) of the step: retained-graph at train.py:31"
     }
@@ -164,7 +166,7 @@ WHOLE = "    losses.append(loss)"
 
 
 def changed(leak: Finding, after: str, around: tuple[str, ...] = ("for x in data:", WHOLE), **more: Any) -> Finding:
-    """A finding whose line, the second of those around it, has a fix."""
+    """A finding with a fix for its line, the second of those around it."""
     place = Location("train.py", 31, "train", WHOLE.strip(), "call", around, 30)
     change = Change(**{"file": "train.py", "line": 31, "before": WHOLE.strip(), "after": after} | more)
     return replace(leak, location=place, change=change, fix="Detach it.")
@@ -174,7 +176,7 @@ def fixes_of(diagnosis: Diagnosis, finding: Finding) -> Any:
     return run_of(replace(diagnosis, findings=(finding,)))["results"][0].get("fixes")
 
 
-def test_a_fix_replaces_the_text_of_the_line_and_leaves_its_indentation(full_diagnosis: Diagnosis, leak: Finding):
+def test_a_fix_replaces_the_text_of_the_line_and_keeps_its_indentation(full_diagnosis: Diagnosis, leak: Finding):
     (fix,) = fixes_of(full_diagnosis, changed(leak, "losses.append(loss.detach())"))
     assert fix == {
         "description": {"text": "Detach it."},
@@ -190,7 +192,7 @@ def test_a_fix_replaces_the_text_of_the_line_and_leaves_its_indentation(full_dia
     assert WHOLE[region["startColumn"] - 1 : region["endColumn"] - 1] == "losses.append(loss)"
 
 
-def test_a_line_that_goes_is_deleted_with_its_end(full_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_a_removed_line_is_deleted_with_its_newline(full_diagnosis: Diagnosis, leak: Finding) -> None:
     (fix,) = fixes_of(full_diagnosis, changed(leak, ""))
     (replacement,) = fix["artifactChanges"][0]["replacements"]
     assert replacement["deletedRegion"] == {"startLine": 31, "startColumn": 1, "endLine": 32, "endColumn": 1}
@@ -201,7 +203,7 @@ def test_a_line_that_goes_is_deleted_with_its_end(full_diagnosis: Diagnosis, lea
     "unproven",
     [{"around": ()}, {"around": ("a", "b")}, {"line": 30}, {"file": "other.py"}, {"before": ""}, {"after": "a\x1b"}],
 )
-def test_what_the_files_own_line_does_not_prove_is_no_fix(
+def test_a_fix_that_does_not_match_the_line_of_the_file_is_left_out(
     full_diagnosis: Diagnosis, leak: Finding, unproven: dict[str, Any]
 ) -> None:
     assert fixes_of(full_diagnosis, changed(leak, **{"after": "pass", **unproven})) is None

@@ -76,7 +76,7 @@ def test_the_report_fits_the_official_schema(all_kinds: Diagnosis, check_by_sche
             check_by_schema(other)
 
 
-def test_nothing_known_and_nothing_found_fits_too(empty_diagnosis: Diagnosis) -> None:
+def test_an_empty_diagnosis_fits_the_schema_too(empty_diagnosis: Diagnosis) -> None:
     check_by_models(json.loads(render_sarif(empty_diagnosis)))
 
 
@@ -88,7 +88,7 @@ def test_nothing_known_and_nothing_found_fits_too(empty_diagnosis: Diagnosis) ->
         ((), {"trace": "a.json"}, "a.json"),
     ],
 )
-def test_every_result_has_a_place_as_github_refuses_a_file_with_one_without(
+def test_every_result_has_a_place_as_github_requires(
     full_diagnosis: Diagnosis, command: tuple[str, ...], files: dict[str, str], uri: str
 ) -> None:
     run = RunSummary(command, None, None, None, None, files)
@@ -98,13 +98,13 @@ def test_every_result_has_a_place_as_github_refuses_a_file_with_one_without(
     assert places[0]["artifactLocation"] == {"uri": "train.py"}
 
 
-def test_what_nothing_is_known_of_has_no_place(full_diagnosis: Diagnosis) -> None:
+def test_without_any_known_file_a_result_has_no_place(full_diagnosis: Diagnosis) -> None:
     run = RunSummary((), None, None, None, None)
     results = json.loads(render_sarif(replace(full_diagnosis, run=run)))["runs"][0]["results"]
     assert "locations" not in results[-1]
 
 
-def test_a_file_of_this_repository_is_named_as_in_it(full_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_a_file_of_the_repository_is_named_relative_to_it(full_diagnosis: Diagnosis, leak: Finding) -> None:
     assert leak.location is not None
     here = replace(leak, location=replace(leak.location, file=str(Path.cwd() / "a" / "train.py")))
     (result,) = json.loads(render_sarif(replace(full_diagnosis, findings=(here,))))["runs"][0]["results"]

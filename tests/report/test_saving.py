@@ -25,14 +25,14 @@ def check_form(found: object) -> None:
     jsonschema.Draft202012Validator(SCHEMA).validate(found)
 
 
-def test_a_diagnosis_as_a_dict_is_what_the_file_holds(drawn_diagnosis: Diagnosis) -> None:
+def test_a_diagnosis_as_a_dict_equals_its_file(drawn_diagnosis: Diagnosis) -> None:
     found = drawn_diagnosis.to_dict()
     assert found == json.loads(render(drawn_diagnosis, "json"))
     assert found["findings"][0]["saving"]["time_ns_per_step"] == 5_300_000
     check_form(found)
 
 
-def test_one_of_nothing_and_one_with_odd_values_have_the_published_form_too(
+def test_empty_and_odd_diagnoses_match_the_published_schema_too(
     empty_diagnosis: Diagnosis, hostile_finding: Finding
 ) -> None:
     odd = replace(hostile_finding, evidence={"share": float("nan"), "\ud800": "\ud800"})
@@ -41,7 +41,7 @@ def test_one_of_nothing_and_one_with_odd_values_have_the_published_form_too(
         json.dumps(diagnosis.to_dict(), allow_nan=False).encode()
 
 
-def test_another_form_is_told_from_the_published_one(full_diagnosis: Diagnosis) -> None:
+def test_a_different_form_does_not_match_the_schema(full_diagnosis: Diagnosis) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     found = full_diagnosis.to_dict()
     found["findings"][0]["severity"] = "dreadful"
@@ -50,7 +50,7 @@ def test_another_form_is_told_from_the_published_one(full_diagnosis: Diagnosis) 
 
 
 @pytest.mark.parametrize("recording", RECORDED[:3], ids=lambda path: path.parent.name)
-def test_that_of_a_recording_is_saved_and_read_back(tmp_path: Path, recording: Path) -> None:
+def test_the_diagnosis_of_a_recording_is_saved_and_read_back(tmp_path: Path, recording: Path) -> None:
     diagnosis = profkit.diagnose(recording)
     check_form(diagnosis.to_dict())
     diagnosis.save(tmp_path / "diagnosis.json")
@@ -58,14 +58,16 @@ def test_that_of_a_recording_is_saved_and_read_back(tmp_path: Path, recording: P
     assert profkit.load(str(tmp_path)) == diagnosis
 
 
-def test_saving_replaces_what_was_there(tmp_path: Path, full_diagnosis: Diagnosis, clean_diagnosis: Diagnosis) -> None:
+def test_saving_replaces_an_existing_file(
+    tmp_path: Path, full_diagnosis: Diagnosis, clean_diagnosis: Diagnosis
+) -> None:
     path = str(tmp_path / "a.json")
     full_diagnosis.save(path)
     clean_diagnosis.save(path)
     assert profkit.load(path) == clean_diagnosis
 
 
-def test_where_it_cannot_be_written_one_line_says_so(tmp_path: Path, clean_diagnosis: Diagnosis) -> None:
+def test_a_file_that_cannot_be_written_gives_one_line(tmp_path: Path, clean_diagnosis: Diagnosis) -> None:
     with pytest.raises(ProfkitError, match=r"absent/a\.json: cannot be written: No such file"):
         clean_diagnosis.save(tmp_path / "absent" / "a.json")
 
@@ -75,7 +77,7 @@ def test_where_it_cannot_be_written_one_line_says_so(tmp_path: Path, clean_diagn
     [(None, "cannot be read: No such file"), (b"{}", "is not a diagnosis that profkit wrote"),
      (b"\xff", "is not a diagnosis that profkit wrote")],
 )  # fmt: skip
-def test_what_holds_no_diagnosis_is_told_in_one_line(tmp_path: Path, content: bytes | None, cause: str) -> None:
+def test_a_file_without_a_diagnosis_gives_one_line(tmp_path: Path, content: bytes | None, cause: str) -> None:
     if content is not None:
         (tmp_path / "diagnosis.json").write_bytes(content)
     with pytest.raises(ProfkitError, match=cause) as raised:
@@ -84,7 +86,7 @@ def test_what_holds_no_diagnosis_is_told_in_one_line(tmp_path: Path, content: by
 
 
 def test_a_diagnosis_that_was_made_in_another_process_can_be_saved_at_once(tmp_path: Path) -> None:
-    """Its methods need nothing that somebody else has imported first."""
+    """Its methods do not rely on imports made elsewhere."""
     code = (
         "from profkit.findings import Diagnosis, RunSummary, Timing\n"
         "one = Diagnosis(RunSummary((), None, None, None, None), Timing(0, None, ''), (), {}, ())\n"

@@ -1,4 +1,4 @@
-"""What a shared report holds: nothing of the machine that it was made on, whatever part of it one looks into."""
+"""A shared report contains nothing about the machine that it was made on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINE = f'data = load("/mnt/store 2/alice-k/images", "{PROJECT}/x.bin", "/mnt")'
 
 @pytest.fixture
 def personal(drawn_diagnosis: Diagnosis, leak: Finding) -> Diagnosis:
-    """A diagnosis that tells in every part whose it is."""
+    """A diagnosis with personal names and folders in every part."""
     inside = Location(f"{PROJECT}/models/net.py", 31, "step", LINE, "call", ("import os", LINE), 30)
     library = Location(f"{HOME}/.venv/lib/python3.11/site-packages/timm/models/vit.py", 7, "forward")
     elsewhere = Location("C:\\Users\\bob.s\\lab\\prepare.py", 5, "main", "x = 1")
@@ -55,7 +55,7 @@ def personal(drawn_diagnosis: Diagnosis, leak: Finding) -> Diagnosis:
 
 @pytest.mark.parametrize("name", sorted(set(FORMATS) - {"memory-timeline"}))
 def test_no_format_shows_a_folder_a_user_or_a_host(personal: Diagnosis, name: str) -> None:
-    """That of memory over time holds labels and numbers alone."""
+    """Memory over time contains only labels and numbers."""
     before = render(personal, name, width=4000)
     after = render(share(personal, [Path(PROJECT)], ["alice-k", "gpu-box-7"]), name, width=4000)
     assert any(secret in _text(before) for secret in SECRETS)
@@ -77,12 +77,12 @@ def test_the_hosts_of_a_launch_are_names_too(launched_diagnosis: Diagnosis) -> N
         assert "/data/alice" not in render(shared, name)
 
 
-def test_names_are_found_in_the_recording_where_nobody_gives_them(personal: Diagnosis) -> None:
+def test_names_that_are_not_given_are_taken_from_the_recording(personal: Diagnosis) -> None:
     text = _text(render(share(personal, [Path(PROJECT)]), "json"))
     assert [secret for secret in SECRETS if secret in text] == []
 
 
-def test_paths_are_told_within_the_project_or_the_library_else_by_name(personal: Diagnosis) -> None:
+def test_paths_are_shown_within_project_or_library_else_by_file_name(personal: Diagnosis) -> None:
     shared = share(personal, [Path(PROJECT)])
     (finding,) = shared.findings
     places = [finding.location, *finding.also]
@@ -91,19 +91,19 @@ def test_paths_are_told_within_the_project_or_the_library_else_by_name(personal:
     assert finding.message == "Read models/net.py, not a.bin"
 
 
-def test_what_is_no_path_and_no_name_stays(full_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_text_that_is_neither_path_nor_name_stays(full_diagnosis: Diagnosis, leak: Finding) -> None:
     text = "ratio = (a + b)/c/d  # 3 B/s, and/or, https://pytorch.org/docs/stable/a.html, users of /"
     finding = replace(leak, message=text, location=Location("train.py", 3, "f", text))
     diagnosis = replace(full_diagnosis, findings=(finding,))
     assert share(diagnosis, [Path("/"), Path("/srv/x")], ["user", "a"]) == diagnosis
 
 
-def test_pictures_stay_as_they_are(drawn_diagnosis: Diagnosis) -> None:
-    """Rows of columns look like paths."""
+def test_pictures_stay_unchanged(drawn_diagnosis: Diagnosis) -> None:
+    """Encoded columns look like paths."""
     assert share(drawn_diagnosis, [Path("/A")], ["AA"]).pictures == drawn_diagnosis.pictures
 
 
-def test_without_source_no_line_of_the_program_is_left(personal: Diagnosis) -> None:
+def test_without_source_no_line_of_the_program_is_shared(personal: Diagnosis) -> None:
     diagnosis = without_source(personal)
     for name in ("html", "json", "text", "markdown", "sarif"):
         assert "load(" in render(personal, name, width=4000)
@@ -120,7 +120,7 @@ def test_a_project_begins_where_its_marks_lie(tmp_path: Path) -> None:
     assert project_of(tmp_path / "project") == tmp_path / "project"
 
 
-def test_a_change_that_would_not_be_the_programs_own_text_is_left_out(personal: Diagnosis) -> None:
+def test_a_changed_line_that_contained_a_path_is_left_out(personal: Diagnosis) -> None:
     (finding,) = personal.findings
     assert finding.location is not None
     harmless = replace(finding, change=Change(finding.location.file, 31, "a = b", "a = b.detach()"))
@@ -130,7 +130,7 @@ def test_a_change_that_would_not_be_the_programs_own_text_is_left_out(personal: 
 
 @pytest.fixture
 def compared() -> Comparison:
-    """A comparison that tells in every part whose it is."""
+    """A comparison with personal names and folders in every part."""
     line = Location(f"{PROJECT}/models/net.py", 31, "step", LINE, "call", ("import os", LINE), 30)
     side = Side((f"{HOME}/runs/gpu-box-7_41.99.pt.trace.json.gz",), ("python", f"{PROJECT}/train.py", "--user=alice-k"))
     time = StepTime(StepVerdict.WORSE, 100, 110, 0.1, 0.05, 0.15, 0.03, "steps", "Welch", reasons=(f"{HOME}/a.json",))

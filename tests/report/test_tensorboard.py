@@ -1,3 +1,5 @@
+"""Copies of traces for TensorBoard: which are made, refreshed and removed."""
+
 from __future__ import annotations
 
 import gzip
@@ -45,7 +47,7 @@ def test_a_copy_keeps_the_rest_of_the_document_and_the_trace_stays_as_it_is(tmp_
     assert sorted(p.name for p in target.parent.iterdir()) == ["a.pt.trace.json"]
 
 
-def test_gzip_is_known_by_its_content_and_written_by_the_name(tmp_path: Path) -> None:
+def test_gzip_is_recognised_by_content_and_written_according_to_the_name(tmp_path: Path) -> None:
     source = write_trace(tmp_path / "a.pt.trace.json", zipped=True)
     rewrite_trace(source, tmp_path / "b.pt.trace.json.gz")
     assert "Runtime" in categories(tmp_path / "b.pt.trace.json.gz")
@@ -61,7 +63,7 @@ def test_gzip_is_known_by_its_content_and_written_by_the_name(tmp_path: Path) ->
     ],
     ids=["bare array", "byte order mark", "not only events", "control characters"],
 )
-def test_odd_traces_become_whole_documents(tmp_path: Path, text: bytes) -> None:
+def test_odd_traces_become_complete_documents(tmp_path: Path, text: bytes) -> None:
     source, target = tmp_path / "a.pt.trace.json", tmp_path / "b.pt.trace.json"
     source.write_bytes(text)
     rewrite_trace(source, target)
@@ -81,7 +83,7 @@ def test_odd_traces_become_whole_documents(tmp_path: Path, text: bytes) -> None:
     ],
     ids=["empty", "no JSON", "no trace", "no list", "cut off", "no gzip", "gzip cut off"],
 )
-def test_what_is_no_whole_trace_is_refused_and_leaves_nothing(tmp_path: Path, data: bytes) -> None:
+def test_an_incomplete_trace_is_refused_and_leaves_nothing(tmp_path: Path, data: bytes) -> None:
     source = tmp_path / "a.pt.trace.json"
     source.write_bytes(data)
     with pytest.raises(UnreadableInput, match=r"a\.pt\.trace\.json: (is not a whole profiler trace|cannot be read)"):
@@ -89,7 +91,7 @@ def test_what_is_no_whole_trace_is_refused_and_leaves_nothing(tmp_path: Path, da
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_trace_and_one_beyond_the_bound_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_or_too_large_trace_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnreadableInput, match="no such file"):
         rewrite_trace(tmp_path / "none", tmp_path / "out")
     monkeypatch.setattr(copies, "MAX_BYTES", 1000)
@@ -111,7 +113,7 @@ def test_each_run_gets_a_directory_and_its_workers_stay_together(tmp_path: Path)
     ]
 
 
-def test_only_a_trace_that_changed_is_copied_again(tmp_path: Path) -> None:
+def test_only_a_changed_trace_is_copied_again(tmp_path: Path) -> None:
     first, second = (write_trace(tmp_path / name / "a.pt.trace.json") for name in ("one", "two"))
     prepared = tmp_path / PREPARED_FOLDER
     prepare_logdir(tmp_path, prepared)
@@ -124,7 +126,7 @@ def test_only_a_trace_that_changed_is_copied_again(tmp_path: Path) -> None:
     assert first.stat().st_mtime_ns == (prepared / "one" / "a.pt.trace.json").stat().st_mtime_ns
 
 
-def test_a_copy_goes_with_its_trace(tmp_path: Path) -> None:
+def test_a_copy_is_removed_with_its_trace(tmp_path: Path) -> None:
     gone = write_trace(tmp_path / "one" / "a.pt.trace.json")
     write_trace(tmp_path / "two" / "a.pt.trace.json")
     prepared = tmp_path / PREPARED_FOLDER
@@ -155,7 +157,7 @@ def test_copies_are_kept_out_of_version_control(tmp_path: Path) -> None:
     assert (tmp_path / PREPARED_FOLDER / ".gitignore").read_text() == "*\n"
 
 
-def test_an_unreadable_trace_is_left_out_where_the_caller_takes_it(tmp_path: Path) -> None:
+def test_an_unreadable_trace_is_left_out_if_the_caller_wants_that(tmp_path: Path) -> None:
     write_trace(tmp_path / "one" / "a.pt.trace.json")
     (tmp_path / "one" / "b.pt.trace.json").write_text("junk")
     with pytest.raises(UnreadableInput):
@@ -174,7 +176,7 @@ def test_a_log_directory_without_traces_stays_untouched(tmp_path: Path) -> None:
 
 
 def nested(levels: int, category: str, name: str) -> dict[str, object]:
-    """Operators inside of each other, and beside them as many that are not."""
+    """Nested operators, and as many that are not nested."""
     inside = [{"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": i, "dur": 3 * levels - 2 * i}
               for i in range(levels)]  # fmt: skip
     beside = [{"ph": "X", "cat": category, "name": "aten::mul", "pid": 1, "tid": 2, "ts": i, "dur": 1}
@@ -183,7 +185,7 @@ def nested(levels: int, category: str, name: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("category", "name"), [("cpu_op", "aten::add"), ("python_function", "nn.Module: Linear_0")])
-def test_a_trace_that_is_nested_too_deep_for_the_tab_is_left_out_with_one_line(
+def test_a_trace_nested_too_deeply_for_the_tab_is_left_out_with_one_line(
     tmp_path: Path, category: str, name: str
 ) -> None:
     for folder, levels in (("deep", 10_000), ("flat", copies.MOST_LEVELS)):
@@ -196,6 +198,6 @@ def test_a_trace_that_is_nested_too_deep_for_the_tab_is_left_out_with_one_line(
     assert left_out == [f"{tmp_path / 'deep' / 'a.pt.trace.json'}: its events are nested 10,000 deep, and {limit}"]
 
 
-def test_frames_that_are_no_modules_may_be_nested_as_deep_as_python_goes(tmp_path: Path) -> None:
+def test_frames_other_than_modules_may_be_nested_as_deep_as_python_allows(tmp_path: Path) -> None:
     (tmp_path / "a.pt.trace.json").write_text(json.dumps(nested(2_000, "python_function", "tree.py(3): visit")))
     assert len(prepare_logdir(tmp_path, tmp_path / PREPARED_FOLDER)) == 1

@@ -1,4 +1,4 @@
-"""``profkit tensorboard`` as a real process on a free port, asked over loopback as the page would."""
+"""``profkit tensorboard`` as a real process on a free port, with requests like those of its page."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Server:
             text=True,
         )
         self.lines: queue.Queue[str] = queue.Queue()
-        self.told: list[str] = []
+        self.printed: list[str] = []
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         try:
@@ -62,7 +62,7 @@ class Server:
         assert self.process.stderr is not None
         with self.process.stderr as stderr:
             for line in stderr:
-                self.told.append(line)
+                self.printed.append(line)
                 self.lines.put(line)
         self.lines.put("")
 
@@ -80,7 +80,7 @@ class Server:
         return json.loads(self.fetch(f"data/plugin/pytorch_profiler/{path}")[0])
 
     def wait_until_loaded(self) -> list[str]:
-        """The runs, once none is loading any more; between two questions the process is watched, and must live."""
+        """The runs, once none is loading any more. Meanwhile the process must stay alive."""
         end = time.monotonic() + DEADLINE_S
         while time.monotonic() < end:
             answer = self.plugin("runs")
@@ -106,15 +106,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     status = running.process.wait(DEADLINE_S)
     running.reader.join(DEADLINE_S)
     assert status == 0
-    told = [line for line in running.told if "odd" not in line]
-    assert len(told) == 2, "one line before the server starts, and one with its address"
-    assert [line for line in running.told if "odd" in line] == [
+    printed = [line for line in running.printed if "odd" not in line]
+    assert len(printed) == 2, "one line before the server starts, and one with its address"
+    assert [line for line in running.printed if "odd" in line] == [
         "profkit: torch-tb-profiler cannot show 1 trace of odd\n"
     ]
 
 
 @pytest.mark.slow
-def test_the_tab_s_data_routes_answer_with_the_figures_counted_by_hand(server: Server) -> None:
+def test_the_data_routes_of_the_tab_return_figures_counted_by_hand(server: Server) -> None:
     assert server.wait_until_loaded() == ["h100", "one/two"]
     assert server.plugin("views?run=one/two") == ["Overview", "Operator", "Kernel", "Trace", "Distributed"]
     overview = server.plugin("overview?run=one/two&worker=host_1&span=1")
@@ -128,7 +128,7 @@ def test_the_tab_s_data_routes_answer_with_the_figures_counted_by_hand(server: S
 
 
 @pytest.mark.slow
-def test_the_tab_s_page_needs_nothing_from_the_internet(server: Server) -> None:
+def test_the_page_of_the_tab_needs_no_internet(server: Server) -> None:
     page, headers = server.fetch("data/plugin/pytorch_profiler/index.html")
     assert b'<script src="charts.js"></script>' in page
     assert b"gstatic" not in page
@@ -141,7 +141,7 @@ def test_the_tab_s_page_needs_nothing_from_the_internet(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_the_step_of_an_h100_s_recording_is_the_diagnosis_s(server: Server) -> None:
+def test_the_step_time_of_an_h100_recording_is_that_of_the_diagnosis(server: Server) -> None:
     diagnosis = diagnose_path(RECORDED)
     assert diagnosis.timing.step_time_ns is not None
     (worker,) = server.plugin("workers?run=h100&view=Overview")
@@ -153,7 +153,7 @@ def test_the_step_of_an_h100_s_recording_is_the_diagnosis_s(server: Server) -> N
 
 
 @pytest.mark.slow
-def test_the_trace_view_and_the_memory_s_curves_need_no_internet(server: Server) -> None:
+def test_the_trace_view_and_the_memory_curves_need_no_internet(server: Server) -> None:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     screenshots = pytest.importorskip("tests.screenshots")
     executable = screenshots.find_browser()
@@ -196,7 +196,7 @@ def test_a_run_without_a_report_says_how_to_get_one(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_every_chart_of_the_plugin_s_page_has_a_stand_in(server: Server) -> None:
+def test_every_chart_of_the_plugin_has_a_replacement(server: Server) -> None:
     page, _ = server.fetch("data/plugin/pytorch_profiler/index.html")
     script, _ = server.fetch("data/plugin/pytorch_profiler/charts.js")
     used = set(re.findall(rb"google\.visualization\.(\w+)", page))
@@ -205,7 +205,7 @@ def test_every_chart_of_the_plugin_s_page_has_a_stand_in(server: Server) -> None
 
 
 @pytest.mark.slow
-def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     write_trace(tmp_path / "one")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -222,7 +222,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     assert done.stdout == f"--port {port}: address already in use; --port 0 takes a free one\n"
 
 
-def test_prepare_only_names_the_directories_and_what_is_left_out(tmp_path: Path) -> None:
+def test_prepare_only_lists_the_directories_and_what_is_left_out(tmp_path: Path) -> None:
     write_trace(tmp_path / "one")
     (tmp_path / "one" / "bad.pt.trace.json").write_text("junk")
     result = CliRunner().invoke(command, [str(tmp_path), "--prepare-only"])
@@ -231,7 +231,7 @@ def test_prepare_only_names_the_directories_and_what_is_left_out(tmp_path: Path)
     assert result.stderr.startswith(f"profkit: left out: {tmp_path / 'one' / 'bad.pt.trace.json'}: is not a whole")
 
 
-def test_copies_can_go_elsewhere(tmp_path: Path) -> None:
+def test_copies_can_be_written_elsewhere(tmp_path: Path) -> None:
     write_trace(tmp_path / "logs" / "one")
     result = CliRunner().invoke(command, [str(tmp_path / "logs"), "--prepare-only", "--copies", str(tmp_path / "c")])
     assert result.stdout == f"{tmp_path / 'c' / 'one'}\n"

@@ -1,6 +1,6 @@
-"""The plugin's own loader on a trace as recorded, and on its copy.
+"""The loader of TensorBoard's plugin on an original trace and on its copy.
 
-Without the rewrite, torch-tb-profiler 0.4.3 shows of the GPU trace: four steps of 775 µs in place of two of 1000 µs,
+For the original GPU trace torch-tb-profiler 0.4.3 shows four steps of 775 µs in place of two of 1000 µs,
 no runtime, no communication, no DataLoader, and no device time for any operator.
 """
 
@@ -122,7 +122,7 @@ def exposed_loader_us(trace: Path, measured: Sequence[bool]) -> float:
     return sum(time for time in shared if time > 0) / len(steps)
 
 
-def test_the_copy_of_a_gpu_trace_shows_the_figures_counted_by_hand(tmp_path: Path, load: Load) -> None:
+def test_the_copy_of_a_gpu_trace_shows_figures_counted_by_hand(tmp_path: Path, load: Load) -> None:
     source = tmp_path / "host_1.pt.trace.json"
     source.write_text(json.dumps(gpu_trace()))
     rewrite_trace(source, tmp_path / "copy" / "host_1.1234.pt.trace.json.gz")
@@ -132,7 +132,7 @@ def test_the_copy_of_a_gpu_trace_shows_the_figures_counted_by_hand(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["dataloader-in-main-process", "hand-written-attention", "eager-pointwise-chain"])
-def test_the_copy_of_an_h100_s_recording_shows_the_steps_that_profkit_measures(
+def test_the_copy_of_an_h100_recording_shows_the_steps_that_profkit_measures(
     name: str, tmp_path: Path, load: Load
 ) -> None:
     recorded = RECORDED / name / "pitfall"
@@ -150,7 +150,7 @@ def test_the_copy_of_an_h100_s_recording_shows_the_steps_that_profkit_measures(
     assert len(shown["curve"]) > 10
 
 
-def test_the_recording_itself_counts_the_located_step_and_no_device_time(load: Load) -> None:
+def test_the_original_recording_shows_the_located_step_and_no_device_time(load: Load) -> None:
     recorded = RECORDED / "hand-written-attention" / "pitfall"
     (shown,) = load(recorded)
     timing = diagnose_path(recorded).timing
@@ -158,7 +158,7 @@ def test_the_recording_itself_counts_the_located_step_and_no_device_time(load: L
     assert sum(shown["operators"].values()) == 0
 
 
-def test_a_gpu_trace_as_recorded_is_why_there_are_copies(tmp_path: Path, load: Load) -> None:
+def test_the_original_gpu_trace_shows_wrong_figures(tmp_path: Path, load: Load) -> None:
     (tmp_path / "host_1.pt.trace.json").write_text(json.dumps(gpu_trace()))
     (shown,) = load(tmp_path)
     assert shown["steps"] == 2 * STEPS
@@ -183,12 +183,12 @@ def test_the_copy_of_a_real_recording_shows_the_time_in_the_dataloader(
     assert shown["parts"]["CPU Exec"] > 0
 
 
-def test_a_real_recording_as_it_is_shows_no_dataloader(recording: Path, load: Load) -> None:
+def test_the_original_of_a_real_recording_shows_no_dataloader(recording: Path, load: Load) -> None:
     (shown,) = load(recording.parent)
     assert shown["parts"]["DataLoader"] == 0
 
 
-def test_the_old_name_of_backward_links_would_end_the_plugin(recording: Path, tmp_path: Path, load: Load) -> None:
+def test_the_old_name_of_backward_links_makes_the_plugin_fail(recording: Path, tmp_path: Path, load: Load) -> None:
     renamed = tmp_path / "run" / recording.name
     renamed.parent.mkdir()
     renamed.write_text(recording.read_text().replace('"fwdbwd"', '"forward_backward"'))

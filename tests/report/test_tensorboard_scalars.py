@@ -1,4 +1,4 @@
-"""A run's figures in an event file, read back as TensorBoard does."""
+"""The figures of a run in an event file, read back as TensorBoard does."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def diagnosis(started: str | None = "2026-01-01T10:00:00+00:00") -> Diagnosis:
     return Diagnosis(RunSummary((), None, None, None, started), timing, found, {}, (), peaks=peaks)
 
 
-def test_a_rule_s_findings_overlap_so_that_the_largest_counts_and_tensors_peak_where_they_are_known() -> None:
+def test_of_overlapping_findings_of_a_rule_the_largest_counts() -> None:
     assert {tag: figure for tag, figure, _ in figures_of(diagnosis())} == {
         "step_time_ms/recorded": 10.0,
         "step_time_ms/without_profiler": 8.0,
@@ -65,7 +65,7 @@ def test_event_files_lie_beside_the_copies_and_follow_the_diagnosis(tmp_path: Pa
     assert list(prepared.rglob(f"{PREFIX}*")) == []
 
 
-def test_a_diagnosis_that_is_broken_or_missing_costs_the_scalars_alone(tmp_path: Path) -> None:
+def test_a_broken_or_missing_diagnosis_only_loses_the_scalars(tmp_path: Path) -> None:
     for name in ("broken", "none"):
         write_trace(tmp_path / name / "a.pt.trace.json")
     (tmp_path / "broken" / "diagnosis.json").write_text("{")
@@ -74,7 +74,7 @@ def test_a_diagnosis_that_is_broken_or_missing_costs_the_scalars_alone(tmp_path:
     assert list(prepared.rglob(f"{PREFIX}*")) == []
 
 
-def test_the_copies_of_an_older_profkit_go_and_what_others_named_so_stays(tmp_path: Path) -> None:
+def test_copies_of_an_older_profkit_are_removed_and_other_files_kept(tmp_path: Path) -> None:
     write_trace(tmp_path / "one" / "a.pt.trace.json")
     older, other = (write_trace(tmp_path / f".profkit-tensorboard-{name}" / "one" / "a.pt.trace.json")
                     for name in ("1", "mine"))  # fmt: skip
@@ -84,7 +84,7 @@ def test_the_copies_of_an_older_profkit_go_and_what_others_named_so_stays(tmp_pa
     assert other.exists()
 
 
-def test_the_overview_is_that_of_the_median_step() -> None:
+def test_the_overview_describes_the_median_step() -> None:
     rows = [["4", 10.0, "tip", 90.0], ["5", 20.0, "tip", 180.0], ["6", 30.0, "tip", 870.0]]
     parts = [{"name": "Kernel", "value": 20, "extra": 5.0}, {"name": "Other", "value": 380, "extra": 95.0}]
     whole = {"name": "Average Step Time", "value": 400, "extra": 100, "children": parts}

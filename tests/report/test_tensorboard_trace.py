@@ -1,3 +1,5 @@
+"""How the copy of a trace is changed for TensorBoard's plugin."""
+
 from __future__ import annotations
 
 import json
@@ -32,13 +34,13 @@ def test_launches_of_every_device_are_runtime(category: str) -> None:
     assert rewritten([complete(category, "launch")])[0]["cat"] == "Runtime"
 
 
-def test_a_loader_becomes_an_operator_and_other_annotations_stay() -> None:
+def test_a_loader_becomes_an_operator_and_other_annotations_are_kept() -> None:
     names = ["enumerate(DataLoader)#x.__next__", "enumerate(DataPipe)#y", "Optimizer.step#SGD.step"]
     events = rewritten([complete("user_annotation", name) for name in names])
     assert [event["cat"] for event in events] == ["cpu_op", "cpu_op", "user_annotation"]
 
 
-def test_the_shadow_of_a_step_on_the_device_is_no_second_step() -> None:
+def test_the_device_annotation_of_a_step_is_not_a_second_step() -> None:
     (event,) = rewritten([complete("gpu_user_annotation", "ProfilerStep#1")])
     assert event["cat"] == "gpu_annotation"
 
@@ -71,7 +73,7 @@ def test_a_launch_belongs_to_the_innermost_operator_around_it_on_its_thread() ->
     assert [id_of(result, name) for name in launched] == [2, 1, 0, 0, 2, 1, 5]
 
 
-def test_a_collective_owns_its_kernel_also_under_its_newer_names() -> None:
+def test_a_collective_owns_its_kernel_under_newer_names_too() -> None:
     for recorded, known in (("all_reduce", "all_reduce"), ("_all_gather_base", "all_gather")):
         events = [
             complete("cpu_op", "record_param_comms", 0, 100, **{"External id": 1}),
@@ -104,24 +106,24 @@ def names_of(events: list[dict[str, Any]]) -> set[str]:
     return {event["name"] for event in events}
 
 
-def test_the_located_step_goes_with_what_it_launched_and_its_allocations_stay() -> None:
+def test_the_located_step_is_removed_with_its_launched_work_but_not_its_allocations() -> None:
     events = rewritten(two_steps(), Window(1_000, 99_000, 1_000, measured=False, located=True), SECOND)
     assert names_of(events) == {"ProfilerStep#1", "op 1", "launch 1", "kernel 1", "[memory]"}
     assert [event["args"]["Bytes"] for event in events if event["name"] == "[memory]"] == [0, 1]
 
 
-def test_a_step_that_is_not_measured_stays_without_its_mark() -> None:
+def test_an_unmeasured_step_is_kept_without_its_mark() -> None:
     steps = Window(1_000, 99_000, 1_000, measured=False, located=False), SECOND
     expected = names_of(two_steps()) - {"ProfilerStep#0"} | {"not measured: ProfilerStep#0"}
     assert names_of(rewritten(two_steps(), *steps)) == expected
 
 
-def test_located_steps_that_are_measured_for_want_of_others_stay() -> None:
+def test_located_steps_are_kept_if_there_are_no_others() -> None:
     steps = [Window(at + 1_000, at + 99_000, at + 1_000, measured=True, located=True) for at in (0, 100_000)]
     assert names_of(rewritten(two_steps(), *steps)) == names_of(two_steps())
 
 
-def test_steps_that_nobody_marked_get_marks_on_the_thread_that_runs_them() -> None:
+def test_unmarked_steps_get_marks_on_their_thread() -> None:
     elsewhere = {**complete("cpu_op", "elsewhere", 20), "tid": 10}
     unmarked = [event for event in two_steps() if not event["name"].startswith("ProfilerStep#")]
     events = rewritten([elsewhere, *unmarked], SECOND, Window(1_000, 99_000, 1_000, measured=False, located=False))
@@ -133,7 +135,7 @@ def test_steps_that_nobody_marked_get_marks_on_the_thread_that_runs_them() -> No
 BUSY = "busy until here with what was not recorded"
 
 
-def test_a_first_step_that_waits_for_unrecorded_work_has_a_mark_where_it_had_begun() -> None:
+def test_the_mark_of_a_first_step_begins_after_unrecorded_earlier_work() -> None:
     events = rewritten(two_steps(), Window(1_000, 99_000, 140_000, measured=True, located=False))
     (mark,) = (event for event in events if event["name"] == BUSY)
     assert (mark["cat"], mark["ts"], mark["dur"]) == ("gpu_memset", 140, 0)
@@ -142,24 +144,24 @@ def test_a_first_step_that_waits_for_unrecorded_work_has_a_mark_where_it_had_beg
     assert BUSY not in names_of(rewritten(two_steps(), Window(1_000, 99_000, 1_000, measured=True, located=False)))
 
 
-def test_work_from_before_the_recording_goes_where_the_first_step_had_begun_by_then() -> None:
+def test_earlier_work_is_removed_if_the_first_step_had_begun() -> None:
     before = [complete("kernel", name, at, 5, correlation=77) for name, at in (("early", 20), ("late", 100))]
     events = rewritten(before + two_steps(), Window(1_000, 99_000, 30_000, measured=True, located=False))
     assert names_of(events) >= {"early", "kernel 0", "kernel 1"}
     assert "late" not in names_of(events)
 
 
-def test_device_work_without_a_time_goes_and_an_operator_at_the_origin_stays() -> None:
+def test_device_work_without_a_time_is_removed_and_an_operator_at_zero_kept() -> None:
     events = [complete(category, category, 0.0, 0.0) for category in ("kernel", "cuda_runtime", "cpu_op")]
     assert names_of(rewritten(events)) == {"cpu_op"}
 
 
-def test_memory_of_another_maker_s_device_counts_as_the_gpu_s() -> None:
+def test_memory_of_any_kind_of_device_counts_as_gpu_memory() -> None:
     memory = [{"ph": "i", "name": "[memory]", "ts": 1.0, "args": {"Device Type": kind}} for kind in (0, 1, 6)]
     assert [event["args"]["Device Type"] for event in rewritten(memory)] == [0, 1, 1]
 
 
-def test_what_the_plugin_takes_for_granted_is_filled() -> None:
+def test_fields_that_the_plugin_requires_are_filled() -> None:
     events = [
         complete(None, "no category"),
         complete("cpu_op", "text", "12.5", "3"),
@@ -181,12 +183,12 @@ def test_an_event_without_a_time_is_left_out(at: Any) -> None:
     assert rewritten([complete("kernel", "when", at)]) == []
 
 
-def test_what_is_not_changed_is_copied_to_the_letter() -> None:
+def test_unchanged_events_are_copied_literally() -> None:
     event = b'{"ph":"X","cat":"cpu_op","name":"a\\u0062","ts":4356367903117.370,"dur":1e1,"args":{"n":1.50}}'
     raw = msgspec.json.decode(b"[" + event + b"]", type=list[Fields])
     assert msgspec.json.encode(rewrite_events(raw)) == b"[" + event + b"]"
 
 
-def test_a_trace_that_is_right_already_stays_right() -> None:
+def test_a_correct_trace_stays_correct() -> None:
     once = rewritten(gpu_trace()["traceEvents"])
     assert rewritten(once) == once

@@ -1,3 +1,5 @@
+"""The report as text."""
+
 from __future__ import annotations
 
 import subprocess
@@ -76,11 +78,11 @@ unexplained   300 µs  2.4 %
 """
 
 
-def test_the_report_reads_from_the_verdict_to_where_the_time_went(full_diagnosis: Diagnosis) -> None:
+def test_the_report_begins_with_the_verdict_and_ends_with_the_shares_of_the_time(full_diagnosis: Diagnosis) -> None:
     assert render_text(full_diagnosis) == FULL
 
 
-def test_nothing_known_and_nothing_found_is_one_line(empty_diagnosis: Diagnosis) -> None:
+def test_an_empty_diagnosis_is_one_line(empty_diagnosis: Diagnosis) -> None:
     assert render_text(empty_diagnosis) == "Cannot judge: the recording holds no steps to measure\n"
 
 
@@ -101,32 +103,32 @@ def test_no_line_is_wider_than_asked_for(full_diagnosis: Diagnosis, leak: Findin
         assert max(map(len, render_text(diagnosis, width).splitlines())) <= width
 
 
-def test_a_long_source_line_is_wrapped_and_never_cut(full_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_a_long_source_line_is_wrapped_not_cut(full_diagnosis: Diagnosis, leak: Finding) -> None:
     source = "loss = " + " + ".join(f"term_{number}" for number in range(40))
     finding = replace(leak, location=Location("train.py", 3, "f", source))
     text = " ".join(render_text(replace(full_diagnosis, findings=(finding,))).split())
     assert source in text
 
 
-def test_a_place_is_never_broken_inside_the_name_of_the_file(full_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_a_place_is_never_wrapped_inside_the_file_name(full_diagnosis: Diagnosis, leak: Finding) -> None:
     finding = replace(leak, location=Location("/" + "deep/" * 20 + "train.py", 31, "step", "x"))
     lines = render_text(replace(full_diagnosis, findings=(finding,))).splitlines()
     assert "   where    train.py:31 in step, 5 times" in lines
 
 
-def test_plain_text_holds_no_escape_codes_and_besides_its_units_only_ascii(full_diagnosis: Diagnosis) -> None:
+def test_plain_text_has_no_escape_codes_and_only_ascii_except_units(full_diagnosis: Diagnosis) -> None:
     assert render_text(full_diagnosis).replace("\n", "").isprintable()
     assert render_text(full_diagnosis).replace("µ", "").isascii()
 
 
-def test_colour_changes_nothing_but_escape_codes(full_diagnosis: Diagnosis) -> None:
+def test_colour_only_adds_escape_codes(full_diagnosis: Diagnosis) -> None:
     coloured = render_text(full_diagnosis, color=True)
     assert "\x1b[" in coloured
     plain = [line.rstrip() for line in Text.from_ansi(coloured).plain.splitlines()]
     assert plain == FULL.splitlines()
 
 
-def test_what_comes_from_a_trace_cannot_steer_the_terminal(full_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
+def test_text_from_a_trace_cannot_control_the_terminal(full_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
     diagnosis = replace(
         full_diagnosis, findings=(hostile_finding,), health=("\x1b]0;title\x07",), skipped={"\x1b": "\n"}
     )
@@ -135,14 +137,14 @@ def test_what_comes_from_a_trace_cannot_steer_the_terminal(full_diagnosis: Diagn
     assert "[link](http://e.invalid)" in text
 
 
-def test_a_finding_without_a_saving_says_that_it_was_not_measured(full_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_a_finding_without_a_saving_is_shown_as_not_measured(full_diagnosis: Diagnosis, leak: Finding) -> None:
     bare = replace(leak, saving=None, location=None, also=(), evidence={}, fix="")
     text = render_text(replace(full_diagnosis, findings=(bare,)))
     assert text.startswith("1 fault has no measured cost: retained-graph\n")
     assert "   seen     5 times\n   cost     unknown: this recording does not show what a fix would save" in text
 
 
-def test_memory_alone_is_what_the_verdict_speaks_of(full_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_a_verdict_about_memory_alone_mentions_no_time(full_diagnosis: Diagnosis, leak: Finding) -> None:
     growing = replace(leak, saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000), evidence={GROWTH_EVIDENCE: 4_000_000})
     text = render_text(replace(full_diagnosis, findings=(growing,)))
     assert text.startswith("1 fault makes memory grow by 4.00 MB per step: retained-graph at train.py:31\n")
@@ -159,7 +161,7 @@ def test_memory_that_does_not_grow_is_not_called_growth(
     assert "   cost     4.00 MB of memory would be freed\n" in text
 
 
-def test_a_hidden_wait_is_said_to_gain_nothing(full_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_removing_a_hidden_wait_is_said_to_save_nothing(full_diagnosis: Diagnosis, leak: Finding) -> None:
     hidden = replace(leak, severity=Severity.LOW, saving=Saving(0, 0.0, 0.0, 0.0), evidence={})
     assert "no time to gain in this recording" in render_text(replace(full_diagnosis, findings=(hidden,)))
 
@@ -170,7 +172,7 @@ def test_several_faults_are_counted_and_the_first_is_named(full_diagnosis: Diagn
     assert text.startswith("2 faults; the worst costs 43 % (30 to 50) of the step: retained-graph at\ntrain.py:31\n")
 
 
-def test_only_opportunities_are_no_fault(clean_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_opportunities_alone_are_not_counted_as_faults(clean_diagnosis: Diagnosis, leak: Finding) -> None:
     chance = replace(leak, kind=Kind.OPPORTUNITY)
     text = render_text(replace(clean_diagnosis, findings=(chance,), skipped={"a": "b"}))
     first, second, *_ = text.splitlines()
@@ -178,7 +180,7 @@ def test_only_opportunities_are_no_fault(clean_diagnosis: Diagnosis, leak: Findi
     assert second == "retained-graph at train.py:31"
 
 
-def test_a_recording_without_steps_could_not_be_looked_at(empty_diagnosis: Diagnosis) -> None:
+def test_a_recording_without_steps_cannot_be_judged(empty_diagnosis: Diagnosis) -> None:
     text = render_text(replace(empty_diagnosis, health=("The trace holds no steps.", "It was cut off.")))
     assert text.splitlines()[0] == "Cannot judge: The trace holds no steps."
 
@@ -197,7 +199,7 @@ def test_only_three_more_places_are_shown(full_diagnosis: Diagnosis, leak: Findi
     assert "   also at  a.py:1 in f\n            a.py:2 in f\n            a.py:3 in f\n            and 2 more\n" in text
 
 
-def test_shares_outside_zero_to_one_keep_their_figure(clean_diagnosis: Diagnosis) -> None:
+def test_shares_outside_zero_to_one_are_shown_as_they_are(clean_diagnosis: Diagnosis) -> None:
     shares = (TimeShare("overlap", 30_000_000, 2.4), TimeShare("gap", -1_000, -0.1))
     lines = render_text(replace(clean_diagnosis, timing=replace(clean_diagnosis.timing, shares=shares))).splitlines()
     assert lines[-2:] == ["overlap   30.0 ms  240 %  ##############", "gap      -1.00 µs  -10 %"]
@@ -221,7 +223,7 @@ def test_each_worker_has_a_line(clean_diagnosis: Diagnosis) -> None:
     )
 
 
-def test_workers_of_several_loaders_say_of_which_and_the_first_few_stand_for_the_rest(
+def test_workers_of_several_loaders_name_theirs_and_only_the_first_few_are_listed(
     clean_diagnosis: Diagnosis,
 ) -> None:
     some = tuple(replace(WORKER, loader=i % 2, worker=i, batches=1, private_bytes=None) for i in range(10))
@@ -232,15 +234,15 @@ def test_workers_of_several_loaders_say_of_which_and_the_first_few_stand_for_the
     assert "worker 8" not in text
 
 
-@pytest.mark.parametrize(("steps", "told"), [((7, 7), "number 7 of the program"), ((3, 7), "numbers 3 to 7 of the")])
-def test_the_programs_own_numbers_of_the_steps_are_right_for_one_and_for_several(
-    clean_diagnosis: Diagnosis, steps: tuple[int, int], told: str
+@pytest.mark.parametrize(("steps", "words"), [((7, 7), "number 7 of the program"), ((3, 7), "numbers 3 to 7 of the")])
+def test_the_step_numbers_of_the_program_are_worded_for_one_and_for_several(
+    clean_diagnosis: Diagnosis, steps: tuple[int, int], words: str
 ) -> None:
     timing = replace(clean_diagnosis.timing, measured_steps=steps)
-    assert told in render_text(replace(clean_diagnosis, timing=timing), width=200)
+    assert words in render_text(replace(clean_diagnosis, timing=timing), width=200)
 
 
-def test_without_workers_nothing_is_said_of_them(clean_diagnosis: Diagnosis) -> None:
+def test_without_workers_none_are_mentioned(clean_diagnosis: Diagnosis) -> None:
     assert "worker" not in render_text(clean_diagnosis)
 
 
@@ -261,12 +263,12 @@ HOST = Timing(5, 21_300_000, "", bound_by="host", device_step_time_ns=7_900_000)
         (replace(HOST, step_time_ns=None), ""),
     ],
 )
-def test_what_bounds_the_step_is_one_sentence(clean_diagnosis: Diagnosis, timing: Timing, note: str) -> None:
+def test_one_sentence_says_what_limits_the_step(clean_diagnosis: Diagnosis, timing: Timing, note: str) -> None:
     text = render_text(replace(clean_diagnosis, timing=timing), width=200)
     assert [line for line in text.splitlines() if " bounds " in line] == ([note] if note else [])
 
 
-def test_what_bounds_the_step_stands_above_where_its_time_went(clean_diagnosis: Diagnosis) -> None:
+def test_the_limit_of_the_step_comes_before_the_shares_of_its_time(clean_diagnosis: Diagnosis) -> None:
     timing = replace(HOST, shares=(TimeShare("device: computing", 7_900_000, 0.371),))
     assert render_text(replace(clean_diagnosis, timing=timing)).endswith(
         "\nWhere the step's time went\n"
@@ -288,14 +290,14 @@ def test_what_bounds_the_step_stands_above_where_its_time_went(clean_diagnosis: 
          "10.0 ms without recording (estimated, at least 5.00 ms: recording slows the host by 20 %)"),
     ],
 )
-def test_how_the_time_without_recording_is_known_is_said(
+def test_the_source_of_the_unrecorded_step_time_is_stated(
     clean_diagnosis: Diagnosis, source: str | None, overhead: float | None, least_ns: int | None, words: str
 ) -> None:
     timing = Timing(5, 12_000_000, "", 10_000_000, overhead, unprofiled_from=source, unprofiled_least_time_ns=least_ns)
     assert f"(median), {words}\n" in render_text(replace(clean_diagnosis, timing=timing), width=200)
 
 
-def test_the_verdict_of_the_diagnosis_is_the_first_line_without_what_could_steer_a_terminal(
+def test_the_first_line_is_the_verdict_without_control_characters(
     clean_diagnosis: Diagnosis,
 ) -> None:
     verdict = Verdict(VerdictKind.CANNOT_JUDGE, "Cannot judge: \x1b[31mno\nsteps")
@@ -303,7 +305,7 @@ def test_the_verdict_of_the_diagnosis_is_the_first_line_without_what_could_steer
 
 
 @pytest.mark.parametrize(
-    ("peak", "told"),
+    ("peak", "text"),
     [
         (MemoryPeak("GPU 0", 80 * GB, 2 * GB, 3 * GB, 4 * GB),
          ("GPU 0: at most 2.00 GB of 80.0 GB in tensors, 3.00 GB with what PyTorch keeps for later ones, "
@@ -313,13 +315,13 @@ def test_the_verdict_of_the_diagnosis_is_the_first_line_without_what_could_steer
         (MemoryPeak("the process", 24 * GB, 0, 0, GB), "the process: at most 1.00 GB of 24.0 GB in use"),
     ],
 )  # fmt: skip
-def test_how_full_memory_was_is_told_of_each_device(clean_diagnosis: Diagnosis, peak: MemoryPeak, told: str) -> None:
+def test_the_memory_use_of_each_device_is_stated(clean_diagnosis: Diagnosis, peak: MemoryPeak, text: str) -> None:
     report = render_text(replace(clean_diagnosis, peaks=(peak,)), width=200)
-    assert f"memory   {told}" in report
-    assert peak_note(peak) == told
+    assert f"memory   {text}" in report
+    assert peak_note(peak) == text
 
 
-def test_a_fix_that_is_a_line_is_shown_as_a_diff(full_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_a_fix_with_a_changed_line_is_shown_as_a_diff(full_diagnosis: Diagnosis, leak: Finding) -> None:
     change = Change("train.py", 31, "losses.append(loss)", "losses.append(loss.detach())")
     text = render_text(replace(full_diagnosis, findings=(replace(leak, change=change),)))
     assert "   change   - losses.append(loss)\n            + losses.append(loss.detach())\n" in text

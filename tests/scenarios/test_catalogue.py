@@ -87,12 +87,12 @@ def test_an_unknown_name_names_the_nearest() -> None:
         catalogue.find_scenario("lost-list")
 
 
-def test_a_file_name_is_answered_with_the_scenarios_name() -> None:
+def test_for_a_file_name_the_name_of_the_scenario_is_suggested() -> None:
     with pytest.raises(UsageError, match="the nearest is loss-list "):
         catalogue.find_scenario("loss_list")
 
 
-def test_a_known_name_gives_that_scenario() -> None:
+def test_a_scenario_is_found_by_its_name() -> None:
     scenario = catalogue.find_scenario("loss-list")
     assert (scenario.name, scenario.path) == ("loss-list", ROOT / "scenarios" / "loss_list.py")
 
@@ -124,7 +124,7 @@ def test_the_packages_own_directory_comes_before_the_one_beside_it(package: Path
 
 
 @pytest.mark.parametrize("project", [None, '[project]\nname = "someone-elses"\n'])
-def test_scenarios_beside_an_installed_package_are_somebody_elses(package: Path, project: str | None) -> None:
+def test_scenarios_beside_an_installed_package_are_ignored(package: Path, project: str | None) -> None:
     write_scenario(package.parent / "scenarios", "beside.py")
     if project is not None:
         (package.parent / "pyproject.toml").write_text(project)
@@ -140,12 +140,12 @@ def test_a_checkout_keeps_its_scenarios_and_recordings_beside_the_package(packag
     assert catalogue.recordings_root() == recorded
 
 
-def test_an_installed_package_brings_its_recordings(package: Path) -> None:
+def test_an_installed_package_contains_its_recordings(package: Path) -> None:
     (package / "_recorded").mkdir()
     assert catalogue.recordings_root() == package / "_recorded"
 
 
-def test_a_users_own_scenarios_package_neither_shadows_nor_is_shadowed(
+def test_scenarios_of_the_user_and_of_profkit_do_not_shadow_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = write_scenario(tmp_path / "scenarios", "__init__.py", "NAME = 'mine'\n")

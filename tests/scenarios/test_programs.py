@@ -49,21 +49,21 @@ def test_a_faulty_program_marks_one_line_with_a_rule(program: Program) -> None:
     assert rule in RULES
 
 
-def test_a_program_is_called_clean_exactly_when_it_marks_nothing() -> None:
+def test_a_program_is_named_clean_exactly_if_it_marks_no_fault() -> None:
     assert {one.path.stem for one in PROGRAMS if one.path.name.startswith("clean_")} == {one.path.stem for one in CLEAN}
 
 
-def test_every_rule_that_shows_on_a_cpu_in_a_program_has_a_faulty_one() -> None:
+def test_every_rule_that_works_on_a_cpu_has_a_faulty_program() -> None:
     assert {rule for program in FAULTY for _, rule in program.marks} == CPU_RULES
 
 
-def test_there_are_enough_of_them() -> None:
+def test_there_are_enough_programs() -> None:
     assert len(PROGRAMS) >= 24
     assert len(CLEAN) >= 8
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.path.stem)
-def test_no_program_is_prepared_for_profiling(program: Program) -> None:
+def test_no_program_mentions_profiling(program: Program) -> None:
     text = program.path.read_text(encoding="utf-8").lower()
     assert "profkit" not in text
     assert "profiler" not in text

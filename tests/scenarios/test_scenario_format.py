@@ -53,7 +53,7 @@ def test_the_triggers_are_rules(scenario: Scenario) -> None:
 
 
 @each_scenario
-def test_a_scenario_without_triggers_says_why_nothing_is_reported(scenario: Scenario) -> None:
+def test_a_scenario_without_triggers_says_why(scenario: Scenario) -> None:
     """What changes neither time nor memory has no rule. What does, and has none, tells that in its docstring."""
     assert scenario.effect in EFFECTS
     text = ast.get_docstring(ast.parse(scenario.path.read_text(encoding="utf-8"))) or ""
@@ -70,7 +70,7 @@ def test_the_pitfall_marks_the_lines_of_its_triggers_and_the_fix_marks_none(scen
 
 
 @each_scenario
-def test_the_variants_are_generators_of_one_state(scenario: Scenario) -> None:
+def test_setup_takes_the_device_and_the_variants_are_generators_of_its_state(scenario: Scenario) -> None:
     functions = read_functions(scenario)
     signatures = {
         name: [argument.arg for argument in functions[name].args.args] for name in ("setup", "pitfall", "fix")
@@ -88,7 +88,7 @@ def test_the_variants_differ(scenario: Scenario) -> None:
 
 @pytest.mark.slow
 @each_scenario
-def test_both_variants_compute_the_same_or_what_the_scenario_says(
+def test_both_variants_compute_the_same_unless_the_scenario_says_otherwise(
     scenario: Scenario, recordings: Recordings
 ) -> None:
     """As far as float32 arithmetic explains: 0.1 % each. They are recorded meanwhile."""

@@ -1,4 +1,4 @@
-"""A fix is told as a line where the line alone proves it."""
+"""A fix is shown as a changed line if the line alone proves it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FOUR = "num_workers=4, persistent_workers=True"
         (MADE, "i = torch.eye(3).to(x.device, non_blocking=True)", "i = torch.eye(3, device=x.device)"),
     ],
 )
-def test_the_line_is_changed_and_nothing_else_of_it(rewrite: object, before: str, after: str) -> None:
+def test_only_the_faulty_part_of_the_line_is_changed(rewrite: object, before: str, after: str) -> None:
     assert rewrite_line(before, rewrite) == after
 
 
@@ -74,5 +74,5 @@ def test_the_line_is_changed_and_nothing_else_of_it(rewrite: object, before: str
         (MADE, "\0"),
     ],
 )
-def test_where_the_line_does_not_prove_it_there_is_no_change(rewrite: object, line: str) -> None:
+def test_a_line_that_does_not_prove_its_change_is_left_alone(rewrite: object, line: str) -> None:
     assert rewrite_line(line, rewrite) is None

@@ -1,4 +1,4 @@
-"""Tiny Nsight Systems exports written by hand: tables in, a `Trace` of the real reader out."""
+"""Tiny handwritten Nsight Systems exports: tables in, a `Trace` of the real reader out."""
 
 from __future__ import annotations
 

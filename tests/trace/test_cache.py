@@ -1,4 +1,4 @@
-"""The columns beside a large trace: used where they are of this very trace, made anew otherwise, never trusted."""
+"""The cached columns of a large trace: used only if they belong to this trace and are consistent, else replaced."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def path(tmp_path, monkeypatch):
 
 
 def kept(path):
-    """The file of the columns; there is one at most."""
+    """The file of cached columns; there is at most one."""
     found = kept_files(path)
     assert len(found) == 1
     return found[0]
@@ -61,7 +61,7 @@ def same(one, other):
 
 
 def is_decoded(path, limit_bytes=DEFAULT_LIMIT_BYTES):
-    """Whether reading the trace decodes its text."""
+    """Whether reading the trace decodes it instead of using the cache."""
     with patch("profkit.trace.kineto.reader.ColumnBuilder", side_effect=InterruptedError):
         try:
             read_trace(path, limit_bytes=limit_bytes)
@@ -70,14 +70,14 @@ def is_decoded(path, limit_bytes=DEFAULT_LIMIT_BYTES):
     return False
 
 
-def test_the_second_reading_gives_the_same_without_decoding(path):
+def test_the_second_reading_gives_the_same_trace_without_decoding(path):
     whole = read_kineto(path)
     assert same(read_trace(path), whole)
     assert not is_decoded(path)
     assert same(read_trace(path), whole)
 
 
-def test_a_small_trace_gets_no_file(path, monkeypatch):
+def test_a_small_trace_is_not_cached(path, monkeypatch):
     monkeypatch.setattr(cache, "FEWEST_EVENTS", 8)
     assert len(read_trace(path).events) == 7
     assert kept_files(path) == []
@@ -89,7 +89,7 @@ def test_nothing_is_left_beside_the_trace(path):
     assert len(kept_files(path)) == 1
 
 
-def test_it_can_be_switched_off(path, monkeypatch):
+def test_the_cache_can_be_switched_off(path, monkeypatch):
     folder = os.environ[CACHE]
     monkeypatch.setenv(CACHE, "0")
     read_trace(path)
@@ -101,7 +101,7 @@ def test_it_can_be_switched_off(path, monkeypatch):
     assert is_decoded(path)
 
 
-def test_it_lies_in_the_user_s_cache_folder(path, tmp_path, monkeypatch):
+def test_the_cache_lies_in_the_cache_folder_of_the_user(path, tmp_path, monkeypatch):
     monkeypatch.delenv(CACHE)
     with patch("platformdirs.user_cache_path", return_value=tmp_path / "home"):
         read_trace(path)
@@ -109,7 +109,7 @@ def test_it_lies_in_the_user_s_cache_folder(path, tmp_path, monkeypatch):
     assert len(list((tmp_path / "home" / "columns").iterdir())) == 1
 
 
-def test_files_used_longest_ago_go_first(path, monkeypatch):
+def test_the_least_recently_used_files_are_removed_first(path, monkeypatch):
     second = path.with_name("second.json.gz")
     second.write_bytes(path.read_bytes())
     read_trace(path)
@@ -122,14 +122,14 @@ def test_files_used_longest_ago_go_first(path, monkeypatch):
     assert not is_decoded(second)
 
 
-def test_a_file_that_is_used_counts_as_new(path):
+def test_using_a_file_makes_it_recent(path):
     read_trace(path)
     os.utime(kept(path), ns=(1, 1))
     read_trace(path)
     assert kept(path).stat().st_mtime_ns > 1
 
 
-def test_another_size_time_content_limit_or_version_makes_it_anew(path):
+def test_a_changed_trace_limit_or_version_replaces_the_cached_columns(path):
     read_trace(path)
     content, status = path.read_bytes(), path.stat()
     path.write_bytes(content + b"\n")
@@ -151,7 +151,7 @@ def test_another_size_time_content_limit_or_version_makes_it_anew(path):
     assert not is_decoded(path)
 
 
-def test_where_it_cannot_be_written_the_trace_is_read_all_the_same(path):
+def test_without_permission_to_write_the_cache_the_trace_is_still_read(path):
     with patch("tempfile.mkstemp", side_effect=PermissionError):
         assert len(read_trace(path).events) == 7
     with patch("os.replace", side_effect=OSError), patch("numpy.savez", side_effect=OSError("disk full")):
@@ -159,20 +159,20 @@ def test_where_it_cannot_be_written_the_trace_is_read_all_the_same(path):
     assert kept_files(path) == []
 
 
-def test_where_the_folder_cannot_be_made_the_trace_is_read_all_the_same(path, tmp_path, monkeypatch):
+def test_without_a_cache_folder_the_trace_is_still_read(path, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv(CACHE, str(tmp_path / "file" / "cache"))
     assert len(read_trace(path).events) == 7
 
 
-def test_a_user_without_a_home_reads_the_trace_all_the_same(path, monkeypatch):
+def test_without_a_home_directory_the_trace_is_still_read(path, monkeypatch):
     monkeypatch.delenv(CACHE)
     with patch("platformdirs.user_cache_path", side_effect=RuntimeError("no home directory")):
         assert len(read_trace(path).events) == 7
 
 
 def rewrite(path, **changed):
-    """The file with other arrays, or with other bytes in the place of one."""
+    """Rewrite the file with other arrays, or with other bytes for one of them."""
     with zipfile.ZipFile(kept(path)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     for name, value in changed.items():
@@ -194,7 +194,7 @@ def pickled():
 
 
 def claiming(length):
-    """The array of start times, with a header that claims another length."""
+    """The array of start times with a header that claims another length."""
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": "<i8", "fortran_order": False, "shape": (length,)})
     return file.getvalue() + bytes(56)
@@ -215,7 +215,7 @@ def claiming(length):
         {"tables": np.frombuffer(b"[" * 100_000, np.uint8)}, {"tables": np.frombuffer(b"\xff", np.uint8)},
     ],
 )  # fmt: skip
-def test_what_does_not_hold_together_is_made_anew(path, changed):
+def test_inconsistent_columns_are_replaced(path, changed):
     whole = read_trace(path)
     rewrite(path, **changed)
     assert is_decoded(path)
@@ -224,7 +224,7 @@ def test_what_does_not_hold_together_is_made_anew(path, changed):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"x" * 500, json.dumps([1]).encode()])
-def test_what_is_no_archive_is_made_anew(path, content):
+def test_a_file_other_than_an_archive_is_replaced(path, content):
     read_trace(path)
     kept(path).write_bytes(content)
     assert is_decoded(path)
@@ -232,7 +232,7 @@ def test_what_is_no_archive_is_made_anew(path, content):
     assert not is_decoded(path)
 
 
-def test_a_cut_or_a_compressed_one_is_made_anew(path):
+def test_a_cut_off_or_compressed_archive_is_replaced(path):
     read_trace(path)
     content = kept(path).read_bytes()
     for end in range(0, len(content), 97):

@@ -1,4 +1,4 @@
-"""What kernels and calls of collectives say in their arguments."""
+"""The arguments of kernels and calls of collectives."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ SAID = {"Collective name": "allreduce", "In msg nelems": 2049000, "Out msg nelem
 KNOWN = CollectiveArguments("allreduce", 2049000, "Float", "0", 2, "[0, 1]", "default_pg", 0, 1, 7)
 
 
-def saying(event: Json, **said: Any) -> Json:
-    return {**event, "args": {**event["args"], **SAID, **said}}
+def with_arguments(event: Json, **more: Any) -> Json:
+    return {**event, "args": {**event["args"], **SAID, **more}}
 
 
 def said_in(trace: Trace) -> list[CollectiveArguments]:
     return [read_arguments(trace.texts[code]) for code in trace.events.collective_code.tolist() if code >= 0]
 
 
-def test_a_kernel_and_a_call_say_what_they_exchange_with_whom():
-    events = [saying(op("record_param_comms", 0, 5, external=1)), op("aten::mm", 6, 1),
-              saying(kernel("ncclDevKernel_AllReduce", 9, 3, correlation=4), Seq=8)]  # fmt: skip
+def test_kernels_and_calls_describe_their_collective():
+    events = [with_arguments(op("record_param_comms", 0, 5, external=1)), op("aten::mm", 6, 1),
+              with_arguments(kernel("ncclDevKernel_AllReduce", 9, 3, correlation=4), Seq=8)]  # fmt: skip
     assert said_in(trace_of(events)) == [KNOWN, CollectiveArguments(*list(vars_of(KNOWN))[:9], 8)]
 
 
@@ -43,29 +43,30 @@ def test_a_trace_without_collectives_has_a_column_of_no_size():
     assert trace.events.collective_code.strides == (0,)
 
 
-def test_of_events_left_out_in_between_nothing_is_taken():
-    """The look-up in the text finds more than the events that are kept, and goes by their ids."""
-    events = [saying({**kernel("nccl", at, 3, correlation=at), "ph": phase}, Seq=at)
+def test_arguments_of_left_out_events_are_not_mixed_up():
+    """The look-up in the text finds more events than are kept, so it must match them by id."""
+    events = [with_arguments({**kernel("nccl", at, 3, correlation=at), "ph": phase}, Seq=at)
               for at, phase in ((1, "B"), (2, "X"), (3, "i"), (4, "X"))]  # fmt: skip
     assert [one.sequence for one in said_in(trace_of(events))] == [2, 4]
 
 
-def test_arguments_that_only_pythons_parser_reads_say_the_same():
-    content = json_of([saying(op("record_param_comms", 0, 5, external=1)), op("aten::mm", 6, 1)])
+def test_arguments_that_only_the_python_parser_reads_give_the_same():
+    content = json_of([with_arguments(op("record_param_comms", 0, 5, external=1)), op("aten::mm", 6, 1)])
     broken = content.replace(b'"dur": 1,', b'"dur": 1, "bad": "\x01",')
     assert said_in(trace_of_bytes(broken)) == [KNOWN]
 
 
 @pytest.mark.parametrize("value", ["}{", {"a": 1}, [1], 3, None, "\ud800", "x" * 20_000])
-def test_any_other_value_leaves_the_events_whole(value: object):
-    trace = trace_of([saying(op("record_param_comms", 0, 5, external=1), **{"Process Group Description": value}),
+def test_any_other_value_leaves_the_events_intact(value: object):
+    call = op("record_param_comms", 0, 5, external=1)
+    trace = trace_of([with_arguments(call, **{"Process Group Description": value}),
                       op("aten::mm", 6, 1)])  # fmt: skip
     assert len(trace.events) == 2
     assert said_in(trace)[0].operation == "allreduce"
 
 
-def test_a_chunk_of_a_larger_trace_says_the_same_as_the_trace_in_one_piece():
-    events = [saying(op("record_param_comms", at, 1, external=at), Seq=at) for at in range(1, 5)]
+def test_a_trace_read_in_chunks_gives_the_same():
+    events = [with_arguments(op("record_param_comms", at, 1, external=at), Seq=at) for at in range(1, 5)]
     chunk = ChunkDecoder().decode(json.dumps(events).encode())
     assert [read_arguments(text.decode()).sequence for text in chunk.new_texts] == [1, 2, 3, 4]
 
@@ -86,10 +87,10 @@ def test_a_chunk_of_a_larger_trace_says_the_same_as_the_trace_in_one_piece():
         ("", 10**9, 0, 1, None),
     ],
 )
-def test_the_members_of_a_group_are_listed_or_follow_from_its_stride(ranks, size, first, stride, members):
-    said = CollectiveArguments(ranks=ranks, size=size, first_rank=first, rank_stride=stride)
-    assert said.members == members
+def test_the_members_of_a_group_are_listed_or_given_by_a_stride(ranks, size, first, stride, members):
+    more = CollectiveArguments(ranks=ranks, size=size, first_rank=first, rank_stride=stride)
+    assert more.members == members
 
 
-def test_a_text_that_is_something_else_says_nothing():
+def test_any_other_text_gives_no_group():
     assert read_arguments('{"a": 1}') == CollectiveArguments()

@@ -1,4 +1,4 @@
-"""How the columns of a trace are put together: in parts that are joined on the way, and narrow where they can be."""
+"""The columns of a trace are joined from parts and as narrow as possible."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _many():
 
 
 @pytest.mark.parametrize("merged", [2, 3, 10_000])
-def test_parts_joined_on_the_way_make_the_same_trace(merged):
+def test_parts_joined_while_reading_make_the_same_trace(merged):
     content = json_of(_many())
     whole = trace_of_bytes(content)
     small = {"PIECE_BYTES": 1024, "_BLOCK_BYTES": 1024}
@@ -38,7 +38,7 @@ def test_parts_joined_on_the_way_make_the_same_trace(merged):
         assert getattr(joined.events, column.name).tolist() == getattr(whole.events, column.name).tolist()
 
 
-def test_what_no_event_has_takes_no_memory_and_ids_as_little_as_they_can():
+def test_unused_columns_take_no_memory_and_ids_are_narrow():
     events = trace_of([op("aten::mul", 0, 5, sequence=3), op("aten::mul", 10, 5, sequence=4)]).events
     for name in ("dims_code", "correlation", "address", "device_type", "site"):
         column = getattr(events, name)
@@ -49,7 +49,7 @@ def test_what_no_event_has_takes_no_memory_and_ids_as_little_as_they_can():
     assert (wide.start_ns.dtype, wide.duration_ns.dtype, wide.size_bytes.dtype) == (np.int64, np.int64, np.int64)
 
 
-def test_stretches_are_joined_with_the_missing_value_where_the_field_is_not():
+def test_parts_without_a_column_are_joined_with_its_missing_value():
     one, two = np.array([1, 2], dtype=np.int32), np.array([1 << 40])
     assert join([None, None], [2, 1], NONE) is None
     joined = join([None, one, two], [3, 2, 1], NONE)
@@ -60,7 +60,7 @@ def test_stretches_are_joined_with_the_missing_value_where_the_field_is_not():
     assert (narrow.tolist(), narrow.dtype) == ([1, 2, 0], np.int32)
 
 
-def test_codes_are_given_anew_to_what_is_still_used():
+def test_codes_are_renumbered_for_the_texts_still_used():
     texts = TextCodes()
     parts = [{"dims_code": np.array([texts[b"a"], texts[b"b"], NONE, texts[b"c"]], dtype=np.int32), "types_code": None}]
     parts[0]["dims_code"] = parts[0]["dims_code"][2:]

@@ -1,7 +1,7 @@
-"""What real files do to a parser, each on a small synthesised one.
+"""Oddities of real files, each in a small synthetic one.
 
-The rest stands beside what it concerns: names of 2021, ids, names with odd characters, sorting (`test_kineto`), times
-and durations (`test_times`), damage and cut-off files (`test_damaged_files`), what is no trace (`test_hostile_files`).
+Other oddities are tested in `test_kineto` (categories of 2021, ids, odd names, order), `test_times` (times and
+durations), `test_damaged_files` (damaged and cut-off files) and `test_hostile_files` (files that are no trace).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def names_of(trace: Trace) -> list[str]:
 # Top level
 
 
-def test_keys_of_the_recording_site_are_no_matter():
+def test_additional_top_level_keys_are_ignored():
     site = {"site": {"host": ["a", {"b": 1}]}, "trace_id": "F" * 32, "cupti_version": 26, "otherData": None}
     trace = trace_of([op("a", 0, 1)], **site)
     assert (names_of(trace), trace.health) == (["a"], ())
@@ -56,7 +56,7 @@ def test_a_bare_array_of_events_has_no_properties():
 
 
 @pytest.mark.parametrize("unit", [{}, {"displayTimeUnit": "ms"}, {"displayTimeUnit": "ns"}, {"displayTimeUnit": 7}])
-def test_times_are_microseconds_whatever_unit_is_to_be_displayed(unit):
+def test_times_are_microseconds_whatever_the_display_unit(unit):
     trace = trace_of([op("a", 10, 2.25), op("b", 19.5, 1)], **unit)
     assert trace.events.start_ns.tolist() == [0, 9_500]
     assert trace.events.duration_ns.tolist() == [2_250, 1_000]
@@ -65,16 +65,16 @@ def test_times_are_microseconds_whatever_unit_is_to_be_displayed(unit):
 @pytest.mark.parametrize(
     ("base", "expected"), [(10**18, 10**18 + 5_000), (None, 5_000), ("soon", 5_000), (1.5, 5_000), ([1], 5_000)]
 )
-def test_a_base_that_is_no_integer_is_none(base, expected):
+def test_a_base_time_that_is_no_integer_is_ignored(base, expected):
     assert trace_of([op("a", 5, 1)], baseTimeNanoseconds=base).base_ns == expected
 
 
-def test_two_ranks_with_clocks_of_their_own_are_aligned_by_their_bases():
+def test_two_ranks_are_aligned_by_their_base_times():
     early, late = (trace_of([op("a", 5, 1)], baseTimeNanoseconds=base) for base in (10**18, 10**18 + 7_000))
     assert late.base_ns - early.base_ns == 7_000
 
 
-def test_one_file_may_write_its_times_in_several_forms():
+def test_a_file_may_write_times_in_several_forms():
     events = [{**op(f"op{i}", 0, 1), "ts": form} for i, form in enumerate([100, 110.5, "120", "130.25", 1.4e2])]
     assert trace_of(events).events.start_ns.tolist() == [0, 10_500, 20_000, 30_250, 40_000]
 
@@ -83,14 +83,14 @@ def test_one_file_may_write_its_times_in_several_forms():
 
 
 @pytest.mark.parametrize("category", ["cuda_runtime", "cuda_driver", "Runtime"])
-def test_calls_of_every_era_launch(category):
+def test_launch_calls_of_every_era_are_recognised(category):
     call = {**runtime("cudaLaunchKernel", 0, 5, correlation=3), "cat": category}
     facts = facts_of([step(0, 0, 90), call, kernel("k", 10, 9, correlation=3)])
     assert facts.launches.unlaunched == 0
 
 
 @pytest.mark.parametrize("key", ["External id", "external id"])
-def test_the_operators_id_has_two_spellings(key):
+def test_the_external_id_has_two_spellings(key):
     owner, work = op("aten::mul", 0, 5), kernel("k", 10, 9)
     owner["args"] = work["args"] = {key: 4}
     facts = facts_of([owner, work])
@@ -98,7 +98,7 @@ def test_the_operators_id_has_two_spellings(key):
 
 
 @pytest.mark.parametrize("flow", ["ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "forward_backward"])
-def test_flows_of_every_era_are_no_events(flow):
+def test_flows_of_every_era_are_not_events(flow):
     ends = [{"ph": phase, "id": 3, "pid": 1, "tid": 1, "ts": 2, "cat": flow, "name": flow} for phase in "stf"]
     assert names_of(trace_of([op("a", 0, 9), *ends])) == ["a"]
 
@@ -119,7 +119,7 @@ def _vendor(prefix: str, wait: str, device_type: int) -> list[dict]:
     ]  # fmt: skip
 
 
-def test_rocm_is_judged_as_cuda_is():
+def test_rocm_is_read_like_cuda():
     cuda = facts_of(_vendor("cuda", "cudaMemcpyAsync", 1))
     rocm = facts_of(_vendor("hip", "hipMemcpyWithStream", 6))
     assert rocm.launches.call.tolist() == cuda.launches.call.tolist()
@@ -142,7 +142,7 @@ def test_events_may_lack_everything_but_their_time():
     assert check_recording(Facts(trace))
 
 
-def test_device_work_without_device_stream_or_correlation_is_work():
+def test_device_work_without_device_stream_or_correlation_still_counts():
     bare = [{"ph": "X", "cat": "kernel", "name": "k", "ts": 10 * n, "dur": 5} for n in range(3)]
     facts = facts_of([step(0, 0, 90), op("aten::mul", 0, 5), *bare])
     assert facts.device.busy.total_ns == 15_000
@@ -163,7 +163,7 @@ def test_properties_of_devices_may_be_missing_or_nameless():
     assert trace_of([op("a", 0, 1)], deviceProperties="A100", distributedInfo=3).recording.devices == ()
 
 
-def test_calls_without_any_kernel_are_said_to_be():
+def test_launches_without_any_kernel_get_a_note():
     facts = facts_of([step(0, 0, 90), op("aten::mul", 0, 5), runtime("cudaLaunchKernel", 1, 2, correlation=4)])
     assert not facts.device.present
     (note,) = check_recording(facts)
@@ -178,7 +178,7 @@ def test_kernels_of_one_stream_may_overlap_and_count_once():
     assert facts.device.busy.total_ns == 25_000
 
 
-def test_slices_of_a_thread_that_cross_are_cut_and_counted():
+def test_crossing_slices_of_a_thread_are_cut_and_counted():
     facts = facts_of([op("a", 0, 10), op("b", 5, 10), op("c", 20, 1)])
     assert facts.tree.overlapping == 1
     assert facts.tree.end_ns.tolist() == [10_000, 10_000, 21_000]
@@ -203,18 +203,18 @@ def test_events_in_any_order_read_the_same():
         assert replay(facts, Edit()).recorded_ns == replay(sorted_facts, Edit()).recorded_ns
 
 
-def test_a_name_of_thousands_of_characters_is_kept():
+def test_a_very_long_name_is_kept():
     name = "void at::native::" + "vectorized<" * 400 + ">" * 400
     assert names_of(trace_of([kernel(name, 0, 1)])) == [name]
 
 
-def test_events_of_no_length_are_events():
+def test_events_of_zero_length_are_kept():
     trace = trace_of([op("a", 0, 0), op("b", 0, 0), kernel("k", 3, 0)])
     assert (len(trace.events), trace.events.duration_ns.tolist(), trace.health) == (3, [0, 0, 0], ())
     assert sum(time_ns for _, time_ns in time_shares(Facts(trace))) == 3_000
 
 
-def test_metadata_may_outnumber_the_events():
+def test_a_file_may_contain_more_metadata_than_events():
     metadata = [{"ph": "M", "name": "thread_sort_index", "pid": 1, "tid": n, "ts": 0, "args": {"sort_index": n}}
                 for n in range(5000)]  # fmt: skip
     trace = trace_of([*metadata[:2500], op("a", 0, 1), *metadata[2500:], op("b", 1, 1)])
@@ -226,7 +226,7 @@ def test_metadata_may_outnumber_the_events():
 
 
 @pytest.mark.parametrize("broken", ['f(x="a")', "C:\\temp\\new", 'quote" in, the "middle'])
-def test_quotes_and_backslashes_that_nobody_escaped_cost_that_event_at_most(broken):
+def test_unescaped_quotes_and_backslashes_lose_at_most_that_event(broken):
     content = json_of([op("before", 0, 1), op("left_right", 2, 1), op("after", 4, 1)])
     trace = trace_of_bytes(content.replace(b"left_right", broken.encode()))
     assert {"before", "after"} <= set(names_of(trace))
@@ -234,7 +234,7 @@ def test_quotes_and_backslashes_that_nobody_escaped_cost_that_event_at_most(brok
     assert len(trace.health) == lost
 
 
-def test_a_bare_not_available_costs_that_event_and_a_note():
+def test_an_unquoted_not_available_loses_that_event_with_a_note():
     content = json_of([op("a", 0, 1), kernel("k", 2, 1, correlation=424_242), op("b", 4, 1)])
     trace = trace_of_bytes(content.replace(b"424242", b"N/A"))
     assert names_of(trace) == ["a", "b"]
@@ -256,7 +256,7 @@ def test_a_kernel_of_an_impossible_duration_keeps_its_start(duration):
     assert facts.trace.health == ("read as instants, because of an impossible duration: 1 event",)
 
 
-def test_a_kernel_of_seconds_among_those_of_microseconds_is_told():
+def test_a_kernel_of_seconds_among_those_of_microseconds_gets_a_note():
     calls = [runtime("cudaLaunchKernel", 100 * n, 5, correlation=n + 1) for n in range(40)]
     work = [kernel("k", 100 * n + 10, 5e6 if n == 3 else 50, correlation=n + 1) for n in range(40)]
     facts = facts_of([step(0, 0, 4000), step(1, 4000, 4000), op("a", 0, 5), *calls, *work])
@@ -267,7 +267,7 @@ def test_a_kernel_of_seconds_among_those_of_microseconds_is_told():
 # Traps for a diagnosis
 
 
-def test_the_profilers_own_last_wait_is_not_the_programs():
+def test_the_last_wait_of_the_profiler_is_not_counted():
     events = [step(0, 0, 90), op("aten::mul", 0, 9), runtime("cudaLaunchKernel", 1, 2, correlation=3),
               kernel("k", 5, 9, correlation=3), runtime("cudaDeviceSynchronize", 95, 50)]  # fmt: skip
     facts = facts_of(events)
@@ -275,12 +275,12 @@ def test_the_profilers_own_last_wait_is_not_the_programs():
     assert not any("waits" in note for note in check_recording(facts))
 
 
-def test_a_cold_first_step_is_not_averaged_in():
+def test_a_cold_first_step_is_not_measured():
     facts = facts_of([*(step(n, 1000 * n, 1000 if n == 0 else 100) for n in range(5)), op("a", 0, 1)])
     assert (facts.steps.measured_count, facts.steps.median_ns) == (4, 100_000)
 
 
-def test_a_helper_threads_slices_are_not_the_steps():
+def test_slices_of_a_helper_thread_are_not_steps():
     helper = [{**op("tqdm", 0, 9_000), "tid": 99}]
     work = [event for n in range(6) for event in (op("aten::mm", 1000 * n, 500), op("aten::add", 1000 * n + 500, 400))]
     facts = facts_of([*work, *helper, *(step(n, 1000 * n, 950) for n in range(6))])

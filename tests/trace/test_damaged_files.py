@@ -1,4 +1,4 @@
-"""Of a damaged file what can be saved is read, and a health note says what was lost and where."""
+"""A damaged file is read as far as possible, and a health note says what was lost and where."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _place(i: int) -> int:
 
 
 @pytest.mark.parametrize("piece_bytes", [1 << 20, 300, 7])
-def test_a_file_cut_off_within_an_event_keeps_those_before(piece_bytes):
+def test_a_file_cut_off_inside_an_event_keeps_the_events_before(piece_bytes):
     with patch.object(containers, "PIECE_BYTES", piece_bytes):
         trace = trace_of_bytes(WHOLE[: _place(7) + 20])
     assert _names(trace) == [f"aten::op{i}" for i in range(7)]
@@ -36,7 +36,7 @@ def test_a_file_cut_off_within_an_event_keeps_those_before(piece_bytes):
     assert note.endswith("the rest is lost: 7 events could be read")
 
 
-def test_a_file_cut_off_behind_its_last_event_keeps_all_and_says_so():
+def test_a_file_cut_off_after_its_last_event_keeps_all_events_with_a_note():
     trace = trace_of_bytes(WHOLE[:-1])
     assert len(trace.events) == 20
     assert f"of {len(WHOLE) - 1:,} of its content, the rest is lost: 20 events could be read" in trace.health[0]
@@ -56,7 +56,7 @@ def test_a_compressed_file_cut_off_keeps_what_can_be_unpacked(pack, kind):
     assert note.endswith(f"bytes of content: {len(trace.events):,} events could be read")
 
 
-def test_a_checksum_that_does_not_match_is_named_and_the_content_is_kept():
+def test_a_wrong_checksum_gets_a_note_and_the_content_is_kept():
     trace = trace_of_bytes(gzip.compress(WHOLE)[:-8] + b"\0" * 8)
     assert len(trace.events) >= 19  # the last few bytes come with the checksum
     assert trace.health[0].startswith("the file is a damaged gzip file: Error -6 Incorrect checksum found, after ")
@@ -64,7 +64,7 @@ def test_a_checksum_that_does_not_match_is_named_and_the_content_is_kept():
 
 
 @pytest.mark.parametrize("piece_bytes", [1 << 20, 5000])
-def test_what_stands_before_a_damaged_block_is_kept_to_the_event(piece_bytes):
+def test_events_before_a_damaged_block_are_kept(piece_bytes):
     packed = bytearray(gzip.compress(WHOLE[:900]) + gzip.compress(WHOLE[900:1800]) + gzip.compress(WHOLE[1800:]))
     third = packed.rindex(b"\x1f\x8b")
     packed[third + 10 : third + 14] = b"\xff" * 4
@@ -75,7 +75,7 @@ def test_what_stands_before_a_damaged_block_is_kept_to_the_event(piece_bytes):
     assert "after 1,800 bytes of content" in trace.health[0]
 
 
-def test_a_broken_member_behind_a_whole_one_costs_nothing_but_a_note():
+def test_a_broken_gzip_member_after_a_complete_one_only_gets_a_note():
     trace = trace_of_bytes(gzip.compress(WHOLE + b"\n") + gzip.compress(b" ")[:12])
     assert len(trace.events) == 20
     assert trace.health[0].startswith(f"the file is a gzip file cut off after {len(WHOLE) + 2:,} bytes of content")
@@ -91,7 +91,7 @@ def test_a_broken_member_behind_a_whole_one_costs_nothing_but_a_note():
         (b'"aten::op9"', b"[" * 5000 + b'"aten::op9"', "nested too deeply"),
     ],
 )  # fmt: skip
-def test_damage_in_an_event_costs_that_event_only(old, new, cause, piece_bytes):
+def test_damage_in_an_event_loses_only_that_event(old, new, cause, piece_bytes):
     assert WHOLE.count(old) == 1
     content = WHOLE.replace(old, new)
     with patch.object(containers, "PIECE_BYTES", piece_bytes):
@@ -104,13 +104,13 @@ def test_damage_in_an_event_costs_that_event_only(old, new, cause, piece_bytes):
         assert note.endswith(f"leaving out {lost:,} bytes: 19 events could be read")
 
 
-def test_damage_in_two_places_is_counted_in_two():
+def test_damage_in_two_places_is_counted_twice():
     trace = trace_of_bytes(WHOLE.replace(b'"aten::op9"', b"N/A").replace(b'"aten::op12"', b"N/A"))
     assert len(trace.events) == 18
     assert trace.health[0].startswith(f"the file is damaged in 2 places, first at byte {_place(9):,} of its content")
 
 
-def test_a_head_that_cannot_be_read_costs_only_what_it_says():
+def test_an_unreadable_head_loses_only_its_own_content():
     content = WHOLE.replace(b'[{"id": 0', b"[" * 9**6 + b'{"id": 0')
     trace = trace_of_bytes(content)
     assert (len(trace.events), trace.recording.devices) == (20, ())

@@ -1,4 +1,4 @@
-"""Several processes decode one trace: whatever they are given, the trace is the one that a single process reads."""
+"""Several processes decode one trace and always give the same result as a single process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces of some events each, handed over from the first on."""
+    """Pieces of a few events each, decoded by other processes from the first one on."""
     monkeypatch.setattr(containers, "PIECE_BYTES", 4096)
     monkeypatch.setattr(decoding, "_PLACE_BYTES", 16384)
     monkeypatch.setattr(event_text, "_ALONE_BYTES", 0)
@@ -54,7 +54,7 @@ def assert_same(one: Trace, other: Trace) -> None:
 
 
 def events(count: int = 1500) -> list[dict[str, Any]]:
-    """Names and shapes that come again and new ones all the time, on several threads."""
+    """Repeated and new names and shapes, on several threads."""
     return [
         thread_name(7, "loader"),
         *(step(i, i * 1000, 900) for i in range(count // 100)),
@@ -74,12 +74,12 @@ def as_text(found: list[dict[str, Any]]) -> str:
 
 
 @pytest.mark.parametrize("processes", [2, 4])
-def test_the_trace_is_the_same_code_for_code(tmp_path: Path, processes: int) -> None:
+def test_several_processes_give_the_same_trace_and_codes(tmp_path: Path, processes: int) -> None:
     path = write(tmp_path / "trace.json", as_text(events()))
     assert_same(read(path, 1), read(path, processes))
 
 
-def test_others_decoded_most_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_processes_decode_most_of_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     ask = decoding._Other.ask
     monkeypatch.setattr(decoding._Other, "ask", lambda *given: asked.append(given) or ask(*given))
@@ -97,7 +97,7 @@ def test_no_process_is_left_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [
     b'"name": "aten::op\x01"', b'"name": "aten::op},\n  {"', b'"name": aten', b'"ts": 1e999, "name": "x"', b'"na',
 ])  # fmt: skip
-def test_damage_in_the_middle_is_read_as_one_process_reads_it(tmp_path: Path, damage: bytes) -> None:
+def test_damage_in_the_middle_is_read_as_by_one_process(tmp_path: Path, damage: bytes) -> None:
     text = as_text(events()).encode()
     middle = text.index(b'"name": "aten::op5"', len(text) // 2)
     path = write(tmp_path / "trace.json", text[:middle] + damage + text[middle + len('"name": "aten::op5"') :])
@@ -105,13 +105,13 @@ def test_damage_in_the_middle_is_read_as_one_process_reads_it(tmp_path: Path, da
 
 
 @pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
-def test_a_cut_off_file_is_read_as_one_process_reads_it(tmp_path: Path, share: float) -> None:
+def test_a_cut_off_file_is_read_as_by_one_process(tmp_path: Path, share: float) -> None:
     text = as_text(events())
     path = write(tmp_path / "trace.json", text[: int(len(text) * share)])
     assert_same(read(path, 1), read(path, 2))
 
 
-def test_of_too_large_a_trace_the_same_steps_are_kept(tmp_path: Path) -> None:
+def test_the_same_steps_of_a_too_large_trace_are_kept(tmp_path: Path) -> None:
     path = write(tmp_path / "trace.json", as_text(events(6000)))
     limit_bytes = 101 * 10**6
     one, other = read(path, 1, limit_bytes), read(path, 3, limit_bytes)
@@ -120,21 +120,21 @@ def test_of_too_large_a_trace_the_same_steps_are_kept(tmp_path: Path) -> None:
     assert other.events.start_ns.max() <= one.events.start_ns.max() * 1.2
 
 
-def test_numbers_that_no_other_process_can_be_sent_are_read_all_the_same(tmp_path: Path) -> None:
+def test_numbers_too_large_for_another_process_are_still_read(tmp_path: Path) -> None:
     found = events()
     found[700]["tid"] = 2**80
     path = write(tmp_path / "trace.json", as_text(found))
     assert_same(read(path, 1), read(path, 3))
 
 
-def test_where_the_others_die_the_reader_goes_on_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_the_other_processes_die_the_reader_goes_on_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "trace.json", as_text(events()))
     alone = read(path, 1)
     monkeypatch.setattr(decoding, "_serve", lambda *_: os._exit(9))
     assert_same(alone, read(path, 3))
 
 
-def test_where_no_process_can_be_started_the_reader_goes_on_alone(
+def test_if_no_process_can_be_started_the_reader_goes_on_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "trace.json", as_text(events()))
@@ -148,7 +148,7 @@ def refuse() -> int:
 
 
 @pytest.mark.usefixtures("_leaves_no_process")
-def test_an_error_of_the_reader_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_reader_ends_the_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "trace.json", as_text(events()))
     monkeypatch.setattr(ColumnBuilder, "append", too_much)
     with pytest.raises(UnreadableInput, match="memory limit"):

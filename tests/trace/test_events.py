@@ -1,4 +1,4 @@
-"""The order of a timeline, and the events of a name."""
+"""The order of a timeline, and finding events by name."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _NUMBERS = st.integers(-3, 3) | st.sampled_from([-(2**40), 2**40, 2**60])
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), _NUMBERS, st.integers(0, 5))))
-def test_the_order_is_by_lane_start_falling_length_and_place_in_the_file(events):
+def test_events_are_ordered_by_lane_start_falling_length_and_place_in_the_file(events):
     lane, start, duration = np.array(events, dtype=np.int64).reshape(-1, 3).T
     found = timeline_order(lane.astype(np.int32), start, duration)
     assert found.tolist() == sorted(range(len(events)), key=lambda i: (*events[i][:2], -events[i][2], i))
 
 
-def test_a_question_that_holds_a_value_is_asked_anew_for_each():
+def test_a_predicate_that_captures_a_value_is_evaluated_for_each_value():
     found = facts_of([op("aten::a", 0, 1), op("aten::b", 2, 1)]).trace
     asked = [found.where_name(lambda name, part=part: part in name).tolist() for part in ("::a", "::b")]
     assert asked == [[True, False], [False, True]]
@@ -32,7 +32,7 @@ def test_a_question_that_holds_a_value_is_asked_anew_for_each():
     assert [holding(part) for part in ("::a", "::b")] == asked
 
 
-def test_one_question_of_two_modules_is_asked_of_each():
+def test_equal_predicates_of_two_modules_are_evaluated_separately():
     found = facts_of([op("aten::a", 0, 1), op("aten::b", 2, 1)]).trace
     questions = []
     for part in ("::a", "::b"):
@@ -43,7 +43,7 @@ def test_one_question_of_two_modules_is_asked_of_each():
     assert [found.where_name(ask).tolist() for ask in questions] == [[True, False], [False, True]]
 
 
-def test_what_a_question_found_is_kept_and_cannot_be_changed():
+def test_the_result_of_a_predicate_is_kept_and_read_only():
     found = facts_of([op("aten::a", 0, 1), op("aten::b", 2, 1)]).trace
     calls: list[str] = []
     SEEN.clear()

@@ -1,4 +1,4 @@
-"""Files that are no trace, or were one: one clear line names the file and the cause, and nothing else escapes."""
+"""Files that are not, or no longer, a trace: one line names the file and the cause, and nothing else is raised."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WHOLE = json_of([op(f"aten::op{i}", 10 * i, 9, dims="[[4],[]]", types='["float",
 
 
 def _name_of(parameter: str | bytes) -> str:
-    """A compressed file holds the time it was made, and a test's name must not change."""
+    """Name the test by kind, because a compressed file contains the time, and names of tests must not change."""
     return parameter if isinstance(parameter, str) else "bytes"
 
 
@@ -77,7 +77,7 @@ def _name_of(parameter: str | bytes) -> str:
     ],
     ids=_name_of,
 )
-def test_what_is_no_trace_is_refused_in_one_line(tmp_path, content, cause):
+def test_a_file_other_than_a_trace_is_refused_in_one_line(tmp_path, content, cause):
     path = tmp_path / "trace.json"
     path.write_bytes(content)
     with pytest.raises(UnreadableInput) as caught:
@@ -101,14 +101,14 @@ def test_a_missing_file_a_directory_and_a_forbidden_file_are_refused(tmp_path):
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd.compress])
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz", "trace.json.zst", "trace"])
-def test_the_bytes_tell_the_kind_and_the_suffix_of_the_name_does_not_matter(pack, name):
+def test_the_format_follows_from_the_bytes_and_not_from_the_suffix(pack, name):
     trace = trace_of_bytes(pack(WHOLE), name)
     assert (len(trace.events), trace.health) == (20, ())
 
 
 @pytest.mark.parametrize("members", [1, 50])
 @pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
-def test_a_bomb_is_refused_before_it_unfolds(tmp_path, members, pack):
+def test_a_decompression_bomb_is_refused_early(tmp_path, members, pack):
     path = tmp_path / "bomb.json"
     path.write_bytes(pack(b"[" + b" " * ((64 << 20) // members)) * members)
     tracemalloc.start()
@@ -119,7 +119,7 @@ def test_a_bomb_is_refused_before_it_unfolds(tmp_path, members, pack):
     assert peak_bytes < 12 << 20
 
 
-def test_no_more_of_a_file_is_read_than_is_allowed(tmp_path):
+def test_no_more_of_a_file_is_read_than_allowed(tmp_path):
     path = tmp_path / "sparse.json"
     with path.open("wb") as file:
         file.write(b'{"traceEvents": [')
@@ -128,7 +128,7 @@ def test_no_more_of_a_file_is_read_than_is_allowed(tmp_path):
         read_kineto(path)
 
 
-def test_memory_follows_the_events_and_not_the_text(tmp_path):
+def test_memory_grows_with_events_not_with_text(tmp_path):
     filler = {"Call stack": "train.py(1): main;" * 500}
     events = [{**op("a", i, 1), "args": filler} for i in range(4000)]
     path = tmp_path / "long.json.gz"
@@ -186,7 +186,7 @@ def test_reading_in_chunks_equals_reading_the_whole(events, layout, chunk_bytes,
 
 
 def _synthesised() -> bytes:
-    """Two steps with everything that the derived facts look at."""
+    """Two steps with everything that facts are derived from."""
     events = [python("torch/profiler/profiler.py(9): __exit__", 190, 20), python("train.py(3): main", 0, 190)]
     for n in (0, 1):
         at = 90 * n
@@ -210,7 +210,7 @@ SYNTHESISED = _synthesised()
 
 
 def _read_and_derive(content: bytes) -> None:
-    """Read, derive every fact, replay; only errors that profkit raises on purpose may escape."""
+    """Read, derive every fact and replay. Only errors that profkit raises on purpose may occur."""
     try:
         facts = Facts(trace_of_bytes(content))
     except ProfkitError as error:
@@ -223,7 +223,7 @@ def _read_and_derive(content: bytes) -> None:
     assert abs(result.edited_ns - result.recorded_ns) <= 0.02 * max(result.recorded_ns, 1)
 
 
-def test_the_synthesised_trace_is_whole():
+def test_the_synthesised_trace_is_complete():
     facts = Facts(trace_of_bytes(SYNTHESISED))
     assert (len(facts.steps), facts.device.present, facts.lines.known, facts.memory.present) == (2, True, True, True)
     assert facts.waits.own.tolist().count(True) == 1
@@ -231,7 +231,7 @@ def test_the_synthesised_trace_is_whole():
 
 
 @given(st.integers(0, len(SYNTHESISED)))
-def test_no_cut_escapes(at):
+def test_a_trace_cut_off_anywhere_is_read_or_refused(at):
     _read_and_derive(SYNTHESISED[:at])
     _read_and_derive(gzip.compress(SYNTHESISED[:at], 1))
     packed = gzip.compress(SYNTHESISED, 1)
@@ -242,7 +242,7 @@ _PLACE = st.integers(0, len(SYNTHESISED) - 1)
 
 
 @given(st.lists(st.tuples(_PLACE, st.integers(0, 7)), min_size=1, max_size=4))
-def test_no_flipped_bit_escapes(flips):
+def test_a_trace_with_flipped_bits_is_read_or_refused(flips):
     content = bytearray(SYNTHESISED)
     packed = bytearray(gzip.compress(SYNTHESISED, 1))
     for place, bit in flips:
@@ -258,7 +258,7 @@ _WORDS = [b"null", b"-1", b"1e308", b"9999999999999999999", b"0", b'"x"', b"[]",
 
 
 @given(st.lists(st.tuples(st.sampled_from(_DIGITS), st.sampled_from(_WORDS)), min_size=1, max_size=4))
-def test_no_replaced_number_escapes(changes):
+def test_a_trace_with_replaced_numbers_is_read_or_refused(changes):
     content = SYNTHESISED
     for place, word in sorted(changes, reverse=True):
         content = content[:place] + word + content[place + 1 :]
@@ -266,11 +266,11 @@ def test_no_replaced_number_escapes(changes):
 
 
 @given(_PLACE, _PLACE, _PLACE)
-def test_no_moved_piece_escapes(start, end, to):
+def test_a_trace_with_a_repeated_piece_is_read_or_refused(start, end, to):
     piece = SYNTHESISED[min(start, end) : max(start, end)]
     _read_and_derive(SYNTHESISED[:to] + piece + SYNTHESISED[to:])
 
 
 @given(st.permutations(json.loads(SYNTHESISED)["traceEvents"]), st.integers(1, 30))
-def test_any_order_and_any_part_of_the_events_can_be_read(events, count):
+def test_any_events_in_any_order_are_read_or_refused(events, count):
     _read_and_derive(json_of(events[:count]))

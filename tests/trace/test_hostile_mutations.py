@@ -1,4 +1,4 @@
-"""Traces whose fields were swapped, nested, blown up or repeated: read, judged or refused, within time and memory."""
+"""Traces with swapped, nested, huge or repeated fields are judged or refused, within limits of time and memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _copied() -> list[dict[str, Any]]:
 
 
 def _judge(content: bytes) -> None:
-    """Read, derive, let all rules judge: nothing escapes, no rule breaks, and neither time nor memory runs away."""
+    """Read, derive, let all rules judge: nothing is raised, no rule fails, and time and memory stay within limits."""
     began = time.process_time()
     tracemalloc.start()
     try:
@@ -64,7 +64,7 @@ def _judge(content: bytes) -> None:
 
 @some
 @given(st.lists(st.tuples(_PLACE, _PLACE), min_size=1, max_size=6))
-def test_no_swapped_values_escape(swaps):
+def test_a_trace_with_swapped_values_is_judged_or_refused(swaps):
     events = _copied()
     for one, other in swaps:
         if "args" in (one[1][0], other[1][0]) and (len(one[1]) == 1 or len(other[1]) == 1):
@@ -76,7 +76,7 @@ def test_no_swapped_values_escape(swaps):
 
 @some
 @given(st.lists(st.tuples(_KEY, _KEY), min_size=1, max_size=3))
-def test_no_renamed_keys_escape(renamed):
+def test_a_trace_with_renamed_keys_is_judged_or_refused(renamed):
     content = SYNTHESISED
     for one, other in renamed:
         content = content.replace(f'"{one}":'.encode(), f'"{other}":'.encode())
@@ -85,7 +85,7 @@ def test_no_renamed_keys_escape(renamed):
 
 @some
 @given(st.lists(st.tuples(_PLACE, _NUMBER), min_size=1, max_size=8))
-def test_no_number_escapes_and_none_becomes_the_size_of_an_array(changes):
+def test_a_trace_with_hostile_numbers_is_judged_or_refused(changes):
     events = _copied()
     for place, number in changes:
         if place[1] != ("args",):
@@ -94,8 +94,8 @@ def test_no_number_escapes_and_none_becomes_the_size_of_an_array(changes):
 
 
 @some
-@given(_PLACE, st.sampled_from(['[', '{"a":', '[{"b":[', '"\\"', "[[],"]), st.integers(1, 30_000), st.booleans())
-def test_no_nesting_escapes(place, opening, depth, closed):
+@given(_PLACE, st.sampled_from(["[", '{"a":', '[{"b":[', '"\\"', "[[],"]), st.integers(1, 30_000), st.booleans())
+def test_a_deeply_nested_trace_is_judged_or_refused(place, opening, depth, closed):
     events = _copied()
     _holder(events, place)[place[1][-1]] = "NESTED"
     inner = opening * depth
@@ -124,15 +124,15 @@ def test_shapes_and_ids_of_any_size_are_judged(field, value):
     _judge(json_of(events))
 
 
-def test_marks_of_lines_that_do_not_exist_cost_no_memory():
+def test_marks_of_unknown_lines_take_no_memory():
     events = [step(0, 0, 50), step(1, 50, 50), mark(9_999_999, 0, 20), mark(9_999_998, 20, 20), op("aten::mul", 5, 5)]
     _judge(json_of(events))
 
 
-def test_threads_without_number_cost_no_more_than_their_events():
+def test_thousands_of_threads_cost_no_more_than_their_events():
     events = [op("aten::mul", n % 7, 3, tid=n) for n in range(3000)]
     _judge(json_of(events))
 
 
-def test_steps_without_number_are_judged():
+def test_thousands_of_steps_are_judged():
     _judge(json_of([event for n in range(1500) for event in (step(n, 10 * n, 10), op("aten::mul", 10 * n + 2, 5))]))

@@ -1,4 +1,4 @@
-"""A copy of a trace with further events is the file's text with these in front of its own."""
+"""A copy of a trace with further events is the text of the file with these in front of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def copy_of(path: Path, content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd.compress])
-def test_the_file_s_own_events_and_keys_follow_the_new_ones(tmp_path, pack):
+def test_the_events_and_keys_of_the_file_follow_the_new_events(tmp_path, pack):
     content = json_of(OWN, traceName='a "traceEvents": [ in a name', baseTimeNanoseconds=5)
     copy = json.loads(copy_of(tmp_path / "trace", pack(content)))
     assert copy.pop("traceEvents") == [{"new": 1}, {"new": 2}, *OWN]
@@ -36,13 +36,13 @@ def test_the_file_s_own_events_and_keys_follow_the_new_ones(tmp_path, pack):
     [(b'{"traceEvents": []}', []), (b'{"traceEvents":[ \n ] , "a": 1}', []), (b"[]", []),
      (b'\xef\xbb\xbf [{"b": 1}]', [{"b": 1}])],
 )  # fmt: skip
-def test_a_list_without_events_or_without_a_frame_stays_json(tmp_path, content, own):
+def test_an_empty_or_plain_list_of_events_stays_json(tmp_path, content, own):
     copy = json.loads(copy_of(tmp_path / "trace.json", content))
     events = copy if isinstance(copy, list) else copy["traceEvents"]
     assert events == [{"new": 1}, {"new": 2}, *own]
 
 
-def test_without_new_events_nothing_but_a_blank_is_added(tmp_path):
+def test_without_new_events_only_a_blank_is_added(tmp_path):
     path = tmp_path / "trace.json"
     path.write_bytes(json_of(OWN))
     assert json.loads(b"".join(with_events(path, ()))) == json.loads(json_of(OWN))
@@ -59,12 +59,12 @@ def test_a_cut_off_file_is_copied_as_far_as_it_goes(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b'{"a": 1}', b'{"a": tru, "traceEvents": [{"name": "b"}]}'])
-def test_what_has_no_whole_beginning_is_refused(tmp_path, content):
+def test_a_file_without_a_complete_beginning_is_refused(tmp_path, content):
     with pytest.raises(UnreadableInput, match=r"trace\.json"):
         copy_of(tmp_path / "trace.json", content)
 
 
-def test_a_long_trace_is_copied_piece_by_piece(tmp_path):
+def test_a_long_trace_is_copied_in_pieces(tmp_path):
     path = tmp_path / "trace.json.gz"
     events = b",".join([json.dumps(OWN[0]).encode()] * 200_000)
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + events + b"]}", 1))

@@ -1,4 +1,4 @@
-"""The reader of Kineto traces: what files of every era say."""
+"""The reader of Kineto traces, on files of every era."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_columns_hold_what_the_arguments_say():
     assert not trace.lanes[events.lane[row]].on_device
 
 
-def test_the_names_of_2021_are_read():
+def test_categories_named_as_in_2021_are_read():
     era = [
         {"ph": "X", "cat": "Operator", "name": "aten::mul", "pid": 5, "tid": "5", "ts": 100, "dur": 10,
          "args": {"Input dims": [[4], [4]], "external id": 3}},
@@ -142,7 +142,7 @@ def test_any_wrapping_reads_the_same(content):
 
 @pytest.mark.parametrize("chunk_bytes", [1, 1 << 20])
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
-def test_keys_may_stand_before_and_after_the_events(chunk_bytes, separators):
+def test_keys_may_come_before_and_after_the_events(chunk_bytes, separators):
     document = {
         "deviceProperties": [{"id": 0, "name": "NVIDIA A100"}, {"id": 1, "name": "NVIDIA A100"}],
         "record_shapes": 1,
@@ -161,23 +161,23 @@ def test_keys_may_stand_before_and_after_the_events(chunk_bytes, separators):
 
 
 @pytest.mark.parametrize("value", [-3, True, 3.5, "3", None, 10**9, 10**30, [3]])
-def test_what_cannot_be_a_rank_is_none(value):
+def test_an_impossible_rank_is_ignored(value):
     recording = trace_of([op("a", 0, 1)], distributedInfo={"rank": value, "world_size": value}).recording
     assert (recording.rank, recording.ranks) == (None, None)
 
 
 @pytest.mark.parametrize(("moment", "base_ns"), [(2**70, 0), (True, 0), ("5", 0), (10**18, 10**18), (-9, -9)])
-def test_times_count_from_1970_where_the_moment_they_count_from_cannot_be_one(moment, base_ns):
+def test_times_count_from_1970_if_the_base_time_is_impossible(moment, base_ns):
     assert trace_of([op("a", 0, 1)], baseTimeNanoseconds=moment).base_ns == base_ns
 
 
-def test_a_file_whose_middle_cannot_be_read_has_gaps():
+def test_a_file_with_an_unreadable_middle_has_gaps():
     whole = json.dumps({"traceEvents": [op("a", at, 1) for at in range(100)]}).encode()
     broken = whole[:3000] + b"\0" * 500 + whole[3500:]
     assert [trace_of_bytes(content).recording.has_gaps for content in (whole, broken)] == [False, True]
 
 
-def test_a_list_of_another_name_is_not_taken_for_the_events():
+def test_a_list_with_another_key_is_not_taken_for_the_events():
     other = [op("a", 0, 1), op("b", 1, 1)]
     _assert_reads_events(json.dumps({"kind": "traceEvents", "other": other, "traceEvents": EVENTS}).encode())
     separators = (",", ":")
@@ -187,7 +187,7 @@ def test_a_list_of_another_name_is_not_taken_for_the_events():
     _assert_reads_events(json.dumps({"inner": {"traceEvents": other}, "traceEvents": EVENTS}).encode())
 
 
-def test_flows_counters_and_metadata_are_no_events():
+def test_flows_counters_and_metadata_are_not_events():
     extra = [
         {"ph": "f", "id": 9, "pid": 0, "tid": 7, "ts": 22, "cat": "ac2g", "name": "ac2g", "bp": "e"},
         {"ph": "M", "name": "process_sort_index", "pid": 1, "tid": 0, "ts": 0, "args": {"sort_index": 5}},
@@ -203,12 +203,12 @@ def test_lanes_carry_the_names_of_their_threads():
     assert [lane.label for lane in trace.lanes] == ["thread 1 (python)", "GPU 0", ""]
 
 
-def test_a_stream_and_a_thread_of_the_same_number_are_two_lanes():
+def test_a_stream_and_a_thread_with_the_same_number_are_two_lanes():
     trace = trace_of([op("aten::mul", 0, 10, tid=7), {**kernel("multiply", 4, 8, stream=7), "pid": 1}])
     assert [lane.on_device for lane in trace.lanes] == [False, True]
 
 
-def test_synchronisations_by_cuptis_account_stand_on_their_streams_and_are_no_work():
+def test_synchronisations_recorded_by_cupti_lie_on_streams_and_are_not_work():
     facts = facts_of([
         op("aten::mul", 0, 20),
         runtime("cudaLaunchKernel", 2, 1, correlation=4), kernel("multiply", 10, 8, correlation=4),
@@ -234,19 +234,19 @@ def test_threads_may_have_any_number_or_name(thread):
 
 @pytest.mark.parametrize(("value", "expected"), [(5, 5), ("5", 5), (5.0, 5), (10**30, NONE), (10**400, NONE),
                                                  ("x", NONE), (None, NONE), ("0x7f00", 0x7F00)])  # fmt: skip
-def test_ids_may_be_numbers_or_text_and_what_is_no_64_bit_integer_is_missing(value, expected):
+def test_ids_may_be_numbers_or_text_but_must_be_64_bit_integers(value, expected):
     event = op("a", 0, 1)
     event["args"] = {"correlation": value, "Addr": value, "External id": value, "Sequence number": value}
     events = trace_of([event]).events
     assert (events.correlation[0], events.address[0], events.external[0], events.sequence[0]) == (expected,) * 4
 
 
-def test_an_integer_of_thousands_of_digits_is_missing_rather_than_fatal():
+def test_an_integer_with_thousands_of_digits_counts_as_missing():
     content = json_of([op("a", 0, 1, external=123_456_789)]).replace(b"123456789", b"9" * 5000)
     assert trace_of_bytes(content).events.external[0] == NONE
 
 
-def test_arguments_of_the_wrong_kind_are_missing():
+def test_arguments_of_the_wrong_type_count_as_missing():
     trace = trace_of([{**op("a", 0, 1), "args": {"External id": [1], "bytes": {}, "correlation": True}},
                       {**op("b", 2, 1), "args": [3]}, {**op("c", 4, 1), "args": None}])  # fmt: skip
     assert [trace.name_of(row) for row in range(3)] == ["a", "b", "c"]
@@ -258,7 +258,7 @@ def test_a_device_type_beyond_the_known_ones_is_not_the_host():
 
 
 @pytest.mark.parametrize("name", ["a\x01b\tc\nd", "},{", '"},\n  {"', "\\", "ядро", "f<{lambda()#1},{lambda()#2}>"])
-def test_names_are_kept_as_they_are(name):
+def test_names_are_kept_unchanged(name):
     assert rows_named(trace_of([op(name, 0, 1), op("b", 1, 1)]), name) == [0]
 
 
@@ -267,12 +267,12 @@ def test_unescaped_control_characters_in_names_are_read():
     assert trace_of_bytes(content).name_of(0) == "left\x01\n\tright"
 
 
-def test_bytes_that_are_no_utf8_are_replaced():
+def test_bytes_that_are_not_utf8_are_replaced():
     content = json_of([op("left_right", 0, 1)]).replace(b"left_right", b"left\xff\xc3right")
     assert trace_of_bytes(content).name_of(0) == "left��right"
 
 
-def test_lone_surrogates_are_replaced_so_that_reports_can_be_written():
+def test_lone_surrogates_are_replaced_so_that_reports_can_be_encoded():
     content = json_of([op("left_right", 0, 1)]).replace(b"left_right", b"left\\ud800right")
     trace = trace_of_bytes(content)
     assert trace.name_of(0) == "left?right"
@@ -280,7 +280,7 @@ def test_lone_surrogates_are_replaced_so_that_reports_can_be_written():
 
 @pytest.mark.parametrize("name", ["profkit.line#", "profkit.line#-1", "profkit.line#1x", "profkit.line#²",
                                   "profkit.line#123456789"])  # fmt: skip
-def test_what_only_looks_like_a_line_mark_is_an_annotation(name):
+def test_a_name_that_only_resembles_a_line_mark_is_an_annotation(name):
     trace = trace_of([annotation(name, 0, 1)])
     assert (trace.events.category[0], trace.events.site[0]) == (Category.ANNOTATION, NONE)
 
@@ -290,7 +290,7 @@ def test_events_are_sorted_by_lane_start_and_falling_length():
     assert [trace.name_of(row) for row in range(4)] == ["long", "short", "late", "other"]
 
 
-def test_plain_files_are_read_without_the_slow_way():
+def test_plain_files_are_read_the_fast_way():
     with patch.object(EventText, "_read_singly", side_effect=AssertionError("the slow way")):
         with patch.object(containers, "PIECE_BYTES", 100):
             _assert_reads_events(gzip.compress(json_of(EVENTS)))
@@ -298,15 +298,15 @@ def test_plain_files_are_read_without_the_slow_way():
         _assert_reads_events(json.dumps(EVENTS, indent=1).encode())
 
 
-def test_columns_that_no_event_has_are_as_long_as_the_others_where_events_are_left_out():
+def test_empty_columns_are_as_long_as_the_others_if_events_are_left_out():
     never_ran = {**kernel("lost", 0, 0, correlation=1), "ts": 0.0, "dur": 0.0}
     events = trace_of([op("aten::relu", 100, 10), kernel("relu", 105, 5, correlation=2), never_ran]).events
     columns = [getattr(events, column.name) for column in dataclasses.fields(events)]
     assert [len(column) for column in columns] == [2] * len(columns)
 
 
-def test_memory_events_tell_their_device_and_what_it_holds():
-    """Host memory that is reserved is pinned memory."""
+def test_memory_events_have_their_device_and_its_totals():
+    """Reserved memory of the host is pinned memory."""
     trace = trace_of([
         memory(0, 64, 1, device_type=1, device=2, held=640, reserved=2_048), memory(1, 8, 2, held=8, reserved=4_096),
         memory(2, -64, 1, device_type=1, device=2, held=576, reserved=1_024),
@@ -318,7 +318,7 @@ def test_memory_events_tell_their_device_and_what_it_holds():
 
 
 @pytest.mark.parametrize("odd", ["12", "x", None, 1e300, 2**70, -5, True, [1]])
-def test_odd_totals_and_devices_break_nothing(odd):
+def test_odd_totals_and_devices_are_read(odd):
     event = memory(0, 64, 1, device_type=1)
     event["args"] |= {"Total Allocated": odd, "Total Reserved": odd, "Device Id": odd}
     trace = trace_of([event, op("aten::mul", 1, 1)])
@@ -326,7 +326,7 @@ def test_odd_totals_and_devices_break_nothing(odd):
     assert -1 <= int(trace.events.device[0]) <= 127
 
 
-def test_a_device_without_a_number_still_tells_what_is_reserved():
+def test_totals_of_a_device_without_a_number_are_read():
     event = memory(0, 64, 1, device_type=1, reserved=512)
     del event["args"]["Device Id"]
     assert trace_of([event]).recording.reserved_bytes == ((NONE, 512),)

@@ -1,4 +1,4 @@
-"""The reader of Nsight Systems exports: what their tables say becomes the events of a Kineto trace."""
+"""The reader of Nsight Systems exports: their tables become the events of a trace."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def row_of(trace: Trace, name: str) -> int:
     return int(row)
 
 
-def test_each_table_becomes_the_events_that_pytorchs_profiler_would_have_recorded():
+def test_tables_become_the_events_that_the_pytorch_profiler_would_record():
     trace = export_of(WHOLE)
     assert listed(trace) == [
         ("training", 0, 1000),
@@ -102,20 +102,20 @@ def test_kernels_are_traced_back_to_their_launch_and_its_operator():
         ("aten::mul, seq = x", "aten::mul", Category.OPERATOR, 0),
     ],
 )  # fmt: skip
-def test_pytorchs_own_ranges_are_operators_and_others_the_programs(text, name, category, sequence):
+def test_ranges_of_pytorch_are_operators_and_others_annotations(text, name, category, sequence):
     trace = export_of({"NVTX_EVENTS": ranges((0, 10, text))})
     assert categories(trace) == {name: category}
     assert trace.events.sequence.tolist() == [sequence]
 
 
-def test_a_range_may_take_its_text_from_all_strings():
+def test_the_text_of_a_range_may_be_in_the_table_of_strings():
     columns, _ = ranges()
     rows = [(0, 10, THREAD, 59, None, 2), (20, 30, THREAD, 59, None, 99), (40, 50, THREAD, 59, "own", 2)]
     trace = export_of({"StringIds": NAMES, "NVTX_EVENTS": (columns, rows)})
     assert listed(trace) == [("sgemm", 0, 10), ("own", 40, 10)]
 
 
-def test_marks_and_other_events_of_nvtx_are_no_ranges_and_ranges_that_never_end_are_counted():
+def test_only_nvtx_ranges_are_read_and_unfinished_ones_are_counted():
     columns, rows = ranges((0, 100, "whole"), (5, None, "never ended"))
     others = [(7, None, THREAD, 34, "a mark", None), (1, None, THREAD, 75, "NCCL", None)]
     trace = export_of({"NVTX_EVENTS": (columns, [*rows, *others])})
@@ -123,14 +123,14 @@ def test_marks_and_other_events_of_nvtx_are_no_ranges_and_ranges_that_never_end_
     assert trace.health == ("left out, because unreadable or without a usable time: 1 event",)
 
 
-def test_ranges_that_need_not_nest_stand_in_a_lane_of_their_own():
+def test_ranges_that_need_not_nest_have_their_own_lane():
     columns, rows = ranges((0, 50, "aten::mul"))
     trace = export_of({"NVTX_EVENTS": (columns, [*rows, (20, 90, THREAD, 60, "async", None)])})
     assert [lane.thread for lane in trace.lanes] == ["112", "112, ranges that need not nest"]
     assert Facts(trace).tree.overlapping == 0
 
 
-def test_the_steps_come_from_ranges():
+def test_steps_come_from_ranges():
     numbered = export_of({"NVTX_EVENTS": ranges(*((100 * n, 100 * n + 90, f"step {n}") for n in range(3)))})
     assert Facts(numbered).steps.source == "the program's numbered ranges"
     assert (len(Facts(numbered).steps), Facts(numbered).steps.median_ns) == (3, 90)
@@ -154,17 +154,17 @@ def test_the_steps_come_from_ranges():
         (-5, "x", 2, "Memcpy Unknown"),
     ],
 )
-def test_copies_have_the_names_of_pytorchs_profiler(direction, source, target, name):
+def test_copies_are_named_as_by_the_pytorch_profiler(direction, source, target, name):
     assert listed(export_of({MEMCPY: copies((0, 5, 1, 8, direction, source, target))})) == [(name, 0, 5)]
 
 
-def test_kinds_of_memory_are_those_that_the_export_enumerates():
+def test_kinds_of_memory_follow_the_enumeration_of_the_export():
     labels = ("id INTEGER, name TEXT, label TEXT", [(7, "CUDA_MEMOPR_MEMORY_KIND_PAGEABLE", "Pageable")])
     trace = export_of({MEMCPY: copies((0, 5, 1, 8, 1, 7, 2)), "ENUM_CUDA_MEM_KIND": labels})
     assert trace.names == ("Memcpy HtoD (Pageable -> Device)",)
 
 
-def test_a_graph_that_was_recorded_as_one_is_device_work_and_labelled_so():
+def test_a_graph_recorded_as_a_whole_is_device_work_labelled_as_such():
     columns, _ = kernels()
     rows = [(100 * n, 100 * n + 80, PROCESS, n + 1, 0, 1, 7, 3, 0) for n in range(2)]
     trace = export_of({
@@ -185,7 +185,7 @@ def test_the_kernels_of_a_graph_launch_share_its_call():
     assert facts.launches.call.tolist() == [row_of(trace, "cudaLaunchKernel")] * 2
 
 
-def test_of_several_processes_the_one_with_most_device_work_is_read():
+def test_the_process_with_most_device_work_is_read():
     other = PROCESS + (1 << 24)
     columns, rows = kernels((0, 100, 1, 2))
     _, more = kernels((50, 250, 1, 2), process=other, device=1)
@@ -199,13 +199,13 @@ def test_of_several_processes_the_one_with_most_device_work_is_read():
     )
 
 
-def test_an_export_that_does_not_tell_processes_apart_is_read_whole():
+def test_an_export_without_process_ids_is_read_completely():
     trace = export_of({"StringIds": NAMES, KERNEL: kernels((10, 20, 1, 2), process=None),
                        RUNTIME: calls((0, 5, 1, 1), thread=3)})  # fmt: skip
     assert listed(trace) == [("cudaLaunchKernel", 0, 5), ("sgemm", 10, 10)]
 
 
-def test_what_the_profiler_and_the_driver_did_stands_in_a_lane_of_its_own():
+def test_work_of_profiler_and_driver_has_its_own_lane():
     overhead = ("start INTEGER, end INTEGER, globalTid INTEGER, overheadType INTEGER", [(1120, 1180, THREAD, 8)])
     trace = export_of({**WHOLE, OVERHEAD: overhead})
     row = row_of(trace, "Command Buffer Full")
@@ -223,7 +223,7 @@ def test_the_environment_is_neither_read_nor_shown():
     assert secret not in str(diagnose(Facts(trace)))
 
 
-def test_rules_on_operators_say_that_the_export_has_none_and_rules_on_the_device_judge():
+def test_rules_about_operators_are_skipped_and_rules_about_the_device_judge():
     bound = {"StringIds": NAMES,
              KERNEL: kernels(*((100_000 * n + 40_000, 100_000 * n + 60_000, n + 1, 2) for n in range(200))),
              RUNTIME: calls(*((100_000 * n, 100_000 * n + 30_000, n + 1, 1) for n in range(200)))}  # fmt: skip
@@ -237,13 +237,13 @@ def test_rules_on_operators_say_that_the_export_has_none_and_rules_on_the_device
     assert "host-sync-in-step" not in found.skipped
 
 
-def test_an_export_is_diagnosed_like_any_other_file(tmp_path):
+def test_an_export_is_diagnosed_like_any_trace(tmp_path):
     found = diagnose_path(write_export(tmp_path / "export", WHOLE))
     assert found.run.device == "a GPU that the trace does not name"
     assert found.timing.step_time_ns == 1000
 
 
-def test_waits_show_without_operators():
+def test_waits_are_found_without_operators():
     drained = {"StringIds": NAMES,
                KERNEL: kernels(*((10_000 * n + 1000, 10_000 * n + 6000, n + 1, 2) for n in range(40))),
                RUNTIME: calls(*((10_000 * n, 10_000 * n + 500, n + 1, 1) for n in range(40)),
@@ -255,7 +255,7 @@ def test_waits_show_without_operators():
     assert finding.evidence["waited_ns_per_step"] == 55_000
 
 
-def test_the_transfer_bound_recording_moves_what_its_readme_says(corpus):
+def test_the_transfer_bound_recording_moves_the_bytes_in_its_readme(corpus):
     facts = Facts(read_trace(corpus / "nsys" / "h100_2gpu_1s.sqlite"))
     events = facts.trace.events
     sent = np.isin(events.name_code, facts.trace.codes_where(lambda name: "HtoD" in name))
@@ -268,7 +268,7 @@ def test_the_transfer_bound_recording_moves_what_its_readme_says(corpus):
     assert [note for note in facts.trace.health if "processes" in note]
 
 
-def test_the_healthy_recording_has_nothing_to_report(corpus):
+def test_the_healthy_recording_has_no_findings(corpus):
     facts = Facts(read_trace(corpus / "nsys" / "healthy_1pct.sqlite"))
     assert facts.trace.health == ()
     assert busy_fraction(facts, *facts.steps.window_ns) == pytest.approx(0.99, abs=0.001)
@@ -292,7 +292,7 @@ LARGE: dict[str, Table] = {
 }  # fmt: skip
 
 
-def test_of_an_export_that_memory_cannot_hold_what_begins_first_is_kept_in_all_tables(tmp_path: Path):
+def test_of_a_too_large_export_the_beginning_of_all_tables_is_kept(tmp_path: Path):
     trace = many(LARGE, limit_for(100), tmp_path)
     names = [name for name, _, _ in listed(trace)]
     assert (names.count("cudaLaunchKernel"), names.count("sgemm")) == (47, 47)
@@ -304,20 +304,20 @@ def test_of_an_export_that_memory_cannot_hold_what_begins_first_is_kept_in_all_t
     )
 
 
-def test_a_step_that_is_cut_is_none_and_other_ranges_end_where_what_is_kept_ends(tmp_path: Path):
+def test_a_cut_step_is_dropped_and_other_cut_ranges_are_shortened(tmp_path: Path):
     found = {name: length for name, _, length in listed(many(LARGE, limit_for(100), tmp_path))}
     assert [name for name in found if name.startswith("ProfilerStep#")] == [f"ProfilerStep#{i}" for i in range(4)]
     assert found["training"] == 4700
 
 
 @pytest.mark.parametrize(("events", "kept"), [(211, 211), (210, 209)])
-def test_an_export_that_just_fits_is_kept_whole(events: int, kept: int, tmp_path: Path):
-    """With one event less the last kernel goes, and with it the step that it lies in."""
+def test_an_export_that_just_fits_is_kept_completely(events: int, kept: int, tmp_path: Path):
+    """With room for one event less the last kernel is dropped, and with it its step."""
     trace = many(LARGE, limit_for(events), tmp_path)
     assert (len(trace.events), bool(trace.health)) == (kept, events < 211)
 
 
-def test_more_at_one_moment_than_fits_is_refused(tmp_path: Path):
+def test_more_events_at_one_moment_than_fit_are_refused(tmp_path: Path):
     at_once = {"StringIds": NAMES, RUNTIME: calls(*((7, 9, i, 1) for i in range(100)))}
     with pytest.raises(UnreadableInput, match="holds more at one moment than the memory limit allows"):
         many(at_once, limit_for(10), tmp_path)

@@ -1,4 +1,4 @@
-"""Exports that are damaged or made to harm: one clear line or a health note, nothing else, and in bounded time."""
+"""Damaged or hostile exports give one clear line or a health note, nothing else, within limited time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_other_databases_and_empty_exports_are_refused(tmp_path):
     assert refusal(timeless) == "holds no event with a time"
 
 
-def test_a_file_that_only_begins_like_a_database_is_refused(tmp_path):
+def test_a_file_that_only_begins_like_an_sqlite_database_is_refused(tmp_path):
     path = tmp_path / "trace.json"
     path.write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
     assert refusal(path).startswith("is a damaged SQLite file: ")
@@ -62,11 +62,11 @@ def test_a_report_that_was_never_exported_is_refused_with_the_command_that_expor
 
 
 @pytest.mark.parametrize("name", ["export.sqlite", "trace.json.gz", "trace", "a file?mode=rwc#1.sqlite"])
-def test_the_bytes_tell_the_kind_and_not_the_name(name):
+def test_an_export_is_recognised_by_its_bytes_and_not_by_its_name(name):
     assert len(export_of(LAUNCHED, name).events) == 2
 
 
-def test_reading_writes_nothing_and_needs_no_right_to(tmp_path):
+def test_reading_writes_nothing_and_needs_no_write_permission(tmp_path):
     path = write_export(tmp_path / "export.sqlite", WHOLE)
     before = path.read_bytes()
     path.chmod(0o400)
@@ -79,7 +79,7 @@ def test_reading_writes_nothing_and_needs_no_right_to(tmp_path):
     assert [found.name for found in tmp_path.iterdir()] == ["export.sqlite"]
 
 
-def test_an_export_that_still_has_its_journal_is_read_without_touching_it(tmp_path):
+def test_an_export_with_a_journal_is_read_without_touching_it(tmp_path):
     path = write_export(tmp_path / "export.sqlite", WHOLE)
     run_sql(path, "PRAGMA journal_mode = WAL", "CREATE TABLE other (a INTEGER)")
     left = sorted(found.name for found in tmp_path.iterdir())
@@ -106,7 +106,7 @@ def _without(table: Table, column: str) -> Table:
 
 
 @pytest.mark.parametrize("table", [table for table in WHOLE if table != "StringIds"])
-def test_any_column_may_be_missing_or_hold_anything(table):
+def test_any_column_may_be_missing_or_contain_anything(table):
     for column in [part.split()[0] for part in WHOLE[table][0].split(", ")]:
         time_shares(Facts(export_of({**WHOLE, table: _without(WHOLE[table], column)})))  # computed once
         declared = WHOLE[table][0].split(", ")
@@ -116,7 +116,7 @@ def test_any_column_may_be_missing_or_hold_anything(table):
         time_shares(Facts(export_of({**WHOLE, table: (", ".join(part.split()[0] for part in declared), rows)})))
 
 
-def test_what_has_no_time_is_counted_and_what_cannot_last_is_an_instant():
+def test_rows_without_a_time_are_counted_and_impossible_lengths_become_instants():
     rows = kernels((10, 20, 1, 2), (30, 25, 2, 2), (40, 2**62, 3, 2), (50, 60, 4, 2))
     broken = (rows[0], [*rows[1], (None, 70, PROCESS, 5, 0, 1, 7, 2, 2), ("soon", 70, PROCESS, 5, 0, 1, 7, 2, 2)])
     trace = export_of({"StringIds": NAMES, KERNEL: broken})
@@ -127,13 +127,13 @@ def test_what_has_no_time_is_counted_and_what_cannot_last_is_an_instant():
     )
 
 
-def test_text_that_is_no_utf8_is_replaced(tmp_path):
+def test_text_that_is_not_utf8_is_replaced(tmp_path):
     path = write_export(tmp_path / "export.sqlite", LAUNCHED)
     run_sql(path, "UPDATE StringIds SET value = CAST(x'61ff62' AS TEXT) WHERE id = 2")
     assert "a\ufffdb" in read_trace(path).names
 
 
-def test_a_name_is_cut_and_names_without_end_become_one():
+def test_long_names_are_cut_and_too_many_become_one():
     long = "k" * 9000
     trace = export_of({"StringIds": strings(**{long: 2}), KERNEL: kernels((10, 20, 1, 2))})
     assert trace.names == (long[:4096],)
@@ -142,14 +142,14 @@ def test_a_name_is_cut_and_names_without_end_become_one():
     assert trace.names == ("range0", "(one of too many names)")
 
 
-def test_no_more_rows_are_read_than_is_allowed():
+def test_no_more_rows_are_read_than_allowed():
     with patch.object(nsys_tables, "MOST_ROWS", 10):
         trace = export_of({"StringIds": NAMES, KERNEL: kernels(*((10 * n, 10 * n + 5, n, 2) for n in range(30)))})
     assert len(trace.events) == 10
     assert trace.health == (f"only the first 10 rows of {KERNEL} were read",)
 
 
-def test_a_view_or_a_generated_column_or_a_virtual_table_is_never_computed(tmp_path):
+def test_views_generated_columns_and_virtual_tables_are_never_evaluated(tmp_path):
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS start, i AS end FROM n"
     path = run_sql(write_export(tmp_path / "view.sqlite", {RUNTIME: calls((0, 5, 1, 1))}),
                    f"CREATE VIEW {KERNEL} AS {endless}",
@@ -165,8 +165,8 @@ def test_a_view_or_a_generated_column_or_a_virtual_table_is_never_computed(tmp_p
     assert peak_bytes < 8 << 20
 
 
-def test_a_search_without_an_index_ends(tmp_path):
-    """Without a key each range's text is searched for among all strings: with many of both that would take minutes."""
+def test_a_slow_lookup_without_an_index_is_given_up(tmp_path):
+    """Without a key the text of each range is searched for among all strings: with many of both that takes minutes."""
     path = write_export(tmp_path / "slow.sqlite", {
         KERNEL: kernels((0, 10, 1, 2)),
         "StringIds": ("id INTEGER, value TEXT", ((n, "x") for n in range(20_000))),
@@ -178,7 +178,7 @@ def test_a_search_without_an_index_ends(tmp_path):
     assert any("NVTX_EVENTS cannot be read whole (it would take too long)" in note for note in trace.health)
 
 
-def test_a_schema_that_is_no_text_is_refused_in_one_line(tmp_path):
+def test_a_schema_that_is_not_text_is_refused_in_one_line(tmp_path):
     path = write_export(tmp_path / "export.sqlite", LAUNCHED)
     content = path.read_bytes()
     for old, new in ((b"CREATE TABLE StringIds", b"CREATE TABLE \xe0tring\n("), (b"CREATE TABLE", b"CREA\xff\n TABLE")):
@@ -204,7 +204,7 @@ def _read_and_derive(path: Path, content: bytes) -> None:
     assert sum(time_ns for _, time_ns in time_shares(facts)) >= 0
 
 
-def test_a_damaged_page_costs_its_rows_and_a_note_says_so(tmp_path, content):
+def test_a_damaged_page_loses_its_rows_with_a_note(tmp_path, content):
     path = tmp_path / "export.sqlite"
     page = int.from_bytes(content[16:18], "big")
     kept = []
@@ -221,12 +221,12 @@ def test_a_damaged_page_costs_its_rows_and_a_note_says_so(tmp_path, content):
 
 
 @given(share=st.floats(0, 1))
-def test_no_cut_escapes(tmp_path_factory, content, share):
+def test_a_trace_cut_off_anywhere_is_read_or_refused(tmp_path_factory, content, share):
     _read_and_derive(tmp_path_factory.mktemp("cut") / "export.sqlite", content[: int(share * len(content))])
 
 
 @given(changes=st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), min_size=1, max_size=8))
-def test_no_changed_byte_escapes(tmp_path_factory, content, changes):
+def test_an_export_with_changed_bytes_is_read_or_refused(tmp_path_factory, content, changes):
     damaged = bytearray(content)
     for share, byte in changes:
         damaged[int(share**3 * len(content))] = byte  # most of them where the schema stands

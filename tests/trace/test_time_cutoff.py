@@ -1,4 +1,4 @@
-"""Traces that are larger than memory allows: whole first steps are kept, and what is missing is said."""
+"""Of a trace larger than memory allows the first complete steps are kept, and a note says what is missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.traces import annotation, json_of, kernel, op, python, runtime, step
 
 
 def steps_of(count, marks=True):
-    """Steps of 100 µs with two operators, a launch and its kernel, which begins when the step ends."""
+    """Steps of 100 µs with two operators, a launch, and its kernel, which begins when the step ends."""
     for i in range(count):
         start = 100 * i
         yield from [
@@ -40,12 +40,12 @@ def read(tmp_path, events, most_events):
         return read_kineto(path, EMPTY_BYTES + most_events * 300)
 
 
-def test_a_trace_that_fits_is_kept_whole(tmp_path):
+def test_a_trace_that_fits_is_kept_completely(tmp_path):
     trace = read(tmp_path, steps_of(20), 200)
     assert (len(trace.events), trace.health) == (100, ())
 
 
-def test_of_a_larger_one_the_first_whole_steps_are_kept_though_the_kernels_stand_behind_all_operators(tmp_path):
+def test_of_a_larger_trace_the_first_complete_steps_are_kept_with_their_kernels(tmp_path):
     facts = Facts(read(tmp_path, steps_of(200), 500))
     events, steps = facts.trace.events, facts.steps
     kept = len(steps)
@@ -59,7 +59,7 @@ def test_of_a_larger_one_the_first_whole_steps_are_kept_though_the_kernels_stand
     assert set(range(100_000, 100_000 * kept, 100_000)) <= set(events.start_ns[kernels].tolist())
 
 
-def test_what_is_missing_is_said_in_steps_and_events(tmp_path):
+def test_a_note_counts_the_missing_steps_and_events(tmp_path):
     facts = Facts(read(tmp_path, steps_of(200), 500))
     (note,) = facts.trace.health
     assert note == (
@@ -69,14 +69,14 @@ def test_what_is_missing_is_said_in_steps_and_events(tmp_path):
     assert note in check_recording(facts)
 
 
-def test_without_marks_the_time_is_said(tmp_path):
+def test_without_step_marks_the_note_states_the_time(tmp_path):
     trace = read(tmp_path, steps_of(200, marks=False), 500)
     (note,) = trace.health
     assert note.startswith("only the first 11.5 ms (460 of 800 events) were kept, ")
     assert (len(trace.events), trace.events.end_ns.max()) == (460, 11_500_000)
 
 
-def test_nothing_reaches_over_the_end_of_what_is_kept(tmp_path):
+def test_no_kept_event_ends_after_the_cutoff(tmp_path):
     frames = [python("train.py(1): main", 0, 20_000), *steps_of(200)]
     trace = read(tmp_path, frames, 500)
     frame = int(np.flatnonzero(trace.named("train.py(1): main"))[0])
@@ -85,7 +85,7 @@ def test_nothing_reaches_over_the_end_of_what_is_kept(tmp_path):
     assert last_ns < 20_000_000
 
 
-def test_an_optimizer_step_that_is_cut_ends_no_step(tmp_path):
+def test_a_cut_optimizer_step_ends_no_step(tmp_path):
     loop = [e for i in range(100) for e in (op("aten::mul", 100 * i, 20),
                                             annotation("Optimizer.step#SGD.step", 100 * i + 30, 70))]  # fmt: skip
     for most in range(100, 130):
@@ -101,7 +101,7 @@ def test_the_order_of_the_file_does_not_matter(tmp_path):
     assert facts.steps.host_ns.tolist() == [100_000] * 70
 
 
-def test_texts_that_only_what_is_given_up_needs_are_given_up_too(tmp_path):
+def test_texts_of_dropped_events_are_dropped_too(tmp_path):
     events = [op("aten::mul", 10 * i, 5, dims=[[i], [4]], types=["float", "float"]) for i in range(400)]
     trace = read(tmp_path, events, 100)
     assert len(trace.events) <= 100
@@ -111,7 +111,7 @@ def test_texts_that_only_what_is_given_up_needs_are_given_up_too(tmp_path):
         assert trace.text_of(int(trace.events.types_code[row])) == '["float", "float"]'
 
 
-def test_more_at_one_moment_than_fits_is_refused(tmp_path):
+def test_more_events_at_one_moment_than_fit_are_refused(tmp_path):
     with pytest.raises(UnreadableInput, match="holds more at one moment than the memory limit allows"):
         read(tmp_path, [op("aten::mul", 5, 1) for _ in range(600)], 500)
 

@@ -1,4 +1,4 @@
-"""Times of any notation become exact nanoseconds."""
+"""Times in any notation become exact nanoseconds."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_microseconds_of_any_notation_become_exact_nanoseconds(value_us, expecte
 
 @pytest.mark.parametrize("value_us", [None, "", "now", "nan", "inf", float("inf"), 1e300, 10**400, "1e999999999", [1],
                                       {}, "9" * 5000, 2**63])  # fmt: skip
-def test_what_is_no_time_of_this_century_is_unknown(value_us):
+def test_values_outside_the_range_of_times_are_unknown(value_us):
     times_ns, known = nanoseconds_of([value_us, 3])
     assert (times_ns.tolist(), known.tolist()) == ([0, 3_000], [False, True])
 
 
-def test_values_that_look_like_a_table_are_no_times():
+def test_lists_and_objects_are_no_times():
     times_ns, known = nanoseconds_of([[1, 2], [3, 4]])
     assert (times_ns.tolist(), known.tolist()) == ([0, 0], [False, False])
 
@@ -60,7 +60,7 @@ def test_floats_are_rounded_to_the_nearest_nanosecond(times_us):
     assert all(abs(ns - time) <= Fraction(3, 4) for ns, time in zip(found, exact, strict=True))
 
 
-def test_durations_that_cannot_be_are_instants_and_counted():
+def test_impossible_durations_become_instants_and_are_counted():
     lengths_ns, impossible = durations_of([1.5, None, -1, 1.8e16, "x", 0, float("nan")])
     assert lengths_ns.tolist() == [1_500, 0, 0, 0, 0, 0, 0]
     assert impossible == 4
@@ -79,8 +79,8 @@ def test_a_start_may_be_an_integer_a_float_or_text(write):
     assert trace.base_ns == 100_000
 
 
-def test_slices_that_follow_each_other_in_2024_do_not_overlap():
-    """A float64 has a quarter of a microsecond there, more than many operators take."""
+def test_successive_slices_in_2024_do_not_overlap():
+    """A float64 resolves a quarter of a microsecond there, more than many operators take."""
     start_ns = 1_712_195_495_541_300_987
     content = json_of([op(f"op{i}", 1_000 + i, 0.111) for i in range(9)])
     for i in range(9):
@@ -93,7 +93,7 @@ def test_slices_that_follow_each_other_in_2024_do_not_overlap():
     assert (tree.overlapping, tree.depth.tolist()) == (0, [0] * 9)
 
 
-def test_times_read_the_slow_way_are_exact_too():
+def test_times_read_by_the_slow_way_are_exact_too():
     content = json_of([op("left_right", 1, 1), op("b", 2, 1)]).replace(b"left_right", b"left\x01right")
     content = content.replace(b'"ts": 1,', b'"ts": 1712195495541300.987,').replace(
         b'"ts": 2,', b'"ts": 1712195495541301.1,'
@@ -102,7 +102,7 @@ def test_times_read_the_slow_way_are_exact_too():
     assert np.diff(trace.events.start_ns).tolist() == [113]
 
 
-def test_the_clock_of_the_file_is_added_to_the_base():
+def test_the_base_time_is_added_to_the_times_of_the_file():
     trace = trace_of([op("a", 12.5, 1)], baseTimeNanoseconds=1_751_410_836_000_000_000)
     assert trace.base_ns + int(trace.events.start_ns[0]) == 1_751_410_836_000_012_500
 
@@ -129,7 +129,7 @@ def test_kernels_at_time_zero_never_ran():
     ]
 
 
-def test_unfinished_events_are_instants_and_the_recording_says_so():
+def test_unfinished_events_become_instants_with_a_note():
     trace = trace_of([op("a", 3, -1), op("b", 4, 18_446_744_073_709_551.6)])
     assert trace.events.duration_ns.tolist() == [0, 0]
     assert trace.health == ("read as instants, because of an impossible duration: 2 events",)

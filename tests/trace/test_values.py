@@ -1,4 +1,4 @@
-"""What values a column holds."""
+"""Distinct values, membership, medians and quantiles of columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIMES = st.lists(st.integers(-(2**50), 2**50) | st.floats(-1e15, 1e15), min_siz
 
 
 @given(st.lists(st.tuples(_NUMBERS, _NUMBERS, _NUMBERS), min_size=1))
-def test_distinct_rows_are_told_by_all_their_columns(rows):
+def test_distinct_rows_differ_in_any_column(rows):
     first, inverse = distinct_rows(*np.array(rows, dtype=np.int64).T)
     kinds = sorted(set(rows))
     assert first.tolist() == [rows.index(kind) for kind in kinds]
@@ -25,23 +25,23 @@ def test_distinct_rows_are_told_by_all_their_columns(rows):
 
 
 @given(st.lists(_NUMBERS))
-def test_distinct_values_rise(values):
+def test_distinct_values_are_sorted(values):
     assert distinct(np.array(values, dtype=np.int64)).tolist() == sorted(set(values))
 
 
 @given(st.lists(_NUMBERS), st.lists(_NUMBERS))
-def test_among_the_wanted_are_those_that_are(values, wanted):
+def test_membership_matches_isin(values, wanted):
     found = among(np.array(values, dtype=np.int64), np.array(wanted, dtype=np.int64))
     assert found.tolist() == [value in wanted for value in values]
 
 
 @given(_TIMES, st.floats(0, 1))
-def test_medians_and_quantiles_are_those_of_numpy(values, share):
+def test_medians_and_quantiles_match_numpy(values, share):
     assert median(values) == pytest.approx(float(np.median(values)), rel=1e-9, abs=1e-3)
     assert quantile(values, share) == pytest.approx(float(np.quantile(values, share)), rel=1e-9, abs=1e-3)
 
 
-def test_nothing_of_it_imports_masked_arrays():
+def test_none_of_this_imports_masked_arrays():
     program = """
 import sys
 import numpy as np

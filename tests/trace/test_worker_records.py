@@ -1,4 +1,4 @@
-"""What workers wrote of themselves is read line by line; whatever else lies in the directory is passed over."""
+"""The records that workers wrote are read line by line, and anything else in the directory is ignored."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def write(directory: Path, name: str, *lines: object, end: str = "\n") -> None:
     (place / name).write_text("\n".join(one if isinstance(one, str) else json.dumps(one) for one in lines) + end)
 
 
-def test_a_worker_is_its_first_line_and_what_it_added(tmp_path: Path) -> None:
+def test_a_worker_record_is_its_first_line_and_the_sums_after_it(tmp_path: Path) -> None:
     write(tmp_path, "0-7.jsonl", HEADER, line(1), line(3, private_bytes=5, shared_bytes=6, faults=7, threads=1))
     assert read_workers(tmp_path) == Workers((), (WorkerRecord(0, 1, 2, (
         WorkerSums(1, *[10] * 8), WorkerSums(3, *[30] * 8, private_bytes=5, shared_bytes=6, faults=7, threads=1),
     )),))  # fmt: skip
 
 
-def test_a_loader_says_what_its_dataset_holds(tmp_path: Path) -> None:
+def test_a_loader_record_lists_what_its_dataset_holds(tmp_path: Path) -> None:
     site = {"file": "data.py", "line": 4, "function": "D.__init__", "source": "self.x = []"}
     held = {"path": "dataset.x", "objects": 2000, "bytes": 9000, "site": site}
     write(tmp_path, "loader-0.json", {"loader": 0, "dataset": "D", "workers": 2, "persistent": True, "objects": [held]})
@@ -42,7 +42,7 @@ def test_a_loader_says_what_its_dataset_holds(tmp_path: Path) -> None:
     assert loader == LoaderRecord(0, "D", 2, True, (held_objects,))
 
 
-def test_the_line_that_a_killed_worker_was_writing_is_lost_and_no_other(tmp_path: Path) -> None:
+def test_only_the_unfinished_line_of_a_killed_worker_is_lost(tmp_path: Path) -> None:
     write(tmp_path, "0-7.jsonl", HEADER, line(1), line(2), '{"batches": 3, "fe', end="")
     (record,) = read_workers(tmp_path).records
     assert [sums.batches for sums in record.sums] == [1, 2]
@@ -52,25 +52,25 @@ def test_the_line_that_a_killed_worker_was_writing_is_lost_and_no_other(tmp_path
     "bad", ["", "[]", "null", "{}", '{"batches": "1"}', json.dumps(line(-1)), json.dumps(line(1 << 60)), "[" * 5000,
             json.dumps({**line(2), "fetch_ns": 1.5})],
 )  # fmt: skip
-def test_a_line_that_no_worker_wrote_is_passed_over(tmp_path: Path, bad: str) -> None:
+def test_a_foreign_line_is_skipped(tmp_path: Path, bad: str) -> None:
     write(tmp_path, "0-7.jsonl", HEADER, line(1), bad, line(4))
     (record,) = read_workers(tmp_path).records
     assert [sums.batches for sums in record.sums] == [1, 4]
 
 
-def test_sums_only_rise(tmp_path: Path) -> None:
+def test_sums_that_fall_are_skipped(tmp_path: Path) -> None:
     write(tmp_path, "0-7.jsonl", HEADER, line(5), line(5), line(2), line(6))
     (record,) = read_workers(tmp_path).records
     assert [sums.batches for sums in record.sums] == [5, 6]
 
 
 @pytest.mark.parametrize("first", ["", "[]", '{"loader": 0}', '{"loader": -1, "worker": 0, "workers": 1}', "\x00"])
-def test_a_file_that_does_not_say_who_wrote_it_is_no_worker(tmp_path: Path, first: str) -> None:
+def test_a_file_without_its_first_line_is_no_worker(tmp_path: Path, first: str) -> None:
     write(tmp_path, "0-7.jsonl", first, line(1))
     assert read_workers(tmp_path) == Workers()
 
 
-def test_files_of_other_kinds_and_too_large_ones_are_left_alone(tmp_path: Path, monkeypatch: Any) -> None:
+def test_other_and_too_large_files_are_ignored(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(worker_records, "_MAX_FILE_BYTES", 400)
     write(tmp_path, "over")
     write(tmp_path, "loader-0.json", "[]")
@@ -79,7 +79,7 @@ def test_files_of_other_kinds_and_too_large_ones_are_left_alone(tmp_path: Path, 
     assert read_workers(tmp_path) == Workers()
 
 
-def test_no_more_than_so_many_files_and_lines_are_read(tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_number_of_files_and_lines_is_limited(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(worker_records, "_MAX_FILES", 2)
     monkeypatch.setattr(worker_records, "_MAX_LINES", 3)
     for number in range(4):

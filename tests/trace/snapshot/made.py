@@ -1,4 +1,4 @@
-"""Snapshots of any content, as values that PyTorch could have written."""
+"""Strategies for snapshots: any values that PyTorch could have written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FRAME = st.fixed_dictionaries({"name": _TEXT, "filename": _TEXT, "line": st.int
 
 @st.composite
 def _stacks(draw: st.DrawFn) -> list[list[Json]]:
-    """Some, which share frames."""
+    """A few stacks that share frames."""
     frames = draw(st.lists(_FRAME, min_size=1, max_size=5))
     return draw(st.lists(st.lists(st.sampled_from(frames), max_size=8), min_size=1, max_size=6))
 

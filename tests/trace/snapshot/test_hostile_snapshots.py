@@ -1,4 +1,4 @@
-"""Snapshots made to harm: nothing in them is run, and what they hold costs no more than what it takes to write it."""
+"""Hostile snapshots: nothing in them is run, and reading costs no more memory than their size allows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_BYTES = 64 << 20
 
 
 class _Payload:
-    """Writes a file where it is unpickled."""
+    """Writes a file when unpickled."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -72,7 +72,7 @@ PAYLOADS = {
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
-def test_a_payload_is_refused_by_name_and_does_not_run(name, tmp_path, monkeypatch):
+def test_a_payload_is_refused_by_name_and_not_run(name, tmp_path, monkeypatch):
     monkeypatch.setattr(copyreg, "_inverted_registry", {1: ("os", "system")})
     marker = tmp_path / "ran"
     with pytest.raises(UnreadableInput, match=r"uses the opcode [A-Z_0-9]+, which a memory snapshot has no use for"):
@@ -80,7 +80,7 @@ def test_a_payload_is_refused_by_name_and_does_not_run(name, tmp_path, monkeypat
     assert not marker.exists()
 
 
-def test_the_payload_does_run_where_it_is_unpickled(tmp_path):
+def test_the_payload_does_run_when_unpickled(tmp_path):
     pickle.loads(PAYLOADS["REDUCE"](tmp_path / "ran"))
     assert (tmp_path / "ran").exists()
 
@@ -119,7 +119,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_snapshot_is_refused_in_one_line_that_names_the_file(name, tmp_path):
+def test_a_file_other_than_a_snapshot_is_refused_in_one_line_with_its_name(name, tmp_path):
     with pytest.raises(UnreadableInput) as refused:
         _measured(REFUSED[name], tmp_path)
     assert str(refused.value).startswith(str(tmp_path / "snapshot.pickle"))
@@ -136,8 +136,8 @@ def _measured(content: bytes, folder: Path) -> object:
         assert peak_bytes < MOST_BYTES + 60 * len(content)
 
 
-def test_the_same_list_in_itself_many_times_is_no_more_than_it_is_written(tmp_path):
-    """Written out it would be 10**20 entries."""
+def test_a_list_nested_in_itself_many_times_takes_no_more_memory_than_written(tmp_path):
+    """Expanded it would have 10**20 entries."""
     lists: list[object] = []
     for _ in range(20):
         lists = [lists] * 10
@@ -145,7 +145,7 @@ def test_the_same_list_in_itself_many_times_is_no_more_than_it_is_written(tmp_pa
     assert len(snapshot.history) == 0
 
 
-def test_containers_that_hold_themselves_are_read(tmp_path):
+def test_containers_that_contain_themselves_are_read(tmp_path):
     entry: Json = {"action": "alloc", "addr": 1, "size": 2, "stream": 0, "time_us": 3}
     trace: list[object] = [entry]
     trace.append(trace)
@@ -165,7 +165,7 @@ WRONG = [-1, 2**63, 2**70, 10**400, 1.5, float("nan"), "512", None, True, [], {}
 
 @pytest.mark.parametrize("key", ["action", "addr", "size", "stream"])
 @pytest.mark.parametrize("wrong", WRONG, ids=[str(value)[:10] for value in WRONG])
-def test_an_entry_with_a_wrong_value_is_left_out_and_counted(key, wrong, tmp_path):
+def test_an_entry_with_an_invalid_value_is_left_out_and_counted(key, wrong, tmp_path):
     if (key, wrong) in [("stream", -1), ("action", "512")]:
         return  # any number names a stream, and any text an action
     value = {"segments": [], "device_traces": [[_GOOD, {**_GOOD, key: wrong}]]}
@@ -175,12 +175,12 @@ def test_an_entry_with_a_wrong_value_is_left_out_and_counted(key, wrong, tmp_pat
 
 
 @pytest.mark.parametrize("wrong", WRONG[:3] + WRONG[4:], ids=str)
-def test_an_entry_without_a_usable_time_has_none(wrong, tmp_path):
+def test_an_entry_with_an_invalid_time_is_read_without_it(wrong, tmp_path):
     value = {"segments": [], "device_traces": [[{**_GOOD, "time_us": wrong}]]}
     assert read(pickle.dumps(value), tmp_path).history.time_ns.tolist() == [-1]
 
 
-def test_blocks_outside_their_segment_are_left_out_and_overlapping_ones_refused(tmp_path):
+def test_blocks_outside_their_segment_are_left_out_and_overlapping_ones_are_refused(tmp_path):
     def segment(*blocks: tuple[int, int]) -> Json:
         rows = [{"address": at, "size": size, "requested_size": size, "state": "active_allocated", "frames": []}
                 for at, size in blocks]  # fmt: skip
@@ -193,7 +193,7 @@ def test_blocks_outside_their_segment_are_left_out_and_overlapping_ones_refused(
         read(pickle.dumps([segment((4096, 512), (4352, 512))]), tmp_path)
 
 
-def test_a_snapshot_cut_off_is_read_up_to_there(tmp_path):
+def test_a_cut_off_snapshot_is_read_up_to_the_cut(tmp_path):
     entries = [{**_GOOD, "time_us": n, "user_metadata": f"{n}"} for n in range(2000)]
     whole = pickle.dumps({"segments": [], "device_traces": [entries]})
     cut = read(whole[: len(whole) // 2], tmp_path)
@@ -202,7 +202,7 @@ def test_a_snapshot_cut_off_is_read_up_to_there(tmp_path):
     assert cut.notes[0].startswith("the file is cut off after ")
 
 
-def test_a_damaged_compressed_snapshot_is_read_up_to_there(tmp_path):
+def test_a_damaged_compressed_snapshot_is_read_up_to_the_damage(tmp_path):
     entries = [{**_GOOD, "time_us": n, "size": hash(str(n)) % 2**40, "user_metadata": f"{n}"} for n in range(5000)]
     content = zlib.compress(pickle.dumps({"segments": [], "device_traces": [entries]}), wbits=31)
     snapshot = read(content[: len(content) // 2], tmp_path)
@@ -210,7 +210,7 @@ def test_a_damaged_compressed_snapshot_is_read_up_to_there(tmp_path):
     assert "cut off" in snapshot.notes[0]
 
 
-def test_the_newest_of_a_history_are_kept_where_memory_is_short(tmp_path):
+def test_if_memory_is_short_the_newest_entries_of_a_history_are_kept(tmp_path):
     entries = [{**_GOOD, "time_us": n} for n in range(20_000)]
     value = {"segments": [], "device_traces": [entries[:10_000], entries[10_000:]]}
     snapshot = read(pickle.dumps(value), tmp_path, limit_bytes=100_000_000 + 200 * 3000)
@@ -219,8 +219,8 @@ def test_the_newest_of_a_history_are_kept_where_memory_is_short(tmp_path):
     assert snapshot.notes[0].startswith("only the newest 3,000 entries of the history were kept")
 
 
-def test_names_beyond_the_limit_are_left_out_and_that_is_said(tmp_path):
-    """Programs can set the text that goes with each entry, so there may be millions that nobody needs."""
+def test_names_beyond_the_limit_are_left_out_with_a_note(tmp_path):
+    """Programs can set a text for each entry, so there may be millions."""
     entries = [{**_GOOD, "time_us": n, "user_metadata": f"{n}" * 20} for n in range(100_000)]
     frames = [{"name": "late", "filename": "late.py", "line": 1}]
     value = {"segments": [], "device_traces": [[*entries, {**_GOOD, "frames": frames}]]}
@@ -230,7 +230,7 @@ def test_names_beyond_the_limit_are_left_out_and_that_is_said(tmp_path):
     assert snapshot.notes == ("names beyond the memory limit are shown as '…'",)
 
 
-def test_what_compresses_well_is_bounded_by_the_limit(tmp_path):
+def test_a_file_that_unpacks_beyond_the_limit_is_refused(tmp_path):
     with pytest.raises(UnreadableInput, match="of memory"):
         read(zlib.compress(b"\x80\x02](" + b"}" * 40_000_000, wbits=31), tmp_path, limit_bytes=15_000_000)
 
@@ -251,8 +251,8 @@ for name in sys.argv[1:]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of a process's memory are Linux's")
-def test_large_hostile_files_keep_to_the_memory_of_a_small_process(tmp_path):
-    """Some megabytes each, of what costs the most memory for its bytes."""
+def test_large_hostile_files_are_read_with_little_memory(tmp_path):
+    """A few megabytes each, of whatever takes most memory per byte."""
     files = {
         "containers": b"\x80\x02](" + b"}" * 12_000_000,
         "texts": b"\x80\x02](" + b"".join(b"X\x04\x00\x00\x00" + struct.pack("<I", n) for n in range(200_000)),

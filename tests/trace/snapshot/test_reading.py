@@ -1,4 +1,4 @@
-"""A snapshot is read as PyTorch wrote it, whichever version and pickler did."""
+"""Snapshots of all versions of PyTorch and from all picklers are read correctly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ each_recording = pytest.mark.parametrize("name", sorted(TRUTH))
 
 
 @each_recording
-def test_the_totals_are_those_of_the_allocators_statistics_to_the_byte(name):
+def test_the_totals_match_the_statistics_of_the_allocator_to_the_byte(name):
     snapshot, stats = read_snapshot(RECORDED / f"{name}.pickle.gz"), TRUTH[name]["stats"]
     blocks = snapshot.blocks
     parts = np.bincount(blocks.segment, minlength=len(snapshot.segments))[blocks.segment]
@@ -40,7 +40,7 @@ def test_the_totals_are_those_of_the_allocators_statistics_to_the_byte(name):
 
 
 @each_recording
-def test_sizes_in_the_history_are_what_was_asked_for(name):
+def test_sizes_in_the_history_are_the_requested_ones(name):
     snapshot = read_snapshot(RECORDED / f"{name}.pickle.gz")
     history, blocks = snapshot.history, snapshot.blocks
     live: dict[int, int] = {}
@@ -65,7 +65,7 @@ def test_a_recording_is_the_same_from_every_pickler(name, writer, tmp_path):
     assert snapshot.notes == ()
 
 
-def test_snapshots_of_others_are_read_whole(corpus):
+def test_snapshots_of_others_are_read_completely(corpus):
     for path in sorted((corpus / "memory_snapshots").glob("*.pickle")):
         snapshot = read_snapshot(path)
         assert flat(snapshot) == expected(pickle.loads(path.read_bytes())), path
@@ -73,14 +73,14 @@ def test_snapshots_of_others_are_read_whole(corpus):
 
 
 @given(snapshots(), st.sampled_from(sorted(WRITERS)))
-def test_what_is_written_is_read_back(tmp_path_factory, value, writer):
+def test_a_written_snapshot_is_read_back(tmp_path_factory, value, writer):
     snapshot = read(WRITERS[writer](value), tmp_path_factory.getbasetemp())
     assert flat(snapshot) == expected(value)
     assert snapshot.notes == ()
 
 
 def test_long_histories_are_read_in_pieces(tmp_path):
-    """A piece is half a megabyte: entries, texts and lists lie across their borders."""
+    """A piece is half a megabyte, so entries, texts and lists lie across the borders."""
     frames = [{"name": f"f{n}" * 50, "filename": "train.py", "line": n} for n in range(300)]
     stacks = [[*frames[n:], *frames[:n]][:20] for n in range(300)]
     entries = [_entry(n, stacks[n % 300] if n % 3 else []) for n in range(30_000)]
@@ -105,7 +105,7 @@ def _segment(**other: object) -> Json:
             "stream": 0, "segment_type": "small", "blocks": [block], **other}  # fmt: skip
 
 
-def test_a_bare_list_of_segments_is_a_snapshot(tmp_path):
+def test_a_plain_list_of_segments_is_a_snapshot(tmp_path):
     snapshot = read(pickle.dumps([_segment()]), tmp_path)
     assert snapshot.blocks.size_bytes.tolist() == [1024]
     assert len(snapshot.history) == 0
@@ -128,8 +128,8 @@ def test_blocks_of_torch_2_0_keep_their_stacks_in_a_history(tmp_path):
     assert snapshot.notes == ()
 
 
-def test_stacks_deeper_than_a_part_of_a_list_are_whole(tmp_path):
-    """Python writes a thousand items, and then the next thousand, or the last one alone."""
+def test_stacks_of_more_than_a_thousand_frames_are_read_completely(tmp_path):
+    """Python writes lists a thousand items at a time, and a single last item differently."""
     frames = [{"name": "f", "filename": "deep.py", "line": n} for n in range(2500)]
     for depth in (999, 1000, 1001, 1002, 2000, 2001, 2500):
         entries = [_entry(n, list(frames[:depth])) for n in range(5)]
@@ -138,7 +138,7 @@ def test_stacks_deeper_than_a_part_of_a_list_are_whole(tmp_path):
             assert flat(read(WRITERS[name](value), tmp_path)) == expected(value)
 
 
-def test_what_a_free_block_was_asked_for_last_is_not_kept(tmp_path):
+def test_the_last_requested_size_of_a_free_block_is_not_kept(tmp_path):
     blocks = [{"size": 1024, "requested_size": 7, "address": 4096, "state": "inactive", "frames": []}]
     assert read(pickle.dumps([_segment(blocks=blocks)]), tmp_path).blocks.requested_bytes.tolist() == [0]
 
@@ -152,7 +152,7 @@ def test_private_pools_are_numbered_and_the_common_one_is_0(tmp_path):
     assert len({first, common, other}) == 3
 
 
-def test_an_error_for_want_of_memory_says_what_the_device_had_left(tmp_path):
+def test_an_out_of_memory_entry_has_the_free_memory_of_the_device(tmp_path):
     entry = {"action": "oom", "device_free": 123, "size": 999, "stream": 0, "time_us": 7, "frames": []}
     history = read(pickle.dumps({"segments": [], "device_traces": [[entry]]}), tmp_path).history
     assert (history.action[0], history.address[0], history.size_bytes[0]) == (Action.OOM, 123, 999)
@@ -165,7 +165,7 @@ def test_compressed_snapshots_are_unpacked(compress, tmp_path):
     assert flat(read(compress(content), tmp_path)) == flat(read(content, tmp_path))
 
 
-def test_a_pickle_is_told_by_its_first_bytes():
+def test_a_pickle_is_recognised_by_its_first_bytes():
     assert [is_snapshot(pickle.dumps([], protocol)) for protocol in (0, 1, 2, 3, 4, 5)] == [False, False] + [True] * 4
     assert not is_snapshot(b"")
     assert not is_snapshot(b"{}")

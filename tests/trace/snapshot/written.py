@@ -1,4 +1,4 @@
-"""Snapshots as PyTorch writes them: from Python, from C++, and what is to be read of them."""
+"""Snapshots as PyTorch writes them, from Python and from C++, and the values expected from reading them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _stacks(snapshot: Snapshot) -> Iterator[tuple[tuple[str, str, int], ...]]:
 
 
 def expected(value: Any) -> Flat:
-    """The same of what was pickled, of values as PyTorch makes them."""
+    """What reading gives for values as PyTorch makes them."""
     document = value if isinstance(value, dict) else {"segments": value}
     found = sorted(document["segments"], key=lambda segment: (segment["device"], segment["address"]))
     pools = {(0, 0): 0}
@@ -128,7 +128,7 @@ def by_python(protocol: int) -> Callable[[Any], bytes]:
 
 
 def by_python_alone(value: Any) -> bytes:
-    """As the pickler does that is written in Python: small frames."""
+    """Like the pickler written in Python, with small frames."""
     file = io.BytesIO()
     pickle._Pickler(file, 4).dump(value)  # type: ignore[attr-defined]
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""Recordings made elsewhere: profkit derives the figures that their README gives, measured by other means."""
+"""For recordings made elsewhere profkit derives the figures in their README, which were measured by other means."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def of(*names: str) -> pytest.MarkDecorator:
 
 
 def _busy(facts: Facts) -> float:
-    """Share of the time from the first to the last device work in which the device worked."""
+    """The share of the time between the first and the last work in which the device worked."""
     start, end = facts.trace.events.start_ns[facts.device.work], facts.trace.events.end_ns[facts.device.work]
     return busy_fraction(facts, int(start.min()), int(end.max()))
 
@@ -93,7 +93,7 @@ def test_every_recording_is_read_whole_and_its_facts_agree(recording):
 
 
 @of(*FILES)
-def test_the_replay_without_an_edit_reproduces_the_recorded_steps(recording):
+def test_a_replay_without_an_edit_takes_as_long_as_the_recorded_steps(recording):
     facts = Facts(recording.trace)
     vars(facts)["overhead"] = UNTOUCHED  # as recorded, with what the recording added
     result = replay(facts, Edit())
@@ -138,7 +138,7 @@ def test_the_steps_are_found(recording, steps, source):
 
 
 @of("resnet50_workers0_v100.pt.trace.json.gz")
-def test_without_workers_the_loader_takes_two_fifths_and_most_of_the_idle_time(recording):
+def test_without_workers_the_loader_takes_two_fifths_of_the_time_and_causes_most_idle_time(recording):
     rows = np.flatnonzero(recording.loading & (recording.trace.events.lane == recording.steps.main_lane))
     start_ns, end_ns = recording.steps.window_ns
     assert recording.trace.events.duration_ns[rows].sum() / 1e6 == pytest.approx(416, abs=1)
@@ -159,7 +159,7 @@ def test_with_workers_the_loader_takes_a_hundredth_and_two_steps_stand_out(recor
 
 
 @of("resnet50_workers0_v100.pt.trace.json.gz")
-def test_an_optimizers_launches_are_counted(recording):
+def test_the_launches_of_an_optimizer_are_counted(recording):
     facts = recording
     calls = facts.launches.call[facts.launches.call >= 0]
     inside = facts.tree.under(facts.optimizing)[calls].sum()
@@ -177,7 +177,7 @@ def test_the_gaps_of_a_launch_bound_device_are_counted(recording):
     [("recsys_eager_a100.json.gz", 0.35, 0.46), ("ddp_resnet_cpu_bound_a100.json.gz", 0.07, 0.16)],
     indirect=["recording"],
 )
-def test_communication_and_what_of_it_is_hidden(recording, share, overlapped):
+def test_communication_is_measured_and_its_hidden_share(recording, share, overlapped):
     talking = _communication(recording)
     start_ns, end_ns = recording.steps.window_ns
     assert talking.clipped_to(start_ns, end_ns).total_ns / (end_ns - start_ns) == pytest.approx(share, abs=0.005)
@@ -198,7 +198,7 @@ def test_exposed_communication_is_a_share_of_the_step(recording, exposed):
     assert _shares(recording)[label] == pytest.approx(exposed, abs=0.01)
 
 
-def test_one_rank_computes_three_tenths_more(corpus):
+def test_one_rank_computes_three_tenths_more_than_the_other(corpus):
     ranks = [_read(corpus / "kineto" / name) for name in FILES if name.startswith("dlrm")]
     label = "device: computing"
     zero, one = (_shares(facts)[label] * facts.steps.duration_ns.mean() for facts in ranks)
@@ -219,7 +219,7 @@ def test_waits_are_counted_and_measured(recording, name, count, milliseconds):
 
 
 @of("sam_amg_baseline_a100.json.gz")
-def test_the_waits_of_the_program_are_known_and_the_profilers_own_is_left_out(recording):
+def test_waits_of_the_program_are_counted_without_that_of_the_profiler(recording):
     waits, names = recording.waits, recording.trace.events.name_code[recording.waits.rows]
     stream = recording.trace.names.index("cudaStreamSynchronize")
     assert ((names == stream) & ~waits.own).sum() == 275
@@ -237,7 +237,7 @@ def test_single_precision_products_take_two_fifths_of_the_kernels_time(recording
 
 
 @of("recsys_graphed_v100.json.gz")
-def test_graphed_copies_and_the_spread_of_the_steps_are_seen(recording):
+def test_copies_in_graphs_and_the_spread_of_the_steps_are_measured(recording):
     copies = recording.trace.codes_where(lambda name: "DtoD" in name)
     assert np.isin(recording.trace.events.name_code, copies).sum() == 4645
     assert recording.steps.host_ns.min() / 1e6 == pytest.approx(82, abs=1)
@@ -270,7 +270,7 @@ def test_graph_launches_have_many_kernels_and_an_unnamed_device(recording):
 
 
 @of("bert_small_mi300x.json.gz")
-def test_rocm_has_device_type_six_and_waits_of_its_own_names(recording):
+def test_rocm_has_device_type_six_and_its_own_names_for_waits(recording):
     events = recording.trace.events
     assert set(np.unique(events.device_type[recording.trace.rows(Category.MEMORY)])) == {0, 6}
     assert (events.device_type[recording.memory.rows] == 6).all()
@@ -281,5 +281,5 @@ def test_rocm_has_device_type_six_and_waits_of_its_own_names(recording):
 
 @of("resnet_healthy_v100.pt.trace.json.gz")
 def test_times_of_2024_are_exact(recording):
-    """531 slices of this file would seem to overlap, were its times read as floats."""
+    """If its times were read as floats, 531 slices of this file would seem to overlap."""
     assert recording.tree.overlapping == 0

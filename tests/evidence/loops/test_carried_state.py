@@ -1,4 +1,4 @@
-"""What a loop's source shows of a state that is carried from round to round."""
+"""What the source of a loop shows about a state that is carried from round to round."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ def test_a_loop_over_a_sequence(cell, others):
         (["h = cell(x, h)"], [HEAD, "if coin():", "x = xs[t]"]),
     ],
 )
-def test_loops_that_may_have_to_be_loops(cell, others):
+def test_loops_that_cannot_be_shown_to_be_replaceable(cell, others):
     assert not read_carried_state(cell, [*others, *cell]).takes_sequence
 
 
-def test_a_line_that_assigns_the_state_is_told():
+def test_a_line_that_assigns_the_state_is_found():
     masked = ["for t in range(n):", "h = cell(x[t], h)", "h = h * mask[t]"]
     assert read_carried_state(["h = cell(x[t], h)"], masked) == CarriedState(takes_sequence=True)
 
 
-def test_a_branch_may_hide_a_line_that_assigns_the_state():
+def test_a_branch_may_contain_the_line_that_assigns_the_state():
     body = [HEAD, "h = cell(x[t], h)", "if t % 10 == 0:", "print(t)"]
     assert read_carried_state(["h = cell(x[t], h)"], body) == CarriedState(takes_sequence=True)
 
@@ -79,5 +79,5 @@ def test_a_branch_may_hide_a_line_that_assigns_the_state():
         ("f = g.chunk(4, 1)[0].sigmoid()", True),
     ],
 )
-def test_weights_that_are_taken_from_a_list_may_differ(line, steady):
+def test_weights_taken_from_a_list_may_differ(line, steady):
     assert has_steady_weights([line], set()) is steady

@@ -1,4 +1,4 @@
-"""Findings that free the same time: each is told what it gives back beyond those that rank above it."""
+"""Findings that save the same time: each states what it saves beyond those that rank above it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def single(name: str, kind: Kind = Kind.FAULT) -> Rule:
 
 
 def jointly(facts: Facts) -> Iterator[Suspicion]:
-    """The softmax and the copies, with one cause: together they free half of the step."""
+    """The softmax and the copies have one cause: together they take half of the step."""
     edits = [remove(np.flatnonzero(facts.trace.named(name))) for name in ("softmax", "copy")]
     together = combine(edits)
     for edit, part in zip(edits, (0.6, 0.4), strict=True):
@@ -58,23 +58,23 @@ def judged_by(*rules: Rule) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("findings", [rules], indirect=True)
 
 
-def told(findings: tuple[Finding, ...]) -> list[tuple[str, float | None, float | None]]:
+def savings_of(findings: tuple[Finding, ...]) -> list[tuple[str, float | None, float | None]]:
     return [(one.rule, one.saving and one.saving.fraction, one.saving and one.saving.beyond) for one in findings]
 
 
 @judged_by(single("softmax"), single("copy"), single("attention", Kind.OPPORTUNITY))
-def test_what_runs_inside_a_greater_finding_gives_back_nothing_beyond_it(findings: tuple[Finding, ...]) -> None:
-    assert told(findings) == [("attention", 0.4, None), ("softmax", 0.3, 0.0), ("copy", 0.2, 0.2)]
+def test_work_inside_a_larger_finding_saves_nothing_beyond_it(findings: tuple[Finding, ...]) -> None:
+    assert savings_of(findings) == [("attention", 0.4, None), ("softmax", 0.3, 0.0), ("copy", 0.2, 0.2)]
 
 
 @judged_by(single("attention"), Rule("jointly", Kind.FAULT, (), jointly, ""))
-def test_places_with_one_cause_share_what_their_cause_gives_back_beyond_the_others(
+def test_places_with_one_cause_share_what_it_saves_beyond_the_findings_above(
     findings: tuple[Finding, ...],
 ) -> None:
-    """Of the half of the step, the attention above has 0.3 already."""
-    assert told(findings) == [("attention", 0.4, None), ("jointly", 0.3, 0.12), ("jointly", 0.2, 0.08)]
+    """The attention above already saves 0.3 of that half."""
+    assert savings_of(findings) == [("attention", 0.4, None), ("jointly", 0.3, 0.12), ("jointly", 0.2, 0.08)]
 
 
 @judged_by(single("attention"))
 def test_a_single_finding_has_nothing_above_it(findings: tuple[Finding, ...]) -> None:
-    assert told(findings) == [("attention", 0.4, None)]
+    assert savings_of(findings) == [("attention", 0.4, None)]

@@ -1,4 +1,4 @@
-"""From the sums that a worker wrote to what it did after its first batch."""
+"""What a DataLoader worker did after its first batch, from the sums that it wrote."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ def _times(one: WorkerSums) -> list[int]:
             one.cpu_ns]  # fmt: skip
 
 
-def test_a_batch_takes_its_cpu_time_and_what_it_is_blocked_for():
+def test_a_batch_takes_its_cpu_time_and_its_blocked_time():
     loader = busiest_loader(facts_with(WorkerRecord(0, 0, 1, (sums(1), sums(3)))))
     assert loader is not None
     assert loader.batch_ns == 70 + 25
 
 
-def test_a_worker_of_one_batch_tells_nothing():
+def test_a_worker_with_one_batch_has_no_account():
     assert loader_accounts(facts_with(WorkerRecord(0, 0, 1, (sums(1),)), WorkerRecord(0, 1, 2, ()))) == ()
     assert busiest_loader(facts_with()) is None
 
 
-def test_processes_that_take_each_others_place_are_one_worker():
+def test_successive_processes_of_one_worker_count_as_one():
     records = [WorkerRecord(0, 0, 1, (sums(1), sums(4))), WorkerRecord(0, 0, 1, (sums(1), sums(3)))]
     (loader,) = loader_accounts(facts_with(*records))
     assert [(worker.worker, worker.batches, worker.fetch_ns) for worker in loader.workers] == [(0, 5, 300)]
 
 
-def test_the_loader_that_prepared_most_comes_first_with_what_its_dataset_holds():
+def test_the_loader_that_prepared_most_comes_first():
     held = HeldObjects("dataset.x", 2000, 9000)
     records = [WorkerRecord(0, 0, 1, (sums(1), sums(3))), WorkerRecord(1, 0, 1, (sums(1), sums(9)))]
     known = (LoaderRecord(1, "Images", 1, objects=(held,)),)
@@ -71,9 +71,9 @@ def started(worker: int, asked: int, begun: int, *taken: WorkerSums, workers: in
     return WorkerRecord(0, worker, workers, taken, asked, begun)
 
 
-def test_each_epochs_start_is_from_its_first_worker_until_one_has_a_batch():
-    """Asked for at 1000 a time apart; worker 0 begins 100 later and has its batch after 500, worker 1 begins at 90 and
-    has its own after 400. A batch takes 90 otherwise."""
+def test_an_epoch_starts_with_its_first_worker_and_ends_starting_with_the_first_batch():
+    """Epochs start 1000 apart. Worker 0 begins after 100 and needs 500 for its first batch, worker 1 begins after 90
+    and needs 400. Any other batch takes 90."""
     records = [one for at in (5000, 6000, 7000) for one in (
         started(0, at, at + 100, sums(1, elapsed=500), sums(3), workers=2),
         started(1, at + 10, at + 90, sums(1, elapsed=400), sums(2), workers=2),
@@ -83,7 +83,7 @@ def test_each_epochs_start_is_from_its_first_worker_until_one_has_a_batch():
     assert found.lost_ns == 400
 
 
-def test_workers_that_persist_or_were_started_twice_are_no_restarts():
+def test_persistent_workers_and_workers_started_twice_are_not_restarts():
     records = [started(0, at, at + 100, sums(1)) for at in (5000, 6000, 7000)]
     assert list(restarts_of(facts_with(*records, loaders=(LoaderRecord(0, "Data", 1, persistent=True),)))) == []
     assert list(restarts_of(facts_with(*records[:2]))) == []

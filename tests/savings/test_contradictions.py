@@ -1,4 +1,4 @@
-"""No finding says a shorter time than the saving that stands below it, or it says why."""
+"""No finding states less time than its fix saves, unless it says why."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from profkit.run import RUN_FILE
 from profkit.savings.edits import remove
 from tests.traces import facts_of, op, step
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 RUNS = sorted(path.parent for folder in ("tests/h100/recordings", "traces/recorded")
               for path in (ROOT / folder).rglob(RUN_FILE))  # fmt: skip
 NANOSECONDS = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}
@@ -32,11 +32,11 @@ def times_in(message: str) -> list[float]:
 
 
 def contradicts_itself(finding: Finding) -> bool:
-    """Three digits are told, so that the last may be rounded down."""
-    told, saving = times_in(finding.message), finding.saving
-    if not told or saving is None or "shorter" in finding.message or finding.rule in OF_SINGLE_EVENTS:
+    """Times have three digits, so the last one may be rounded down."""
+    stated, saving = times_in(finding.message), finding.saving
+    if not stated or saving is None or "shorter" in finding.message or finding.rule in OF_SINGLE_EVENTS:
         return False
-    return max(told) * 1.006 < saving.time_ns_per_step
+    return max(stated) * 1.006 < saving.time_ns_per_step
 
 
 def test_there_are_recordings_to_check() -> None:
@@ -45,7 +45,7 @@ def test_there_are_recordings_to_check() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("run", RUNS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_finding_says_less_than_it_gives_back(run: Path) -> None:
+def test_no_finding_states_less_time_than_its_fix_saves(run: Path) -> None:
     assert [f.message for f in diagnose_path(run).findings if contradicts_itself(f)] == []
 
 
@@ -54,7 +54,7 @@ def test_no_finding_says_less_than_it_gives_back(run: Path) -> None:
     (500_000, ""),
     (0, ""),  # the rule tells no time
 ])  # fmt: skip
-def test_a_saving_that_is_longer_than_what_is_spent_is_explained(
+def test_a_saving_longer_than_the_time_spent_is_explained(
     spent_ns: int, more: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def check(facts: Facts) -> Iterator[Suspicion]:

@@ -1,4 +1,4 @@
-"""Loops over modules, as people write them: which call independent modules, and which only look like it."""
+"""Which loops call independent modules, and what a loop shows about the inputs of a recurrent cell."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_loop_that_calls_independent_modules(call: str, body: list[str]) -> No
         ("", []),
     ],
 )
-def test_a_loop_that_only_looks_like_it(call: str, body: list[str]) -> None:
+def test_a_loop_that_only_looks_like_independent_modules(call: str, body: list[str]) -> None:
     assert not calls_independent_modules(call, [*body, call])
 
 
@@ -74,7 +74,7 @@ def test_a_loop_that_only_looks_like_it(call: str, body: list[str]) -> None:
         ("h[i] = cells[i](part, h[i])", ["for part in parts:", "outs.append(h[i])"]),
     ],
 )
-def test_a_cell_whose_inputs_are_all_there(call: str, body: list[str]) -> None:
+def test_a_cell_whose_inputs_all_exist_before_the_loop(call: str, body: list[str]) -> None:
     assert read_cell_call(call, [*body, call]) == CellCall(feeds_back=False, keeps_state=True)
 
 
@@ -88,7 +88,7 @@ def test_a_cell_whose_inputs_are_all_there(call: str, body: list[str]) -> None:
         ("h = cell(part, h)", ["for t in range(n):", "part = x[t] if teacher else y", "y = head(h)"]),
     ],
 )
-def test_a_cell_that_is_given_what_it_gave(call: str, body: list[str]) -> None:
+def test_a_cell_that_gets_its_own_output(call: str, body: list[str]) -> None:
     assert read_cell_call(call, [*body, call]).feeds_back
 
 
@@ -106,11 +106,11 @@ def test_a_cell_that_is_given_what_it_gave(call: str, body: list[str]) -> None:
         pytest.param("return cell(x, h)", [], id="the line of another function"),
     ],
 )
-def test_of_some_loops_the_source_says_nothing_of_the_input(call: str, body: list[str]) -> None:
+def test_in_some_loops_the_source_does_not_show_the_input(call: str, body: list[str]) -> None:
     assert read_cell_call(call, [*body, call]) == CellCall()
 
 
 @pytest.mark.parametrize("line", ["h = h * mask", "h[done] = 0", "h *= mask", "h.zero_()", "if done: h = start"])
-def test_a_state_that_another_line_may_change(line: str) -> None:
+def test_a_state_that_another_line_may_change_is_found(line: str) -> None:
     call = "h = cell(x[t], h)"
     assert read_cell_call(call, ["for t in range(n):", line, call]) == CellCall(feeds_back=False)

@@ -1,5 +1,4 @@
-"""Memory snapshots made elsewhere: the figures are those of `torch.cuda.memory_stats`, and each situation is told as
-what it is."""
+"""For memory snapshots made elsewhere the figures match `torch.cuda.memory_stats`, and each fault is found."""
 
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ def diagnosis(corpus_facts: Facts) -> Diagnosis:
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_totals_and_peaks_are_the_allocator_s_to_the_byte(corpus: Path, corpus_facts: Facts, name: str) -> None:
+def test_totals_and_peaks_match_the_allocator_to_the_byte(corpus: Path, corpus_facts: Facts, name: str) -> None:
     stats = json.loads((corpus / "h100/snapshots/truth.json").read_text())[name]["stats"]
     use = allocator_of(corpus_facts).fullest
     assert {
@@ -71,19 +70,19 @@ def test_totals_and_peaks_are_the_allocator_s_to_the_byte(corpus: Path, corpus_f
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_each_situation_is_told_as_what_it_is(diagnosis: Diagnosis, name: str) -> None:
+def test_each_fault_is_found_on_its_line(diagnosis: Diagnosis, name: str) -> None:
     assert [(one.rule, one.location and one.location.line) for one in diagnosis.findings] == FOUND[name]
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_nothing_is_wrong_with_the_others(diagnosis: Diagnosis, name: str) -> None:
+def test_snapshots_without_a_fault_have_no_findings(diagnosis: Diagnosis, name: str) -> None:
     assert diagnosis.findings == ()
     assert diagnosis.verdict is not None
     assert diagnosis.verdict.kind is VerdictKind.NOTHING_FOUND
 
 
 @pytest.mark.parametrize("name", ["training_three_steps"])
-def test_three_steps_with_adam_hold_what_they_must(corpus_facts: Facts, name: str) -> None:
+def test_three_steps_with_adam_hold_the_calculated_bytes(corpus_facts: Facts, name: str) -> None:
     """Eight blocks of 1024-4096-1024 in float32, 8,192 rows; each keeps two hidden tensors and its result."""
     allocator = allocator_of(corpus_facts)
     parameters = 8 * 4 * (2 * 1024 * 4096 + 4096 + 1024)
@@ -99,7 +98,7 @@ def test_three_steps_with_adam_hold_what_they_must(corpus_facts: Facts, name: st
 
 
 @pytest.mark.parametrize("name", ["medium_128_training_memory_snapshot"])
-def test_parameters_older_than_the_history_are_told_by_the_gradients(corpus_facts: Facts, name: str) -> None:
+def test_parameters_older_than_the_history_are_recognised_by_their_gradients(corpus_facts: Facts, name: str) -> None:
     allocator = allocator_of(corpus_facts)
     held = purposes_of(allocator, allocator.allocations.is_held)
     assert held[Purpose.PARAMETERS] == pytest.approx(held[Purpose.GRADIENTS], rel=0.001)
@@ -108,7 +107,7 @@ def test_parameters_older_than_the_history_are_told_by_the_gradients(corpus_fact
 
 
 @pytest.mark.parametrize("name", SITUATIONS + OTHERS)
-def test_parts_and_lines_of_the_peak_add_up(diagnosis: Diagnosis, name: str) -> None:
+def test_the_parts_of_the_peak_add_up_and_its_lines_stay_within_it(diagnosis: Diagnosis, name: str) -> None:
     (memory,) = diagnosis.memory
     assert sum(part.bytes for part in memory.parts) == memory.peak_bytes
     assert 0 < sum(line.bytes for line in memory.lines) <= memory.peak_bytes
@@ -117,7 +116,7 @@ def test_parts_and_lines_of_the_peak_add_up(diagnosis: Diagnosis, name: str) -> 
 
 @pytest.mark.parametrize("name", ["out_of_memory"])
 @pytest.mark.parametrize("format_name", sorted(set(FORMATS) - {"memory-timeline"}))
-def test_every_format_tells_it(diagnosis: Diagnosis, format_name: str, name: str) -> None:
+def test_every_format_states_the_peak(diagnosis: Diagnosis, format_name: str, name: str) -> None:
     text = render(diagnosis, format_name)
     assert "2.48 GB were held" in text
     assert "step time" not in text
@@ -125,6 +124,6 @@ def test_every_format_tells_it(diagnosis: Diagnosis, format_name: str, name: str
 
 
 @pytest.mark.parametrize("name", ["retained_graphs"])
-def test_the_verdict_speaks_of_memory(diagnosis: Diagnosis, name: str) -> None:
+def test_the_verdict_is_about_memory(diagnosis: Diagnosis, name: str) -> None:
     assert diagnosis.verdict is not None
     assert diagnosis.verdict.text.startswith("1 fault makes memory grow by 302 MB")

@@ -1,4 +1,4 @@
-"""Why the host waits: each wait has one cause, and each cause somebody who judges it."""
+"""Why the host waits: each wait has one cause, and each cause is judged by one rule or is no fault."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def test_each_wait_has_its_cause(events, cause):
     assert causes(*events) == [cause]
 
 
-def test_each_cause_is_judged_by_one_rule_or_named_as_nobodys_fault():
+def test_each_cause_is_judged_by_one_rule_or_listed_as_no_fault():
     assert set(JUDGED) | set(UNJUDGED) == set(WaitCause)
     assert not set(JUDGED) & set(UNJUDGED)
     assert sum(len(remedy.causes) for remedy in REMEDIES) == len(JUDGED) - 1
 
 
-def test_every_wait_of_every_recording_comes_to_somebody(corpus):
+def test_every_wait_in_every_recording_has_a_cause(corpus):
     paths = [*(corpus / "kineto").glob("*.json*"), *(corpus / "h100" / "runs").glob("*/pitfall.plain.pt.trace.json.gz")]
     assert paths
     for path in paths:

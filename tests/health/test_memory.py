@@ -1,4 +1,4 @@
-"""Requests for memory that found no room, as they are told."""
+"""What the notes say about memory that ran out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def facts(events: list[dict[str, Any]] = WORK, **failed: Any) -> Facts:
     return Facts(facts_of(events).trace, run, samples=samples, device_memory=counted)
 
 
-def test_of_a_gpu_what_was_asked_for_and_what_was_free_is_told():
+def test_a_request_on_a_gpu_is_reported_with_its_size_and_the_free_memory():
     failed = facts(device=1, asked_bytes=2_000, total_bytes=80_000, free_bytes=500, site=SITE, ended=True)
     assert describe_end_of_memory(failed) == (
         "out of memory: train.py:31 asked for 2.00 kB of GPU 1's 80.0 kB, of which 500 B were free; tensors took up to "
@@ -35,19 +35,19 @@ def test_of_a_gpu_what_was_asked_for_and_what_was_free_is_told():
 
 
 @pytest.mark.parametrize(
-    ("known", "told"),
+    ("known", "text"),
     [
         ({}, "an unknown line asked for more memory of the host's memory; the process held 300 B of 24.0 kB"),
         ({"device": 0}, "an unknown line asked for more memory of GPU 0's memory"),
         ({"device": 0, "asked_bytes": 5, "site": SITE}, "train.py:31 asked for 5 B of GPU 0's memory"),
     ],
 )
-def test_what_nobody_said_is_left_out(known: dict[str, Any], told: str):
+def test_what_is_unknown_about_the_request_is_left_out(known: dict[str, Any], text: str):
     events = WORK if "device" in known else [op("aten::mul", 1, 9)]
-    assert describe_end_of_memory(facts(events, **known, ended=True)) == f"out of memory: {told}"
+    assert describe_end_of_memory(facts(events, **known, ended=True)) == f"out of memory: {text}"
 
 
-def test_a_program_that_the_system_killed_is_told_so():
+def test_a_program_killed_by_the_system_is_reported_as_killed():
     killed = facts([op("aten::mul", 1, 9)], message=KILLED, ended=True)
     assert describe_end_of_memory(killed) == (
         "out of memory: the system killed the program, as no room was left on the host; the process held 300 B of "
@@ -55,7 +55,7 @@ def test_a_program_that_the_system_killed_is_told_so():
     )
 
 
-def test_a_program_that_went_on_is_told_for_information_alone():
+def test_a_program_that_went_on_gets_a_note_and_no_headline():
     failed = facts(device=1, asked_bytes=2_000, total_bytes=80_000, free_bytes=500, site=SITE, count=3)
     assert describe_end_of_memory(failed) is None
     assert check_memory_failures(failed) == (
@@ -64,7 +64,7 @@ def test_a_program_that_went_on_is_told_for_information_alone():
     )
 
 
-def test_a_program_that_never_ran_out_of_memory_is_not_spoken_of():
+def test_a_program_that_never_ran_out_of_memory_gets_neither():
     whole = facts_of(WORK)
     assert describe_end_of_memory(whole) is None
     assert check_memory_failures(whole) is None

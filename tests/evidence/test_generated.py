@@ -34,7 +34,7 @@ def test_the_name_tells_the_kind_and_the_operators(name, kind, operators):
 
 
 @pytest.mark.parametrize("name", ["triton__0d1d2de", "triton_xyz_fused_add_0", "triton_poi_fused_add", "sgemm", ""])
-def test_other_names_say_nothing(name):
+def test_other_names_say_nothing_about_a_generated_kernel(name):
     assert parse_generated(name) is None
 
 
@@ -47,5 +47,5 @@ def test_other_names_say_nothing(name):
         ("triton_poi_fused_0", "generated kernel (pointwise)"),
     ],
 )
-def test_in_words_views_are_named_where_nothing_else_is_done(name, words):
+def test_views_are_named_only_if_a_kernel_does_nothing_else(name, words):
     assert str(parse_generated(name)) == words

@@ -29,7 +29,7 @@ from profkit.evidence.frames import is_user_frame, parse_frame
         ("/opt/site-packages/numpy/core/numeric.py(9): ones", False),
     ],
 )
-def test_frames_of_libraries_are_not_the_users(name, is_user):
+def test_frames_of_libraries_are_not_user_code(name, is_user):
     assert is_user_frame(name) is is_user
 
 

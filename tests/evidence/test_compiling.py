@@ -1,4 +1,4 @@
-"""Where the compiler worked, whose function that was, and the steps that are left out for it."""
+"""Where the compiler worked, for which function, and which steps are left out because of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COMPILES = "_compile.compile_inner (dynamo_timed)"
 
 
 def steps_of(*compiled: bool, located: int = 0):
-    """Steps of 1000 µs, those told with 300 µs of the compiler; the first ones located."""
+    """Steps of 1000 µs, of which some compile for 300 µs; the first ``located`` ones have line marks."""
     events = []
     for i, does in enumerate(compiled):
         events += [step(i, 1000 * i, 1000), op("aten::mm", 1000 * i, 100)]
@@ -20,7 +20,7 @@ def steps_of(*compiled: bool, located: int = 0):
     return facts_of(events)
 
 
-def test_a_step_that_compiles_is_left_out_where_most_do_not():
+def test_a_step_that_compiles_is_left_out_if_most_do_not():
     facts = steps_of(False, True, False)
     assert facts.steps.measured.tolist() == [True, False, True]
     assert describe_left_out(facts) == (
@@ -28,29 +28,29 @@ def test_a_step_that_compiles_is_left_out_where_most_do_not():
     )
 
 
-def test_where_half_of_them_compile_that_is_what_the_steps_are_like():
+def test_no_step_is_left_out_if_half_of_them_compile():
     facts = steps_of(False, True, False, True)
     assert facts.steps.measured.all()
     assert describe_left_out(facts) is None
 
 
-def test_a_lone_step_stays():
+def test_an_only_step_is_kept_although_it_compiles():
     assert steps_of(True).steps.measured.tolist() == [True]
 
 
-def test_what_a_located_step_compiles_is_no_matter():
+def test_compilation_in_a_located_step_is_ignored():
     facts = steps_of(True, False, False, located=1)
     assert facts.steps.measured.tolist() == [False, True, True]
     assert describe_left_out(facts) is None
 
 
-def test_a_step_left_out_as_cold_is_not_said_to_have_compiled():
+def test_a_step_left_out_as_cold_is_not_reported_as_compiling():
     facts = facts_of([step(0, 0, 3000), step(1, 3000, 1000), step(2, 4000, 1000), op("aten::mm", 0, 10)])
     assert facts.steps.measured.tolist() == [False, True, True]
     assert describe_left_out(facts) is None
 
 
-def test_the_compilers_pieces_of_work_are_of_the_function_noted_last():
+def test_work_of_the_compiler_belongs_to_the_function_noted_last():
     facts = facts_of([
         op(COMPILES, 0, 10), annotation("dynamo_data: compile_id=3/1", 20, 1), op(COMPILES, 30, 100),
         annotation("backend_compile_data: fn_name=f, compile_id=3/1", 40, 1), op("backend (dynamo_timed)", 50, 20),

@@ -31,11 +31,11 @@ def test_an_operator_reads_its_inputs_and_writes_their_broadcast(name, dims, typ
     assert traffic_of(name, dims, types) == expected
 
 
-def test_no_rows_have_no_traffic():
+def test_without_rows_there_is_no_traffic():
     assert measure_traffic(trace_of([op("aten::mul", 0, 1)]), np.array([], dtype=np.int64)).elements.tolist() == []
 
 
-def test_what_runs_inside_tells_whether_a_view_copies_and_a_cast_casts():
+def test_whether_a_view_copies_or_a_cast_converts_follows_from_what_runs_inside():
     events = [
         op("aten::reshape", 0, 9), op("aten::clone", 1, 7),
         op("aten::reshape", 10, 9),
@@ -50,7 +50,7 @@ def test_what_runs_inside_tells_whether_a_view_copies_and_a_cast_casts():
     assert idle.tolist() == [False, True, False, True, False, False]
 
 
-def test_a_copy_between_devices_is_neither():
+def test_a_copy_between_devices_is_neither_a_view_nor_a_cast():
     events = [op("aten::to", 0, 9), op("aten::_to_copy", 1, 7), runtime("cudaMemcpyAsync", 2, 3, correlation=1),
               memcpy("Memcpy HtoD (Pageable -> Device)", 6, 3, correlation=1)]  # fmt: skip
     facts = facts_of(events)

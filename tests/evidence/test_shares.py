@@ -20,7 +20,7 @@ def _shares_us(facts: Facts) -> dict[str, float]:
     return {label: time_ns / 1000 for label, time_ns in time_shares(facts)}
 
 
-def test_without_a_device_the_main_threads_time_is_shared_out():
+def test_without_a_device_the_time_of_the_main_thread_is_divided():
     events = []
     for n in range(2):
         at = 100 * n
@@ -66,7 +66,7 @@ def test_a_device_busy_with_earlier_work_is_not_idle():
     }
 
 
-def test_only_measured_steps_are_shared_out():
+def test_only_measured_steps_are_divided():
     facts = facts_of([step(0, 0, 50), mark(1, 5, 9), op("aten::mm", 6, 5), step(1, 50, 100), op("aten::mm", 60, 30)])
     assert _shares_us(facts) == {
         "operators of the forward pass and others": 30,
@@ -75,7 +75,7 @@ def test_only_measured_steps_are_shared_out():
 
 
 def _uneven_steps() -> list[dict[str, object]]:
-    """Steps of 100, 100 and 400 µs, which compute for half of the time: the median is 100, the mean 200."""
+    """Steps of 100, 100 and 400 µs that compute half of the time: the median is 100 µs, the mean 200 µs."""
     lengths = (100, 100, 400)
     starts = (0, 100, 200)
     return [
@@ -100,13 +100,13 @@ def test_a_shares_time_is_its_fraction_of_the_step_that_the_report_states(refere
     assert [share.fraction for share in timing.shares] == [0.5, 0.5]
 
 
-def test_profkits_pauses_inside_a_step_are_named():
+def test_pauses_of_profkit_inside_a_step_are_a_share_of_their_own():
     facts = facts_of([*(annotation(SGD, at, 1) for at in (0, 100)), pause(20, 30), op("aten::mm", 60, 10)])
     assert _shares_us(facts)["profkit itself, left out of the step"] == 30
 
 
-def test_idle_time_goes_to_what_explains_it_best():
-    """Each reason lies within the next one: a wait in an operator that launches, an allocation in a compilation."""
+def test_idle_time_is_assigned_to_its_best_explanation():
+    """The explanations lie within each other: a wait in an operator that launches, an allocation in a compilation."""
     facts = facts_of([
         step(0, 0, 10_000),
         annotation(LOADER, 0, 100), runtime("cudaMalloc", 20, 60),
@@ -132,7 +132,7 @@ def test_idle_time_goes_to_what_explains_it_best():
 
 
 @pytest.mark.parametrize(("apart_us", "launching_us"), [(999, 1_017), (1_000, 18)])
-def test_between_two_launches_that_are_less_than_a_millisecond_apart_the_host_is_launching(apart_us, launching_us):
+def test_between_launches_less_than_a_millisecond_apart_the_host_is_launching(apart_us, launching_us):
     facts = facts_of([
         step(0, 0, 3_000), runtime("cudaLaunchKernel", 100, 10, correlation=1),
         runtime("cudaLaunchKernel", 110 + apart_us, 10, correlation=2),
@@ -141,7 +141,7 @@ def test_between_two_launches_that_are_less_than_a_millisecond_apart_the_host_is
     assert _shares_us(facts)["idle: launching work"] == launching_us
 
 
-def test_while_the_main_thread_waits_for_the_backward_pass_that_thread_is_meant():
+def test_while_the_main_thread_waits_for_the_backward_pass_that_thread_counts():
     facts = facts_of([
         step(0, 0, 1_000), op("autograd::engine::evaluate_function: MmBackward0", 100, 300, tid=2),
         runtime("cudaLaunchKernel", 150, 10, correlation=1, tid=2), runtime("cudaMalloc", 200, 50, tid=2),
@@ -155,7 +155,7 @@ def test_while_the_main_thread_waits_for_the_backward_pass_that_thread_is_meant(
     }
 
 
-def test_the_rest_goes_to_the_function_with_most_of_it():
+def test_the_rest_is_named_after_the_function_with_most_of_it():
     facts = facts_of([
         step(0, 0, 1_000), python("train.py(1): <module>", 0, 900), python("/home/u/data.py(7): load", 100, 400),
         python("/x/site-packages/lib.py(3): decode", 150, 300), python("data.py(20): crop", 600, 50),
@@ -170,7 +170,7 @@ def test_the_rest_goes_to_the_function_with_most_of_it():
     }
 
 
-def test_numbered_ranges_are_one_place_and_pytorchs_own_are_none():
+def test_numbered_ranges_are_one_place_and_those_of_pytorch_are_none():
     facts = facts_of([
         step(0, 0, 1_000), annotation("Optimizer.zero_grad#SGD.zero_grad", 0, 300), annotation("batch 1", 300, 100),
         annotation("batch 2", 400, 100), annotation("evaluate", 500, 150), kernel("k", 900, 100),
@@ -183,14 +183,14 @@ def test_numbered_ranges_are_one_place_and_pytorchs_own_are_none():
     }
 
 
-def test_where_every_step_is_located_the_line_is_named():
+def test_if_every_step_is_located_the_line_is_named():
     sites = (CallSite("/home/u/train.py", 3, "main"), CallSite("/home/u/train.py", 4, "main"))
     facts = facts_of([step(0, 0, 100), mark(0, 0, 30), mark(1, 30, 60), kernel("k", 80, 5)], callsites=sites)
     assert _shares_us(facts)["idle: in line train.py:4"] == 55
     assert _shares_us(facts)["idle: elsewhere in Python"] == 30
 
 
-def test_of_two_places_with_as_much_time_the_first_by_name_is_named():
+def test_of_two_places_with_equal_time_the_first_by_name_is_named():
     facts = facts_of([step(0, 0, 100), python("b.py(1): g", 10, 20), python("b.py(9): f", 40, 20), kernel("k", 90, 5)])
     assert _shares_us(facts)["idle: in f (b.py:9)"] == 20
 

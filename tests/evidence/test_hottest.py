@@ -1,4 +1,4 @@
-"""Where most of the time passes, fault or not: lines, by what passes under them alone, and operators."""
+"""The lines, operators and updates that take most of the time, whether they are at fault or not."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.traces import annotation, facts_of, kernel, mark, op, runtime, step
 SITES = (CallSite("/a/train.py", 3, "main", "train(x)"), CallSite("/a/train.py", 9, "train", "return x * x"))
 
 
-def test_a_lines_time_is_that_of_what_it_calls_but_for_other_lines_of_the_program():
+def test_the_time_of_a_line_includes_calls_except_other_lines_of_the_program():
     facts = facts_of([step(0, 0, 100), mark(0, 0, 90), op("aten::mul", 5, 20), mark(1, 30, 40)], callsites=SITES)
     assert hottest_lines(facts) == (Hot(pytest.approx(0.5), site=0), Hot(pytest.approx(0.4), site=1))
 
 
-def test_a_line_counts_in_the_traced_step_alone_and_operators_in_the_measured_ones():
+def test_lines_are_timed_in_the_traced_step_and_operators_in_the_measured_ones():
     traced = [step(0, 0, 100), mark(1, 0, 50), op("aten::mul", 0, 50)]
     measured = [step(1, 100, 100), op("aten::mul", 100, 20), op("aten::add", 120, 40), op("aten::empty", 121, 1)]
     facts = facts_of([*traced, *measured], callsites=SITES)
@@ -34,7 +34,7 @@ def test_without_marks_no_line_is_hot():
     assert hottest_lines(facts_of([step(0, 0, 100), op("aten::mul", 0, 50)])) == ()
 
 
-def test_with_a_device_its_time_is_what_an_operator_takes():
+def test_with_a_device_operators_are_timed_on_it():
     launches = [op("aten::mm", 0, 10), runtime("cudaLaunchKernel", 2, 3, correlation=1),
                 op("aten::add", 20, 60), runtime("cudaLaunchKernel", 22, 3, correlation=2)]  # fmt: skip
     work = [kernel("gemm", 10, 70, correlation=1), kernel("vectorized", 80, 10, correlation=2)]
@@ -43,7 +43,7 @@ def test_with_a_device_its_time_is_what_an_operator_takes():
     assert first.fraction == pytest.approx(7 * second.fraction)
 
 
-def test_a_diagnosis_without_a_finding_of_weight_names_them():
+def test_a_diagnosis_without_serious_findings_names_the_hottest_lines_and_operators():
     traced = [step(0, 0, 100), mark(0, 0, 90), op("aten::mul", 0, 50)]
     measured = [step(1, 100, 100), op("aten::mul", 100, 50)]
     found = diagnose(facts_of([*traced, *measured], run=Run(torch="2.13"), callsites=SITES))
@@ -68,12 +68,12 @@ def updating(length: float) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("length", "named"), [(10, True), (9, False)])
-def test_an_optimizer_is_named_from_a_tenth_of_the_step_on(length, named):
+def test_an_optimizer_is_named_if_it_takes_a_tenth_of_the_step(length, named):
     facts = facts_of(updating(length), callsites=SITES)
     assert bool(hottest_updates(facts)) == named
 
 
-def test_an_optimizer_that_takes_much_stands_in_the_verdict_with_its_line():
+def test_an_optimizer_that_takes_long_is_named_in_the_verdict_with_its_line():
     facts = facts_of(updating(20), run=Run(torch="2.13"), callsites=SITES)
     found = diagnose(facts)
     assert hottest_updates(facts) == (Hot(pytest.approx(0.2), site=0, name="Optimizer.step#Adadelta.step"),)
@@ -82,11 +82,11 @@ def test_an_optimizer_that_takes_much_stands_in_the_verdict_with_its_line():
     assert "20 %  Optimizer.step#Adadelta.step at train.py:3\n" in render(found, "text")
 
 
-def test_an_optimizer_on_a_line_that_nobody_knows_is_named_without():
+def test_an_optimizer_on_an_unknown_line_is_named_without_it():
     facts = facts_of([step(0, 0, 100), annotation("Optimizer.step#Adadelta.step", 50, 20)])
     assert hottest_updates(facts) == (Hot(pytest.approx(0.2), site=-1, name="Optimizer.step#Adadelta.step"),)
 
 
-def test_where_a_device_computes_the_hosts_time_of_an_update_is_none_of_the_steps():
+def test_with_a_device_the_hosts_time_of_an_update_does_not_count():
     launch = [runtime("cudaLaunchKernel", 52, 3, correlation=1), kernel("gemm", 55, 40, correlation=1)]
     assert hottest_updates(facts_of([*updating(30), *launch])) == ()

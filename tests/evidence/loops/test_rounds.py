@@ -1,4 +1,4 @@
-"""Rounds of loops, told by the marks of the lines that led to some events."""
+"""The rounds of loops, found by the line marks around some events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SITES = tuple(CallSite("a.py", line, "f", "") for line in range(1, 5))
 
 
 def rounds_of(*marks: tuple[int, float, float]):
-    """Of an operator inside each mark of site 3: the marks' sites, and the loops' level and line."""
+    """The loops around an operator inside each mark of site 3: their number of rounds, level and site."""
     inner = [(start, length) for site, start, length in marks if site == 3]
     events = [step(0, 0, 1000), *(mark(*each) for each in marks), *(op("aten::mm", start + 1, 1) for start, _ in inner)]
     facts = facts_of(events, callsites=SITES)
@@ -24,11 +24,11 @@ def test_the_line_of_a_loop_is_the_outermost_that_changes():
     assert rounds_of((1, 10, 20), (3, 12, 10), (1, 40, 20), (3, 42, 10), (1, 70, 20), (3, 72, 10)) == [(3, 0, 1)]
 
 
-def test_a_loop_in_each_round_of_another_is_a_loop_of_its_own():
+def test_a_nested_loop_is_a_loop_in_each_round_of_the_outer_one():
     first = ((1, 10, 90), (3, 12, 10), (3, 32, 10), (3, 52, 10))
     second = ((1, 110, 90), (3, 112, 10), (3, 132, 10), (3, 152, 10))
     assert rounds_of(*first, *second) == [(3, 1, 3), (2, 0, 1), (3, 1, 3)]
 
 
-def test_lines_one_under_the_other_are_no_rounds():
+def test_successive_lines_are_not_rounds():
     assert rounds_of((0, 10, 20), (3, 12, 10), (1, 40, 20), (3, 42, 10), (2, 70, 20), (3, 72, 10)) == []

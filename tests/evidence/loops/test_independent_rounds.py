@@ -1,4 +1,4 @@
-"""What the source of a loop's lines says of its rounds."""
+"""Whether the rounds of a loop are independent, as far as the source of its lines shows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def independent(*lines: str, called: tuple[str, ...] = ()) -> bool:
         pytest.param((f"{HEAD}  # each", "out.append(  # one", "x * y,  # more"), id="comments"),
     ],
 )
-def test_rounds_that_only_gather_need_none_before_them(lines):
+def test_rounds_that_only_gather_results_are_independent(lines):
     assert independent(*lines)
 
 
@@ -65,19 +65,19 @@ def test_rounds_that_only_gather_need_none_before_them(lines):
         pytest.param((HEAD, "z = x * y"), id="no result is kept"),
     ],
 )
-def test_rounds_that_may_need_one_before_them_are_dependent(lines):
+def test_rounds_that_may_need_an_earlier_one_are_dependent(lines):
     assert not independent(*lines)
 
 
-def test_a_function_that_leaves_nothing_behind_may_be_called():
+def test_a_function_without_side_effects_may_be_called():
     pure = ("difference = (x - y).abs()", "return difference.mean() + F.relu(x).sum()")
     assert independent(HEAD, "out.append(distance(x, y))", called=pure)
     assert not independent(HEAD, "out.append(distance(x, y))", called=("self.seen += 1", *pure))
     assert not independent(HEAD, "out.append(distance(x, y))", called=("history.append(x)", *pure))
 
 
-def test_a_line_that_does_not_follow_begins_a_statement_of_its_own():
-    """The line between holds closing brackets alone, and does not run."""
+def test_a_line_after_closing_brackets_begins_a_new_statement():
+    """Line 4 holds only closing brackets and does not run."""
     sites = [CallSite("a.py", 1, "f", HEAD), CallSite("a.py", 2, "f", "out.append("),
              CallSite("a.py", 3, "f", "F.mse_loss(x, h),"), CallSite("a.py", 5, "f", "h = x * y")]  # fmt: skip
     assert not rounds_are_independent(sites, [])
@@ -97,7 +97,7 @@ def recurs(*lines: str, computing: int = -1) -> bool:
         pytest.param(("h = torch.tanh(w * h + x[t])",), id="through a function"),
     ],
 )
-def test_a_value_that_is_made_of_the_last_rounds_is_a_recurrence(lines):
+def test_a_value_made_from_that_of_the_last_round_is_a_recurrence(lines):
     assert recurs("for t in range(n):", *lines)
 
 
@@ -108,14 +108,14 @@ def test_a_value_that_is_made_of_the_last_rounds_is_a_recurrence(lines):
         pytest.param(("total = x[i] * total",), id="product"),
         pytest.param(("best = torch.maximum(best, x[i])",), id="largest"),
         pytest.param(("v = x[i]", "v = v / (v + 1)"), id="made in the same round"),
-        pytest.param(("out[i] = x[i] / x[i].norm()",), id="no name is made"),
+        pytest.param(("out[i] = x[i] / x[i].norm()",), id="no name is assigned"),
     ],
 )
-def test_what_a_cumulative_operator_gives_is_none(lines):
+def test_sums_products_and_maxima_are_no_recurrences(lines):
     assert not recurs("for i in range(n):", *lines)
 
 
-def test_only_lines_that_compute_and_loops_without_another_count():
+def test_only_computing_lines_of_innermost_loops_count():
     assert not recurs("for x in xs:", "k = (k + 1) % n", "out[k] = x * 2")
     assert recurs("for x in xs:", "k = (k + 1) % n", "out[k] = x * 2", computing=1)
     assert not recurs("for world in worlds:", "for t in range(n):", "last = x[t, world] + decay * last")

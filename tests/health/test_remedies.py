@@ -1,4 +1,4 @@
-"""A program that died of one of PyTorch's common errors is told what to do, and no other."""
+"""The advice for PyTorch's common errors, and none for others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ def overwritten() -> None:
     y.sum().backward()
 
 
-
 def not_on_the_processor() -> None:
     torch.ones(3, device="meta").numpy()
 
@@ -55,7 +54,7 @@ def on_two_devices() -> None:
         (overwritten, "Write a new tensor"),
     ],
 )
-def test_the_words_of_this_pytorch_are_known(fail: Callable[[], None], advice: str) -> None:
+def test_errors_of_the_installed_pytorch_are_recognised(fail: Callable[[], None], advice: str) -> None:
     with pytest.raises((RuntimeError, TypeError)) as caught:
         fail()
     assert advice in remedy_for(f"{caught.type.__name__}: {caught.value}")
@@ -74,7 +73,7 @@ def test_the_words_of_this_pytorch_are_known(fail: Callable[[], None], advice: s
         ("RuntimeError: Cannot re-initialize CUDA in forked subprocess.", "used by workers"),
     ],
 )  # fmt: skip
-def test_what_comes_on_a_gpu_alone_is_known_by_its_words(failure: str, advice: str) -> None:
+def test_errors_that_need_a_gpu_are_recognised_by_their_text(failure: str, advice: str) -> None:
     assert advice in remedy_for(failure)
 
 
@@ -89,23 +88,21 @@ def test_what_comes_on_a_gpu_alone_is_known_by_its_words(failure: str, advice: s
         "MemoryError: ",
     ],
 )
-def test_other_failures_speak_for_themselves(failure: str) -> None:
+def test_other_failures_get_no_advice(failure: str) -> None:
     assert remedy_for(failure) == ""
 
 
-STEPS = [step(0, 0, 100), step(1, 100, 100), op("aten::mul", 0, 50)]
-
-
-def test_the_verdict_on_a_program_that_failed_before_any_step_says_what_to_do() -> None:
+def test_before_any_recorded_step_the_verdict_holds_the_advice() -> None:
     facts = facts_of([op("aten::mul", 0, 50)], run=Run(torch="2.13", notes=(FAILED + NUMPY,), exit_status=1))
     verdict = diagnose(facts).verdict
     assert verdict is not None
     assert f"before any step of it was recorded: {NUMPY}. NumPy sees the CPU's memory only" in verdict.text
-    assert check_recording(facts)[0] == FAILED + NUMPY, "told once"
+    assert check_recording(facts)[0] == FAILED + NUMPY, "the advice stands in one place only"
 
 
-def test_beside_recorded_steps_the_note_says_it() -> None:
+def test_after_recorded_steps_the_note_holds_the_advice() -> None:
     run = Run(torch="2.13", notes=(FAILED + NUMPY, "another note"), exit_status=1, step_signal="optimizer")
-    first, second, *_ = check_recording(facts_of(STEPS, run=run))
+    events = [step(0, 0, 100), step(1, 100, 100), op("aten::mul", 0, 50)]
+    first, second, *_ = check_recording(facts_of(events, run=run))
     assert first.startswith(f"{FAILED}{NUMPY}. NumPy sees the CPU's memory only")
     assert second == "another note"
