@@ -12,8 +12,8 @@ from profkit.rules import all_rules
 from tests.cross_table import table
 from tests.cross_table.recordings import Recorded, expected_elsewhere, find_all
 from tests.cross_table.table import EXPLAINED, FOUND, MISSED, UNEXPLAINED, Reason, Row, judge, read_reasons, render
+from tests.derive.test_recordings_made_elsewhere import FILES
 from tests.end_to_end.programs import all_programs
-from tests.test_corpus_reading import FILES
 
 ROOT = Path(__file__).parents[2]
 PITFALL = ROOT / "traces" / "recorded" / "nvidia-h100-80gb-hbm3" / "hand-written-attention" / "pitfall"

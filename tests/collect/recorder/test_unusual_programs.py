@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
@@ -68,7 +67,6 @@ def test_a_profile_inside_a_profiled_program_leaves_one_recording(recordings):
 
 
 DEEP = """\
-import sys
 
 def nest(x, depth):
     return nest(x * 1.0, depth - 1) if depth else x
