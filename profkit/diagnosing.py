@@ -84,8 +84,17 @@ _SHARED_EVENTS = 100_000
 _MOST_LINES = 8
 """Lines that hold memory at the peak: about as many as fit beside the parts."""
 _LEAST_LINE_SHARE = 0.01
-_SAME_IN_ACCOUNT = ("device", "allocated_bytes", "reserved_bytes", "inactive_split_bytes", "cached_bytes",
-                    "split_bytes", "peak_bytes", "reserved_peak_bytes", "older_bytes")  # fmt: skip
+_SAME_IN_ACCOUNT = (
+    "device",
+    "allocated_bytes",
+    "reserved_bytes",
+    "inactive_split_bytes",
+    "cached_bytes",
+    "split_bytes",
+    "peak_bytes",
+    "reserved_peak_bytes",
+    "older_bytes",
+)
 _MOST_EXPERIMENTS = 8
 """Each takes two seconds, and a diagnosis must not take minutes."""
 
@@ -266,8 +275,9 @@ def _find_hottest(facts: Facts) -> tuple[HotSpot, ...]:
     lines = (HotSpot(round(fraction, 4), Location.of(site)) for fraction, site in sites if site is not None)
     operators = (HotSpot(round(spot.fraction, 4), operator=spot.name) for spot in hottest_operators(facts))
     updates = ((spot, call_site(facts, spot.site)) for spot in hottest_updates(facts))
-    optimizers = (HotSpot(round(spot.fraction, 4), Location.of(site) if site else None, spot.name)
-                  for spot, site in updates)  # fmt: skip
+    optimizers = (
+        HotSpot(round(spot.fraction, 4), Location.of(site) if site else None, spot.name) for spot, site in updates
+    )
     return (*lines, *optimizers, *operators)
 
 
@@ -282,9 +292,11 @@ def _share_out(facts: Facts, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
 
 def _measure_all(facts: Facts, judged: list[Judged], measure: Measure) -> tuple[list[Judged], list[str]]:
     """The findings, priced by their experiment if they have one, and a note for each that could not be."""
-    chosen = [i for i, one in enumerate(judged)
-              if one.suspicion.trial is not None
-              and (one.finding.severity is not Severity.INFO or _awaits_price(one))]  # fmt: skip
+    chosen = [
+        i
+        for i, one in enumerate(judged)
+        if one.suspicion.trial is not None and (one.finding.severity is not Severity.INFO or _awaits_price(one))
+    ]
     chosen = chosen[:_MOST_EXPERIMENTS]
     if not chosen:
         return judged, ["--measure: no finding has an experiment that could take the place of its model"]
@@ -414,8 +426,7 @@ def _share_time(facts: Facts, found: StepTime) -> tuple[TimeShare, ...]:
 def _tell_peaks(facts: Facts) -> tuple[MemoryPeak, ...]:
     known = (one for one in memory_uses(facts) if one.used_bytes)
     return tuple(
-        MemoryPeak(one.where, one.total_bytes, one.allocated_bytes, one.reserved_bytes, one.seen_bytes)
-        for one in known
+        MemoryPeak(one.where, one.total_bytes, one.allocated_bytes, one.reserved_bytes, one.seen_bytes) for one in known
     )
 
 
@@ -458,7 +469,8 @@ def _account_device(facts: Facts, use: DeviceUse) -> DeviceMemory:
         **{name: getattr(use, name) for name in _SAME_IN_ACCOUNT},
         history_entries=use.rows[1] - use.rows[0],
         peak_ns=int(allocator.snapshot.history.time_ns[use.peak_row] - times_ns[0])
-        if is_timed and use.peak_row != NONE else None,
+        if is_timed and use.peak_row != NONE
+        else None,
         history_ns=int(times_ns[-1] - times_ns[0]) if is_timed else None,
         parts=tuple(MemoryPart(LABELS[part], size, round(size / whole, 4)) for part, size in parts.items()),
         lines=tuple(

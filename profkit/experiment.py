@@ -8,10 +8,31 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-RUNNABLE_PRODUCTS = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d",
-                               "scaled_dot_product_attention"))  # fmt: skip
-RUNNABLE_UNARY = frozenset(("abs", "cos", "erf", "exp", "gelu", "log", "mean", "neg", "reciprocal", "relu", "rsqrt",
-                            "sigmoid", "silu", "sin", "sqrt", "square", "sum", "tanh"))  # fmt: skip
+RUNNABLE_PRODUCTS = frozenset(
+    ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "scaled_dot_product_attention")
+)
+RUNNABLE_UNARY = frozenset(
+    (
+        "abs",
+        "cos",
+        "erf",
+        "exp",
+        "gelu",
+        "log",
+        "mean",
+        "neg",
+        "reciprocal",
+        "relu",
+        "rsqrt",
+        "sigmoid",
+        "silu",
+        "sin",
+        "sqrt",
+        "square",
+        "sum",
+        "tanh",
+    )
+)
 RUNNABLE_BINARY = frozenset(("add", "div", "maximum", "minimum", "mul", "sub"))
 RUNNABLE_ON_IMAGES = frozenset(("adaptive_avg_pool2d", "avg_pool2d", "batch_norm", "conv2d", "max_pool2d"))
 """Operators whose time depends on the memory order of an image's dimensions."""

@@ -178,9 +178,12 @@ def weigh(saving: Saving | None, suspicion: Suspicion) -> Severity:
     """By time. A lower memory peak counts too: medium from half of the peak, low from a tenth."""
     by_time = severity_of(saving, suspicion.grows)
     by_peak = (
-        Severity.MEDIUM if suspicion.peak_fraction >= 0.5 else
-        Severity.LOW if suspicion.peak_fraction >= 0.1 else Severity.INFO
-    )  # fmt: skip
+        Severity.MEDIUM
+        if suspicion.peak_fraction >= 0.5
+        else Severity.LOW
+        if suspicion.peak_fraction >= 0.1
+        else Severity.INFO
+    )
     return min(by_time, by_peak, key=lambda severity: severity.rank)
 
 

@@ -399,8 +399,9 @@ def unprofiled_steps(run: Run, bound_by: str | None) -> tuple[tuple[int, ...], t
     ``device``) the host's clock tells only how long they took to launch, so there are none.
     """
     if any(run.reference_step_device_ns):
-        first, later = (tuple(ns for ns in steps if ns) for steps in
-                        (run.reference_step_device_ns, run.later_step_device_ns))  # fmt: skip
+        first, later = (
+            tuple(ns for ns in steps if ns) for steps in (run.reference_step_device_ns, run.later_step_device_ns)
+        )
         return first, later
     return ((), ()) if bound_by == "device" else (run.reference_step_ns, run.later_step_ns)
 

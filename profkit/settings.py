@@ -44,7 +44,9 @@ EDITORS = {
 }
 """The addresses by which editors open a line; files begin with a slash, as in ``/C:/train.py``. VS Code and JetBrains
 register theirs; Sublime Text needs a handler."""
-_OTHER_EDITOR = re.compile(r"(?!(?:about|blob|data|file|ftp|https?|javascript|vbscript|ws|wss):)[a-z][a-z0-9+.-]*://\S+")
+_OTHER_EDITOR = re.compile(
+    r"(?!(?:about|blob|data|file|ftp|https?|javascript|vbscript|ws|wss):)[a-z][a-z0-9+.-]*://\S+"
+)
 """A web address would learn the file's path from a click, and a script is no editor."""
 _LEVELS = [level.value for level in Severity if level is not Severity.INFO]
 

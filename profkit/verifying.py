@@ -147,9 +147,12 @@ def _prove(scenario: Scenario, device: str, kind: str) -> Proof:
 
 def _prove_silence(scenario: Scenario, device: str, kind: str) -> Proof:
     """No rule reports a fault above low severity in either variant, and the effect is real if there should be one."""
-    found = [finding for variant in ("pitfall", "fix")
-             for finding in faults(diagnose_variant(scenario, variant, device).findings)
-             if finding.severity is not Severity.LOW]  # fmt: skip
+    found = [
+        finding
+        for variant in ("pitfall", "fix")
+        for finding in faults(diagnose_variant(scenario, variant, device).findings)
+        if finding.severity is not Severity.LOW
+    ]
     measured = None
     if kind != SILENCE:
         measurement = measure(scenario, device, kind)
@@ -271,9 +274,14 @@ class _Variant:
         child = "profkit.collect.launch.trial"
         command = [sys.executable, "-m", child, str(scenario.path), variant, device, scenario.effect]
         self._process = subprocess.Popen(  # noqa: S603  # profkit itself
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=environment, start_new_session=True,
-        )  # fmt: skip
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
 
     def __enter__(self) -> _Variant:
         return self

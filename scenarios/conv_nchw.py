@@ -30,8 +30,9 @@ def block(inputs: int, outputs: int) -> list[nn.Module]:
 def setup(device: str) -> State:
     torch.manual_seed(0)
     count, size = (64, 224) if device == "cuda" else (8, 64)
-    model = nn.Sequential(*block(3, 32), *block(32, 64), *block(64, 128), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-                          nn.Linear(128, 10))  # fmt: skip
+    model = nn.Sequential(
+        *block(3, 32), *block(32, 64), *block(64, 128), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10)
+    )
     return State(model.to(device).eval(), list(torch.randn(24, count, 3, size, size, device=device)))
 
 

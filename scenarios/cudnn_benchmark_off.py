@@ -28,8 +28,14 @@ class State:
 def setup(device: str) -> State:
     torch.manual_seed(0)
     width, size = (96, 112) if device == "cuda" else (4, 16)
-    layers = [nn.Conv2d(3, width, 7, 2, 3), nn.ReLU(), nn.Conv2d(width, width, 5, 1, 2, groups=2), nn.ReLU(),
-              nn.Conv2d(width, width, 3, 1, 2, 2), nn.ReLU()]  # fmt: skip
+    layers = [
+        nn.Conv2d(3, width, 7, 2, 3),
+        nn.ReLU(),
+        nn.Conv2d(width, width, 5, 1, 2, groups=2),
+        nn.ReLU(),
+        nn.Conv2d(width, width, 3, 1, 2, 2),
+        nn.ReLU(),
+    ]
     model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
     return State(model.to(device), list(torch.randn(24, 32, 3, size, size, device=device)))
 

@@ -89,13 +89,22 @@ def in_processes(state: State) -> Iterator[DistributedDataParallel]:
     on_gpus = state.processes > 1
     with TemporaryDirectory() as directory:
         meeting = state.meeting or Path(directory, "meeting").as_uri()
-        others = [] if state.rank else [
-            subprocess.Popen([sys.executable, __file__, str(rank), meeting], stderr=subprocess.DEVNULL)
-            for rank in range(1, state.processes)
-        ]  # fmt: skip
+        others = (
+            []
+            if state.rank
+            else [
+                subprocess.Popen([sys.executable, __file__, str(rank), meeting], stderr=subprocess.DEVNULL)
+                for rank in range(1, state.processes)
+            ]
+        )
         try:
-            distributed.init_process_group("nccl" if on_gpus else "gloo", init_method=meeting, rank=state.rank,
-                                           world_size=state.processes, timeout=TIMEOUT)  # fmt: skip
+            distributed.init_process_group(
+                "nccl" if on_gpus else "gloo",
+                init_method=meeting,
+                rank=state.rank,
+                world_size=state.processes,
+                timeout=TIMEOUT,
+            )
             yield DistributedDataParallel(state.model, device_ids=[state.rank] if on_gpus else None)
         finally:
             for other in others:

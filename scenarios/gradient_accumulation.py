@@ -33,9 +33,7 @@ def setup(device: str) -> State:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
-    batches = [
-        (torch.randn(1024, 512, device=device), torch.randint(10, (1024,), device=device)) for _ in range(24)
-    ]
+    batches = [(torch.randn(1024, 512, device=device), torch.randint(10, (1024,), device=device)) for _ in range(24)]
     return State(model, optimizer, batches)
 
 

@@ -29,8 +29,10 @@ def draw_tree() -> str:
 
 def list_layers() -> str:
     """The layers, lowest first, and what stands beside them."""
-    sides = [f"`{name}` stands aside and may import {', '.join(sorted(allowed, key=LAYERS.index))} alone."
-             for name, allowed in SIDE_DOORS.items()]  # fmt: skip
+    sides = [
+        f"`{name}` stands aside and may import {', '.join(sorted(allowed, key=LAYERS.index))} alone."
+        for name, allowed in SIDE_DOORS.items()
+    ]
     return "\n".join(["```", fill(" → ".join(LAYERS), _WIDTH), "```", "", *sides])
 
 

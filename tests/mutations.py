@@ -92,8 +92,15 @@ def _training_step(number: int, at: float, stacks: bool, located: bool) -> Itera
         yield mark(2, at + 700, 280)
     yield op("aten::to", at + 66, 4, external=base + 1, dims=[[8, 64]], types=["float"])
     yield runtime("cudaMemcpyAsync", at + 67, 2, correlation=base + 1, external=base + 1)
-    yield memcpy("Memcpy HtoD (Pageable -> Device)", at + 69, 6, correlation=base + 1, external=base + 1, stream=20,
-                 size_bytes=2048)  # fmt: skip
+    yield memcpy(
+        "Memcpy HtoD (Pageable -> Device)",
+        at + 69,
+        6,
+        correlation=base + 1,
+        external=base + 1,
+        stream=20,
+        size_bytes=2048,
+    )
     products = [(72 + 50 * i, base + 2 + i, 10 + i) for i in range(4)]
     for offset, external, sequence in products:
         dims, types = [[8, 64], [64, 64]], ["float", "float"]
@@ -104,8 +111,16 @@ def _training_step(number: int, at: float, stacks: bool, located: bool) -> Itera
     for offset, external, sequence in reversed(products):
         back = at + 380 + offset
         yield op(_BACKWARD, back, 45, external=external + 40, sequence=sequence, tid=2)
-        yield op("aten::mm", back + 4, 30, external=external + 44, dims=[[64, 8], [8, 64]], types=["float", "float"],
-                 sequence=sequence, tid=2)  # fmt: skip
+        yield op(
+            "aten::mm",
+            back + 4,
+            30,
+            external=external + 44,
+            dims=[[64, 8], [8, 64]],
+            types=["float", "float"],
+            sequence=sequence,
+            tid=2,
+        )
         yield from launch("ampere_sgemm_32x32_tn", back + 8, 30, external + 44, tid=2, stream=20)
         yield memory(back + 9, -2048, 4096 * external, device_type=1, tid=2)
     yield annotation("Optimizer.step#Adam.step", at + 700, 200, external=base + 70)
@@ -121,8 +136,10 @@ def _training_step(number: int, at: float, stacks: bool, located: bool) -> Itera
 
 def launch(name: str, at: float, lasting: float, external: int, *, tid: int = 1, stream: int = 7) -> list[Json]:
     """A launch and its kernel, 10 µs later."""
-    return [runtime("cudaLaunchKernel", at, 5, correlation=external, external=external, tid=tid),
-            kernel(name, at + 10, lasting, correlation=external, external=external, stream=stream)]  # fmt: skip
+    return [
+        runtime("cudaLaunchKernel", at, 5, correlation=external, external=external, tid=tid),
+        kernel(name, at + 10, lasting, correlation=external, external=external, stream=stream),
+    ]
 
 
 def _graph_step(number: int, at: float) -> Iterator[Json]:
@@ -170,12 +187,20 @@ def _seeds() -> Iterator[Seed]:
         events = [each for i in range(3) for each in _training_step(i, 1000 * i, stacks, located and i == 0)]
         sites = tuple(CallSite("train.py", 10 + i, "main", f"line {i}") for i in range(3)) if located else ()
         run = Run(step_signal="optimizer", reference_step_ns=(800_000, 820_000)) if located else Run()
-        yield Seed(f"training{'-stacks' * stacks}{'-located' * located}",
-                   _document([*names, *events], deviceProperties=properties, record_shapes=1), run, sites)  # fmt: skip
+        yield Seed(
+            f"training{'-stacks' * stacks}{'-located' * located}",
+            _document([*names, *events], deviceProperties=properties, record_shapes=1),
+            run,
+            sites,
+        )
     late = [each for i in range(4) for each in _graph_step(i, 4.5e12 + 1000 * i)]
     yield Seed("graphs", _document(late, deviceProperties=properties, distributedInfo={"rank": 0, "world_size": 8}))
-    plain = [each for i in range(4) for each in _training_step(i, 1000 * i, False, False) if "ProfilerStep" not in
-             each["name"]]  # fmt: skip
+    plain = [
+        each
+        for i in range(4)
+        for each in _training_step(i, 1000 * i, False, False)
+        if "ProfilerStep" not in each["name"]
+    ]
     yield Seed("without-marks", _document(plain))
     passes = [each for i in range(6) for each in _parallel_pass(i, 500 * i)]
     yield Seed("parallel", _document(passes, distributedInfo={"rank": 1, "world_size": 2}))
@@ -217,9 +242,24 @@ _NUMBERS = (0, -1, 1, -(10**6), 10**9, 10**15, 2**63 - 1, 2**64, 1e308, 0.001, *
 _OF_OTHER_TYPES = (None, "", "7", "main", True, [], [[]], {}, {"a": 1}, 1.5, -7, "\u2028", "NaN", "0x10")
 _LISTS = ("Input Dims", "Input type", "Concrete Inputs", "Input Strides")
 _DAMAGED_LISTS = (
-    [], [[]], [[0]], [[-1, 5]], [[2**40, 2**40]], [[[3], [4]]], "[[4]]", [None], ["float"] * 40, [["float"]], {"a": []},
-    [[4, "x"]], 7, "", ["double", ""], ["c10::BFloat16"], ["[1]", "None"],
-)  # fmt: skip
+    [],
+    [[]],
+    [[0]],
+    [[-1, 5]],
+    [[2**40, 2**40]],
+    [[[3], [4]]],
+    "[[4]]",
+    [None],
+    ["float"] * 40,
+    [["float"]],
+    {"a": []},
+    [[4, "x"]],
+    7,
+    "",
+    ["double", ""],
+    ["c10::BFloat16"],
+    ["[1]", "None"],
+)
 Events = list[Json]
 Mutation = Callable[[random.Random, Events], Events]
 
@@ -319,8 +359,11 @@ def _cut_in_time(rng: random.Random, events: Events) -> Events:
 
 
 def _rename(rng: random.Random, events: Events) -> Events:
-    name = rng.choice(events).get("name") if rng.random() < 0.8 else rng.choice((*_OF_OTHER_TYPES, "ProfilerStep#-1",
-                                                                                 "profkit.line#99999"))  # fmt: skip
+    name = (
+        rng.choice(events).get("name")
+        if rng.random() < 0.8
+        else rng.choice((*_OF_OTHER_TYPES, "ProfilerStep#-1", "profkit.line#99999"))
+    )
     for event in _some(rng, events):
         event["name"] = name
     return events
@@ -364,9 +407,23 @@ def _damage_shape(rng: random.Random, events: Events) -> Events:
 
 
 MUTATIONS: tuple[Mutation, ...] = (
-    _set_times, _move, _stretch, _swap_times, _change_ids, _change_lanes, _drop, _drop_steps, _repeat, _shuffle,
-    _cut_in_time, _rename, _change_category, _damage_lists, _damage_memory, _damage_shape,
-)  # fmt: skip
+    _set_times,
+    _move,
+    _stretch,
+    _swap_times,
+    _change_ids,
+    _change_lanes,
+    _drop,
+    _drop_steps,
+    _repeat,
+    _shuffle,
+    _cut_in_time,
+    _rename,
+    _change_category,
+    _damage_lists,
+    _damage_memory,
+    _damage_shape,
+)
 
 
 def damage(rng: random.Random, document: Json) -> bytes:

@@ -123,8 +123,16 @@ def _read(directory: Path) -> Kept:
 
 def _start(command: Sequence[str], stdin: str, directory: Path) -> Ended:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    result = subprocess.run([sys.executable, *command], cwd=directory, env=environment, input=stdin,
-                            capture_output=True, text=True, check=False, timeout=_LONGEST_S)  # fmt: skip
+    result = subprocess.run(
+        [sys.executable, *command],
+        cwd=directory,
+        env=environment,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_LONGEST_S,
+    )
     return Ended(result.returncode, result.stdout, result.stderr)
 
 

@@ -34,8 +34,33 @@ MOST_BYTES = 48 << 20
 _LARGEST_BYTES = 30_000
 _ENTRIES = 60
 _OPCODES = b".NKMJGX}])hj(uetsaqrcRbQioP0122\x80\x81\x85\x86\x87\x88\x89\x8a\x8c\x93\x94\x95"
-_VALUES = (0, -1, 2**31, 2**63 - 1, -(2**63), 2**63, 2**64, 10**30, 1.5, float("nan"), float("inf"), None, True, "",
-           "x" * 300, "\ud800", [], {}, (), (1, 2), (1, 2, 3), "alloc", "oom", "inactive", "large")  # fmt: skip
+_VALUES = (
+    0,
+    -1,
+    2**31,
+    2**63 - 1,
+    -(2**63),
+    2**63,
+    2**64,
+    10**30,
+    1.5,
+    float("nan"),
+    float("inf"),
+    None,
+    True,
+    "",
+    "x" * 300,
+    "\ud800",
+    [],
+    {},
+    (),
+    (1, 2),
+    (1, 2, 3),
+    "alloc",
+    "oom",
+    "inactive",
+    "large",
+)
 
 
 @lru_cache(maxsize=1)
@@ -50,8 +75,11 @@ def seeds() -> tuple[bytes, ...]:
 
 
 def _small(value: dict[str, Any]) -> dict[str, Any]:
-    return {**value, "segments": value["segments"][:8],
-            "device_traces": [trace[-_ENTRIES:] for trace in value["device_traces"]]}  # fmt: skip
+    return {
+        **value,
+        "segments": value["segments"][:8],
+        "device_traces": [trace[-_ENTRIES:] for trace in value["device_traces"]],
+    }
 
 
 def damage(rng: random.Random, content: bytes) -> bytes:
@@ -67,15 +95,17 @@ def damage(rng: random.Random, content: bytes) -> bytes:
 def _damage_bytes(rng: random.Random, content: bytes) -> bytes:
     at, other = (rng.randrange(max(len(content), 1)) for _ in range(2))
     length = rng.choice((1, 1, 2, 5, 50, 500))
-    return rng.choice((
-        lambda: content[:at] + bytes([rng.randrange(256)]) + content[at + 1 :],
-        lambda: content[:at] + bytes([rng.choice(_OPCODES)]) + content[at + 1 :],
-        lambda: content[:at] + bytes([rng.choice(_OPCODES)]) + content[at:],
-        lambda: content[:at] + content[at + length :],
-        lambda: content[:at] + content[at : at + length] * rng.choice((2, 3, 50)) + content[at + length :],
-        lambda: content[:at] + content[other : other + length] + content[at:],
-        lambda: content[: max(at, 3)],
-    ))()  # fmt: skip
+    return rng.choice(
+        (
+            lambda: content[:at] + bytes([rng.randrange(256)]) + content[at + 1 :],
+            lambda: content[:at] + bytes([rng.choice(_OPCODES)]) + content[at + 1 :],
+            lambda: content[:at] + bytes([rng.choice(_OPCODES)]) + content[at:],
+            lambda: content[:at] + content[at + length :],
+            lambda: content[:at] + content[at : at + length] * rng.choice((2, 3, 50)) + content[at + length :],
+            lambda: content[:at] + content[other : other + length] + content[at:],
+            lambda: content[: max(at, 3)],
+        )
+    )()
 
 
 def _damage_values(rng: random.Random, content: bytes) -> bytes:

@@ -65,8 +65,15 @@ class Recording:
     segments: dict[int, tuple[int, int, tuple[int, int]]] = field(default_factory=dict)
     held: dict[int, tuple[int, int, list[Frame]]] = field(default_factory=dict)
 
-    def segment(self, address: int, size: int, stack: Sequence[Frame] = (), pool: tuple[int, int] = (0, 0),
-                is_older: bool = False, stream: int = 0) -> None:  # fmt: skip
+    def segment(
+        self,
+        address: int,
+        size: int,
+        stack: Sequence[Frame] = (),
+        pool: tuple[int, int] = (0, 0),
+        is_older: bool = False,
+        stream: int = 0,
+    ) -> None:
         self.segments[address] = (size, stream, pool)
         if not is_older:
             self._add("segment_alloc", address, size, stack)
@@ -80,8 +87,9 @@ class Recording:
         size, _, _ = self.segments.pop(address)
         self._add("segment_free", address, size, stack)
 
-    def alloc(self, address: int, requested: int, stack: Sequence[Frame] = (), size: int | None = None,
-              is_older: bool = False) -> None:  # fmt: skip
+    def alloc(
+        self, address: int, requested: int, stack: Sequence[Frame] = (), size: int | None = None, is_older: bool = False
+    ) -> None:
         self.held[address] = (-(-requested // 512) * 512 if size is None else size, requested, list(stack))
         if not is_older:
             self._add("alloc", address, requested, stack)
@@ -111,17 +119,30 @@ class Recording:
             taken, requested, stack = self.held[address]
             if address > free_from:
                 blocks.append(_block(free_from, address - free_from))
-            blocks.append({**_block(address, taken), "state": "active_allocated", "requested_size": requested,
-                           "frames": _frames(stack)})  # fmt: skip
+            blocks.append(
+                {
+                    **_block(address, taken),
+                    "state": "active_allocated",
+                    "requested_size": requested,
+                    "frames": _frames(stack),
+                }
+            )
             free_from = address + taken
         if free_from < begin + size:
             blocks.append(_block(free_from, begin + size - free_from))
         return {
-            "device": self.device, "address": begin, "total_size": size, "stream": stream, "segment_pool_id": pool,
-            "segment_type": "large" if size > 2 * MIB else "small", "is_expandable": self.expandable, "blocks": blocks,
+            "device": self.device,
+            "address": begin,
+            "total_size": size,
+            "stream": stream,
+            "segment_pool_id": pool,
+            "segment_type": "large" if size > 2 * MIB else "small",
+            "is_expandable": self.expandable,
+            "blocks": blocks,
             "allocated_size": sum(b["size"] for b in blocks if b["state"] != "inactive"),
-            "active_size": sum(b["size"] for b in blocks if b["state"] != "inactive"), "requested_size": 0,
-        }  # fmt: skip
+            "active_size": sum(b["size"] for b in blocks if b["state"] != "inactive"),
+            "requested_size": 0,
+        }
 
 
 def _block(address: int, size: int) -> Json:

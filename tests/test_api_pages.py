@@ -44,6 +44,4 @@ def test_a_signature_shows_defaults_result_and_keyword_only_parameters() -> None
 
 def test_marks_and_code_of_a_docstring_become_markdown() -> None:
     text = "Takes ``a`` or `b`.\n\n::\n\n    if a:\n        b()\n\nThen ends."
-    assert api_pages._marked_down(text) == (
-        "Takes `a` or `b`.\n\n```python\nif a:\n    b()\n```\n\nThen ends."
-    )  # fmt: skip
+    assert api_pages._marked_down(text) == ("Takes `a` or `b`.\n\n```python\nif a:\n    b()\n```\n\nThen ends.")

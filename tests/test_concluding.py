@@ -31,8 +31,18 @@ NO_STEPS = "no steps were found"
 def finding(rule: str, fraction: float, kind: Kind = Kind.FAULT, size_bytes: int = 0, grows: bool = False) -> Finding:
     saving = Saving(int(fraction * 1e7), fraction, fraction, fraction, size_bytes)
     evidence = {"growth_bytes_per_step": size_bytes} if grows else {}
-    return Finding(rule, kind, severity_of(saving, grows), "", 1, 1.0, "", Location("a/train.py", 7, "f"),
-                   saving=saving, evidence=evidence)  # fmt: skip
+    return Finding(
+        rule,
+        kind,
+        severity_of(saving, grows),
+        "",
+        1,
+        1.0,
+        "",
+        Location("a/train.py", 7, "f"),
+        saving=saving,
+        evidence=evidence,
+    )
 
 
 def chance(rule: str, fraction: float, size_bytes: int = 0) -> Finding:
@@ -98,14 +108,20 @@ def test_several_faults_are_stated_with_their_joint_cost():
     ("findings", "text"),
     [
         ((chance("b", 0.5),), "No fault, but an opportunity would give back 50 % of the step: b at train.py:7"),
-        ((chance("b", 0.5), chance("c", 0.4)),
-         "No fault, but 2 opportunities; the largest would give back 50 % of the step: b at train.py:7"),
-        ((replace(chance("b", 0.0, 3_000_000), severity=Severity.MEDIUM),),
-         "No fault, but an opportunity would free 3.00 MB of memory: b at train.py:7"),
-        ((replace(chance("b", 0.0), severity=Severity.MEDIUM, saving=None),),
-         "No fault found; what stands out, its gain not measured: b at train.py:7"),
+        (
+            (chance("b", 0.5), chance("c", 0.4)),
+            "No fault, but 2 opportunities; the largest would give back 50 % of the step: b at train.py:7",
+        ),
+        (
+            (replace(chance("b", 0.0, 3_000_000), severity=Severity.MEDIUM),),
+            "No fault, but an opportunity would free 3.00 MB of memory: b at train.py:7",
+        ),
+        (
+            (replace(chance("b", 0.0), severity=Severity.MEDIUM, saving=None),),
+            "No fault found; what stands out, its gain not measured: b at train.py:7",
+        ),
     ],
-)  # fmt: skip
+)
 def test_opportunities_alone_are_not_called_faults(findings, text):
     assert text_of(*findings) == text
 
@@ -127,26 +143,42 @@ def test_findings_for_information_count_as_nothing_found():
     ("shares", "text"),
     [
         ({"device: computing": 0.9, "idle: launching work": 0.1}, "the device computes 90 % of the step"),
-        ({"device: computing": 0.89, "idle: launching work": 0.11},
-         "the device computes 89 % of the step and idles 11 %: launching work 11 %"),
-        ({"device: computing": 0.11, "idle: waiting for data": 0.2, "idle: launching work": 0.61, "idle: x": 0.08},
-         "the device idles 89 % of the step: launching work 61 %, waiting for data 20 %"),
-        ({"idle: launching work": 0.995, "device: computing": 0.003, "idle: nothing recorded": 0.002},
-         "the device idles 100 % of the step: launching work 100 %"),
-        ({"device: computing": 0.3, "device: communicating, nothing computed meanwhile": 0.64, "idle: x": 0.06},
-         "the device communicates 64 % of the step while nothing is computed"),
-        ({"device: computing": 0.6, "device: copying and clearing memory": 0.3, "idle: x": 0.1},
-         "the device computes 60 % of the step and copies and clears memory 30 %"),
-        ({"device: at work launched before the recording": 1.0},
-         "the device works on what was launched before the recording 100 % of the step"),
-        ({"optimizer": 0.1, "backward": 0.5, "operators of the forward pass and others": 0.35, "waiting": 0.05},
-         "operators take 95 % of the step"),
-        ({"backward": 0.5, "waiting for data": 0.3, "Python and all else between operators": 0.2},
-         "operators take 50 % of the step, waiting for data 30 %"),
+        (
+            {"device: computing": 0.89, "idle: launching work": 0.11},
+            "the device computes 89 % of the step and idles 11 %: launching work 11 %",
+        ),
+        (
+            {"device: computing": 0.11, "idle: waiting for data": 0.2, "idle: launching work": 0.61, "idle: x": 0.08},
+            "the device idles 89 % of the step: launching work 61 %, waiting for data 20 %",
+        ),
+        (
+            {"idle: launching work": 0.995, "device: computing": 0.003, "idle: nothing recorded": 0.002},
+            "the device idles 100 % of the step: launching work 100 %",
+        ),
+        (
+            {"device: computing": 0.3, "device: communicating, nothing computed meanwhile": 0.64, "idle: x": 0.06},
+            "the device communicates 64 % of the step while nothing is computed",
+        ),
+        (
+            {"device: computing": 0.6, "device: copying and clearing memory": 0.3, "idle: x": 0.1},
+            "the device computes 60 % of the step and copies and clears memory 30 %",
+        ),
+        (
+            {"device: at work launched before the recording": 1.0},
+            "the device works on what was launched before the recording 100 % of the step",
+        ),
+        (
+            {"optimizer": 0.1, "backward": 0.5, "operators of the forward pass and others": 0.35, "waiting": 0.05},
+            "operators take 95 % of the step",
+        ),
+        (
+            {"backward": 0.5, "waiting for data": 0.3, "Python and all else between operators": 0.2},
+            "operators take 50 % of the step, waiting for data 30 %",
+        ),
         ({"backward": 0.2, "Python in load (data.py:7)": 0.8}, "Python in load (data.py:7): 80 % of the step"),
         ({}, "4 steps of 10.0 ms"),
     ],
-)  # fmt: skip
+)
 def test_a_verdict_without_findings_describes_the_step(shares, text):
     found = conclude(diagnosis(shares=shares))
     assert (found.kind, found.text) == (VerdictKind.NOTHING_FOUND, f"No fault found; {text}")
@@ -195,9 +227,13 @@ def test_a_diagnosis_carries_its_verdict():
     launched = [
         event
         for i in range(4)
-        for event in (step(i, 100 * i, 100), runtime("cudaLaunchKernel", 100 * i + 5, 5, correlation=i + 1),
-                      annotation("evaluate", 100 * i + 20, 70), kernel("sgemm", 100 * i + 8, 10, correlation=i + 1))
-    ]  # fmt: skip
+        for event in (
+            step(i, 100 * i, 100),
+            runtime("cudaLaunchKernel", 100 * i + 5, 5, correlation=i + 1),
+            annotation("evaluate", 100 * i + 20, 70),
+            kernel("sgemm", 100 * i + 8, 10, correlation=i + 1),
+        )
+    ]
     verdict = diagnose(facts_of(launched)).verdict
     assert verdict is not None
     assert verdict.kind is VerdictKind.NOTHING_FOUND

@@ -24,8 +24,10 @@ def recording() -> Facts:
     for at in range(0, 3000, 1000):
         dims, types = [[64, 64], [64, 64]], ["double", "double"]
         events += [op("aten::mm", at + 500, 400, dims=dims, types=types, external=at + 1)]
-        events += [runtime("cudaLaunchKernel", at + 510, 5, correlation=at + 1, external=at + 1),
-                   kernel("gemm", at + 520, 300, correlation=at + 1, external=at + 1)]  # fmt: skip
+        events += [
+            runtime("cudaLaunchKernel", at + 510, 5, correlation=at + 1, external=at + 1),
+            kernel("gemm", at + 520, 300, correlation=at + 1, external=at + 1),
+        ]
     return facts_of(events)
 
 
@@ -63,9 +65,19 @@ def diagnose_whole(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize(
     "name",
-    ["find_lines", "link_launches", "describe_device", "find_waits", "follow_memory", "describe_operators",
-     "find_updates", "match_located", "build_tree", "find_steps"],
-)  # fmt: skip
+    [
+        "find_lines",
+        "link_launches",
+        "describe_device",
+        "find_waits",
+        "follow_memory",
+        "describe_operators",
+        "find_updates",
+        "match_located",
+        "build_tree",
+        "find_steps",
+    ],
+)
 def test_whichever_fact_fails_there_is_a_report_in_every_format(monkeypatch, name):
     monkeypatch.setattr(derived, name, break_down)
     found = diagnose(recording())
@@ -125,14 +137,16 @@ def test_a_health_check_that_fails_stops_no_other(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "note"),
-    [("step_time", "the step without the recording"),
-     ("_share_time", "the account of where the step's time went"),
-     ("loader_accounts", "the account of the DataLoader"),
-     ("_predict_total", "what all faults cost together"),
-     ("_describe_steps", "timing the steps"),
-     ("_summarise", "naming the device"),
-     ("check_recording", "checking the recording")],
-)  # fmt: skip
+    [
+        ("step_time", "the step without the recording"),
+        ("_share_time", "the account of where the step's time went"),
+        ("loader_accounts", "the account of the DataLoader"),
+        ("_predict_total", "what all faults cost together"),
+        ("_describe_steps", "timing the steps"),
+        ("_summarise", "naming the device"),
+        ("check_recording", "checking the recording"),
+    ],
+)
 def test_a_failed_part_of_the_report_is_named_and_loses_no_finding(monkeypatch, name, note):
     monkeypatch.setattr(diagnosing, name, break_down)
     found = diagnose(recording())

@@ -55,13 +55,15 @@ def test_a_finding_without_a_saving_is_information() -> None:
 
 
 def test_faults_and_opportunities_are_ranked_together_by_what_they_save() -> None:
-    ranked = rank([
-        finding("a-small-fault", Severity.LOW, fraction=0.01),
-        finding("big-opportunity", Severity.HIGH, Kind.OPPORTUNITY, 0.5),
-        finding("an-equal-opportunity", Severity.HIGH, Kind.OPPORTUNITY, 0.1),
-        finding("lesser-fault", Severity.HIGH, fraction=0.1),
-        finding("greater-fault", Severity.HIGH, fraction=0.2),
-    ])  # fmt: skip
+    ranked = rank(
+        [
+            finding("a-small-fault", Severity.LOW, fraction=0.01),
+            finding("big-opportunity", Severity.HIGH, Kind.OPPORTUNITY, 0.5),
+            finding("an-equal-opportunity", Severity.HIGH, Kind.OPPORTUNITY, 0.1),
+            finding("lesser-fault", Severity.HIGH, fraction=0.1),
+            finding("greater-fault", Severity.HIGH, fraction=0.2),
+        ]
+    )
     expected = ["big-opportunity", "greater-fault", "lesser-fault", "an-equal-opportunity", "a-small-fault"]
     assert [f.rule for f in ranked] == expected
 

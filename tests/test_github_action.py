@@ -56,8 +56,13 @@ def test_every_input_is_used_and_none_is_pasted_into_a_script() -> None:
     assert expressions([one["run"] for one in steps]) == set()
     for one in steps:
         assert set(re.findall(r"\$\{?([A-Z_]+)\b", one["run"])) <= {
-            *one["env"], "RUNNER_TEMP", "GITHUB_RUN_ID", "GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "RANDOM"
-        }  # fmt: skip
+            *one["env"],
+            "RUNNER_TEMP",
+            "GITHUB_RUN_ID",
+            "GITHUB_OUTPUT",
+            "GITHUB_STEP_SUMMARY",
+            "RANDOM",
+        }
 
 
 def test_every_output_is_written_by_the_script() -> None:

@@ -18,12 +18,45 @@ import pytest
 import profkit
 
 PACKAGE = Path(profkit.__file__).parent
-LAYERS = ("errors", "failures", "units", "printing", "marks", "plan", "forks", "processor", "run", "source",
-          "experiment", "memory_plan", "trace", "ranks", "derive", "evidence", "pictures", "findings", "savings",
-          "ruling", "rules", "health", "settings", "catalogue", "judging", "concluding", "diagnosing", "gathering",
-          "measuring", "comparing", "verifying", "report", "cli", "integrations")  # fmt: skip
-SIDE_DOORS = {"collect": {"errors", "units", "marks", "plan", "processor", "run", "source", "experiment",
-                           "memory_plan"}}
+LAYERS = (
+    "errors",
+    "failures",
+    "units",
+    "printing",
+    "marks",
+    "plan",
+    "forks",
+    "processor",
+    "run",
+    "source",
+    "experiment",
+    "memory_plan",
+    "trace",
+    "ranks",
+    "derive",
+    "evidence",
+    "pictures",
+    "findings",
+    "savings",
+    "ruling",
+    "rules",
+    "health",
+    "settings",
+    "catalogue",
+    "judging",
+    "concluding",
+    "diagnosing",
+    "gathering",
+    "measuring",
+    "comparing",
+    "verifying",
+    "report",
+    "cli",
+    "integrations",
+)
+SIDE_DOORS = {
+    "collect": {"errors", "units", "marks", "plan", "processor", "run", "source", "experiment", "memory_plan"}
+}
 """What they may import; they themselves are for the command line and the public package only."""
 LEVELS = {*LAYERS, *SIDE_DOORS}
 MOST_FILES = 20
@@ -122,20 +155,32 @@ def test_every_module_belongs_to_a_layer():
 
 @pytest.mark.parametrize("heavy", sorted(HEAVY))
 def test_heavy_packages_are_imported_only_where_they_are_needed(heavy):
-    importers = {module for module, path in _modules()
-                 for name in _imports_of(module, path) if name.partition(".")[0] == heavy}  # fmt: skip
+    importers = {
+        module for module, path in _modules() for name in _imports_of(module, path) if name.partition(".")[0] == heavy
+    }
     allowed = {module for module in importers if any((module + ".").startswith(home + ".") for home in HEAVY[heavy])}
     assert importers == allowed
 
 
 @pytest.mark.parametrize(
     ("importer", "imported", "allowed"),
-    [("trace", "run", True), ("trace", "derive", False), ("rules", "report", False), ("savings", "findings", True),
-     ("collect", "trace", False), ("collect", "run", True), ("diagnosing", "collect", False),
-     ("comparing", "diagnosing", True), ("diagnosing", "comparing", False),
-     ("catalogue", "run", True),
-     ("rules", "catalogue", False), ("cli", "collect", True), ("", "collect", True), ("derive", "", False)],
-)  # fmt: skip
+    [
+        ("trace", "run", True),
+        ("trace", "derive", False),
+        ("rules", "report", False),
+        ("savings", "findings", True),
+        ("collect", "trace", False),
+        ("collect", "run", True),
+        ("diagnosing", "collect", False),
+        ("comparing", "diagnosing", True),
+        ("diagnosing", "comparing", False),
+        ("catalogue", "run", True),
+        ("rules", "catalogue", False),
+        ("cli", "collect", True),
+        ("", "collect", True),
+        ("derive", "", False),
+    ],
+)
 def test_the_layers_have_the_designed_order(importer, imported, allowed):
     assert _may_import(importer, imported) is allowed
 

@@ -25,8 +25,9 @@ UNKNOWN = replace(SMALL, kind="unknown")
 def doubles(run: Run | None = None) -> Facts:
     """Three steps of 100 µs, 60 of them in products of doubles: the model halves them."""
     shapes = {"dims": [[64, 64], [64, 64]], "types": ["double", "double"]}
-    events = [event for i in range(3)
-              for event in (step(i, 100 * i, 100), op("aten::linear", 100 * i + 10, 60, **shapes))]  # fmt: skip
+    events = [
+        event for i in range(3) for event in (step(i, 100 * i, 100), op("aten::linear", 100 * i + 10, 60, **shapes))
+    ]
     return facts_of(events, run=run)
 
 
@@ -57,8 +58,12 @@ def test_a_measured_factor_replaces_that_of_the_model():
     assert before.saving.fraction == pytest.approx(0.3)
     assert (after.saving.fraction, after.saving.low, after.saving.high) == pytest.approx((0.45, 0.40, 0.48), abs=1e-4)
     assert after.saving.time_ns_per_step == 45_000
-    assert after.evidence == {**before.evidence, "measured_factor": 0.25, "measured_ns_as_it_is": 60_000,
-                              "measured_ns_with_the_fix": 15_000}  # fmt: skip
+    assert after.evidence == {
+        **before.evidence,
+        "measured_factor": 0.25,
+        "measured_ns_as_it_is": 60_000,
+        "measured_ns_with_the_fix": 15_000,
+    }
     assert measured.health == modelled.health
 
 
@@ -80,8 +85,7 @@ def test_without_an_answer_the_model_is_kept_and_a_note_says_why():
 def products(bfloat16: bool) -> Facts:
     """Products that only an experiment can price: what bfloat16 gains was never measured."""
     shapes = {"dims": [[512, 512], [512, 512]], "types": ["float", "float"]}
-    events = [event for i in range(3)
-              for event in (step(i, 100 * i, 100), op("aten::mm", 100 * i + 10, 60, **shapes))]  # fmt: skip
+    events = [event for i in range(3) for event in (step(i, 100 * i, 100), op("aten::mm", 100 * i + 10, 60, **shapes))]
     return facts_of(events, run=Run(device="cpu", host=Host(2, 1, 1 << 30, "a processor", bfloat16)))
 
 
@@ -146,8 +150,10 @@ def test_a_recording_of_another_processor_is_not_measured_here():
 
 
 def test_a_process_that_hangs_is_ended_and_its_answers_count(monkeypatch: pytest.MonkeyPatch):
-    script = ("import sys, time\nprint('{\"failed\": \"first\"}', flush=True)\n"
-              "print('{\"fai', end='', flush=True)\ntime.sleep(60)")  # fmt: skip
+    script = (
+        'import sys, time\nprint(\'{"failed": "first"}\', flush=True)\n'
+        "print('{\"fai', end='', flush=True)\ntime.sleep(60)"
+    )
     popen = measuring.subprocess.Popen
     monkeypatch.setattr(measuring.subprocess, "Popen", lambda command, **how: popen([command[0], "-c", script], **how))
     answers = measuring.measure(doubles(here()), [SMALL] * 3, timeout_s=3.0)

@@ -18,11 +18,15 @@ ROOT = Path(__file__).parent.parent
 NAME = "sorted-for-one"
 COPIED = ("profkit", "scenarios", "tests", "traces/recorded", ".mypy_cache", "pyproject.toml", "README.md")
 WHAT_NAMES_ALL_RULES = (
-    "tests/rules/test_sorted_for_one.py", "tests/scenarios/test_scenario_format.py", "tests/scenarios/test_programs.py",
-    "tests/test_imports.py", "tests/test_house_style.py", "tests/test_judging.py",
+    "tests/rules/test_sorted_for_one.py",
+    "tests/scenarios/test_scenario_format.py",
+    "tests/scenarios/test_programs.py",
+    "tests/test_imports.py",
+    "tests/test_house_style.py",
+    "tests/test_judging.py",
     "tests/cli/test_commands.py::test_rules_lists_every_rule_with_its_summary",
     f"tests/cli/test_commands.py::test_explain_shows_a_page_with_all_its_headings_in_order[{NAME}]",
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,15 @@ def taken_by(function: object) -> list[str]:
 
 def test_exactly_these_public_names_exist() -> None:
     assert profkit.__all__ == [
-        "Comparison", "Diagnosis", "ProfkitError", "__version__", "compare", "diagnose", "load", "profile"
-    ]  # fmt: skip
+        "Comparison",
+        "Diagnosis",
+        "ProfkitError",
+        "__version__",
+        "compare",
+        "diagnose",
+        "load",
+        "profile",
+    ]
     for name in profkit.__all__:
         assert getattr(profkit, name) is not None
 
@@ -28,5 +35,14 @@ def test_the_parameters_of_the_public_functions_are_unchanged() -> None:
     assert taken_by(Diagnosis.to_dict) == []
     assert taken_by(Diagnosis.save) == ["path"]
     assert taken_by(profkit.profile) == [
-        "directory", "wait", "warmup", "active", "limit_s", "steps_from", "at_step", "ranks", "target", "on_progress"
-    ]  # fmt: skip
+        "directory",
+        "wait",
+        "warmup",
+        "active",
+        "limit_s",
+        "steps_from",
+        "at_step",
+        "ranks",
+        "target",
+        "on_progress",
+    ]

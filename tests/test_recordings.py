@@ -152,8 +152,19 @@ def test_it(recordings, is_right):
 def test_only_a_test_that_passes_leaves_its_runs_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "test_it.py").write_text(PLAIN)
     monkeypatch.setenv(module.PLACE, str(tmp_path / "kept"))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.conftest",
-               "-c", str(ROOT / "pyproject.toml"), str(tmp_path)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.conftest",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        str(tmp_path),
+    ]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert "1 failed, 1 passed" in ended.stdout, ended.stdout
     (generation,) = (tmp_path / "kept").iterdir()

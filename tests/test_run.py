@@ -41,13 +41,22 @@ def test_the_default_directory_is_new_each_time_and_named_after_the_target(tmp_p
 def test_a_saved_run_is_read_back(tmp_path: Path) -> None:
     site = CallSite("train.py", 3, "main", "losses.append(loss)")
     written = Run(
-        command=("train.py",), torch="2.13.0", host=Host(2, 2, 1 << 30), flags={"anomaly": False},
-        loaders=(LoaderUse(0, 32, False, False),), reference_step_ns=(1, 2, 3), trace="x.pt.trace.json",
-    )  # fmt: skip
+        command=("train.py",),
+        torch="2.13.0",
+        host=Host(2, 2, 1 << 30),
+        flags={"anomaly": False},
+        loaders=(LoaderUse(0, 32, False, False),),
+        reference_step_ns=(1, 2, 3),
+        trace="x.pt.trace.json",
+    )
     live = (LiveSample(1, (LiveHolder("losses", site, 2, 9, 64, 2),)),)
     load = (LoadSample(5, 1 << 20, 0.5),)
-    for file, value in ((run.RUN_FILE, written), (run.CALLSITES_FILE, (site,)), (run.LIVE_FILE, live),
-                        (run.SAMPLES_FILE, load)):  # fmt: skip
+    for file, value in (
+        (run.RUN_FILE, written),
+        (run.CALLSITES_FILE, (site,)),
+        (run.LIVE_FILE, live),
+        (run.SAMPLES_FILE, load),
+    ):
         run.save(tmp_path, file, value)
     assert run.load_run(tmp_path) == written
     assert run.load_callsites(tmp_path) == (site,)

@@ -211,10 +211,15 @@ def test_the_table_shows_prediction_and_measurement():
 def test_the_json_has_the_keys_of_the_contract():
     first = json.loads(render_verification(PROOFS, "json"))["scenarios"][0]
     assert first == {
-        "name": "a-fault", "kind": "time", "measured": {"fraction": 0.4, "low": 0.3, "high": 0.5},
-        "predicted": {"fraction": 0.38, "low": 0.2, "high": 0.5}, "fired": True, "exact_line": True,
-        "silent_on_fix": True, "verdict": "holds",
-    }  # fmt: skip
+        "name": "a-fault",
+        "kind": "time",
+        "measured": {"fraction": 0.4, "low": 0.3, "high": 0.5},
+        "predicted": {"fraction": 0.38, "low": 0.2, "high": 0.5},
+        "fired": True,
+        "exact_line": True,
+        "silent_on_fix": True,
+        "verdict": "holds",
+    }
 
 
 def test_ranks_are_compared_not_values():

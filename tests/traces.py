@@ -44,10 +44,20 @@ def op(
     tid: int = MAIN,
 ) -> Json:
     """An operator. ``dims``, ``types``, ``concrete``: lists or their JSON, ``"[[4],[4]]"``, ``'["float","float"]'``."""
-    return _event("cpu_op", name, start, duration, tid, {
-        "External id": external, "Sequence number": sequence, "Input Dims": _listed(dims),
-        "Input type": _listed(types), "Concrete Inputs": _listed(concrete),
-    })  # fmt: skip
+    return _event(
+        "cpu_op",
+        name,
+        start,
+        duration,
+        tid,
+        {
+            "External id": external,
+            "Sequence number": sequence,
+            "Input Dims": _listed(dims),
+            "Input type": _listed(types),
+            "Concrete Inputs": _listed(concrete),
+        },
+    )
 
 
 def annotation(name: str, start: float, duration: float, *, tid: int = MAIN, external: int | None = None) -> Json:
@@ -75,25 +85,54 @@ def python(name: str, start: float, duration: float, *, tid: int = MAIN) -> Json
     return _event("python_function", name, start, duration, tid, {})
 
 
-def runtime(name: str, start: float, duration: float, *, correlation: int | None = None, tid: int = MAIN,
-            external: int | None = None) -> Json:  # fmt: skip
+def runtime(
+    name: str,
+    start: float,
+    duration: float,
+    *,
+    correlation: int | None = None,
+    tid: int = MAIN,
+    external: int | None = None,
+) -> Json:
     """A runtime call on the host: ``cudaLaunchKernel``, ``cudaStreamSynchronize``."""
     return _event("cuda_runtime", name, start, duration, tid, {"correlation": correlation, "External id": external})
 
 
-def kernel(name: str, start: float, duration: float, *, correlation: int | None = None, stream: int = 7,
-           external: int | None = None) -> Json:  # fmt: skip
+def kernel(
+    name: str,
+    start: float,
+    duration: float,
+    *,
+    correlation: int | None = None,
+    stream: int = 7,
+    external: int | None = None,
+) -> Json:
     return _device_event("kernel", name, start, duration, stream, correlation, external)
 
 
-def memcpy(name: str, start: float, duration: float, *, correlation: int | None = None, stream: int = 7,
-           external: int | None = None, size_bytes: int | None = None) -> Json:  # fmt: skip
+def memcpy(
+    name: str,
+    start: float,
+    duration: float,
+    *,
+    correlation: int | None = None,
+    stream: int = 7,
+    external: int | None = None,
+    size_bytes: int | None = None,
+) -> Json:
     """A copy: ``Memcpy HtoD (Pageable -> Device)``."""
     return _device_event("gpu_memcpy", name, start, duration, stream, correlation, external, size_bytes)
 
 
-def memset(start: float, duration: float, *, correlation: int | None = None, stream: int = 7,
-           external: int | None = None, size_bytes: int | None = None) -> Json:  # fmt: skip
+def memset(
+    start: float,
+    duration: float,
+    *,
+    correlation: int | None = None,
+    stream: int = 7,
+    external: int | None = None,
+    size_bytes: int | None = None,
+) -> Json:
     return _device_event("gpu_memset", "Memset (Device)", start, duration, stream, correlation, external, size_bytes)
 
 
@@ -102,14 +141,34 @@ def device_sync(kind: str, start: float, duration: float, *, stream: int = 7, co
     return _device_event("cuda_sync", kind, start, duration, stream, correlation, None)
 
 
-def memory(at: float, size_bytes: int, address: int, *, device_type: int = 0, tid: int = MAIN, device: int = 0,
-           held: int | None = None, reserved: int | None = None) -> Json:  # fmt: skip
+def memory(
+    at: float,
+    size_bytes: int,
+    address: int,
+    *,
+    device_type: int = 0,
+    tid: int = MAIN,
+    device: int = 0,
+    held: int | None = None,
+    reserved: int | None = None,
+) -> Json:
     """An allocation, or with a negative size a free, at one moment. Device type 0 is the host, 1 CUDA. Traces of 2021
     do not say how much is ``held`` and ``reserved`` in all."""
-    event = _event("cpu_instant_event", "[memory]", at, 0, tid, {
-        "Bytes": size_bytes, "Addr": address, "Device Type": device_type,
-        "Device Id": -1 if device_type == 0 else device, "Total Allocated": held, "Total Reserved": reserved,
-    })  # fmt: skip
+    event = _event(
+        "cpu_instant_event",
+        "[memory]",
+        at,
+        0,
+        tid,
+        {
+            "Bytes": size_bytes,
+            "Addr": address,
+            "Device Type": device_type,
+            "Device Id": -1 if device_type == 0 else device,
+            "Total Allocated": held,
+            "Total Reserved": reserved,
+        },
+    )
     del event["dur"]
     return {**event, "ph": "i", "s": "t"}
 
@@ -163,15 +222,42 @@ def busy_fraction(facts: Facts, start_ns: int, end_ns: int) -> float:
 
 def _event(category: str, name: str, start: float, duration: float, tid: int, arguments: Json) -> Json:
     known = {key: value for key, value in arguments.items() if value is not None}
-    return {"ph": "X", "cat": category, "name": name, "pid": MAIN, "tid": tid, "ts": start, "dur": duration,
-            "args": known}  # fmt: skip
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": MAIN,
+        "tid": tid,
+        "ts": start,
+        "dur": duration,
+        "args": known,
+    }
 
 
-def _device_event(category: str, name: str, start: float, duration: float, stream: int, correlation: int | None,
-                  external: int | None, size_bytes: int | None = None) -> Json:  # fmt: skip
-    event = _event(category, name, start, duration, stream, {
-        "External id": external, "correlation": correlation, "device": 0, "stream": stream, "bytes": size_bytes,
-    })  # fmt: skip
+def _device_event(
+    category: str,
+    name: str,
+    start: float,
+    duration: float,
+    stream: int,
+    correlation: int | None,
+    external: int | None,
+    size_bytes: int | None = None,
+) -> Json:
+    event = _event(
+        category,
+        name,
+        start,
+        duration,
+        stream,
+        {
+            "External id": external,
+            "correlation": correlation,
+            "device": 0,
+            "stream": stream,
+            "bytes": size_bytes,
+        },
+    )
     return {**event, "pid": DEVICE}
 
 

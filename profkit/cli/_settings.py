@@ -17,14 +17,32 @@ _LEVELS = ["low", "medium", "high"]
 def settings_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options to a command, and pass them, merged with the project's, as ``settings``."""
 
-    @click.option("--select", multiple=True, metavar="RULE", shell_complete=complete_rules,
-                  help="Run only this rule; may be repeated.")
-    @click.option("--ignore", multiple=True, metavar="RULE", shell_complete=complete_rules,
-                  help="Do not run this rule; may be repeated.")
-    @click.option("--fail-on", type=click.Choice(_LEVELS), metavar="low|medium|high",
-                  help="Exit with status 1 if a fault of this severity or higher is found.")
-    @click.option("--fail-on-opportunity", type=click.Choice(_LEVELS), metavar="low|medium|high",
-                  help="The same for opportunities, whose fixes change numerics or structure.")
+    @click.option(
+        "--select",
+        multiple=True,
+        metavar="RULE",
+        shell_complete=complete_rules,
+        help="Run only this rule; may be repeated.",
+    )
+    @click.option(
+        "--ignore",
+        multiple=True,
+        metavar="RULE",
+        shell_complete=complete_rules,
+        help="Do not run this rule; may be repeated.",
+    )
+    @click.option(
+        "--fail-on",
+        type=click.Choice(_LEVELS),
+        metavar="low|medium|high",
+        help="Exit with status 1 if a fault of this severity or higher is found.",
+    )
+    @click.option(
+        "--fail-on-opportunity",
+        type=click.Choice(_LEVELS),
+        metavar="low|medium|high",
+        help="The same for opportunities, whose fixes change numerics or structure.",
+    )
     @wraps(command)
     def with_settings(
         *,

@@ -17,13 +17,24 @@ FORMATS = ("text", "json", "markdown", "html")
 @click.command("compare")
 @click.argument("before", type=click.Path(path_type=Path, readable=False), shell_complete=complete_recordings)
 @click.argument("after", type=click.Path(path_type=Path, readable=False), shell_complete=complete_recordings)
-@click.option("--format", "format_name", default="text", show_default=True,
-              type=click.Choice(FORMATS), help="What goes to stdout.")
-@click.option("--share", is_flag=True,
-              help="Leave folders above the project and names of users and hosts out of the report.")
+@click.option(
+    "--format",
+    "format_name",
+    default="text",
+    show_default=True,
+    type=click.Choice(FORMATS),
+    help="What goes to stdout.",
+)
+@click.option(
+    "--share", is_flag=True, help="Leave folders above the project and names of users and hosts out of the report."
+)
 @click.option("--no-source", is_flag=True, help="Leave the program's source text out of the report.")
-@click.option("--fail-on-regression", "threshold", metavar="PERCENT",
-              help="Exit with status 1 if the step is certainly longer, by about PERCENT or more.")
+@click.option(
+    "--fail-on-regression",
+    "threshold",
+    metavar="PERCENT",
+    help="Exit with status 1 if the step is certainly longer, by about PERCENT or more.",
+)
 @click.option("--force", is_flag=True, help="Compare recordings of different programs too.")
 def command(
     before: Path, after: Path, format_name: str, share: bool, no_source: bool, threshold: str | None, force: bool

@@ -39,23 +39,46 @@ FAULTS_FOUND = 1
 @click.argument("target", required=False, shell_complete=complete_targets)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("-m", "module", metavar="MODULE", help="Run this module as a program, like python -m.")
-@click.option("--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="The run directory; must not hold another run. Default: traces/TARGET/TIME.")
-@click.option("--format", "format_name", default="text", show_default=True,
-              type=click.Choice(FORMATS), help="What to print; perfetto writes a file and prints its path.")
-@click.option("--share", is_flag=True,
-              help="Leave folders above the project and names of users and hosts out of the report.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="The run directory; must not hold another run. Default: traces/TARGET/TIME.",
+)
+@click.option(
+    "--format",
+    "format_name",
+    default="text",
+    show_default=True,
+    type=click.Choice(FORMATS),
+    help="What to print; perfetto writes a file and prints its path.",
+)
+@click.option(
+    "--share", is_flag=True, help="Leave folders above the project and names of users and hosts out of the report."
+)
 @click.option("--no-source", is_flag=True, help="Leave the program's source text out of the report.")
 @click.option("--open", "opened", is_flag=True, help="Open the page in the default browser.")
-@click.option("--variant", default="pitfall", show_default=True, type=click.Choice(["pitfall", "fix"]),
-              help="Which variant of a scenario to run.")
-@click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda", "recorded"]),
-              help="Where a scenario runs; auto: on a GPU if there is one.")
+@click.option(
+    "--variant",
+    default="pitfall",
+    show_default=True,
+    type=click.Choice(["pitfall", "fix"]),
+    help="Which variant of a scenario to run.",
+)
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "cpu", "cuda", "recorded"]),
+    help="Where a scenario runs; auto: on a GPU if there is one.",
+)
 @recording_options
-@click.option("--on", metavar="ray[://HOST:PORT]",
-              help="Let the machines of a Ray cluster read the recordings of a launch.")
-@click.option("--measure", is_flag=True,
-              help="Price findings by experiments on this machine where possible; takes seconds.")
+@click.option(
+    "--on", metavar="ray[://HOST:PORT]", help="Let the machines of a Ray cluster read the recordings of a launch."
+)
+@click.option(
+    "--measure", is_flag=True, help="Price findings by experiments on this machine where possible; takes seconds."
+)
 @settings_options
 def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     target: str | None,
@@ -129,9 +152,7 @@ def _read_target(
     return _read(path, output, measure, settings)
 
 
-def _read_elsewhere(
-    target: str, output: Path | None, measure: bool, settings: Settings
-) -> tuple[Diagnosed, Path]:
+def _read_elsewhere(target: str, output: Path | None, measure: bool, settings: Settings) -> tuple[Diagnosed, Path]:
     """Diagnose a recording by its address, from a temporary copy."""
     from profkit.gathering.remote import path_of, within_reach
     from profkit.run import default_directory

@@ -21,22 +21,47 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([KMGT])(i?))?B?", re.IGNORECASE)
 @click.command("memory-plan")
 @click.argument("target")
 @click.option("--batch", type=click.IntRange(1, 1 << 20), required=True, help="Samples in a batch.")
-@click.option("--input", "inputs", multiple=True, metavar="SHAPE[:DTYPE]",
-              help="The shape of one sample's input, such as 3x224x224 or 1024:int64. Repeat it for several inputs. "
-                   "ids=1024:int64 passes one by keyword; in 100xBx32 the batch B is not the first dimension.")
-@click.option("--optimizer", default="adamw", show_default=True, metavar="NAME",
-              help="A class of torch.optim, such as sgd, adam or adagrad; append -momentum, -fused, -foreach or -loop "
-                   "for that form.")
-@click.option("--precision", default="fp32", show_default=True,
-              type=click.Choice(["fp32", "bf16", "fp16", "bf16-amp", "fp16-amp"]),
-              help="bf16: everything in bfloat16, parameters too; bf16-amp: autocast over float32 parameters.")
-@click.option("--device", default="cuda", show_default=True, type=click.Choice(["cuda", "hopper", "cpu"]),
-              help="Whose memory rules to follow; hopper: an H100 or later, where cuBLAS takes more.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="SHAPE[:DTYPE]",
+    help="The shape of one sample's input, such as 3x224x224 or 1024:int64. Repeat it for several inputs. "
+    "ids=1024:int64 passes one by keyword; in 100xBx32 the batch B is not the first dimension.",
+)
+@click.option(
+    "--optimizer",
+    default="adamw",
+    show_default=True,
+    metavar="NAME",
+    help="A class of torch.optim, such as sgd, adam or adagrad; append -momentum, -fused, -foreach or -loop "
+    "for that form.",
+)
+@click.option(
+    "--precision",
+    default="fp32",
+    show_default=True,
+    type=click.Choice(["fp32", "bf16", "fp16", "bf16-amp", "fp16-amp"]),
+    help="bf16: everything in bfloat16, parameters too; bf16-amp: autocast over float32 parameters.",
+)
+@click.option(
+    "--device",
+    default="cuda",
+    show_default=True,
+    type=click.Choice(["cuda", "hopper", "cpu"]),
+    help="Whose memory rules to follow; hopper: an H100 or later, where cuBLAS takes more.",
+)
 @click.option("--fits", metavar="SIZE", help="Find the largest batch for a device with this memory: 24GB, 80GiB.")
 @click.option("--inference", is_flag=True, help="Plan a forward pass without gradients instead of training.")
 @click.option("--peak-only", is_flag=True, help="Skip the effect of changes, which takes a run for each.")
-@click.option("--format", "format_name", default="text", show_default=True, type=click.Choice(["text", "json"]),
-              help="What goes to stdout.")
+@click.option(
+    "--format",
+    "format_name",
+    default="text",
+    show_default=True,
+    type=click.Choice(["text", "json"]),
+    help="What goes to stdout.",
+)
 def command(
     target: str, inputs: tuple[str, ...], fits: str | None, peak_only: bool, format_name: str, **wishes: Any
 ) -> None:

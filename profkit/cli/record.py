@@ -18,11 +18,20 @@ _VARIANTS = ("pitfall", "fix")
 
 
 @click.command("record")
-@click.argument("names", nargs=-1, metavar="[SCENARIO]... | SCRIPT.py [ARGS]...", type=click.UNPROCESSED,
-                shell_complete=complete_targets)
+@click.argument(
+    "names",
+    nargs=-1,
+    metavar="[SCENARIO]... | SCRIPT.py [ARGS]...",
+    type=click.UNPROCESSED,
+    shell_complete=complete_targets,
+)
 @click.option("-m", "module", metavar="MODULE", help="Record this module as a program, like python -m.")
-@click.option("--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Where the recordings go. Default: traces/recorded, for a program traces/TARGET/TIME.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where the recordings go. Default: traces/recorded, for a program traces/TARGET/TIME.",
+)
 @recording_options
 def command(names: tuple[str, ...], module: str | None, output: Path | None, **wishes: Any) -> None:
     """Record a program without judging it, or scenarios for machines without a GPU.

@@ -7,8 +7,14 @@ import click
 
 @click.command("rules")
 @click.argument("words", nargs=-1, metavar="[WORD]...")
-@click.option("--format", "format_name", default="text", show_default=True, type=click.Choice(["text", "json"]),
-              help="What goes to stdout.")
+@click.option(
+    "--format",
+    "format_name",
+    default="text",
+    show_default=True,
+    type=click.Choice(["text", "json"]),
+    help="What goes to stdout.",
+)
 def command(words: tuple[str, ...], format_name: str) -> None:
     """List the rules: what profkit looks for.
 

@@ -16,8 +16,13 @@ NOT_SHOWN = 1
 @click.option("--all", "everything", is_flag=True, help="Every built-in scenario.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the table as Markdown, with machine and date.")
-@click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda"]),
-              help="Where the scenarios run; auto: on a GPU if there is one.")
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    help="Where the scenarios run; auto: on a GPU if there is one.",
+)
 def command(names: tuple[str, ...], everything: bool, as_json: bool, as_markdown: bool, device: str) -> None:
     """Measure whether the scenarios have the effect that profkit predicts.
 

@@ -25,8 +25,14 @@ _CLOSE_NS = 1_000_000
 """Between two launches Python takes 5 to 100 µs. A millisecond holds more than the way to the next launch."""
 HOST_OPERATORS = "operators on the host"
 """The reason for arithmetic on the CPU that launches nothing."""
-_PYTORCHS_OWN = (STEP_MARK, "Optimizer.", "enumerate(DataLoader)#", "DistributedDataParallel.", "DataParallel.",
-                 "nccl:")  # fmt: skip
+_PYTORCHS_OWN = (
+    STEP_MARK,
+    "Optimizer.",
+    "enumerate(DataLoader)#",
+    "DistributedDataParallel.",
+    "DataParallel.",
+    "nccl:",
+)
 """Prefixes of the ranges that PyTorch itself records."""
 
 

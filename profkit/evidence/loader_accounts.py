@@ -44,8 +44,17 @@ class WorkerAccount(Struct, frozen=True):
 
     def joined(self, later: WorkerAccount) -> WorkerAccount:
         """This worker and the process that replaced it in the next epoch, as one."""
-        sums = ("batches", "elapsed_ns", "fetch_ns", "collate_ns", "put_ns", "send_ns", "cpu_ns", "blocked_ns",
-                "queued_ns")  # fmt: skip
+        sums = (
+            "batches",
+            "elapsed_ns",
+            "fetch_ns",
+            "collate_ns",
+            "put_ns",
+            "send_ns",
+            "cpu_ns",
+            "blocked_ns",
+            "queued_ns",
+        )
         added = {name: getattr(self, name) + getattr(later, name) for name in sums}
         return replace(later, **added)
 
@@ -111,9 +120,13 @@ def restarts_of(facts: Facts) -> Iterator[Restarts]:
         asked_ns = [epoch[0].asked_ns for epoch in epochs]
         first_ns = [min(one.begun_ns + one.sums[0].elapsed_ns for one in epoch) - epoch[0].asked_ns for epoch in epochs]
         yield Restarts(
-            loader, records[0].workers, len(epochs), int(median(np.diff(asked_ns))), int(median(first_ns)),
+            loader,
+            records[0].workers,
+            len(epochs),
+            int(median(np.diff(asked_ns))),
+            int(median(first_ns)),
             int(median([_batch_ns(one) for one in records])),
-        )  # fmt: skip
+        )
 
 
 def _batch_ns(record: WorkerRecord) -> float:

@@ -92,4 +92,3 @@ def _total(facts: Facts, device: int) -> int:
     totals = facts.trace.recording.memory_bytes
     listed = totals[device] if 0 <= device < len(totals) else min(totals, default=0)
     return max([listed, *told])
-

@@ -16,11 +16,29 @@ from profkit.trace.events import Int32s, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
 
 _WRITTEN: Mapping[str, type[ast.AST]] = {
-    "__and__": ast.BitAnd, "__or__": ast.BitOr, "add": ast.Add, "bitwise_and": ast.BitAnd, "bitwise_not": ast.Invert,
-    "bitwise_or": ast.BitOr, "div": ast.Div, "eq": ast.Eq, "floor_divide": ast.FloorDiv, "ge": ast.GtE, "gt": ast.Gt,
-    "index": ast.Subscript, "index_put": ast.Subscript, "le": ast.LtE, "lt": ast.Lt, "mul": ast.Mult, "ne": ast.NotEq,
-    "neg": ast.USub, "pow": ast.Pow, "remainder": ast.Mod, "rsub": ast.Sub, "sub": ast.Sub,
-}  # fmt: skip
+    "__and__": ast.BitAnd,
+    "__or__": ast.BitOr,
+    "add": ast.Add,
+    "bitwise_and": ast.BitAnd,
+    "bitwise_not": ast.Invert,
+    "bitwise_or": ast.BitOr,
+    "div": ast.Div,
+    "eq": ast.Eq,
+    "floor_divide": ast.FloorDiv,
+    "ge": ast.GtE,
+    "gt": ast.Gt,
+    "index": ast.Subscript,
+    "index_put": ast.Subscript,
+    "le": ast.LtE,
+    "lt": ast.Lt,
+    "mul": ast.Mult,
+    "ne": ast.NotEq,
+    "neg": ast.USub,
+    "pow": ast.Pow,
+    "remainder": ast.Mod,
+    "rsub": ast.Sub,
+    "sub": ast.Sub,
+}
 """How the source spells operators that it does not name (language reference, Emulating numeric types)."""
 
 

@@ -47,8 +47,10 @@ def by_operator(
     them."""
     names, codes = facts.trace.events.name_code[rows], facts.trace.events.dims_code[rows]
     first, kind = distinct_rows(names, codes)
-    told = [tell(base_name(facts.trace.names[name]), [tuple(shape) for shape in parse_dims(facts.trace.text_of(code))])
-            for name, code in zip(names[first].tolist(), codes[first].tolist(), strict=True)]  # fmt: skip
+    told = [
+        tell(base_name(facts.trace.names[name]), [tuple(shape) for shape in parse_dims(facts.trace.text_of(code))])
+        for name, code in zip(names[first].tolist(), codes[first].tolist(), strict=True)
+    ]
     return np.array(told, dtype=of)[kind]
 
 

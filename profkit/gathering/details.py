@@ -76,8 +76,14 @@ def add_up(launch: Launch, toll: Toll) -> Costs:
     for row, table in zip(present, launch.tables, strict=True):
         at, known = step_index(numbers, table.steps.number)
         row[at[known]] = True
-    return Costs(numbers, by_worst_group(toll.caused_ns), by_worst_group(toll.late_ns), by_step(toll.waited_ns),
-                 by_step(toll.exposed_ns), present)  # fmt: skip
+    return Costs(
+        numbers,
+        by_worst_group(toll.caused_ns),
+        by_worst_group(toll.late_ns),
+        by_step(toll.waited_ns),
+        by_step(toll.exposed_ns),
+        present,
+    )
 
 
 def _groups_of_ranks(launch: Launch) -> Int64s:
@@ -159,8 +165,15 @@ def _own_times(table: RankTable, numbers: Int64s, own: _CauseTimes, at: int) -> 
     _, inside = step_index(numbers, table.work.step)
     time_ns, median_ns = own.cause_ns[at].astype(np.int64), own.median_ns[table.is_light]
     causes = [Cause(code) for code in np.argsort(-time_ns, kind="stable").tolist() if time_ns[code]]
-    return tuple(OwnTime(cause.name.lower(), int(time_ns[cause]), int(median_ns[cause]),
-                         _longest_line(table, inside & (table.work.cause == cause))) for cause in causes)  # fmt: skip
+    return tuple(
+        OwnTime(
+            cause.name.lower(),
+            int(time_ns[cause]),
+            int(median_ns[cause]),
+            _longest_line(table, inside & (table.work.cause == cause)),
+        )
+        for cause in causes
+    )
 
 
 def _longest_line(table: RankTable, wanted: Bools) -> Location | None:
@@ -181,8 +194,10 @@ def _peers(launch: Launch, toll: Toll, at: int, steps: int) -> tuple[tuple[RankW
     _, late, waited_ns = divide_waits(launch, toll, np.flatnonzero(mine & waits), np.flatnonzero(is_late))
     counted = mine & (toll.caused_ns > 0)  # as in `Costs.caused_ns`
     waiting, _, kept_ns = divide_waits(launch, toll, np.flatnonzero(waits), np.flatnonzero(counted))
-    return (_longest(launch, parts.table[late], waited_ns, steps),
-            _longest(launch, parts.table[waiting], kept_ns, steps))  # fmt: skip
+    return (
+        _longest(launch, parts.table[late], waited_ns, steps),
+        _longest(launch, parts.table[waiting], kept_ns, steps),
+    )
 
 
 def _longest(launch: Launch, table: Int64s, waited_ns: Float64s, steps: int) -> tuple[RankWait, ...]:
@@ -206,8 +221,14 @@ def _calls(launch: Launch, toll: Toll, table: RankTable, mine: Int64s) -> Iterat
     for one in np.lexsort([-cost for cost in reversed(costs)])[:MOST_CALLS].tolist():
         rows = mine[call == one]
         group = launch.groups[int(kinds[0, first[one]])]
-        yield _call(launch, toll, table, rows, (int(number[first[one]]) + 1, int(alike[kind[first[one]]])),
-                    (group.description or group.name, group.size))  # fmt: skip
+        yield _call(
+            launch,
+            toll,
+            table,
+            rows,
+            (int(number[first[one]]) + 1, int(alike[kind[first[one]]])),
+            (group.description or group.name, group.size),
+        )
 
 
 def _call(

@@ -94,8 +94,10 @@ def find_holders(find: Callable[[str], Sequence[tuple[str, int, int]]], place: s
     ray = _ray()
     nodes = sorted(str(node["NodeID"]) for node in ray.nodes() if node["Alive"])
     task = ray.remote(num_cpus=0, max_retries=1)(do_at)
-    asked = [(node, task.options(scheduling_strategy=_only_on(node)).remote(find, number, place))
-             for number, node in enumerate(nodes)]  # fmt: skip
+    asked = [
+        (node, task.options(scheduling_strategy=_only_on(node)).remote(find, number, place))
+        for number, node in enumerate(nodes)
+    ]
     seen: dict[str, tuple[tuple[int, int], list[str]]] = {}
     causes = []
     for number, (node, answer) in enumerate(asked):
@@ -109,8 +111,9 @@ def find_holders(find: Callable[[str], Sequence[tuple[str, int, int]]], place: s
             if known == (size, changed):
                 holders.append(node)
     if not seen:
-        raise UsageError(f"--on ray: {place}: no machine of the cluster has a trace there"
-                         f"{f' ({causes[0]})' if causes else ''}")  # fmt: skip
+        raise UsageError(
+            f"--on ray: {place}: no machine of the cluster has a trace there{f' ({causes[0]})' if causes else ''}"
+        )
     return {path: () if len(holders) == len(nodes) else tuple(holders) for path, (_, holders) in seen.items()}
 
 

@@ -34,8 +34,17 @@ _LEAST_ROOM_BYTES = 1 << 30
 """Stays free on the disk that a trace is copied to."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
-_VERSIONS = ("ETag", "etag", "generation", "mtime", "modified", "modificationTime", "LastModified", "last_modified",
-             "created")  # fmt: skip
+_VERSIONS = (
+    "ETag",
+    "etag",
+    "generation",
+    "mtime",
+    "modified",
+    "modificationTime",
+    "LastModified",
+    "last_modified",
+    "created",
+)
 """What file systems say about a file that changes when the file does: s3fs, gcsfs, adlfs, Hadoop's, fsspec's own."""
 
 
@@ -135,8 +144,11 @@ def _list(url: str) -> list[RemoteFile]:
         found = system.find(path, maxdepth=_DEPTH, detail=True)
         if len(found) > MOST_FILES:
             raise UnreadableInput(url, f"holds more than {MOST_FILES:,} files: name the folder of one launch")
-        files = [RemoteFile(system.unstrip_protocol(name), int(about["size"] or 0)) for name, about in found.items()
-                 if about["type"] == "file"]  # fmt: skip
+        files = [
+            RemoteFile(system.unstrip_protocol(name), int(about["size"] or 0))
+            for name, about in found.items()
+            if about["type"] == "file"
+        ]
     if not files:
         raise UnreadableInput(url, "no such file or folder")
     return sorted(files, key=lambda one: one.url)

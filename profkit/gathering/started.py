@@ -46,8 +46,9 @@ class Started:
             paths = [entry for entry in sys.path if isinstance(entry, str)]
             self._process = subprocess.Popen(  # noqa: S603  # this interpreter, with code of profkit's
                 [sys.executable, "-c", _SERVE, *map(str, handed), *paths],
-                pass_fds=handed, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+                pass_fds=handed,
+                stdin=subprocess.DEVNULL,
+            )
         except OSError:
             for end in ends:
                 os.close(end)

@@ -45,8 +45,17 @@ CHECKS = (
     check_history,
 )
 """In order of importance."""
-OBSTACLES = (device.describe_unrecorded, check_failure, check_light, check_children, device.check_most_lost,
-             window.check_cut_off, check_operators, window.check_steps, window.check_part)  # fmt: skip
+OBSTACLES = (
+    device.describe_unrecorded,
+    check_failure,
+    check_light,
+    check_children,
+    device.check_most_lost,
+    window.check_cut_off,
+    check_operators,
+    window.check_steps,
+    window.check_part,
+)
 """Flaws after which too little is left to call the program clean, whatever the rules found."""
 
 

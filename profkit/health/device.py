@@ -89,9 +89,11 @@ def check_durations(facts: Facts) -> str | None:
     overlap_ns = events.ends_of(earlier) - events.start_ns[later]
     alone = (events.correlation[earlier] != events.correlation[later]) | (events.correlation[later] < 0)
     wrong = (
-        (events.lane[earlier] == events.lane[later]) & alone
-        & (overlap_ns >= _LONG_OVERLAP_NS) & (overlap_ns > 0.5 * events.duration_ns[earlier])
-    )  # fmt: skip
+        (events.lane[earlier] == events.lane[later])
+        & alone
+        & (overlap_ns >= _LONG_OVERLAP_NS)
+        & (overlap_ns > 0.5 * events.duration_ns[earlier])
+    )
     if not wrong.any():
         return None
     return (

@@ -58,8 +58,10 @@ class TrainingRecording:
             self._profile.step()
             if self._is_own and self._reports and self._profile.is_over and not self._was_announced:
                 self._was_announced = True
-                _say(f"recorded in {self.directory}; the report comes when the training ends, "
-                     f"or now: profkit diagnose {self.directory}")
+                _say(
+                    f"recorded in {self.directory}; the report comes when the training ends, "
+                    f"or now: profkit diagnose {self.directory}"
+                )
 
     def pause(self) -> None:
         """Keep everything up to `resume` out of the steps."""

@@ -1,7 +1,7 @@
 """A callback for the Trainer of Hugging Face's transformers::
 
-    trainer = Trainer(model, arguments, train_dataset=data, callbacks=[ProfkitCallback()])
-    trainer.train()
+trainer = Trainer(model, arguments, train_dataset=data, callbacks=[ProfkitCallback()])
+trainer.train()
 """
 
 from __future__ import annotations

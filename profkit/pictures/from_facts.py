@@ -183,8 +183,11 @@ def _holders(facts: Facts, window: _Window) -> tuple[MemoryHolder, ...]:
         return ()
     sums = np.bincount(lines.codes, memory.size_bytes[held], len(lines.labels)).astype(np.int64)
     largest = np.argsort(-sums, kind="stable")[:_MOST_HOLDERS].tolist()
-    return tuple(MemoryHolder(lines.labels[at], int(sums[at]), lines.sources[at]) for at in largest
-                 if sums[at] > _LEAST_HOLDER * sums.sum())
+    return tuple(
+        MemoryHolder(lines.labels[at], int(sums[at]), lines.sources[at])
+        for at in largest
+        if sums[at] > _LEAST_HOLDER * sums.sum()
+    )
 
 
 def _branches(facts: Facts) -> tuple[tuple[str, ...], tuple[Branch, ...]]:
@@ -243,8 +246,7 @@ def _outermost_operators(facts: Facts) -> Rows:
 
 
 def _lines(facts: Facts, rows: Rows) -> _Level:
-    """The line of each event, in the backward pass that of its forward operator; without a line, the part of the step.
-    """
+    """Each event's line, in the backward pass that of its forward operator; without a line, the part of the step."""
     site = _forward_sites(facts, rows)
     backward = (rows >= 0) & facts.lines.backward[rows]
     updating = facts.trace.mask_of(facts.updates.rows)

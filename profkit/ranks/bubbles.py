@@ -82,8 +82,10 @@ def with_even_stages(launch: Launch, own: OwnWork, pipelines: Sequence[Pipeline]
     for pipeline in pipelines:
         worked_ns = own.total_ns[list(pipeline.stages)]
         share = worked_ns.mean(axis=0) / np.maximum(worked_ns, 1)
-        edits += [scale_work(launch, own, at, kept, _EVEN_UNCERTAINTY)
-                  for at, kept in zip(pipeline.stages, share, strict=True)]  # fmt: skip
+        edits += [
+            scale_work(launch, own, at, kept, _EVEN_UNCERTAINTY)
+            for at, kept in zip(pipeline.stages, share, strict=True)
+        ]
     return combine_joint(edits)
 
 

@@ -50,8 +50,10 @@ _CLEARLY = 0.25
 _MOST_SHIFTED = 20_000
 """Longer sequences are not tried at every place, which would take a second."""
 _KEY_SPAN = 1 << 48
-_CONTRADICTION = ("their times contradict each other: collectives end on one rank before they have begun on others, "
-                  "whatever the clocks, so what the ranks did together is not compared")  # fmt: skip
+_CONTRADICTION = (
+    "their times contradict each other: collectives end on one rank before they have begun on others, "
+    "whatever the clocks, so what the ranks did together is not compared"
+)
 
 
 class _Rows(Struct, frozen=True):
@@ -126,23 +128,33 @@ def _with_steps_of_most(members: Members) -> tuple[Members, list[str]]:
         return members, []
     shifts = step_shifts(align_clocks(_match(members.tables, members.world_size)))
     tables = tuple(_renumbered(table, shifts.get(at, 0)) for at, table in enumerate(members.tables))
-    notes = [f"{members.tables[at].source}: it numbers its steps {abs(shift):,} {'higher' if shift > 0 else 'lower'} "
-             "than others; the numbers of its collectives show which belong together"
-             for at, shift in shifts.items()]  # fmt: skip
+    notes = [
+        f"{members.tables[at].source}: it numbers its steps {abs(shift):,} {'higher' if shift > 0 else 'lower'} "
+        "than others; the numbers of its collectives show which belong together"
+        for at, shift in shifts.items()
+    ]
     return structs.replace(members, tables=tables), notes
 
 
 def _renumbered(table: RankTable, shift: int) -> RankTable:
-    collectives, work = (structs.replace(column, step=np.where(column.step >= 0, column.step - shift, NONE))
-                         for column in (table.collectives, table.work))  # fmt: skip
+    collectives, work = (
+        structs.replace(column, step=np.where(column.step >= 0, column.step - shift, NONE))
+        for column in (table.collectives, table.work)
+    )
     steps = structs.replace(table.steps, number=table.steps.number - shift)
     return structs.replace(table, steps=steps, collectives=collectives, work=work)
 
 
 def _with_notes(launch: Launch, members: Members, notes: Sequence[str]) -> Launch:
     world = members.world_size if members.world_size > 0 else len(launch.tables)
-    notes = (*members.notes, *notes, *launch.notes, *lacking_steps(launch.tables), *lacking_collectives(launch),
-             *_missing(launch, world))  # fmt: skip
+    notes = (
+        *members.notes,
+        *notes,
+        *launch.notes,
+        *lacking_steps(launch.tables),
+        *lacking_collectives(launch),
+        *_missing(launch, world),
+    )
     return structs.replace(launch, world_size=world, notes=notes)
 
 
@@ -166,8 +178,10 @@ def _match(tables: tuple[RankTable, ...], world_size: int) -> Launch:
     found: list[tuple[Int64s, ...]] = []
     notes: list[str] = []
     for number in range(len(groups)):
-        inside = [np.flatnonzero(np.append(of_own, NONE)[table.collectives.group] == number)
-                  for table, of_own in zip(tables, group_of, strict=True)]  # fmt: skip
+        inside = [
+            np.flatnonzero(np.append(of_own, NONE)[table.collectives.group] == number)
+            for table, of_own in zip(tables, group_of, strict=True)
+        ]
         rows = {at: _rows_of(tables[at], own, texts) for at, own in enumerate(inside) if len(own)}
         if len(rows) > 1:
             found.append(_match_group(tables, rows, number, notes))
@@ -270,8 +284,14 @@ def _messages(table: RankTable, base: _Rows, other: RankTable, own: _Rows) -> _M
     clocks = table.identity.clock_offset_ns, other.identity.clock_offset_ns
     taken, others = table.collectives, other.collectives
     is_one_clock = clocks[0] is not None and clocks[0] == clocks[1]
-    return _Messages(taken.start_ns[base.rows], taken.end_ns[base.rows], others.start_ns[own.rows],
-                     others.end_ns[own.rows], bool(first.sends), is_one_clock)  # fmt: skip
+    return _Messages(
+        taken.start_ns[base.rows],
+        taken.end_ns[base.rows],
+        others.start_ns[own.rows],
+        others.end_ns[own.rows],
+        bool(first.sends),
+        is_one_clock,
+    )
 
 
 def _pair(base: _Rows, own: _Rows, messages: _Messages | None = None) -> tuple[Int64s, Int64s, str]:
@@ -285,8 +305,14 @@ def _pair(base: _Rows, own: _Rows, messages: _Messages | None = None) -> tuple[I
         return (*found, "")
     nothing = np.zeros(0, dtype=np.int64)
     if messages is not None and _by_step(pair) is not None:
-        return nothing, nothing, ("by the clock that both ranks share, some of its messages arrive before they are "
-                                  "sent, so none is compared")  # fmt: skip
+        return (
+            nothing,
+            nothing,
+            (
+                "by the clock that both ranks share, some of its messages arrive before they are "
+                "sent, so none is compared"
+            ),
+        )
     shifts = _shifts(pair.base_keys, pair.own_keys)
     if len(shifts) == 1:
         first = max(0, -shifts[0])

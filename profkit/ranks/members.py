@@ -70,8 +70,9 @@ def _numbered(tables: Sequence[RankTable]) -> list[RankTable]:
     """If no recording says which rank it is, they are numbered in the order given."""
     if not tables or any(table.identity.rank >= 0 for table in tables):
         return list(tables)
-    return [structs.replace(table, identity=structs.replace(table.identity, rank=rank))
-            for rank, table in enumerate(tables)]  # fmt: skip
+    return [
+        structs.replace(table, identity=structs.replace(table.identity, rank=rank)) for rank, table in enumerate(tables)
+    ]
 
 
 def _why_not(table: RankTable, launch: Hashable, world: Hashable) -> str:

@@ -38,8 +38,11 @@ class OwnEdit(Struct, frozen=True):
 def on_all_ranks(launch: Launch, own: OwnEdit) -> JointEdit:
     """The same change on all ranks of the launch."""
     shares = [_shares_of(table, own.shares) for table in launch.tables]
-    saved = [float((share * table.work.time_ns).sum() / max(int(table.work.time_ns.sum()), 1))
-             for table, share in zip(launch.tables, shares, strict=True) if not table.is_light]  # fmt: skip
+    saved = [
+        float((share * table.work.time_ns).sum() / max(int(table.work.time_ns.sum()), 1))
+        for table, share in zip(launch.tables, shares, strict=True)
+        if not table.is_light
+    ]
     usual = float(np.median(saved)) if saved else 0.0
     tables, rows, kept = [], [], []
     for number, (table, share) in enumerate(zip(launch.tables, shares, strict=True)):
@@ -53,9 +56,14 @@ def on_all_ranks(launch: Launch, own: OwnEdit) -> JointEdit:
     shorter = ~gone & (own.less_ns[row] > 0)
     left_ns = (transfer_times(launch)[joint[shorter]] - own.less_ns[row[shorter]]).clip(min=0)
     return JointEdit(
-        table=np.concatenate(tables), row=np.concatenate(rows), kept_ns=np.concatenate(kept),
-        joint=joint[shorter], transfer_ns=left_ns, gone=joint[gone], uncertainty=own.uncertainty,
-    )  # fmt: skip
+        table=np.concatenate(tables),
+        row=np.concatenate(rows),
+        kept_ns=np.concatenate(kept),
+        joint=joint[shorter],
+        transfer_ns=left_ns,
+        gone=joint[gone],
+        uncertainty=own.uncertainty,
+    )
 
 
 def _shares_of(table: RankTable, shares: Mapping[Place, float]) -> Float64s:

@@ -102,10 +102,12 @@ def _kinds(launch: Launch, stages: list[tuple[int, ...]]) -> Int64s:
         taken = table.collectives
         pairs, counts = np.unique(np.stack([taken.operation, taken.group]), axis=1, return_counts=True)
         named = sorted(
-            (table.texts[operation] if 0 <= operation < len(table.texts) else "",
-             table.groups[group].size if 0 <= group < len(table.groups) else NONE,
-             round(count / max(len(table.steps.number), 1)))
+            (
+                table.texts[operation] if 0 <= operation < len(table.texts) else "",
+                table.groups[group].size if 0 <= group < len(table.groups) else NONE,
+                round(count / max(len(table.steps.number), 1)),
+            )
             for (operation, group), count in zip(pairs.T.tolist(), counts.tolist(), strict=True)
-        )  # fmt: skip
+        )
         found.append(texts.setdefault((stage, *named), len(texts)))
     return np.array(found, dtype=np.int64)

@@ -111,8 +111,9 @@ def _links(launch: Launch) -> _Links:
     for first, last in pairwise(bounds.tolist()):
         mine = order[first:last]
         pair = int(sender[mine[0]]), int(receiver[mine[0]])
-        found[pair] = _Link(step[mine], start_ns[source[mine]], arrived_ns[target[mine]], joint[mine],
-                            after_backward[source[mine]])  # fmt: skip
+        found[pair] = _Link(
+            step[mine], start_ns[source[mine]], arrived_ns[target[mine]], joint[mine], after_backward[source[mine]]
+        )
     return found
 
 
@@ -153,8 +154,7 @@ def _as_pipeline(launch: Launch, links: _Links, chain: list[int]) -> Pipeline | 
         count = min(link.per_step for link in used)
         is_even = count and not any(link.per_step % count or link.is_mixed for link in used)
         is_even = is_even and all(np.array_equal(np.unique(link.step), np.unique(used[0].step)) for link in used)
-        if is_even and all(_passes_on(launch, links, stages, place, count, returns)
-                           for place in range(1, len(stages))):  # fmt: skip
+        if is_even and all(_passes_on(launch, links, stages, place, count, returns) for place in range(1, len(stages))):
             return Pipeline(tuple(stages), count, returns, np.concatenate([link.joint for link in used]))
     return None
 
@@ -218,8 +218,11 @@ def _most_receive_first(launch: Launch, links: _Links, ranks: list[int]) -> bool
 
     def receives_first(at: int, step: int) -> bool:
         key = at, step
-        return key in first_arrived and key in first_sent and (
-            first_sent[key] - first_arrived[key] >= max(1, _LEAST_BETWEEN * apiece_ns[at]))  # fmt: skip
+        return (
+            key in first_arrived
+            and key in first_sent
+            and (first_sent[key] - first_arrived[key] >= max(1, _LEAST_BETWEEN * apiece_ns[at]))
+        )
 
     passing = sum(2 * sum(receives_first(at, step) for at in ranks) >= len(ranks) for step in steps)
     return 2 * passing > len(steps)

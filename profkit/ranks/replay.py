@@ -119,12 +119,21 @@ def _build(launch: Launch, edit: JointEdit, transfer_ns: Int64s) -> tuple[_Chain
         seen_late = (table.sends | table.receives) & ~table.collectives.waited  # when the message arrived is unknown
         tail_ns[seen_late[row]] = 0
         one = _chain_of(table, number, joint, row, early_ns[joint], clock)
-        chains.append(replace(one, place_ns=one.place_ns + offset_ns, need_ns=one.need_ns + offset_ns,
-                              tail_ns=tail_ns, lane=one.lane + lanes))  # fmt: skip
+        chains.append(
+            replace(
+                one,
+                place_ns=one.place_ns + offset_ns,
+                need_ns=one.need_ns + offset_ns,
+                tail_ns=tail_ns,
+                lane=one.lane + lanes,
+            )
+        )
         lanes += int(table.collectives.lane.max(initial=0)) + 1
         ends.append(_ends_of(table, clock, offset_ns))
-    columns = (np.concatenate([np.zeros(0, dtype=np.int64), *(getattr(one, name) for one in chains)])
-               for name in _Chains.__struct_fields__)  # fmt: skip
+    columns = (
+        np.concatenate([np.zeros(0, dtype=np.int64), *(getattr(one, name) for one in chains)])
+        for name in _Chains.__struct_fields__
+    )
     return _Chains(*columns), _Bounds(*np.array(ends, dtype=np.int64).reshape(-1, 3).T)
 
 
@@ -201,10 +210,16 @@ def _chain_of(table: RankTable, number: int, joint: Int64s, row: Int64s, early_n
     before = queued.behind(np.searchsorted(np.sort(waits_ns), placed_ns))
     before = np.where(early_ns > 0, np.minimum(before, np.searchsorted(np.sort(need_ns), place_ns)), before)
     return _Chains(
-        table=np.full(len(row), number), joint=joint, place_ns=place_ns,
-        lag_ns=np.where(stands_still, ready_ns - asked_ns, 0), need_ns=need_ns, turn=np.argsort(np.argsort(waits_ns)),
-        before=before, tail_ns=np.zeros(len(row), dtype=np.int64), lane=taken.lane[row],
-    )  # fmt: skip
+        table=np.full(len(row), number),
+        joint=joint,
+        place_ns=place_ns,
+        lag_ns=np.where(stands_still, ready_ns - asked_ns, 0),
+        need_ns=need_ns,
+        turn=np.argsort(np.argsort(waits_ns)),
+        before=before,
+        tail_ns=np.zeros(len(row), dtype=np.int64),
+        lane=taken.lane[row],
+    )
 
 
 class _Queued(Struct, frozen=True):

@@ -63,15 +63,25 @@ def name_some(sources: Sequence[str]) -> str:
 
 def broken_alone(tables: Sequence[RankTable]) -> Reasons:
     """Strangers by their own times, or else by their steps."""
-    overlapping = {at: "its collectives overlap each other within one thread or stream, so its times are wrong"
-                   for at, table in enumerate(tables) if _overlap(table)}  # fmt: skip
+    overlapping = {
+        at: "its collectives overlap each other within one thread or stream, so its times are wrong"
+        for at, table in enumerate(tables)
+        if _overlap(table)
+    }
     if 0 < len(overlapping) < len(tables):
         return overlapping
     usual = usual_steps(tables)
     recorded = [int(among(usual, table.steps.number).sum()) for table in tables]
-    return _of_few({at: f"it recorded {count:,} of the {len(usual):,} steps that most others recorded"
-                    for at, count in enumerate(recorded) if 2 * count <= len(usual)} if len(usual) else {},
-                   len(tables))  # fmt: skip
+    return _of_few(
+        {
+            at: f"it recorded {count:,} of the {len(usual):,} steps that most others recorded"
+            for at, count in enumerate(recorded)
+            if 2 * count <= len(usual)
+        }
+        if len(usual)
+        else {},
+        len(tables),
+    )
 
 
 def unlike_others(launch: Launch) -> tuple[Reasons, bool]:
@@ -85,8 +95,9 @@ def unlike_others(launch: Launch) -> tuple[Reasons, bool]:
         return found, False
     contradicting = _contradicting(launch)
     if contradicting.any():
-        found = _few(contradicting, "by its times, collectives end before they have begun on other ranks, or the other "
-                                    "way round")  # fmt: skip
+        found = _few(
+            contradicting, "by its times, collectives end before they have begun on other ranks, or the other way round"
+        )
         return found, not found
     found = _few(_misnumbering(launch), "it numbers its steps differently from the others")
     return found or _few(_miscounting(launch), "it holds more or fewer collectives in its steps than the others"), False
@@ -168,8 +179,11 @@ def step_shifts(launch: Launch) -> dict[int, int]:
     shift = step[inside] - _middle_values(joint, step[inside])[joint]
     of_table = {at: distinct(shift[table == at]) for at in distinct(table).tolist()}
     first = {at: int(launch.tables[at].steps.number[:1].sum()) for at in of_table}
-    return {at: int(shifts[0]) for at, shifts in of_table.items()
-            if len(shifts) == 1 and shifts[0] and first[at] and _ends_with_others(launch, at)}  # fmt: skip
+    return {
+        at: int(shifts[0])
+        for at, shifts in of_table.items()
+        if len(shifts) == 1 and shifts[0] and first[at] and _ends_with_others(launch, at)
+    }
 
 
 def _ends_with_others(launch: Launch, at: int) -> bool:

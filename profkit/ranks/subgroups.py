@@ -48,8 +48,11 @@ _Rows = dict[int, Int64s]
 def find_groups(tables: tuple[RankTable, ...]) -> tuple[tuple[RankTable, ...], list[str]]:
     """Find groups for collectives without one, as far as possible, and give notes on the rest."""
     tables = _with_ends_of_messages(tables)
-    notes = [f"{table.source}: its messages do not say whom they go to or come from, so they are not compared"
-             for table in tables if any(one.is_message and one.ranks is None for one in table.groups)]  # fmt: skip
+    notes = [
+        f"{table.source}: its messages do not say whom they go to or come from, so they are not compared"
+        for table in tables
+        if any(one.is_message and one.ranks is None for one in table.groups)
+    ]
     for slot in range(max((len(_unnamed(table)) for table in tables), default=0)):
         for operation, rows in _kinds(tables, slot):
             groups, note = _groups_of(tables, operation, rows)
@@ -65,8 +68,9 @@ def _with_ends_of_messages(tables: tuple[RankTable, ...]) -> tuple[RankTable, ..
     def may_be(pair: _Ranks, own: RankTable, sends: bool | None) -> bool:
         other = at.get(pair[1] if pair[0] == own.identity.rank else pair[0])
         theirs = other.groups if other is not None else ()
-        return other is None or any(one.is_message and one.sends != sends and pair in (one.ranks, *one.candidates)
-                                    for one in theirs)  # fmt: skip
+        return other is None or any(
+            one.is_message and one.sends != sends and pair in (one.ranks, *one.candidates) for one in theirs
+        )
 
     def with_ends(group: Group, own: RankTable) -> Group:
         if not group.is_message or group.ranks is not None:
@@ -74,15 +78,22 @@ def _with_ends_of_messages(tables: tuple[RankTable, ...]) -> tuple[RankTable, ..
         left = [pair for pair in group.candidates if may_be(pair, own, group.sends)]
         return group if len(left) != 1 else structs.replace(group, name="{} to {}".format(*left[0]), ranks=left[0])
 
-    return tuple(structs.replace(table, groups=tuple(with_ends(group, table) for group in table.groups))
-                 for table in tables)  # fmt: skip
+    return tuple(
+        structs.replace(table, groups=tuple(with_ends(group, table) for group in table.groups)) for table in tables
+    )
 
 
 def _unnamed(table: RankTable) -> list[int]:
     """The groups about which nothing is known but, perhaps, the candidates."""
-    return [at for at, one in enumerate(table.groups)
-            if one.ranks is None and not one.is_message and not one.name and not one.description
-            and len(one.candidates) != 1]  # fmt: skip
+    return [
+        at
+        for at, one in enumerate(table.groups)
+        if one.ranks is None
+        and not one.is_message
+        and not one.name
+        and not one.description
+        and len(one.candidates) != 1
+    ]
 
 
 def _kinds(tables: tuple[RankTable, ...], slot: int) -> Iterator[tuple[str, _Rows]]:
@@ -91,8 +102,9 @@ def _kinds(tables: tuple[RankTable, ...], slot: int) -> Iterator[tuple[str, _Row
     for number, table in enumerate(tables):
         own, taken = _unnamed(table), table.collectives
         rows = np.flatnonzero(taken.group == own[slot]) if slot < len(own) else np.zeros(0, dtype=np.int64)
-        pairs, inverse = np.unique(np.stack([taken.operation[rows], taken.size_bytes[rows]]), axis=1,
-                                   return_inverse=True)  # fmt: skip
+        pairs, inverse = np.unique(
+            np.stack([taken.operation[rows], taken.size_bytes[rows]]), axis=1, return_inverse=True
+        )
         for at, (operation, size) in enumerate(pairs.T.tolist()):
             mine = rows[inverse.ravel() == at]
             found.setdefault((table.texts[operation], size), {})[number] = mine
@@ -127,13 +139,16 @@ def _groups_by_lists(
             chosen[at] = possible[0]
         elif possible and _fit_all(tables, rows, at, possible):
             chosen[at], is_nested = possible[-1], True
-    agreed = {at: ranks if all(chosen.get(number.get(rank, at)) == ranks for rank in ranks) else ()
-              for at, ranks in chosen.items()}  # fmt: skip
+    agreed = {
+        at: ranks if all(chosen.get(number.get(rank, at)) == ranks for rank in ranks) else ()
+        for at, ranks in chosen.items()
+    }
     if not all(agreed.values()):
         return agreed, _doubt(operation, "they are not compared")
     largest = max(len(ranks) for ranks in agreed.values())
-    return agreed, _doubt(operation, f"taken for one of {largest:,} ranks, because they end at the same time on "
-                          "all of these") if is_nested else ""  # fmt: skip
+    return agreed, _doubt(
+        operation, f"taken for one of {largest:,} ranks, because they end at the same time on all of these"
+    ) if is_nested else ""
 
 
 def _doubt(operation: str, what: str) -> str:
@@ -201,8 +216,11 @@ def _fit_all(tables: tuple[RankTable, ...], rows: _Rows, own: int, possible: Seq
 def _side_by_side(one: RankTable, own: Int64s, other: RankTable, others: Int64s) -> tuple[Int64s, Int64s]:
     """The rows of both in the steps of which both have equally many."""
     steps = [table.collectives.step[rows] for table, rows in ((one, own), (other, others))]
-    common = [step for step in np.intersect1d(steps[0], steps[1]).tolist()
-              if step >= 0 and np.count_nonzero(steps[0] == step) == np.count_nonzero(steps[1] == step)]  # fmt: skip
+    common = [
+        step
+        for step in np.intersect1d(steps[0], steps[1]).tolist()
+        if step >= 0 and np.count_nonzero(steps[0] == step) == np.count_nonzero(steps[1] == step)
+    ]
     chosen: list[Bools] = [np.isin(step, common) for step in steps]
     return own[chosen[0]], others[chosen[1]]
 
@@ -219,8 +237,10 @@ def _groups_by_times(tables: tuple[RankTable, ...], operation: str, rows: _Rows)
     sizes = {len(one) for one in together.values()}
     if not is_clear or len(sizes) > 1 or sizes == {1}:
         return dict.fromkeys(rows, ()), _doubt(operation, "they belong to several groups and are not compared")
-    return ({at: tuple(sorted(tables[one].identity.rank for one in together[at])) for at in rows},
-            _doubt(operation, "they are divided by which ranks cannot have taken part in the same ones"))  # fmt: skip
+    return (
+        {at: tuple(sorted(tables[one].identity.rank for one in together[at])) for at in rows},
+        _doubt(operation, "they are divided by which ranks cannot have taken part in the same ones"),
+    )
 
 
 def _regrouped(tables: tuple[RankTable, ...], rows: _Rows, groups: dict[int, _Ranks]) -> tuple[RankTable, ...]:

@@ -41,7 +41,7 @@ def _table(title: str, moves: Sequence[Move], width: int) -> list[str]:
     """Names that do not fit are cut: the figures matter more than the end of a name."""
     if not moves:
         return []
-    shown = moves[:wording.MOST_MOVES]
+    shown = moves[: wording.MOST_MOVES]
     moved = ((wording.move_name(move), *wording.move_cells(move)) for move in shown)
     rows = [("", "before", "after", "change", "calls"), *moved]
     sizes = [max(len(row[i]) for row in rows) for i in range(1, 5)]

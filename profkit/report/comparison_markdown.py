@@ -11,8 +11,10 @@ from profkit.report.markdown import escape, in_code
 
 def render_markdown(comparison: Comparison) -> str:
     """The report as Markdown. All text from a recording is escaped or shown as code."""
-    sides = [f"{label}: {in_code(wording.side_facts(side))}"
-             for label, side in (("before", comparison.before), ("after", comparison.after))]
+    sides = [
+        f"{label}: {in_code(wording.side_facts(side))}"
+        for label, side in (("before", comparison.before), ("after", comparison.after))
+    ]
     blocks = [
         f"## {escape(wording.headline(comparison))}",
         _list([escape(note) for note in wording.explanation(comparison)] + sides),
@@ -34,6 +36,8 @@ def _table(title: str, moves: Sequence[Move]) -> list[str]:
     if not moves:
         return []
     rows = ["| | before | after | change | calls |", "| --- | ---: | ---: | ---: | ---: |"]
-    rows += [f"| {escape(wording.move_name(move))} | {' | '.join(wording.move_cells(move))} |"
-             for move in moves[: wording.MOST_MOVES]]
+    rows += [
+        f"| {escape(wording.move_name(move))} | {' | '.join(wording.move_cells(move))} |"
+        for move in moves[: wording.MOST_MOVES]
+    ]
     return [f"### {title}", "\n".join(rows)]

@@ -12,9 +12,7 @@ OPERATORS_MOVED = "Operators that moved, per recorded step"
 LINES_MOVED = "Lines that moved, per recorded step"
 MOST_MOVES = 8
 """Rows of a table. Anything that moved less hardly explains the change."""
-_COUNTED = (
-    "the times alone leave it open, so the calls that one side makes more often are counted; they fit the times"
-)
+_COUNTED = "the times alone leave it open, so the calls that one side makes more often are counted; they fit the times"
 
 
 def headline(comparison: Comparison) -> str:

@@ -22,8 +22,11 @@ def render_json(diagnosis: Diagnosis) -> str:
     """The diagnosis as indented JSON, with each of the keys that hold thousands of numbers (``memory``, ``pictures``,
     ``launch``) on a single line."""
     text = to_json(replace(diagnosis, memory=(), pictures=None, launch=None))
-    lines = (("memory", "[]", diagnosis.memory), ("pictures", "null", diagnosis.pictures),
-             ("launch", "null", diagnosis.launch))
+    lines = (
+        ("memory", "[]", diagnosis.memory),
+        ("pictures", "null", diagnosis.pictures),
+        ("launch", "null", diagnosis.launch),
+    )
     for key, nothing, value in lines:
         line = msgspec.json.encode(_encodable(msgspec.to_builtins(value))).decode()
         text = text.replace(_KEY.format(key, nothing), _KEY.format(key, line), 1)

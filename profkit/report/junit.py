@@ -44,13 +44,20 @@ def render_junit(
     suites = Xml.Element("testsuites")
     suites.append(suite)
     Xml.indent(suites)
-    return f'{_HEAD}\n{Xml.tostring(suites, encoding="unicode")}\n'
+    return f"{_HEAD}\n{Xml.tostring(suites, encoding='unicode')}\n"
 
 
 def _attributes(diagnosis: Diagnosis) -> dict[str, str]:
     """The host's name is left out, because the report may be shared."""
-    return {"name": _NAME, "package": _NAME, "id": "0", "hostname": "localhost", "errors": "0", "time": _NO_TIME,
-            "timestamp": _begin_of(diagnosis)}
+    return {
+        "name": _NAME,
+        "package": _NAME,
+        "id": "0",
+        "hostname": "localhost",
+        "errors": "0",
+        "time": _NO_TIME,
+        "timestamp": _begin_of(diagnosis),
+    }
 
 
 def _begin_of(diagnosis: Diagnosis) -> str:

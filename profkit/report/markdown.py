@@ -22,15 +22,19 @@ def render_markdown(diagnosis: Diagnosis) -> str:
     major = notable(diagnosis.findings)
     blocks += _section(wording.WHAT_TO_CHANGE, major, wording.opportunities_note(major))
     blocks += _list("For your information", [_minor(finding) for finding in wording.minor_findings(diagnosis)])
-    lines = [f"{share} {in_code(where)}" + (f" {in_code(source)}" if source else "")
-             for share, where, source in wording.hot_lines(diagnosis)]
+    lines = [
+        f"{share} {in_code(where)}" + (f" {in_code(source)}" if source else "")
+        for share, where, source in wording.hot_lines(diagnosis)
+    ]
     blocks += _list(wording.HOT_LINES, lines)
     operators = [f"{share} {in_code(name)}" for share, name in wording.hot_operators(diagnosis)]
     blocks += _list(wording.HOT_OPERATORS, operators)
     for memory in diagnosis.memory:
         blocks += _memory(wording.memory_title(diagnosis, memory), memory)
-    skips = [f"{escape(why)}: {wording.skipped_rules(rules, in_code)}"
-             for why, rules in wording.group_by_reason(diagnosis.skipped)]
+    skips = [
+        f"{escape(why)}: {wording.skipped_rules(rules, in_code)}"
+        for why, rules in wording.group_by_reason(diagnosis.skipped)
+    ]
     blocks += _list("Not looked at", skips)
     notes = [escape(printable(note)) for note in diagnosis.health]
     notes += [f"{label}: {in_code(value)}" for label, value in wording.run_facts(diagnosis)]
@@ -44,8 +48,10 @@ def _memory(title: str, memory: DeviceMemory) -> list[str]:
     rows = [f"| {escape(label)} | {size} | {share} |" for label, size, share, _ in wording.memory_parts(memory)]
     if rows:
         blocks.append("\n".join(["| held for | bytes | share |", "| --- | ---: | ---: |", *rows]))
-    lines = [f"{size} {in_code(where)}{f' {in_code(source)}' if source else ''}"
-             for size, where, source in wording.memory_lines(memory)]
+    lines = [
+        f"{size} {in_code(where)}{f' {in_code(source)}' if source else ''}"
+        for size, where, source in wording.memory_lines(memory)
+    ]
     return blocks + _list(wording.MEMORY_LINES, lines)
 
 

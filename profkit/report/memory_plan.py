@@ -58,8 +58,11 @@ def _needs(plan: MemoryPlan, width: int) -> list[str]:
     lines = []
     if plan.usage.reserved_bytes:
         reserved, context = format_bytes(plan.usage.reserved_bytes), format_bytes(CUDA_CONTEXT_BYTES)
-        lines += _wrap(f"PyTorch's allocator reserves about {reserved} of the GPU for that, and the CUDA context takes "
-                       f"about {context}: {format_bytes(plan.usage.needed_bytes())} in all.", width)
+        lines += _wrap(
+            f"PyTorch's allocator reserves about {reserved} of the GPU for that, and the CUDA context takes "
+            f"about {context}: {format_bytes(plan.usage.needed_bytes())} in all.",
+            width,
+        )
     if plan.request.fits_bytes:
         lines += _wrap(_largest(plan), width)
     return lines

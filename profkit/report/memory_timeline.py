@@ -38,8 +38,10 @@ def render_memory_timeline(diagnosis: Diagnosis) -> str:
         raise UsageError("memory-timeline: the recording holds no memory snapshot with a history")
     parts, top = [], 0
     for memory, timeline in shown:
-        parts.append(f'<g transform="translate(0 {top})">\n{_text(0, 14, memory_title(diagnosis, memory), size=14)}\n'
-                     f"{_draw(memory, timeline)}\n</g>")
+        parts.append(
+            f'<g transform="translate(0 {top})">\n{_text(0, 14, memory_title(diagnosis, memory), size=14)}\n'
+            f"{_draw(memory, timeline)}\n</g>"
+        )
         top += _height(timeline)
     return _svg("\n".join(parts), top)
 

@@ -111,8 +111,15 @@ def _slices(trace: Trace, finding: Finding, spans: Intervals, track: _Event) -> 
     if finding.location is not None:
         details |= {"where": place(finding.location)}
     for start_ns, end_ns in zip(spans.start_ns.tolist(), spans.end_ns.tolist(), strict=True):
-        yield {"ph": "X", "cat": _CATEGORY, "name": printable(finding.rule), **track,
-               "ts": _file_time(trace, start_ns), "dur": _microseconds(end_ns - start_ns), "args": details}
+        yield {
+            "ph": "X",
+            "cat": _CATEGORY,
+            "name": printable(finding.rule),
+            **track,
+            "ts": _file_time(trace, start_ns),
+            "dur": _microseconds(end_ns - start_ns),
+            "args": details,
+        }
 
 
 def _targets(trace: Trace, rows: Rows, spans: Intervals) -> Int64s:

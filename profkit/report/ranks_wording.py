@@ -60,8 +60,10 @@ def _nobody_late(launch: LaunchSummary) -> str:
     waited_for = _waited_for(launch)
     if waited_for and waited_for[0].caused_ns >= _MOSTLY * sum(one.caused_ns for one in launch.ranks):
         worst = waited_for[0]
-        return (f"The others wait longest for {name_of(worst)}, in {worst.late_steps:,} of "
-                f"{format_count(worst.steps, 'step')}, but its own work varies so much that this may be chance")
+        return (
+            f"The others wait longest for {name_of(worst)}, in {worst.late_steps:,} of "
+            f"{format_count(worst.steps, 'step')}, but its own work varies so much that this may be chance"
+        )
     if waited_for:
         return "The ranks take turns waiting: no rank's own work is longer than the others' by more than chance"
     return f"No rank keeps others waiting for {format_share(MEDIUM_FROM)} of a step or more"
@@ -125,9 +127,11 @@ def _pipeline_lines(launch: LaunchSummary) -> list[str]:
     longest = max(worst.stages, key=lambda one: one.worked_ns)
     mean_ns = sum(one.worked_ns for one in worst.stages) / len(worst.stages)
     idle, even = format_share(worst.idle_fraction), format_share(worst.even_fraction)
-    text = (f"{who} takes {batches} a step: a stage is idle for {idle} of it, waiting for the stages before or after "
-            f"it (with equal stages: {even}); rank {longest.rank} works longest, {format_time(longest.worked_ns)} "
-            f"against {format_time(mean_ns)} for the mean stage")
+    text = (
+        f"{who} takes {batches} a step: a stage is idle for {idle} of it, waiting for the stages before or after "
+        f"it (with equal stages: {even}); rank {longest.rank} works longest, {format_time(longest.worked_ns)} "
+        f"against {format_time(mean_ns)} for the mean stage"
+    )
     return [text]
 
 
@@ -171,5 +175,6 @@ def bandwidth(group: GroupSummary) -> str:
 
 def size_parts(group: GroupSummary) -> list[tuple[str, str, str]]:
     """The histogram of sizes: the limit, how many calls per step, and the bytes they move together."""
-    return [(f"up to {format_bytes(one.up_to_bytes)}", f"{one.count:,.3g}", format_bytes(one.bytes))
-            for one in group.sizes]
+    return [
+        (f"up to {format_bytes(one.up_to_bytes)}", f"{one.count:,.3g}", format_bytes(one.bytes)) for one in group.sizes
+    ]

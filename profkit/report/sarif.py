@@ -77,10 +77,12 @@ def _result(finding: Finding, rule_index: int, whole: dict[str, Any] | None) -> 
     if (region := _changed_region(finding)) is not None and finding.change is not None:
         change = {"deletedRegion": region, "insertedContent": {"text": finding.change.after}}
         uri = _uri(source_path(finding.change.file))
-        result["fixes"] = [{
-            "description": {"text": printable(finding.fix) or "Change the line."},
-            "artifactChanges": [{"artifactLocation": {"uri": uri}, "replacements": [change]}],
-        }]
+        result["fixes"] = [
+            {
+                "description": {"text": printable(finding.fix) or "Change the line."},
+                "artifactChanges": [{"artifactLocation": {"uri": uri}, "replacements": [change]}],
+            }
+        ]
     return result
 
 

@@ -41,9 +41,13 @@ def _as_markdown(proofs: Sequence[Proof]) -> str:
     rows = [" | ".join(_cells(proof)) for proof in proofs]
     table = [f"| {' | '.join(_HEAD)} |", "|---|---|---|---|---|", *(f"| {row} |" for row in rows)]
     title = ["# What the scenarios show", "", f"`profkit verify --all --markdown`, {_machine()}.", ""]
-    note = ["", "Shares of the pitfall's step time (time) or of its peak memory (memory); the measured ones with a",
-            "95 % bootstrap interval, the predicted ones with profkit's own range. Silence: a control, in which",
-            "nothing is to be reported.", ""]
+    note = [
+        "",
+        "Shares of the pitfall's step time (time) or of its peak memory (memory); the measured ones with a",
+        "95 % bootstrap interval, the predicted ones with profkit's own range. Silence: a control, in which",
+        "nothing is to be reported.",
+        "",
+    ]
     return "\n".join([*title, *table, *note, *(f"- {line}" for line in _summary(proofs))])
 
 

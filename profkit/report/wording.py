@@ -270,15 +270,23 @@ def skipped_rules(rules: Sequence[str], show: Callable[[str], str] = str) -> str
 
 def hot_lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     """The hottest lines: share, place and source."""
-    return [(format_share(spot.fraction), short_place(spot.location), printable(spot.location.source))
-            for spot in diagnosis.hottest if spot.location is not None and not spot.operator]
+    return [
+        (format_share(spot.fraction), short_place(spot.location), printable(spot.location.source))
+        for spot in diagnosis.hottest
+        if spot.location is not None and not spot.operator
+    ]
 
 
 def hot_operators(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     """The operators that take the most time: share and name, and for an optimizer's step its line."""
-    return [(format_share(spot.fraction),
-             printable(spot.operator) + (f" at {short_place(spot.location)}" if spot.location else ""))
-            for spot in diagnosis.hottest if spot.operator]
+    return [
+        (
+            format_share(spot.fraction),
+            printable(spot.operator) + (f" at {short_place(spot.location)}" if spot.location else ""),
+        )
+        for spot in diagnosis.hottest
+        if spot.operator
+    ]
 
 
 HOT_LINES = "The hottest lines, from the step recorded line by line"
@@ -331,8 +339,10 @@ def memory_figures(memory: DeviceMemory) -> list[tuple[str, str]]:
 
 def memory_parts(memory: DeviceMemory) -> list[tuple[str, str, str, float]]:
     """What the peak consists of: label, bytes, share, and the share as a number."""
-    return [(printable(part.label), format_bytes(part.bytes), format_share(part.fraction), part.fraction)
-            for part in memory.parts]
+    return [
+        (printable(part.label), format_bytes(part.bytes), format_share(part.fraction), part.fraction)
+        for part in memory.parts
+    ]
 
 
 def memory_lines(memory: DeviceMemory) -> list[tuple[str, str, str]]:

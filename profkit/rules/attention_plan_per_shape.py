@@ -45,8 +45,14 @@ from profkit.trace.events import Category
 from profkit.trace.values import median
 from profkit.units import format_count, format_time
 
-_PLANNED = frozenset(("_scaled_dot_product_cudnn_attention", "_cudnn_attention_forward", "_cudnn_attention_backward",
-                      "_scaled_dot_product_cudnn_attention_backward"))  # fmt: skip
+_PLANNED = frozenset(
+    (
+        "_scaled_dot_product_cudnn_attention",
+        "_cudnn_attention_forward",
+        "_cudnn_attention_backward",
+        "_scaled_dot_product_cudnn_attention_backward",
+    )
+)
 _PLAN_NS = 5_000_000
 """A plan takes 22 ms (GB10, lablup/mlxcel issue 1820), 57 ms (H100, with the profiler), 440 ms forward and 550 ms
 backward (B200, modelscope/FunASR issue 3704)."""

@@ -51,8 +51,19 @@ from profkit.ruling.pricing import call_ns, drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine, shrink
 from profkit.trace.events import NONE, Bools, Category, Rows
 
-_LAYERS = frozenset(("addmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-                     "convolution", "linear"))  # fmt: skip
+_LAYERS = frozenset(
+    (
+        "addmm",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "conv_transpose3d",
+        "convolution",
+        "linear",
+    )
+)
 """As the program calls them: ``nn.Conv2d`` is ``conv2d``, ``nn.Linear`` ``linear``, on older versions ``addmm``."""
 _NORMALISES = frozenset(("batch_norm", "instance_norm"))
 """Both take the tensor first, and sixth whether its own statistics are used (``native_functions.yaml``)."""
@@ -124,11 +135,13 @@ def _without_bias(facts: Facts, rows: Rows) -> Edit:
     spent = spent_ns(facts, copies)
     without_call = (spent - call_ns(facts)).clip(min=0) / spent.clip(min=1)  # the product writes there instead
     share, of_vectors = (len(stored) / max(int(kind.sum()), 1) for kind in (stores, vectors))
-    return combine([
-        drop_operators(facts, np.flatnonzero(gone), _UNCERTAINTY),
-        scale_operators(facts, copies, without_call, _UNCERTAINTY),
-        _fewer_parameters(facts, share, of_vectors),
-    ])  # fmt: skip
+    return combine(
+        [
+            drop_operators(facts, np.flatnonzero(gone), _UNCERTAINTY),
+            scale_operators(facts, copies, without_call, _UNCERTAINTY),
+            _fewer_parameters(facts, share, of_vectors),
+        ]
+    )
 
 
 def _storing(facts: Facts, nodes: Rows, vectors: Bools) -> Rows:

@@ -163,8 +163,10 @@ def _convolutions(facts: Facts) -> Rows:
     called = program_operators(facts, _CONVOLUTION)
     sizing = np.flatnonzero(named_operators(facts, "aten::resize_"))
     layout = by_call(facts, sizing, _layout_of, str)
-    first, last = (facts.tree.holding(facts.trace.mask_of(sizing[layout == wanted]))[called]
-                   for wanted in (_CHANNELS_FIRST, _CHANNELS_LAST))  # fmt: skip
+    first, last = (
+        facts.tree.holding(facts.trace.mask_of(sizing[layout == wanted]))[called]
+        for wanted in (_CHANNELS_FIRST, _CHANNELS_LAST)
+    )
     return called[first & ~last.any()]
 
 

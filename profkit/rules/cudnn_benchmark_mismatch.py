@@ -49,8 +49,16 @@ from profkit.trace.values import distinct
 from profkit.units import format_time, pick_form
 
 _FORWARD = frozenset(("conv1d", "conv2d", "conv3d"))
-_INNER = frozenset(("cudnn_convolution", "cudnn_convolution_transpose", "convolution_backward", "miopen_convolution",
-                    "cudnn_convolution_relu", "cudnn_convolution_add_relu"))  # fmt: skip
+_INNER = frozenset(
+    (
+        "cudnn_convolution",
+        "cudnn_convolution_transpose",
+        "convolution_backward",
+        "miopen_convolution",
+        "cudnn_convolution_relu",
+        "cudnn_convolution_add_relu",
+    )
+)
 """These call the library, so a wait inside one is the library's."""
 _FREES = ("cudaFree", "hipFree", "cuMemUnmap", "hipMemUnmap")
 _MIN_FRACTION = 0.01

@@ -73,8 +73,10 @@ def data_parallel(facts: Facts) -> Suspicions:
     if devices == 1:
         return
     replicate, apply, gather = _take_apart(facts, rows)
-    copying_ns, applying_ns = (facts.steps.per_step_ns(length_ns(facts, start_ns, end_ns).sum())
-                               for start_ns, end_ns in ((replicate, apply), (apply, gather)))  # fmt: skip
+    copying_ns, applying_ns = (
+        facts.steps.per_step_ns(length_ns(facts, start_ns, end_ns).sum())
+        for start_ns, end_ns in ((replicate, apply), (apply, gather))
+    )
     yield Suspicion(
         message=f"DataParallel replicates the model on {devices} GPUs {times_a_step(facts, rows)}, "
         f"{format_time(copying_ns)} of the host's time, and runs the replicas in threads that share Python's lock, "
@@ -144,8 +146,10 @@ def _without(facts: Facts, rows: Rows, replicate: Int64s, apply: Int64s, gather:
     gained_ns = int((gather - apply - kept_ns).sum())
     certain_ns = int((apply - replicate).sum() + events.duration_ns[copies].sum())
     uncertainty = max(_UNCERTAINTY, gained_ns / max(gained_ns + certain_ns, 1))
-    return combine([
-        remove(copies, work, uncertainty),
-        shrink_spans(replicate, apply, 0, uncertainty),
-        shrink_spans(apply, gather, kept_ns, uncertainty),
-    ])  # fmt: skip
+    return combine(
+        [
+            remove(copies, work, uncertainty),
+            shrink_spans(replicate, apply, 0, uncertainty),
+            shrink_spans(apply, gather, kept_ns, uncertainty),
+        ]
+    )

@@ -62,8 +62,11 @@ _FILLS = ("aten::zero_", "aten::fill_")
 _ADDS = ("aten::add", "aten::add_")
 _NORMS = ("aten::linalg_vector_norm", "aten::norm", "aten::_foreach_norm")
 """`clip_grad_norm_` takes these, and refuses sparse gradients."""
-_NEED_DENSE = {"SGD": ("add", "mul_", "_fused_sgd_"), "Adagrad": ("add", "_fused_adagrad_"),
-               "Adam": ("add", "maximum", "maximum_")}  # fmt: skip
+_NEED_DENSE = {
+    "SGD": ("add", "mul_", "_fused_sgd_"),
+    "Adagrad": ("add", "_fused_adagrad_"),
+    "Adam": ("add", "maximum", "maximum_"),
+}
 """Optimizers with a sparse form (torch.optim's documentation), and the operators in an update that rule it out: an
 addition that is not in place is weight decay, a product is SGD momentum, a maximum AMSGrad. AdamW always decays."""
 _MOST_LOOKED_UP = 0.25

@@ -97,9 +97,8 @@ def _judge(facts: Facts, line: Transfers, edit: Edit, joint: Edit, part: float, 
         joint=joint if others else None,
         part=part,
         confidence=0.9 if len(facts.steps) > 1 else 0.7,
-        evidence={"bytes_per_step": size, "waited_ns_per_step": waited,
-                  "waited_for_earlier_work_ns_per_step": before},
-    )  # fmt: skip
+        evidence={"bytes_per_step": size, "waited_ns_per_step": waited, "waited_for_earlier_work_ns_per_step": before},
+    )
 
 
 def _other_reads(facts: Facts) -> list[Edit]:

@@ -50,14 +50,30 @@ _UNCERTAINTY = 0.15
 """Nothing is modelled. Later operators may find less of their input in the cache."""
 _CASTS = ("aten::_to_copy", "aten::to", "aten::type_as")
 _TYPES = {
-    "0": "unsigned char", "1": "signed char", "2": "short", "3": "int", "4": "long int",
-    "5": "c10::Half", "6": "float", "7": "double", "15": "c10::BFloat16",
-}  # fmt: skip
+    "0": "unsigned char",
+    "1": "signed char",
+    "2": "short",
+    "3": "int",
+    "4": "long int",
+    "5": "c10::Half",
+    "6": "float",
+    "7": "double",
+    "15": "c10::BFloat16",
+}
 """Types as the profiler writes them in arguments (their number in ``c10/core/ScalarType.h``) and for inputs."""
 _NAMES = tuple(_TYPES.values())
 _FLOATING = ("c10::BFloat16", "c10::Half", "float", "double")
-_SHORT = {"signed char": "int8", "unsigned char": "uint8", "short": "int16", "int": "int32", "long int": "int64",
-          "c10::Half": "float16", "float": "float32", "double": "float64", "c10::BFloat16": "bfloat16"}  # fmt: skip
+_SHORT = {
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "short": "int16",
+    "int": "int32",
+    "long int": "int64",
+    "c10::Half": "float16",
+    "float": "float32",
+    "double": "float64",
+    "c10::BFloat16": "bfloat16",
+}
 
 
 class _Casts(Struct, frozen=True):

@@ -57,9 +57,14 @@ _UNCERTAINTY, _UNCERTAINTY_ALONE = 0.4, 0.7
 """Transfers and kernels slow each other down. On one rank alone, part of the time may be a wait for another."""
 _REPLICAS = "DataParallel.forward"
 """Threads of one process have a rule of their own."""
-_NAMES = {Exchange.GRADIENTS: "All-reduces of gradients", Exchange.SHARDED: "All-gathers and reduce-scatters",
-          Exchange.EXPERTS: "All-to-alls", Exchange.STAGES: "Messages from rank to rank",
-          Exchange.BUFFERS: "Broadcasts of the model's buffers", Exchange.OTHER: "Collectives"}  # fmt: skip
+_NAMES = {
+    Exchange.GRADIENTS: "All-reduces of gradients",
+    Exchange.SHARDED: "All-gathers and reduce-scatters",
+    Exchange.EXPERTS: "All-to-alls",
+    Exchange.STAGES: "Messages from rank to rank",
+    Exchange.BUFFERS: "Broadcasts of the model's buffers",
+    Exchange.OTHER: "Collectives",
+}
 _FIXES = {
     Exchange.GRADIENTS: "Send half of the bytes (`model.register_comm_hook(None, default_hooks.bf16_compress_hook)`), "
     "or send less often: a larger batch, or gradients accumulated under `model.no_sync()`. Each changes numerics: "
@@ -77,9 +82,11 @@ _FIXES = {
     Exchange.OTHER: "Start it with `async_op=True`, compute what does not need its result, and `wait()` where the "
     "result is used.",
 }
-_KEEP = ("On a CPU FSDP waits for each of them, and none can be prefetched. Keep the parameters after the forward pass "
-         "(`reshard_after_forward=False`, of FullyShardedDataParallel `ShardingStrategy.SHARD_GRAD_OP`), if there is "
-         "memory for them: the backward pass then gathers none.")  # fmt: skip
+_KEEP = (
+    "On a CPU FSDP waits for each of them, and none can be prefetched. Keep the parameters after the forward pass "
+    "(`reshard_after_forward=False`, of FullyShardedDataParallel `ShardingStrategy.SHARD_GRAD_OP`), if there is "
+    "memory for them: the backward pass then gathers none."
+)
 _OWN_STREAM = "It runs in the stream that computes, where nothing can run beside it: start it with `async_op=True`. "
 
 

@@ -158,8 +158,9 @@ def _suspicion(facts: Facts, rows: Rows, verb: str, verbs: str, told: str, fix: 
 def _wide_products(facts: Facts) -> Rows:
     """The program's large products of float32 tensors in which nothing runs in 16 bits (autocast)."""
     called = program_operators(facts, MATRIX)
-    inside = facts.tree.holding(has_type(facts.trace, "c10::Half", "c10::BFloat16") & (
-        facts.trace.events.category == Category.OPERATOR))  # fmt: skip
+    inside = facts.tree.holding(
+        has_type(facts.trace, "c10::Half", "c10::BFloat16") & (facts.trace.events.category == Category.OPERATOR)
+    )
     is_float = has_type(facts.trace, "float") & ~has_type(facts.trace, "double")
     called = called[(is_float & ~inside)[called]]
     chosen: Rows = called[by_call(facts, called, _is_large)]

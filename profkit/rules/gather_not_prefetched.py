@@ -105,6 +105,10 @@ def _judge(facts: Facts, exposed: Exposed, late: LateGathers, mine: Bools, held:
         count=count,
         confidence=0.8 if exposed.is_whole else 0.6,
         places=places_of(exposed, chosen),
-        evidence={"gathers_per_step": count, "waited_ns_per_step": waited_ns, "held_by": held.name.lower(),
-                  "pass": which},
-    )  # fmt: skip
+        evidence={
+            "gathers_per_step": count,
+            "waited_ns_per_step": waited_ns,
+            "held_by": held.name.lower(),
+            "pass": which,
+        },
+    )

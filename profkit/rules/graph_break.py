@@ -62,8 +62,13 @@ from profkit.units import format_time
 
 _ASKED_FOR = re.compile(r"torch\._dynamo\.graph_break\(\)|_?dynamo\.disable|compiler\.disable", re.IGNORECASE)
 _LOOKUP = "TorchDynamo Cache Lookup"
-_WRAPPERS = ("Pregraph bytecode", "AOTDispatcher Runtime Wrapper Prologue", "CompiledFunction",
-             "CompiledFunctionBackward", "autograd::engine::evaluate_function: CompiledFunctionBackward")  # fmt: skip
+_WRAPPERS = (
+    "Pregraph bytecode",
+    "AOTDispatcher Runtime Wrapper Prologue",
+    "CompiledFunction",
+    "CompiledFunctionBackward",
+    "autograd::engine::evaluate_function: CompiledFunctionBackward",
+)
 """What a region does besides its own work: ``runtime_wrappers.py`` and the bytecode around a compiled graph."""
 _RUNS = (Category.OPERATOR, Category.COMPILED_CODE)
 """A compiled graph may contain no operator at all; then its call shows when it works."""
@@ -75,8 +80,23 @@ _UNCERTAINTY = 0.5
 _ASKED = re.compile(r"^nn\.Module: OptimizedModule_\d+$|torch/_dynamo/eval_frame\.py\(\d+\): compile_wrapper$")
 """Python frames around every call of a compiled module or, since PyTorch 2.8, of a compiled function."""
 _READS_A_NUMBER = re.compile(r"Tensor\.item\(\)|data-dependent")
-_FUSIBLE = frozenset(("amax", "amin", "batch_norm", "group_norm", "layer_norm", "log_softmax", "max", "mean", "min",
-                      "native_layer_norm", "rms_norm", "softmax", "sum"))  # fmt: skip
+_FUSIBLE = frozenset(
+    (
+        "amax",
+        "amin",
+        "batch_norm",
+        "group_norm",
+        "layer_norm",
+        "log_softmax",
+        "max",
+        "mean",
+        "min",
+        "native_layer_norm",
+        "rms_norm",
+        "softmax",
+        "sum",
+    )
+)
 """Besides elementwise operators, Inductor fuses these into one kernel with what precedes them."""
 _ITEM = r"\.item\(\)|Tensor\.item|_local_scalar_dense"
 _FIXES = {
@@ -145,8 +165,11 @@ def _run_uncompiled(facts: Facts, given_up: Compilation) -> Suspicions:
     """What the function runs in the measured steps, if it reaches the line that the compiler stopped at."""
     site, failed_at, rows = given_up.site, given_up.failed_at, facts.operators.rows
     assert site is not None, "see _given_up"
-    here = {code: one.line for code, one in enumerate(facts.callsites)
-            if one.file == site.file and one.function.rpartition(".")[2] == site.function}  # fmt: skip
+    here = {
+        code: one.line
+        for code, one in enumerate(facts.callsites)
+        if one.file == site.file and one.function.rpartition(".")[2] == site.function
+    }
     rows = rows[facts.measured[rows] & np.isin(facts.lines.site[rows], [*here])]
     reads = stopped = rows[facts.trace.named(*_READS)[rows]]
     if failed_at is not None:
@@ -169,15 +192,18 @@ def _uncompiled(facts: Facts, reason: str, places: Places, rows: Rows, reads: Ro
         "compiler would fuse into another kernel.",
         fix=_fix_for(reason, _FIXES[_ITEM]),
         rows=reads if reads.size else rows,
-        edit=combine([
-            drop_operators(facts, reads, _UNCERTAINTY), unblock(waits, _UNCERTAINTY),
-            leave_out(facts, fused, np.zeros(len(fused), dtype=np.int64), 0.0, _UNCERTAINTY),
-        ]),
+        edit=combine(
+            [
+                drop_operators(facts, reads, _UNCERTAINTY),
+                unblock(waits, _UNCERTAINTY),
+                leave_out(facts, fused, np.zeros(len(fused), dtype=np.int64), 0.0, _UNCERTAINTY),
+            ]
+        ),
         count=count,
         confidence=0.95 if places.location else 0.7,
         places=places,
         evidence={"reason": reason, "operators_per_step": count},
-    )  # fmt: skip
+    )
 
 
 def _fused_into_others(facts: Facts, rows: Rows) -> Rows:

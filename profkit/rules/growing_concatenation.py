@@ -271,9 +271,11 @@ def _which_taken(taken: tuple[int, ...], gathered: Mapping[int, int], picks: boo
     if not attends:
         return [gathered[size] for size in sizes if size in gathered]
     return {
-        at for whole, at in gathered.items() for size in sizes
+        at
+        for whole, at in gathered.items()
+        for size in sizes
         if 2 * size % max(whole, 1) == 0 and 1 <= 2 * size // max(whole, 1) <= 2 * _MOST_HEADS
-    }  # fmt: skip
+    }
 
 
 def _picks_a_part(sizes: tuple[int, ...], gathered: int) -> bool:

@@ -74,8 +74,11 @@ def _by_snapshot(facts: Facts) -> Suspicions:
 def growing_live_tensors(facts: Facts) -> Suspicions:
     """One finding for each line that makes a name hold more, and one for all names that hold the same tensors."""
     notable = holding.notable_growth_bytes(facts)
-    names = [name for name in holding.growing_names(facts)
-             if name.more_bytes >= notable and not name.is_bounded and not name.is_mostly_wasted]  # fmt: skip
+    names = [
+        name
+        for name in holding.growing_names(facts)
+        if name.more_bytes >= notable and not name.is_bounded and not name.is_mostly_wasted
+    ]
     first = holding.first_at_each_line(sorted(names, key=lambda name: -name.more_bytes))
     groups = holding.held_together(facts, first, "bytes", lambda name: name.more_bytes)
     seen_share = min(1.0, holding.live_growth_per_step(facts) / max(1, sum(group[0].more_bytes for group in groups)))

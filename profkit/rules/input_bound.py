@@ -370,11 +370,14 @@ def _with_workers(facts: Facts, loading: _Loading, needed: int | None) -> Change
     if loading.workers is None or needed is None or needed <= loading.workers:
         return None
     pinned = [Argument("pin_memory", "True", (True, False), absent=True, position=7)] if facts.device.present else []
-    return ChangedCall("DataLoader", (
-        Argument("num_workers", str(needed), (loading.workers,), absent=loading.workers == 0, position=5),
-        Argument("persistent_workers", "True", (True, False), absent=True),
-        *pinned,
-    ))  # fmt: skip
+    return ChangedCall(
+        "DataLoader",
+        (
+            Argument("num_workers", str(needed), (loading.workers,), absent=loading.workers == 0, position=5),
+            Argument("persistent_workers", "True", (True, False), absent=True),
+            *pinned,
+        ),
+    )
 
 
 def _advise(facts: Facts, loading: _Loading, needed: int | None) -> str:

@@ -135,8 +135,10 @@ def _equal_runs(facts: Facts, operators: Rows, calls: Rows, mark: Rows) -> Itera
     bounds = np.flatnonzero(np.diff(calls)) + 1
     parts = np.split(operators, bounds)
     loops = mark[calls[np.concatenate([[0], bounds])]]
-    keys = [(loop, events.name_code[part].tobytes(), events.dims_code[part].tobytes())
-            for loop, part in zip(loops, parts, strict=True)]  # fmt: skip
+    keys = [
+        (loop, events.name_code[part].tobytes(), events.dims_code[part].tobytes())
+        for loop, part in zip(loops, parts, strict=True)
+    ]
     for _, run in itertools.groupby(range(len(keys)), keys.__getitem__):
         if len(equal := [*run]) >= _MIN_CALLS:
             yield np.concatenate([parts[number] for number in equal])

@@ -89,8 +89,10 @@ def _packed(facts: Facts, transfers: Transfers, run: Int64s, link: Link) -> Edit
     kept = np.zeros(len(run), dtype=np.int64)
     kept[first] = np.minimum(link.copy_ns(size), copied_ns)
     start, end = tree.end_ns[transfers.place[first]], tree.end_ns[transfers.place[last]]
-    return combine([
-        shrink_spans(start, end, 0, link.uncertainty),
-        shrink_work(transfers.work, kept, link.uncertainty),
-        unblock(waits_below(facts, transfers.place), link.uncertainty),
-    ])  # fmt: skip
+    return combine(
+        [
+            shrink_spans(start, end, 0, link.uncertainty),
+            shrink_work(transfers.work, kept, link.uncertainty),
+            unblock(waits_below(facts, transfers.place), link.uncertainty),
+        ]
+    )

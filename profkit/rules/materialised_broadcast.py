@@ -118,10 +118,17 @@ def _find_repeats(facts: Facts) -> _Repeats:
     at = np.flatnonzero(wanted)
     events, own = facts.trace.events, called[at]
     expanded, place = _find_expansions(facts, called, at)
-    keys = np.stack([
-        events.name_code[own], events.dims_code[own], events.types_code[own], events.concrete_code[own],
-        events.name_code[expanded], np.where(expanded >= 0, events.dims_code[expanded], NONE), place,
-    ])  # fmt: skip
+    keys = np.stack(
+        [
+            events.name_code[own],
+            events.dims_code[own],
+            events.types_code[own],
+            events.concrete_code[own],
+            events.name_code[expanded],
+            np.where(expanded >= 0, events.dims_code[expanded], NONE),
+            place,
+        ]
+    )
     distinct, kind = np.unique(keys, axis=1, return_inverse=True)
     kind = kind.reshape(-1)
     told = [_repetition(facts, *map(int, key)) for key in distinct.T]
@@ -261,8 +268,10 @@ def _broadcast(facts: Facts, found: _Repeats, mine: Bools) -> Edit:
     np.add.at(less, np.searchsorted(takers, found.takers[matched]), more)
     kept = 1 - np.minimum(less, traffic.read_bytes) / np.maximum(total, 1)
     gone, of_one = found.rows[mine], found.small_bytes / found.large_bytes
-    return combine([
-        drop_operators(facts, gone, _UNCERTAINTY),
-        scale_operators(facts, takers, kept, _UNCERTAINTY),
-        scale_with_backward(facts, found.takers[products], of_one[products], _UNCERTAINTY),
-    ])  # fmt: skip
+    return combine(
+        [
+            drop_operators(facts, gone, _UNCERTAINTY),
+            scale_operators(facts, takers, kept, _UNCERTAINTY),
+            scale_with_backward(facts, found.takers[products], of_one[products], _UNCERTAINTY),
+        ]
+    )

@@ -129,8 +129,11 @@ def _growing_passes(facts: Facts) -> Iterator[list[_Pass]]:
         passes: list[_Pass] = []
         for run in np.split(np.arange(len(mine)), np.flatnonzero(~grows) + 1):
             if len(run) >= _MIN_CALLS or len(distinct(step[run])) >= _MIN_STEPS:
-                passes += _cut(facts, called, [(int(lookups[mine[i]]), int(stops[i]), int(batch[i]), int(was[i]),
-                                                int(length[i])) for i in run])  # fmt: skip
+                passes += _cut(
+                    facts,
+                    called,
+                    [(int(lookups[mine[i]]), int(stops[i]), int(batch[i]), int(was[i]), int(length[i])) for i in run],
+                )
         if passes:
             yield passes
 

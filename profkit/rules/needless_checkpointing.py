@@ -143,10 +143,12 @@ def _keep(facts: Facts, rows: Rows, node: Rows) -> Edit:
     first = np.flatnonzero(np.diff(node, prepend=-1))
     last = np.append(first[1:], len(rows)) - 1
     start, end = facts.trace.events.start_ns[rows[first]], facts.tree.end_ns[rows[last]]
-    return combine([
-        shrink_spans(start, end, np.zeros(len(first), dtype=np.int64), _UNCERTAINTY),
-        scale_operators(facts, rows, 0.0, _UNCERTAINTY, launch_kept=0.0),
-    ])  # fmt: skip
+    return combine(
+        [
+            shrink_spans(start, end, np.zeros(len(first), dtype=np.int64), _UNCERTAINTY),
+            scale_operators(facts, rows, 0.0, _UNCERTAINTY, launch_kept=0.0),
+        ]
+    )
 
 
 def _places(facts: Facts, nodes: Rows) -> Places:

@@ -142,33 +142,54 @@ def _changes(facts: Facts, failure: Failure, parts: Mapping[Purpose, int]) -> It
     if failure.gap_bytes >= failure.asked_bytes:
         yield _Change(failure.gap_bytes, "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, which joins the gaps.")
     if rounds is not None and rounds.device == failure.device:
-        yield _Change(rounds.total_bytes - rounds.each_bytes, f"free what {rounds.rounds} rounds left behind (see the "
-                      "finding on that), as all but one are of no use.")  # fmt: skip
+        yield _Change(
+            rounds.total_bytes - rounds.each_bytes,
+            f"free what {rounds.rounds} rounds left behind (see the finding on that), as all but one are of no use.",
+        )
     yield from _for_activations(held[Purpose.ACTIVATIONS], trains=bool((allocator.entries == Origin.BACKWARD).any()))
     if in_what is Origin.FORWARD or in_what is Origin.PROGRAM:
-        yield _Change(held[Purpose.GRADIENTS], "clear the gradients before the forward pass, with "
-                      "`optimizer.zero_grad(set_to_none=True)`: they are held while the model computes.")  # fmt: skip
+        yield _Change(
+            held[Purpose.GRADIENTS],
+            "clear the gradients before the forward pass, with "
+            "`optimizer.zero_grad(set_to_none=True)`: they are held while the model computes.",
+        )
     if in_what is Origin.OPTIMIZER:
-        yield _Change(held[Purpose.TEMPORARIES], "`fused=True` for the optimizer, which needs no temporary copies, or "
-                      "`foreach=False`.")  # fmt: skip
-    yield _Change(held[Purpose.OPTIMIZER_STATE] * 3 // 4, "an optimizer with state of 8 bits (bitsandbytes); or keep "
-                  "the state on the host, or share it out over several GPUs (FSDP, "
-                  "ZeroRedundancyOptimizer).")  # fmt: skip
-    yield _Change(held[Purpose.OWN], "keep on the host what the program itself put there, and move each batch when it "
-                  "is wanted.")  # fmt: skip
+        yield _Change(
+            held[Purpose.TEMPORARIES],
+            "`fused=True` for the optimizer, which needs no temporary copies, or `foreach=False`.",
+        )
+    yield _Change(
+        held[Purpose.OPTIMIZER_STATE] * 3 // 4,
+        "an optimizer with state of 8 bits (bitsandbytes); or keep "
+        "the state on the host, or share it out over several GPUs (FSDP, "
+        "ZeroRedundancyOptimizer).",
+    )
+    yield _Change(
+        held[Purpose.OWN], "keep on the host what the program itself put there, and move each batch when it is wanted."
+    )
     if in_what is not Origin.FORWARD or not held[Purpose.ACTIVATIONS]:
-        yield _Change(held[Purpose.PARAMETERS] // 2, "the model in bfloat16, `model.to(torch.bfloat16)`, if it is in "
-                      "float32.")  # fmt: skip
+        yield _Change(
+            held[Purpose.PARAMETERS] // 2, "the model in bfloat16, `model.to(torch.bfloat16)`, if it is in float32."
+        )
 
 
 def _for_activations(size_bytes: int, trains: bool) -> Iterator[_Change]:
     if not trains:
-        yield _Change(size_bytes, "run it under `with torch.inference_mode():` if nothing is trained, as no backward "
-                      "pass is seen: then nothing is saved for one.")  # fmt: skip
-    yield _Change(size_bytes // 2, "a batch half as large; two of them accumulate the same gradient (divide the loss "
-                  "by 2, step after both).")  # fmt: skip
-    yield _Change(size_bytes // 2, "`with torch.autocast(\"cuda\", torch.bfloat16):` around the forward pass, if it is "
-                  "in float32.")  # fmt: skip
-    yield _Change(size_bytes, "less what goes into each block: checkpoint the blocks "
-                  "(`torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`), for one more forward "
-                  "pass.")  # fmt: skip
+        yield _Change(
+            size_bytes,
+            "run it under `with torch.inference_mode():` if nothing is trained, as no backward "
+            "pass is seen: then nothing is saved for one.",
+        )
+    yield _Change(
+        size_bytes // 2,
+        "a batch half as large; two of them accumulate the same gradient (divide the loss by 2, step after both).",
+    )
+    yield _Change(
+        size_bytes // 2, '`with torch.autocast("cuda", torch.bfloat16):` around the forward pass, if it is in float32.'
+    )
+    yield _Change(
+        size_bytes,
+        "less what goes into each block: checkpoint the blocks "
+        "(`torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`), for one more forward "
+        "pass.",
+    )

@@ -48,8 +48,11 @@ _TAKING_PARTS = frozenset(("chunk", "narrow", "select", "slice", "split", "split
 @rule(Kind.FAULT, Need.LIVE, Need.MEMORY, Need.GROWTH)
 def oversized_storage(facts: Facts) -> Suspicions:
     """One finding for each line that makes a name keep views."""
-    wasted = {name: min(name.more_bytes, holding.live_growth_per_step(facts)) - name.more_used_bytes
-              for name in holding.growing_names(facts) if name.is_mostly_wasted}  # fmt: skip
+    wasted = {
+        name: min(name.more_bytes, holding.live_growth_per_step(facts)) - name.more_used_bytes
+        for name in holding.growing_names(facts)
+        if name.is_mostly_wasted
+    }
     names = [name for name, size in wasted.items() if size >= holding.notable_growth_bytes(facts)]
     for name in holding.first_at_each_line(sorted(names, key=lambda name: -name.more_bytes)):
         yield _suspect(facts, name, wasted[name])

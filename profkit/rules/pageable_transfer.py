@@ -116,9 +116,11 @@ def _message(facts: Facts, large: Transfers, link: Link, waited: int, before: in
     size = int(large.size_bytes.sum())
     rate = format_bytes(round(size / max(took_ns, 1) * 1e9))
     whose = "here" if link.is_measured else "on such a link"
-    queued = f", {format_time(before)} of it until the device has done what was queued before," if (
-        before >= _MOSTLY * waited
-    ) else ""  # fmt: skip
+    queued = (
+        f", {format_time(before)} of it until the device has done what was queued before,"
+        if (before >= _MOSTLY * waited)
+        else ""
+    )
     # Without `non_blocking=True` the host also waits outside the copying call itself.
     waits = waits_below(facts, large.place)
     others = facts.trace.mask_of(waits[~among(waits, large.call)])

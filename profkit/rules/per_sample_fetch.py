@@ -48,9 +48,17 @@ from profkit.units import format_count, format_time
 
 _MOST_NAMED = 3
 _FREE = (
-    "aten::item", "aten::lift_fresh", "aten::detach", "aten::detach_", "aten::empty", "aten::view", "aten::permute",
-    "aten::unsqueeze", "aten::resolve_conj", "aten::resolve_neg",
-)  # fmt: skip
+    "aten::item",
+    "aten::lift_fresh",
+    "aten::detach",
+    "aten::detach_",
+    "aten::empty",
+    "aten::view",
+    "aten::permute",
+    "aten::unsqueeze",
+    "aten::resolve_conj",
+    "aten::resolve_neg",
+)
 """These only make a view, or a Python number: a batch does not need them."""
 _DRAWING = ("rand", "bernoulli", "normal", "uniform", "multinomial")
 _UNCERTAINTY = 0.3

@@ -82,10 +82,14 @@ def pipeline_bubble(facts: Facts) -> Suspicions:
         count=1,
         confidence=0.5,
         places=_places(launch, toll, few),
-        evidence={"stages": len(worst.stages), "micro_batches": worst.micro_batches,
-                  "idle_fraction": round(bubble.share, 4), "even_fraction": round(even_share(worst), 4),
-                  "pipelines": len(few)},
-    )  # fmt: skip
+        evidence={
+            "stages": len(worst.stages),
+            "micro_batches": worst.micro_batches,
+            "idle_fraction": round(bubble.share, 4),
+            "even_fraction": round(even_share(worst), 4),
+            "pipelines": len(few),
+        },
+    )
 
 
 def _priced(facts: Facts, launch: Launch, pipelines: list[Pipeline]) -> JointEdit:
@@ -99,9 +103,11 @@ def _priced(facts: Facts, launch: Launch, pipelines: list[Pipeline]) -> JointEdi
 def _tell(pipeline: Pipeline, bubble: Bubble) -> str:
     batches = format_count(pipeline.micro_batches, "micro-batch", "micro-batches")
     count = len(pipeline.stages)
-    return (f"The stages of a pipeline of {count} ranks stand idle for {format_share(bubble.share)} of a step that has "
-            f"{batches}: with equal stages {format_share(even_share(pipeline))} is lost while it fills and "
-            "empties.")  # fmt: skip
+    return (
+        f"The stages of a pipeline of {count} ranks stand idle for {format_share(bubble.share)} of a step that has "
+        f"{batches}: with equal stages {format_share(even_share(pipeline))} is lost while it fills and "
+        "empties."
+    )
 
 
 def _places(launch: Launch, toll: Toll, pipelines: list[Pipeline]) -> Places:

@@ -127,10 +127,18 @@ def _repeated(records: Sequence[Compilation]) -> list[_Repeated]:
         if one.site is not None and one.reason:
             groups.setdefault((one.frame, _guard(one.reason, "N")), []).append(one)
     return [
-        _Repeated((frame,), group[-1].site, _guard(group[-1].reason), group[-1].reason, len(group),
-                  sum(one.duration_ns for one in group), frame in gave_up)
-        for (frame, _), group in groups.items() if len(group) > _MOST_TO_LEARN and group[-1].site is not None
-    ]  # fmt: skip
+        _Repeated(
+            (frame,),
+            group[-1].site,
+            _guard(group[-1].reason),
+            group[-1].reason,
+            len(group),
+            sum(one.duration_ns for one in group),
+            frame in gave_up,
+        )
+        for (frame, _), group in groups.items()
+        if len(group) > _MOST_TO_LEARN and group[-1].site is not None
+    ]
 
 
 def _join_resumed(found: list[_Repeated]) -> list[_Repeated]:
@@ -145,8 +153,13 @@ def _join_resumed(found: list[_Repeated]) -> list[_Repeated]:
             joined[one.site.file, name, f"{one.frames} {one.guard}"] = one
             continue
         host = joined[whole]
-        joined[whole] = replace(host, frames=host.frames + one.frames, times=host.times + one.times,
-                                lost_ns=host.lost_ns + one.lost_ns, gave_up=host.gave_up or one.gave_up)  # fmt: skip
+        joined[whole] = replace(
+            host,
+            frames=host.frames + one.frames,
+            times=host.times + one.times,
+            lost_ns=host.lost_ns + one.lost_ns,
+            gave_up=host.gave_up or one.gave_up,
+        )
     return list(joined.values())
 
 

@@ -90,9 +90,11 @@ def _in_each_pass(facts: Facts) -> Suspicions:
         edit=_reduce_once(facts, redundant),
         count=times_per_step(facts, again),
         places=parallel_pass_line(facts, again),  # `no_sync` has to enclose the forward pass as well
-        evidence={"all_reduces_per_optimizer_step": round(int(mine.sum()) / len(windows), 2),
-                  "backward_passes_per_optimizer_step": round(rounds, 2)},
-    )  # fmt: skip
+        evidence={
+            "all_reduces_per_optimizer_step": round(int(mine.sum()) / len(windows), 2),
+            "backward_passes_per_optimizer_step": round(rounds, 2),
+        },
+    )
 
 
 def _by_the_program(facts: Facts) -> Suspicions:

@@ -51,8 +51,23 @@ from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_count, pick_form
 
-_FILLS = tuple(f"aten::{name}" for name in ("arange", "eye", "full", "full_like", "linspace", "new_full", "new_ones",
-                                             "new_zeros", "ones", "ones_like", "zeros", "zeros_like"))  # fmt: skip
+_FILLS = tuple(
+    f"aten::{name}"
+    for name in (
+        "arange",
+        "eye",
+        "full",
+        "full_like",
+        "linspace",
+        "new_full",
+        "new_ones",
+        "new_zeros",
+        "ones",
+        "ones_like",
+        "zeros",
+        "zeros_like",
+    )
+)
 """Filling memory with given numbers computes nothing, just like a view: keeping the result is hardly faster than making
 it anew."""
 _WHOLE = 0.95

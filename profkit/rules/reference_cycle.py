@@ -104,9 +104,10 @@ def _closing(facts: Facts) -> tuple[Location, ...]:
     lines = [line for site in ran if (line := parse_piece(site.source)) is not None]
     named = set[str]().union(*map(identifiers, lines))
     return tuple(
-        place for place in remarked(facts, CYCLE_CLOSED)
+        place
+        for place in remarked(facts, CYCLE_CLOSED)
         if (place.file, _around(place)) in functions or _around(place).rpartition(".")[2] in named
-    )  # fmt: skip
+    )
 
 
 def _around(place: CallSite | Location) -> str:

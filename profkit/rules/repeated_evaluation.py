@@ -87,7 +87,10 @@ def repeated_evaluation(facts: Facts) -> Suspicions:
 def _marks_of(facts: Facts, remark: Remark, first: int, last: int) -> Bools:
     """The located step's marks of these lines of the remark's function."""
     around = remark.site.file, remark.site.function
-    codes = [code for code, site in enumerate(facts.callsites)
-             if (site.file, site.function) == around and first <= site.line <= last]  # fmt: skip
+    codes = [
+        code
+        for code, site in enumerate(facts.callsites)
+        if (site.file, site.function) == around and first <= site.line <= last
+    ]
     rows = located_marks(facts)
     return facts.trace.mask_of(rows[np.isin(facts.trace.events.site[rows], codes)])

@@ -125,9 +125,10 @@ def _suspect(facts: Facts, names: Sequence[GrowingGraph], share: float) -> Suspi
     more_bytes = growth_bytes(facts, graph, share)
     size = f"; memory grows by {format_bytes(more_bytes)} a step" if more_bytes else ""
     what = (
-        f"{format_count(graph.more_tensors, 'tensor')} with an autograd graph more" if graph.more_tensors else
-        "a longer autograd graph"
-    )  # fmt: skip
+        f"{format_count(graph.more_tensors, 'tensor')} with an autograd graph more"
+        if graph.more_tensors
+        else "a longer autograd graph"
+    )
     others = " and ".join(f"`{other.path}`" for other in names[1:])
     same = f" The same graphs hang on {others}: nothing is freed until each lets go." if others else ""
     return Suspicion(

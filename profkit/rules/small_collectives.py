@@ -68,9 +68,13 @@ def small_collectives(facts: Facts) -> Suspicions:
         worth=LOW_FROM,
         count=count,
         places=busiest_call_lines(own_table(facts), rows),
-        evidence={"messages_per_step": count, "default_buckets": buckets, "latency_ns": int(each_ns),
-                  "gradient_bytes": whole},
-    )  # fmt: skip
+        evidence={
+            "messages_per_step": count,
+            "default_buckets": buckets,
+            "latency_ns": int(each_ns),
+            "gradient_bytes": whole,
+        },
+    )
 
 
 def _in_default_buckets(facts: Facts, rows: Int64s, step: Int64s, size: Int64s, each_ns: float) -> Edit:
@@ -91,7 +95,9 @@ def _in_default_buckets(facts: Facts, rows: Int64s, step: Int64s, size: Int64s, 
         kept[mine] = (length[mine] * max(0.0, 1 - saved_ns / max(int(length[mine].sum()), 1))).astype(np.int64)
     called_ns = facts.tree.end_ns[calls] - facts.trace.events.start_ns[calls]
     held = length > 0
-    return combine([
-        shrink_spans(start_ns[held], end_ns[held], kept[held], _UNCERTAINTY),
-        shrink(calls, (called_ns * share).astype(np.int64), _UNCERTAINTY),
-    ])  # fmt: skip
+    return combine(
+        [
+            shrink_spans(start_ns[held], end_ns[held], kept[held], _UNCERTAINTY),
+            shrink(calls, (called_ns * share).astype(np.int64), _UNCERTAINTY),
+        ]
+    )

@@ -167,10 +167,15 @@ def _tell(launch: Launch, own: OwnWork, late: Late, reasons: Reasons, edit: Join
         worth=LOW_FROM,
         count=1,
         places=Places.of_sites(sites),
-        evidence={"rank": launch.tables[next(iter(reasons))].identity.rank, "late_ranks": len(late.ranks),
-                  "longer_ns_per_step": int(longer_ns), "late_steps": late_steps,
-                  "steps": len(own.steps)} | ({} if causes[0] is None else {"cause": causes[0].name.lower()}),
-    )  # fmt: skip
+        evidence={
+            "rank": launch.tables[next(iter(reasons))].identity.rank,
+            "late_ranks": len(late.ranks),
+            "longer_ns_per_step": int(longer_ns),
+            "late_steps": late_steps,
+            "steps": len(own.steps),
+        }
+        | ({} if causes[0] is None else {"cause": causes[0].name.lower()}),
+    )
 
 
 def _worst(places: Int64s) -> int | None:
@@ -199,8 +204,10 @@ def _who(launch: Launch, ranks: Int64s, is_first: bool = True) -> str:
     are_several = len(set(hosts)) > 1
     if are_several and len(ranks) > 1 and len(theirs) == 1 and hosts.count(min(theirs)) == len(ranks):
         return f"{'The' if is_first else 'the'} {format_count(len(ranks), 'rank')} of host {min(theirs)}"
-    names = [f"{launch.tables[rank].identity.rank}{f' ({hosts[rank]})' if are_several and hosts[rank] else ''}"
-             for rank in ranks[:_MOST_NAMED].tolist()]  # fmt: skip
+    names = [
+        f"{launch.tables[rank].identity.rank}{f' ({hosts[rank]})' if are_several and hosts[rank] else ''}"
+        for rank in ranks[:_MOST_NAMED].tolist()
+    ]
     more = len(ranks) - len(names)
     named = [*names, f"{more:,} more"] if more else names
     together = f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else named[0]

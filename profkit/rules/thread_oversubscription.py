@@ -110,10 +110,14 @@ def thread_oversubscription(facts: Facts) -> Suspicions:
         confidence=0.8,
         count=1,
         places=Places.of(places[:3]),
-        evidence={"threads": found.threads, "cpus": found.cpus, "sleeps_per_step": per_step,
-                  "sleeps_per_second": round(found.sleeps)},
+        evidence={
+            "threads": found.threads,
+            "cpus": found.cpus,
+            "sleeps_per_step": per_step,
+            "sleeps_per_second": round(found.sleeps),
+        },
         trial=_run_on_fewer(facts, rows, found),
-    )  # fmt: skip
+    )
 
 
 def _threads_of(facts: Facts) -> _Threads:

@@ -69,10 +69,14 @@ def unbalanced_input(facts: Facts) -> Suspicions:
             launch_edit=uneven.edit,
             count=1,
             places=loader_places(facts, np.flatnonzero(facts.loading)),
-            evidence={"larger": round(_larger(imbalance), 4), "longer_ns_per_step": int(_longer_ns(imbalance)),
-                      "correlation": round(imbalance.correlation, 3), "steps": len(imbalance.steps),
-                      "ranks": len(launch.tables)},
-        )  # fmt: skip
+            evidence={
+                "larger": round(_larger(imbalance), 4),
+                "longer_ns_per_step": int(_longer_ns(imbalance)),
+                "correlation": round(imbalance.correlation, 3),
+                "steps": len(imbalance.steps),
+                "ranks": len(launch.tables),
+            },
+        )
 
 
 def _why_not(launch: Launch, own: OwnWork) -> str:
@@ -88,9 +92,11 @@ def _tell(launch: Launch, imbalance: Imbalance) -> str:
     most = np.bincount(imbalance.longer_ns[:, imbalance.steps].argmax(axis=0), minlength=len(launch.tables))
     rank = int(most.argmax())
     who = f"most often rank {launch.tables[rank].identity.rank}, in {most[rank]} of {len(imbalance.steps)} steps"
-    return (f"In a step the largest input of a rank is {format_share(_larger(imbalance))} above the mean of the ranks "
-            f"({who}); that rank works {format_time(_longer_ns(imbalance))} longer for it, and the others "
-            "wait.")  # fmt: skip
+    return (
+        f"In a step the largest input of a rank is {format_share(_larger(imbalance))} above the mean of the ranks "
+        f"({who}); that rank works {format_time(_longer_ns(imbalance))} longer for it, and the others "
+        "wait."
+    )
 
 
 def _larger(imbalance: Imbalance) -> float:

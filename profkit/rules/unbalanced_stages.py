@@ -75,18 +75,25 @@ def unbalanced_stages(facts: Facts) -> Suspicions:
                 worth=MEDIUM_FROM,
                 count=1,
                 places=_places(launch, own, alike, longest),
-                evidence={"stage": longest + 1, "stages": stages, "rank": launch.tables[ranks[0]].identity.rank,
-                          "works_ns_per_step": int(worked_ns[longest].mean()),
-                          "mean_ns_per_step": int(worked_ns.mean()), "pipelines": len(alike)},
-            )  # fmt: skip
+                evidence={
+                    "stage": longest + 1,
+                    "stages": stages,
+                    "rank": launch.tables[ranks[0]].identity.rank,
+                    "works_ns_per_step": int(worked_ns[longest].mean()),
+                    "mean_ns_per_step": int(worked_ns.mean()),
+                    "pipelines": len(alike),
+                },
+            )
 
 
 def _tell(launch: Launch, ranks: Sequence[int], longest: int, worked_ns: Float64s) -> str:
     numbers = [str(launch.tables[at].identity.rank) for at in ranks[:3]]
     who = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(numbers)}{' …' if len(ranks) > 3 else ''}"
-    return (f"Stage {longest + 1} of {len(worked_ns)} ({who}) works {format_time(float(worked_ns[longest].mean()))} a "
-            f"step, the mean stage {format_time(float(worked_ns.mean()))}: the others wait for it at each "
-            "micro-batch.")  # fmt: skip
+    return (
+        f"Stage {longest + 1} of {len(worked_ns)} ({who}) works {format_time(float(worked_ns[longest].mean()))} a "
+        f"step, the mean stage {format_time(float(worked_ns.mean()))}: the others wait for it at each "
+        "micro-batch."
+    )
 
 
 def _places(launch: Launch, own: OwnWork, pipelines: Sequence[Pipeline], longest: int) -> Places:

@@ -65,12 +65,48 @@ _MIN_ELEMENTS = 4096
 attention."""
 _SOFTMAX = frozenset(("softmax", "_softmax"))
 _PRODUCTS = frozenset(("matmul", "bmm", "baddbmm", "mm"))
-_BENDS = frozenset((
-    "abs", "sign", "sgn", "tanh", "sigmoid", "relu", "leaky_relu", "elu", "celu", "selu", "gelu", "silu", "mish",
-    "prelu", "softplus", "hardtanh", "threshold", "clamp", "clamp_min", "clamp_max", "minimum", "maximum", "exp",
-    "exp2", "expm1", "log", "log1p", "log2", "pow", "square", "sqrt", "rsqrt", "reciprocal", "erf", "sin", "cos",
-    "cumsum", "cumprod",
-))  # fmt: skip
+_BENDS = frozenset(
+    (
+        "abs",
+        "sign",
+        "sgn",
+        "tanh",
+        "sigmoid",
+        "relu",
+        "leaky_relu",
+        "elu",
+        "celu",
+        "selu",
+        "gelu",
+        "silu",
+        "mish",
+        "prelu",
+        "softplus",
+        "hardtanh",
+        "threshold",
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "minimum",
+        "maximum",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log1p",
+        "log2",
+        "pow",
+        "square",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "erf",
+        "sin",
+        "cos",
+        "cumsum",
+        "cumprod",
+    )
+)
 """Functions of single scores: the fused kernel only has the softmax."""
 _OF_PEAK = 0.5
 """The share of the peak rate of products that fused kernels reach in the forward pass: half to three quarters on an
@@ -274,8 +310,7 @@ def _run_fused(facts: Facts, attentions: list[_Attention]) -> Trial | None:
 
     def edit_of(factor: float) -> Edit:
         kept = [(products, 1.0), (passes, 0.0), (nodes[0], 1.0), (nodes[1], 0.0)]
-        return combine([scale_operators(facts, rows, factor, _UNCERTAINTY, launch_kept)
-                        for rows, launch_kept in kept])  # fmt: skip
+        return combine([scale_operators(facts, rows, factor, _UNCERTAINTY, launch_kept) for rows, launch_kept in kept])
 
     backward = bool(nodes[0].size)
     return Trial(Experiment("fused-attention", (case,), count=len(slowest.passes), backward=backward), edit_of)

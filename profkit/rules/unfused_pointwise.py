@@ -74,11 +74,39 @@ _MIN_ELEMENTS = 64 << 10
 smaller kernel takes less time than its launch."""
 _NEAR_LINES = 3
 """Chains this many lines apart in one function are parts of one formula."""
-_TRANSCENDENTAL = frozenset((
-    "acos", "asin", "atan", "atan2", "celu", "cos", "cosh", "elu", "erf", "erfc", "exp", "exp2", "expm1", "gelu", "log",
-    "log10", "log1p", "log2", "logaddexp", "mish", "pow", "selu", "sigmoid", "silu", "sin", "sinh", "softplus", "tan",
-    "tanh",
-))  # fmt: skip
+_TRANSCENDENTAL = frozenset(
+    (
+        "acos",
+        "asin",
+        "atan",
+        "atan2",
+        "celu",
+        "cos",
+        "cosh",
+        "elu",
+        "erf",
+        "erfc",
+        "exp",
+        "exp2",
+        "expm1",
+        "gelu",
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "logaddexp",
+        "mish",
+        "pow",
+        "selu",
+        "sigmoid",
+        "silu",
+        "sin",
+        "sinh",
+        "softplus",
+        "tan",
+        "tanh",
+    )
+)
 """Computed by polynomials of ten and more terms, which on a CPU takes longer than moving the data."""
 _SLEEF = {"tanh": 5.5, "erfc": 5.5, "log2": 3.0, "log": 2.0, "acos": 1.7, "atan": 1.7, "tan": 1.7, "asin": 1.5}
 """How much longer a kernel that computes the function amid others takes than the operator alone, on one thread with the
@@ -199,8 +227,10 @@ def _arithmetic_ns(facts: Facts, chains: list[_Chain]) -> tuple[Int64s, Int64s]:
     waited_ns = ((worst_ns - best_ns) / moves[first])[~slow].max(initial=0.0) * moves[first]
     best_ns = np.where(slow & (best_ns - waited_ns >= per_byte * moves[first]), best_ns - waited_ns, best_ns)
     own = np.where(slow & (per_byte > 0), best_ns - per_byte * moves[first], 0.0).clip(min=0)
-    vector = [_SLEEF.get(name, 0.0) if next(iter(parse_types(facts.trace.text_of(code))), "") in _VML_TYPES else 0.0
-              for name, code in zip(plain, types[first], strict=True)]  # fmt: skip
+    vector = [
+        _SLEEF.get(name, 0.0) if next(iter(parse_types(facts.trace.text_of(code))), "") in _VML_TYPES else 0.0
+        for name, code in zip(plain, types[first], strict=True)
+    ]
     fused = np.maximum(own, np.array(vector) * best_ns)
     return np.minimum(own[kind], spent).astype(np.int64), fused[kind].astype(np.int64)
 
@@ -228,10 +258,12 @@ def _fuse_on_host(facts: Facts, chains: list[_Chain]) -> Edit:
     saved = float((length - fused).sum()) + (1 - kept) * backward * bool(nodes.size)
     in_doubt = _ARITHMETIC_UNCERTAINTY * float(computed.sum()) * (2 if nodes.size else 1)
     uncertainty = min(1.0, _UNCERTAINTY + in_doubt / max(saved, 1.0))
-    return combine([
-        shrink_spans(start, end, fused.astype(np.int64), uncertainty),
-        scale_operators(facts, nodes, np.full(len(nodes), kept), uncertainty),
-    ])  # fmt: skip
+    return combine(
+        [
+            shrink_spans(start, end, fused.astype(np.int64), uncertainty),
+            scale_operators(facts, nodes, np.full(len(nodes), kept), uncertainty),
+        ]
+    )
 
 
 def _fuse_on_device(facts: Facts, chains: list[_Chain]) -> Edit:
@@ -240,8 +272,10 @@ def _fuse_on_device(facts: Facts, chains: list[_Chain]) -> Edit:
     kept = np.concatenate([np.full(len(chain.rows), chain.kept) for chain in chains])
     nodes = backward_of(facts, rows)
     one_call = np.array([spent_ns(facts, chain.rows).sum() // len(chain.rows) for chain in chains])
-    return combine([
-        shrink_spans(*_spans(facts, chains), one_call, _UNCERTAINTY),
-        scale_operators(facts, nodes, np.full(len(nodes), kept.mean()), _UNCERTAINTY, len(chains) / len(rows)),
-        scale_operators(facts, rows, kept, _UNCERTAINTY, launch_kept=1.0),
-    ])  # fmt: skip
+    return combine(
+        [
+            shrink_spans(*_spans(facts, chains), one_call, _UNCERTAINTY),
+            scale_operators(facts, nodes, np.full(len(nodes), kept.mean()), _UNCERTAINTY, len(chains) / len(rows)),
+            scale_operators(facts, rows, kept, _UNCERTAINTY, launch_kept=1.0),
+        ]
+    )

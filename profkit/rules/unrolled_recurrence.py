@@ -72,8 +72,9 @@ _LAYERS = PRODUCTS | {"linear", "matmul"}
 _PASSING = frozenset(("_to_copy", "clone", "copy", "empty", "index_put", "to"))
 """Operators that copy a state, to keep it or to convert it. Like views they leave the state as it is."""
 _PICKING = frozenset(("narrow", "select", "slice"))
-_STACKED = (" Cells that feed one another are its layers (`num_layers`) where they are of one size, else one after "
-            "the other.")  # fmt: skip
+_STACKED = (
+    " Cells that feed one another are its layers (`num_layers`) where they are of one size, else one after the other."
+)
 _TO_WEIGHTS = (
     " A linear layer over input and state side by side is split by columns: those of the input are `weight_ih_l0`, "
     "those of the state `weight_hh_l0`; its bias is `bias_ih_l0`, and `bias_hh_l0` is zero. Two layers that are added "
@@ -247,8 +248,9 @@ def _call_once(facts: Facts, loops: list[_CellLoop]) -> Edit:
     nodes = backward_of(facts, cells)
     if facts.device.present:
         share = _share_of_products(facts, cells)
-        parts += [scale_operators(facts, rows, share, UNCERTAINTY, launch_kept=1 / len(cells))
-                  for rows in (cells, nodes)]  # fmt: skip
+        parts += [
+            scale_operators(facts, rows, share, UNCERTAINTY, launch_kept=1 / len(cells)) for rows in (cells, nodes)
+        ]
     else:
         others = _together(loop.others for loop in loops if loop.others_in_one_call)
         layers = backward_of(facts, others[operators_of(facts.trace, _LAYERS)[others]])

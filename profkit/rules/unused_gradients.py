@@ -171,10 +171,12 @@ def _without(facts: Facts, stores: _Stores, mine: Bools) -> Edit:
     made, kept = _makers(facts, stores, single, nodes)
     before = nodes[:-1][among(nodes[1:], stores.nodes[single]) & facts.trace.named(*_MOVES_NOTHING)[nodes[:-1]]]
     gone = distinct(np.concatenate([rest, stores.nodes[single], before]))
-    return combine([
-        drop_operators(facts, gone, _UNCERTAINTY),
-        scale_operators(facts, made, kept, _UNCERTAINTY, launch_kept=0.0),
-    ])  # fmt: skip
+    return combine(
+        [
+            drop_operators(facts, gone, _UNCERTAINTY),
+            scale_operators(facts, made, kept, _UNCERTAINTY, launch_kept=0.0),
+        ]
+    )
 
 
 def _rest(facts: Facts, stores: _Stores, mine: Bools, nodes: Rows) -> Rows:
@@ -205,8 +207,12 @@ def _makers(facts: Facts, stores: _Stores, single: Bools, nodes: Rows) -> tuple[
     row, candidate = _join(rows, maker, candidates, owner)
     codes = events.name_code[candidate], events.dims_code[candidate], events.dims_code[row]
     first, inverse = distinct_rows(*codes)
-    kept = np.array([_kept(trace.name_of(int(candidate[i])), *(trace.text_of(int(code[i])) for code in codes[1:]))
-                     for i in first.tolist()])[inverse]  # fmt: skip
+    kept = np.array(
+        [
+            _kept(trace.name_of(int(candidate[i])), *(trace.text_of(int(code[i])) for code in codes[1:]))
+            for i in first.tolist()
+        ]
+    )[inverse]
     found = np.flatnonzero(kept < 1)
     found = found[np.lexsort((spent_ns(facts, candidate[found]), row[found]))]
     _, shortest = np.unique(row[found], return_index=True)

@@ -92,8 +92,9 @@ def worker_memory_growth(facts: Facts) -> Suspicions:
         started = any(use.workers for use in facts.run.loaders)
         raise CannotLook(
             "the DataLoader's workers were not looked at: they began before the recording, or in another process"
-            if started else "no workers of a DataLoader were looked at"
-        )  # fmt: skip
+            if started
+            else "no workers of a DataLoader were looked at"
+        )
     if not any(len(_readings(record)) >= _MIN_READINGS for record in facts.workers.records):
         raise CannotLook("the memory of the DataLoader's workers was read too seldom to tell growth")
     for loader in facts.workers.loaders:
@@ -157,8 +158,9 @@ def _suspect(facts: Facts, growth: _WorkerGrowth) -> Suspicion:
     line = [Location.of(held.site)] if held is not None and held.site is not None else []
     what = (
         f"`{held.path}` is {format_count(held.objects, 'Python object')}, about {format_bytes(held.bytes)}"
-        if held is not None else "its dataset reads Python objects of the main process"
-    )  # fmt: skip
+        if held is not None
+        else "its dataset reads Python objects of the main process"
+    )
     theirs = pick_form(growth.workers, "the worker's", "the workers'")
     workers = "Each of " * (growth.workers > 1) + format_count(growth.workers, "worker")
     return Suspicion(

@@ -102,9 +102,13 @@ def workers_respawned(facts: Facts) -> Suspicions:
         edit=_keep_the_workers(epochs),
         worth=_WORTH,
         places=loader_places(facts, rows),
-        evidence={"workers": max(started), "starting_ns": int(starting), "first_batch_ns": int(waiting),
-                  "ending_ns": int(ending)},
-    )  # fmt: skip
+        evidence={
+            "workers": max(started),
+            "starting_ns": int(starting),
+            "first_batch_ns": int(waiting),
+            "ending_ns": int(ending),
+        },
+    )
 
 
 def _between_recordings(facts: Facts) -> Suspicions:
@@ -129,9 +133,14 @@ def _between_recordings(facts: Facts) -> Suspicions:
         confidence=0.8,
         places=loader_places(facts, rows),
         count=restarts.count,
-        evidence={"workers": restarts.workers, "starts": restarts.count, "first_batch_ns": restarts.first_ns,
-                  "batch_ns": restarts.batch_ns, "epoch_ns": restarts.period_ns},
-    )  # fmt: skip
+        evidence={
+            "workers": restarts.workers,
+            "starts": restarts.count,
+            "first_batch_ns": restarts.first_ns,
+            "batch_ns": restarts.batch_ns,
+            "epoch_ns": restarts.period_ns,
+        },
+    )
 
 
 def _epochs(facts: Facts, workers: int) -> Iterator[_Epoch]:

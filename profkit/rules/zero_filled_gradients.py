@@ -173,7 +173,9 @@ def _hand_over(facts: Facts, clearing: _Clearing) -> Edit:
     cached = facts.operators.input_bytes[clearing.fills] <= calls * _CACHED_BYTES
     cached &= ~launches_anything(facts)[clearing.fills]
     kept = np.where(cached, (spent - calls * call_ns(facts)).clip(min=0), 0.0) / np.maximum(spent, 1)
-    return combine([
-        drop_operators(facts, clearing.adds, _UNCERTAINTY),
-        scale_operators(facts, clearing.fills, kept, _UNCERTAINTY, launch_kept=0.0),
-    ])  # fmt: skip
+    return combine(
+        [
+            drop_operators(facts, clearing.adds, _UNCERTAINTY),
+            scale_operators(facts, clearing.fills, kept, _UNCERTAINTY, launch_kept=0.0),
+        ]
+    )

@@ -85,9 +85,14 @@ def find_written_loops(facts: Facts) -> Iterator[WrittenLoop]:
             between = (np.arange(len(rows)) > first[part[0]]) & (np.arange(len(rows)) < last[part[-1]])
             views = operators_of(facts.trace, VIEW)[rows]
             yield WrittenLoop(
-                sources[int(anchors[part[0]])].site, FORMS[cells.form[part[0]]].cell, len(part),
-                rows[mine], rows[mine & cells.of_input], rows[between & views], rows[between & ~mine & ~views],
-            )  # fmt: skip
+                sources[int(anchors[part[0]])].site,
+                FORMS[cells.form[part[0]]].cell,
+                len(part),
+                rows[mine],
+                rows[mine & cells.of_input],
+                rows[between & views],
+                rows[between & ~mine & ~views],
+            )
 
 
 def _read_loops(facts: Facts) -> dict[int, _Source]:
@@ -104,8 +109,11 @@ def _read_loops(facts: Facts) -> dict[int, _Source]:
             source = _read_loop(facts, rows, cells, chains, rounds)
             for code in distinct(facts.lines.site[rounds.events]).tolist():
                 found.setdefault(code, []).append(source)
-    return {code: sources[0] for code, sources in found.items()
-            if sources[0] is not None and all(source == sources[0] for source in sources)}  # fmt: skip
+    return {
+        code: sources[0]
+        for code, sources in found.items()
+        if sources[0] is not None and all(source == sources[0] for source in sources)
+    }
 
 
 def _read_loop(facts: Facts, rows: Rows, cells: WrittenCells, chains: Int64s, rounds: Rounds) -> _Source | None:
@@ -201,21 +209,25 @@ def _nodes_once(facts: Facts, loop: WrittenLoop) -> Edit:
     joining = loop.operators[operators_of(facts.trace, _JOINING)[loop.operators]]
     vanishing = backward_of(facts, np.concatenate([joining, loop.views]))
     joined = backward_of(facts, loop.operators if _in_one_call(facts, loop) else loop.of_input)
-    return combine([
-        shrink(others, _once_ns(facts, others, loop.rounds, CALL_NS), UNCERTAINTY),
-        shrink(vanishing, np.zeros(len(vanishing), dtype=np.int64), UNCERTAINTY),
-        shrink(joined, arithmetic_ns(facts, joined), UNCERTAINTY),
-    ])  # fmt: skip
+    return combine(
+        [
+            shrink(others, _once_ns(facts, others, loop.rounds, CALL_NS), UNCERTAINTY),
+            shrink(vanishing, np.zeros(len(vanishing), dtype=np.int64), UNCERTAINTY),
+            shrink(joined, arithmetic_ns(facts, joined), UNCERTAINTY),
+        ]
+    )
 
 
 def _kernels_once(facts: Facts, loop: WrittenLoop) -> Edit:
     """The products stay on the device; the operators between them become part of the library's kernels."""
     own = np.sort(np.concatenate([loop.operators, loop.views]))
     products = facts.tree.holding(operators_of(facts.trace, PRODUCTS))
-    return combine([
-        scale_operators(facts, rows, products[rows].astype(float), UNCERTAINTY, launch_kept=1 / loop.rounds)
-        for rows in (own, backward_of(facts, own))
-    ])  # fmt: skip
+    return combine(
+        [
+            scale_operators(facts, rows, products[rows].astype(float), UNCERTAINTY, launch_kept=1 / loop.rounds)
+            for rows in (own, backward_of(facts, own))
+        ]
+    )
 
 
 def _in_one_call(facts: Facts, loop: WrittenLoop) -> bool:

@@ -23,11 +23,31 @@ _NVLINK_C2C = 450.0
 """NVIDIA GH200 Grace Hopper Superchip data sheet: 900 GB/s in both directions together."""
 _LINKS = {
     **dict.fromkeys(("p100", "v100", "v100s", "t4", "1080", "2080", "mi50", "mi100"), _GEN3),
-    **dict.fromkeys(("a10", "a10g", "a30", "a40", "a100", "a6000", "3080", "3090", "4080", "4090", "l4", "l40", "l40s",
-                     "ada", "mi210", "mi250", "mi250x"), _GEN4),
+    **dict.fromkeys(
+        (
+            "a10",
+            "a10g",
+            "a30",
+            "a40",
+            "a100",
+            "a6000",
+            "3080",
+            "3090",
+            "4080",
+            "4090",
+            "l4",
+            "l40",
+            "l40s",
+            "ada",
+            "mi210",
+            "mi250",
+            "mi250x",
+        ),
+        _GEN4,
+    ),
     **dict.fromkeys(("h20", "h100", "h200", "b100", "b200", "5080", "5090", "mi300x", "mi325x", "mi355x"), _GEN5),
     "gh200": _NVLINK_C2C,
-}  # fmt: skip
+}
 """By a word of the GPU's name."""
 _ACHIEVED = 0.85
 """The share of the link's rate that copies reach: headers of packets of 256 bytes take a tenth (PCI Express Base

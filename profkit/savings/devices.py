@@ -115,7 +115,7 @@ _SHEETS = (
     _sheet("mi325x", 6000, 163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9),
     # AMD Instinct MI355X data sheet; CDNA 4 has no TF32.
     _sheet("mi355x", 8000, 78.6, 157.3, None, 2516.6, 2516.6, 5033.2),
-)  # fmt: skip
+)
 
 
 def find_rates(name: str) -> Rates | None:

@@ -132,8 +132,10 @@ def _convolution(name: str, shapes: Sequence[Sequence[int]], values: Sequence[st
     stride, padding, dilation = settings
     if not (stride and padding and dilation and min(stride) > 0):
         return None
-    result = [(size + 2 * pad - gap * (kernel - 1) - 1) // step + 1 for size, pad, gap, kernel, step
-              in zip(image[2:], padding, dilation, weight[2:], stride, strict=True)]  # fmt: skip
+    result = [
+        (size + 2 * pad - gap * (kernel - 1) - 1) // step + 1
+        for size, pad, gap, kernel, step in zip(image[2:], padding, dilation, weight[2:], stride, strict=True)
+    ]
     if min(result) < 1:
         return None
     produced = image[0] * weight[0] * math.prod(result)

@@ -159,6 +159,8 @@ def _is_made_by_torch(call: ast.Call) -> bool:
     function, given = call.func, {word.arg for word in call.keywords}
     is_torchs = isinstance(function, ast.Attribute) and last_name(function.value) == "torch"
     return (
-        is_torchs and name_called(call) in _DETERMINISTIC and not _is_open_ended(call)
+        is_torchs
+        and name_called(call) in _DETERMINISTIC
+        and not _is_open_ended(call)
         and not given & {"device", "out", "pin_memory"}
-    )  # fmt: skip
+    )

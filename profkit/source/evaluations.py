@@ -72,8 +72,11 @@ def _is_evaluation(call: ast.Call, effects: SideEffects) -> bool:
 def _find_use(scope: ast.AST, names: set[str], statement: ast.stmt, behind: list[ast.stmt]) -> RareUse | None:
     """Where the names are used, if all uses are under one such condition after the statement."""
     of_statement = {id(node) for node in ast.walk(statement)}
-    uses = [node for node in ast.walk(scope)
-            if isinstance(node, ast.Name) and node.id in names and id(node) not in of_statement]  # fmt: skip
+    uses = [
+        node
+        for node in ast.walk(scope)
+        if isinstance(node, ast.Name) and node.id in names and id(node) not in of_statement
+    ]
     for after in behind:
         every = _period(after.test) if isinstance(after, ast.If) else None
         if every is None or not isinstance(after, ast.If):

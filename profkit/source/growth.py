@@ -21,9 +21,7 @@ from profkit.source.code import source_line
 from profkit.source.index import SourceFile, parsed_file
 from profkit.source.syntax import ANY_ITEM, LEAVES, LOOPS, Parts, flat_targets, name_called, parts_of
 
-_GROWERS = frozenset(
-    ("add", "append", "appendleft", "extend", "extendleft", "insert", "put", "setdefault", "update")
-)  # fmt: skip
+_GROWERS = frozenset(("add", "append", "appendleft", "extend", "extendleft", "insert", "put", "setdefault", "update"))
 _EMPTIERS = frozenset(("clear", "pop", "popitem", "popleft", "remove"))
 _JOINERS = frozenset(("cat", "concat", "concatenate", "dstack", "hstack", "stack", "vstack"))
 _PUSHERS = frozenset(("heappush", "insort", "insort_left", "insort_right"))
@@ -246,8 +244,11 @@ def _measured_by(test: ast.expr) -> Iterator[tuple[Parts, bool]]:
             yield parts_of(right), isinstance(operator, ast.NotIn)
         elif isinstance(operator, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)):
             upwards = isinstance(operator, (ast.Lt, ast.LtE))
-            yield from ((parts, is_left == upwards) for is_left, side in ((True, left), (False, right))
-                        if (parts := _measured(side)))  # fmt: skip
+            yield from (
+                (parts, is_left == upwards)
+                for is_left, side in ((True, left), (False, right))
+                if (parts := _measured(side))
+            )
 
 
 def _measured(side: ast.expr) -> Parts:

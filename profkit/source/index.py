@@ -48,8 +48,12 @@ class SourceFile:
 
     def function_at(self, line: int) -> str:
         """The name of the innermost function that a line runs in; a ``def`` runs in the function around it."""
-        around = [(scope.node.lineno, scope.name) for scope in self.scopes if isinstance(scope.node, FUNCTIONS)
-                  and scope.node.body[0].lineno <= line <= (scope.node.end_lineno or line)]  # fmt: skip
+        around = [
+            (scope.node.lineno, scope.name)
+            for scope in self.scopes
+            if isinstance(scope.node, FUNCTIONS)
+            and scope.node.body[0].lineno <= line <= (scope.node.end_lineno or line)
+        ]
         return max(around, default=(0, "<module>"))[1]
 
 

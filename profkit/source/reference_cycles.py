@@ -110,9 +110,7 @@ class _References:
     """Which names hold which, and the lines that closed a cycle. ``owner`` is the methods' name for their own
     object."""
 
-    def __init__(
-        self, owner: str, methods: Mapping[str, bool], constructors: Mapping[str, _Constructor]
-    ) -> None:
+    def __init__(self, owner: str, methods: Mapping[str, bool], constructors: Mapping[str, _Constructor]) -> None:
         self.closed: set[int] = set()
         self._owner, self._methods, self._constructors = owner, methods, constructors
         self._held: dict[str, set[str]] = {}

@@ -36,8 +36,11 @@ def review_sources(paths: Iterable[str]) -> tuple[Remark, ...]:
     """Remarks on the given files. A file that cannot be read or is not Python is skipped."""
     files = [file for path in paths if (file := parsed_file(path)) is not None]
     with_grad = [Remark(kinds.EVALUATION_WITH_GRAD, _site(file, line)) for file, line in evaluations_with_grad(files)]
-    rare = [Remark(kinds.RARELY_USED, _site(file, use.line), use.until, use.used_at, use.every)
-            for file in files for use in rarely_used(file.tree)]  # fmt: skip
+    rare = [
+        Remark(kinds.RARELY_USED, _site(file, use.line), use.until, use.used_at, use.every)
+        for file in files
+        for use in rarely_used(file.tree)
+    ]
     closing = [Remark(kinds.CYCLE_CLOSED, _site(file, line)) for file, line in cycle_closers(files)]
     others = (
         [Remark(kind, _site(file, line)) for file in files for line in find(file)] for kind, find in _FINDERS.items()

@@ -42,8 +42,9 @@ def threads_set(tree: ast.AST) -> tuple[int | None, ...]:
     """The numbers of threads that calls set for an operator; None for a number that the text does not tell."""
     calls = calls_named(tree, "set_num_threads")
     values = [value for call in calls for value in (*call.args, *(word.value for word in call.keywords))]
-    return tuple(value.value if isinstance(value, ast.Constant) and isinstance(value.value, int) else None
-                 for value in values)  # fmt: skip
+    return tuple(
+        value.value if isinstance(value, ast.Constant) and isinstance(value.value, int) else None for value in values
+    )
 
 
 def _is_off(value: ast.expr) -> bool:

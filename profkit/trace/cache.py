@@ -43,12 +43,20 @@ _STORED = 0
 _TABLES = "tables"
 _MOST_SITES = 10**7
 _TYPES = {
-    "category": (np.uint8,), "device_type": (np.int8,), "device": (np.int8,),
-    "name_code": (np.int32,), "lane": (np.int32,),
-    "dims_code": (np.int32,), "types_code": (np.int32,), "concrete_code": (np.int32,),
-    "collective_code": (np.int32,), "site": (np.int32,),
-    "correlation": (np.int32, np.int64), "external": (np.int32, np.int64), "sequence": (np.int32, np.int64),
-}  # fmt: skip
+    "category": (np.uint8,),
+    "device_type": (np.int8,),
+    "device": (np.int8,),
+    "name_code": (np.int32,),
+    "lane": (np.int32,),
+    "dims_code": (np.int32,),
+    "types_code": (np.int32,),
+    "concrete_code": (np.int32,),
+    "collective_code": (np.int32,),
+    "site": (np.int32,),
+    "correlation": (np.int32, np.int64),
+    "external": (np.int32, np.int64),
+    "sequence": (np.int32, np.int64),
+}
 """The types that a column may have; all others are 64 bits wide."""
 
 
@@ -209,11 +217,19 @@ def _is_sound(events: Events, tables: _Tables) -> bool:
     """Whether all codes lie within their tables, all times are times, and the events are in order."""
     texts = (NONE, len(tables.texts) - 1)
     ranges: dict[str, tuple[int, int]] = {
-        "name_code": (0, len(tables.names) - 1), "lane": (0, len(tables.lanes) - 1), "category": (0, max(Category)),
-        "start_ns": (0, 2 * DAY_NS), "duration_ns": (0, DAY_NS), "dims_code": texts, "types_code": texts,
-        "concrete_code": texts, "collective_code": texts,
-        "device_type": (NONE, 127), "device": (NONE, 127), "site": (NONE, _MOST_SITES),
-    }  # fmt: skip
+        "name_code": (0, len(tables.names) - 1),
+        "lane": (0, len(tables.lanes) - 1),
+        "category": (0, max(Category)),
+        "start_ns": (0, 2 * DAY_NS),
+        "duration_ns": (0, DAY_NS),
+        "dims_code": texts,
+        "types_code": texts,
+        "concrete_code": texts,
+        "collective_code": texts,
+        "device_type": (NONE, 127),
+        "device": (NONE, 127),
+        "site": (NONE, _MOST_SITES),
+    }
     for name, (least, most) in ranges.items():
         column = getattr(events, name)
         if column.strides == (0,):

@@ -32,13 +32,30 @@ _CATEGORIES = {
 _ON_STREAMS = (*DEVICE_WORK, Category.DEVICE_ANNOTATION, Category.DEVICE_SYNC)
 ON_DEVICE = {name for name, kind in _CATEGORIES.items() if kind in _ON_STREAMS}
 """Categories of events on a stream instead of a thread."""
-_NO_WORK = ("", "Trace", "overhead", "cpu_instant_event", "external_correlation", "collective_comm", "cuda_sync",
-            "cuda_event", "cuda_profiler_range", "xpu_sync", "xpu_scope_profiler", "__metadata")  # fmt: skip
+_NO_WORK = (
+    "",
+    "Trace",
+    "overhead",
+    "cpu_instant_event",
+    "external_correlation",
+    "collective_comm",
+    "cuda_sync",
+    "cuda_event",
+    "cuda_profiler_range",
+    "xpu_sync",
+    "xpu_scope_profiler",
+    "__metadata",
+)
 """Categories that are no work of the program or a device, or repeat what others say (Kineto's ``ActivityType``).
 ``Trace`` is the bounds of the recording."""
 MEMORY_EVENT = "[memory]"
-_COMPILED_CODE = ("Torch-Compiled Region", "TorchDynamo Cache Lookup", "Pregraph bytecode",
-                  "AOTDispatcher Runtime Wrapper Prologue", "## Call CompiledFxGraph")  # fmt: skip
+_COMPILED_CODE = (
+    "Torch-Compiled Region",
+    "TorchDynamo Cache Lookup",
+    "Pregraph bytecode",
+    "AOTDispatcher Runtime Wrapper Prologue",
+    "## Call CompiledFxGraph",
+)
 """Prefixes of these names (``_dynamo/output_graph.py``, ``_dynamo/utils.py``, ``_inductor/output_code.py``,
 ``runtime_wrappers.py``). They are recorded as operators or, in some releases, as ranges of the program."""
 BOUNDARIES = (STEP_MARK, "Optimizer.step#")

@@ -55,8 +55,12 @@ def record_pool(pool: Path, runs: int, change: float, threads: int, seed: random
         pool.mkdir(parents=True, exist_ok=True)
         extra_file.write_text(json.dumps(extra))
     extra = json.loads(extra_file.read_text())
-    wanted = [f"{kind}-{variant}-{i:03}" for i in range(-(-runs // (2 * len(KINDS)))) for kind in KINDS
-              for variant in ("unchanged", "changed")]  # fmt: skip
+    wanted = [
+        f"{kind}-{variant}-{i:03}"
+        for i in range(-(-runs // (2 * len(KINDS))))
+        for kind in KINDS
+        for variant in ("unchanged", "changed")
+    ]
     missing = [name for name in wanted if not (pool / name / "run.json").exists()]
     seed.shuffle(missing)
     for i, name in enumerate(missing, 1):

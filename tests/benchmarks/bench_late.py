@@ -119,8 +119,10 @@ def main() -> None:
                 if who == "half" and late < 2:
                     continue
                 drawn = [draw_launch(chance, noise, shape, late, 0.5) for _ in range(given.launches)]
-                shares = [100 * np.mean([(test(own) != set(range(late))) == (late == 0) for own in drawn])
-                        for test in (alone, together)]  # fmt: skip
+                shares = [
+                    100 * np.mean([(test(own) != set(range(late))) == (late == 0) for own in drawn])
+                    for test in (alone, together)
+                ]
                 print(f"| {shape[0]} x {shape[1]} | {who} | {name} | {shares[0]:.1f} | {shares[1]:.1f} |", flush=True)
 
 

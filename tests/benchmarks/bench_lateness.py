@@ -36,9 +36,24 @@ def measure(kind: str, ranks: int, milliseconds: float) -> tuple[float, float, s
     with tempfile.TemporaryDirectory() as folder:
         log, run = Path(folder, "log"), Path(folder, "run")
         log.mkdir()
-        command = [sys.executable, "-m", "profkit", "diagnose", "--nproc", str(ranks), "--wait", "14",
-                   "--output", str(run),
-                   str(PROGRAM), "--", str(log), kind, str(late), str(milliseconds)]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "profkit",
+            "diagnose",
+            "--nproc",
+            str(ranks),
+            "--wait",
+            "14",
+            "--output",
+            str(run),
+            str(PROGRAM),
+            "--",
+            str(log),
+            kind,
+            str(late),
+            str(milliseconds),
+        ]
         subprocess.run(command, check=True, capture_output=True)
         launch = json.loads((run / "diagnosis.json").read_text())["launch"]
         reported = launch["ranks"][late]

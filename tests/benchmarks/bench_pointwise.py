@@ -26,8 +26,26 @@ import profkit
 
 Form = Callable[[Tensor], Tensor]
 SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
-FUNCTIONS = ("tanh", "exp", "sigmoid", "erf", "erfc", "log", "log2", "log1p", "sin", "cos", "tan", "acos", "asin",
-             "atan", "sinh", "cosh", "exp2", "expm1")  # fmt: skip
+FUNCTIONS = (
+    "tanh",
+    "exp",
+    "sigmoid",
+    "erf",
+    "erfc",
+    "log",
+    "log2",
+    "log1p",
+    "sin",
+    "cos",
+    "tan",
+    "acos",
+    "asin",
+    "atan",
+    "sinh",
+    "cosh",
+    "exp2",
+    "expm1",
+)
 
 
 def gelu(x: Tensor) -> Tensor:

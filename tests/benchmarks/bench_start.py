@@ -26,9 +26,7 @@ def main(trace: Path, runs: int = 20) -> None:
     asked = ["/usr/bin/env", "_PROFKIT_COMPLETE=bash_complete", "COMP_WORDS=profkit diagnose ", "COMP_CWORD=2"]
     with tempfile.TemporaryDirectory() as directory:
         for turn in range(runs + 1):
-            commands = (
-                [*profkit, "--help"], [*asked, *profkit], diagnosing(trace, Path(directory) / f"run-{turn}")
-            )  # fmt: skip
+            commands = ([*profkit, "--help"], [*asked, *profkit], diagnosing(trace, Path(directory) / f"run-{turn}"))
             for of_command, command in zip(walls.values(), commands, strict=True):
                 of_command.append(measure(command)[0])
     for name, found in walls.items():

@@ -1,6 +1,6 @@
 """The floor: unpack a gzip trace made by repeat_trace.py, decode its events into typed structs, throw them away.
 
-    python tests/benchmarks/decode_only.py TRACE
+python tests/benchmarks/decode_only.py TRACE
 """
 
 from __future__ import annotations

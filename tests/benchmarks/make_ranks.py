@@ -39,8 +39,10 @@ def make_ranks(source: Path, folder: Path, ranks: int, size_bytes: int, late_ms:
     document = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw, strict=False)
     events = [_in_group_of(ranks, event) for event in document.pop("traceEvents")]
     late_us, slow = late_ms * 1000, set(late)
-    bodies = {True: _pack(_blocking(_held_up(events, late_us), 0), size_bytes),
-              False: _pack(_blocking(events, late_us), size_bytes)}  # fmt: skip
+    bodies = {
+        True: _pack(_blocking(_held_up(events, late_us), 0), size_bytes),
+        False: _pack(_blocking(events, late_us), size_bytes),
+    }
     folder.mkdir(parents=True, exist_ok=True)
     for rank in range(ranks):
         head = _head(document, rank, ranks)
@@ -83,8 +85,9 @@ def _first_collectives(events: Sequence[Event]) -> list[tuple[float, Event]]:
     calls = sorted(float(e["ts"]) for e in events if e.get("name") == "record_param_comms")
     kernels = sorted((e for e in events if _is_collective(e)), key=lambda e: float(e["ts"]))
     marks = [e for e in events if str(e.get("name")).startswith("ProfilerStep#")]
-    steps = sorted((float(e["ts"]), float(e["ts"]) + float(e["dur"])) for e in marks
-                   if e.get("cat") != "gpu_user_annotation")  # fmt: skip
+    steps = sorted(
+        (float(e["ts"]), float(e["ts"]) + float(e["dur"])) for e in marks if e.get("cat") != "gpu_user_annotation"
+    )
     found = []
     for begin, end in steps:
         call = next((at for at in calls if begin <= at < end), None)
@@ -114,9 +117,19 @@ def _blocking(events: Sequence[Event], wait: float) -> list[Event]:
     made = _with_pauses([longer.get(id(event), event) for event in events], places, pauses)
     mark = next(e for e in events if str(e.get("name")).startswith("ProfilerStep#"))
     most = max(int(e["args"].get("correlation", 0)) for e in events if isinstance(e.get("args"), dict))
-    waits = [{"ph": "X", "cat": "cuda_runtime", "name": "cudaDeviceSynchronize", "pid": mark["pid"],
-              "tid": mark["tid"], "ts": at + sum(pauses[:number]), "dur": pauses[number] - 1,
-              "args": {"correlation": most + 1 + number}} for number, at in enumerate(places)]  # fmt: skip
+    waits = [
+        {
+            "ph": "X",
+            "cat": "cuda_runtime",
+            "name": "cudaDeviceSynchronize",
+            "pid": mark["pid"],
+            "tid": mark["tid"],
+            "ts": at + sum(pauses[:number]),
+            "dur": pauses[number] - 1,
+            "args": {"correlation": most + 1 + number},
+        }
+        for number, at in enumerate(places)
+    ]
     return [*made, *waits]
 
 

@@ -59,9 +59,7 @@ def repeats(events: list[dict[str, Any]]) -> Iterator[str]:
         round_number += 1
 
 
-def _open(
-    event: dict[str, Any], span_us: int, ids: int, steps: int, shifts: list[tuple[Any, int]]
-) -> dict[str, Any]:
+def _open(event: dict[str, Any], span_us: int, ids: int, steps: int, shifts: list[tuple[Any, int]]) -> dict[str, Any]:
     """The event with places instead of its time, its ids and its step's number; what belongs there goes to ``shifts``,
     in order."""
 
@@ -78,8 +76,9 @@ def _open(
         elif key == "id" and isinstance(value, int):
             opened[key] = place(value, ids)
         elif key == "args" and isinstance(value, dict):
-            opened[key] = {k: place(v, ids) if k in _IDS and isinstance(v, int) and v >= 0 else v
-                           for k, v in value.items()}  # fmt: skip
+            opened[key] = {
+                k: place(v, ids) if k in _IDS and isinstance(v, int) and v >= 0 else v for k, v in value.items()
+            }
         else:
             opened[key] = value
     return opened

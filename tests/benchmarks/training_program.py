@@ -31,10 +31,17 @@ def perceptron() -> Model:
 
 def convolutions() -> Model:
     model = nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.AdaptiveAvgPool2d(4),
-        nn.Flatten(), nn.Linear(512, 10),
-    )  # fmt: skip
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Linear(512, 10),
+    )
     return model, torch.randn(72, 3, 32, 32), 10
 
 
@@ -45,8 +52,10 @@ def attention() -> Model:
 
 
 PROGRAMS: dict[str, Callable[[], Model]] = {
-    "perceptron": perceptron, "convolutions": convolutions, "attention": attention,
-}  # fmt: skip
+    "perceptron": perceptron,
+    "convolutions": convolutions,
+    "attention": attention,
+}
 
 
 def make_step(kind: str) -> Callable[[int], None]:

@@ -106,13 +106,16 @@ def locked(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["diagnose", "locked"], ["diagnose", "locked/run"],
-        ["diagnose", "locked/it.json"], ["diagnose", "locked/it.py"],
-        ["compare", "locked", "locked/run"], ["record", "locked/it.py"],
+        ["diagnose", "locked"],
+        ["diagnose", "locked/run"],
+        ["diagnose", "locked/it.json"],
+        ["diagnose", "locked/it.py"],
+        ["compare", "locked", "locked/run"],
+        ["record", "locked/it.py"],
         ["diagnose", "it.json", "--output", "locked/out"],
     ],
     ids=" ".join,
-)  # fmt: skip
+)
 def test_a_forbidden_directory_is_named_and_not_called_a_failure_of_profkit(
     tmp_path: Path, locked: Path, arguments: list[str]
 ) -> None:

@@ -22,8 +22,10 @@ def compare(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[st
 @pytest.fixture
 def sides(tmp_path: Path) -> tuple[Path, Path]:
     """A step of 10 ms before and 11 ms after."""
-    return (write_run(tmp_path / "a", reference_step_ns=around(10)),
-            write_run(tmp_path / "b", reference_step_ns=around(11)))  # fmt: skip
+    return (
+        write_run(tmp_path / "a", reference_step_ns=around(10)),
+        write_run(tmp_path / "b", reference_step_ns=around(11)),
+    )
 
 
 def test_a_piped_report_is_plain_and_fits_80_columns(tmp_path: Path, sides: tuple[Path, Path]) -> None:

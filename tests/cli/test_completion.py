@@ -76,9 +76,12 @@ def test_completion_imports_neither_torch_nor_numpy(words: str) -> None:
     asked = {"_PROFKIT_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
     root = str(Path(__file__).parents[2])
     result = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **asked, "PYTHONPATH": root}, capture_output=True, text=True,
+        [sys.executable, "-c", code],
+        env={**os.environ, **asked, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert result.stdout.startswith("plain,l")
     assert {"torch", "numpy", "msgspec", "tensorboard", "profkit.rules"}.isdisjoint(result.stderr.split())
 
@@ -96,7 +99,10 @@ def test_bash_completes_with_the_documented_script(folder: Path) -> None:
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
     root = str(Path(__file__).parents[2])
     result = subprocess.run(
-        ["bash", "-c", script], env={**os.environ, "PATH": path, "PYTHONPATH": root}, capture_output=True, text=True,
+        ["bash", "-c", script],
+        env={**os.environ, "PATH": path, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert result.stdout == "loss-list\n", result.stderr

@@ -29,8 +29,9 @@ def traced(tmp_path: Path) -> Path:
 def output(arguments: list[str], encoding: dict[str, str], cwd: Path) -> bytes:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG", "PYTHON"))}
     environment["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
-    done = subprocess.run([sys.executable, *arguments], cwd=cwd, env={**environment, **encoding}, capture_output=True,
-                          check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, env={**environment, **encoding}, capture_output=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -17,8 +17,9 @@ TRACE = "host_1.2.pt.trace.json"
 def recording(directory: Path, processor: str) -> Path:
     """A run directory with doubles in 60 of each 100 µs."""
     shapes = {"dims": [[64, 64], [64, 64]], "types": ["double", "double"]}
-    events = [event for i in range(3)
-              for event in (step(i, 100 * i, 100), op("aten::linear", 100 * i + 10, 60, **shapes))]  # fmt: skip
+    events = [
+        event for i in range(3) for event in (step(i, 100 * i, 100), op("aten::linear", 100 * i + 10, 60, **shapes))
+    ]
     directory.mkdir()
     (directory / TRACE).write_bytes(json_of(events))
     save(directory, RUN_FILE, Run(trace=TRACE, device="cpu", host=Host(2, 1, 1 << 30, processor)))

@@ -116,17 +116,19 @@ def test_a_model_too_large_for_one_sample_is_reported(plan):
 
 @pytest.mark.parametrize(
     ("target", "options", "words"),
-    [("nosuch.module:Model", (), "nosuch.module: there is no module 'nosuch'"),
-     ("nosuch.py:Model", (), "nosuch.py: there is no such file"),
-     ("models.py:Nothing", (), "models.py:Nothing: models.py has no 'Nothing'"),
-     ("models.py", (), "models.py: give module:factory or file.py:factory"),
-     ("models.py:ready", (), "this model exists already, with its memory"),
-     ("models.py:number", (), "not a function or a class, but of type int"),
-     ("models.py:linear", ("--optimizer", "nosuch"), "--optimizer nosuch: choose from adadelta"),
-     ("models.py:linear", ("--fits", "much"), "--fits much: give a size such as 24GB"),
-     ("models.py:linear", ("--input", "3by3"), "--input 3by3: give the shape of one sample"),
-     ("models.py:reads", (), "models.py:12 in forward needs the values of a tensor (aten._local_scalar_dense")],
-)  # fmt: skip
+    [
+        ("nosuch.module:Model", (), "nosuch.module: there is no module 'nosuch'"),
+        ("nosuch.py:Model", (), "nosuch.py: there is no such file"),
+        ("models.py:Nothing", (), "models.py:Nothing: models.py has no 'Nothing'"),
+        ("models.py", (), "models.py: give module:factory or file.py:factory"),
+        ("models.py:ready", (), "this model exists already, with its memory"),
+        ("models.py:number", (), "not a function or a class, but of type int"),
+        ("models.py:linear", ("--optimizer", "nosuch"), "--optimizer nosuch: choose from adadelta"),
+        ("models.py:linear", ("--fits", "much"), "--fits much: give a size such as 24GB"),
+        ("models.py:linear", ("--input", "3by3"), "--input 3by3: give the shape of one sample"),
+        ("models.py:reads", (), "models.py:12 in forward needs the values of a tensor (aten._local_scalar_dense"),
+    ],
+)
 def test_a_plan_that_cannot_be_made_gives_one_line(plan, target, options, words):
     result = plan(target, "--batch", "2", "--peak-only", *options)
     assert (result.returncode, result.stdout) == (2, "")
@@ -135,8 +137,9 @@ def test_a_plan_that_cannot_be_made_gives_one_line(plan, target, options, words)
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(("target", "words"), [("models.py:fails", "ValueError: no weights here"),
-                                               ("models.py:leaves", "SystemExit: gone")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("target", "words"), [("models.py:fails", "ValueError: no weights here"), ("models.py:leaves", "SystemExit: gone")]
+)
 def test_a_factory_that_fails_shows_its_own_traceback(plan, target, words):
     result = plan(target, "--batch", "2")
     assert (result.returncode, result.stdout) == (3, "")
@@ -152,10 +155,15 @@ def test_a_batch_without_samples_is_refused(plan):
 
 @pytest.mark.parametrize(
     ("text", "spec"),
-    [("3x224x224", InputSpec((3, 224, 224))), ("1024:int64", InputSpec((1024,), dtype="int64")),
-     ("ids=16:int32", InputSpec((16,), dtype="int32", name="ids")), ("100xBx32", InputSpec((100, 32), 1)),
-     ("B", InputSpec(())), ("mask=B:bool", InputSpec((), dtype="bool", name="mask"))],
-)  # fmt: skip
+    [
+        ("3x224x224", InputSpec((3, 224, 224))),
+        ("1024:int64", InputSpec((1024,), dtype="int64")),
+        ("ids=16:int32", InputSpec((16,), dtype="int32", name="ids")),
+        ("100xBx32", InputSpec((100, 32), 1)),
+        ("B", InputSpec(())),
+        ("mask=B:bool", InputSpec((), dtype="bool", name="mask")),
+    ],
+)
 def test_inputs(text, spec):
     assert parse_input(text) == spec
 
@@ -166,8 +174,10 @@ def test_inputs_that_are_refused(text):
         parse_input(text)
 
 
-@pytest.mark.parametrize(("text", "size"), [("24GB", 24_000_000_000), ("80GiB", 80 << 30), ("500 MB", 500_000_000),
-                                            ("1.5g", 1_500_000_000), ("1000", 1000)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("24GB", 24_000_000_000), ("80GiB", 80 << 30), ("500 MB", 500_000_000), ("1.5g", 1_500_000_000), ("1000", 1000)],
+)
 def test_sizes(text, size):
     assert parse_size(text) == size
 

@@ -34,9 +34,7 @@ def test_the_path_of_the_copy_is_printed_and_the_trace_stays(tmp_path: Path, tra
     assert trace.read_bytes() == before
     events = json.loads(gzip.decompress((tmp_path / "run" / "perfetto.json.gz").read_bytes()))["traceEvents"]
     assert [event["name"] for event in events][-2:] == ["ProfilerStep#1", "aten::mul"]
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {
-        "diagnosis.json", "report.html", "perfetto.json.gz"
-    }  # fmt: skip
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"diagnosis.json", "report.html", "perfetto.json.gz"}
 
 
 def test_the_copy_is_not_taken_for_the_trace_when_diagnosing_again(tmp_path: Path, trace: Path) -> None:

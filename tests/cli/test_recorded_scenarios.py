@@ -45,8 +45,11 @@ def test_a_recording_shows_the_pitfall_and_not_the_fix(name, variant):
     from profkit.diagnosing import diagnose_path
 
     triggers = find_scenario(name).triggers
-    found = {(one.rule, one.location.line) for one in diagnose_path(find_recording(name, variant)).findings
-             if one.rule in triggers and one.location is not None}  # fmt: skip
+    found = {
+        (one.rule, one.location.line)
+        for one in diagnose_path(find_recording(name, variant)).findings
+        if one.rule in triggers and one.location is not None
+    }
     marked = {(rule, line) for line, rule in find_scenario(name).expected["pitfall"]}
     if variant == "pitfall":
         assert found & marked

@@ -13,10 +13,16 @@ from tests.traces import Json, json_of, op, step
 STEPS = 4
 LONG = 1_000.0
 RUN = Run(
-    command=("python", "train.py"), python="3.11.2", torch="2.13.0", device="cpu", host=Host(2, 2, 8 << 30),
-    flags={"autocast": False}, step_signal="step()", reference_step_ns=tuple(1_000_000 + 1_000 * i for i in range(12)),
+    command=("python", "train.py"),
+    python="3.11.2",
+    torch="2.13.0",
+    device="cpu",
+    host=Host(2, 2, 8 << 30),
+    flags={"autocast": False},
+    step_signal="step()",
+    reference_step_ns=tuple(1_000_000 + 1_000 * i for i in range(12)),
     trace="a.pt.trace.json",
-)  # fmt: skip
+)
 OPERATORS = (("aten::mm", 600.0, "[[64,64],[64,64]]"), ("aten::add", 200.0, "[[64,64],[64,64]]"))
 Operators = Sequence[tuple[str, float, str]]
 

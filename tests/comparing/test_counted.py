@@ -17,8 +17,14 @@ NOISE = 0.2
 """Steps that vary by a fifth either way leave a change of a tenth open."""
 
 
-def compared(tmp_path: Path, before: Operators, after: Operators, after_ms: float = 1.0, noise: float = NOISE,
-             **after_run: object) -> Comparison:  # fmt: skip
+def compared(
+    tmp_path: Path,
+    before: Operators,
+    after: Operators,
+    after_ms: float = 1.0,
+    noise: float = NOISE,
+    **after_run: object,
+) -> Comparison:
     one = write_run(tmp_path / "a", before, reference_step_ns=drifting(1.0, noise))
     other = write_run(tmp_path / "b", after, reference_step_ns=drifting(after_ms, noise), **after_run)
     return profkit.compare(one, other)

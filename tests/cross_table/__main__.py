@@ -25,8 +25,11 @@ def main() -> int:
     options = parser.parse_args()
     os.environ.setdefault("PROFKIT_STRICT", "1")  # what breaks is the row's error
     reasons = read_reasons()
-    chosen = [one for one in find_all(options.kept, options.corpus)
-              if any(fnmatchcase(one.name, pattern) for pattern in options.patterns)]  # fmt: skip
+    chosen = [
+        one
+        for one in find_all(options.kept, options.corpus)
+        if any(fnmatchcase(one.name, pattern) for pattern in options.patterns)
+    ]
     rows = [judge(one, reasons) for one in chosen]
     print(render(rows, reasons))
     return int(any(row.error or any(hit.reason is None for hit in row.hits) for row in rows))

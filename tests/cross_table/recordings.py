@@ -32,8 +32,13 @@ class Recorded:
 
 def find_all(kept: Path, corpus: Path) -> list[Recorded]:
     """Every existing recording by name; of several versions the latest."""
-    sources = (_kept(kept), _committed(), _of_h100("h100-in-tree", _IN_TREE), _of_h100("h100", corpus / "h100"),
-               _of_kineto(corpus / "kineto"))  # fmt: skip
+    sources = (
+        _kept(kept),
+        _committed(),
+        _of_h100("h100-in-tree", _IN_TREE),
+        _of_h100("h100", corpus / "h100"),
+        _of_kineto(corpus / "kineto"),
+    )
     found = {one.name: one for source in sources for one in source}
     return [found[name] for name in sorted(found)]
 

@@ -67,8 +67,9 @@ def judge(recorded: Recorded, reasons: Sequence[Reason]) -> Row:
         first.setdefault(finding.rule, finding)
     hits = {
         rule: Hit(recorded.name, finding, next((one for one in reasons if one.holds(rule, recorded.name)), None))
-        for rule, finding in first.items() if rule not in recorded.expected
-    }  # fmt: skip
+        for rule, finding in first.items()
+        if rule not in recorded.expected
+    }
     marks = "".join(_mark(rule, recorded, first, hits, diagnosis.skipped) for rule in all_rules())
     return Row(recorded, marks, tuple(hits.values()))
 

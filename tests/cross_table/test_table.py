@@ -42,8 +42,9 @@ def test_a_reason_applies_only_to_the_recordings_it_names(where, mark):
 
 def test_the_table_shows_rows_sums_and_unexplained_findings():
     used, idle = Reason("launch-bound", "recorded/*", "it is small"), Reason("retained-graph", "h100/*", "it grows")
-    text = render([row_of(), row_of(used), Row(Recorded("broken", PITFALL, frozenset()), error="ValueError: no")],
-                  [used, idle])  # fmt: skip
+    text = render(
+        [row_of(), row_of(used), Row(Recorded("broken", PITFALL, frozenset()), error="ValueError: no")], [used, idle]
+    )
     assert f"recorded/hand-written-attention  {row_of().marks}" in text
     assert "broken                           ValueError: no" in text
     assert f"{'unfused-attention':<28}      2       0          0            0" in text
@@ -65,8 +66,12 @@ def test_recordings_in_the_tree_are_named_by_their_source(tmp_path):
 
 def test_reasons_name_existing_rules_and_recordings():
     forms = (("scenarios/", ""), ("h100/scenarios/", "/run"), ("recorded/gpu/", ""))
-    scenarios = [f"{source}{one.name}/{variant}{form}" for one in list_scenarios() for variant in ("pitfall", "fix")
-                 for source, form in forms]  # fmt: skip
+    scenarios = [
+        f"{source}{one.name}/{variant}{form}"
+        for one in list_scenarios()
+        for variant in ("pitfall", "fix")
+        for source, form in forms
+    ]
     programs = [f"programs/{one.path.stem}" for one in all_programs()]
     known = [*scenarios, *programs, *(f"kineto/{name}" for name in FILES)]
     for reason in read_reasons():

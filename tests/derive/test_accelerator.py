@@ -21,8 +21,16 @@ def test_a_cpu_program_used_no_accelerator():
     assert found(op("aten::_scaled_dot_product_flash_attention_for_cpu", 5, 1)) is None
 
 
-@pytest.mark.parametrize("name", ["aten::cudnn_is_acceptable", "aten::_fused_adamw_", "aten::mkldnn_convolution",
-                                  "cudaGetDeviceCount", "aten::_foreach_add_"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "aten::cudnn_is_acceptable",
+        "aten::_fused_adamw_",
+        "aten::mkldnn_convolution",
+        "cudaGetDeviceCount",
+        "aten::_foreach_add_",
+    ],
+)
 def test_operators_that_also_run_on_a_cpu_show_no_accelerator(name):
     assert found(op(name, 5, 1)) is None
 
@@ -53,29 +61,48 @@ def test_memory_without_a_device_shows_no_accelerator(kind):
 
 @pytest.mark.parametrize(
     ("call", "name"),
-    [("cudaLaunchKernel", "CUDA"), ("cuLaunchKernelEx", "CUDA"), ("hipExtModuleLaunchKernel", "HIP"),
-     ("urEnqueueKernelLaunch", "XPU"), ("tpuKernelLaunch", "GPU")],
-)  # fmt: skip
+    [
+        ("cudaLaunchKernel", "CUDA"),
+        ("cuLaunchKernelEx", "CUDA"),
+        ("hipExtModuleLaunchKernel", "HIP"),
+        ("urEnqueueKernelLaunch", "XPU"),
+        ("tpuKernelLaunch", "GPU"),
+    ],
+)
 def test_launches_without_kernels_show_the_accelerator(call, name):
     assert found(runtime(call, 5, 1)) == Accelerator(name, False, "1 kernel launch but no kernels")
 
 
 @pytest.mark.parametrize(
     ("operator", "name"),
-    [("aten::_mps_convolution", "MPS"), ("aten::mps_convolution_backward", "MPS"), ("aten::_lstm_mps", "MPS"),
-     ("aten::_scaled_dot_product_attention_math_for_mps", "MPS"), ("aten::miopen_batch_norm", "HIP"),
-     ("aten::cudnn_convolution", "CUDA"), ("aten::_cudnn_rnn", "CUDA"), ("aten::_flash_attention_forward", "CUDA"),
-     ("aten::_scaled_dot_product_efficient_attention", "CUDA"), ("aten::_thnn_fused_lstm_cell", "CUDA")],
-)  # fmt: skip
+    [
+        ("aten::_mps_convolution", "MPS"),
+        ("aten::mps_convolution_backward", "MPS"),
+        ("aten::_lstm_mps", "MPS"),
+        ("aten::_scaled_dot_product_attention_math_for_mps", "MPS"),
+        ("aten::miopen_batch_norm", "HIP"),
+        ("aten::cudnn_convolution", "CUDA"),
+        ("aten::_cudnn_rnn", "CUDA"),
+        ("aten::_flash_attention_forward", "CUDA"),
+        ("aten::_scaled_dot_product_efficient_attention", "CUDA"),
+        ("aten::_thnn_fused_lstm_cell", "CUDA"),
+    ],
+)
 def test_operators_of_one_kind_of_device_show_the_accelerator(operator, name):
     assert found(op(operator, 5, 1)) == Accelerator(name, False, f"{operator} runs on no other")
 
 
 @pytest.mark.parametrize(
     ("category", "name"),
-    [("mtia_ccp_events", "MTIA"), ("mtia_workloadd", "MTIA"), ("hpu_op", "HPU"), ("glow_runtime", "Glow"),
-     ("mlu_memcpy", "MLU"), ("GCU_MEMCPY", "GCU")],
-)  # fmt: skip
+    [
+        ("mtia_ccp_events", "MTIA"),
+        ("mtia_workloadd", "MTIA"),
+        ("hpu_op", "HPU"),
+        ("glow_runtime", "Glow"),
+        ("mlu_memcpy", "MLU"),
+        ("GCU_MEMCPY", "GCU"),
+    ],
+)
 def test_events_of_an_unknown_accelerator_show_that_there_is_one(category, name):
     accelerator = found({**op("work", 5, 1), "cat": category}, {**op("more", 7, 1), "cat": category})
     assert accelerator == Accelerator(name, False, f"2 events of kinds that profkit cannot read: {category}")
@@ -86,7 +113,9 @@ def test_an_xpu_with_kernels_was_recorded():
     assert found(calls, kernel("k", 8, 9, correlation=1)) == Accelerator("GPU", is_recorded=True)
 
 
-@pytest.mark.parametrize(("name", "label"), [("CUDA", "a CUDA device"), ("MPS", "an MPS device"), ("GPU", "a GPU"),
-                                             ("HIP", "a HIP device"), ("XPU", "an XPU")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("CUDA", "a CUDA device"), ("MPS", "an MPS device"), ("GPU", "a GPU"), ("HIP", "a HIP device"), ("XPU", "an XPU")],
+)
 def test_an_accelerator_is_named_as_people_name_it(name, label):
     assert Accelerator(name, False).label == label

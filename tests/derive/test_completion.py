@@ -36,8 +36,16 @@ def test_a_step_lasts_as_long_as_the_device_works_if_the_host_runs_ahead():
 
 def test_work_belongs_to_the_step_that_launched_it():
     """The second step launches nothing: it ends on the host, although the device still works on the first."""
-    facts = facts_of([step(0, 0, 100), step(1, 100, 100), step(2, 200, 100), op("aten::mm", 1, 1),
-                      *launched(10, 20, 500, 1), *launched(210, 530, 100, 2)])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 100),
+            step(1, 100, 100),
+            step(2, 200, 100),
+            op("aten::mm", 1, 1),
+            *launched(10, 20, 500, 1),
+            *launched(210, 530, 100, 2),
+        ]
+    )
     assert _us(facts.steps.duration_ns) == [520, 0, 110]
 
 
@@ -48,23 +56,35 @@ def test_a_step_lasts_as_long_as_the_host_works_if_the_device_keeps_up():
 
 def test_work_launched_before_the_recording_belongs_to_no_step():
     """The first kernel has no recorded launch: it kept the device busy until the work of the first step began."""
-    known = [event for n in range(3) for event in (
-        step(n, 100 * n, 100), *launched(100 * n + 10, 2_000 + 1_000 * n, 1_000, n + 1))]  # fmt: skip
+    known = [
+        event
+        for n in range(3)
+        for event in (step(n, 100 * n, 100), *launched(100 * n + 10, 2_000 + 1_000 * n, 1_000, n + 1))
+    ]
     steps = facts_of([op("aten::mm", 1, 1), kernel("mm", 5, 1_990, correlation=99), *known]).steps
     assert _us(steps.begun_ns) == [1_995, 3_000, 4_000]
     assert _us(steps.duration_ns) == [1_005, 1_000, 1_000]
 
 
 def test_without_recorded_earlier_work_the_first_step_begins_with_its_own():
-    events = [event for n in range(3) for event in (
-        step(n, 100 * n, 100), *launched(100 * n + 10, 2_000 + 1_000 * n, 1_000, n + 1))]  # fmt: skip
+    events = [
+        event
+        for n in range(3)
+        for event in (step(n, 100 * n, 100), *launched(100 * n + 10, 2_000 + 1_000 * n, 1_000, n + 1))
+    ]
     assert _us(facts_of([op("aten::mm", 1, 1), *events]).steps.duration_ns) == [1_000, 1_000, 1_000]
 
 
 def test_a_first_step_lasts_at_least_as_long_as_the_host_works_in_it():
     """The device is busy with earlier work for 2 ms of the 3 ms that the host takes."""
-    events = [op("aten::mm", 1, 1), kernel("mm", 5, 1_990, correlation=99), step(0, 0, 3_000),
-              *launched(10, 2_000, 10, 1), step(1, 3_000, 3_000), *launched(3_010, 3_020, 10, 2)]  # fmt: skip
+    events = [
+        op("aten::mm", 1, 1),
+        kernel("mm", 5, 1_990, correlation=99),
+        step(0, 0, 3_000),
+        *launched(10, 2_000, 10, 1),
+        step(1, 3_000, 3_000),
+        *launched(3_010, 3_020, 10, 2),
+    ]
     assert _us(facts_of(events).steps.duration_ns) == [3_000, 3_000]
 
 

@@ -39,7 +39,12 @@ def sites(events: list[Json], name: str) -> list[int]:
 def test_a_loop_that_goes_on_after_the_marks_ended_gets_the_lines_of_its_earlier_turns(cut):
     events = located(["zeros", *TURN * 6], 1 + cut)
     assert [sites(events, name) for name in ("zeros", "embedding", "linear", "relu", "argmax")] == [
-        [5], [1] * 6, [2] * 12, [3] * 12, [4] * 6]  # fmt: skip
+        [5],
+        [1] * 6,
+        [2] * 12,
+        [3] * 12,
+        [4] * 6,
+    ]
 
 
 def test_the_first_different_operator_ends_the_loop():

@@ -30,10 +30,14 @@ def _pairs(intervals: Intervals) -> list[tuple[int, int]]:
 
 
 def test_work_is_linked_to_its_call_and_its_operator():
-    facts = facts_of([
-        op("aten::linear", 0, 50), op("aten::addmm", 5, 40), runtime("cudaLaunchKernel", 10, 5, correlation=3),
-        kernel("sgemm", 20, 9, correlation=3),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            op("aten::linear", 0, 50),
+            op("aten::addmm", 5, 40),
+            runtime("cudaLaunchKernel", 10, 5, correlation=3),
+            kernel("sgemm", 20, 9, correlation=3),
+        ]
+    )
     launches = facts.launches
     assert launches.work.tolist() == rows_named(facts.trace, "sgemm")
     assert launches.call.tolist() == rows_named(facts.trace, "cudaLaunchKernel")
@@ -42,20 +46,29 @@ def test_work_is_linked_to_its_call_and_its_operator():
 
 
 def test_kernels_of_one_graph_launch_share_their_call():
-    facts = facts_of([
-        op("aten::mul", 0, 5), runtime("cudaGraphLaunch", 10, 5, correlation=3),
-        *(kernel("node", 20 + 10 * i, 9, correlation=3) for i in range(3)),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            op("aten::mul", 0, 5),
+            runtime("cudaGraphLaunch", 10, 5, correlation=3),
+            *(kernel("node", 20 + 10 * i, 9, correlation=3) for i in range(3)),
+        ]
+    )
     assert facts.launches.call.tolist() == rows_named(facts.trace, "cudaGraphLaunch") * 3
     assert facts.launches.operator.tolist() == [NONE] * 3
 
 
 def test_work_without_a_launch_record_is_counted_and_linked_by_the_operator_id():
-    facts = facts_of([
-        op("aten::mul", 0, 5, external=11), op("aten::add", 6, 5, external=12),
-        kernel("known", 10, 2, correlation=99, external=12), kernel("unknown", 13, 2, external=50),
-        kernel("bare", 16, 2), runtime("cudaLaunchKernel", 1, 1, correlation=0), kernel("zero", 19, 1, correlation=0),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            op("aten::mul", 0, 5, external=11),
+            op("aten::add", 6, 5, external=12),
+            kernel("known", 10, 2, correlation=99, external=12),
+            kernel("unknown", 13, 2, external=50),
+            kernel("bare", 16, 2),
+            runtime("cudaLaunchKernel", 1, 1, correlation=0),
+            kernel("zero", 19, 1, correlation=0),
+        ]
+    )
     assert facts.launches.unlaunched == 4
     assert facts.launches.operator.tolist() == [*rows_named(facts.trace, "aten::add"), NONE, NONE, NONE]
 
@@ -68,10 +81,16 @@ def test_a_trace_without_device_work_has_no_device():
 
 
 def test_the_device_is_busy_while_any_stream_works():
-    facts = facts_of([
-        op("aten::mul", 0, 5), kernel("a", 10, 10), kernel("b", 15, 10, stream=20), memcpy("Memcpy DtoD", 40, 5),
-        memset(60, 5, stream=20), kernel("overlapping", 12, 4),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            op("aten::mul", 0, 5),
+            kernel("a", 10, 10),
+            kernel("b", 15, 10, stream=20),
+            memcpy("Memcpy DtoD", 40, 5),
+            memset(60, 5, stream=20),
+            kernel("overlapping", 12, 4),
+        ]
+    )
     assert _pairs(facts.device.busy) == [(10, 25), (40, 45), (60, 65)]
     assert _pairs(facts.device.computing) == [(10, 25)]
     assert busy_fraction(facts, 0, 100_000) == pytest.approx(0.25)
@@ -101,19 +120,25 @@ def test_collectives_are_recognised_by_the_names_of_their_libraries(name, collec
 
 
 def test_a_device_busy_with_work_from_before_the_recording_is_not_idle():
-    facts = facts_of([
-        op("aten::mul", 0, 10), runtime("cudaLaunchKernel", 2, 3, correlation=1),
-        kernel("mul", 5_000, 10, correlation=1),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            op("aten::mul", 0, 10),
+            runtime("cudaLaunchKernel", 2, 3, correlation=1),
+            kernel("mul", 5_000, 10, correlation=1),
+        ]
+    )
     assert _pairs(facts.device.inherited) == [(5, 5_000)]
     assert _pairs(facts.device.occupied) == [(5, 5_010)]
 
 
 def test_a_slightly_longer_launch_does_not_mean_earlier_work():
-    facts = facts_of([
-        op("aten::mul", 0, 10), runtime("cudaLaunchKernel", 2, 3, correlation=1),
-        kernel("mul", 1_005, 9, correlation=1),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            op("aten::mul", 0, 10),
+            runtime("cudaLaunchKernel", 2, 3, correlation=1),
+            kernel("mul", 1_005, 9, correlation=1),
+        ]
+    )
     assert _pairs(facts.device.inherited) == []
 
 
@@ -145,12 +170,15 @@ def test_calls_that_wait_are_recognised_by_name(call, waits):
 
 
 def test_a_copy_from_pageable_memory_makes_the_host_wait():
-    facts = facts_of([
-        step(0, 0, 99), runtime("cudaMemcpyAsync", 10, 20, correlation=1),
-        runtime("cudaMemcpyAsync", 40, 2, correlation=2),
-        memcpy("Memcpy HtoD (Pageable -> Device)", 15, 10, correlation=1),
-        memcpy("Memcpy HtoD (Pinned -> Device)", 45, 10, correlation=2),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 99),
+            runtime("cudaMemcpyAsync", 10, 20, correlation=1),
+            runtime("cudaMemcpyAsync", 40, 2, correlation=2),
+            memcpy("Memcpy HtoD (Pageable -> Device)", 15, 10, correlation=1),
+            memcpy("Memcpy HtoD (Pinned -> Device)", 45, 10, correlation=2),
+        ]
+    )
     assert facts.waits.rows.tolist() == rows_named(facts.trace, "cudaMemcpyAsync")[:1]
 
 
@@ -172,8 +200,16 @@ def test_a_synchronise_at_the_end_of_every_step_belongs_to_the_program():
 
 
 def test_without_step_marks_a_synchronise_before_or_after_all_operators_belongs_to_the_profiler():
-    facts = facts_of([runtime(SYNC, 0, 5), op("aten::mm", 10, 9), runtime(SYNC, 20, 5), op("aten::mm", 30, 9),
-                      runtime(SYNC, 40, 5), runtime(SYNC, 50, 5)])  # fmt: skip
+    facts = facts_of(
+        [
+            runtime(SYNC, 0, 5),
+            op("aten::mm", 10, 9),
+            runtime(SYNC, 20, 5),
+            op("aten::mm", 30, 9),
+            runtime(SYNC, 40, 5),
+            runtime(SYNC, 50, 5),
+        ]
+    )
     assert facts.waits.own.tolist() == [True, False, True, True]
 
 
@@ -191,13 +227,20 @@ def test_a_synchronise_called_by_the_program_outside_its_steps_belongs_to_the_pr
 
 
 def test_a_synchronise_under_a_frame_of_the_profiler_belongs_to_the_profiler():
-    facts = facts_of([
-        python("profile_it.py(3): main", 0, 100), step(0, 0, 9), op("aten::mm", 5, 2),
-        python("torch/profiler/profiler.py(741): __exit__", 35, 20), runtime(SYNC, 40, 5),
-        python("/opt/lib/python3.11/site-packages/torch/autograd/profiler.py(350): __exit__", 60, 20),
-        python("torch/cuda/__init__.py(1004): synchronize", 62, 9), runtime(SYNC, 64, 5),
-        python("my_profiler.py(3): stop", 84, 10), runtime(SYNC, 85, 5),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            python("profile_it.py(3): main", 0, 100),
+            step(0, 0, 9),
+            op("aten::mm", 5, 2),
+            python("torch/profiler/profiler.py(741): __exit__", 35, 20),
+            runtime(SYNC, 40, 5),
+            python("/opt/lib/python3.11/site-packages/torch/autograd/profiler.py(350): __exit__", 60, 20),
+            python("torch/cuda/__init__.py(1004): synchronize", 62, 9),
+            runtime(SYNC, 64, 5),
+            python("my_profiler.py(3): stop", 84, 10),
+            runtime(SYNC, 85, 5),
+        ]
+    )
     assert facts.waits.own.tolist() == [True, True, False]
 
 
@@ -213,8 +256,15 @@ def on_second(event):
 
 def test_two_devices_that_take_turns_both_have_idle_time():
     """One works for 60 of 100 µs, the other for the remaining 40."""
-    facts = facts_of([op("aten::mul", 0, 5), step(0, 0, 100), kernel("a", 0, 30), kernel("a", 70, 30),
-                      on_second(kernel("b", 30, 40))])  # fmt: skip
+    facts = facts_of(
+        [
+            op("aten::mul", 0, 5),
+            step(0, 0, 100),
+            kernel("a", 0, 30),
+            kernel("a", 70, 30),
+            on_second(kernel("b", 30, 40)),
+        ]
+    )
     assert len(facts.device.work) == 3
     assert _pairs(facts.device.busy) == [(0, 30), (70, 100)]
 

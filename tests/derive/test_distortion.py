@@ -96,8 +96,11 @@ def test_the_level_distributes_the_wanted_time_to_the_nanosecond(wanted):
 def _many(each_us: float, kernel_us: float, events: int = 1_000, stacks: bool = False):
     """Successive operators, each ``each_us`` after the one before, and one kernel, launched at the beginning."""
     step_us = each_us * events
-    found = [step(0, 0, step_us), runtime("cudaLaunchKernel", 0.1, 0.1, correlation=1),
-             kernel("mm", 1, kernel_us, correlation=1)]  # fmt: skip
+    found = [
+        step(0, 0, step_us),
+        runtime("cudaLaunchKernel", 0.1, 0.1, correlation=1),
+        kernel("mm", 1, kernel_us, correlation=1),
+    ]
     make, name = (python, "f.py(1): f") if stacks else (op, "aten::add")
     repeated = [make(name, each_us * i + 1, each_us / 2) for i in range(events - 1)]
     return facts_of([op("aten::mm", 0.3, 0.1), *found, *repeated])
@@ -124,10 +127,16 @@ def test_without_a_device_nothing_is_estimated():
 
 def test_waits_for_the_device_are_not_a_cost_of_recording():
     waiting = _many(10, 100)
-    longer = facts_of([step(0, 0, 110_000), runtime("cudaLaunchKernel", 0.1, 0.1, correlation=1),
-                       kernel("mm", 1, 109_000, correlation=1), op("aten::mm", 0.3, 0.1),
-                       *(op("aten::add", 10 * i + 1, 5) for i in range(999)),
-                       runtime("cudaDeviceSynchronize", 10_000, 99_500)])  # fmt: skip
+    longer = facts_of(
+        [
+            step(0, 0, 110_000),
+            runtime("cudaLaunchKernel", 0.1, 0.1, correlation=1),
+            kernel("mm", 1, 109_000, correlation=1),
+            op("aten::mm", 0.3, 0.1),
+            *(op("aten::add", 10 * i + 1, 5) for i in range(999)),
+            runtime("cudaDeviceSynchronize", 10_000, 99_500),
+        ]
+    )
     assert longer.overhead.total_ns == pytest.approx(waiting.overhead.total_ns, rel=0.01)
 
 
@@ -140,9 +149,14 @@ def test_a_host_that_may_keep_up_with_the_device_is_assumed_to(kernel_us, left_u
 
 def _waiting(kernel_us: float, step_us: float, reference_us: float):
     """A thousand operators in 10 ms, then a wait for a kernel that began at once, until the end of the step."""
-    events = [step(0, 0, step_us), runtime("cudaLaunchKernel", 0.1, 0.1, correlation=1), op("aten::mm", 0.05, 0.2),
-              kernel("mm", 1, kernel_us, correlation=1), *(op("aten::add", 10 * i + 1, 5) for i in range(999)),
-              runtime("cudaDeviceSynchronize", 10_000, step_us - 10_000)]  # fmt: skip
+    events = [
+        step(0, 0, step_us),
+        runtime("cudaLaunchKernel", 0.1, 0.1, correlation=1),
+        op("aten::mm", 0.05, 0.2),
+        kernel("mm", 1, kernel_us, correlation=1),
+        *(op("aten::add", 10 * i + 1, 5) for i in range(999)),
+        runtime("cudaDeviceSynchronize", 10_000, step_us - 10_000),
+    ]
     return facts_of(events, run=Run(reference_step_ns=(round(1_000 * reference_us),)))
 
 

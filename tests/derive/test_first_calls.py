@@ -18,8 +18,12 @@ def products(*lengths: int, launched_after: int = 5, name: str = "aten::mm") -> 
     events = []
     for i, length in enumerate(lengths):
         at, launched = 10_000 * i, 10_000 * i + length - launched_after
-        events += [step(i, at, 10_000), op(name, at, length), kernel("gemm", launched + 5, 100, correlation=i + 1),
-                   runtime("cudaLaunchKernel", launched, 5, correlation=i + 1)]  # fmt: skip
+        events += [
+            step(i, at, 10_000),
+            op(name, at, length),
+            kernel("gemm", launched + 5, 100, correlation=i + 1),
+            runtime("cudaLaunchKernel", launched, 5, correlation=i + 1),
+        ]
     return events
 
 
@@ -54,11 +58,16 @@ def launching(*lengths: int, name: str = "cudaLaunchKernel", meanwhile: int = 0,
     for i, length in enumerate(lengths):
         at, one = 10_000 * i, 10 * i + 1
         done = memcpy("Memcpy HtoD (Pinned -> Device)", at + length + 10, 50, correlation=one)
-        events += [step(i, at, 10_000), runtime(name, at + 20, length, correlation=one),
-                   done if copies else kernel("gemm", at + length + 20, 50, correlation=one)]  # fmt: skip
+        events += [
+            step(i, at, 10_000),
+            runtime(name, at + 20, length, correlation=one),
+            done if copies else kernel("gemm", at + length + 20, 50, correlation=one),
+        ]
         if meanwhile:
-            events += [runtime("cudaLaunchKernel", at, 5, correlation=one + 1),
-                       kernel("relu", at + 10, meanwhile, correlation=one + 1)]  # fmt: skip
+            events += [
+                runtime("cudaLaunchKernel", at, 5, correlation=one + 1),
+                kernel("relu", at + 10, meanwhile, correlation=one + 1),
+            ]
     return facts_of(events)
 
 

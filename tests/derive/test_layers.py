@@ -49,8 +49,9 @@ def test_layers_of_a_plain_network_are_recognised_by_their_shapes():
 
 
 def test_layers_of_several_passes_are_not_steps():
-    passes = [event for at in (0, 14_000) for event in
-              (embedding(at), *repeats(at + 1_000), product(at + 13_000, 1000))]  # fmt: skip
+    passes = [
+        event for at in (0, 14_000) for event in (embedding(at), *repeats(at + 1_000), product(at + 13_000, 1000))
+    ]
     assert steps_of(*passes) == (1, WHOLE)
 
 

@@ -18,10 +18,17 @@ def _sites(facts: Facts, name: str) -> list[int]:
 
 
 def test_in_a_located_step_the_innermost_mark_is_the_line():
-    facts = facts_of([
-        step(0, 0, 100), mark(7, 10, 50), mark(8, 20, 20), op("aten::mul", 25, 5), op("aten::add", 45, 5),
-        op("aten::sub", 70, 5), runtime("cudaLaunchKernel", 26, 2),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 100),
+            mark(7, 10, 50),
+            mark(8, 20, 20),
+            op("aten::mul", 25, 5),
+            op("aten::add", 45, 5),
+            op("aten::sub", 70, 5),
+            runtime("cudaLaunchKernel", 26, 2),
+        ]
+    )
     assert _sites(facts, "aten::mul") == [8]
     assert _sites(facts, "aten::add") == [7]
     assert _sites(facts, "aten::sub") == [NONE]
@@ -52,20 +59,36 @@ def test_measured_steps_take_the_lines_of_the_located_one():
 
 def test_operators_in_a_different_order_are_matched_by_shape():
     small, large = {"dims": "[[4]]"}, {"dims": "[[4096]]"}
-    facts = facts_of([
-        step(0, 0, 90), op("aten::mul", 10, 5, **large), op("aten::mul", 30, 5, **small),
-        step(1, 100, 90), mark(1, 108, 10), op("aten::mul", 110, 5, **small), mark(2, 128, 10),
-        op("aten::mul", 130, 5, **large),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 90),
+            op("aten::mul", 10, 5, **large),
+            op("aten::mul", 30, 5, **small),
+            step(1, 100, 90),
+            mark(1, 108, 10),
+            op("aten::mul", 110, 5, **small),
+            mark(2, 128, 10),
+            op("aten::mul", 130, 5, **large),
+        ]
+    )
     assert _sites(facts, "aten::mul") == [2, 1, 1, 2]
 
 
 def test_operators_are_matched_by_what_encloses_them():
-    facts = facts_of([
-        step(0, 0, 90), op("aten::copy_", 10, 5), op("aten::to", 30, 9), op("aten::copy_", 32, 5),
-        step(1, 100, 90), mark(1, 108, 16), op("aten::to", 110, 9), op("aten::copy_", 112, 5),
-        mark(2, 128, 10), op("aten::copy_", 130, 5),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 90),
+            op("aten::copy_", 10, 5),
+            op("aten::to", 30, 9),
+            op("aten::copy_", 32, 5),
+            step(1, 100, 90),
+            mark(1, 108, 16),
+            op("aten::to", 110, 9),
+            op("aten::copy_", 112, 5),
+            mark(2, 128, 10),
+            op("aten::copy_", 130, 5),
+        ]
+    )
     assert _sites(facts, "aten::copy_") == [2, 1, 1, 2]
 
 
@@ -84,11 +107,19 @@ def test_the_number_of_a_step_does_not_affect_matching():
 
 
 def test_lines_are_spread_in_proportion_if_the_counts_differ():
-    facts = facts_of([
-        step(0, 0, 400), *(op("aten::mul", 10 + 20 * i, 5) for i in range(6)),
-        step(1, 500, 400), mark(1, 505, 20), op("aten::mul", 510, 5), mark(2, 530, 20), op("aten::mul", 535, 5),
-        step(2, 1_000, 400), op("aten::mul", 1_010, 5),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 400),
+            *(op("aten::mul", 10 + 20 * i, 5) for i in range(6)),
+            step(1, 500, 400),
+            mark(1, 505, 20),
+            op("aten::mul", 510, 5),
+            mark(2, 530, 20),
+            op("aten::mul", 535, 5),
+            step(2, 1_000, 400),
+            op("aten::mul", 1_010, 5),
+        ]
+    )
     assert _sites(facts, "aten::mul") == [1, 1, 1, 2, 2, 2, 1, 2, 1]
 
 
@@ -99,10 +130,18 @@ def test_operators_missing_in_the_located_step_get_no_line():
 
 
 def test_lines_are_taken_from_the_first_located_step():
-    facts = facts_of([
-        step(0, 0, 90), op("aten::mul", 10, 5), step(1, 100, 90), mark(1, 108, 10), op("aten::mul", 110, 5),
-        step(2, 200, 90), mark(9, 208, 10), op("aten::mul", 210, 5),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 90),
+            op("aten::mul", 10, 5),
+            step(1, 100, 90),
+            mark(1, 108, 10),
+            op("aten::mul", 110, 5),
+            step(2, 200, 90),
+            mark(9, 208, 10),
+            op("aten::mul", 210, 5),
+        ]
+    )
     assert _sites(facts, "aten::mul") == [1, 1, 9]
 
 
@@ -117,8 +156,16 @@ def test_operators_of_a_thread_without_marks_get_no_line():
 
 
 def test_an_operator_of_the_located_step_outside_all_marks_has_no_line():
-    facts = facts_of([step(0, 0, 90), op("aten::mul", 10, 5), step(1, 100, 90), mark(1, 108, 10),
-                      op("aten::mul", 110, 5), op("aten::mul", 130, 5)])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 90),
+            op("aten::mul", 10, 5),
+            step(1, 100, 90),
+            mark(1, 108, 10),
+            op("aten::mul", 110, 5),
+            op("aten::mul", 130, 5),
+        ]
+    )
     assert _sites(facts, "aten::mul") == [1, 1, NONE]
 
 
@@ -145,15 +192,18 @@ def _training_steps(backward_thread: int, node: str) -> Facts:
         at, first = 1_000 * n, 10 * n
         events += [
             step(n, at, 900),
-            op("aten::linear", at + 20, 20, sequence=first), op("aten::t", at + 22, 5, sequence=first),
-            op("aten::addmm", at + 30, 5, sequence=first + 1), op("aten::relu", at + 60, 5, sequence=first + 2),
+            op("aten::linear", at + 20, 20, sequence=first),
+            op("aten::t", at + 22, 5, sequence=first),
+            op("aten::addmm", at + 30, 5, sequence=first + 1),
+            op("aten::relu", at + 60, 5, sequence=first + 2),
             op(node.format("ReluBackward0"), at + 200, 50, sequence=first + 2, tid=backward_thread),
             op("aten::threshold_backward", at + 210, 9, tid=backward_thread),
             op(node.format("AddmmBackward0"), at + 300, 50, sequence=first + 1, tid=backward_thread),
             op("aten::mm", at + 310, 9, sequence=first + 2, tid=backward_thread),
             op(node.format("torch::autograd::AccumulateGrad"), at + 400, 9, tid=backward_thread),
-            annotation(SGD, at + 500, 90), op("aten::add_", at + 510, 20, sequence=first + 3),
-        ]  # fmt: skip
+            annotation(SGD, at + 500, 90),
+            op("aten::add_", at + 510, 20, sequence=first + 3),
+        ]
     events += [mark(1, 1_010, 40), mark(2, 1_055, 20), mark(3, 1_190, 290), mark(4, 1_490, 200)]
     return facts_of(events)
 
@@ -187,8 +237,13 @@ def test_of_forward_operators_with_the_same_number_the_last_made_the_node():
 def test_backward_nodes_of_2021_are_matched_without_engine_events():
     facts = _training_steps(9, "{}")
     backward = {facts.trace.name_of(row) for row in range(len(facts.trace.events)) if facts.lines.backward[row]}
-    assert backward == {"ReluBackward0", "AddmmBackward0", "torch::autograd::AccumulateGrad", "aten::mm",
-                        "aten::threshold_backward"}  # fmt: skip
+    assert backward == {
+        "ReluBackward0",
+        "AddmmBackward0",
+        "torch::autograd::AccumulateGrad",
+        "aten::mm",
+        "aten::threshold_backward",
+    }
 
 
 def test_a_range_of_the_user_named_backward_is_not_the_autograd_engine():
@@ -199,8 +254,15 @@ def test_a_range_of_the_user_named_backward_is_not_the_autograd_engine():
 @pytest.mark.parametrize(("later", "matched"), [(0, 1), (1, 1), (2, 0)])
 def test_a_backward_pass_belongs_to_the_forward_pass_of_its_step_or_the_one_before(later, matched):
     """If calls of the model are the steps, then with L-BFGS a step begins with the backward pass of the last call."""
-    facts = facts_of([step(0, 0, 90), op("aten::mul", 10, 5, sequence=3), step(1, 100, 90), step(2, 200, 90),
-                      op("MulBackward0", 100 * later + 20, 5, sequence=3)])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 90),
+            op("aten::mul", 10, 5, sequence=3),
+            step(1, 100, 90),
+            step(2, 200, 90),
+            op("MulBackward0", 100 * later + 20, 5, sequence=3),
+        ]
+    )
     row = rows_named(facts.trace, "aten::mul")[0] if matched else NONE
     assert facts.lines.forward[rows_named(facts.trace, "MulBackward0")].tolist() == [row]
 
@@ -218,12 +280,19 @@ def test_a_site_beyond_the_table_has_no_location():
 
 
 def test_the_enclosing_function_is_the_innermost_one_of_the_user():
-    facts = facts_of([
-        python("train.py(40): <module>", 0, 500), python("/home/u/model.py(12): forward", 10, 200),
-        python("/opt/lib/python3.11/site-packages/torch/nn/functional.py(9): relu", 20, 50),
-        python("<built-in method relu>", 21, 40), op("aten::relu", 25, 30), op("aten::add", 300, 30),
-        op("aten::sub", 600, 30), python("a(99999999999).py(1): f", 700, 50), op("aten::mul", 710, 5),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            python("train.py(40): <module>", 0, 500),
+            python("/home/u/model.py(12): forward", 10, 200),
+            python("/opt/lib/python3.11/site-packages/torch/nn/functional.py(9): relu", 20, 50),
+            python("<built-in method relu>", 21, 40),
+            op("aten::relu", 25, 30),
+            op("aten::add", 300, 30),
+            op("aten::sub", 600, 30),
+            python("a(99999999999).py(1): f", 700, 50),
+            op("aten::mul", 710, 5),
+        ]
+    )
     rows = {name: rows_named(facts.trace, f"aten::{name}") for name in ("relu", "add", "sub", "mul")}
     assert enclosing_function(facts, rows["relu"]) == CallSite("/home/u/model.py", 12, "forward")
     assert enclosing_function(facts, rows["add"]) == CallSite("train.py", 40, "<module>")
@@ -232,11 +301,16 @@ def test_the_enclosing_function_is_the_innermost_one_of_the_user():
 
 
 def test_work_of_the_autograd_thread_belongs_to_the_caller_of_the_forward_operator():
-    facts = facts_of([
-        step(0, 0, 200), python("model.py(12): forward", 5, 50), op("CompiledFunction", 10, 30, sequence=4),
-        op("autograd::engine::evaluate_function: CompiledFunctionBackward", 100, 50, sequence=4, tid=2),
-        op("triton_red_fused_sum_0", 110, 20, tid=2), op("aten::add_", 160, 5, tid=2),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 200),
+            python("model.py(12): forward", 5, 50),
+            op("CompiledFunction", 10, 30, sequence=4),
+            op("autograd::engine::evaluate_function: CompiledFunctionBackward", 100, 50, sequence=4, tid=2),
+            op("triton_red_fused_sum_0", 110, 20, tid=2),
+            op("aten::add_", 160, 5, tid=2),
+        ]
+    )
     rows = {name: rows_named(facts.trace, name) for name in ("triton_red_fused_sum_0", "aten::add_")}
     assert enclosing_function(facts, rows["triton_red_fused_sum_0"]) == CallSite("model.py", 12, "forward")
     assert enclosing_function(facts, rows["aten::add_"]) is None
@@ -256,8 +330,10 @@ def test_work_of_the_autograd_thread_belongs_to_the_caller_of_the_forward_operat
     ],
 )
 def test_an_operator_may_run_inside_a_call_that_does_not_name_it(source: str, inside: bool) -> None:
-    facts = facts_of([step(0, 0, 100), mark(0, 10, 50), op("aten::tanh", 20, 5)],
-                     callsites=(CallSite("net.py", 3, "forward", source),))  # fmt: skip
+    facts = facts_of(
+        [step(0, 0, 100), mark(0, 10, 50), op("aten::tanh", 20, 5)],
+        callsites=(CallSite("net.py", 3, "forward", source),),
+    )
     assert runs_inside_a_call(facts, rows_named(facts.trace, "aten::tanh")) == inside
 
 
@@ -272,6 +348,7 @@ def test_an_operator_may_run_inside_a_call_that_does_not_name_it(source: str, in
     ],
 )
 def test_a_symbol_counts_where_it_computes(name: str, source: str, inside: bool) -> None:
-    facts = facts_of([step(0, 0, 100), mark(0, 10, 50), op(name, 20, 5)],
-                     callsites=(CallSite("net.py", 3, "forward", source),))  # fmt: skip
+    facts = facts_of(
+        [step(0, 0, 100), mark(0, 10, 50), op(name, 20, 5)], callsites=(CallSite("net.py", 3, "forward", source),)
+    )
     assert runs_inside_a_call(facts, rows_named(facts.trace, name)) == inside

@@ -10,8 +10,12 @@ FLOATS = '["float"]'
 
 
 def located(at: float) -> list[dict[str, object]]:
-    return [step(0, at, 90), mark(1, at + 5, 80), op("aten::mul", at + 10, 5, dims="[[4]]", types=FLOATS),
-            op("aten::mul", at + 30, 5, dims="[[8]]", types=FLOATS, concrete='["2"]')]  # fmt: skip
+    return [
+        step(0, at, 90),
+        mark(1, at + 5, 80),
+        op("aten::mul", at + 10, 5, dims="[[4]]", types=FLOATS),
+        op("aten::mul", at + 30, 5, dims="[[8]]", types=FLOATS, concrete='["2"]'),
+    ]
 
 
 def _dims(facts: Facts, name: str) -> list[str]:
@@ -34,11 +38,20 @@ def test_no_shape_is_guessed_if_the_counts_differ():
 
 
 def test_an_operator_that_allocates_more_than_its_match_gets_no_shape():
-    facts = facts_of([
-        *located(0), memory(31, 32, 1),
-        step(1, 100, 90), op("aten::mul", 110, 5), op("aten::mul", 130, 5), memory(131, 64, 2),
-        step(2, 200, 90), op("aten::mul", 210, 5), op("aten::mul", 230, 5), memory(231, 32, 3),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            *located(0),
+            memory(31, 32, 1),
+            step(1, 100, 90),
+            op("aten::mul", 110, 5),
+            op("aten::mul", 130, 5),
+            memory(131, 64, 2),
+            step(2, 200, 90),
+            op("aten::mul", 210, 5),
+            op("aten::mul", 230, 5),
+            memory(231, 32, 3),
+        ]
+    )
     assert _dims(facts, "aten::mul")[2:] == ["[[4]]", "", "[[4]]", "[[8]]"]
 
 

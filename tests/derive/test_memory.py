@@ -11,8 +11,9 @@ from tests.traces import Json, facts_of, mark, memory, op, rows_named, step
 
 
 def test_an_allocation_is_paired_with_the_free_at_its_address():
-    facts = facts_of([op("aten::empty", 0, 5), memory(1, 100, 64), memory(2, 50, 128), memory(3, -50, 128),
-                      memory(4, -100, 64)])  # fmt: skip
+    facts = facts_of(
+        [op("aten::empty", 0, 5), memory(1, 100, 64), memory(2, 50, 128), memory(3, -50, 128), memory(4, -100, 64)]
+    )
     rows = rows_named(facts.trace, "[memory]")
     assert facts.memory.rows.tolist() == rows[:2]
     assert facts.memory.freed_by.tolist() == [rows[3], rows[2]]
@@ -33,8 +34,19 @@ def test_an_allocation_without_a_recorded_free_is_still_live():
 
 def test_a_free_is_not_paired_across_the_gap_after_the_located_step():
     """A free at an earlier address belongs to an allocation that was not recorded."""
-    facts = facts_of([step(0, 0, 50), mark(0, 1, 40), memory(5, 8, 64), memory(10, 8, 128), memory(11, -8, 128),
-                      step(2, 100, 50), memory(105, -8, 64), memory(110, 8, 64), memory(112, -8, 64)])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 50),
+            mark(0, 1, 40),
+            memory(5, 8, 64),
+            memory(10, 8, 128),
+            memory(11, -8, 128),
+            step(2, 100, 50),
+            memory(105, -8, 64),
+            memory(110, 8, 64),
+            memory(112, -8, 64),
+        ]
+    )
     rows = rows_named(facts.trace, "[memory]")
     assert facts.memory.rows.tolist() == [rows[0], rows[1], rows[4]]
     assert facts.memory.freed_by.tolist() == [NONE, rows[2], rows[5]]
@@ -48,10 +60,19 @@ def test_events_without_an_address_are_not_paired():
 
 
 def test_live_bytes_are_followed_from_step_to_step():
-    facts = facts_of([
-        step(0, 0, 10), memory(1, 100, 64), memory(5, 30, 128), memory(6, -30, 128),
-        step(1, 10, 10), memory(12, 100, 256), memory(15, -1_000, 512), step(2, 20, 10), memory(20, 7, 1024),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 10),
+            memory(1, 100, 64),
+            memory(5, 30, 128),
+            memory(6, -30, 128),
+            step(1, 10, 10),
+            memory(12, 100, 256),
+            memory(15, -1_000, 512),
+            step(2, 20, 10),
+            memory(20, 7, 1024),
+        ]
+    )
     assert facts.memory.live_at_step_end_bytes.tolist() == [100, -800, -793]
     assert facts.memory.peak_bytes == 200
 
@@ -64,8 +85,10 @@ def test_with_a_device_its_memory_counts():
 
 def on_device(*events: tuple[int, int], device: int = 0, device_type: int = 1) -> list[Json]:
     """Allocations 1 µs apart, each with the total that the device holds after it."""
-    return [memory(at, size, 64 * (at + 1), device_type=device_type, device=device, held=held)
-            for at, (size, held) in enumerate(events)]  # fmt: skip
+    return [
+        memory(at, size, 64 * (at + 1), device_type=device_type, device=device, held=held)
+        for at, (size, held) in enumerate(events)
+    ]
 
 
 @pytest.mark.parametrize("device_type", [1, 6])
@@ -111,8 +134,7 @@ def test_a_trace_without_memory_events_has_no_memory():
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.booleans(), st.integers(1, 99)), min_size=1, max_size=30))
 def test_pairs_are_those_of_an_allocator_that_keeps_a_table(actions):
-    events = [memory(i, size if allocates else -size, 64 * place)
-              for i, (place, allocates, size) in enumerate(actions)]  # fmt: skip
+    events = [memory(i, size if allocates else -size, 64 * place) for i, (place, allocates, size) in enumerate(actions)]
     table: dict[int, int] = {}
     freed_by = {}
     for row, (place, allocates, _) in enumerate(actions):

@@ -153,9 +153,7 @@ CHECKPOINT = [*in_model(31)[:3], (f"{TORCH}/utils/checkpoint.py", 1100, "unpack_
         pytest.param(CHECKPOINT, Origin.BACKWARD, id="a checkpoint computed again"),
         pytest.param([(f"{TORCH}/_tensor.py", 630, "backward"), *at(4)], Origin.BACKWARD, id="the call of backward"),
         pytest.param([(f"{TORCH}/_tensor.py", 1000, "__rsub__"), *at(4)], Origin.PROGRAM, id="another method"),
-        pytest.param(
-            [("??", 0, "at::cuda::getCurrentCUDABlasHandle()"), *in_model(31)], Origin.WORKSPACE, id="cuBLAS"
-        ),
+        pytest.param([("??", 0, "at::cuda::getCurrentCUDABlasHandle()"), *in_model(31)], Origin.WORKSPACE, id="cuBLAS"),
         pytest.param(
             [(f"{TORCH}/distributed/fsdp/_flat_param.py", 9, "init"), *at(4)], Origin.UNKNOWN, id="torch.distributed"
         ),

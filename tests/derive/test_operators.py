@@ -61,22 +61,38 @@ def test_input_sizes_follow_from_shapes_and_types(dims, types, size, elements):
 
 
 def test_the_program_called_the_outermost_operators_of_its_thread():
-    facts = facts_of([
-        step(0, 0, 300), annotation("mine", 5, 60), op("aten::linear", 10, 40), op("aten::addmm", 12, 30),
-        runtime("cudaLaunchKernel", 14, 2), op("aten::relu", 60, 5), op("aten::mm", 70, 5, tid=9),
-        op("autograd::engine::evaluate_function: ReluBackward0", 100, 50), op("ReluBackward0", 101, 48),
-        op("aten::threshold_backward", 102, 40),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 300),
+            annotation("mine", 5, 60),
+            op("aten::linear", 10, 40),
+            op("aten::addmm", 12, 30),
+            runtime("cudaLaunchKernel", 14, 2),
+            op("aten::relu", 60, 5),
+            op("aten::mm", 70, 5, tid=9),
+            op("autograd::engine::evaluate_function: ReluBackward0", 100, 50),
+            op("ReluBackward0", 101, 48),
+            op("aten::threshold_backward", 102, 40),
+        ]
+    )
     names = [facts.trace.name_of(row) for row in facts.operators.rows]
     assert names == ["aten::linear", "aten::relu", "autograd::engine::evaluate_function: ReluBackward0"]
 
 
 def test_operators_in_an_autograd_function_are_called_by_the_program():
-    facts = facts_of([
-        step(0, 0, 100), op("Reversal", 5, 40), op("aten::to", 6, 10), op("aten::_to_copy", 7, 8),
-        op("aten::mul", 20, 10), op("detach", 50, 5), op("CompiledFunction", 60, 20), op("aten::mm", 62, 9),
-        op("CompiledFunction", 90, 5),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 100),
+            op("Reversal", 5, 40),
+            op("aten::to", 6, 10),
+            op("aten::_to_copy", 7, 8),
+            op("aten::mul", 20, 10),
+            op("detach", 50, 5),
+            op("CompiledFunction", 60, 20),
+            op("aten::mm", 62, 9),
+            op("CompiledFunction", 90, 5),
+        ]
+    )
     names = [facts.trace.names[code] for code in facts.trace.events.name_code[facts.operators.rows]]
     assert names == ["aten::to", "aten::mul", "detach", "aten::mm", "CompiledFunction"]
     nodes = [facts.trace.names[code] for code in facts.trace.events.name_code[facts.operators.nodes]]
@@ -84,22 +100,36 @@ def test_operators_in_an_autograd_function_are_called_by_the_program():
 
 
 def test_frames_inside_an_autograd_function_do_not_hide_its_operators():
-    facts = facts_of([
-        step(0, 0, 100), op("Reversal", 5, 40), python("model.py(4): forward", 6, 30), op("aten::mul", 20, 10),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 100),
+            op("Reversal", 5, 40),
+            python("model.py(4): forward", 6, 30),
+            op("aten::mul", 20, 10),
+        ]
+    )
     assert [facts.trace.name_of(row) for row in facts.operators.rows] == ["aten::mul"]
 
 
 @pytest.mark.parametrize("category", ["cpu_op", "user_annotation"])
 def test_operators_inside_a_compiled_region_count_as_called(category):
     graph = {**op("## Call CompiledFxGraph f3a ##", 40, 50), "cat": category}
-    facts = facts_of([
-        step(0, 0, 100), op("TorchDynamo Cache Lookup", 5, 5), op("Torch-Compiled Region: 0/0", 12, 80),
-        op("Pregraph bytecode", 13, 2), op("AOTDispatcher Runtime Wrapper Prologue", 20, 5),
-        op("CompiledFunction", 30, 60), graph, op("triton_poi_fused_gelu_0", 45, 10),
-        runtime("cuLaunchKernel", 47, 5, correlation=1), op("aten::addmm", 60, 20), op("aten::empty", 62, 3),
-        kernel("triton_poi_fused_gelu_0", 50, 9, correlation=1),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 100),
+            op("TorchDynamo Cache Lookup", 5, 5),
+            op("Torch-Compiled Region: 0/0", 12, 80),
+            op("Pregraph bytecode", 13, 2),
+            op("AOTDispatcher Runtime Wrapper Prologue", 20, 5),
+            op("CompiledFunction", 30, 60),
+            graph,
+            op("triton_poi_fused_gelu_0", 45, 10),
+            runtime("cuLaunchKernel", 47, 5, correlation=1),
+            op("aten::addmm", 60, 20),
+            op("aten::empty", 62, 3),
+            kernel("triton_poi_fused_gelu_0", 50, 9, correlation=1),
+        ]
+    )
     names = [facts.trace.name_of(row) for row in facts.operators.rows]
     assert names == ["triton_poi_fused_gelu_0", "aten::addmm"]
     assert [facts.trace.name_of(row) for row in facts.launches.operator] == ["triton_poi_fused_gelu_0"]

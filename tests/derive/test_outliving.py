@@ -15,15 +15,17 @@ NEW = "<built-in method _record_function_enter_new of PyCapsule object at 0x7f>"
 
 
 def test_a_range_keeps_its_whole_length_and_what_runs_in_it():
-    facts = facts_of([
-        python("train.py(1): main", 0, 1000),
-        python(ENTER, 10, 20),
-        python(NEW, 12, 10),
-        annotation("Optimizer.step#SGD.step", 15, 400),
-        op("aten::add_", 50, 100),
-        python("torch/autograd/profiler.py(771): __exit__", 405, 20),
-        op("aten::relu", 500, 10),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            python("train.py(1): main", 0, 1000),
+            python(ENTER, 10, 20),
+            python(NEW, 12, 10),
+            annotation("Optimizer.step#SGD.step", 15, 400),
+            op("aten::add_", 50, 100),
+            python("torch/autograd/profiler.py(771): __exit__", 405, 20),
+            op("aten::relu", 500, 10),
+        ]
+    )
     tree = facts.tree
     main, enter, new, update, add, relu = (
         rows_named(facts.trace, name)[0]
@@ -49,10 +51,14 @@ def test_the_operator_that_begins_a_range_ends_where_the_range_begins():
 
 
 def test_work_of_the_compiler_outlives_the_generator_that_times_it():
-    facts = facts_of([
-        python("contextlib.py(132): __enter__", 0, 10), python("torch/_dynamo/utils.py(701): dynamo_timed", 2, 6),
-        op(COMPILE, 5, 100), op("aten::add", 40, 10),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            python("contextlib.py(132): __enter__", 0, 10),
+            python("torch/_dynamo/utils.py(701): dynamo_timed", 2, 6),
+            op(COMPILE, 5, 100),
+            op("aten::add", 40, 10),
+        ]
+    )
     compiled, add = (rows_named(facts.trace, name)[0] for name in (COMPILE, "aten::add"))
     assert facts.tree.end_ns[compiled] == 105_000
     assert facts.tree.parent[add] == compiled

@@ -20,11 +20,15 @@ def _windows(steps: Steps) -> list[tuple[int, int]]:
 
 
 def test_the_profilers_own_marks_come_first():
-    steps = _steps([
-        step(1, 20, 10), step(0, 5, 14), op("aten::mul", 0, 1),
-        *(annotation("Optimizer.step#SGD.step", at, 1) for at in (6, 12, 22, 26)),
-        {**step(0, 5, 14, tid=7), "cat": "gpu_user_annotation", "pid": 0},
-    ])  # fmt: skip
+    steps = _steps(
+        [
+            step(1, 20, 10),
+            step(0, 5, 14),
+            op("aten::mul", 0, 1),
+            *(annotation("Optimizer.step#SGD.step", at, 1) for at in (6, 12, 22, 26)),
+            {**step(0, 5, 14, tid=7), "cat": "gpu_user_annotation", "pid": 0},
+        ]
+    )
     assert _windows(steps) == [(5, 19), (20, 30)]
     assert steps.source == "the profiler's step marks"
     assert steps.main_lane == 0
@@ -113,8 +117,11 @@ def test_steps_lie_between_the_starts_of_batches():
     ],
 )
 def test_a_short_pattern_repeated_many_times_is_a_loop_inside_a_step(repeats, length, source):
-    events = [event for i in range(repeats) for event in (
-        op("aten::mm", length * i, 400), op("aten::relu", length * i + 500, 400))]  # fmt: skip
+    events = [
+        event
+        for i in range(repeats)
+        for event in (op("aten::mm", length * i, 400), op("aten::relu", length * i + 500, 400))
+    ]
     assert _steps(events).source == source
 
 

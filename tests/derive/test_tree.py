@@ -135,11 +135,17 @@ def test_events_of_different_threads_do_not_nest():
 
 
 def test_device_work_and_unknown_events_are_not_in_the_tree():
-    trace = trace_of([
-        thread_name(1, "main"), python("train.py(1): f", 0, 30), op("aten::mul", 1, 20),
-        runtime("cudaLaunchKernel", 2, 3),
-        kernel("outer", 4, 20), kernel("inner", 5, 2), {**op("overhead", 3, 1), "cat": "overhead"},
-    ])  # fmt: skip
+    trace = trace_of(
+        [
+            thread_name(1, "main"),
+            python("train.py(1): f", 0, 30),
+            op("aten::mul", 1, 20),
+            runtime("cudaLaunchKernel", 2, 3),
+            kernel("outer", 4, 20),
+            kernel("inner", 5, 2),
+            {**op("overhead", 3, 1), "cat": "overhead"},
+        ]
+    )
     tree = build_tree(trace)
     by_name = {trace.name_of(row): (int(tree.depth[row]), int(tree.parent[row])) for row in range(len(trace.events))}
     assert by_name["cudaLaunchKernel"][0] == 2

@@ -21,33 +21,58 @@ def _windows_us(facts: Facts) -> list[tuple[float, float]]:
 
 
 def test_a_step_without_a_closure_is_all_update():
-    facts = facts_of([step(0, 0, 100), op("aten::mm", 10, 10), op(NODE, 30, 20), annotation(STEP, 60, 30),
-                      op("aten::add_", 70, 5)])  # fmt: skip
+    facts = facts_of(
+        [step(0, 0, 100), op("aten::mm", 10, 10), op(NODE, 30, 20), annotation(STEP, 60, 30), op("aten::add_", 70, 5)]
+    )
     assert _windows_us(facts) == [(60, 90)]
     assert _inside(facts) == [STEP, "aten::add_"]
 
 
 def test_work_of_the_closure_is_not_update():
-    facts = facts_of([step(0, 0, 100), annotation(STEP, 10, 80), op("aten::mm", 20, 10), op(NODE, 40, 20),
-                      op("aten::mul", 45, 5), op("aten::add_", 70, 5)])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 100),
+            annotation(STEP, 10, 80),
+            op("aten::mm", 20, 10),
+            op(NODE, 40, 20),
+            op("aten::mul", 45, 5),
+            op("aten::add_", 70, 5),
+        ]
+    )
     assert _windows_us(facts) == [(60, 90)]
     assert _inside(facts) == ["aten::add_"]
     assert dict(time_shares(facts)) == {
-        "optimizer": 30_000, "backward": 20_000, "operators of the forward pass and others": 10_000,
+        "optimizer": 30_000,
+        "backward": 20_000,
+        "operators of the forward pass and others": 10_000,
         "Python and all else between operators": 40_000,
-    }  # fmt: skip
+    }
 
 
 def test_the_backward_pass_of_a_closure_may_run_on_another_thread():
-    facts = facts_of([step(0, 0, 100), annotation(STEP, 10, 80), op("aten::mm", 20, 10), op(NODE, 40, 20, tid=2),
-                      op("aten::add_", 70, 5)])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 100),
+            annotation(STEP, 10, 80),
+            op("aten::mm", 20, 10),
+            op(NODE, 40, 20, tid=2),
+            op("aten::add_", 70, 5),
+        ]
+    )
     assert _windows_us(facts) == [(60, 90)]
     assert _inside(facts) == ["aten::add_"]
 
 
 def test_each_step_is_judged_separately():
-    events = [step(0, 0, 200), annotation(STEP, 10, 80), op(NODE, 40, 20), op("aten::add_", 70, 5),
-              op(NODE, 110, 10), annotation(STEP, 130, 40), op("aten::mul_", 140, 5)]  # fmt: skip
+    events = [
+        step(0, 0, 200),
+        annotation(STEP, 10, 80),
+        op(NODE, 40, 20),
+        op("aten::add_", 70, 5),
+        op(NODE, 110, 10),
+        annotation(STEP, 130, 40),
+        op("aten::mul_", 140, 5),
+    ]
     facts = facts_of(events)
     assert _windows_us(facts) == [(60, 90), (130, 170)]
     assert _inside(facts) == ["aten::add_", STEP, "aten::mul_"]

@@ -107,8 +107,11 @@ def judge(program: Program, recordings: Recordings) -> tuple[Verdict, Outcome]:
     seconds = kept.seconds + time.monotonic() - begun
     verdict = give_verdict(program, outcome.diagnosis.get("findings", ()), seconds)
     if outcome.status != 0:
-        verdict = replace(verdict, found=None if verdict.found is None else False,
-                          false_alarms=(f"exit-status-{outcome.status}", *verdict.false_alarms))  # fmt: skip
+        verdict = replace(
+            verdict,
+            found=None if verdict.found is None else False,
+            false_alarms=(f"exit-status-{outcome.status}", *verdict.false_alarms),
+        )
     return verdict, outcome
 
 
@@ -154,5 +157,13 @@ def render(verdicts: Iterable[Verdict]) -> str:
 def _cells(verdict: Verdict) -> tuple[str, ...]:
     program, kind, expected, found, rank, line, alarms, seconds = astuple(verdict)
     answers = [{None: "", True: "yes", False: "NO"}[answer] for answer in (found, line)]
-    return (program, kind, expected or "(clean)", answers[0], str(rank or ""), answers[1], " ".join(alarms) or "none",
-            f"{seconds:.1f}")  # fmt: skip
+    return (
+        program,
+        kind,
+        expected or "(clean)",
+        answers[0],
+        str(rank or ""),
+        answers[1],
+        " ".join(alarms) or "none",
+        f"{seconds:.1f}",
+    )

@@ -60,8 +60,9 @@ pytestmark = pytest.mark.slow
 
 
 def diagnosed(recordings: Recordings, plant: str) -> dict[str, Any]:
-    kept = recordings.launch(["-m", "profkit", "diagnose", "--nproc", "2", "train.py", "--", plant],
-                             writes={"train.py": TRAINS})  # fmt: skip
+    kept = recordings.launch(
+        ["-m", "profkit", "diagnose", "--nproc", "2", "train.py", "--", plant], writes={"train.py": TRAINS}
+    )
     assert kept.ended.returncode == 0, kept.ended.stderr
     found: dict[str, Any] = json.loads((kept.directory / "traces" / "train" / "launch" / "diagnosis.json").read_text())
     return found
@@ -69,8 +70,11 @@ def diagnosed(recordings: Recordings, plant: str) -> dict[str, Any]:
 
 def lines_by_rule(diagnosis: dict[str, Any]) -> dict[str, int]:
     """The lines of the first finding of each rule."""
-    return {finding["rule"]: finding["location"]["line"]
-            for finding in reversed(diagnosis["findings"]) if finding["location"]}  # fmt: skip
+    return {
+        finding["rule"]: finding["location"]["line"]
+        for finding in reversed(diagnosis["findings"])
+        if finding["location"]
+    }
 
 
 def line_of(comment: str) -> int:

@@ -50,8 +50,9 @@ pytestmark = pytest.mark.slow
 
 
 def recorded(recordings: Recordings, plant: str) -> tuple[Launch, Path]:
-    kept = recordings.launch(["-m", "profkit", "record", "--nproc", "2", "train.py", "--", plant],
-                             writes={"train.py": TRAINS})  # fmt: skip
+    kept = recordings.launch(
+        ["-m", "profkit", "record", "--nproc", "2", "train.py", "--", plant], writes={"train.py": TRAINS}
+    )
     assert kept.ended.returncode == 0, kept.ended.stderr
     ranks = sorted((kept.directory / "traces" / "train" / "launch").glob("rank*"))
     launch = gather([str(rank) for rank in ranks]).launch

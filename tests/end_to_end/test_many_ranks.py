@@ -69,8 +69,9 @@ def runs_of(launch: Path) -> dict[str, Run]:
 
 
 def test_profkit_launches_ranks_as_torchrun_does_and_few_of_them_record_everything(recordings: Recordings) -> None:
-    kept = recordings.launch(["-m", "profkit", "record", "--nproc", "4", "--ranks", "1", "train.py", "--", "go"],
-                             writes=FILES)  # fmt: skip
+    kept = recordings.launch(
+        ["-m", "profkit", "record", "--nproc", "4", "--ranks", "1", "train.py", "--", "go"], writes=FILES
+    )
     assert kept.ended.returncode == 0, kept.ended.stderr
     assert sorted(kept.ended.stdout.splitlines()) == [f"rank {rank} of 4" for rank in range(4)]
 

@@ -50,8 +50,11 @@ def test_the_verdict_names_the_line_and_the_size_of_the_request(recordings: Reco
     assert alone.stderr in outcome.stderr
     assert outcome.diagnosis["timing"]["steps"] >= 3
     assert failure_of(outcome) == {
-        "device": -1, "asked": 4 * 10**15, "line": "return torch.empty(rows)  # four bytes each", "ended": True,
-    }  # fmt: skip
+        "device": -1,
+        "asked": 4 * 10**15,
+        "line": "return torch.empty(rows)  # four bytes each",
+        "ended": True,
+    }
     assert outcome.diagnosis["failure"].startswith(
         "out of memory: train.py:7 asked for 4,000 TB of the host's memory; the process held "
     )
@@ -62,10 +65,13 @@ def test_the_verdict_names_the_line_and_the_size_of_the_request(recordings: Reco
     ("end", "asked", "line"),
     [
         ("train(1)\nbytearray(10**15)", 0, "bytearray(10**15)"),
-        ("train(1)\ntry:\n    table(10**15)\nexcept RuntimeError as error:\n    raise ValueError('rows') from error",
-         4 * 10**15, "return torch.empty(rows)  # four bytes each"),
+        (
+            "train(1)\ntry:\n    table(10**15)\nexcept RuntimeError as error:\n    raise ValueError('rows') from error",
+            4 * 10**15,
+            "return torch.empty(rows)  # four bytes each",
+        ),
     ],
-)  # fmt: skip
+)
 def test_running_out_of_memory_before_any_recorded_step_is_reported(
     recordings: Recordings, end: str, asked: int, line: str
 ) -> None:
@@ -75,10 +81,13 @@ def test_running_out_of_memory_before_any_recorded_step_is_reported(
     assert outcome.diagnosis["verdict"]["text"].startswith("Out of memory: train.py:")
 
 
-@pytest.mark.parametrize("end", [
-    "try:\n    table(10**15)\nexcept RuntimeError:\n    train(12)",
-    "train(12)\nraise RuntimeError('tried to allocate 7 bytes')",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "end",
+    [
+        "try:\n    table(10**15)\nexcept RuntimeError:\n    train(12)",
+        "train(12)\nraise RuntimeError('tried to allocate 7 bytes')",
+    ],
+)
 def test_other_failures_and_caught_ones_are_not_reported_as_running_out_of_memory(recordings, end: str) -> None:
     outcome = run(recordings, end)
     assert load_run(outcome.run).out_of_memory is None

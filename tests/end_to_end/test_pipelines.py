@@ -41,8 +41,9 @@ pytestmark = pytest.mark.slow
 
 
 def recorded(recordings: Recordings, stages: str) -> Launch:
-    kept = recordings.launch(["-m", "profkit", "record", "--nproc", "2", "train.py", "--", stages],
-                             writes={"train.py": TRAINS})  # fmt: skip
+    kept = recordings.launch(
+        ["-m", "profkit", "record", "--nproc", "2", "train.py", "--", stages], writes={"train.py": TRAINS}
+    )
     assert kept.ended.returncode == 0, kept.ended.stderr
     ranks = sorted((kept.directory / "traces" / "train" / "launch").glob("rank*"))
     return gather([str(rank) for rank in ranks]).launch

@@ -46,8 +46,9 @@ def run(program: Path, *before: str) -> tuple[list[str], list[str]]:
             output = ["--output", str(program.parent / f"rank{rank}")] if before else []
             rest = ["--", str(rank), meeting] if before else [str(rank), meeting]
             command = [sys.executable, *before, *output, str(program), *rest]
-            process = subprocess.Popen(command, cwd=program.parent, env=environment, text=True,
-                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+            process = subprocess.Popen(
+                command, cwd=program.parent, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
             ranks.append(process)
             stack.callback(process.wait)
             stack.callback(process.kill)

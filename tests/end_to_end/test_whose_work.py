@@ -28,11 +28,14 @@ def train(steps):
 """
 
 
-@pytest.mark.parametrize(("end", "status", "text"), [
-    ("sys.exit(5)", 5, "exit status 5"),
-    ("raise ValueError('no more')", 1, "exit status 1"),
-    ("ctypes.string_at(0)", 139, "exit status 139 (SIGSEGV)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("end", "status", "text"),
+    [
+        ("sys.exit(5)", 5, "exit status 5"),
+        ("raise ValueError('no more')", 1, "exit status 1"),
+        ("ctypes.string_at(0)", 139, "exit status 139 (SIGSEGV)"),
+    ],
+)
 def test_a_failed_program_is_diagnosed_with_exit_status_3_and_its_own_is_reported(
     recordings: Recordings, end: str, status: int, text: str
 ) -> None:

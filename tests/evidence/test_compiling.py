@@ -51,11 +51,17 @@ def test_a_step_left_out_as_cold_is_not_reported_as_compiling():
 
 
 def test_work_of_the_compiler_belongs_to_the_function_noted_last():
-    facts = facts_of([
-        op(COMPILES, 0, 10), annotation("dynamo_data: compile_id=3/1", 20, 1), op(COMPILES, 30, 100),
-        annotation("backend_compile_data: fn_name=f, compile_id=3/1", 40, 1), op("backend (dynamo_timed)", 50, 20),
-        annotation("dynamo_data: compile_id=!0/12/0", 140, 1), op(COMPILES, 150, 10),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            op(COMPILES, 0, 10),
+            annotation("dynamo_data: compile_id=3/1", 20, 1),
+            op(COMPILES, 30, 100),
+            annotation("backend_compile_data: fn_name=f, compile_id=3/1", 40, 1),
+            op("backend (dynamo_timed)", 50, 20),
+            annotation("dynamo_data: compile_id=!0/12/0", 140, 1),
+            op(COMPILES, 150, 10),
+        ]
+    )
     rows, frame = compilations(facts)
     assert rows.tolist() == rows_named(facts.trace, COMPILES)
     assert frame.tolist() == [-1, 3, 12]

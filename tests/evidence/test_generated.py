@@ -14,19 +14,31 @@ from profkit.evidence.generated import parse_generated
         ("triton_red_fused__softmax_5", "reduction", "_softmax"),
         ("triton_tem_fused_mm_3", "matrix product", "mm"),
         ("triton_for_fused_0", "foreach", ""),
-        ("triton_per_fused_add_copy__native_layer_norm_tanh_1", "persistent reduction",
-         "add copy_ native_layer_norm tanh"),
-        ("triton_poi_fused__to_copy__unsafe_view_add_clone_select_backward_squeeze_15", "pointwise",
-         "_to_copy _unsafe_view add clone select_backward squeeze"),
-        ("triton_red_fused__to_copy_add_native_layer_norm_native_layer_norm_backward_transpose_view_9", "reduction",
-         "_to_copy add native_layer_norm native_layer_norm_backward transpose view"),
-        ("triton_per_fused__log_softmax__log_softmax_backward_data_nll_loss_forward_0", "persistent reduction",
-         "_log_softmax _log_softmax_backward_data nll_loss_forward"),
+        (
+            "triton_per_fused_add_copy__native_layer_norm_tanh_1",
+            "persistent reduction",
+            "add copy_ native_layer_norm tanh",
+        ),
+        (
+            "triton_poi_fused__to_copy__unsafe_view_add_clone_select_backward_squeeze_15",
+            "pointwise",
+            "_to_copy _unsafe_view add clone select_backward squeeze",
+        ),
+        (
+            "triton_red_fused__to_copy_add_native_layer_norm_native_layer_norm_backward_transpose_view_9",
+            "reduction",
+            "_to_copy add native_layer_norm native_layer_norm_backward transpose view",
+        ),
+        (
+            "triton_per_fused__log_softmax__log_softmax_backward_data_nll_loss_forward_0",
+            "persistent reduction",
+            "_log_softmax _log_softmax_backward_data nll_loss_forward",
+        ),
         ("triton_poi_fused_gelu_gelu_backward_view_8", "pointwise", "gelu gelu_backward view"),
         ("triton_poi_fused__to_copy_add__1", "pointwise", "_to_copy add_"),
         ("triton_poi_fused_add__to_copy_1", "pointwise", "add _to_copy"),
     ],
-)  # fmt: skip
+)
 def test_the_name_tells_the_kind_and_the_operators(name, kind, operators):
     found = parse_generated(name)
     assert found is not None

@@ -35,8 +35,12 @@ def test_without_marks_no_line_is_hot():
 
 
 def test_with_a_device_operators_are_timed_on_it():
-    launches = [op("aten::mm", 0, 10), runtime("cudaLaunchKernel", 2, 3, correlation=1),
-                op("aten::add", 20, 60), runtime("cudaLaunchKernel", 22, 3, correlation=2)]  # fmt: skip
+    launches = [
+        op("aten::mm", 0, 10),
+        runtime("cudaLaunchKernel", 2, 3, correlation=1),
+        op("aten::add", 20, 60),
+        runtime("cudaLaunchKernel", 22, 3, correlation=2),
+    ]
     work = [kernel("gemm", 10, 70, correlation=1), kernel("vectorized", 80, 10, correlation=2)]
     first, second = hottest_operators(facts_of([step(0, 0, 100), *launches, *work]))
     assert (first.name, second.name) == ("aten::mm", "aten::add")

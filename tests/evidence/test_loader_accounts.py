@@ -8,13 +8,22 @@ from profkit.trace.worker_records import HeldObjects, LoaderRecord, WorkerRecord
 from tests.traces import facts_of, op
 
 
-def sums(batches: int, *, fetch: int = 60, collate: int = 20, cpu: int = 70, queued: int = 5, elapsed: int = 200,
-         **more: int) -> WorkerSums:  # fmt: skip
+def sums(
+    batches: int, *, fetch: int = 60, collate: int = 20, cpu: int = 70, queued: int = 5, elapsed: int = 200, **more: int
+) -> WorkerSums:
     """So much for each batch; 10 of the CPU time are not the main thread's."""
     return WorkerSums(
-        batches, batches * fetch, batches * collate, batches * 10, batches * 30, batches * (cpu - 10),
-        batches * queued, batches * elapsed, batches * cpu, **more,
-    )  # fmt: skip
+        batches,
+        batches * fetch,
+        batches * collate,
+        batches * 10,
+        batches * 30,
+        batches * (cpu - 10),
+        batches * queued,
+        batches * elapsed,
+        batches * cpu,
+        **more,
+    )
 
 
 def facts_with(*records: WorkerRecord, loaders: tuple[LoaderRecord, ...] = ()) -> Facts:
@@ -24,8 +33,9 @@ def facts_with(*records: WorkerRecord, loaders: tuple[LoaderRecord, ...] = ()) -
 def test_the_first_batch_is_left_out():
     first = sums(1, fetch=5000, elapsed=9000, private_bytes=100, threads=1)
     last = sums(5, private_bytes=130)
-    later = WorkerSums(5, *(a + b - c for a, b, c in zip(
-        _times(first), _times(last), _times(sums(1)), strict=True)), private_bytes=130)  # fmt: skip
+    later = WorkerSums(
+        5, *(a + b - c for a, b, c in zip(_times(first), _times(last), _times(sums(1)), strict=True)), private_bytes=130
+    )
     (loader,) = loader_accounts(facts_with(WorkerRecord(0, 0, 1, (first, later))))
     (worker,) = loader.workers
     assert (worker.batches, worker.fetch_ns, worker.collate_ns, worker.put_ns) == (4, 240, 80, 40)
@@ -35,8 +45,16 @@ def test_the_first_batch_is_left_out():
 
 
 def _times(one: WorkerSums) -> list[int]:
-    return [one.fetch_ns, one.collate_ns, one.put_ns, one.send_ns, one.busy_cpu_ns, one.queued_ns, one.elapsed_ns,
-            one.cpu_ns]  # fmt: skip
+    return [
+        one.fetch_ns,
+        one.collate_ns,
+        one.put_ns,
+        one.send_ns,
+        one.busy_cpu_ns,
+        one.queued_ns,
+        one.elapsed_ns,
+        one.cpu_ns,
+    ]
 
 
 def test_a_batch_takes_its_cpu_time_and_its_blocked_time():
@@ -62,8 +80,9 @@ def test_the_loader_that_prepared_most_comes_first():
     known = (LoaderRecord(1, "Images", 1, objects=(held,)),)
     loaders = loader_accounts(facts_with(*records, loaders=known))
     assert [(loader.loader, loader.dataset, loader.batches, loader.objects) for loader in loaders] == [
-        (1, "Images", 8, (held,)), (0, "", 2, ()),
-    ]  # fmt: skip
+        (1, "Images", 8, (held,)),
+        (0, "", 2, ()),
+    ]
     assert isinstance(loaders[0], LoaderAccount)
 
 
@@ -74,10 +93,14 @@ def started(worker: int, asked: int, begun: int, *taken: WorkerSums, workers: in
 def test_an_epoch_starts_with_its_first_worker_and_ends_starting_with_the_first_batch():
     """Epochs start 1000 apart. Worker 0 begins after 100 and needs 500 for its first batch, worker 1 begins after 90
     and needs 400. Any other batch takes 90."""
-    records = [one for at in (5000, 6000, 7000) for one in (
-        started(0, at, at + 100, sums(1, elapsed=500), sums(3), workers=2),
-        started(1, at + 10, at + 90, sums(1, elapsed=400), sums(2), workers=2),
-    )]  # fmt: skip
+    records = [
+        one
+        for at in (5000, 6000, 7000)
+        for one in (
+            started(0, at, at + 100, sums(1, elapsed=500), sums(3), workers=2),
+            started(1, at + 10, at + 90, sums(1, elapsed=400), sums(2), workers=2),
+        )
+    ]
     (found,) = restarts_of(facts_with(*records, loaders=(LoaderRecord(0, "Data", 2),)))
     assert found == Restarts(loader=0, workers=2, count=3, period_ns=1000, first_ns=490, batch_ns=90)
     assert found.lost_ns == 400

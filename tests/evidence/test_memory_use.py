@@ -13,10 +13,15 @@ WORK = [op("aten::fill_", 0, 5), runtime("cudaLaunchKernel", 1, 1, correlation=1
 
 
 def test_each_device_has_its_own_peaks_and_the_fullest_one_limits():
-    facts = facts_of([
-        *WORK, memory(4, 100, 1, device_type=1, device=0, held=300, reserved=400),
-        memory(5, 100, 2, device_type=1, device=1, held=500, reserved=600), memory(6, 8, 3, held=8, reserved=9_000),
-    ], deviceProperties=DEVICES)  # fmt: skip
+    facts = facts_of(
+        [
+            *WORK,
+            memory(4, 100, 1, device_type=1, device=0, held=300, reserved=400),
+            memory(5, 100, 2, device_type=1, device=1, held=500, reserved=600),
+            memory(6, 8, 3, held=8, reserved=9_000),
+        ],
+        deviceProperties=DEVICES,
+    )
     found = [(use.device, use.total_bytes, use.allocated_bytes, use.reserved_bytes) for use in memory_uses(facts)]
     assert found == [(0, 1_000, 300, 400), (1, 800, 500, 600)]
     assert memory_use(facts).device == 1
@@ -43,8 +48,11 @@ def test_without_a_device_number_the_smallest_device_is_assumed():
 
 def test_free_room_is_what_neither_tensors_nor_other_processes_take():
     """The allocator caches 300 bytes, and other processes take 50."""
-    facts = facts_of([*WORK, memory(4, 100, 1, device_type=1, held=300, reserved=600)],
-                     deviceProperties=DEVICES[:1], samples=(LoadSample(0, 1, 0.5, gpu_memory_bytes=650),))  # fmt: skip
+    facts = facts_of(
+        [*WORK, memory(4, 100, 1, device_type=1, held=300, reserved=600)],
+        deviceProperties=DEVICES[:1],
+        samples=(LoadSample(0, 1, 0.5, gpu_memory_bytes=650),),
+    )
     use = memory_use(facts)
     assert use.used_bytes == 350
     assert use.has_room_for(500)

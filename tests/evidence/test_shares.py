@@ -25,11 +25,16 @@ def test_without_a_device_the_time_of_the_main_thread_is_divided():
     for n in range(2):
         at = 100 * n
         events += [
-            step(n, at, 100), annotation(LOADER, at + 10, 20), op("aten::stack", at + 12, 9),
-            op("aten::mm", at + 40, 10), op("autograd::engine::evaluate_function: MmBackward0", at + 55, 15),
-            op("aten::mm", at + 60, 5), annotation(SGD, at + 80, 10), op("aten::add_", at + 82, 5),
+            step(n, at, 100),
+            annotation(LOADER, at + 10, 20),
+            op("aten::stack", at + 12, 9),
+            op("aten::mm", at + 40, 10),
+            op("autograd::engine::evaluate_function: MmBackward0", at + 55, 15),
+            op("aten::mm", at + 60, 5),
+            annotation(SGD, at + 80, 10),
+            op("aten::add_", at + 82, 5),
             op("aten::mm", at, 100, tid=2),
-        ]  # fmt: skip
+        ]
     assert _shares_us(facts_of(events)) == {
         "waiting for data": 20,
         "optimizer": 10,
@@ -40,11 +45,18 @@ def test_without_a_device_the_time_of_the_main_thread_is_divided():
 
 
 def test_with_a_device_its_work_comes_first_and_idle_time_is_explained():
-    facts = facts_of([
-        step(0, 0, 100), op("aten::mm", 1, 5), annotation(LOADER, 10, 20), annotation(SGD, 85, 15),
-        kernel("sgemm", 25, 25), kernel("ncclDevKernel_AllReduce", 45, 15, stream=20), memcpy("Memcpy DtoD", 55, 10),
-        kernel("sgemm", 90, 30),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 100),
+            op("aten::mm", 1, 5),
+            annotation(LOADER, 10, 20),
+            annotation(SGD, 85, 15),
+            kernel("sgemm", 25, 25),
+            kernel("ncclDevKernel_AllReduce", 45, 15, stream=20),
+            memcpy("Memcpy DtoD", 55, 10),
+            kernel("sgemm", 90, 30),
+        ]
+    )
     assert _shares_us(facts) == {
         "device: computing": 55,
         "device: communicating, nothing computed meanwhile": 10,
@@ -57,8 +69,13 @@ def test_with_a_device_its_work_comes_first_and_idle_time_is_explained():
 
 
 def test_a_device_busy_with_earlier_work_is_not_idle():
-    facts = facts_of([op("aten::mm", 0, 20), runtime("cudaLaunchKernel", 5, 5, correlation=1),
-                      kernel("sgemm", 3_010, 90, correlation=1)])  # fmt: skip
+    facts = facts_of(
+        [
+            op("aten::mm", 0, 20),
+            runtime("cudaLaunchKernel", 5, 5, correlation=1),
+            kernel("sgemm", 3_010, 90, correlation=1),
+        ]
+    )
     assert _shares_us(facts) == {
         "device: computing": 90,
         "device: at work launched before the recording": 3_000,
@@ -107,17 +124,24 @@ def test_pauses_of_profkit_inside_a_step_are_a_share_of_their_own():
 
 def test_idle_time_is_assigned_to_its_best_explanation():
     """The explanations lie within each other: a wait in an operator that launches, an allocation in a compilation."""
-    facts = facts_of([
-        step(0, 0, 10_000),
-        annotation(LOADER, 0, 100), runtime("cudaMalloc", 20, 60),
-        op("_compile.compile_inner (dynamo_timed)", 1_000, 300), runtime("cudaFree", 1_100, 50),
-        runtime("cuModuleLoadData", 1_300, 20),
-        op("aten::item", 2_000, 400), runtime("cudaMemcpyAsync", 2_010, 10, correlation=1),
-        runtime("cudaStreamSynchronize", 2_100, 200),
-        op("aten::empty", 3_000, 60), runtime("cudaHostAlloc", 3_010, 40),
-        op("Torch-Compiled Region: 0/0", 4_000, 500), op("triton_poi_fused_add_0", 4_400, 20),
-        memcpy("Memcpy DtoH (Device -> Pinned)", 2_040, 10, correlation=1),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 10_000),
+            annotation(LOADER, 0, 100),
+            runtime("cudaMalloc", 20, 60),
+            op("_compile.compile_inner (dynamo_timed)", 1_000, 300),
+            runtime("cudaFree", 1_100, 50),
+            runtime("cuModuleLoadData", 1_300, 20),
+            op("aten::item", 2_000, 400),
+            runtime("cudaMemcpyAsync", 2_010, 10, correlation=1),
+            runtime("cudaStreamSynchronize", 2_100, 200),
+            op("aten::empty", 3_000, 60),
+            runtime("cudaHostAlloc", 3_010, 40),
+            op("Torch-Compiled Region: 0/0", 4_000, 500),
+            op("triton_poi_fused_add_0", 4_400, 20),
+            memcpy("Memcpy DtoH (Device -> Pinned)", 2_040, 10, correlation=1),
+        ]
+    )
     assert _shares_us(facts) == {
         "device: copying and clearing memory": 10,
         "idle: waiting for data": 100,
@@ -133,20 +157,29 @@ def test_idle_time_is_assigned_to_its_best_explanation():
 
 @pytest.mark.parametrize(("apart_us", "launching_us"), [(999, 1_017), (1_000, 18)])
 def test_between_launches_less_than_a_millisecond_apart_the_host_is_launching(apart_us, launching_us):
-    facts = facts_of([
-        step(0, 0, 3_000), runtime("cudaLaunchKernel", 100, 10, correlation=1),
-        runtime("cudaLaunchKernel", 110 + apart_us, 10, correlation=2),
-        kernel("k", 108, 2, correlation=1), kernel("k", 2_510, 10, correlation=2),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 3_000),
+            runtime("cudaLaunchKernel", 100, 10, correlation=1),
+            runtime("cudaLaunchKernel", 110 + apart_us, 10, correlation=2),
+            kernel("k", 108, 2, correlation=1),
+            kernel("k", 2_510, 10, correlation=2),
+        ]
+    )
     assert _shares_us(facts)["idle: launching work"] == launching_us
 
 
 def test_while_the_main_thread_waits_for_the_backward_pass_that_thread_counts():
-    facts = facts_of([
-        step(0, 0, 1_000), op("autograd::engine::evaluate_function: MmBackward0", 100, 300, tid=2),
-        runtime("cudaLaunchKernel", 150, 10, correlation=1, tid=2), runtime("cudaMalloc", 200, 50, tid=2),
-        kernel("k", 900, 50, correlation=1), op("aten::mm", 400, 200, tid=9),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 1_000),
+            op("autograd::engine::evaluate_function: MmBackward0", 100, 300, tid=2),
+            runtime("cudaLaunchKernel", 150, 10, correlation=1, tid=2),
+            runtime("cudaMalloc", 200, 50, tid=2),
+            kernel("k", 900, 50, correlation=1),
+            op("aten::mm", 400, 200, tid=9),
+        ]
+    )
     assert _shares_us(facts) == {
         "device: computing": 50,
         "idle: allocating or freeing memory": 50,
@@ -156,11 +189,17 @@ def test_while_the_main_thread_waits_for_the_backward_pass_that_thread_counts():
 
 
 def test_the_rest_is_named_after_the_function_with_most_of_it():
-    facts = facts_of([
-        step(0, 0, 1_000), python("train.py(1): <module>", 0, 900), python("/home/u/data.py(7): load", 100, 400),
-        python("/x/site-packages/lib.py(3): decode", 150, 300), python("data.py(20): crop", 600, 50),
-        runtime("cudaLaunchKernel", 500, 10, correlation=1), kernel("k", 700, 100, correlation=1),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 1_000),
+            python("train.py(1): <module>", 0, 900),
+            python("/home/u/data.py(7): load", 100, 400),
+            python("/x/site-packages/lib.py(3): decode", 150, 300),
+            python("data.py(20): crop", 600, 50),
+            runtime("cudaLaunchKernel", 500, 10, correlation=1),
+            kernel("k", 700, 100, correlation=1),
+        ]
+    )
     assert _shares_us(facts) == {
         "device: computing": 100,
         "idle: launching work": 10,
@@ -171,10 +210,16 @@ def test_the_rest_is_named_after_the_function_with_most_of_it():
 
 
 def test_numbered_ranges_are_one_place_and_those_of_pytorch_are_none():
-    facts = facts_of([
-        step(0, 0, 1_000), annotation("Optimizer.zero_grad#SGD.zero_grad", 0, 300), annotation("batch 1", 300, 100),
-        annotation("batch 2", 400, 100), annotation("evaluate", 500, 150), kernel("k", 900, 100),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 1_000),
+            annotation("Optimizer.zero_grad#SGD.zero_grad", 0, 300),
+            annotation("batch 1", 300, 100),
+            annotation("batch 2", 400, 100),
+            annotation("evaluate", 500, 150),
+            kernel("k", 900, 100),
+        ]
+    )
     assert _shares_us(facts) == {
         "device: computing": 100,
         'idle: in the range "batch"': 200,
@@ -210,9 +255,29 @@ def test_compiled_code_without_operators_is_computing():
 
 
 _EVENTS = st.lists(
-    st.tuples(st.sampled_from(["op", "loader", "optimizer", "backward", "kernel", "nccl", "copy", "malloc",
-                               "wait", "launch", "frame", "range", "region"]), st.integers(0, 300),
-              st.integers(0, 90)), max_size=12)  # fmt: skip
+    st.tuples(
+        st.sampled_from(
+            [
+                "op",
+                "loader",
+                "optimizer",
+                "backward",
+                "kernel",
+                "nccl",
+                "copy",
+                "malloc",
+                "wait",
+                "launch",
+                "frame",
+                "range",
+                "region",
+            ]
+        ),
+        st.integers(0, 300),
+        st.integers(0, 90),
+    ),
+    max_size=12,
+)
 _MAKE = {
     "op": lambda at, length: op("aten::mm", at, length),
     "loader": lambda at, length: annotation(LOADER, at, length),

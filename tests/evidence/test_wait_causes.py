@@ -29,17 +29,22 @@ def causes(*events, steps: int = 2) -> list[WaitCause]:
 
 
 def copying(name: str, direction: str, size_bytes: int, start: float = 10):
-    return [op(name, start, 20), op("aten::copy_", start + 1, 18),
-            runtime("cudaMemcpyAsync", start + 2, 3, correlation=9),
-            memcpy(f"Memcpy {direction}", start + 4, 5, correlation=9, size_bytes=size_bytes),
-            runtime(SYNC, start + 6, 10)]  # fmt: skip
+    return [
+        op(name, start, 20),
+        op("aten::copy_", start + 1, 18),
+        runtime("cudaMemcpyAsync", start + 2, 3, correlation=9),
+        memcpy(f"Memcpy {direction}", start + 4, 5, correlation=9, size_bytes=size_bytes),
+        runtime(SYNC, start + 6, 10),
+    ]
 
 
 @pytest.mark.parametrize(
     ("events", "cause"),
     [
-        ([op("aten::item", 10, 20), op("aten::_local_scalar_dense", 11, 18), runtime(SYNC, 12, 15)],
-         WaitCause.NUMBER_FROM_DEVICE),
+        (
+            [op("aten::item", 10, 20), op("aten::_local_scalar_dense", 11, 18), runtime(SYNC, 12, 15)],
+            WaitCause.NUMBER_FROM_DEVICE,
+        ),
         (copying("aten::to", "DtoH (Device -> Pinned)", 4), WaitCause.NUMBER_FROM_DEVICE),
         (copying("aten::to", "DtoH (Device -> Pinned)", 17), WaitCause.DATA_FROM_DEVICE),
         (copying("aten::to", "HtoD (Pinned -> Device)", 65_536), WaitCause.SMALL_COPY_TO_DEVICE),
@@ -47,14 +52,16 @@ def copying(name: str, direction: str, size_bytes: int, start: float = 10):
         ([op("aten::nonzero", 10, 20), runtime(SYNC, 12, 15)], WaitCause.SIZE_OF_RESULT),
         ([op("aten::to", 10, 20), runtime(SYNC, 12, 15)], WaitCause.OTHER),
         ([runtime("cudaDeviceSynchronize", 12, 15)], WaitCause.CALL),
-        ([annotation("Optimizer.step#Adam.step", 5, 40), op("aten::item", 10, 20), runtime(SYNC, 12, 15)],
-         WaitCause.PYTORCHS_OWN),
+        (
+            [annotation("Optimizer.step#Adam.step", 5, 40), op("aten::item", 10, 20), runtime(SYNC, 12, 15)],
+            WaitCause.PYTORCHS_OWN,
+        ),
         ([pause(5, 40), runtime(SYNC, 12, 15)], WaitCause.PYTORCHS_OWN),
         ([runtime(SYNC, 12, 15, tid=9)], WaitCause.ANOTHER_THREAD),
         ([runtime(SYNC, 1_000, 15), op("aten::mm", 2_000, 1)], WaitCause.NOT_MEASURED),
         ([runtime("cudaDeviceSynchronize", 1_000, 15)], WaitCause.PROFILER),
     ],
-)  # fmt: skip
+)
 def test_each_wait_has_its_cause(events, cause):
     assert causes(*events) == [cause]
 

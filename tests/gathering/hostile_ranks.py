@@ -53,8 +53,9 @@ def gloo(rank: int) -> Json:
     events = list(_steps(rank))
     for _, part, begin, asked, over in _parts(rank):
         size = _SIZES[part]
-        call = op("c10d::allreduce_", asked, 8, dims=[[[size]], [], [], [], [], []],
-                  concrete=["", "", "", "", "False", "-1"])  # fmt: skip
+        call = op(
+            "c10d::allreduce_", asked, 8, dims=[[[size]], [], [], [], [], []], concrete=["", "", "", "", "False", "-1"]
+        )
         ran = annotation("gloo:all_reduce", asked + 4, over - asked - 4 + rank, tid=9)
         ran["args"] |= {"Input Dims": [[size]], "Input type": ["float"]}
         events += [op("aten::mm", begin + 20, asked - begin - 20), call, ran]
@@ -65,22 +66,38 @@ def nccl(rank: int) -> Json:
     """On a GPU: each kernel has arguments with the sizes, the group and the number of its collective."""
     events = list(_steps(rank))
     for at, (_number, part, begin, asked, over) in enumerate(_parts(rank)):
-        arguments = {"Collective name": "allreduce", "In msg nelems": _SIZES[part], "Out msg nelems": _SIZES[part],
-                     "Group size": RANKS, "dtype": "Float", "Process Group Name": "0", "Seq": 40 + at,
-                     "Process Group Description": "default_pg",
-                     "Process Group Ranks": str(list(range(RANKS)))}  # fmt: skip
-        ran = kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", asked,
-                     over - asked + rank, correlation=900 + at, stream=9)  # fmt: skip
+        arguments = {
+            "Collective name": "allreduce",
+            "In msg nelems": _SIZES[part],
+            "Out msg nelems": _SIZES[part],
+            "Group size": RANKS,
+            "dtype": "Float",
+            "Process Group Name": "0",
+            "Seq": 40 + at,
+            "Process Group Description": "default_pg",
+            "Process Group Ranks": str(list(range(RANKS))),
+        }
+        ran = kernel(
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+            asked,
+            over - asked + rank,
+            correlation=900 + at,
+            stream=9,
+        )
         ran["args"] |= arguments
         params = op("record_param_comms", begin + 60, 30)
         params["args"] |= arguments
         events += [
-            op("aten::mm", begin + 20, 20), runtime("cudaLaunchKernel", begin + 25, 5, correlation=100 + at),
+            op("aten::mm", begin + 20, 20),
+            runtime("cudaLaunchKernel", begin + 25, 5, correlation=100 + at),
             kernel("gemm", begin + 30, asked - begin - 30, correlation=100 + at),
-            op("c10d::allreduce_", begin + 50, 50), params, annotation("nccl:all_reduce", begin + 65, 20),
-            runtime("cudaLaunchKernel", begin + 70, 5, correlation=900 + at), ran,
+            op("c10d::allreduce_", begin + 50, 50),
+            params,
+            annotation("nccl:all_reduce", begin + 65, 20),
+            runtime("cudaLaunchKernel", begin + 70, 5, correlation=900 + at),
+            ran,
             runtime("cudaStreamSynchronize", begin + 120, over + rank + 10 - begin - 120, correlation=2_000 + at),
-        ]  # fmt: skip
+        ]
     return _document(rank, "nccl", events)
 
 

@@ -27,8 +27,10 @@ OLD = "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)"
 MIDDLE = "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)"
 NEW = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 GENERIC = "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)"
-CUSTOM = ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals, vllm::Signal*, "
-          "__nv_bfloat16*, int, int)")  # fmt: skip
+CUSTOM = (
+    "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals, vllm::Signal*, "
+    "__nv_bfloat16*, int, int)"
+)
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,10 @@ def write_launch(
 
 def _head(acts: Callable[[int, int], list[Act]], form: Form, rank: int, ranks: int, steps: int) -> Json:
     groups = {one for act in acts(rank, 0) if isinstance(act, Talks) for one in act.groups if rank in one}
-    listed = [{"pg_name": str(at), "pg_desc": "undefined", "pg_size": len(one), "ranks": list(one)}
-              for at, one in enumerate(sorted({tuple(range(ranks)), *groups}))]  # fmt: skip
+    listed = [
+        {"pg_name": str(at), "pg_desc": "undefined", "pg_size": len(one), "ranks": list(one)}
+        for at, one in enumerate(sorted({tuple(range(ranks)), *groups}))
+    ]
     arguments: Json = {"backend": "nccl", "rank": rank, "world_size": ranks}
     arguments |= {"pg_count": len(listed), "pg_config": listed} if form.lists else {}
     head = {"schemaVersion": 1, "baseTimeNanoseconds": BASE_NS + 3_000_000 * rank}
@@ -163,8 +167,9 @@ class _Rank:
 
     def end(self, number: int | None, at: float) -> None:
         self.correlation += 1
-        self.events.append(runtime("cudaDeviceSynchronize", self.asked + 10, at - self.asked - 12,
-                                   correlation=self.correlation))  # fmt: skip
+        self.events.append(
+            runtime("cudaDeviceSynchronize", self.asked + 10, at - self.asked - 12, correlation=self.correlation)
+        )
         if number is not None:
             self.events.append(step(number, self.begun - 5, at - self.begun))
 
@@ -175,8 +180,10 @@ class _Rank:
     def _launch(self, name: str, at: float, time_us: float, stream: int, operator: str) -> Json:
         if not self.form.graphs:
             self.correlation += 1
-            self.events += [op(operator, self.asked, 4),
-                            runtime("cudaLaunchKernel", self.asked + 1, 2, correlation=self.correlation)]  # fmt: skip
+            self.events += [
+                op(operator, self.asked, 4),
+                runtime("cudaLaunchKernel", self.asked + 1, 2, correlation=self.correlation),
+            ]
             self.asked += 5
         ran = kernel(name, at, time_us, correlation=self.correlation, stream=7 if self.form.graphs else stream)
         self.events.append(ran)
@@ -207,11 +214,17 @@ class _Rank:
         if self.form.truncated and len(members) > 2:
             ranks = f"[{members[0]}, {members[1]}, ..., {members[-1]}]"
         arguments: Json = {
-            "Collective name": act.operation, "In msg nelems": act.elements, "Out msg nelems": act.elements,
-            "Group size": len(members), "dtype": "Float", "In split size": "[]", "Out split size": "[]",
-            "Process Group Name": str(act.groups.index(members)), "Process Group Description": act.name,
+            "Collective name": act.operation,
+            "In msg nelems": act.elements,
+            "Out msg nelems": act.elements,
+            "Group size": len(members),
+            "dtype": "Float",
+            "In split size": "[]",
+            "Out split size": "[]",
+            "Process Group Name": str(act.groups.index(members)),
+            "Process Group Description": act.name,
             "Process Group Ranks": ranks,
-        }  # fmt: skip
+        }
         return arguments | ({"Seq": self.sequence[members]} if self.form.numbered else {})
 
 

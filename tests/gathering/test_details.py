@@ -105,8 +105,9 @@ def test_the_step_times_of_each_rank_are_listed() -> None:
 
 def test_many_steps_are_combined_into_columns_with_the_longest_of_each() -> None:
     count = 2 * MOST_STEPS
-    slow = [acts for step in range(count)
-            for acts in (work(90 if step == 7 else 30), *both(f"grads#{step}"), end_step())]  # fmt: skip
+    slow = [
+        acts for step in range(count) for acts in (work(90 if step == 7 else 30), *both(f"grads#{step}"), end_step())
+    ]
     even = [acts for step in range(count) for acts in (work(30), *both(f"grads#{step}"), end_step())]
     details = _details(launch_of([slow, even, even], TRANSFERS), 1)
     assert (len(details.steps), details.steps_per_column) == (MOST_STEPS, 2)

@@ -37,9 +37,17 @@ def test_run_directories_are_recognised_by_their_run_json(tmp_path: Path):
     assert launch_of(folders[1]) == tmp_path
 
 
-@pytest.mark.parametrize("name", ["rank-{}.json.gz", "rank_{}.json", "trace_rank{}.pt.trace.json.gz",
-                                  "host_rank{}.169950000.pt.trace.json", "Rank {}.json",
-                                  "rank{}/host_1.2.pt.trace.json"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rank-{}.json.gz",
+        "rank_{}.json",
+        "trace_rank{}.pt.trace.json.gz",
+        "host_rank{}.169950000.pt.trace.json",
+        "Rank {}.json",
+        "rank{}/host_1.2.pt.trace.json",
+    ],
+)
 def test_ranks_are_read_from_numbers_in_names_and_ordered_by_them(tmp_path: Path, name: str):
     traces = [_trace(tmp_path / name.format(rank)) for rank in (10, 2, 0)]
     assert find_ranks(tmp_path) == traces[::-1]
@@ -137,4 +145,6 @@ def test_on_other_file_systems_only_names_are_used():
         system.pipe(name, b"{}")
     found = find_places("memory://job7")
     assert [url.removeprefix("memory://").lstrip("/") for url in found] == [
-        "job7/rank0/w.8.pt.trace.json.gz", "job7/rank1/w.9.pt.trace.json.gz"]  # fmt: skip
+        "job7/rank0/w.8.pt.trace.json.gz",
+        "job7/rank1/w.9.pt.trace.json.gz",
+    ]

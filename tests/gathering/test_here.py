@@ -51,8 +51,11 @@ def _by_number(work: Any, places: list[str]) -> list[Done[Any]]:
 def test_other_processes_do_all_the_work_and_a_broken_place_affects_no_other(two_processes: None) -> None:
     done = _by_number(_measure, ["a", "broken", "c", "d"])
     assert [(one.number, one.value and one.value[0], one.cause) for one in done] == [
-        (0, "a", ""), (1, None, "broken: is broken"), (2, "c", ""), (3, "d", ""),
-    ]  # fmt: skip
+        (0, "a", ""),
+        (1, None, "broken: is broken"),
+        (2, "c", ""),
+        (3, "d", ""),
+    ]
     pids = {one.value[1] for one in done if one.value}
     assert os.getpid() not in pids
     assert len(pids) <= 2
@@ -96,7 +99,7 @@ def test_with_one_process_the_work_is_done_in_this_one(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("free_bytes", "cpus", "forkable", "expected"),
     [(10 * 10**9, 2, 2, 2), (10 * 10**9, 64, 4, 5), (10**9, 64, 4, 1), (0, 64, 4, 1), (10**12, 64, 1, 1)],
-)  # fmt: skip
+)
 def test_as_many_processes_as_processors_and_memory_allow(
     monkeypatch: pytest.MonkeyPatch, free_bytes: int, cpus: int, forkable: int, expected: int
 ) -> None:
@@ -144,10 +147,15 @@ def test_a_program_with_threads_starts_interpreters_that_do_not_run_its_main_fil
         (folder / f"rank{rank}.json").write_bytes(_trace(rank))
     program.write_text(_PROGRAM)
     outcomes = [
-        subprocess.run([sys.executable, program, folder, str(worth)], capture_output=True, text=True, check=True,
-                       env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PROFKIT_PROCESSES": "4"})
+        subprocess.run(
+            [sys.executable, program, folder, str(worth)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PROFKIT_PROCESSES": "4"},
+        )
         for worth in (1, 1 << 40)
-    ]  # fmt: skip
+    ]
     lines = [outcome.stdout.split("\n", maxsplit=2) for outcome in outcomes]
     assert [one[0] for one in lines] == ["the program runs"] * 2
     assert [one[1] for one in lines] == ["2 interpreters", "0 interpreters"]

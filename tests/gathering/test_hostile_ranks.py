@@ -86,17 +86,24 @@ def _damaged(folder: Path, make: Make, rank: int, damage: str) -> LaunchSummary:
 def _figures_of_others(launch: LaunchSummary, rank: int) -> object:
     """How long the others wait for whom and why, how long their steps take, and what communication costs. Figures
     relative to other ranks, such as to the median work or the first clock, are left out."""
-    details = [(one.rank, one.details and replace(one.details, own=(), clock_behind_ns=None))
-               for one in launch.ranks if one.rank != rank]  # fmt: skip
+    details = [
+        (one.rank, one.details and replace(one.details, own=(), clock_behind_ns=None))
+        for one in launch.ranks
+        if one.rank != rank
+    ]
     ranks = [replace(one, details=None) for one in launch.ranks if one.rank != rank]
     return ranks, details, launch.steps, launch.step_time_ns, launch.groups
 
 
 @pytest.mark.parametrize(
     ("make", "rank", "damage"),
-    [pytest.param(make, rank, damage, id=f"{make.__name__}-{rank}-{damage}")
-     for make, rank in CASES for damage in DAMAGES if (make, damage) not in NOTED],
-)  # fmt: skip
+    [
+        pytest.param(make, rank, damage, id=f"{make.__name__}-{rank}-{damage}")
+        for make, rank in CASES
+        for damage in DAMAGES
+        if (make, damage) not in NOTED
+    ],
+)
 def test_the_figures_of_the_other_ranks_stay_or_are_those_without_the_damaged_one(
     folder: Path, make: Make, rank: int, damage: str
 ):
@@ -110,9 +117,13 @@ def test_the_figures_of_the_other_ranks_stay_or_are_those_without_the_damaged_on
 
 @pytest.mark.parametrize(
     ("make", "rank", "damage"),
-    [pytest.param(make, rank, damage, id=f"{make.__name__}-{rank}-{damage}")
-     for make, rank in CASES for damage in DAMAGES if (make, damage) in NOTED],
-)  # fmt: skip
+    [
+        pytest.param(make, rank, damage, id=f"{make.__name__}-{rank}-{damage}")
+        for make, rank in CASES
+        for damage in DAMAGES
+        if (make, damage) in NOTED
+    ],
+)
 def test_a_rank_that_lacks_some_steps_gets_a_note_and_the_late_rank_is_still_found(
     folder: Path, make: Make, rank: int, damage: str
 ):

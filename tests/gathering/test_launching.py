@@ -28,8 +28,13 @@ def _trace(rank: int, work_us: Sequence[float], *, world: int = 3, late_us: floa
     events = []
     for number, own_us in enumerate(work_us):
         at = late_us + number * STEP_US
-        call = op("c10d::allreduce_", at + own_us, 2, dims=[[[size]], [], [], [], [], []],
-                  concrete=["", "", "", "", "False", "-1"])  # fmt: skip
+        call = op(
+            "c10d::allreduce_",
+            at + own_us,
+            2,
+            dims=[[[size]], [], [], [], [], []],
+            concrete=["", "", "", "", "False", "-1"],
+        )
         ran = annotation("gloo:all_reduce", at + own_us + 1, STEP_US - own_us - 2, tid=9)
         ran["args"] |= {"Input Dims": [[size]], "Input type": ["float"]}
         events += [step(number, at, STEP_US), op("aten::mm", at, own_us), call, ran]
@@ -91,16 +96,20 @@ def test_a_hostile_rank_only_adds_a_note(tmp_path: Path, name: str, content: byt
     folder = _write(tmp_path / "beside", _uneven())
     (folder / name).write_bytes(content)
     beside = _launch(profkit.diagnose(folder))
-    figures = [[(one.rank, one.late_steps, one.caused_ns, one.waited_ns) for one in launch.ranks[:3]]
-               for launch in (alone, beside)]  # fmt: skip
+    figures = [
+        [(one.rank, one.late_steps, one.caused_ns, one.waited_ns) for one in launch.ranks[:3]]
+        for launch in (alone, beside)
+    ]
     assert figures[0] == figures[1]
     assert beside.shown_rank == alone.shown_rank
     assert any(note in text for text in beside.notes)
 
 
 def test_a_clock_wrong_by_a_day_changes_nothing(tmp_path: Path):
-    right, wrong = (_launch(profkit.diagnose(_write(tmp_path / name, _uneven(late_us=late_us))))
-                    for name, late_us in (("right", 0), ("wrong", DAY_US)))  # fmt: skip
+    right, wrong = (
+        _launch(profkit.diagnose(_write(tmp_path / name, _uneven(late_us=late_us))))
+        for name, late_us in (("right", 0), ("wrong", DAY_US))
+    )
     assert [one.caused_ns for one in right.ranks] == [one.caused_ns for one in wrong.ranks]
 
 

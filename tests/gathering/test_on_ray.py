@@ -24,11 +24,19 @@ ray_cluster = pytest.importorskip("ray.cluster_utils")
 ray_work = pytest.importorskip("tests.gathering.ray_work")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning",
-                               "ignore::DeprecationWarning", "ignore::FutureWarning"),  # Ray's own
-]  # fmt: skip
-_NOTICED_SOON = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_timeout_ms": 1000,
-                 "health_check_failure_threshold": 2}  # fmt: skip
+    pytest.mark.filterwarnings(
+        "ignore::ResourceWarning",
+        "ignore::pytest.PytestUnraisableExceptionWarning",
+        "ignore::DeprecationWarning",
+        "ignore::FutureWarning",
+    ),  # Ray's own
+]
+_NOTICED_SOON = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 1000,
+    "health_check_failure_threshold": 2,
+}
 _NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
 
 

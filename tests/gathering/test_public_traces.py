@@ -27,8 +27,16 @@ from tests.gathering.public_traces import (
 
 LATE_NS = 1_000 * LATE_US
 DOUBT = "the recordings do not say which process group some collectives (all_reduce) belong to: "
-INFERENCE = Form(CUSTOM, "nothing", numbered=False, ranges=False, lists=False, graphs=True,
-                 file="rank{rank}.{ts}.pt.trace.json.gz", steps=lambda rank, number: None)  # fmt: skip
+INFERENCE = Form(
+    CUSTOM,
+    "nothing",
+    numbered=False,
+    ranges=False,
+    lists=False,
+    graphs=True,
+    file="rank{rank}.{ts}.pt.trace.json.gz",
+    steps=lambda rank, number: None,
+)
 
 
 def launch_of(diagnosis: Diagnosis) -> LaunchSummary:
@@ -50,8 +58,10 @@ def test_the_late_rank_is_named_in_traces_of_every_year(tmp_path: Path, name: st
     assert late.caused_ns == pytest.approx(LATE_NS, rel=0.05)
     assert [one.size for one in launch.groups] == [RANKS]
     assert [note.removeprefix(DOUBT) for note in launch.notes] == (
-        [] if FORMS[name].lists or FORMS[name].arguments_on != "nothing" else
-        ["taken for those of all ranks, which nothing contradicts"])  # fmt: skip
+        []
+        if FORMS[name].lists or FORMS[name].arguments_on != "nothing"
+        else ["taken for those of all ranks, which nothing contradicts"]
+    )
     assert "straggler" in rules_of(diagnosis)
 
 

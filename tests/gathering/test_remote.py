@@ -39,15 +39,23 @@ def memory() -> Iterator[Any]:
 
 def test_urls_and_paths_are_distinguished() -> None:
     assert [is_url(place) for place in ("s3://bucket/a", "HDFS://host/a", "traces/a", "C:\\traces\\a", "a://b")] == [
-        True, True, False, False, False,
-    ]  # fmt: skip
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
     ("place", "path"),
-    [("traces/a", Path("traces/a")), ("file:///tmp/a%20b", Path("/tmp/a b")), ("s3://bucket/a", None),
-     ("file://host/a", None)],
-)  # fmt: skip
+    [
+        ("traces/a", Path("traces/a")),
+        ("file:///tmp/a%20b", Path("/tmp/a b")),
+        ("s3://bucket/a", None),
+        ("file://host/a", None),
+    ],
+)
 def test_a_url_of_this_machine_is_read_without_copying(place: str, path: Path | None) -> None:
     assert path_of(place) == path
 
@@ -215,8 +223,12 @@ def bucket() -> Iterator[Bucket]:
     store.start()
     host, port = store.get_host_and_port()
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "test",
-                            "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}.items():  # fmt: skip
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }.items():
             patch.setenv(name, value)
         client = boto3.client("s3")
         client.create_bucket(Bucket="traces")

@@ -97,10 +97,17 @@ def test_very_small_lateness_is_not_counted() -> None:
 
 def test_the_bytes_of_a_group_are_per_step() -> None:
     assert _summary().groups == (
-        GroupSummary("default_pg", 3, 3, 1.0, 500_000_500, 3 * MS,
-                     (SizeCount(4096, 0.5, 500), SizeCount(1_000_000_000, 0.5, 500_000_000))),
+        GroupSummary(
+            "default_pg",
+            3,
+            3,
+            1.0,
+            500_000_500,
+            3 * MS,
+            (SizeCount(4096, 0.5, 500), SizeCount(1_000_000_000, 0.5, 500_000_000)),
+        ),
         GroupSummary("1", 2, 2, 0.5, 50, MS // 2, (SizeCount(4096, 0.5, 50),)),
-    )  # fmt: skip
+    )
 
 
 def test_the_picture_shows_only_what_lies_in_steps() -> None:
@@ -108,8 +115,10 @@ def test_the_picture_shows_only_what_lies_in_steps() -> None:
     assert picture is not None
     assert (picture.steps, picture.most_ns) == ((5, 6), 22 * MS)
     assert [(row.first, row.caused_ns, row.waited_ns) for row in picture.rows] == [
-        (0, 2 * MS, 20 * MS), (1, 0, 20 * MS), (4, 20 * MS, 0),
-    ]  # fmt: skip
+        (0, 2 * MS, 20 * MS),
+        (1, 0, 20 * MS),
+        (4, 20 * MS, 0),
+    ]
     assert levels_of(picture.rows[2].caused) == [57, 29]
 
 

@@ -7,15 +7,30 @@ from collections.abc import Iterator, Sequence
 from tests.h100.sums import Pitfalls, Sums, sum_up
 from tests.h100.survey import PROGRAMS, SCENARIOS, SCRIPTS, Row, Sought
 
-_HEADER = ("recording", "step ms", "measured", "ratio", "bound by", "busy ms", "rule expected", "found", "rank", "line",
-           "predicted", "measured", "medium and high")  # fmt: skip
+_HEADER = (
+    "recording",
+    "step ms",
+    "measured",
+    "ratio",
+    "bound by",
+    "busy ms",
+    "rule expected",
+    "found",
+    "rank",
+    "line",
+    "predicted",
+    "measured",
+    "medium and high",
+)
 _SHORT_HEADER = ("recording", "step ms", "bound by", "medium and high")
 
 
 def render(rows: Sequence[Row]) -> str:
     """A table for each section, and below them the sums."""
-    sections = [_section(name, [row for row in rows if row.recording.section == name])
-                for name in (PROGRAMS, SCRIPTS, SCENARIOS)]  # fmt: skip
+    sections = [
+        _section(name, [row for row in rows if row.recording.section == name])
+        for name in (PROGRAMS, SCRIPTS, SCENARIOS)
+    ]
     return "\n\n".join([*filter(None, sections), "\n".join(_summary(sum_up(rows)))])
 
 
@@ -83,8 +98,10 @@ def _summary(sums: Sums) -> Iterator[str]:
     yield f"pitfalls with a rule: {_describe(sums.with_rule)}"
     yield f"pitfalls without a rule yet: {_describe(sums.without_rule)}"
     if sums.median_error is not None:
-        yield (f"prediction, {sums.priced} found have one: off by {sums.median_error:.1%} in the median, "
-               f"{sums.ninth_decile_error:.1%} at the 90th percentile")  # fmt: skip
+        yield (
+            f"prediction, {sums.priced} found have one: off by {sums.median_error:.1%} in the median, "
+            f"{sums.ninth_decile_error:.1%} at the 90th percentile"
+        )
     if sums.rank_correlation is not None:
         yield f"rank correlation of predicted and measured: {sums.rank_correlation:.2f}"
     yield f"off by more than 30 % of the step and outside the interval: {_listed(sums.surprises)}"
@@ -93,9 +110,11 @@ def _summary(sums: Sums) -> Iterator[str]:
 
 
 def _describe(pitfalls: Pitfalls) -> str:
-    return (f"{pitfalls.found} found, {pitfalls.on_line} on the line, {pitfalls.in_function} in the function if the "
-            f"trace shows no lines, {pitfalls.besides} with the line among further places, "
-            f"{pitfalls.among_first} among the first two")  # fmt: skip
+    return (
+        f"{pitfalls.found} found, {pitfalls.on_line} on the line, {pitfalls.in_function} in the function if the "
+        f"trace shows no lines, {pitfalls.besides} with the line among further places, "
+        f"{pitfalls.among_first} among the first two"
+    )
 
 
 def _listed(names: Sequence[str]) -> str:

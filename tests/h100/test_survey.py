@@ -171,10 +171,16 @@ def test_a_surprise_is_a_large_error_outside_the_stated_interval(one, surprise):
     assert is_surprise(one) is surprise
 
 
-@pytest.mark.parametrize(("predicted", "measured", "correlation"), [
-    ((0.1, 0.2, 0.9), (0.3, 0.4, 0.5), 1.0), ((0.1, 0.2, 0.9), (0.5, 0.4, 0.3), -1.0), ((0.1, 0.9), (0.1, 0.9), None),
-    ((0.1, 0.1, 0.9), (0.2, 0.3, 0.4), 0.866),
-], ids=["in order", "in reverse", "two", "a tie"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("predicted", "measured", "correlation"),
+    [
+        ((0.1, 0.2, 0.9), (0.3, 0.4, 0.5), 1.0),
+        ((0.1, 0.2, 0.9), (0.5, 0.4, 0.3), -1.0),
+        ((0.1, 0.9), (0.1, 0.9), None),
+        ((0.1, 0.1, 0.9), (0.2, 0.3, 0.4), 0.866),
+    ],
+    ids=["in order", "in reverse", "two", "a tie"],
+)
 def test_predictions_are_compared_with_the_order_of_the_measurements(predicted, measured, correlation):
     found = [Sought("rule", True, true, predicted=one) for one, true in zip(predicted, measured, strict=True)]
     correlated = sum_up([row(1.0, 1.0, str(n), sought=one) for n, one in enumerate(found)]).rank_correlation

@@ -20,8 +20,10 @@ def test_kernels_that_start_before_their_launch_are_counted_with_place_and_amoun
 
 
 def test_a_clock_that_is_set_during_the_recording_is_reported_from_that_moment_on():
-    events = [{**event, "ts": event["ts"] - 40} if event["cat"] == "kernel" and event["ts"] > 3000 else event
-              for event in launched(50)]  # fmt: skip
+    events = [
+        {**event, "ts": event["ts"] - 40} if event["cat"] == "kernel" and event["ts"] > 3000 else event
+        for event in launched(50)
+    ]
     (note,) = notes_of(*events)
     assert "(20 of 50 GPU events, " in note
     assert "from 3.00 ms to 4.90 ms into the recording" in note
@@ -36,9 +38,13 @@ def test_waits_that_return_before_the_work_is_done_are_reported(shift):
 
 
 def test_a_wait_for_one_stream_may_return_while_another_works():
-    events = [runtime("cudaLaunchKernel", 0, 5, correlation=1), kernel("k", 10, 5000, correlation=1, stream=9),
-              runtime("cudaLaunchKernel", 10, 5, correlation=2), kernel("k", 20, 100, correlation=2),
-              runtime("cudaStreamSynchronize", 16, 110)]  # fmt: skip
+    events = [
+        runtime("cudaLaunchKernel", 0, 5, correlation=1),
+        kernel("k", 10, 5000, correlation=1, stream=9),
+        runtime("cudaLaunchKernel", 10, 5, correlation=2),
+        kernel("k", 20, 100, correlation=2),
+        runtime("cudaStreamSynchronize", 16, 110),
+    ]
     assert notes_of(*events) == ()
 
 

@@ -49,14 +49,26 @@ def test_kernels_without_a_recorded_launch_are_counted():
     assert note == "no launch is recorded for 1 of 1 GPU events: they cannot be traced back to a line"
 
 
-@pytest.mark.parametrize(("missing", "flaw", "meaning"), [
-    (range(10), "the kernels of the first 10 of 50 kernel launches are missing",
-     "the GPU seems idle, but may not have been"),
-    (range(45, 50), "the kernels of the last 5 of 50 kernel launches are missing",
-     "they ran, and no figure includes them"),
-    (range(20, 30), "no kernel is recorded for 10 of 50 kernel launches",
-     "records of the GPU were lost, and its work is understated"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("missing", "flaw", "meaning"),
+    [
+        (
+            range(10),
+            "the kernels of the first 10 of 50 kernel launches are missing",
+            "the GPU seems idle, but may not have been",
+        ),
+        (
+            range(45, 50),
+            "the kernels of the last 5 of 50 kernel launches are missing",
+            "they ran, and no figure includes them",
+        ),
+        (
+            range(20, 30),
+            "no kernel is recorded for 10 of 50 kernel launches",
+            "records of the GPU were lost, and its work is understated",
+        ),
+    ],
+)
 def test_missing_kernels_are_reported_by_where_they_are_missing(missing, flaw, meaning):
     (note,) = notes_of(*launched(50, without=missing))
     assert note.startswith(f"{flaw}: ")
@@ -81,27 +93,42 @@ def test_launches_without_correlation_ids_are_not_checked():
 
 
 def test_launches_of_rocm_count_like_those_of_cuda():
-    events = [{**event, "name": event["name"].replace("cudaLaunchKernel", "hipExtModuleLaunchKernel")}
-              for event in launched(50, without=range(10))]  # fmt: skip
+    events = [
+        {**event, "name": event["name"].replace("cudaLaunchKernel", "hipExtModuleLaunchKernel")}
+        for event in launched(50, without=range(10))
+    ]
     assert notes_of(*events)[0].startswith("the kernels of the first 10 of 50 kernel launches are missing")
 
 
 def test_a_kernel_that_outlasts_the_next_one_of_its_stream_is_reported():
-    (note,) = notes_of(*launched(40), kernel("long", 11, 3000, correlation=900),
-                       runtime("cudaLaunchKernel", 6, 1, correlation=900))  # fmt: skip
+    (note,) = notes_of(
+        *launched(40), kernel("long", 11, 3000, correlation=900), runtime("cudaLaunchKernel", 6, 1, correlation=900)
+    )
     assert note.startswith("1 GPU event cannot have lasted as long as recorded, by up to 2.90 ms: the next work")
 
 
 def test_kernels_of_one_graph_launch_or_of_different_streams_may_overlap():
-    graph = [runtime("cudaGraphLaunch", 0, 5, correlation=1), kernel("a", 10, 5000, correlation=1),
-             kernel("b", 20, 5000, correlation=1)]  # fmt: skip
+    graph = [
+        runtime("cudaGraphLaunch", 0, 5, correlation=1),
+        kernel("a", 10, 5000, correlation=1),
+        kernel("b", 20, 5000, correlation=1),
+    ]
     assert notes_of(*graph) == ()
-    streams = [*launched(40), runtime("cudaLaunchKernel", 6, 1, correlation=900),
-               kernel("long", 11, 3000, correlation=900, stream=9)]  # fmt: skip
+    streams = [
+        *launched(40),
+        runtime("cudaLaunchKernel", 6, 1, correlation=900),
+        kernel("long", 11, 3000, correlation=900, stream=9),
+    ]
     assert notes_of(*streams) == ()
 
 
 def test_a_small_overlap_of_successive_kernels_is_no_flaw():
-    events = [event for n in range(9) for event in (runtime("cudaLaunchKernel", 100 * n, 1, correlation=n + 1),
-                                                    kernel("k", 100 * n + 10, 110, correlation=n + 1))]  # fmt: skip
+    events = [
+        event
+        for n in range(9)
+        for event in (
+            runtime("cudaLaunchKernel", 100 * n, 1, correlation=n + 1),
+            kernel("k", 100 * n + 10, 110, correlation=n + 1),
+        )
+    ]
     assert notes_of(*events) == ()

@@ -13,8 +13,13 @@ from profkit.run import KILLED, CallSite, DeviceMemorySample, Host, LoadSample, 
 from tests.traces import facts_of, kernel, op, runtime, step
 
 SITE = CallSite("home/train.py", 31, "main", "loss.backward()")
-WORK = [step(0, 0, 50), step(1, 50, 50), op("aten::mul", 1, 9), runtime("cudaLaunchKernel", 2, 1, correlation=1),
-        kernel("mul", 4, 5, correlation=1)]  # fmt: skip
+WORK = [
+    step(0, 0, 50),
+    step(1, 50, 50),
+    op("aten::mul", 1, 9),
+    runtime("cudaLaunchKernel", 2, 1, correlation=1),
+    kernel("mul", 4, 5, correlation=1),
+]
 
 
 def facts(events: list[dict[str, Any]] = WORK, **failed: Any) -> Facts:

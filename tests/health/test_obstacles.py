@@ -26,12 +26,15 @@ def test_a_recording_without_steps_or_kernels_is_not_judged():
     )
 
 
-@pytest.mark.parametrize(("launches", "kernels", "obstacles"), [
-    (10, 5, ()),
-    (10, 4, ("no kernel is recorded for 6 of 10 kernel launches",)),
-    (5, 10, ()),
-    (4, 10, ("no launch is recorded for 6 of 10 GPU events",)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("launches", "kernels", "obstacles"),
+    [
+        (10, 5, ()),
+        (10, 4, ("no kernel is recorded for 6 of 10 kernel launches",)),
+        (5, 10, ()),
+        (4, 10, ("no launch is recorded for 6 of 10 GPU events",)),
+    ],
+)
 def test_a_recording_that_lost_most_kernels_or_launches_is_not_judged(launches, kernels, obstacles):
     assert find_obstacles(facts_of([step(0, 0, 100), *LAUNCHES[:launches], *KERNELS[:kernels]])) == obstacles
 

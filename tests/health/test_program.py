@@ -42,11 +42,14 @@ def test_a_program_whose_child_processes_did_the_work_is_not_judged():
     assert "`torchrun ... -m profkit record train.py`" in verdict
 
 
-@pytest.mark.parametrize("run", [
-    {"own_cpu_ns": 2, "children_cpu_ns": 1},  # a helper
-    {"own_cpu_ns": 1, "children_cpu_ns": 2, "step_signal": "optimizer"},  # environments beside a training
-    {"own_cpu_ns": 1, "children_cpu_ns": 2, "loaders": (LoaderUse(2, 8, False, False),)},  # workers load its data
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "run",
+    [
+        {"own_cpu_ns": 2, "children_cpu_ns": 1},  # a helper
+        {"own_cpu_ns": 1, "children_cpu_ns": 2, "step_signal": "optimizer"},  # environments beside a training
+        {"own_cpu_ns": 1, "children_cpu_ns": 2, "loaders": (LoaderUse(2, 8, False, False),)},  # workers load its data
+    ],
+)
 def test_child_processes_that_only_help_do_not_prevent_judging(run):
     assert check_children(facts_of([WORK], run=Run(torch="2.13", **run))) is None
 

@@ -66,13 +66,15 @@ def test_errors_of_the_installed_pytorch_are_recognised(fail: Callable[[], None]
         (NUMPY, "`x.detach().cpu().numpy()`"),
         ("RuntimeError: Expected all tensors to be on the same device, but found cuda:0!", "`x = x.to(device)`"),
         ("RuntimeError: Expected all tensors to be on the same device, but got mat1 is on cpu", "`x = x.to(device)`"),
-        ("RuntimeError: Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be the same",
-         "`x = x.to(device)`"),
+        (
+            "RuntimeError: Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be the same",
+            "`x = x.to(device)`",
+        ),
         ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "smaller batches"),
         ("AssertionError: Torch not compiled with CUDA enabled", "device-agnostic"),
         ("RuntimeError: Cannot re-initialize CUDA in forked subprocess.", "used by workers"),
     ],
-)  # fmt: skip
+)
 def test_errors_that_need_a_gpu_are_recognised_by_their_text(failure: str, advice: str) -> None:
     assert advice in remedy_for(failure)
 

@@ -53,12 +53,15 @@ def test_a_recording_with_line_marks_in_every_step_is_reported():
     assert "line by line" in note
 
 
-@pytest.mark.parametrize(("later_ns", "notes"), [
-    ((100_000,) * 100 + (200_000,) * 30, []),
-    ((100_000,) * 100 + (201_000,) * 30, ["later steps take 201 µs"]),
-    ((100_000,) * 16 + (900_000,) * 14, []),  # most of the last thirty are as long as before
-    ((900_000,) * 29, []),  # too few
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("later_ns", "notes"),
+    [
+        ((100_000,) * 100 + (200_000,) * 30, []),
+        ((100_000,) * 100 + (201_000,) * 30, ["later steps take 201 µs"]),
+        ((100_000,) * 16 + (900_000,) * 14, []),  # most of the last thirty are as long as before
+        ((900_000,) * 29, []),  # too few
+    ],
+)
 def test_later_steps_are_reported_if_thirty_of_them_are_more_than_twice_as_long(later_ns, notes):
     run = Run(reference_step_ns=(100_000,), later_step_ns=later_ns)
     assert [note[:23] for note in check_recording(facts_of(STEPS, run=run))] == notes

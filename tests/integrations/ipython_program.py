@@ -69,8 +69,9 @@ def main() -> None:
     diagnosis = run("recorded", RECORDED)
     outcome["findings"] = [
         (found.rule, found.location.file, found.location.line, found.location.source)
-        for found in diagnosis.findings if found.location is not None
-    ]  # fmt: skip
+        for found in diagnosis.findings
+        if found.location is not None
+    ]
     outcome["kept"] = shell.user_ns.get("kept")
     formatted = shell.display_formatter.format(diagnosis)[0]
     outcome["html"], outcome["plain"] = formatted["text/html"], formatted["text/plain"]

@@ -137,9 +137,14 @@ def tests(recordings: Recordings) -> Outcome:
 
 def test_exactly_the_tests_over_their_limits_fail(tests: Outcome) -> None:
     assert set(tests.failures) == {
-        "test_fault", "test_remark_of_the_rule", "test_mark_alone[faulty_step]", "test_own_failure", "test_nothing",
-        "test_failing_with_baseline", *(f"test_mark_{n}" for n in range(len(MARKS))),
-    }  # fmt: skip
+        "test_fault",
+        "test_remark_of_the_rule",
+        "test_mark_alone[faulty_step]",
+        "test_own_failure",
+        "test_nothing",
+        "test_failing_with_baseline",
+        *(f"test_mark_{n}" for n in range(len(MARKS))),
+    }
     assert " 5 passed" in tests.output
 
 

@@ -24,8 +24,9 @@ from profkit.integrations.tensorboard.tab import ProfkitTab
 from profkit.report.files import write_reports
 from profkit.report.json import render_json
 
-FINDING = Finding("cat-in-loop", Kind.FAULT, Severity.HIGH, "It grows.", 1, 0.9, "Do not.",
-                  saving=Saving(4_000_000, 0.4, 0.3, 0.5))  # fmt: skip
+FINDING = Finding(
+    "cat-in-loop", Kind.FAULT, Severity.HIGH, "It grows.", 1, 0.9, "Do not.", saving=Saving(4_000_000, 0.4, 0.3, 0.5)
+)
 TENSORBOARD = """
 import json, sys
 from tensorboard.backend import application

@@ -44,9 +44,7 @@ def test_the_end_of_the_recording_and_the_report_are_announced(
     assert recording.diagnosis.timing.steps == 1
 
 
-def test_a_rank_that_does_not_report_only_records(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rank_that_does_not_report_only_records(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     recording = TrainingRecording(tmp_path / "run", wait=0, warmup=1, active=1)
     recording.begin(reports=False)
     train(recording, 50)

@@ -20,8 +20,14 @@ def main() -> None:
     from profkit.collect.recorder.profiler import profile
     from profkit.integrations.transformers import ProfkitCallback
 
-    tiny = BertConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-                      max_position_embeddings=16)  # fmt: skip
+    tiny = BertConfig(
+        vocab_size=32,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=16,
+    )
     rows = [{"input_ids": torch.arange(8) % 32, "labels": torch.tensor(n % 2)} for n in range(OPTIMIZER_STEPS * 8)]
 
     class Evaluated(Trainer):  # type: ignore[misc]  # its types are not followed
@@ -31,10 +37,19 @@ def main() -> None:
 
     def train(callback: ProfkitCallback, data: list[dict[str, Any]]) -> None:
         arguments = TrainingArguments(
-            "out", per_device_train_batch_size=4, gradient_accumulation_steps=2, num_train_epochs=1, use_cpu=True,
-            eval_strategy="steps", eval_steps=8, save_strategy="no", report_to=[], disable_tqdm=True,
-            logging_strategy="no", dataloader_pin_memory=False,
-        )  # fmt: skip
+            "out",
+            per_device_train_batch_size=4,
+            gradient_accumulation_steps=2,
+            num_train_epochs=1,
+            use_cpu=True,
+            eval_strategy="steps",
+            eval_steps=8,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            logging_strategy="no",
+            dataloader_pin_memory=False,
+        )
         model = BertForSequenceClassification(tiny)
         Evaluated(model, arguments, train_dataset=data, eval_dataset=rows[:8], callbacks=[callback]).train()
 

@@ -67,15 +67,24 @@ def main() -> int:
 
 
 def _show(case: Case) -> float:
-    request = PlanRequest(f"{_MODELS}:{case.model}", case.batch, optimizer=case.optimizer, precision=case.precision,
-                          device=case.device, changes=False)  # fmt: skip
+    request = PlanRequest(
+        f"{_MODELS}:{case.model}",
+        case.batch,
+        optimizer=case.optimizer,
+        precision=case.precision,
+        device=case.device,
+        changes=False,
+    )
     answer = make_plan(request)
     assert answer.plan is not None, answer
     planned, measured = answer.plan.usage.peak_bytes, case.measured or _measure(case)
     off = planned / measured - 1
     where = "H100" if case.device == "hopper" else "CPU"
-    print(f"| {case.model} | {case.batch:,} | {case.optimizer} | {case.precision} | {where} | {planned:,} "
-          f"| {measured:,} | {off:+.1%} | {answer.plan.usage.when} |", flush=True)  # fmt: skip
+    print(
+        f"| {case.model} | {case.batch:,} | {case.optimizer} | {case.precision} | {where} | {planned:,} "
+        f"| {measured:,} | {off:+.1%} | {answer.plan.usage.when} |",
+        flush=True,
+    )
     return off
 
 

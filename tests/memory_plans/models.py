@@ -85,8 +85,15 @@ def llama():
         ids = torch.zeros(samples, 256, dtype=torch.int64)
         return {"input_ids": ids, "labels": ids}
 
-    settings = LlamaConfig(hidden_size=512, intermediate_size=1408, num_hidden_layers=8, num_attention_heads=8,
-                           num_key_value_heads=4, vocab_size=8000, use_cache=False)  # fmt: skip
+    settings = LlamaConfig(
+        hidden_size=512,
+        intermediate_size=1408,
+        num_hidden_layers=8,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        vocab_size=8000,
+        use_cache=False,
+    )
     return LlamaForCausalLM(settings), tokens
 
 
@@ -114,8 +121,14 @@ def lstm():
 
 class _Twice(nn.Sequential):
     def __init__(self, before: int, after: int):
-        super().__init__(nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU(inplace=True),
-                         nn.Conv2d(after, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU(inplace=True))
+        super().__init__(
+            nn.Conv2d(before, after, 3, padding=1),
+            nn.BatchNorm2d(after),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(after, after, 3, padding=1),
+            nn.BatchNorm2d(after),
+            nn.ReLU(inplace=True),
+        )
 
 
 class UNet(nn.Module):

@@ -19,7 +19,7 @@ def main() -> int:
         recordings = Recordings(Path(directory), forks)
         for number, program in enumerate(chosen, 1):
             if program.missing:
-                lacking = ', '.join(program.missing)
+                lacking = ", ".join(program.missing)
                 print(f"{program.path.stem} is left out: {lacking} is not installed", file=sys.stderr)
                 continue
             print(f"{number} of {len(chosen)}: {program.path.stem}", file=sys.stderr)

@@ -136,9 +136,12 @@ def launch_of(
     tables = tuple(_table(history, number, names, kinds, late[number], sizes or {}) for number in range(len(programs)))
     if messages:
         return match([_with_messages(table, kinds, messages) for table in tables])
-    parts = [(joint, number, sorted(rank.asked, key=lambda one: rank.asked[one].at).index(name))
-             for joint, name in enumerate(names) for number, rank in enumerate(history.ranks)
-             if name in rank.asked]  # fmt: skip
+    parts = [
+        (joint, number, sorted(rank.asked, key=lambda one: rank.asked[one].at).index(name))
+        for joint, name in enumerate(names)
+        for number, rank in enumerate(history.ranks)
+        if name in rank.asked
+    ]
     first = {joint: (number, row) for joint, number, row in reversed(parts)}
 
     def column(which: str) -> Int64s:
@@ -157,8 +160,9 @@ def _with_messages(table: RankTable, kinds: tuple[str, ...], messages: Mapping[s
     """The table with a group of two for messages from one rank to another. Each message has a lane of its own."""
     rank, taken = table.identity.rank, table.collectives
     own = [kind for kind in messages if rank in messages[kind]]
-    groups = [Group("{} to {}".format(*messages[kind]), 2, messages[kind], sends=messages[kind][0] == rank)
-              for kind in own]  # fmt: skip
+    groups = [
+        Group("{} to {}".format(*messages[kind]), 2, messages[kind], sends=messages[kind][0] == rank) for kind in own
+    ]
     places = np.array([own.index(kind) + 1 if kind in own else 0 for kind in kinds])
     alone = np.array([kind in own for kind in kinds])[taken.operation]
     lane = np.where(alone, np.arange(len(taken)) + 100, taken.lane)
@@ -211,9 +215,13 @@ def _ready(rank: _Rank, name: str, ends: Mapping[str, float]) -> float:
 
 
 def _table(
-    history: _History, number: int, names: list[str], kinds: tuple[str, ...], behind: float,
+    history: _History,
+    number: int,
+    names: list[str],
+    kinds: tuple[str, ...],
+    behind: float,
     sizes: Mapping[str, Sequence[int]],
-) -> RankTable:  # fmt: skip
+) -> RankTable:
     rank = history.ranks[number]
 
     def ns(values: Sequence[float]) -> Int64s:
@@ -225,18 +233,23 @@ def _table(
     count, zeros = len(asked), np.zeros(len(asked), dtype=np.int64)
     took = [rank.asked[name] for name in asked]
     collectives = Collectives(
-        step=np.array([one.step for one in took], dtype=np.int64), group=zeros,
+        step=np.array([one.step for one in took], dtype=np.int64),
+        group=zeros,
         sequence=np.array([of_kind[name] for name in asked], dtype=np.int64),
         operation=np.array([kinds.index(_kind(name)) for name in asked], dtype=np.int64),
         size_bytes=np.array([_size(sizes, name, number) for name in asked], dtype=np.int64),
-        dtype=np.full(count, len(kinds) - 1), issue_ns=ns([one.at for one in took]),
-        start_ns=ns([_ready(rank, name, ends) for name in asked]), end_ns=ns([ends[name] for name in asked]),
+        dtype=np.full(count, len(kinds) - 1),
+        issue_ns=ns([one.at for one in took]),
+        start_ns=ns([_ready(rank, name, ends) for name in asked]),
+        end_ns=ns([ends[name] for name in asked]),
         wait_start_ns=_known(took, "waits", ns),
         wait_end_ns=_known(took, "waited", ns),
-        lane=np.array([one.lane for one in took], dtype=np.int64), on_compute=np.zeros(count, dtype=bool), site=zeros,
+        lane=np.array([one.lane for one in took], dtype=np.int64),
+        on_compute=np.zeros(count, dtype=bool),
+        site=zeros,
         after_backward=np.array([one.after_backward for one in took], dtype=bool),
         on_device=np.zeros(count, dtype=bool),
-    )  # fmt: skip
+    )
     begun = [history.starts[number], *rank.ended[:-1]]
     steps = Steps(np.arange(len(rank.ended)), ns(begun), ns(rank.ended))
     identity = RankIdentity(rank=number, world_size=len(history.ranks), host="host0")

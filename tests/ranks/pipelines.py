@@ -12,9 +12,16 @@ STEPS = 5
 
 
 def stage(
-    place: int, stages: int, micro_batches: int, time: float, *, steps: int = STEPS, returns: bool = True,
-    tensors: int = 1, jitter: Sequence[float] = (0.0,),
-) -> list[Act]:  # fmt: skip
+    place: int,
+    stages: int,
+    micro_batches: int,
+    time: float,
+    *,
+    steps: int = STEPS,
+    returns: bool = True,
+    tensors: int = 1,
+    jitter: Sequence[float] = (0.0,),
+) -> list[Act]:
     """All micro-batches forwards, a third of the time, then all backwards (GPipe). Senders do not wait."""
     acts: list[Act] = []
     lane = iter(range(1, 10**6))

@@ -58,19 +58,31 @@ def table(
     waited = column([1000 * (d.end - d.start if d.waited < 0 else d.waited) for d in did])
     numbers = sorted({d.step for d in did if d.step >= 0} | {w.step for w in worked})
     taken = Collectives(
-        step=column([d.step for d in did]), group=column([d.group for d in did]),
+        step=column([d.step for d in did]),
+        group=column([d.group for d in did]),
         sequence=column([at if d.sequence < 0 else d.sequence for at, d in enumerate(did)]),
-        operation=column([texts.index(d.operation) for d in did]), size_bytes=column([d.size for d in did]),
-        dtype=column([-1] * len(did)), issue_ns=start, start_ns=start, end_ns=end, wait_start_ns=end - waited,
-        wait_end_ns=end, lane=column([0] * len(did)), on_compute=np.zeros(len(did), dtype=bool),
-        site=column([-1] * len(did)), after_backward=np.zeros(len(did), dtype=bool),
+        operation=column([texts.index(d.operation) for d in did]),
+        size_bytes=column([d.size for d in did]),
+        dtype=column([-1] * len(did)),
+        issue_ns=start,
+        start_ns=start,
+        end_ns=end,
+        wait_start_ns=end - waited,
+        wait_end_ns=end,
+        lane=column([0] * len(did)),
+        on_compute=np.zeros(len(did), dtype=bool),
+        site=column([-1] * len(did)),
+        after_backward=np.zeros(len(did), dtype=bool),
         on_device=np.zeros(len(did), dtype=bool),
-    )  # fmt: skip
+    )
     work = Work(
-        step=column([w.step for w in worked]), start_ns=column([0] * len(worked)), end_ns=column([0] * len(worked)),
-        cause=column([w.cause for w in worked]), site=column([w.site for w in worked]),
+        step=column([w.step for w in worked]),
+        start_ns=column([0] * len(worked)),
+        end_ns=column([0] * len(worked)),
+        cause=column([w.cause for w in worked]),
+        site=column([w.site for w in worked]),
         time_ns=column([1000 * w.time for w in worked]),
-    )  # fmt: skip
+    )
     starts = column([100_000 * number for number in numbers])
     steps = Steps(column(numbers), starts, starts + 100_000)
     identity = RankIdentity(rank, world, launch=launch)

@@ -28,8 +28,13 @@ def reasons_of(launch: Launch, toll: Toll) -> tuple[Reason | None, ...]:
 
 def test_a_rank_waits_for_the_last_one_beyond_the_shortest_time():
     """The transfer takes 10 µs. Rank 1 comes last, 30 µs after rank 0 and 20 after rank 2."""
-    launch = match([table(0, [Did(0, 40)], world=3, groups=THREE), table(1, [Did(30, 40)], world=3, groups=THREE),
-                    table(2, [Did(10, 40)], world=3, groups=THREE)])  # fmt: skip
+    launch = match(
+        [
+            table(0, [Did(0, 40)], world=3, groups=THREE),
+            table(1, [Did(30, 40)], world=3, groups=THREE),
+            table(2, [Did(10, 40)], world=3, groups=THREE),
+        ]
+    )
     toll = weigh_lateness(launch)
     assert toll.transfer_ns.tolist() == [10_000]
     assert toll.waited_ns.tolist() == [30_000, 0, 20_000]
@@ -72,8 +77,12 @@ def test_each_wait_is_divided_among_the_ranks_that_were_missing():
     every = np.arange(4)
     waiting, late, shares = divide_waits(launch, weigh_lateness(launch), every, every)
     assert list(zip(waiting.tolist(), late.tolist(), (shares / 1000).tolist(), strict=True)) == [
-        (0, 2, 20), (0, 3, 40), (1, 2, 20), (1, 3, 40), (2, 3, 20),
-    ]  # fmt: skip
+        (0, 2, 20),
+        (0, 3, 40),
+        (1, 2, 20),
+        (1, 3, 40),
+        (2, 3, 20),
+    ]
 
 
 def test_lateness_covered_by_work_costs_nobody_time():
@@ -143,8 +152,10 @@ def on_one_clock(tables: Sequence[RankTable], on_device: bool = False) -> Launch
 def late_to_notice(ends: Sequence[float], shift: float = 0) -> list[RankTable]:
     """Rank 2 comes last, after 50 of 60 µs. Each rank notices the end when its thread gets a CPU."""
     begins = (0, 10, 50)
-    return [table(rank, [Did(begins[rank] + shift * rank, end + shift * rank)], world=3, groups=THREE)
-            for rank, end in enumerate(ends)]  # fmt: skip
+    return [
+        table(rank, [Did(begins[rank] + shift * rank, end + shift * rank)], world=3, groups=THREE)
+        for rank, end in enumerate(ends)
+    ]
 
 
 def test_on_a_shared_clock_a_rank_waits_until_the_last_one_starts():

@@ -17,8 +17,12 @@ DAY_US = 86_400 * 10**6
 
 def some(count: int = 6, shift: float = 0, first: int = -1, per_step: int = 2) -> list[Did]:
     """All-reduces of rising size, every 10 µs; of 100 and 200 bytes in each step."""
-    return [Did(10 * i + shift, 10 * i + 5 + shift, i // per_step, first + i if first >= 0 else -1,
-                100 * (i % per_step + 1)) for i in range(count)]  # fmt: skip
+    return [
+        Did(
+            10 * i + shift, 10 * i + 5 + shift, i // per_step, first + i if first >= 0 else -1, 100 * (i % per_step + 1)
+        )
+        for i in range(count)
+    ]
 
 
 def pairs(launch: Launch) -> list[list[tuple[int, int]]]:
@@ -108,8 +112,13 @@ def test_sizes_unknown_to_one_rank_are_not_compared():
 def test_groups_with_different_names_are_matched_by_their_ranks():
     names = [Group("12", 2, (0, 1)), Group("13", 2, (0, 2))], [Group("7", 2, (0, 1))], [Group("12", 2, (0, 2))]
     mine = [Did(0, 5), Did(10, 15, group=1)]
-    launch = match([table(0, mine, world=3, groups=names[0]), table(1, [Did(0, 5)], world=3, groups=names[1]),
-                    table(2, [Did(10, 15)], world=3, groups=names[2])])  # fmt: skip
+    launch = match(
+        [
+            table(0, mine, world=3, groups=names[0]),
+            table(1, [Did(0, 5)], world=3, groups=names[1]),
+            table(2, [Did(10, 15)], world=3, groups=names[2]),
+        ]
+    )
     assert pairs(launch) == [[(0, 0), (1, 0)], [(0, 1), (2, 0)]]
     assert launch.joint.group.tolist() == [0, 1]
 
@@ -129,15 +138,25 @@ def test_a_rank_of_another_job_is_left_out_with_a_note():
     other = [Did(d.start, d.end, d.step, -1, 7, "broadcast") for d in some(20)]
     launch = three_and(table(3, other, world=4))
     assert pairs(launch) == side_by_side(6, (0, 1, 2))
-    assert launch.notes == ("rank3: its collectives are none of the others'; it is left out",
-                            "rank 3 of 4 is missing; what it did is unknown")  # fmt: skip
+    assert launch.notes == (
+        "rank3: its collectives are none of the others'; it is left out",
+        "rank 3 of 4 is missing; what it did is unknown",
+    )
 
 
 def test_a_collective_that_does_not_fit_is_left_out_with_a_note():
-    launch = match([table(0, some(), launch="a"), table(1, some(), launch="a"), table(1, some(4), source="copy"),
-                    table(1, some(), launch="b", source="old"), table(0, some(), world=8, source="larger"),
-                    table(5, some(), source="far"), table(1, [], source="empty"),
-                    table(-1, some(), source="nobody")])  # fmt: skip
+    launch = match(
+        [
+            table(0, some(), launch="a"),
+            table(1, some(), launch="a"),
+            table(1, some(4), source="copy"),
+            table(1, some(), launch="b", source="old"),
+            table(0, some(), world=8, source="larger"),
+            table(5, some(), source="far"),
+            table(1, [], source="empty"),
+            table(-1, some(), source="nobody"),
+        ]
+    )
     assert pairs(launch) == side_by_side(6)
     assert sorted(launch.notes) == [
         "copy: it is rank 1, as rank1 is, which holds at least as many collectives; it is left out",

@@ -51,8 +51,10 @@ def _on_one_clock(table: RankTable) -> RankTable:
 
 def mistaken(launch: Launch) -> int:
     """How many messages are paired with those of another round. Tables count rounds from the first one."""
-    sequence = [int(launch.tables[table].collectives.sequence[row])
-                for table, row in zip(launch.parts.table.tolist(), launch.parts.row.tolist(), strict=True)]  # fmt: skip
+    sequence = [
+        int(launch.tables[table].collectives.sequence[row])
+        for table, row in zip(launch.parts.table.tolist(), launch.parts.row.tolist(), strict=True)
+    ]
     return int((np.array(sequence)[::2] != np.array(sequence)[1::2]).sum())
 
 
@@ -81,9 +83,10 @@ def test_messages_that_wait_for_the_receiver_stay_in_their_step(one_clock: bool)
 
 
 def test_messages_that_arrive_before_they_are_sent_are_not_compared() -> None:
-    first, second, third = (_on_one_clock(table) for table in
-                            launch_of([server(False), worker(1, False), worker(2, False)], TRANSFERS,
-                                      messages=MESSAGES).tables)  # fmt: skip
+    first, second, third = (
+        _on_one_clock(table)
+        for table in launch_of([server(False), worker(1, False), worker(2, False)], TRANSFERS, messages=MESSAGES).tables
+    )
     taken, hour = second.collectives, 3_600_000_000_000
     times = {name: getattr(taken, name) + hour for name in ("start_ns", "end_ns", "issue_ns")}
     launch = match([first, structs.replace(second, collectives=structs.replace(taken, **times)), third])

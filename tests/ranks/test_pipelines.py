@@ -106,8 +106,14 @@ def test_a_pipeline_is_no_relay(tensors):
 
 def test_a_pipeline_with_another_number_of_micro_batches_in_each_step_is_a_relay():
     steps = [pipeline([30.0] * 3, batches, steps=1) for batches in (2, 4, 3, 4)]
-    programs = [[replace(act, name=f"{act.name}.{at}") if act.name else act
-                 for at, step in enumerate(steps) for act in step[rank]] for rank in range(3)]  # fmt: skip
+    programs = [
+        [
+            replace(act, name=f"{act.name}.{at}") if act.name else act
+            for at, step in enumerate(steps)
+            for act in step[rank]
+        ]
+        for rank in range(3)
+    ]
     found = launch(programs)
     assert find_staging(found).pipelines == ()
     assert [relay.ranks for relay in find_staging(found).relays] == [(0, 1, 2)]
@@ -116,8 +122,10 @@ def test_a_pipeline_with_another_number_of_micro_batches_in_each_step_is_a_relay
 def test_the_same_stages_of_two_pipelines_are_compared_with_each_other():
     def second(times: list[float]) -> list[list[Act]]:
         names = {"f0-1": "f2-3", "b1-0": "b3-2"}
-        return [[replace(act, name=names[act.name[:4]] + act.name[4:]) if act.name else act for act in program]
-                for program in pipeline(times, 4)]  # fmt: skip
+        return [
+            [replace(act, name=names[act.name[:4]] + act.name[4:]) if act.name else act for act in program]
+            for program in pipeline(times, 4)
+        ]
 
     both = launch([*pipeline([30.0, 40.0], 4), *second([30.0, 60.0])])
     assert [one.stages for one in find_staging(both).pipelines] == [(0, 1), (2, 3)]
@@ -130,9 +138,12 @@ def test_the_same_stages_of_two_pipelines_are_compared_with_each_other():
 
 def test_ranks_whose_receivers_are_unknown_are_not_compared():
     known = launch([borders(rank, 2, True) for rank in range(2)])
-    tables = [structs.replace(table, groups=(table.groups[0], *(structs.replace(group, ranks=None)
-                                                                for group in table.groups[1:])))
-              for table in known.tables]  # fmt: skip
+    tables = [
+        structs.replace(
+            table, groups=(table.groups[0], *(structs.replace(group, ranks=None) for group in table.groups[1:]))
+        )
+        for table in known.tables
+    ]
     found = match(tables)
     assert len(found.joint) == 0
     assert find_late(measure_own_work(found)) is None

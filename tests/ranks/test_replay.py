@@ -129,8 +129,10 @@ def test_ranks_outside_a_group_do_not_wait_for_it():
 
 
 def test_requests_in_different_orders_do_not_deadlock_the_replay():
-    programs = [[work(5), ask("a#0", 0), ask("b#0", 1), wait("a#0"), wait("b#0"), end_step()],
-                [work(5), ask("b#0", 1), work(1), ask("a#0", 0), wait("a#0"), wait("b#0"), end_step()]]  # fmt: skip
+    programs = [
+        [work(5), ask("a#0", 0), ask("b#0", 1), wait("a#0"), wait("b#0"), end_step()],
+        [work(5), ask("b#0", 1), work(1), ask("a#0", 0), wait("a#0"), wait("b#0"), end_step()],
+    ]
     launch = launch_of(programs, TRANSFERS)
     assert us(launch) == length_of(programs, TRANSFERS)
 

@@ -59,8 +59,9 @@ def test_a_rank_that_the_others_wait_for_in_every_second_step_is_kept():
 
 def test_one_wrong_time_in_twenty_is_not_enough_to_leave_out_a_rank():
     def twenty(wrong: float) -> list[Did]:
-        return [Did(d.start + wrong * (at == 7), d.end + wrong * (at == 7), d.step)
-                for at, d in enumerate(exchanged(20))]  # fmt: skip
+        return [
+            Did(d.start + wrong * (at == 7), d.end + wrong * (at == 7), d.step) for at, d in enumerate(exchanged(20))
+        ]
 
     found = match([*(rank_of(number, twenty(0)) for number in range(3)), rank_of(3, twenty(4_000))])
     assert found.notes == ()
@@ -89,8 +90,10 @@ def test_overlapping_collectives_in_one_stream_show_a_broken_clock_even_of_two_r
 
 def test_collectives_of_two_streams_may_overlap():
     twice = [each for did in exchanged() for each in (did, after(did))]
-    lanes = [structs.replace(one, collectives=structs.replace(one.collectives, lane=one.collectives.sequence % 2))
-             for one in (rank_of(number, twice) for number in range(RANKS))]  # fmt: skip
+    lanes = [
+        structs.replace(one, collectives=structs.replace(one.collectives, lane=one.collectives.sequence % 2))
+        for one in (rank_of(number, twice) for number in range(RANKS))
+    ]
     assert match(lanes).notes == ()
     assert len(match(lanes).tables) == RANKS
 
@@ -103,8 +106,11 @@ def after(did: Did) -> Did:
 def test_a_rank_with_at_most_half_of_the_steps_is_left_out_and_one_with_more_gets_a_note(steps: int, stays: bool):
     found = beside_three(rank_of(3, exchanged(steps)))
     assert (len(found.tables) == RANKS) is stays
-    note = ("rank3: not all of the 6 steps that most ranks recorded; only 4 of them show who is late" if stays else
-            "rank3: it recorded 3 of the 6 steps that most others recorded; it is left out")  # fmt: skip
+    note = (
+        "rank3: not all of the 6 steps that most ranks recorded; only 4 of them show who is late"
+        if stays
+        else "rank3: it recorded 3 of the 6 steps that most others recorded; it is left out"
+    )
     assert note in found.notes
 
 
@@ -126,9 +132,15 @@ def test_a_rank_with_different_step_numbers_is_left_out_if_collective_numbers_sh
 
 def in_steps(lost: Sequence[int]) -> list[Did]:
     """Two collectives in each step, but one in the steps where one is lost."""
-    return [did for at in range(STEPS) for did in (Did(10_000 * at, 10_000 * at + 1_000, at),
-                                                   Did(10_000 * at + 5_000, 10_000 * at + 6_000, at, size=200))
-            if not (at in lost and did.size == 200)]  # fmt: skip
+    return [
+        did
+        for at in range(STEPS)
+        for did in (
+            Did(10_000 * at, 10_000 * at + 1_000, at),
+            Did(10_000 * at + 5_000, 10_000 * at + 6_000, at, size=200),
+        )
+        if not (at in lost and did.size == 200)
+    ]
 
 
 @pytest.mark.parametrize(("lost", "stays"), [([0, 1, 2, 3], False), ([2], True), ([], True)])
@@ -147,8 +159,9 @@ def test_a_file_with_gaps_is_left_out_once_a_collective_is_missing():
 
 def test_if_a_recording_is_left_out_another_one_of_the_same_rank_takes_its_place():
     """The stranger holds more collectives, and would be taken for rank 2."""
-    other = table(2, [Did(d.start, d.end, d.step, size=7) for d in in_steps([])], world=RANKS, groups=[WORLD],
-                  source="other")  # fmt: skip
+    other = table(
+        2, [Did(d.start, d.end, d.step, size=7) for d in in_steps([])], world=RANKS, groups=[WORLD], source="other"
+    )
     found = match([*(rank_of(number, exchanged()) for number in range(RANKS)), other])
     assert [one.source for one in found.tables] == [f"rank{number}" for number in range(RANKS)]
     assert left_out(found) == ["other: its collectives are none of the others'"]

@@ -47,11 +47,21 @@ def tables_of(
     apart: float, listed: bool, *, operation: str = "all_reduce", takes: float = 5, on_device: bool = False
 ) -> list[RankTable]:
     group = {rank: Group("", 4, candidates=LISTS[rank] if listed else ()) for rank in range(4)}
-    tables = [table(rank, [Did(one.start, one.end, one.step, size=one.size, operation=operation) for one in did],
-                    world=4, groups=[group[rank]])
-              for rank, did in enumerate(training(apart, takes))]  # fmt: skip
-    return [structs.replace(one, collectives=structs.replace(
-        one.collectives, on_device=np.full(len(one.collectives), on_device))) for one in tables]  # fmt: skip
+    tables = [
+        table(
+            rank,
+            [Did(one.start, one.end, one.step, size=one.size, operation=operation) for one in did],
+            world=4,
+            groups=[group[rank]],
+        )
+        for rank, did in enumerate(training(apart, takes))
+    ]
+    return [
+        structs.replace(
+            one, collectives=structs.replace(one.collectives, on_device=np.full(len(one.collectives), on_device))
+        )
+        for one in tables
+    ]
 
 
 def named() -> Launch:
@@ -119,8 +129,10 @@ def test_kernels_that_end_together_on_all_ranks_may_be_taken_for_one_group():
 def test_a_few_kernels_that_end_together_prove_nothing():
     tables = tables_of(0, listed=True, on_device=True)
     steps = [np.where(one.collectives.step == 0, -1, one.collectives.step) for one in tables]
-    few = [structs.replace(one, collectives=structs.replace(one.collectives, step=step))
-           for one, step in zip(tables, steps, strict=True)]  # fmt: skip
+    few = [
+        structs.replace(one, collectives=structs.replace(one.collectives, step=step))
+        for one, step in zip(tables, steps, strict=True)
+    ]
     columns = {int(size) for size in match(few).joint.size_bytes}
     assert columns == {100}  # six exchanges within rows, three within columns
 
@@ -128,17 +140,24 @@ def test_a_few_kernels_that_end_together_prove_nothing():
 def test_an_all_gather_that_ends_on_one_rank_after_another_belongs_to_one_group():
     """A ring's last piece comes to each rank in turn, some microseconds later or earlier in each."""
     tables = tables_of(0, listed=False, takes=40_000, on_device=True)
-    late = [one.collectives.end_ns + 300_000 * (np.arange(len(one.collectives)) % 2) * (rank == 1)
-            for rank, one in enumerate(tables)]  # fmt: skip
-    found = match([structs.replace(one, collectives=structs.replace(one.collectives, end_ns=end))
-                   for one, end in zip(tables, late, strict=True)])  # fmt: skip
+    late = [
+        one.collectives.end_ns + 300_000 * (np.arange(len(one.collectives)) % 2) * (rank == 1)
+        for rank, one in enumerate(tables)
+    ]
+    found = match(
+        [
+            structs.replace(one, collectives=structs.replace(one.collectives, end_ns=end))
+            for one, end in zip(tables, late, strict=True)
+        ]
+    )
     assert set(pairs_of(found)) == {ALL}
 
 
 def test_ranks_that_do_not_form_groups_of_equal_size_are_not_compared():
     tables = tables_of(100, listed=False)
-    third = structs.replace(tables[3].collectives, start_ns=tables[0].collectives.start_ns,
-                            end_ns=tables[0].collectives.end_ns)  # fmt: skip
+    third = structs.replace(
+        tables[3].collectives, start_ns=tables[0].collectives.start_ns, end_ns=tables[0].collectives.end_ns
+    )
     found = match([*tables[:3], structs.replace(tables[3], collectives=third)])
     assert any("they belong to several groups and are not compared" in note for note in found.notes)
 
@@ -165,8 +184,11 @@ def test_the_receiver_of_a_message_is_the_possible_rank_that_may_expect_it():
         2: [message(2, [(2, 1), (2, 3)], True), message(2, [(1, 2), (3, 2)], False)],
         3: [message(3, [(3, 0), (3, 1), (3, 2)], True), message(3, [(0, 3), (1, 3), (2, 3)], False)],
     }
-    did = [Did(at, at + 5, step, operation="send_recv", group=group)
-           for step in range(3) for group, at in enumerate((100 * step, 100 * step + 50))]  # fmt: skip
+    did = [
+        Did(at, at + 5, step, operation="send_recv", group=group)
+        for step in range(3)
+        for group, at in enumerate((100 * step, 100 * step + 50))
+    ]
     found = match([table(rank, did, world=4, groups=groups[rank]) for rank in range(4)])
     assert set(pairs_of(found)) == {(0, 1), (2, 3)}
     assert found.notes == ()

@@ -128,17 +128,38 @@ def launch_of(count: int) -> LaunchSummary:
     waited[:, 0] = 1_000_000
     waited[3] = 0
     caused[3, 1:] = 41_000_000
-    late: dict[str, Any] = {"late_steps": 9, "late_ns": 41_000_000, "caused_ns": 36_900_000, "cause": "input",
-                            "kept_waiting": count - 1,
-                            "location": Location("train.py", 31, "train", "for batch in loader:")}  # fmt: skip
+    late: dict[str, Any] = {
+        "late_steps": 9,
+        "late_ns": 41_000_000,
+        "caused_ns": 36_900_000,
+        "cause": "input",
+        "kept_waiting": count - 1,
+        "location": Location("train.py", 31, "train", "for batch in loader:"),
+    }
     ranks = [
-        RankSummary(at, f"rank{at}", "a" if at < count // 2 and at != 3 else "b", "NVIDIA H100 80GB HBM3", steps,
-                    120_000_000, waited_ns=int(waited[at].mean()), exposed_ns=2_000_000, **(late if at == 3 else {}),
-                    details=_details_of(at, count) if count <= 64 or at < 16 else None)
+        RankSummary(
+            at,
+            f"rank{at}",
+            "a" if at < count // 2 and at != 3 else "b",
+            "NVIDIA H100 80GB HBM3",
+            steps,
+            120_000_000,
+            waited_ns=int(waited[at].mean()),
+            exposed_ns=2_000_000,
+            **(late if at == 3 else {}),
+            details=_details_of(at, count) if count <= 64 or at < 16 else None,
+        )
         for at in range(count)
-    ]  # fmt: skip
-    group = GroupSummary("default_pg", count, count, 12.0, 100_000_000, 10_000_000,
-                         (SizeCount(65_536, 8.0, 200_000), SizeCount(1 << 25, 4.0, 99_800_000)))  # fmt: skip
+    ]
+    group = GroupSummary(
+        "default_pg",
+        count,
+        count,
+        12.0,
+        100_000_000,
+        10_000_000,
+        (SizeCount(65_536, 8.0, 200_000), SizeCount(1 << 25, 4.0, 99_800_000)),
+    )
     picture = draw_ranks(range(count), range(10, 20), caused, waited)
     notes = ("rank 7: its clock is a day off, and was set by the collectives that it shares with rank 0",)
     return LaunchSummary(count, tuple(ranks), steps, 120_000_000, (group,), picture, 3, notes)
@@ -149,8 +170,22 @@ def _details_of(rank: int, count: int) -> RankDetails:
     is_late, line = rank == 3, Location("train.py", 31, "train", "for batch in loader:")
     waited, caused = (0, 36_900_000) if is_late else (37_000_000, 0)
     loading = OwnTime("input", 39_000_000 if is_late else 2_000_000, 2_000_000, line)
-    call = CallSummary("all_reduce", "default_pg", count, 25_000_000, 2, 4, 10, waited, caused, 2_500_000, 500_000, 3,
-                       9, Location("train.py", 40, "train", "loss.backward()"))  # fmt: skip
+    call = CallSummary(
+        "all_reduce",
+        "default_pg",
+        count,
+        25_000_000,
+        2,
+        4,
+        10,
+        waited,
+        caused,
+        2_500_000,
+        500_000,
+        3,
+        9,
+        Location("train.py", 40, "train", "loss.backward()"),
+    )
     others = tuple(RankWait(at, 37_000_000) for at in range(min(count, 9)) if at != 3)
     return RankDetails(
         step_ns=120_000_000,

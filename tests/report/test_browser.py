@@ -215,8 +215,10 @@ def test_the_page_of_a_rank_has_the_figures_of_diagnosis_json(opened: Opener, la
         titles = its.locator("g > title").evaluate_all("titles => titles.map(title => title.textContent)")
         assert len(titles) == len(details["steps"])
         for title, step in zip(titles, details["steps"], strict=True):
-            assert title.startswith(f"step {step['number']}: {format_time(step['time_ns'])}, of which own work "
-                                    f"{format_time(step['own_ns'])}, ")  # fmt: skip
+            assert title.startswith(
+                f"step {step['number']}: {format_time(step['time_ns'])}, of which own work "
+                f"{format_time(step['own_ns'])}, "
+            )
         (call,) = details["calls"]
         assert f"{call['operation']}, 2 of 4 in a step" in text
         assert format_bytes(call["size_bytes"]) in text
@@ -287,8 +289,9 @@ def test_the_page_violates_no_accessibility_rule(
     context.close()
 
 
-def test_the_page_shows_the_same_without_its_script(browser: playwright.Browser, tmp_path: Path,
-                                                    drawn_diagnosis: Diagnosis) -> None:  # fmt: skip
+def test_the_page_shows_the_same_without_its_script(
+    browser: playwright.Browser, tmp_path: Path, drawn_diagnosis: Diagnosis
+) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     (tmp_path / "report.html").write_text(render_html(drawn_diagnosis), encoding="utf-8")

@@ -32,7 +32,7 @@ WORSE = Comparison(
         FindingMove(Fate.GONE, "retained-graph", Location("train.py", 40, "step"), Severity.HIGH, None),
         FindingMove(Fate.UNKNOWN, "launch-bound", None, Severity.LOW, None, 0.01, None, "the recording holds no GPU"),
     ),
-)  # fmt: skip
+)
 
 TEXT = """\
 Worse: a step takes 13.1 ms instead of 12.3 ms, +6.5 % (95 % interval +3.1 % to

@@ -12,8 +12,11 @@ from profkit.report.html.comparison import render_html
 from tests.report.test_comparison import WORSE
 from tests.report.test_html import Page
 
-TIMED = replace(WORSE, before=replace(WORSE.before, step_ns=(12_300_000, 12_000_000)),
-                after=replace(WORSE.after, step_ns=(13_100_000, 26_200_000)))  # fmt: skip
+TIMED = replace(
+    WORSE,
+    before=replace(WORSE.before, step_ns=(12_300_000, 12_000_000)),
+    after=replace(WORSE.after, step_ns=(13_100_000, 26_200_000)),
+)
 
 
 def test_both_sides_are_drawn_on_one_axis_with_steps_and_interval() -> None:

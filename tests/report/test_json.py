@@ -172,8 +172,7 @@ def test_a_diagnosis_older_than_verdicts_can_be_read(full_diagnosis: Diagnosis) 
     value = json.loads(render_json(full_diagnosis))
     for key in ("verdict", "total", "workers"):
         del value[key]
-    for key in ("unprofiled_from", "bound_by", "device_step_time_ns", "host_step_time_ns",
-                "unprofiled_least_time_ns"):  # fmt: skip
+    for key in ("unprofiled_from", "bound_by", "device_step_time_ns", "host_step_time_ns", "unprofiled_least_time_ns"):
         del value["timing"][key]
     assert parse_json(json.dumps(value).encode()) == full_diagnosis
 

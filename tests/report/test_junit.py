@@ -24,7 +24,7 @@ REQUIRED = {
     "failure": {"type"},
     "system-out": set(),
     "system-err": set(),
-}  # fmt: skip
+}
 """The attributes that the schema requires of each element."""
 OPTIONAL = {"testsuite": {"skipped"}, "skipped": {"message"}, "failure": {"message"}}
 CHILDREN = {
@@ -73,9 +73,7 @@ def test_each_rule_is_a_case_that_passed_failed_or_was_skipped(full_diagnosis: D
 def test_a_failure_states_place_cost_and_fix(full_diagnosis: Diagnosis) -> None:
     failure = suite_of(render_junit(full_diagnosis, RULES, ANY_FAULT)).find("testcase/failure")
     assert failure is not None
-    assert failure.attrib == {
-        "message": "The list `losses` keeps the graph of every step alive.", "type": "high fault"
-    }  # fmt: skip
+    assert failure.attrib == {"message": "The list `losses` keeps the graph of every step alive.", "type": "high fault"}
     assert failure.text == (
         "high fault: retained-graph\n"
         "The list `losses` keeps the graph of every step alive.\n"

@@ -10,8 +10,13 @@ from profkit.memory_plan import CUDA_CONTEXT_BYTES, Change, MemoryPlan, PlanRequ
 from profkit.report.memory_plan import render_memory_plan
 
 GB = 10**9
-BEFORE = Usage(10 * GB, "backward", {"parameters": 2 * GB, "activations": 8 * GB, "buffers": 0},
-               {"forward": 9 * GB, "backward": 10 * GB, "optimizer step": 4 * GB}, 11 * GB)  # fmt: skip
+BEFORE = Usage(
+    10 * GB,
+    "backward",
+    {"parameters": 2 * GB, "activations": 8 * GB, "buffers": 0},
+    {"forward": 9 * GB, "backward": 10 * GB, "optimizer step": 4 * GB},
+    11 * GB,
+)
 HALF = Usage(5 * GB, "backward", {"parameters": 2 * GB, "activations": 3 * GB}, {"backward": 5 * GB}, 6 * GB)
 PLAN = MemoryPlan(
     target="models:Net",
@@ -31,7 +36,9 @@ PLAN = MemoryPlan(
 
 
 def test_the_whole_text():
-    assert render_memory_plan(PLAN, "text") == """\
+    assert (
+        render_memory_plan(PLAN, "text")
+        == """\
 Net at batch 128: 10.0 GB at the peak, in the backward pass
 500,000,000 parameters; adamw; all in float32
 
@@ -52,11 +59,16 @@ accumulation over 2 micro-batches of 64  5.00 GB  50 %  6.77 GB   yes
 What is left out
 - kernels' own memory is not known
 """
+    )
 
 
 def test_a_plan_for_a_cpu_has_neither_segments_nor_context():
-    on_cpu = replace(PLAN, usage=replace(BEFORE, reserved_bytes=0, when="optimizer step"), changes=(),
-                     request=replace(PLAN.request, fits_bytes=0, device="cpu"))  # fmt: skip
+    on_cpu = replace(
+        PLAN,
+        usage=replace(BEFORE, reserved_bytes=0, when="optimizer step"),
+        changes=(),
+        request=replace(PLAN.request, fits_bytes=0, device="cpu"),
+    )
     text = render_memory_plan(on_cpu, "text")
     assert text.startswith("Net at batch 128: 10.0 GB at the peak, in the optimizer step\n")
     assert "reserves" not in text
@@ -66,9 +78,11 @@ def test_a_plan_for_a_cpu_has_neither_segments_nor_context():
 
 def test_an_unknown_largest_batch_and_a_missing_one_are_distinguished():
     assert "The largest batch for 8.00 GB could not be found." in render_memory_plan(
-        replace(PLAN, largest_batch=None, largest=None), "text")  # fmt: skip
+        replace(PLAN, largest_batch=None, largest=None), "text"
+    )
     assert "Not even one sample fits into 8.00 GB." in render_memory_plan(
-        replace(PLAN, largest_batch=0, largest=None), "text")  # fmt: skip
+        replace(PLAN, largest_batch=0, largest=None), "text"
+    )
 
 
 def test_names_from_the_users_code_cannot_control_a_terminal():
@@ -80,5 +94,10 @@ def test_names_from_the_users_code_cannot_control_a_terminal():
 def test_json_contains_the_whole_plan():
     read = json.loads(render_memory_plan(PLAN, "json"))
     assert (read["schema"], read["usage"]["peak_bytes"]) == ("profkit.memory-plan/1", 10 * GB)
-    assert read["changes"][0] == {"name": "checkpointing", "usage": None, "computed": False, "numerics": False,
-                                  "refused": "the model has no repeated blocks"}  # fmt: skip
+    assert read["changes"][0] == {
+        "name": "checkpointing",
+        "usage": None,
+        "computed": False,
+        "numerics": False,
+        "refused": "the model has no repeated blocks",
+    }

@@ -93,8 +93,9 @@ def test_a_finding_is_a_track_with_slices_where_its_events_run(
         ("retained-graph", 2_000_000_000, 2_000_000_001)
     }
     assert [(one["ts"], one["dur"]) for one in slices] == [
-        (Decimal("10.000"), Decimal("12.500")), (Decimal("30.000"), Decimal("1.234"))
-    ]  # fmt: skip
+        (Decimal("10.000"), Decimal("12.500")),
+        (Decimal("30.000"), Decimal("1.234")),
+    ]
     assert slices[0]["args"] == {
         "message": leak.message,
         "cost": "5.30 ms per step (43 % of the step; likely 30 to 50 %); memory grows by 4.00 MB per step",
@@ -109,22 +110,37 @@ def test_an_arrow_leads_to_the_event_and_not_to_a_nested_one(
     events = copy_of(
         tmp_path,
         replace(full_diagnosis, findings=(leak,)),
-        json_of([python("train.py(3): f", 0, 100), op("a", 10, 20), op("inner", 10.001, 5), op("b", 40, 1),
-                 op("a", 60, 20), op("inner", 65, 5)]),
+        json_of(
+            [
+                python("train.py(3): f", 0, 100),
+                op("a", 10, 20),
+                op("inner", 10.001, 5),
+                op("b", 40, 1),
+                op("a", 60, 20),
+                op("inner", 65, 5),
+            ]
+        ),
         [["a"]],
-    )  # fmt: skip
+    )
     assert [(one["ts"], other["name"], other["ts"]) for one, other in arrows_of(events)] == [
-        (10, "a", 10), (60, "a", 60)
-    ]  # fmt: skip
+        (10, "a", 10),
+        (60, "a", 60),
+    ]
 
 
 def test_a_slice_of_many_events_has_an_arrow_to_each(tmp_path: Path, leak: Finding, full_diagnosis: Diagnosis) -> None:
-    launched = [runtime("cudaLaunchKernel", 5, 2, correlation=1), kernel("k", 20, 10, correlation=1),
-                kernel("k", 25, 10, stream=8), kernel("k", 40, 1)]  # fmt: skip
+    launched = [
+        runtime("cudaLaunchKernel", 5, 2, correlation=1),
+        kernel("k", 20, 10, correlation=1),
+        kernel("k", 25, 10, stream=8),
+        kernel("k", 40, 1),
+    ]
     events = copy_of(tmp_path, replace(full_diagnosis, findings=(leak,)), json_of(launched), [["k"]])
     assert [(one["ts"], one["dur"], other["tid"], other["ts"]) for one, other in arrows_of(events)] == [
-        (20, 15, 7, 20), (20, 15, 8, 25), (40, 1, 7, 40)
-    ]  # fmt: skip
+        (20, 15, 7, 20),
+        (20, 15, 8, 25),
+        (40, 1, 7, 40),
+    ]
 
 
 def test_an_instant_has_a_slice_and_no_arrow(tmp_path: Path, leak: Finding, full_diagnosis: Diagnosis) -> None:
@@ -231,7 +247,7 @@ def test_in_recordings_every_arrow_leads_to_an_event_of_its_finding(
         (finding.rule, trace.name_of(row), begin_ns + int(trace.events.start_ns[row]))
         for finding, rows in zip(diagnosis.findings, marked, strict=True)
         for row in rows.tolist()
-    }  # fmt: skip
+    }
     found = [(one["name"], other["name"], int(1000 * other["ts"])) for one, other in arrows_of(events)]
     assert set(found) <= expected
     assert bool(found) == any(len(rows) for rows in marked)

@@ -74,8 +74,9 @@ def test_ranks_that_share_a_wait_are_named_by_how_late_they_are(launched_diagnos
     ranks = (*launch.ranks[:2], late, replace(late, rank=5), *launch.ranks[6:])
     assert launch_lines(replace(launch, ranks=ranks))[1:3] == [
         f"Rank {rank} (host b) is late in 10 of 10 steps, by 6.00 ms each: it waits for its DataLoader, train.py:31; "
-        "7 other ranks wait for it, and 3.00 ms a step is its share of that wait" for rank in (3, 5)
-    ]  # fmt: skip
+        "7 other ranks wait for it, and 3.00 ms a step is its share of that wait"
+        for rank in (3, 5)
+    ]
 
 
 def _with_pipelines(launch: LaunchSummary) -> LaunchSummary:
@@ -218,8 +219,14 @@ def test_a_page_shows_only_the_notes_on_its_own_rank() -> None:
     ranks = (launch.ranks[0], replace(broken, steps=4, notes=("cut off",), details=light), *launch.ranks[2:])
     notes = (*launch.notes, "rank1: its collectives do not fit those of others", "rank10: another's")
     notes_shown = _notes_on(replace(launch, ranks=ranks, notes=notes, world_size=64), 1)
-    for words in ("cut off", "its collectives do not fit", "4 of 10 steps were recorded", "8 of 64 ranks",
-                  "Only collectives and steps", "None of its collectives"):  # fmt: skip
+    for words in (
+        "cut off",
+        "its collectives do not fit",
+        "4 of 10 steps were recorded",
+        "8 of 64 ranks",
+        "Only collectives and steps",
+        "None of its collectives",
+    ):
         assert words in notes_shown
     assert "another&#39;s" not in notes_shown
 
@@ -241,11 +248,23 @@ def test_hostile_names_of_hosts_and_groups_are_shown_as_text(
     attack, launch = hostile_finding.message, _launch_of(launched_diagnosis)
     place = hostile_finding.location
     details = RankDetails(
-        step_ns=1, own=(OwnTime(attack, 1, 1, place),),
+        step_ns=1,
+        own=(OwnTime(attack, 1, 1, place),),
         calls=(CallSummary(attack, attack, 8, 1, 1, 1, 1, 1, 1, 1, 1, 3, 1, place),),
-    )  # fmt: skip
-    ranks = tuple(replace(one, host=attack, device=attack, source=attack, cause=attack, notes=(attack,),
-                          location=place, details=details) for one in launch.ranks)  # fmt: skip
+    )
+    ranks = tuple(
+        replace(
+            one,
+            host=attack,
+            device=attack,
+            source=attack,
+            cause=attack,
+            notes=(attack,),
+            location=place,
+            details=details,
+        )
+        for one in launch.ranks
+    )
     groups = tuple(replace(one, name=attack) for one in launch.groups)
     diagnosis = replace(launched_diagnosis, launch=replace(launch, ranks=ranks, groups=groups, notes=(attack,)))
     page = Page(render_html(diagnosis))

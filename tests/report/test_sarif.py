@@ -180,14 +180,18 @@ def test_a_fix_replaces_the_text_of_the_line_and_keeps_its_indentation(full_diag
     (fix,) = fixes_of(full_diagnosis, changed(leak, "losses.append(loss.detach())"))
     assert fix == {
         "description": {"text": "Detach it."},
-        "artifactChanges": [{
-            "artifactLocation": {"uri": "train.py"},
-            "replacements": [{
-                "deletedRegion": {"startLine": 31, "startColumn": 5, "endColumn": 24},
-                "insertedContent": {"text": "losses.append(loss.detach())"},
-            }],
-        }],
-    }  # fmt: skip
+        "artifactChanges": [
+            {
+                "artifactLocation": {"uri": "train.py"},
+                "replacements": [
+                    {
+                        "deletedRegion": {"startLine": 31, "startColumn": 5, "endColumn": 24},
+                        "insertedContent": {"text": "losses.append(loss.detach())"},
+                    }
+                ],
+            }
+        ],
+    }
     region = fix["artifactChanges"][0]["replacements"][0]["deletedRegion"]
     assert WHOLE[region["startColumn"] - 1 : region["endColumn"] - 1] == "losses.append(loss)"
 

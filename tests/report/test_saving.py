@@ -74,9 +74,12 @@ def test_a_file_that_cannot_be_written_gives_one_line(tmp_path: Path, clean_diag
 
 @pytest.mark.parametrize(
     ("content", "cause"),
-    [(None, "cannot be read: No such file"), (b"{}", "is not a diagnosis that profkit wrote"),
-     (b"\xff", "is not a diagnosis that profkit wrote")],
-)  # fmt: skip
+    [
+        (None, "cannot be read: No such file"),
+        (b"{}", "is not a diagnosis that profkit wrote"),
+        (b"\xff", "is not a diagnosis that profkit wrote"),
+    ],
+)
 def test_a_file_without_a_diagnosis_gives_one_line(tmp_path: Path, content: bytes | None, cause: str) -> None:
     if content is not None:
         (tmp_path / "diagnosis.json").write_bytes(content)

@@ -42,7 +42,11 @@ def personal(drawn_diagnosis: Diagnosis, leak: Finding) -> Diagnosis:
     return replace(
         drawn_diagnosis,
         run=RunSummary(
-            ("python", f"{PROJECT}/train.py", "--user=alice-k", "--log=/data/runs/a"), "3.11", "2.13", "cpu", None,
+            ("python", f"{PROJECT}/train.py", "--user=alice-k", "--log=/data/runs/a"),
+            "3.11",
+            "2.13",
+            "cpu",
+            None,
             {"trace": "gpu-box-7_41.99.pt.trace.json.gz"},
         ),
         findings=findings,
@@ -50,7 +54,7 @@ def personal(drawn_diagnosis: Diagnosis, leak: Finding) -> Diagnosis:
         health=(f"The file {HOME}/a b.json is damaged: gpu-box-7 was full", "[Errno 2]: '/data/x/y'"),
         hottest=(HotSpot(0.5, inside),),
         pictures=pictures,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("name", sorted(set(FORMATS) - {"memory-timeline"}))
@@ -69,8 +73,10 @@ def _text(report: str) -> str:
 def test_the_hosts_of_a_launch_are_names_too(launched_diagnosis: Diagnosis) -> None:
     launch = launched_diagnosis.launch
     assert launch is not None
-    ranks = tuple(replace(one, host="gpu-box-7", source="/data/alice/rank3", notes=("gpu-box-7 was full",))
-                  for one in launch.ranks)  # fmt: skip
+    ranks = tuple(
+        replace(one, host="gpu-box-7", source="/data/alice/rank3", notes=("gpu-box-7 was full",))
+        for one in launch.ranks
+    )
     shared = share(replace(launched_diagnosis, launch=replace(launch, ranks=ranks)))
     for name in ("json", "html", "text"):
         assert "gpu-box-7" not in render(shared, name)
@@ -135,9 +141,14 @@ def compared() -> Comparison:
     side = Side((f"{HOME}/runs/gpu-box-7_41.99.pt.trace.json.gz",), ("python", f"{PROJECT}/train.py", "--user=alice-k"))
     time = StepTime(StepVerdict.WORSE, 100, 110, 0.1, 0.05, 0.15, 0.03, "steps", "Welch", reasons=(f"{HOME}/a.json",))
     return Comparison(
-        side, side, (Difference("host", "gpu-box-7", "gpu-box-7"),), time, (Move("aten::mm", 5, 6, 1, 1),),
-        (Move(LINE, 5, 6, 1, 1, line),), (FindingMove(Fate.NEW, "retained-graph", line, None, Severity.HIGH),),
-    )  # fmt: skip
+        side,
+        side,
+        (Difference("host", "gpu-box-7", "gpu-box-7"),),
+        time,
+        (Move("aten::mm", 5, 6, 1, 1),),
+        (Move(LINE, 5, 6, 1, 1, line),),
+        (FindingMove(Fate.NEW, "retained-graph", line, None, Severity.HIGH),),
+    )
 
 
 @pytest.mark.parametrize("name", ["text", "json", "markdown", "html"])

@@ -177,10 +177,13 @@ def test_a_log_directory_without_traces_stays_untouched(tmp_path: Path) -> None:
 
 def nested(levels: int, category: str, name: str) -> dict[str, object]:
     """Nested operators, and as many that are not nested."""
-    inside = [{"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": i, "dur": 3 * levels - 2 * i}
-              for i in range(levels)]  # fmt: skip
-    beside = [{"ph": "X", "cat": category, "name": "aten::mul", "pid": 1, "tid": 2, "ts": i, "dur": 1}
-              for i in range(1000)]  # fmt: skip
+    inside = [
+        {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": i, "dur": 3 * levels - 2 * i}
+        for i in range(levels)
+    ]
+    beside = [
+        {"ph": "X", "cat": category, "name": "aten::mul", "pid": 1, "tid": 2, "ts": i, "dur": 1} for i in range(1000)
+    ]
     return {"traceEvents": [*inside, *beside]}
 
 

@@ -30,8 +30,11 @@ def finding(rule: str, fraction: float) -> Finding:
 
 def diagnosis(started: str | None = "2026-01-01T10:00:00+00:00") -> Diagnosis:
     timing = Timing(4, 10_000_000, "", unprofiled_step_time_ns=8_000_000)
-    found = (finding("cat-in-loop", 0.25), finding("cat-in-loop", 0.5), Finding(
-        "free", Kind.FAULT, Severity.LOW, "", 1, 1.0, ""))  # fmt: skip
+    found = (
+        finding("cat-in-loop", 0.25),
+        finding("cat-in-loop", 0.5),
+        Finding("free", Kind.FAULT, Severity.LOW, "", 1, 1.0, ""),
+    )
     peaks = MemoryPeak("GPU 0", 80_000_000, 2_000_000, 3_000_000, 0), MemoryPeak("host", 0, 0, 0, 5_000_000)
     return Diagnosis(RunSummary((), None, None, None, started), timing, found, {}, (), peaks=peaks)
 
@@ -76,8 +79,9 @@ def test_a_broken_or_missing_diagnosis_only_loses_the_scalars(tmp_path: Path) ->
 
 def test_copies_of_an_older_profkit_are_removed_and_other_files_kept(tmp_path: Path) -> None:
     write_trace(tmp_path / "one" / "a.pt.trace.json")
-    older, other = (write_trace(tmp_path / f".profkit-tensorboard-{name}" / "one" / "a.pt.trace.json")
-                    for name in ("1", "mine"))  # fmt: skip
+    older, other = (
+        write_trace(tmp_path / f".profkit-tensorboard-{name}" / "one" / "a.pt.trace.json") for name in ("1", "mine")
+    )
     (tmp_path / ".profkit-tensorboard-1" / ".gitignore").write_text("*\n")
     prepare_logdir(tmp_path, tmp_path / PREPARED_FOLDER)
     assert not older.exists()

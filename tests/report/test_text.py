@@ -282,12 +282,20 @@ def test_the_limit_of_the_step_comes_before_the_shares_of_its_time(clean_diagnos
     [
         ("measured", 0.2, None, "10.0 ms without the profiler, recording added 20 %"),
         (None, None, None, "10.0 ms without the profiler"),
-        ("measured", None, 7_000_000,
-         "10.0 ms without the profiler (at least 7.00 ms: the idle profiler may have slowed launches)"),
+        (
+            "measured",
+            None,
+            7_000_000,
+            "10.0 ms without the profiler (at least 7.00 ms: the idle profiler may have slowed launches)",
+        ),
         ("estimated", 0.2, None, "10.0 ms without recording (estimated: recording slows the host by 20 %)"),
         ("estimated", None, None, "10.0 ms without recording (estimated)"),
-        ("estimated", 0.2, 5_000_000,
-         "10.0 ms without recording (estimated, at least 5.00 ms: recording slows the host by 20 %)"),
+        (
+            "estimated",
+            0.2,
+            5_000_000,
+            "10.0 ms without recording (estimated, at least 5.00 ms: recording slows the host by 20 %)",
+        ),
     ],
 )
 def test_the_source_of_the_unrecorded_step_time_is_stated(
@@ -307,14 +315,18 @@ def test_the_first_line_is_the_verdict_without_control_characters(
 @pytest.mark.parametrize(
     ("peak", "text"),
     [
-        (MemoryPeak("GPU 0", 80 * GB, 2 * GB, 3 * GB, 4 * GB),
-         ("GPU 0: at most 2.00 GB of 80.0 GB in tensors, 3.00 GB with what PyTorch keeps for later ones, "
-          "4.00 GB in all")),
+        (
+            MemoryPeak("GPU 0", 80 * GB, 2 * GB, 3 * GB, 4 * GB),
+            (
+                "GPU 0: at most 2.00 GB of 80.0 GB in tensors, 3.00 GB with what PyTorch keeps for later ones, "
+                "4.00 GB in all"
+            ),
+        ),
         (MemoryPeak("GPU 1", 80 * GB, 0, 3 * GB, 0), "GPU 1: at most 3.00 GB of 80.0 GB held by PyTorch"),
         (MemoryPeak("the GPU", 0, 0, 0, 4 * GB), "the GPU: at most 4.00 GB in use"),
         (MemoryPeak("the process", 24 * GB, 0, 0, GB), "the process: at most 1.00 GB of 24.0 GB in use"),
     ],
-)  # fmt: skip
+)
 def test_the_memory_use_of_each_device_is_stated(clean_diagnosis: Diagnosis, peak: MemoryPeak, text: str) -> None:
     report = render_text(replace(clean_diagnosis, peaks=(peak,)), width=200)
     assert f"memory   {text}" in report

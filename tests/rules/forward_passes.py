@@ -29,8 +29,10 @@ def ending(at: float, number: int) -> list[Json]:
 
 
 def backward(at: float, numbers: range) -> list[Json]:
-    return [op("autograd::engine::evaluate_function: AddmmBackward0", at + 10 * k, 9, sequence=number)
-            for k, number in enumerate(reversed(numbers))]  # fmt: skip
+    return [
+        op("autograd::engine::evaluate_function: AddmmBackward0", at + 10 * k, 9, sequence=number)
+        for k, number in enumerate(reversed(numbers))
+    ]
 
 
 def evaluating(steps: int = 3, nodes: int = 12) -> list[Json]:
@@ -46,8 +48,13 @@ def training(steps: int = 3, used: int = 12, unused: int = 0, seen: int | None =
     events = []
     for i in range(steps):
         at, first = LENGTH * i, (used + unused) * i
-        events += [step(i, at, LENGTH), *forward(at + 1, first, unused), *ending(at + 300, first + unused),
-                   *forward(at + 310, first + unused, used), *ending(at + 500, first + unused + used)]  # fmt: skip
+        events += [
+            step(i, at, LENGTH),
+            *forward(at + 1, first, unused),
+            *ending(at + 300, first + unused),
+            *forward(at + 310, first + unused, used),
+            *ending(at + 500, first + unused + used),
+        ]
         if seen is None or i < seen:
             events += backward(at + 600, range(first + unused, first + unused + used))
     return events

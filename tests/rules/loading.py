@@ -19,8 +19,9 @@ def find(facts) -> list[Suspicion]:
     return list(input_bound.check(facts))
 
 
-def batches(waits_us: list[float], name: str = SINGLE, work_us: float = 60,
-            extra: list[Json] | None = None) -> list[Json]:  # fmt: skip
+def batches(
+    waits_us: list[float], name: str = SINGLE, work_us: float = 60, extra: list[Json] | None = None
+) -> list[Json]:
     """Steps that each wait for a batch and then compute on the CPU for ``work_us``; ``extra`` lies in each wait."""
     events, now = [], 0.0
     for i, wait in enumerate(waits_us):
@@ -38,15 +39,20 @@ def run_on(cpus: int, threads: int = 1, workers: int | None = None, feeding: Fee
 def on_device(waits_us: list[float], busy_us: float, name: str = SINGLE) -> list[Json]:
     """Steps of ``wait + 60`` µs whose kernel, launched after the wait, keeps the device busy for ``busy_us``; before
     the first of them the device is at the work of a step that was not recorded."""
-    before = [op("aten::mm", 0, 10), runtime("cudaLaunchKernel", 1, 2, correlation=99),
-              kernel("k", 5, 60 + min(busy_us, waits_us[0]), correlation=99)]  # fmt: skip
+    before = [
+        op("aten::mm", 0, 10),
+        runtime("cudaLaunchKernel", 1, 2, correlation=99),
+        kernel("k", 5, 60 + min(busy_us, waits_us[0]), correlation=99),
+    ]
     events, now = before, 60.0
     for i, wait in enumerate(waits_us):
         launch = now + wait
         events += [
-            step(i, now, wait + 60), annotation(name, now, wait), op("aten::mm", launch, 10),
+            step(i, now, wait + 60),
+            annotation(name, now, wait),
+            op("aten::mm", launch, 10),
             runtime("cudaLaunchKernel", launch + 1, 2, correlation=i + 1),
             kernel("k", launch + 5, busy_us, correlation=i + 1),
-        ]  # fmt: skip
+        ]
         now = launch + 60
     return events

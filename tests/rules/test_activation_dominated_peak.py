@@ -25,9 +25,14 @@ def block(at: float, address: int, size: int = 30 * MIB, output: int = 10 * MIB,
     """One call of the loop's line, and in it of a line of the model: two tensors that are kept, the second the output,
     and one that is freed at once."""
     return [
-        mark(site, at, 20), mark(1, at + 1, 18), op("aten::add", at + 2, 15), memory(at + 3, 7 * MIB, 1),
-        memory(at + 4, -7 * MIB, 1), memory(at + 5, size, address), memory(at + 6, output, address + 1),
-    ]  # fmt: skip
+        mark(site, at, 20),
+        mark(1, at + 1, 18),
+        op("aten::add", at + 2, 15),
+        memory(at + 3, 7 * MIB, 1),
+        memory(at + 4, -7 * MIB, 1),
+        memory(at + 5, size, address),
+        memory(at + 6, output, address + 1),
+    ]
 
 
 def backward(at: float, address: int, size: int = 30 * MIB, output: int = 10 * MIB) -> list[Json]:
@@ -38,8 +43,13 @@ def one_step(calls: int = 8, *, before: int = 0, parameters: int = 0, **sizes: i
     """A located step: ``before`` bytes were there, then the blocks' forward and backward passes and their gradients."""
     there = [memory(0.5, before, 99)] if before else []
     ahead = [event for i in range(calls) for event in block(10 + 30 * i, 100 + 10 * i, **sizes)]
-    back = [event for i in reversed(range(calls)) for event in backward(980 - 30 * i, 100 + 10 * i,
-            **{name: size for name, size in sizes.items() if name != "site"})]  # fmt: skip
+    back = [
+        event
+        for i in reversed(range(calls))
+        for event in backward(
+            980 - 30 * i, 100 + 10 * i, **{name: size for name, size in sizes.items() if name != "site"}
+        )
+    ]
     gradient = [op("torch::autograd::AccumulateGrad", 995, 1, dims=[[parameters // 4]], types=["float"])]
     return [*there, step(0, 1, 1200), mark(2, 2, 1100), *ahead, *back, *gradient]
 
@@ -119,8 +129,10 @@ def on_device(total_bytes: int) -> Facts:
         if event["name"] == "[memory]":
             event["args"].update({"Device Type": 1, "Device Id": 0, "Total Reserved": 2048 * MIB})
         if event["name"] == "aten::add":
-            events += [runtime("cudaLaunchKernel", event["ts"] + 0.1, 0.1, correlation=number),
-                       kernel("add", event["ts"] + 0.3, 0.5, correlation=number)]  # fmt: skip
+            events += [
+                runtime("cudaLaunchKernel", event["ts"] + 0.1, 0.1, correlation=number),
+                kernel("add", event["ts"] + 0.3, 0.5, correlation=number),
+            ]
         events.append(event)
     devices = [{"id": 0, "name": "NVIDIA H100", "totalGlobalMem": total_bytes}]
     return facts_of(events, callsites=(LOOP, INNER, OUTER), deviceProperties=devices)
@@ -135,8 +147,10 @@ def test_what_a_device_held_before_the_recording_counts_as_it_is_and_not_as_a_gu
             held += event["args"]["Bytes"]
             event["args"].update({"Device Type": 1, "Device Id": 0, "Total Allocated": held})
         if event["name"] == "aten::add":
-            events += [runtime("cudaLaunchKernel", event["ts"] + 0.1, 0.1, correlation=number),
-                       kernel("add", event["ts"] + 0.3, 0.5, correlation=number)]  # fmt: skip
+            events += [
+                runtime("cudaLaunchKernel", event["ts"] + 0.1, 0.1, correlation=number),
+                kernel("add", event["ts"] + 0.3, 0.5, correlation=number),
+            ]
         events.append(event)
     found = list(activation_dominated_peak.check(facts(events)))
     assert [one.evidence["peak_bytes"] for one in found] == [320 * MIB + before] * count

@@ -25,8 +25,12 @@ def find(facts) -> list[Suspicion]:
 def launching(at: float, *within: Json) -> list[Json]:
     """A product of 40 µs on the host and 10 on the GPU, and what else happens in its operator."""
     number = int(at) + 1
-    return [op("aten::mm", at, 40), *within, runtime("cudaLaunchKernel", at + 30, 5, correlation=number),
-            kernel("gemm", at + 41, 10, correlation=number)]  # fmt: skip
+    return [
+        op("aten::mm", at, 40),
+        *within,
+        runtime("cudaLaunchKernel", at + 30, 5, correlation=number),
+        kernel("gemm", at + 41, 10, correlation=number),
+    ]
 
 
 def stepped(*parts: list[Json], first: int = 0) -> list[Json]:
@@ -40,8 +44,12 @@ def stepped(*parts: list[Json], first: int = 0) -> list[Json]:
 
 def flush(free: str = "cudaFree", get: str = "cudaMalloc", free_us: float = 150) -> list[Json]:
     """Two blocks freed behind the first product, and two got in the second."""
-    return [runtime(free, 300, free_us), runtime(free, 300 + free_us, free_us),
-            runtime(get, 801, 10), runtime(get, 812, 10)]  # fmt: skip
+    return [
+        runtime(free, 300, free_us),
+        runtime(free, 300 + free_us, free_us),
+        runtime(get, 801, 10),
+        runtime(get, 812, 10),
+    ]
 
 
 def test_what_is_freed_in_each_step_costs_the_freeing_and_what_is_asked_for_again():
@@ -55,9 +63,14 @@ def test_what_is_freed_in_each_step_costs_the_freeing_and_what_is_asked_for_agai
 
 @pytest.mark.parametrize(
     ("free", "get"),
-    [("hipFree", "hipMalloc"), ("cuMemUnmap", "cuMemMap"), ("cuMemRelease", "cuMemCreate"),
-     ("cuMemAddressFree", "cuMemSetAccess"), ("cuMemFree_v2", "cuMemAlloc_v2")],
-)  # fmt: skip
+    [
+        ("hipFree", "hipMalloc"),
+        ("cuMemUnmap", "cuMemMap"),
+        ("cuMemRelease", "cuMemCreate"),
+        ("cuMemAddressFree", "cuMemSetAccess"),
+        ("cuMemFree_v2", "cuMemAlloc_v2"),
+    ],
+)
 def test_other_drivers_and_expandable_segments_count_the_same(free, get):
     facts = facts_of(stepped(*[flush(free, get)] * 4))
     (found,) = find(facts)
@@ -66,10 +79,14 @@ def test_other_drivers_and_expandable_segments_count_the_same(free, get):
 
 @pytest.mark.parametrize(
     "calls",
-    [[runtime("cudaMalloc", 300, 300)], [runtime("cudaFreeHost", 300, 300)], [runtime("cudaFreeAsync", 300, 300)],
-     [runtime("cudaFree", 300, 300, tid=2)]],
+    [
+        [runtime("cudaMalloc", 300, 300)],
+        [runtime("cudaFreeHost", 300, 300)],
+        [runtime("cudaFreeAsync", 300, 300)],
+        [runtime("cudaFree", 300, 300, tid=2)],
+    ],
     ids=["only asked for", "the host's memory", "the driver's own pool", "another thread"],
-)  # fmt: skip
+)
 def test_memory_that_is_not_the_gpus_or_not_given_back_is_silent(calls):
     assert find(facts_of(stepped(*[calls] * 4))) == []
 
@@ -135,8 +152,14 @@ def test_a_python_frame_names_who_empties_the_cache_and_goes_too():
 
 def test_the_line_is_the_one_that_ran_between_the_same_operators():
     """The located step was recorded without the runtime's calls: the first product, `empty_cache()`, the second."""
-    located = [step(0, 0, 1000), mark(0, 90, 60), op("aten::mm", 100, 40), mark(1, 300, 30), mark(0, 790, 60),
-               op("aten::mm", 800, 40)]  # fmt: skip
+    located = [
+        step(0, 0, 1000),
+        mark(0, 90, 60),
+        op("aten::mm", 100, 40),
+        mark(1, 300, 30),
+        mark(0, 790, 60),
+        op("aten::mm", 800, 40),
+    ]
     facts = facts_of([*located, *stepped(*[flush()] * 4, first=1)], callsites=(MODEL, EMPTY))
     (found,) = find(facts)
     assert (found.location.file, found.location.line) == ("train.py", 9)
@@ -144,8 +167,14 @@ def test_the_line_is_the_one_that_ran_between_the_same_operators():
 
 
 def test_a_line_elsewhere_in_the_step_is_not_named():
-    located = [step(0, 0, 1000), mark(1, 20, 30), mark(0, 90, 60), op("aten::mm", 100, 40), mark(0, 790, 60),
-               op("aten::mm", 800, 40)]  # fmt: skip
+    located = [
+        step(0, 0, 1000),
+        mark(1, 20, 30),
+        mark(0, 90, 60),
+        op("aten::mm", 100, 40),
+        mark(0, 790, 60),
+        op("aten::mm", 800, 40),
+    ]
     facts = facts_of([*located, *stepped(*[flush()] * 4, first=1)], callsites=(MODEL, EMPTY))
     (found,) = find(facts)
     assert found.location is None
@@ -169,12 +198,15 @@ def test_without_a_gpu_the_line_is_told_for_information():
     assert find(facts_of([*located, *others], callsites=(MODEL, MODEL))) == []
 
 
-@pytest.mark.parametrize(("source", "is_told"), [
-    ("memory.empty_cache(), report(", True),
-    ("count += 1  # no torch.cuda.empty_cache() here", False),
-    ("log('torch.cuda.empty_cache() is slow')", False),
-    ("clean = torch.cuda.empty_cache", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "is_told"),
+    [
+        ("memory.empty_cache(), report(", True),
+        ("count += 1  # no torch.cuda.empty_cache() here", False),
+        ("log('torch.cuda.empty_cache() is slow')", False),
+        ("clean = torch.cuda.empty_cache", False),
+    ],
+)
 def test_only_a_line_that_calls_it_is_told(source: str, is_told: bool):
     located = [step(0, 0, 1000), mark(0, 90, 60), op("aten::mm", 100, 40), mark(1, 300, 30)]
     others = [event for i in (1, 2) for event in (step(i, 1000 * i, 1000), op("aten::mm", 1000 * i + 100, 40))]

@@ -25,18 +25,21 @@ def find(facts: Facts) -> list[Suspicion]:
 def attention(at: float, us: float, number: int, launch_us: float = 10, name: str = INNER) -> list[Json]:
     """A call of ``us`` microseconds that ends with a launch of so many."""
     return [
-        op("aten::scaled_dot_product_attention", at, us + 4), op(OUTER, at + 1, us + 2), op(name, at + 2, us),
+        op("aten::scaled_dot_product_attention", at, us + 4),
+        op(OUTER, at + 1, us + 2),
+        op(name, at + 2, us),
         runtime("cuLaunchKernelEx", at + 2 + us - launch_us, launch_us, correlation=number),
         kernel("cudnn_generated_fort_native_sdpa", at + 3 + us, 50, correlation=number),
-    ]  # fmt: skip
+    ]
 
 
 def layers(at: float, first_us: float, number: int, **more: Any) -> list[Json]:
     """Three layers, the first of which takes so long and the others 100 µs."""
     return [
-        *attention(at, first_us, number, **more), *attention(at + first_us + 10, 100, number + 1),
+        *attention(at, first_us, number, **more),
+        *attention(at + first_us + 10, 100, number + 1),
         *attention(at + first_us + 200, 100, number + 2),
-    ]  # fmt: skip
+    ]
 
 
 def recording(*first_us: float, **more: Any) -> Facts:
@@ -80,9 +83,14 @@ def test_a_launch_that_waits_for_a_busy_device_is_no_plan():
 
 def test_other_kernels_make_no_plan():
     events = [op("aten::_flash_attention_forward", STEP_US * i + 10, 10_000) for i in range(4)]
-    launched = [call for i in range(4) for call in (
-        runtime("cudaLaunchKernel", STEP_US * i + 20, 5, correlation=i + 1),
-        kernel("flash_fwd_kernel", STEP_US * i + 40, 50, correlation=i + 1))]  # fmt: skip
+    launched = [
+        call
+        for i in range(4)
+        for call in (
+            runtime("cudaLaunchKernel", STEP_US * i + 20, 5, correlation=i + 1),
+            kernel("flash_fwd_kernel", STEP_US * i + 40, 50, correlation=i + 1),
+        )
+    ]
     assert find(facts_of([*(step(i, STEP_US * i, STEP_US) for i in range(4)), *events, *launched])) == []
 
 

@@ -133,8 +133,10 @@ def test_what_the_recording_shows_of_the_bias_vanishes():
             *store(at + 80, BIAS),
             *store(at + 90, [16, 4]),
         ]
-        updates = [op("aten::add_", at + 102 + 4 * i, 2, dims=[shape, shape], types=["float"] * 2)
-                   for i, shape in enumerate((BIAS, BIAS, BIAS, [16, 4]))]  # fmt: skip
+        updates = [
+            op("aten::add_", at + 102 + 4 * i, 2, dims=[shape, shape], types=["float"] * 2)
+            for i, shape in enumerate((BIAS, BIAS, BIAS, [16, 4]))
+        ]
         return [*forward, *backward, annotation("Optimizer.step#SGD.step", at + 100, 20), *updates]
 
     facts = facts_of(steps_of(part, 200))

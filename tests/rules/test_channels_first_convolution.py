@@ -24,9 +24,7 @@ def find(facts) -> list[Suspicion]:
     return list(channels_first_convolution.check(facts))
 
 
-def convolution(
-    at: float = 10, duration: float = 40, layout: str = FIRST, size: list[int] = RESULT
-) -> list[Json]:
+def convolution(at: float = 10, duration: float = 40, layout: str = FIRST, size: list[int] = RESULT) -> list[Json]:
     """A `conv2d` and the call that sizes its result inside oneDNN's."""
     return [
         op("aten::conv2d", at, duration, dims=[IMAGE, WEIGHT, [16]], types=["float"] * 3, concrete=SETTINGS),
@@ -106,8 +104,10 @@ def test_a_sequence_is_no_image():
 def test_convolutions_of_unknown_operators_alone_cannot_be_run_again():
     facts = recording([*convolution(duration=15), op("aten::max_pool2d", 30, 60, dims=[[], [], []])])
     assert len(find(facts)) == 1
-    deformed = [{**event, "args": {**event["args"], "Input Dims": []}} if event["name"] == "aten::conv2d" else event
-                for event in convolution()]  # fmt: skip
+    deformed = [
+        {**event, "args": {**event["args"], "Input Dims": []}} if event["name"] == "aten::conv2d" else event
+        for event in convolution()
+    ]
     with pytest.raises(CannotLook, match="cannot be run again"):
         find(recording(deformed))
 
@@ -149,8 +149,14 @@ def transposing(
     return facts_of(events, **more)
 
 
-@pytest.mark.parametrize("name", ["void cudnn::engines_precompiled::nchwToNhwcKernel<float, float>(float*)",
-                                  "nhwcToNchwKernel", "batched_transpose_32x32_dword"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void cudnn::engines_precompiled::nchwToNhwcKernel<float, float>(float*)",
+        "nhwcToNchwKernel",
+        "batched_transpose_32x32_dword",
+    ],
+)
 def test_on_a_gpu_exactly_the_transposing_kernels_are_saved_but_for_the_batch(name):
     facts = transposing(name)
     (found,) = find(facts)
@@ -182,8 +188,12 @@ def test_a_model_that_was_not_converted_is_told_where_it_is_called(alone, line):
 
 
 def test_without_lines_it_is_told_in_the_function_that_calls_the_model():
-    frames = (python("a.py(1): train", 1, 90), python("torch/nn/modules/module.py(1): _call_impl", 2, 50),
-              python("a.py(7): forward", 3, 40), python("b.py(5): forward", 4, 30))  # fmt: skip
+    frames = (
+        python("a.py(1): train", 1, 90),
+        python("torch/nn/modules/module.py(1): _call_impl", 2, 50),
+        python("a.py(7): forward", 3, 40),
+        python("b.py(5): forward", 4, 30),
+    )
     (found,) = find(transposing("nchwToNhwcKernel", around=frames))
     assert found.location is not None
     assert (found.location.function, found.location.line, found.location.precision) == ("train", 1, "def")
@@ -230,8 +240,13 @@ def test_the_line_that_calls_the_model_leads_and_that_of_its_convolutions_follow
 
 
 def test_python_frames_tell_the_function_that_calls_the_model():
-    frames = [("train.py(40): main", 0.5, 99), ("train.py(28): train", 1, 97), ("net.py(11): forward", 2, 90),
-              ("torch/nn/modules/container.py(200): forward", 3, 80), ("net.py(6): forward", 4, 78)]  # fmt: skip
+    frames = [
+        ("train.py(40): main", 0.5, 99),
+        ("train.py(28): train", 1, 97),
+        ("net.py(11): forward", 2, 90),
+        ("torch/nn/modules/container.py(200): forward", 3, 80),
+        ("net.py(6): forward", 4, 78),
+    ]
     inside = [*(python(*frame) for frame in frames), *convolution()]
     (found,) = find(recording(inside))
     assert found.location is not None

@@ -17,8 +17,9 @@ Json = dict[str, Any]
 SAVE = "profkit.save"
 
 
-def facts_about(*parts: list[Json], run: Run | None = None, before: list[Json] | None = None,
-                callsites: tuple[CallSite, ...] = ()):  # fmt: skip
+def facts_about(
+    *parts: list[Json], run: Run | None = None, before: list[Json] | None = None, callsites: tuple[CallSite, ...] = ()
+):
     """Steps of 1000 µs, each with what is given, by its time in the step."""
     events = list(before or ())
     for i, part in enumerate(parts):

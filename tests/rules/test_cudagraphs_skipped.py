@@ -30,14 +30,21 @@ def recorded(*skipped: SkippedGraph) -> Run:
     return Run(torch="2.13", compiled=Compiled((), (FORWARD,), 10**10, skipped))
 
 
-def call(at: float, launches: int = 10, inside: str = MANAGED, region: str = "0/0", name: str = "cudaLaunchKernel",
-         ) -> list[Json]:  # fmt: skip
+def call(
+    at: float,
+    launches: int = 10,
+    inside: str = MANAGED,
+    region: str = "0/0",
+    name: str = "cudaLaunchKernel",
+) -> list[Json]:
     """A compiled function of 900 µs that launches a kernel of 10 µs every 80 µs."""
     events = [op(f"Torch-Compiled Region: {region}", at, 900), python(inside, at + 10, 880)]
     for i in range(launches):
         start, correlation = at + 50 + 80 * i, int(at) + i + 1
-        events += [runtime(name, start, 5, correlation=correlation),
-                   kernel("triton_add", start + 8, 10, correlation=correlation)]  # fmt: skip
+        events += [
+            runtime(name, start, 5, correlation=correlation),
+            kernel("triton_add", start + 8, 10, correlation=correlation),
+        ]
     return events
 
 

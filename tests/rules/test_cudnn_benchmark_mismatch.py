@@ -35,7 +35,8 @@ def trying(at: float, number: int, size: int = 32) -> list[Json]:
     """A convolution that tries two kernels of 200 µs, waiting for each, and then runs one of 100 µs."""
     first = 10 * number
     return [
-        outer(at, 500, size), op("aten::cudnn_convolution", at + 1, 498),
+        outer(at, 500, size),
+        op("aten::cudnn_convolution", at + 1, 498),
         runtime("cudaLaunchKernel", at + 5, 5, correlation=first + 1),
         kernel("slow_fprop", at + 10, 200, correlation=first + 1),
         runtime("cudaEventSynchronize", at + 12, 200),
@@ -44,15 +45,17 @@ def trying(at: float, number: int, size: int = 32) -> list[Json]:
         runtime("cudaEventSynchronize", at + 227, 200),
         runtime("cudaLaunchKernel", at + 440, 5, correlation=first + 3),
         kernel("fast_fprop", at + 445, 100, correlation=first + 3),
-    ]  # fmt: skip
+    ]
 
 
 def untried(at: float, number: int, size: int = 32, name: str = "fast_fprop", us: float = 100) -> list[Json]:
     launch = 10 * number + 3
     return [
-        outer(at, 30, size), op("aten::cudnn_convolution", at + 1, 28),
-        runtime("cudaLaunchKernel", at + 5, 5, correlation=launch), kernel(name, at + 12, us, correlation=launch),
-    ]  # fmt: skip
+        outer(at, 30, size),
+        op("aten::cudnn_convolution", at + 1, 28),
+        runtime("cudaLaunchKernel", at + 5, 5, correlation=launch),
+        kernel(name, at + 12, us, correlation=launch),
+    ]
 
 
 def recording(*steps: list[Json], run: Run | None = None, **more: Any) -> Facts:
@@ -106,8 +109,13 @@ def test_one_wait_is_no_trial():
 
 
 def test_the_backward_pass_tries_kernels_too():
-    backward = [[{**event, "name": event["name"].replace("aten::cudnn_convolution", "aten::convolution_backward")}
-                 for event in trying(10, i)] for i in range(4)]  # fmt: skip
+    backward = [
+        [
+            {**event, "name": event["name"].replace("aten::cudnn_convolution", "aten::convolution_backward")}
+            for event in trying(10, i)
+        ]
+        for i in range(4)
+    ]
     assert len(find(recording(*backward))) == 1
 
 

@@ -35,8 +35,15 @@ def call(at: float) -> Json:
     return op("aten::detach", at, CALL_US, dims=[[4]], types=["float"])
 
 
-def selection(at: float, picked: int, *, elements: int = ELEMENTS, duration: float = 40,
-              sequence: int | None = None, shapes: bool = True) -> list[Json]:  # fmt: skip
+def selection(
+    at: float,
+    picked: int,
+    *,
+    elements: int = ELEMENTS,
+    duration: float = 40,
+    sequence: int | None = None,
+    shapes: bool = True,
+) -> list[Json]:
     """`x[mask]`: indices are allocated and freed again, the result stays until 30 µs later."""
     dims, types = ([[elements], [[elements]]], ["float", "TensorList"]) if shapes else (None, None)
     return [
@@ -270,10 +277,14 @@ def test_on_a_gpu_what_the_program_searches_itself_it_wants_to_know():
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.01)
 
 
-@pytest.mark.parametrize(("source", "inside"), [
-    ("x = self.conv1(x, edge_index)", True), ("loss = error[valid].mean()", False),
-    ("picked = torch.masked_select(x, mask)", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "inside"),
+    [
+        ("x = self.conv1(x, edge_index)", True),
+        ("loss = error[valid].mean()", False),
+        ("picked = torch.masked_select(x, mask)", False),
+    ],
+)
 def test_a_selection_that_a_library_makes_is_an_opportunity_and_not_to_be_masked_on_that_line(source, inside):
     name = "aten::masked_select" if "masked_select" in source else "aten::index"
 

@@ -116,8 +116,13 @@ def test_the_range_of_the_threads_reaches_from_nothing_to_one_thread_alone():
 
 def test_on_one_device_the_wrapper_calls_the_model_itself():
     def alone(number: int) -> list[Json]:
-        return [annotation(RANGE, 0, 600), op("Scatter", 10, 30), *launched(20, number), *launched(250, number + 1),
-                *rest(number, gathered=False)]  # fmt: skip
+        return [
+            annotation(RANGE, 0, 600),
+            op("Scatter", 10, 30),
+            *launched(20, number),
+            *launched(250, number + 1),
+            *rest(number, gathered=False),
+        ]
 
     assert find(facts_of(steps_of(alone))) == []
 
@@ -147,13 +152,16 @@ def test_a_device_that_is_busy_all_the_time_hides_it():
 
     def busy(number: int) -> list[Json]:
         host = [event for event in replicated(number) if event["pid"] == 1]
-        works = [{**kernel("gemm", 275, STEP, correlation=number + 250 + which, stream=8), "pid": device}
-                 for which, device in enumerate((0, ANOTHER))]  # fmt: skip
+        works = [
+            {**kernel("gemm", 275, STEP, correlation=number + 250 + which, stream=8), "pid": device}
+            for which, device in enumerate((0, ANOTHER))
+        ]
         return [*host, *works]
 
     before = [runtime("cudaLaunchKernel", -20, 5, correlation=90_000 + device) for device in (0, ANOTHER)]
-    before += [{**kernel("gemm", -10, 285, correlation=90_000 + device, stream=8), "pid": device}
-               for device in (0, ANOTHER)]  # fmt: skip
+    before += [
+        {**kernel("gemm", -10, 285, correlation=90_000 + device, stream=8), "pid": device} for device in (0, ANOTHER)
+    ]
     events = [{**event, "ts": event["ts"] + 20} for event in (*before, *steps_of(busy))]
     assert find(facts_of(events)) == []
 

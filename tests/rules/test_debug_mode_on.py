@@ -38,8 +38,13 @@ def node(at: float, checks: int = 1, hooks: int = 0, name: str = "MulBackward0")
 
 
 def check(at: float) -> list[Json]:
-    return [op("aten::isnan", at, 1), op("aten::ne", at, 1), op("aten::_is_any_true", at + 1, 2),
-            op("aten::any", at + 1, 2), op("aten::item", at + 3, 1)]  # fmt: skip
+    return [
+        op("aten::isnan", at, 1),
+        op("aten::ne", at, 1),
+        op("aten::_is_any_true", at + 1, 2),
+        op("aten::any", at + 1, 2),
+        op("aten::item", at + 3, 1),
+    ]
 
 
 def steps_of(events: list[Json], count: int = 4, length: float = 100) -> list[Json]:
@@ -139,10 +144,17 @@ def test_where_no_line_was_seen_to_switch_it_on_it_is_the_one_that_the_source_sh
 
 
 def test_the_line_is_the_one_that_switches_it_on():
-    sites = tuple(CallSite("a.py", i, "f", source) for i, source in enumerate((
-        "torch.autograd.set_detect_anomaly(False)", "x = 1", "with torch.autograd.detect_anomaly():",
-        "Trainer(detect_anomaly=True)",
-    )))  # fmt: skip
+    sites = tuple(
+        CallSite("a.py", i, "f", source)
+        for i, source in enumerate(
+            (
+                "torch.autograd.set_detect_anomaly(False)",
+                "x = 1",
+                "with torch.autograd.detect_anomaly():",
+                "Trainer(detect_anomaly=True)",
+            )
+        )
+    )
     (found,) = find(facts_of(steps_of(node(10)), callsites=sites))
     assert found.location is not None
     assert (found.location.line, [place.line for place in found.also]) == (2, [3])
@@ -172,8 +184,11 @@ def test_without_checks_and_setting_it_is_silent():
 
 
 def blocking(at: float, lead: float, duration: float, correlation: int, returns: float) -> list[Json]:
-    return [op("aten::mm", at, returns), runtime("cudaLaunchKernel", at, returns, correlation=correlation),
-            kernel("gemm", at + lead, duration, correlation=correlation)]  # fmt: skip
+    return [
+        op("aten::mm", at, returns),
+        runtime("cudaLaunchKernel", at, returns, correlation=correlation),
+        kernel("gemm", at + lead, duration, correlation=correlation),
+    ]
 
 
 def launches(returns: float) -> list[Json]:
@@ -205,8 +220,10 @@ def test_launches_are_not_taken_for_blocking(flags, returns):
 
 @pytest.mark.parametrize(("mode", "reported"), [(0, 0), (1, 1), (2, 1)])
 def test_the_search_for_waits_is_named_without_a_price(mode, reported):
-    sites = (CallSite("a.py", 3, "f", "print('set_sync_debug_mode()')"),
-             CallSite("a.py", 4, "f", "torch.cuda.set_sync_debug_mode('warn')"))  # fmt: skip
+    sites = (
+        CallSite("a.py", 3, "f", "print('set_sync_debug_mode()')"),
+        CallSite("a.py", 4, "f", "torch.cuda.set_sync_debug_mode('warn')"),
+    )
     found = find(facts_of(steps_of(node(10, checks=0)), run=Run(flags={"sync_debug_mode": mode}), callsites=sites))
     assert [suspicion.edit for suspicion in found] == [None] * reported
     assert [suspicion.location.line for suspicion in found if suspicion.location] == [4] * reported
@@ -232,10 +249,23 @@ def test_memory_that_is_filled_as_it_is_allocated_costs_the_writing():
 
 def test_on_a_gpu_such_a_fill_vanishes_with_its_kernel():
     launched = [runtime("cudaLaunchKernel", 16, 5, correlation=1), kernel("FillFunctor", 25, 60, correlation=1)]
-    facts = facts_of([event for i in range(4) for event in (step(i, 100 * i, 100), *(
-        {**event, "ts": event["ts"] + 100 * i, "args": {**event["args"], **(
-            {"correlation": i + 1} if "correlation" in event["args"] else {})}}
-        for event in (*filled(10), *launched)))])  # fmt: skip
+    facts = facts_of(
+        [
+            event
+            for i in range(4)
+            for event in (
+                step(i, 100 * i, 100),
+                *(
+                    {
+                        **event,
+                        "ts": event["ts"] + 100 * i,
+                        "args": {**event["args"], **({"correlation": i + 1} if "correlation" in event["args"] else {})},
+                    }
+                    for event in (*filled(10), *launched)
+                ),
+            )
+        ]
+    )
     (found,) = find(facts)
     assert (found.edit.kept_ns.tolist(), found.edit.work_kept_ns.tolist()) == ([0] * 4, [0] * 4)
 

@@ -31,10 +31,16 @@ def backward(at: float, sequence: float, indices: int = 50, by_frequency: str = 
     return [
         op(f"autograd::engine::evaluate_function: {node}", at, 22, sequence=int(sequence)),
         op(node, at + 0.5, 21, sequence=int(sequence)),
-        op("aten::embedding_dense_backward", at + 1, 20, dims=[[indices, WIDTH], [indices], [], [], []],
-           types=["float", "long int", "Scalar", "Scalar", "Scalar"], concrete=["", "", str(ROWS), "-1", by_frequency]),
+        op(
+            "aten::embedding_dense_backward",
+            at + 1,
+            20,
+            dims=[[indices, WIDTH], [indices], [], [], []],
+            types=["float", "long int", "Scalar", "Scalar", "Scalar"],
+            concrete=["", "", str(ROWS), "-1", by_frequency],
+        ),
         op("aten::zero_", at + 2, 10, dims=[TABLE], types=["float"]),
-    ]  # fmt: skip
+    ]
 
 
 def accumulate(at: float, *inside: Json) -> list[Json]:
@@ -117,8 +123,11 @@ def test_a_table_that_the_output_layer_shares_needs_a_dense_gradient():
 
 
 def test_a_table_that_is_looked_up_twice_is_no_shared_one():
-    second = (*backward(60, 202), op("autograd::engine::evaluate_function: EmbeddingBackward0", 84, 14),
-              pass_over("aten::add", 85))  # fmt: skip
+    second = (
+        *backward(60, 202),
+        op("autograd::engine::evaluate_function: EmbeddingBackward0", 84, 14),
+        pass_over("aten::add", 85),
+    )
     (found,) = find(facts_of(training(beside=second)))
     assert found.evidence["looked_up_at_most"] == 100
 
@@ -136,8 +145,14 @@ def test_scaling_by_frequency_has_no_sparse_form():
 def test_sums_over_bags_have_a_sparse_form_and_maxima_have_none(mode, reported):
     def bag(event: Json) -> Json:
         given = ["", "", "", "", "", str(ROWS), "False", mode]
-        return op("aten::_embedding_bag_dense_backward", event["ts"], 20, dims=[[50, WIDTH], [50], *6 * [[]]],
-                  types=["float", *7 * ["Scalar"]], concrete=given)  # fmt: skip
+        return op(
+            "aten::_embedding_bag_dense_backward",
+            event["ts"],
+            20,
+            dims=[[50, WIDTH], [50], *6 * [[]]],
+            types=["float", *7 * ["Scalar"]],
+            concrete=given,
+        )
 
     events = [bag(event) if event["name"] == "aten::embedding_dense_backward" else event for event in training()]
     found = find(facts_of(events))

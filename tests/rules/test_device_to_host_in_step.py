@@ -39,14 +39,19 @@ def test_a_read_of_a_few_bytes_holds_the_host_as_long_as_the_device_computes():
         "what was queued before; meanwhile it launches nothing. Without that the step would be 40 % shorter."
     )
     assert found.evidence == {
-        "bytes_per_step": 700, "waited_ns_per_step": 80_000, "waited_for_earlier_work_ns_per_step": 65_000,
-    }  # fmt: skip
+        "bytes_per_step": 700,
+        "waited_ns_per_step": 80_000,
+        "waited_for_earlier_work_ns_per_step": 65_000,
+    }
     assert predict_saving(facts, found.edit).fraction == pytest.approx(80 / 200, abs=0.02)
 
 
 def test_where_numbers_are_read_too_each_has_its_part():
-    number = [op("aten::item", 150, 40), op("aten::_local_scalar_dense", 151, 38),
-              *sent(152, 4, TO_PINNED, took=15, copied=2, correlation=7)[2:]]  # fmt: skip
+    number = [
+        op("aten::item", 150, 40),
+        op("aten::_local_scalar_dense", 151, 38),
+        *sent(152, 4, TO_PINNED, took=15, copied=2, correlation=7)[2:],
+    ]
     facts = facts_of(stepped(amid(), number))
     (found,) = find(facts)
     assert found.joint is not None
@@ -102,17 +107,18 @@ def test_copies_to_the_device_are_none():
 
 # Copies with non_blocking=True
 
-SHAPES = '[[64,10],[]]'
+SHAPES = "[[64,10],[]]"
 FLOATS = '["float","Scalar"]'
 
 
 def promised(start: float = 15, **more: object) -> list[Json]:
     """``x.to("cpu", non_blocking=True)`` of 25 µs; the device begins to copy 30 µs after it was called."""
     return [
-        op("aten::to", start, 25, dims=SHAPES, types=FLOATS), op("aten::copy_", start + 3, 20),
+        op("aten::to", start, 25, dims=SHAPES, types=FLOATS),
+        op("aten::copy_", start + 3, 20),
         runtime("cudaMemcpyAsync", start + 5, 5, correlation=1),
         *sent(start + 30, 2560, TO_PINNED, took=20, copied=20, **more)[3:4],
-    ]  # fmt: skip
+    ]
 
 
 def used(start: float = 45, dims: str = SHAPES, types: str = FLOATS) -> list[Json]:
@@ -141,9 +147,18 @@ def test_a_promise_that_nobody_waits_for_is_told():
         [promised(), [op("aten::view", 45, 5, dims=SHAPES, types=FLOATS)]],
         [promised(), [op("aten::mul", 45, 9, dims=SHAPES, types=FLOATS), *computed(45, correlation=800)[1:]]],
     ],
-    ids=["unused", "another shape", "another type", "long after the copy", "awaited", "awaited before the next one",
-         "asked for", "only looked at", "computed on the device"],
-)  # fmt: skip
+    ids=[
+        "unused",
+        "another shape",
+        "another type",
+        "long after the copy",
+        "awaited",
+        "awaited before the next one",
+        "asked for",
+        "only looked at",
+        "computed on the device",
+    ],
+)
 def test_a_promise_that_is_kept_or_that_nobody_relies_on_is_silent(parts):
     assert find(facts_of(stepped(computed(0), *parts))) == []
 

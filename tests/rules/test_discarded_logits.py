@@ -35,15 +35,30 @@ def select(at: float, dim: int = 1, index: int = -1, length: int = LENGTH) -> Js
 
 
 def cut(at: float, dim: int, first: int) -> Json:
-    return tensor_op("slice", at, 2, [BATCH, LENGTH, WORDS], [], [], [], [],
-                     concrete=["", str(dim), str(first), "9223372036854775807", "1"])  # fmt: skip
+    return tensor_op(
+        "slice",
+        at,
+        2,
+        [BATCH, LENGTH, WORDS],
+        [],
+        [],
+        [],
+        [],
+        concrete=["", str(dim), str(first), "9223372036854775807", "1"],
+    )
 
 
 def steps_of(*after: Json, length: int = LENGTH) -> list[Json]:
     """Four steps: the layer at 10 µs, and what stands after it with times relative to 120 µs."""
-    return [event for i in range(4) for event in (
-        step(i, STEP * i, STEP), head(STEP * i + 10, length),
-        *({**event, "ts": event["ts"] + STEP * i + 120} for event in after))]  # fmt: skip
+    return [
+        event
+        for i in range(4)
+        for event in (
+            step(i, STEP * i, STEP),
+            head(STEP * i + 10, length),
+            *({**event, "ts": event["ts"] + STEP * i + 120} for event in after),
+        )
+    ]
 
 
 def test_the_layer_takes_the_share_of_one_position():
@@ -90,19 +105,32 @@ def test_results_that_are_used_at_several_positions_are_silent(after):
 def test_what_another_layers_call_gives_is_not_looked_at():
     """Of two calls in a step one is used as a whole."""
     whole = tensor_op("softmax", 20, 9, [BATCH, LENGTH, WORDS])
-    events = [event for i in range(4) for event in (
-        step(i, 400 * i, 400), head(400 * i + 10), select(400 * i + 120),
-        head(400 * i + 200), {**whole, "ts": 400 * i + 310})]  # fmt: skip
+    events = [
+        event
+        for i in range(4)
+        for event in (
+            step(i, 400 * i, 400),
+            head(400 * i + 10),
+            select(400 * i + 120),
+            head(400 * i + 200),
+            {**whole, "ts": 400 * i + 310},
+        )
+    ]
     assert [found.count for found in find(facts_of(events))] == [1]
 
 
 @pytest.mark.parametrize(("taken", "reported"), [("select", 1), ("softmax", 0)])
 def test_where_a_step_ends_with_the_layer_the_next_begins_with_what_is_used(taken, reported):
     """Calls of a model that are steps; the text grows by a word in each."""
-    uses = {"select": lambda at, length: select(at, length=length),
-            "softmax": lambda at, length: tensor_op("softmax", at, 9, [BATCH, length, WORDS])}[taken]  # fmt: skip
-    events = [event for i in range(4) for event in (
-        step(i, STEP * i, STEP), uses(STEP * i + 10, 9 + i), head(STEP * i + 50, 10 + i))]  # fmt: skip
+    uses = {
+        "select": lambda at, length: select(at, length=length),
+        "softmax": lambda at, length: tensor_op("softmax", at, 9, [BATCH, length, WORDS]),
+    }[taken]
+    events = [
+        event
+        for i in range(4)
+        for event in (step(i, STEP * i, STEP), uses(STEP * i + 10, 9 + i), head(STEP * i + 50, 10 + i))
+    ]
     assert len(find(facts_of(events))) == reported
 
 

@@ -87,8 +87,16 @@ def test_a_computation_in_the_other_type_is_silent(name):
 def test_a_kernel_that_the_program_launches_between_the_casts_is_a_computation():
     events = [*cast(10, "c10::BFloat16", "float"), *cast(30, "float", "c10::BFloat16")]
     launch = [runtime("cuLaunchKernel", 25, 2, correlation=7)]
-    on_device = {"ph": "X", "cat": "kernel", "name": "fused_norm", "pid": 0, "tid": 7, "ts": 26, "dur": 3,
-                 "args": {"correlation": 7, "device": 0, "stream": 7}}  # fmt: skip
+    on_device = {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "fused_norm",
+        "pid": 0,
+        "tid": 7,
+        "ts": 26,
+        "dur": 3,
+        "args": {"correlation": 7, "device": 0, "stream": 7},
+    }
     assert len(find(facts_of([step(0, 0, 100), *events]))) == 1
     assert find(facts_of([step(0, 0, 100), *events, *launch, on_device])) == []
 
@@ -120,8 +128,9 @@ def test_a_cast_inside_another_operator_is_not_the_programs():
 
 def test_the_backward_of_the_casts_vanishes_too():
     events = [*cast(10, "float", "double", sequence=3), *cast(30, "double", "float", sequence=4)]
-    nodes = [op("autograd::engine::evaluate_function: ToCopyBackward0", 50 + 20 * i, 15, sequence=4 - i)
-             for i in range(2)]  # fmt: skip
+    nodes = [
+        op("autograd::engine::evaluate_function: ToCopyBackward0", 50 + 20 * i, 15, sequence=4 - i) for i in range(2)
+    ]
     facts = facts_of([step(0, 0, 100), *events, *nodes])
     (found,) = find(facts)
     assert predict_saving(facts, found.edit).fraction == pytest.approx((20 + 30) / 100, abs=1e-4)

@@ -96,8 +96,10 @@ def test_a_barrier_moves_nothing():
 
 def test_in_the_computing_stream_it_is_told_to_leave_it():
     launch = launched("all_reduce", 60, 0, 0)
-    there = [replace(table, collectives=replace(table.collectives, on_compute=np.ones(5, dtype=bool)))
-             for table in launch.tables]  # fmt: skip
+    there = [
+        replace(table, collectives=replace(table.collectives, on_compute=np.ones(5, dtype=bool)))
+        for table in launch.tables
+    ]
     (found,) = find(facts_of_launch(replace(launch, tables=tuple(there))))
     assert found.fix.startswith("It runs in the stream that computes")
 
@@ -125,8 +127,11 @@ def trained(
     events, now = [], 0.0
     for i, duration in enumerate(durations):
         node = NODE if backward else "model"
-        one = [op("aten::mm", 0, 1_900, dims=[[4, 4]], types=["float"]), op(node, 1_900, 50 if late else 100),
-               op("aten::add_", 2_000 + duration + 1, 99)]
+        one = [
+            op("aten::mm", 0, 1_900, dims=[[4, 4]], types=["float"]),
+            op(node, 1_900, 50 if late else 100),
+            op("aten::add_", 2_000 + duration + 1, 99),
+        ]
         if late:
             one.append(op("torch::autograd::AccumulateGrad", 1_901, 2, dims=[[MB // 4]], types=["float"]))
         part = duration / messages
@@ -178,20 +183,34 @@ def test_kernels_on_a_device_are_shorter_by_half_of_what_one_rank_shows():
     events: list[Json] = []
     for i in range(4):
         at, first = 2_500 * i, 10 * i
-        said = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": MB // 4, "Group size": 2,
-                "Process Group Name": "0"}  # fmt: skip
-        nccl = kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", at + 1_550, 700, correlation=first + 2,
-                      stream=20)  # fmt: skip
+        said = {
+            "Collective name": "allreduce",
+            "dtype": "Float",
+            "In msg nelems": MB // 4,
+            "Group size": 2,
+            "Process Group Name": "0",
+        }
+        nccl = kernel(
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", at + 1_550, 700, correlation=first + 2, stream=20
+        )
         nccl["args"] |= said
         for k in range(3):
-            events += [op("aten::mm", at + 6 * k, 6),
-                       runtime("cudaLaunchKernel", at + 6 * k + 1, 4, correlation=first + 4 + k),
-                       kernel("gemm", at + 50 + 500 * k, 500, correlation=first + 4 + k)]  # fmt: skip
-        events += [op(NODE, at + 20, 30), op("c10d::allreduce_", at + 25, 20),
-                   runtime("cudaLaunchKernelExC", at + 30, 5, correlation=first + 2),
-                   op("aten::add_", at + 60, 10), runtime("cudaLaunchKernel", at + 61, 5, correlation=first + 3),
-                   runtime("cudaDeviceSynchronize", at + 80, 2_410),
-                   nccl, kernel("adam", at + 2_250, 230, correlation=first + 3), step(i, at, 2_500)]  # fmt: skip
+            events += [
+                op("aten::mm", at + 6 * k, 6),
+                runtime("cudaLaunchKernel", at + 6 * k + 1, 4, correlation=first + 4 + k),
+                kernel("gemm", at + 50 + 500 * k, 500, correlation=first + 4 + k),
+            ]
+        events += [
+            op(NODE, at + 20, 30),
+            op("c10d::allreduce_", at + 25, 20),
+            runtime("cudaLaunchKernelExC", at + 30, 5, correlation=first + 2),
+            op("aten::add_", at + 60, 10),
+            runtime("cudaLaunchKernel", at + 61, 5, correlation=first + 3),
+            runtime("cudaDeviceSynchronize", at + 80, 2_410),
+            nccl,
+            kernel("adam", at + 2_250, 230, correlation=first + 3),
+            step(i, at, 2_500),
+        ]
     facts = facts_of(events)
     (found,) = find(facts)
     assert found.evidence["exposed_ns_per_step"] == 700_000
@@ -233,10 +252,19 @@ def sharded_on_a_cpu(name: str) -> Any:
             begin = at + 1_300 * k
             ran = annotation("gloo:all_gather", begin + 1_004, 295, tid=9)
             ran["args"] |= {"Input Dims": [[MB // 4]], "Input type": ["float"]}
-            events += [op("aten::mm" if not k else NODE, begin, 1_000),
-                       annotation(name + inside, begin + 1_000, 299),
-                       op("c10d::_allgather_base_", begin + 1_001, 2, dims=[[MB // 2], [MB // 4], [], [], []],
-                          types=["float", "float", "", "Scalar", "Scalar"], concrete=["", "", "", "False", "-1"]), ran]
+            events += [
+                op("aten::mm" if not k else NODE, begin, 1_000),
+                annotation(name + inside, begin + 1_000, 299),
+                op(
+                    "c10d::_allgather_base_",
+                    begin + 1_001,
+                    2,
+                    dims=[[MB // 2], [MB // 4], [], [], []],
+                    types=["float", "float", "", "Scalar", "Scalar"],
+                    concrete=["", "", "", "False", "-1"],
+                ),
+                ran,
+            ]
         events.append(step(i, at, 2_600))
     return facts_of(events)
 
@@ -259,10 +287,22 @@ def broadcasting(inside: str) -> Any:
     for at in range(0, 3_200, 800):
         ran = annotation("gloo:broadcast", at + 4, 295, tid=9)
         ran["args"] |= {"Input Dims": [[MB]], "Input type": ["float"]}
-        call = op("c10d::broadcast_", at + 1, 2, dims=[[[MB]], [], [], [], [], []], types=TYPES,
-                  concrete=["", "", "0", "0", "False", "-1"])  # fmt: skip
-        events += [annotation(inside, at, 550), call, ran, op("aten::mm", at + 300, 250), op(NODE, at + 550, 250),
-                   step(at // 800, at, 800)]  # fmt: skip
+        call = op(
+            "c10d::broadcast_",
+            at + 1,
+            2,
+            dims=[[[MB]], [], [], [], [], []],
+            types=TYPES,
+            concrete=["", "", "0", "0", "False", "-1"],
+        )
+        events += [
+            annotation(inside, at, 550),
+            call,
+            ran,
+            op("aten::mm", at + 300, 250),
+            op(NODE, at + 550, 250),
+            step(at // 800, at, 800),
+        ]
     return facts_of(events)
 
 
@@ -279,7 +319,9 @@ def test_buffers_that_ddp_sends_before_each_forward_pass_need_not_be_sent():
 def test_in_the_computing_stream_gradients_alone_are_known_to_need_nothing_beside_them(kind: str, reported: int):
     """Activations may be what the next kernel needs: there a stream of their own gains nothing."""
     launch = launched(kind, 60, 0, 0)
-    there = [replace(table, collectives=replace(table.collectives, on_compute=np.ones(5, dtype=bool)))
-             for table in launch.tables]  # fmt: skip
+    there = [
+        replace(table, collectives=replace(table.collectives, on_compute=np.ones(5, dtype=bool)))
+        for table in launch.tables
+    ]
     assert len(find(facts_of_launch(replace(launch, tables=tuple(there))))) == reported
     assert len(find(facts_of_launch(launch))) == 1

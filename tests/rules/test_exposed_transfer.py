@@ -24,22 +24,31 @@ def find(facts: Facts) -> list[Suspicion]:
 
 
 def stepped(
-    copied: float = 80, computed: float = 100, *, size: int = MB, kind: str = PINNED, stream: int = 7, steps: int = 4,
+    copied: float = 80,
+    computed: float = 100,
+    *,
+    size: int = MB,
+    kind: str = PINNED,
+    stream: int = 7,
+    steps: int = 4,
     beside: tuple[Json, ...] = (),
-) -> list[Json]:  # fmt: skip
+) -> list[Json]:
     """Steps that send a batch and launch a kernel behind it; on another stream the copy runs beside the kernels."""
     behind = copied if stream == 7 else 0
     found = []
     for n in range(steps):
         host, device = HOST_US * n, (behind + computed) * n
         found += [
-            step(n, host, HOST_US), op("aten::to", host + 10, 12), op("aten::copy_", host + 11, 10),
-            runtime("cudaMemcpyAsync", host + 12, 5, correlation=2 * n + 1), op("aten::mul", host + 30, 10),
+            step(n, host, HOST_US),
+            op("aten::to", host + 10, 12),
+            op("aten::copy_", host + 11, 10),
+            runtime("cudaMemcpyAsync", host + 12, 5, correlation=2 * n + 1),
+            op("aten::mul", host + 30, 10),
             runtime("cudaLaunchKernel", host + 31, 5, correlation=2 * n + 2),
             memcpy(f"Memcpy {kind}", device + 20, copied, correlation=2 * n + 1, size_bytes=size, stream=stream),
             kernel("mul", device + 40 + behind, computed - 20, correlation=2 * n + 2),
             *({**event, "ts": event["ts"] + host} for event in beside),
-        ]  # fmt: skip
+        ]
     return found
 
 
@@ -98,8 +107,14 @@ def test_the_batches_of_a_loader_depend_on_no_result():
 
 
 def test_the_line_is_that_of_the_copy():
-    located = [step(0, 0, 100), mark(2, 9, 15), op("aten::to", 10, 12), op("aten::copy_", 11, 10), mark(3, 28, 15),
-               op("aten::mul", 30, 10)]  # fmt: skip
+    located = [
+        step(0, 0, 100),
+        mark(2, 9, 15),
+        op("aten::to", 10, 12),
+        op("aten::copy_", 11, 10),
+        mark(3, 28, 15),
+        op("aten::mul", 30, 10),
+    ]
     later = [{**event, "ts": event["ts"] + 100} for event in stepped()]
     facts = facts_of([*located, *later])
     (found,) = find(facts)

@@ -53,8 +53,12 @@ def test_the_backward_pass_halves_with_its_forward_operators():
 
 def on_device(at: float) -> list[Json]:
     id_ = int(at) + 1
-    return [linear(at + 1, 4), runtime("cudaLaunchKernel", at + 2, 1, correlation=id_),
-            kernel("dgemm", at + 3, 90, correlation=id_), runtime("cudaStreamSynchronize", at + 6, 87)]  # fmt: skip
+    return [
+        linear(at + 1, 4),
+        runtime("cudaLaunchKernel", at + 2, 1, correlation=id_),
+        kernel("dgemm", at + 3, 90, correlation=id_),
+        runtime("cudaStreamSynchronize", at + 6, 87),
+    ]
 
 
 def test_on_a_device_the_kernels_count_and_not_the_launching():
@@ -85,15 +89,20 @@ def test_on_a_known_gpu_the_roofline_says_what_is_left(name, kept):
 def large(at: float, name: str = "dgemm") -> list[Json]:
     """As ``on_device`` with a product of two 960 x 960 matrices, which takes an A100 90 µs."""
     shapes = {"dims": [[960, 960], [960, 960]], "types": ["double", "double"], "sequence": int(at)}
-    return [op("aten::linear", at + 1, 4, **shapes), *({**event, "name": name} if event["name"] == "dgemm" else event
-            for event in on_device(at)[1:])]  # fmt: skip
+    return [
+        op("aten::linear", at + 1, 4, **shapes),
+        *({**event, "name": name} if event["name"] == "dgemm" else event for event in on_device(at)[1:]),
+    ]
 
 
 @pytest.mark.parametrize(("precision", "kept"), [("highest", 1.0), ("high", 2 * 960**3 / 156e12 / 0.75 / 90e-6)])
 def test_doubles_that_are_as_fast_as_floats_are_silent_unless_floats_may_use_tf32(precision, kept):
     """TF32 has eight times the rate, of which a product reaches three quarters."""
-    facts = facts_of(steps_of(large), run=Run(flags={"matmul_precision": precision}),
-                     deviceProperties=[{"name": "NVIDIA A100-SXM4-40GB"}])  # fmt: skip
+    facts = facts_of(
+        steps_of(large),
+        run=Run(flags={"matmul_precision": precision}),
+        deviceProperties=[{"name": "NVIDIA A100-SXM4-40GB"}],
+    )
     savings = [predict_saving(facts, found.edit).fraction for found in find(facts)]
     assert savings == ([] if kept == 1.0 else [pytest.approx(0.9 * (1 - kept), abs=2e-5)])
 
@@ -134,10 +143,14 @@ def test_it_hands_over_its_costliest_operators_to_be_run_in_both_types():
     facts = facts_of(steps_of(lambda at: [linear(at + 10, 40), linear(at + 50, 30, rows=32), linear(at + 80, 5)]))
     trial = find(facts)[0].trial
     assert trial is not None
-    assert trial.experiment == Experiment("narrower-type", (
-        Case("linear", ((64, 64), (64, 64)), "float64", 2.0, recorded_ns=45_000),
-        Case("linear", ((32, 64), (64, 64)), "float64", 1.0, recorded_ns=30_000),
-    ), to="float32")  # fmt: skip
+    assert trial.experiment == Experiment(
+        "narrower-type",
+        (
+            Case("linear", ((64, 64), (64, 64)), "float64", 2.0, recorded_ns=45_000),
+            Case("linear", ((32, 64), (64, 64)), "float64", 1.0, recorded_ns=30_000),
+        ),
+        to="float32",
+    )
     assert predict_saving(facts, trial.edit_of(0.2)).fraction == pytest.approx(0.75 * 0.8)
     assert predict_saving(facts, trial.edit_of(1.5)).fraction == 0
 
@@ -177,9 +190,13 @@ def test_doubles_inside_an_optimizer_are_its_own_business():
 
 @pytest.mark.parametrize(
     ("cast_at", "solver", "reported"),
-    [(5, "aten::linalg_cholesky", False), (5, "aten::relu", True), (15, "aten::linalg_cholesky", True),
-     (None, "aten::linalg_cholesky", True)],
-)  # fmt: skip
+    [
+        (5, "aten::linalg_cholesky", False),
+        (5, "aten::relu", True),
+        (15, "aten::linalg_cholesky", True),
+        (None, "aten::linalg_cholesky", True),
+    ],
+)
 def test_doubles_that_the_step_asks_for_to_solve_a_matrix_are_silent(cast_at: int | None, solver: str, reported: bool):
     shape, to_double = {"dims": [[64, 64]], "types": ["double"]}, ["", "7", "", "", "False", "False", ""]
 
@@ -192,9 +209,12 @@ def test_doubles_that_the_step_asks_for_to_solve_a_matrix_are_silent(cast_at: in
 
 @pytest.mark.parametrize(
     ("default", "solver", "reported"),
-    [("float64", "aten::linalg_cholesky", False), ("float64", "aten::relu", True),
-     ("float32", "aten::linalg_cholesky", True)],
-)  # fmt: skip
+    [
+        ("float64", "aten::linalg_cholesky", False),
+        ("float64", "aten::relu", True),
+        ("float32", "aten::linalg_cholesky", True),
+    ],
+)
 def test_doubles_for_all_in_a_program_that_solves_a_matrix_are_silent(default: str, solver: str, reported: bool):
     def events(at: float) -> list[Json]:
         return [linear(at + 10, 4), op(solver, at + 20, 40, dims=[[64, 64]], types=["double"])]
@@ -205,12 +225,14 @@ def test_doubles_for_all_in_a_program_that_solves_a_matrix_are_silent(default: s
 
 @pytest.mark.parametrize(
     ("kind", "solver", "reported"),
-    [(DOUBLES_ASKED_FOR, "aten::linalg_cholesky", False), (DOUBLES_BY_DEFAULT, "aten::linalg_solve", False),
-     (DOUBLES_ASKED_FOR, "aten::relu", True), (DOUBLES_MADE, "aten::linalg_cholesky", True)],
-)  # fmt: skip
-def test_doubles_asked_for_by_name_in_a_program_that_solves_a_matrix_are_silent(
-    kind: str, solver: str, reported: bool
-):
+    [
+        (DOUBLES_ASKED_FOR, "aten::linalg_cholesky", False),
+        (DOUBLES_BY_DEFAULT, "aten::linalg_solve", False),
+        (DOUBLES_ASKED_FOR, "aten::relu", True),
+        (DOUBLES_MADE, "aten::linalg_cholesky", True),
+    ],
+)
+def test_doubles_asked_for_by_name_in_a_program_that_solves_a_matrix_are_silent(kind: str, solver: str, reported: bool):
     def events(at: float) -> list[Json]:
         return [linear(at + 10, 4), op(solver, at + 20, 40, dims=[[64, 64]], types=["double"])]
 
@@ -250,8 +272,9 @@ def places_with(*remarks: tuple[str, int, str, str], **flags: str) -> list[int]:
     """Where the finding stands: the step's first operator on doubles runs at line 11 of train.py, ``y = model(x)``."""
     located = [step(9, 300, 100), mark(1, 310, 60), linear(320, 40)]
     given = tuple(Remark(kind, CallSite("train.py", line, function, text)) for kind, line, function, text in remarks)
-    facts = facts_of([*steps_of(lambda at: [linear(at + 20, 40)]), *located], callsites=SITES,
-                     run=Run(remarks=given, flags=flags))  # fmt: skip
+    facts = facts_of(
+        [*steps_of(lambda at: [linear(at + 20, 40)]), *located], callsites=SITES, run=Run(remarks=given, flags=flags)
+    )
     (found,) = find(facts)
     return [place.line for place in (found.location, *found.also) if place is not None]
 
@@ -265,8 +288,14 @@ def test_the_only_line_before_the_loop_that_keeps_the_type_of_its_data_is_the_pl
 
 @pytest.mark.parametrize(
     ("function", "features", "place"),
-    [("main", "x", 6), ("<module>", "x", 6), ("main", "z", 11), ("load", "x", 6), ("load", "z", 11),
-     ("main", "note = 'x'; z", 11)],
+    [
+        ("main", "x", 6),
+        ("<module>", "x", 6),
+        ("main", "z", 11),
+        ("load", "x", 6),
+        ("load", "z", 11),
+        ("main", "note = 'x'; z", 11),
+    ],
 )
 def test_of_several_it_is_the_one_whose_name_the_step_reads(function: str, features: str, place: int):
     """Labels come first in the file, and nothing in the text says that they are integers."""
@@ -293,8 +322,10 @@ def test_a_function_that_returns_the_doubles_of_two_lines_leaves_open_which_the_
 
 
 def test_the_line_that_makes_all_new_tensors_doubles_comes_first_where_they_are():
-    remarks = ((DOUBLES_MADE, 6, "main", "x = torch.from_numpy(table)"),
-               (DOUBLES_BY_DEFAULT, 2, "<module>", "torch.set_default_dtype(torch.float64)"))  # fmt: skip
+    remarks = (
+        (DOUBLES_MADE, 6, "main", "x = torch.from_numpy(table)"),
+        (DOUBLES_BY_DEFAULT, 2, "<module>", "torch.set_default_dtype(torch.float64)"),
+    )
     assert places_with(*remarks, default_dtype="float64")[0] == 2
     assert places_with(*remarks, default_dtype="float32")[0] == 6
 

@@ -137,9 +137,12 @@ def launches(name: str) -> list[Json]:
     for i in range(4):
         at = 100 * i
         events += [
-            step(i, at, 100), product(at + 5, 20), runtime("cudaLaunchKernel", at + 10, 5, correlation=i + 1),
-            kernel(name, at + 20, 60, correlation=i + 1), runtime("cudaDeviceSynchronize", at + 30, 52),
-        ]  # fmt: skip
+            step(i, at, 100),
+            product(at + 5, 20),
+            runtime("cudaLaunchKernel", at + 10, 5, correlation=i + 1),
+            kernel(name, at + 20, 60, correlation=i + 1),
+            runtime("cudaDeviceSynchronize", at + 30, 52),
+        ]
     return events
 
 
@@ -190,7 +193,7 @@ def several(*names: str, dims: Any = LARGE, run: Run | None = None) -> Any:
                 op(f"aten::{name}", at + 20 * k, 10, dims=dims, types=types, concrete=settings),
                 runtime("cudaLaunchKernel", at + 20 * k + 2, 5, correlation=launch),
                 kernel(kernel_name, at + 1000 * k + 60, 1000, correlation=launch),
-            ]  # fmt: skip
+            ]
     return facts_of(events, run=run, deviceProperties=GPU)
 
 

@@ -20,8 +20,9 @@ Json = dict[str, Any]
 ASKED, AUTOMATIC = "profkit.gc#2", "profkit.gc#2.automatic"
 
 
-def facts_about(*parts: list[Json], run: Run | None = None, before: list[Json] | None = None,
-                callsites: tuple[CallSite, ...] = ()):  # fmt: skip
+def facts_about(
+    *parts: list[Json], run: Run | None = None, before: list[Json] | None = None, callsites: tuple[CallSite, ...] = ()
+):
     """Steps of 1000 µs, each a product of matrices for 300 and what is given, by its time in the step."""
     events = list(before or ())
     for i, part in enumerate(parts):
@@ -46,8 +47,11 @@ def test_asked_for_in_each_step_it_costs_its_whole_time():
 
 def test_its_time_is_the_same_share_of_the_median_step_as_of_all():
     """A sixth of 6,000 µs in all is a sixth of the median step of 1,000."""
-    parts = [event for n, at in enumerate((0, 1000, 2000, 3000)) for event in (
-        step(n, at, 3000 if n == 3 else 1000), op("aten::mm", at, 300), op(ASKED, at + 400, 250))]  # fmt: skip
+    parts = [
+        event
+        for n, at in enumerate((0, 1000, 2000, 3000))
+        for event in (step(n, at, 3000 if n == 3 else 1000), op("aten::mm", at, 300), op(ASKED, at + 400, 250))
+    ]
     (found,) = find(facts_of(parts, run=Run(torch="2.13")))
     assert found.evidence == {"collecting_ns_per_step": 166_666}
     assert "takes 167 µs" in found.message
@@ -170,8 +174,9 @@ def test_collections_that_the_picking_of_samples_begins_are_left_to_its_own_rule
     picks = [op("aten::select", 400 + 5 * i, 2) for i in range(64)]
     collections = [op("profkit.gc#0.automatic", 403 + 50 * i, 1.5) for i in range(6)]
     alone = [[*collections]] * 4
-    loading = [[annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 399, 400), *picks,
-                *collections]] * 4  # fmt: skip
+    loading = [
+        [annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 399, 400), *picks, *collections]
+    ] * 4
     assert find(facts_about(*loading)) == []
     assert bool(find(facts_about(*[[*part, op("profkit.gc#0.automatic", 900, 80)] for part in alone])))
 

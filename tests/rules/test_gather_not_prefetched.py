@@ -18,37 +18,58 @@ GATHER, COMPUTE, PARTS = 400, 500, 5
 
 
 def gathers(
-    *, name: str = RANGE, asked_at: list[float], starts: list[float], computes: list[float], stream: int = 20,
-    steps: int = 4, limiter: float = 0, took: float = GATHER,
-) -> Any:  # fmt: skip
+    *,
+    name: str = RANGE,
+    asked_at: list[float],
+    starts: list[float],
+    computes: list[float],
+    stream: int = 20,
+    steps: int = 4,
+    limiter: float = 0,
+    took: float = GATHER,
+) -> Any:
     """Each step: gathers of as many layers, of 4 MB, and the kernel of each layer, for which the host waits."""
     events: list[Json] = []
     for number in range(steps):
         at, first = (computes[-1] + COMPUTE) * number, 100 * number
         for i in range(2):
-            events += [runtime("cudaLaunchKernel", at + 10 * i, 2, correlation=first + i + 1),
-                       kernel("fill", at + 10 * i + 8, 1, correlation=first + i + 1)]  # fmt: skip
+            events += [
+                runtime("cudaLaunchKernel", at + 10 * i, 2, correlation=first + i + 1),
+                kernel("fill", at + 10 * i + 8, 1, correlation=first + i + 1),
+            ]
         for i, (asked, start, begin) in enumerate(zip(asked_at, starts, computes, strict=True)):
             gather, gemm = first + 10 * (i + 1), first + 10 * (i + 1) + 1
-            nccl = kernel("ncclDevKernel_AllGather_RING_LL(ncclDevComm*)", at + start, took, correlation=gather,
-                          stream=stream)  # fmt: skip
-            nccl["args"] |= {"Collective name": "_allgather_base", "dtype": "BFloat16", "In msg nelems": 1 << 21,
-                             "Out msg nelems": 1 << 24, "Group size": 8, "Process Group Name": "0"}  # fmt: skip
+            nccl = kernel(
+                "ncclDevKernel_AllGather_RING_LL(ncclDevComm*)", at + start, took, correlation=gather, stream=stream
+            )
+            nccl["args"] |= {
+                "Collective name": "_allgather_base",
+                "dtype": "BFloat16",
+                "In msg nelems": 1 << 21,
+                "Out msg nelems": 1 << 24,
+                "Group size": 8,
+                "Process Group Name": "0",
+            }
             events += [
-                annotation(name, at + asked - 1, 12), op("c10d::_allgather_base_", at + asked, 10),
-                runtime("cudaLaunchKernelExC", at + asked + 2, 5, correlation=gather), nccl,
-            ]  # fmt: skip
+                annotation(name, at + asked - 1, 12),
+                op("c10d::_allgather_base_", at + asked, 10),
+                runtime("cudaLaunchKernelExC", at + asked + 2, 5, correlation=gather),
+                nccl,
+            ]
             for k in range(PARTS):
-                events += [op("aten::mm", at + asked + 12 + 2 * k, 2),
-                           runtime("cudaLaunchKernel", at + asked + 12 + 2 * k, 1, correlation=gemm + k),
-                           kernel("gemm", at + begin + k * COMPUTE / PARTS, COMPUTE / PARTS,
-                                  correlation=gemm + k)]  # fmt: skip
+                events += [
+                    op("aten::mm", at + asked + 12 + 2 * k, 2),
+                    runtime("cudaLaunchKernel", at + asked + 12 + 2 * k, 1, correlation=gemm + k),
+                    kernel("gemm", at + begin + k * COMPUTE / PARTS, COMPUTE / PARTS, correlation=gemm + k),
+                ]
             if limiter and i:
                 events.append(annotation("FullyShardedDataParallel.rate_limiter", at + asked - 1 - limiter, limiter))
         asked, end = asked_at[-1] + 25, computes[-1] + COMPUTE
-        events += [op("autograd::engine::evaluate_function: MmBackward0", at + asked, 5),
-                   runtime("cudaDeviceSynchronize", at + asked + 10, end - asked - 10),
-                   step(number, at, end)]  # fmt: skip
+        events += [
+            op("autograd::engine::evaluate_function: MmBackward0", at + asked, 5),
+            runtime("cudaDeviceSynchronize", at + asked + 10, end - asked - 10),
+            step(number, at, end),
+        ]
     return facts_of(events, distributedInfo={"backend": "nccl", "rank": 0, "world_size": 8})
 
 
@@ -65,8 +86,12 @@ def test_gathers_that_stand_behind_the_layer_before_are_told_and_the_waiting_is_
     """The second and the third fit beside 500 µs of compute: 800 of 2,733 µs."""
     facts = queued()
     (found,) = find(facts)
-    assert found.evidence == {"gathers_per_step": 2, "waited_ns_per_step": 800_000, "held_by": "stream",
-                              "pass": "forward"}  # fmt: skip
+    assert found.evidence == {
+        "gathers_per_step": 2,
+        "waited_ns_per_step": 800_000,
+        "held_by": "stream",
+        "pass": "forward",
+    }
     assert "forward_prefetch=True" in found.fix
     assert predict_saving(facts, found.edit).time_ns_per_step == pytest.approx(800_000, rel=0.02)
 
@@ -84,8 +109,14 @@ def test_gathers_beside_compute_are_silent():
     assert find(facts) == []
 
 
-@pytest.mark.parametrize("name", ["FSDP::forward_prefetch for layers.2", "FSDP::backward_prefetch for layers.2",
-                                  "FullyShardedDataParallel._pre_backward_prefetch"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "FSDP::forward_prefetch for layers.2",
+        "FSDP::backward_prefetch for layers.2",
+        "FullyShardedDataParallel._pre_backward_prefetch",
+    ],
+)
 def test_gathers_that_were_asked_for_ahead_are_silent(name: str):
     assert find(queued(name=name)) == []
 
@@ -116,8 +147,12 @@ def test_the_rate_limiter_is_told_where_it_keeps_the_host_for_most_of_the_time()
 @pytest.mark.parametrize(("took", "reported"), [(26, 1), (24, 0)])
 def test_three_percent_of_the_step_has_to_be_saved(took: float, reported: int):
     """Two gathers of 26 µs are 3.2 % of 1,611 µs, of 24 they are 2.98 % of 1,605."""
-    facts = gathers(asked_at=[20, 50, 80], took=took, starts=[33, 533 + took, 1_033 + 2 * took],
-                    computes=[33 + took, 533 + 2 * took, 1_033 + 3 * took])  # fmt: skip
+    facts = gathers(
+        asked_at=[20, 50, 80],
+        took=took,
+        starts=[33, 533 + took, 1_033 + 2 * took],
+        computes=[33 + took, 533 + 2 * took, 1_033 + 3 * took],
+    )
     assert len(find(facts)) == reported
 
 

@@ -41,12 +41,16 @@ def steps_with_two_regions() -> list[Json]:
     for i, at in enumerate((0, 1000, 2000)):
         events += [
             step(i, at, 1000),
-            op("TorchDynamo Cache Lookup", at + 10, 20), op("Torch-Compiled Region: 0/0", at + 30, 500),
-            op("## Call CompiledFxGraph a ##", at + 60, 200), op("aten::item", at + 300, 10),
-            op("TorchDynamo Cache Lookup", at + 400, 20), op("Torch-Compiled Region: 1/0", at + 425, 75),
+            op("TorchDynamo Cache Lookup", at + 10, 20),
+            op("Torch-Compiled Region: 0/0", at + 30, 500),
+            op("## Call CompiledFxGraph a ##", at + 60, 200),
+            op("aten::item", at + 300, 10),
+            op("TorchDynamo Cache Lookup", at + 400, 20),
+            op("Torch-Compiled Region: 1/0", at + 425, 75),
             op("AOTDispatcher Runtime Wrapper Prologue", at + 430, 4),
-            op("## Call CompiledFxGraph b ##", at + 435, 60), op("aten::mm", at + 440, 30),
-        ]  # fmt: skip
+            op("## Call CompiledFxGraph b ##", at + 435, 60),
+            op("aten::mm", at + 440, 30),
+        ]
     return events
 
 
@@ -185,8 +189,11 @@ def test_other_frames_and_those_of_libraries_are_silent(name):
 
 GIVEN_UP = "Unsupported Tensor.item() call with capture_scalar_outputs=False\n*** graph break in loop"
 FUNCTION = CallSite("model.py", 3, "forward")
-SITES = (CallSite("model.py", 5, "Net.forward"), CallSite("model.py", 8, "Net.forward"),
-         CallSite("model.py", 20, "Other.run"))  # fmt: skip
+SITES = (
+    CallSite("model.py", 5, "Net.forward"),
+    CallSite("model.py", 8, "Net.forward"),
+    CallSite("model.py", 20, "Other.run"),
+)
 NAMES = ("aten::mm", "aten::gelu", "aten::add", "aten::item")
 
 

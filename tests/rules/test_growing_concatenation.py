@@ -88,8 +88,10 @@ def test_tensors_that_grow_by_turns_on_one_line_are_each_a_run():
 def test_a_store_from_which_few_samples_are_drawn_is_reported(dims: list[Any], reported: bool):
     def add(at: float) -> list[Json]:
         size = 30_000 + 2000 * int(at // 100)
-        taken = [[size if one == 30_000 else one for one in dims[0]],
-                 [[size if one == 30_000 else one for one in shape] for shape in dims[1]]]  # fmt: skip
+        taken = [
+            [size if one == 30_000 else one for one in dims[0]],
+            [[size if one == 30_000 else one for one in shape] for shape in dims[1]],
+        ]
         index = op("aten::index", at + 30, 5, dims=taken, types=["float", "TensorList"])
         return [cat(at + 10, size - 2000, 2000), index]
 
@@ -156,8 +158,10 @@ def test_it_is_used_as_it_grows_when_it_is_used_between_half_of_the_calls(uses, 
 )
 def test_a_tensor_that_is_needed_whole_each_time_is_silent(use):
     def part(at: float) -> list[Json]:
-        used = [op(use, at + 10 * i + 8.5, 1, dims=[[500, 64], [(i + 2) * PIECE]], types=["float", "float"])
-                for i in range(8)]  # fmt: skip
+        used = [
+            op(use, at + 10 * i + 8.5, 1, dims=[[500, 64], [(i + 2) * PIECE]], types=["float", "float"])
+            for i in range(8)
+        ]
         return [*growing(at, 8), *used]
 
     assert find(facts_of(steps_of(part))) == []
@@ -222,9 +226,13 @@ ROW = [2, 4, 1, 64]
 
 
 def cached(
-    at: float, use: str = "aten::scaled_dot_product_attention", heads: int = 4, texts: int = 2,
-    with_weight: bool = False, sequence: int | None = None,
-) -> list[Json]:  # fmt: skip
+    at: float,
+    use: str = "aten::scaled_dot_product_attention",
+    heads: int = 4,
+    texts: int = 2,
+    with_weight: bool = False,
+    sequence: int | None = None,
+) -> list[Json]:
     """Eight tokens after a text of 128: `cache = torch.cat([cache, row], 2)` for 8 µs, and its use for 1 µs. The
     cheapest operator, a view, takes half a microsecond."""
     events = []
@@ -320,18 +328,22 @@ def test_without_shapes_the_located_step_tells_who_takes_what_grows():
     """A token a step: the sizes of later steps are known of the concatenation alone."""
     one, rows = [2, 4, 128, 64], 2 * 4 * 64
     located = [
-        step(0, 0, 100), mark(0, 5, 60),
-        op("aten::cat", 10, 20, dims=[[one, ROW], []], types=["TensorList", "Scalar"]), memory(11, 4 * rows * 129, 1),
+        step(0, 0, 100),
+        mark(0, 5, 60),
+        op("aten::cat", 10, 20, dims=[[one, ROW], []], types=["TensorList", "Scalar"]),
+        memory(11, 4 * rows * 129, 1),
         op("aten::scaled_dot_product_attention", 40, 10, dims=[ROW, [2, 4, 129, 64]], types=["float", "float"]),
-    ]  # fmt: skip
+    ]
     later = [
         event
         for i in range(4)
         for at in (1000 + 100 * i,)
         for event in (
-            step(i + 2, at, 100), op("aten::cat", at + 10, 20), memory(at + 11, 4 * rows * (130 + i), 10 + i),
+            step(i + 2, at, 100),
+            op("aten::cat", at + 10, 20),
+            memory(at + 11, 4 * rows * (130 + i), 10 + i),
             op("aten::scaled_dot_product_attention", at + 40, 10),
         )
-    ]  # fmt: skip
+    ]
     (found,) = find(facts_of([*located, *later], callsites=(CallSite("talk.py", 3, "add", "k = torch.cat([k, new])"),)))
     assert found.fix.startswith("Preallocate it at its greatest length")

@@ -31,8 +31,14 @@ def steps(grows_by: Sequence[int], working: int = 1000) -> list[Json]:
         at = 100 * i
         marks = [mark(1, at + 1, 20)] if i == 0 else []
         kept = [memory(at + 5, size, 1000 + i)] if size else []
-        events += [step(i, at, 100), *marks, op("aten::mm", at + 2, 15), *kept,
-                   memory(at + 6, working, 1), memory(at + 12, -working, 1)]  # fmt: skip
+        events += [
+            step(i, at, 100),
+            *marks,
+            op("aten::mm", at + 2, 15),
+            *kept,
+            memory(at + 6, working, 1),
+            memory(at + 12, -working, 1),
+        ]
     return events
 
 

@@ -22,28 +22,34 @@ def find(facts) -> list[Suspicion]:
     return list(host_created_tensor.check(facts))
 
 
-def made(start: float, factory: str = "aten::rand", fill: str = "aten::uniform_", dims: str = "[[100]]",
-         types: str = FLOATS) -> list[Json]:  # fmt: skip
+def made(
+    start: float, factory: str = "aten::rand", fill: str = "aten::uniform_", dims: str = "[[100]]", types: str = FLOATS
+) -> list[Json]:
     """A factory on the host that takes 20 µs."""
     return [op(factory, start, 20), op("aten::empty", start + 1, 2), op(fill, start + 4, 15, dims=dims, types=types)]
 
 
-def sent(start: float, dims: str = "[[100]]", types: str = FLOATS,
-         direction: str = "HtoD (Pageable -> Device)") -> list[Json]:  # fmt: skip
+def sent(
+    start: float, dims: str = "[[100]]", types: str = FLOATS, direction: str = "HtoD (Pageable -> Device)"
+) -> list[Json]:
     """``x.to(device)``, which takes the host 30 µs: a copy of 10 µs and the wait for it."""
     return [
-        op("aten::to", start, 30, dims=dims, types=types), op("aten::_to_copy", start + 1, 28, dims=dims, types=types),
+        op("aten::to", start, 30, dims=dims, types=types),
+        op("aten::_to_copy", start + 1, 28, dims=dims, types=types),
         op("aten::copy_", start + 3, 25, dims=dims, types=types),
         runtime("cudaMemcpyAsync", start + 5, 3, correlation=1),
         memcpy(f"Memcpy {direction}", start + 9, 10, correlation=1, size_bytes=400),
         runtime("cudaStreamSynchronize", start + 9, 12, correlation=2),
-    ]  # fmt: skip
+    ]
 
 
 def used(start: float) -> list[Json]:
     """A kernel on the device: 5 µs."""
-    return [op("aten::mul", start, 8), runtime("cudaLaunchKernel", start + 1, 3, correlation=3),
-            kernel("mul", start + 6, 5, correlation=3)]  # fmt: skip
+    return [
+        op("aten::mul", start, 8),
+        runtime("cudaLaunchKernel", start + 1, 3, correlation=3),
+        kernel("mul", start + 6, 5, correlation=3),
+    ]
 
 
 def stepped(*parts: list[Json], steps: int = 4, first: int = 0) -> list[Json]:
@@ -108,16 +114,30 @@ def test_a_factory_without_recorded_shapes_counts():
         [[op("aten::empty", 10, 2), op("aten::cat", 13, 15, dims="[[100]]", types=FLOATS)], sent(30), used(62)],
         [[op("aten::select", 10, 2), op("aten::fill_", 13, 15, dims="[[100]]", types=FLOATS)], sent(30), used(62)],
     ],
-    ids=["real data", "data of Python's", "nothing filled", "other work between", "other elements", "another type",
-         "to the host", "computed on the host", "computed into a new tensor", "a tensor that was there before"],
-)  # fmt: skip
+    ids=[
+        "real data",
+        "data of Python's",
+        "nothing filled",
+        "other work between",
+        "other elements",
+        "another type",
+        "to the host",
+        "computed on the host",
+        "computed into a new tensor",
+        "a tensor that was there before",
+    ],
+)
 def test_copies_of_what_the_host_did_not_make_up_are_silent(parts):
     assert find(facts_of(stepped(*parts))) == []
 
 
 def test_a_tensor_made_on_the_device_before_real_data_is_copied_is_silent():
-    on_device = [op("aten::zeros", 10, 20), op("aten::zero_", 12, 15, dims="[[100]]", types=FLOATS),
-                 runtime("cudaMemsetAsync", 14, 3, correlation=5), kernel("fill", 20, 2, correlation=5)]  # fmt: skip
+    on_device = [
+        op("aten::zeros", 10, 20),
+        op("aten::zero_", 12, 15, dims="[[100]]", types=FLOATS),
+        runtime("cudaMemsetAsync", 14, 3, correlation=5),
+        kernel("fill", 20, 2, correlation=5),
+    ]
     assert find(facts_of(stepped(on_device, sent(30), used(62)))) == []
 
 
@@ -129,8 +149,10 @@ def test_what_another_thread_made_is_not_what_is_copied():
 
 @pytest.mark.parametrize(("steps_with", "reported"), [(1, 0), (2, 1)])
 def test_it_counts_from_half_of_the_steps_on(steps_with, reported):
-    events = [*stepped(made(10), sent(30), used(62), steps=steps_with),
-              *stepped(sent(30), used(62), steps=4 - steps_with, first=steps_with)]  # fmt: skip
+    events = [
+        *stepped(made(10), sent(30), used(62), steps=steps_with),
+        *stepped(sent(30), used(62), steps=4 - steps_with, first=steps_with),
+    ]
     assert len(find(facts_of(events))) == reported
 
 
@@ -149,7 +171,9 @@ def test_without_a_gpu_the_rule_does_not_look():
 )
 def test_the_line_that_makes_and_sends_the_same_numbers_is_changed(source: str, after: str | None) -> None:
     lines = [mark(0, 9, 52), *made(10), *sent(30.5), *used(62)]
-    facts = facts_of([*stepped(lines, steps=1), *stepped(made(10), sent(30.5), used(62), first=1)],
-                     callsites=(CallSite("a.py", 3, "f", source),))  # fmt: skip
+    facts = facts_of(
+        [*stepped(lines, steps=1), *stepped(made(10), sent(30.5), used(62), first=1)],
+        callsites=(CallSite("a.py", 3, "f", source),),
+    )
     (found,) = [one for one in diagnose(facts).findings if one.rule == "host-created-tensor"]
     assert found.change == (Change("a.py", 3, source, after) if after else None)

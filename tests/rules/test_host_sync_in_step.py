@@ -34,8 +34,12 @@ def branch(start: float) -> list[Json]:
 
 def stepped(*parts: list[Json], steps: range = STEPS) -> list[Json]:
     """Steps of 100 µs that all hold the same, with times counted from the step's start."""
-    return [event for i in steps for event in shifted([step(i, 0, 100), op("aten::mm", 1, 9)], i)
-            + [moved for part in parts for moved in shifted(part, i)]]  # fmt: skip
+    return [
+        event
+        for i in steps
+        for event in shifted([step(i, 0, 100), op("aten::mm", 1, 9)], i)
+        + [moved for part in parts for moved in shifted(part, i)]
+    ]
 
 
 def shifted(events: list[Json], i: int) -> list[Json]:
@@ -43,22 +47,25 @@ def shifted(events: list[Json], i: int) -> list[Json]:
     moved = [{**event, "ts": event["ts"] + 100 * i} for event in events]
     return [
         {**event, "args": {**event["args"], "correlation": event["args"]["correlation"] + 1000 * i}}
-        if "correlation" in event["args"] else event
+        if "correlation" in event["args"]
+        else event
         for event in moved
-    ]  # fmt: skip
+    ]
 
 
 def wait_for_number(start: float, kernel_us: float, correlation: int = 1) -> list[Json]:
     """A kernel launched at ``start`` and the read of its result, which ends 4 µs after the kernel."""
     end = start + 5 + kernel_us
     return [
-        op("aten::mul", start, 4), runtime("cudaLaunchKernel", start + 1, 2, correlation=correlation),
+        op("aten::mul", start, 4),
+        runtime("cudaLaunchKernel", start + 1, 2, correlation=correlation),
         kernel("k", start + 5, kernel_us, correlation=correlation),
-        op("aten::item", start + 6, kernel_us + 4), op("aten::_local_scalar_dense", start + 7, kernel_us + 2),
+        op("aten::item", start + 6, kernel_us + 4),
+        op("aten::_local_scalar_dense", start + 7, kernel_us + 2),
         runtime("cudaMemcpyAsync", start + 8, 2, correlation=correlation + 1),
         memcpy("Memcpy DtoH (Device -> Pinned)", end, 2, correlation=correlation + 1, size_bytes=4),
         runtime("cudaStreamSynchronize", start + 10, kernel_us - 2),
-    ]  # fmt: skip
+    ]
 
 
 # Without a GPU
@@ -103,8 +110,11 @@ def test_a_read_counts_from_half_of_the_steps_on(reading, reported):
 
 @pytest.mark.parametrize(("reads", "reported"), [(63, 1), (64, 0)])
 def test_a_loop_over_elements_is_left_to_its_own_rule(reads, reported):
-    loop = [event for i in range(reads) for event in (op("aten::item", 20 + i, 0.8),
-            op("aten::_local_scalar_dense", 20.1 + i, 0.5))]  # fmt: skip
+    loop = [
+        event
+        for i in range(reads)
+        for event in (op("aten::item", 20 + i, 0.8), op("aten::_local_scalar_dense", 20.1 + i, 0.5))
+    ]
     assert len(find(facts_of(stepped(loop)))) == reported
 
 
@@ -124,8 +134,12 @@ def test_reads_that_are_not_the_programs_are_silent(around):
 
 
 def test_gradscalers_check_for_overflow_is_silent_and_a_read_beside_it_is_not():
-    check = [op("aten::_amp_foreach_non_finite_check_and_unscale_", 40, 5), *read(50),
-             annotation("Optimizer.step#AdamW.step", 60, 20), op("aten::_foreach_add_", 61, 9)]  # fmt: skip
+    check = [
+        op("aten::_amp_foreach_non_finite_check_and_unscale_", 40, 5),
+        *read(50),
+        annotation("Optimizer.step#AdamW.step", 60, 20),
+        op("aten::_foreach_add_", 61, 9),
+    ]
     assert find(facts_of(stepped(check))) == []
     facts = facts_of(stepped(read(20), check))
     (found,) = find(facts)
@@ -143,11 +157,17 @@ def test_without_operators_the_rule_does_not_look():
 
 def test_without_operators_the_calls_of_cuda_show_the_waits():
     def launch_and_wait(at: int) -> list:
-        return [runtime("cudaLaunchKernel", at, 5, correlation=at + 1), kernel("k", at + 10, 20, correlation=at + 1),
-                runtime("cudaStreamSynchronize", at + 6, 26)]  # fmt: skip
+        return [
+            runtime("cudaLaunchKernel", at, 5, correlation=at + 1),
+            kernel("k", at + 10, 20, correlation=at + 1),
+            runtime("cudaStreamSynchronize", at + 6, 26),
+        ]
 
-    events = [event for n in range(4) for event in (step(n, 100 * n, 100), *launch_and_wait(100 * n + 1),
-                                                    *launch_and_wait(100 * n + 51))]  # fmt: skip
+    events = [
+        event
+        for n in range(4)
+        for event in (step(n, 100 * n, 100), *launch_and_wait(100 * n + 1), *launch_and_wait(100 * n + 51))
+    ]
     (found,) = find(facts_of(events))
     assert found.message.startswith("The host waits for the device 2 times a step in cudaStreamSynchronize, 52.0 µs")
 
@@ -163,8 +183,11 @@ def test_a_gpu_program_whose_kernels_are_missing_cannot_be_judged():
 
 def test_a_wait_that_drains_the_queue_is_worth_what_the_step_would_gain():
     """Of 100 µs the host reads for 44, and waits 38 of them; the device needs 42 of each step, back to back."""
-    launched_later = [op("aten::add", 60, 4), runtime("cudaLaunchKernel", 61, 2, correlation=7),
-                      kernel("k", 64, 1, correlation=7)]  # fmt: skip
+    launched_later = [
+        op("aten::add", 60, 4),
+        runtime("cudaLaunchKernel", 61, 2, correlation=7),
+        kernel("k", 64, 1, correlation=7),
+    ]
     facts = facts_of(stepped(wait_for_number(10, 40), launched_later))
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, "aten::item")
@@ -175,8 +198,11 @@ def test_a_wait_that_drains_the_queue_is_worth_what_the_step_would_gain():
 
 
 def test_a_wait_that_the_device_works_through_is_worth_nothing_and_is_named_all_the_same():
-    busy = [op("aten::mm", 2, 4), runtime("cudaLaunchKernel", 3, 2, correlation=7),
-            kernel("long", 6, 99, correlation=7, stream=20)]  # fmt: skip
+    busy = [
+        op("aten::mm", 2, 4),
+        runtime("cudaLaunchKernel", 3, 2, correlation=7),
+        kernel("long", 6, 99, correlation=7, stream=20),
+    ]
     facts = facts_of(stepped(wait_for_number(10, 40), busy))
     (found,) = find(facts)
     assert predict_saving(facts, found.edit).fraction < 0.005
@@ -185,8 +211,11 @@ def test_a_wait_that_the_device_works_through_is_worth_nothing_and_is_named_all_
 
 def test_a_call_that_synchronises_is_reported_at_its_line_when_it_costs_something():
     def part(line: bool) -> list[Json]:
-        launch = [op("aten::mul", 10, 4), runtime("cudaLaunchKernel", 11, 2, correlation=1),
-                  kernel("k", 15, 40, correlation=1)]  # fmt: skip
+        launch = [
+            op("aten::mul", 10, 4),
+            runtime("cudaLaunchKernel", 11, 2, correlation=1),
+            kernel("k", 15, 40, correlation=1),
+        ]
         return [*launch, *([mark(8, 19, 40)] if line else []), runtime("cudaDeviceSynchronize", 20, 37)]
 
     facts = facts_of([*shifted([step(0, 0, 100), *part(True)], 0), *stepped(part(False), steps=range(1, 5))])
@@ -199,11 +228,15 @@ def test_a_call_that_synchronises_is_reported_at_its_line_when_it_costs_somethin
 def copying(direction: str, size_bytes: int) -> list[Json]:
     """A kernel, and a copy of so many bytes that waits for it and then has the device idle."""
     return [
-        op("aten::mul", 10, 4), runtime("cudaLaunchKernel", 11, 2, correlation=1), kernel("k", 15, 40, correlation=1),
-        op("aten::to", 16, 44), op("aten::copy_", 17, 42), runtime("cudaMemcpyAsync", 18, 2, correlation=2),
+        op("aten::mul", 10, 4),
+        runtime("cudaLaunchKernel", 11, 2, correlation=1),
+        kernel("k", 15, 40, correlation=1),
+        op("aten::to", 16, 44),
+        op("aten::copy_", 17, 42),
+        runtime("cudaMemcpyAsync", 18, 2, correlation=2),
         memcpy(f"Memcpy {direction}", 55, 2, correlation=2, size_bytes=size_bytes),
         runtime("cudaStreamSynchronize", 21, 37),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(
@@ -226,21 +259,31 @@ def test_what_a_rule_of_the_transfers_names_better_is_not_told_again():
 
 
 def test_boolean_indexing_has_a_rule_of_its_own():
-    renamed = [{**event, "name": "aten::nonzero"} if event["name"] == "aten::item" else event
-               for event in wait_for_number(10, 40)]  # fmt: skip
+    renamed = [
+        {**event, "name": "aten::nonzero"} if event["name"] == "aten::item" else event
+        for event in wait_for_number(10, 40)
+    ]
     assert find(facts_of(stepped(renamed))) == []
 
 
 def test_of_waits_that_take_turns_all_are_priced_together_and_each_has_its_part():
     """Two reads right after each other, on two lines: going on at one only lets the other wait as long."""
     reads = [
-        op("aten::add", 2, 4), runtime("cudaLaunchKernel", 3, 2, correlation=1), kernel("k", 6, 60, correlation=1),
-        mark(1, 9, 59), op("aten::item", 10, 57), op("aten::_local_scalar_dense", 11, 55),
+        op("aten::add", 2, 4),
+        runtime("cudaLaunchKernel", 3, 2, correlation=1),
+        kernel("k", 6, 60, correlation=1),
+        mark(1, 9, 59),
+        op("aten::item", 10, 57),
+        op("aten::_local_scalar_dense", 11, 55),
         runtime("cudaStreamSynchronize", 12, 54),
-        mark(2, 68, 4), op("aten::item", 68.5, 3), op("aten::_local_scalar_dense", 68.6, 2),
+        mark(2, 68, 4),
+        op("aten::item", 68.5, 3),
+        op("aten::_local_scalar_dense", 68.6, 2),
         runtime("cudaStreamSynchronize", 68.7, 1),
-        op("aten::mul", 75, 4), runtime("cudaLaunchKernel", 76, 2, correlation=2), kernel("k", 85, 5, correlation=2),
-    ]  # fmt: skip
+        op("aten::mul", 75, 4),
+        runtime("cudaLaunchKernel", 76, 2, correlation=2),
+        kernel("k", 85, 5, correlation=2),
+    ]
     facts = facts_of(stepped(reads), callsites=(CallSite("t.py", 0, "f"), *(CallSite("t.py", n, "f") for n in (4, 5))))
     first, second = find(facts)
     assert first.joint is not None
@@ -256,10 +299,14 @@ def test_of_waits_that_take_turns_all_are_priced_together_and_each_has_its_part(
 def test_a_call_that_is_taken_out_goes_with_the_frames_of_the_library():
     """Of 100 µs the program spends 30 in `torch.cuda.synchronize`, of which it waits for 5."""
     call = [
-        python("train.py(3): step", 1, 95), python("torch/cuda/__init__.py(1040): synchronize", 20, 30),
-        python("torch/cuda/__init__.py(400): __enter__", 21, 5), runtime("cudaDeviceSynchronize", 40, 5),
-        op("aten::mul", 5, 4), runtime("cudaLaunchKernel", 6, 2, correlation=1), kernel("k", 10, 34, correlation=1),
-    ]  # fmt: skip
+        python("train.py(3): step", 1, 95),
+        python("torch/cuda/__init__.py(1040): synchronize", 20, 30),
+        python("torch/cuda/__init__.py(400): __enter__", 21, 5),
+        runtime("cudaDeviceSynchronize", 40, 5),
+        op("aten::mul", 5, 4),
+        runtime("cudaLaunchKernel", 6, 2, correlation=1),
+        kernel("k", 10, 34, correlation=1),
+    ]
     facts = facts_of(stepped(call))
     (found,) = find(facts)
     assert found.fix.startswith("Remove the call")
@@ -279,9 +326,12 @@ def test_the_profilers_own_synchronisation_is_not_the_programs():
     events = []
     for i, name in enumerate(("aten::mul", "aten::sub", "aten::div")):
         at = 100 * i
-        events += [op(name, at, 4), runtime("cudaLaunchKernel", at + 1, 2, correlation=i + 1),
-                   kernel("k", at + 5, 40, correlation=i + 1),
-                   runtime("cudaDeviceSynchronize", at + 10, 37)]  # fmt: skip
+        events += [
+            op(name, at, 4),
+            runtime("cudaLaunchKernel", at + 1, 2, correlation=i + 1),
+            kernel("k", at + 5, 40, correlation=i + 1),
+            runtime("cudaDeviceSynchronize", at + 10, 37),
+        ]
     events += [op("aten::add", 300, 20), runtime("cudaDeviceSynchronize", 325, 5)]
     (found,) = find(facts_of(events))
     assert found.evidence["waits_per_step"] == 3.0
@@ -294,21 +344,36 @@ def test_a_wait_on_a_thread_of_its_own_is_silent():
 
 def test_on_the_device_a_loop_over_elements_waits_for_each():
     reads = 64
-    loop = [event for i in range(reads) for event in (
-        op("aten::item", 20 + i, 0.9), op("aten::_local_scalar_dense", 20.1 + i, 0.7),
-        runtime("cudaStreamSynchronize", 20.2 + i, 0.5))]  # fmt: skip
-    launch = [op("aten::mul", 1, 9), runtime("cudaLaunchKernel", 3, 2, correlation=1),
-              kernel("k", 6, 90, correlation=1)]  # fmt: skip
+    loop = [
+        event
+        for i in range(reads)
+        for event in (
+            op("aten::item", 20 + i, 0.9),
+            op("aten::_local_scalar_dense", 20.1 + i, 0.7),
+            runtime("cudaStreamSynchronize", 20.2 + i, 0.5),
+        )
+    ]
+    launch = [
+        op("aten::mul", 1, 9),
+        runtime("cudaLaunchKernel", 3, 2, correlation=1),
+        kernel("k", 6, 90, correlation=1),
+    ]
     (found,) = find(facts_of(stepped(launch, loop)))
     assert found.evidence["waits_per_step"] == 64.0
 
 
 @pytest.mark.parametrize("located", [False, True])
 def test_a_read_that_hardly_waits_needs_a_known_line(located):
-    brief = [op("aten::item", 60, 0.4), op("aten::_local_scalar_dense", 60.1, 0.2),
-             runtime("cudaStreamSynchronize", 60.15, 0.1)]  # fmt: skip
-    launch = [op("aten::mul", 11, 9), runtime("cudaLaunchKernel", 13, 2, correlation=1),
-              kernel("k", 16, 9, correlation=1)]  # fmt: skip
+    brief = [
+        op("aten::item", 60, 0.4),
+        op("aten::_local_scalar_dense", 60.1, 0.2),
+        runtime("cudaStreamSynchronize", 60.15, 0.1),
+    ]
+    launch = [
+        op("aten::mul", 11, 9),
+        runtime("cudaLaunchKernel", 13, 2, correlation=1),
+        kernel("k", 16, 9, correlation=1),
+    ]
     located_step = [step(0, 0, 100), mark(2, 59, 9), *brief] if located else []
     facts = facts_of([*located_step, *stepped(launch, brief, steps=range(1, 5))])
     assert len(find(facts)) == located
@@ -356,15 +421,18 @@ def read_in_rounds(at: float, operator: str, on_gpu: bool) -> list[Json]:
     events = []
     for i in range(4):
         start, number = at + 100 * i, 2 * int(at + 100 * i) + 1
-        events += [op(operator, start, 40), op("aten::item", start + 60, 20),
-                   op("aten::_local_scalar_dense", start + 61, 18)]  # fmt: skip
+        events += [
+            op(operator, start, 40),
+            op("aten::item", start + 60, 20),
+            op("aten::_local_scalar_dense", start + 61, 18),
+        ]
         events += [
             runtime("cudaLaunchKernel", start + 30, 5, correlation=number),
             kernel("k", start + 41, 4, correlation=number),
             runtime("cudaMemcpyAsync", start + 62, 2, correlation=number + 1),
             memcpy("Memcpy DtoH (Device -> Pinned)", start + 66, 2, correlation=number + 1, size_bytes=4),
             runtime("cudaStreamSynchronize", start + 65, 5),
-        ] * on_gpu  # fmt: skip
+        ] * on_gpu
     return events
 
 
@@ -374,8 +442,11 @@ def saved_in_rounds(*body: str, operator: str = "aten::linalg_vector_norm") -> t
     marks = [one for i in range(4) for one in (mark(0, 100 + 100 * i - 5, 3), mark(1, 100 + 100 * i - 1, 90))]
     events = [step(0, 0, 1000), op("aten::mm", 10, 20), *marks, *read_in_rounds(100, operator, on_gpu=False)]
     for i in range(1, 5):
-        events += [step(i, 1000 * i, 1000), op("aten::mm", 1000 * i + 10, 20),
-                   *read_in_rounds(1000 * i + 100, operator, on_gpu=True)]  # fmt: skip
+        events += [
+            step(i, 1000 * i, 1000),
+            op("aten::mm", 1000 * i + 10, 20),
+            *read_in_rounds(1000 * i + 100, operator, on_gpu=True),
+        ]
     facts = facts_of(events, callsites=sites)
     (found,) = find(facts)
     return predict_saving(facts, found.edit).fraction, found.fix
@@ -393,8 +464,11 @@ def test_a_loop_whose_rounds_are_independent_becomes_one_call():
 
 @pytest.mark.parametrize(
     ("line", "operator"),
-    [("scale = step(scale, p.grad).item()", "aten::linalg_vector_norm"), ("total += net(p).item()", "aten::mm"),
-     ("total += net(p).item()", "mine::model")],
+    [
+        ("scale = step(scale, p.grad).item()", "aten::linalg_vector_norm"),
+        ("total += net(p).item()", "aten::mm"),
+        ("total += net(p).item()", "mine::model"),
+    ],
     ids=["a round that needs the last one's number", "a round that multiplies matrices", "one that nobody knows"],
 )
 def test_the_rounds_of_another_loop_stay_and_their_reads_go(line: str, operator: str):
@@ -408,13 +482,20 @@ def test_the_rounds_of_another_loop_stay_and_their_reads_go(line: str, operator:
 
 def test_a_call_outside_of_operators_has_the_line_that_ran_between_the_same_two():
     """The located step was recorded without the runtime's calls. A line before the first operator waits there alone."""
-    sites = (CallSite("net.py", 7, "forward", "torch.cuda.synchronize()"),
-             CallSite("net.py", 9, "forward", "torch.cuda.synchronize()"))  # fmt: skip
+    sites = (
+        CallSite("net.py", 7, "forward", "torch.cuda.synchronize()"),
+        CallSite("net.py", 9, "forward", "torch.cuda.synchronize()"),
+    )
     located = [step(0, 0, 100), mark(1, 1, 3), op("aten::mm", 10, 10), mark(0, 30, 20), op("aten::mm", 60, 10)]
-    waiting = [op("aten::mm", 10, 10), runtime("cudaLaunchKernel", 12, 2, correlation=1),
-               kernel("k", 15, 40, correlation=1), runtime("cudaDeviceSynchronize", 30, 26),
-               op("aten::mm", 60, 10), runtime("cudaLaunchKernel", 62, 2, correlation=2),
-               kernel("k", 65, 30, correlation=2)]  # fmt: skip
+    waiting = [
+        op("aten::mm", 10, 10),
+        runtime("cudaLaunchKernel", 12, 2, correlation=1),
+        kernel("k", 15, 40, correlation=1),
+        runtime("cudaDeviceSynchronize", 30, 26),
+        op("aten::mm", 60, 10),
+        runtime("cudaLaunchKernel", 62, 2, correlation=2),
+        kernel("k", 65, 30, correlation=2),
+    ]
     steps = [one for i in range(1, 5) for one in (step(i, 100 * i, 100), *shifted(waiting, i))]
     (found,) = find(facts_of([*located, *steps], callsites=sites))
     assert found.location is not None

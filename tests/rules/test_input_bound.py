@@ -23,8 +23,11 @@ def test_a_batch_prepared_by_the_main_process_is_worth_its_time_where_cpus_are_f
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, SINGLE)
     assert found.evidence == {
-        "wait_ns_per_step": 40_000, "step_with_data_ready_ns": 60_000, "workers": 0, "workers_needed": 1,
-    }  # fmt: skip
+        "wait_ns_per_step": 40_000,
+        "step_with_data_ready_ns": 60_000,
+        "workers": 0,
+        "workers_needed": 1,
+    }
     assert predict_saving(facts, found.edit).fraction == 0.4
     assert "num_workers=1" in found.fix
     assert "main process" in found.message
@@ -221,6 +224,7 @@ def test_batches_that_cost_no_more_than_being_handed_over_are_silent(tensor_ns, 
 
 def test_a_batch_of_two_tensors_costs_1_2_ms(monkeypatch):
     monkeypatch.undo()  # the prices of the rule itself
+
     def found(wait_us: float) -> list[Suspicion]:
         return find(facts_of(batches([wait_us] * 4, work_us=1000), run=run_on(cpus=8)))
 

@@ -47,8 +47,11 @@ def test_waiting_for_workers_to_stop_and_start_is_left_out():
     for i in range(9):
         begin = now
         if i % 3 == 0:
-            events += [annotation(WORKERS, now, 50), op("aten::random_", now + 52, 1),
-                       annotation(WORKERS, now + 60, 400)]  # fmt: skip
+            events += [
+                annotation(WORKERS, now, 50),
+                op("aten::random_", now + 52, 1),
+                annotation(WORKERS, now + 60, 400),
+            ]
             now += 460
         else:
             events += [annotation(WORKERS, now, 0.5)]
@@ -71,8 +74,11 @@ def test_a_loader_that_few_steps_ask_is_silent():
 
 def test_a_random_tensor_of_the_programs_own_begins_no_iterator():
     events = on_device([40] * 4, busy_us=30, name=WORKERS)
-    noise = [part for i in range(4) for part in (
-        op("aten::randint", 125 + 100 * i, 5), op("aten::random_", 126 + 100 * i, 3))]  # fmt: skip
+    noise = [
+        part
+        for i in range(4)
+        for part in (op("aten::randint", 125 + 100 * i, 5), op("aten::random_", 126 + 100 * i, 3))
+    ]
     assert len(find(facts_of([*events, *noise], run=run_on(16, workers=2)))) == 1
 
 
@@ -96,9 +102,19 @@ def accounts(fetch_us: float, collate_us: float = 0, cpu: float = 1.0, workers: 
     """Each worker prepared four batches after its first, with the share ``cpu`` of the time on a CPU."""
     batch = int((fetch_us + collate_us) * 1000)
     sums = tuple(
-        WorkerSums(n, int(n * fetch_us * 1000), int(n * collate_us * 1000), 0, 0, int(n * batch * cpu), 0, n * batch,
-                   int(n * batch * cpu)) for n in (1, 5)
-    )  # fmt: skip
+        WorkerSums(
+            n,
+            int(n * fetch_us * 1000),
+            int(n * collate_us * 1000),
+            0,
+            0,
+            int(n * batch * cpu),
+            0,
+            n * batch,
+            int(n * batch * cpu),
+        )
+        for n in (1, 5)
+    )
     return Workers((), tuple(WorkerRecord(0, number, workers, sums) for number in range(workers)))
 
 
@@ -111,8 +127,10 @@ def test_the_workers_account_says_how_many_keep_up():
     assert "num_workers=3" in found.fix
     assert "120 µs fetching it and 10.0 µs collating it" in found.fix
     assert {name: found.evidence[name] for name in ("batch_fetch_ns", "batch_cpu_ns", "batch_blocked_ns")} == {
-        "batch_fetch_ns": 120_000, "batch_cpu_ns": 130_000, "batch_blocked_ns": 0,
-    }  # fmt: skip
+        "batch_fetch_ns": 120_000,
+        "batch_cpu_ns": 130_000,
+        "batch_blocked_ns": 0,
+    }
 
 
 def test_the_cpus_bound_the_number_that_the_account_gives():

@@ -21,8 +21,15 @@ def find(facts) -> list[Suspicion]:
     return list(launch_bound.check(facts))
 
 
-def launches(count: int, interval_us: float, kernel_us: float, at: float = 0, delay_us: float = 5, call_us: float = 4,
-             number: int = 0) -> list[Json]:  # fmt: skip
+def launches(
+    count: int,
+    interval_us: float,
+    kernel_us: float,
+    at: float = 0,
+    delay_us: float = 5,
+    call_us: float = 4,
+    number: int = 0,
+) -> list[Json]:
     """Operators at equal distances, each with a kernel that starts when it is launched and the one before is over."""
     events, free = [], 0.0
     for i in range(count):
@@ -30,9 +37,11 @@ def launches(count: int, interval_us: float, kernel_us: float, at: float = 0, de
         start = max(call + delay_us, free)
         free = start + kernel_us
         correlation = 1000 * number + i + 1
-        events += [op("aten::add", call - 0.5, interval_us - 1),
-                   runtime("cudaLaunchKernel", call, call_us, correlation=correlation),
-                   kernel("k", start, kernel_us, correlation=correlation)]  # fmt: skip
+        events += [
+            op("aten::add", call - 0.5, interval_us - 1),
+            runtime("cudaLaunchKernel", call, call_us, correlation=correlation),
+            kernel("k", start, kernel_us, correlation=correlation),
+        ]
     return events
 
 
@@ -54,8 +63,10 @@ def test_short_kernels_far_apart_idle_the_device():
 def test_the_line_is_the_one_whose_operators_launch_most():
     sites = tuple(CallSite("train.py", line, "main") for line in range(4))
     first = [step(0, 0, 2000), mark(3, 0, 1900), *launches(38, 50, 10, 1, number=9)]
-    later = [{**event, "ts": event["ts"] + 2000} for event in stepped(
-        lambda at, i: launches(38, 50, 10, at + 1, number=i), 2000)]  # fmt: skip
+    later = [
+        {**event, "ts": event["ts"] + 2000}
+        for event in stepped(lambda at, i: launches(38, 50, 10, at + 1, number=i), 2000)
+    ]
     (found,) = find(facts_of([*first, *later], callsites=sites))
     assert found.location is not None
     assert found.location.line == 3
@@ -81,8 +92,10 @@ def test_a_queue_that_is_mostly_deep_is_silent():
             start = max(call + 5, free)
             free = start + length
             correlation = 10_000 * number + 5000 + i
-            events += [runtime("cudaLaunchKernel", call, 4, correlation=correlation),
-                       kernel("k", start, length, correlation=correlation)]  # fmt: skip
+            events += [
+                runtime("cudaLaunchKernel", call, 4, correlation=correlation),
+                kernel("k", start, length, correlation=correlation),
+            ]
         return [*events, *launches(40, 50, 5, at + 1600, number=number + 20)]
 
     assert find(facts_of(stepped(part, 3600))) == []
@@ -102,10 +115,13 @@ def test_waiting_for_data_is_not_launching():
     """40 of 50 µs busy for 2 ms, then 0.48 ms of waiting before each of four launches."""
 
     def part(at: float, number: int) -> list[Json]:
-        waits = [annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at + 2010 + 500 * k, 480)
-                 for k in range(4)]  # fmt: skip
-        launched = [event for k in range(4)
-                    for event in launches(1, 8, 4, at + 2491 + 500 * k, number=10 * number + k + 5)]  # fmt: skip
+        waits = [
+            annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at + 2010 + 500 * k, 480)
+            for k in range(4)
+        ]
+        launched = [
+            event for k in range(4) for event in launches(1, 8, 4, at + 2491 + 500 * k, number=10 * number + k + 5)
+        ]
         return [*launches(40, 50, 40, at + 1, number=number), *launched, *waits]
 
     assert find(facts_of(stepped(part, 4010))) == []
@@ -126,8 +142,9 @@ def test_launches_that_block_are_a_debug_mode():
 
 
 def test_time_between_the_steps_is_no_idle_time():
-    events = [event for i in range(3) for event in (
-        step(i, 2900 * i, 2000), *launches(40, 50, 40, 2900 * i + 1, number=i))]  # fmt: skip
+    events = [
+        event for i in range(3) for event in (step(i, 2900 * i, 2000), *launches(40, 50, 40, 2900 * i + 1, number=i))
+    ]
     assert find(facts_of(events)) == []
 
 

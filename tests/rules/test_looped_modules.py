@@ -144,9 +144,16 @@ def test_the_backward_pass_pays_once_too():
         for k, event in enumerate(one for one in forward if one["name"] == "aten::linear"):
             event["args"]["Sequence number"] = number + k
         names = ("AddmmBackward0", "torch::autograd::AccumulateGrad")
-        nodes = [op(f"autograd::engine::evaluate_function: {name}", at + 100 + 8 * k + 5.5 * (name != names[0]),
-                    5 if name == names[0] else 2, sequence=number + k if name == names[0] else None)
-                 for k in range(5) for name in names]  # fmt: skip
+        nodes = [
+            op(
+                f"autograd::engine::evaluate_function: {name}",
+                at + 100 + 8 * k + 5.5 * (name != names[0]),
+                5 if name == names[0] else 2,
+                sequence=number + k if name == names[0] else None,
+            )
+            for k in range(5)
+            for name in names
+        ]
         events += [step(i, at, 200), *forward, *nodes]
     facts = facts_of(events, callsites=(COMPREHENSION,))
     forward_us, backward_us = 46, 39.5

@@ -21,8 +21,9 @@ def find(facts) -> list[Suspicion]:
 def row(count: int, start: float = 10, *, pause: float = 5, size: int = 40 * KB, direction: str = PINNED) -> list[Json]:
     """Copies of 30 µs each: 20 µs of the host's own work, and 10 µs of which it waits 6."""
     starts = [(i + 1, start + (30 + pause) * i) for i in range(count)]
-    return [event for number, at in starts
-            for event in sent(at, size, direction, took=10, copied=2, correlation=number)]  # fmt: skip
+    return [
+        event for number, at in starts for event in sent(at, size, direction, took=10, copied=2, correlation=number)
+    ]
 
 
 def test_one_call_takes_the_place_of_all():
@@ -60,8 +61,14 @@ def test_what_arrives_later_cannot_be_sent_with_the_others(pause, reported):
 
 
 def test_what_the_device_works_on_before_the_next_comes_cannot_either():
-    turns = [event for i in range(10) for event in (*sent(10 + 50 * i, 40 * KB, PINNED, took=10, copied=2,
-             correlation=i + 1), *computed(42 + 50 * i, correlation=500 + i))]  # fmt: skip
+    turns = [
+        event
+        for i in range(10)
+        for event in (
+            *sent(10 + 50 * i, 40 * KB, PINNED, took=10, copied=2, correlation=i + 1),
+            *computed(42 + 50 * i, correlation=500 + i),
+        )
+    ]
     assert find(facts_of(stepped(turns, length=600))) == []
 
 
@@ -70,15 +77,24 @@ def test_copies_to_the_host_are_none():
 
 
 def test_tensors_that_the_host_makes_up_are_told_of_elsewhere():
-    made = [event for i in range(10) for event in (
-        op("aten::rand", 10 + 40 * i, 6), op("aten::uniform_", 11 + 40 * i, 4),
-        *sent(17 + 40 * i, 40 * KB, PINNED, took=10, copied=2, correlation=i + 1))]  # fmt: skip
+    made = [
+        event
+        for i in range(10)
+        for event in (
+            op("aten::rand", 10 + 40 * i, 6),
+            op("aten::uniform_", 11 + 40 * i, 4),
+            *sent(17 + 40 * i, 40 * KB, PINNED, took=10, copied=2, correlation=i + 1),
+        )
+    ]
     assert find(facts_of(stepped(made, computed(420), length=450))) == []
 
 
 def test_calls_that_the_device_hides_give_nothing_back():
-    busy = [op("aten::mm", 0, 4), runtime("cudaLaunchKernel", 1, 2, correlation=900),
-            kernel("gemm", 2, 398, correlation=900, stream=9)]  # fmt: skip
+    busy = [
+        op("aten::mm", 0, 4),
+        runtime("cudaLaunchKernel", 1, 2, correlation=900),
+        kernel("gemm", 2, 398, correlation=900, stream=9),
+    ]
     assert find(facts_of(stepped(busy, row(10), computed(370), length=400))) == []
 
 
@@ -100,8 +116,10 @@ def test_what_is_told_here_is_not_told_again_as_waits():
 
 @pytest.mark.parametrize(("steps_with", "reported"), [(1, 0), (2, 1)])
 def test_it_counts_from_half_of_the_steps_on(steps_with, reported):
-    events = [*stepped(row(10), computed(370), steps=steps_with, length=400),
-              *stepped(computed(370), steps=4 - steps_with, first=steps_with, length=400)]  # fmt: skip
+    events = [
+        *stepped(row(10), computed(370), steps=steps_with, length=400),
+        *stepped(computed(370), steps=4 - steps_with, first=steps_with, length=400),
+    ]
     assert len(find(facts_of(events))) == reported
 
 

@@ -44,8 +44,9 @@ def test_the_repetition_vanishes_and_its_reader_moves_less():
     assert predict_saving(facts, found.edit).fraction == pytest.approx((20 + reader_saves) / 200, abs=1e-4)
 
 
-@pytest.mark.parametrize(("name", "reported"), [("pairwise_distance", True), ("cosine_similarity", True),
-                                                ("cdist", False), ("bmm", False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "reported"), [("pairwise_distance", True), ("cosine_similarity", True), ("cdist", False), ("bmm", False)]
+)
 def test_functions_of_pairs_of_vectors_match_shapes_by_themselves(name: str, reported: bool):
     assert bool(find(recording(repeat(10), binary(40, name=name)))) is reported
 
@@ -65,8 +66,14 @@ def test_new_leading_dimensions_count(name):
 
 
 def test_interleaving_along_a_dimension_of_size_one_counts():
-    event = op("aten::repeat_interleave", 10, 20, dims=[SMALL, [], [], []], types=["float", "Scalar", "Scalar", ""],
-               concrete=["", "16", "-2", ""])  # fmt: skip
+    event = op(
+        "aten::repeat_interleave",
+        10,
+        20,
+        dims=[SMALL, [], [], []],
+        types=["float", "Scalar", "Scalar", ""],
+        concrete=["", "16", "-2", ""],
+    )
     assert len(find(recording(event, binary(40)))) == 1
 
 
@@ -151,9 +158,15 @@ def test_a_layer_computes_the_same_for_each_copy():
 
 @pytest.mark.parametrize(
     ("name", "dims", "reported"),
-    [("linear", [LARGE, [8, 32]], True), ("matmul", [LARGE, [32, 8]], True), ("matmul", [[8, 16], LARGE], False),
-     ("matmul", [LARGE, [64, 32, 8]], False), ("matmul", [LARGE, [32]], False), ("bmm", [LARGE, [64, 32, 8]], False)],
-)  # fmt: skip
+    [
+        ("linear", [LARGE, [8, 32]], True),
+        ("matmul", [LARGE, [32, 8]], True),
+        ("matmul", [[8, 16], LARGE], False),
+        ("matmul", [LARGE, [64, 32, 8]], False),
+        ("matmul", [LARGE, [32]], False),
+        ("bmm", [LARGE, [64, 32, 8]], False),
+    ],
+)
 def test_only_a_matrix_on_the_right_is_the_same_for_all_copies(name: str, dims: list[list[int]], reported: bool):
     use = op(f"aten::{name}", 40, 9, dims=dims, types=["float", "float"])
     assert bool(find(recording(repeat(10), use))) is reported
@@ -161,11 +174,13 @@ def test_only_a_matrix_on_the_right_is_the_same_for_all_copies(name: str, dims: 
 
 @pytest.mark.parametrize(
     ("shape", "times", "name", "dims", "reported"),
-    [([1, 4096], "[64, 1]", "mm", [[64, 4096], [4096, 8]], True),
-     ([1, 4096], "[64, 1]", "addmm", [[8], [64, 4096], [4096, 8]], True),
-     ([1, 4096], "[64, 1]", "mm", [[8, 64], [64, 4096]], False),
-     ([64, 1], "[1, 4096]", "mm", [[64, 4096], [4096, 8]], False)],
-)  # fmt: skip
+    [
+        ([1, 4096], "[64, 1]", "mm", [[64, 4096], [4096, 8]], True),
+        ([1, 4096], "[64, 1]", "addmm", [[8], [64, 4096], [4096, 8]], True),
+        ([1, 4096], "[64, 1]", "mm", [[8, 64], [64, 4096]], False),
+        ([64, 1], "[1, 4096]", "mm", [[64, 4096], [4096, 8]], False),
+    ],
+)
 def test_copies_of_whole_rows_are_weighed_alike(
     shape: list[int], times: str, name: str, dims: list[list[int]], reported: bool
 ):
@@ -175,8 +190,10 @@ def test_copies_of_whole_rows_are_weighed_alike(
 
 
 def test_arithmetic_on_the_result_alone_and_views_are_passed_over():
-    between = [op("aten::relu", 32, 3, dims=[LARGE], types=["float"]),
-               op("aten::select", 36, 3, dims=[LARGE, [], []], types=["float"])]  # fmt: skip
+    between = [
+        op("aten::relu", 32, 3, dims=[LARGE], types=["float"]),
+        op("aten::select", 36, 3, dims=[LARGE, [], []], types=["float"]),
+    ]
     assert len(find(recording(repeat(10), *between, binary(60)))) == 1
 
 

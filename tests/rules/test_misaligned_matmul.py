@@ -24,8 +24,16 @@ PADDED_US = 2 * 1000 * 1000 * 1024 / 312e6
 """Of the odd one with 1,024 columns: bound by arithmetic."""
 
 
-def product(at: float, name: str, correlation: int, dims: Any = ODD, kind: str = "c10::BFloat16", us: float = 60,
-            operator: str = "aten::mm", queued: float = 10) -> list[Json]:  # fmt: skip
+def product(
+    at: float,
+    name: str,
+    correlation: int,
+    dims: Any = ODD,
+    kind: str = "c10::BFloat16",
+    us: float = 60,
+    operator: str = "aten::mm",
+    queued: float = 10,
+) -> list[Json]:
     """A product whose kernel of that name runs so long behind its launch."""
     return [
         op(operator, at, 10, dims=dims, types=[kind, kind], concrete=["", ""]),
@@ -36,10 +44,15 @@ def product(at: float, name: str, correlation: int, dims: Any = ODD, kind: str =
 
 def recording(name: str = BY_ELEMENT, devices: Any = A100, steps: int = 3, **more: Any) -> Facts:
     """Steps of 100 µs with one product each, whose end the host waits for."""
-    events = [event for i in range(steps) for event in (
-        step(i, 100 * i, 100), *product(100 * i + 5, name, i + 1, **more),
-        runtime("cudaDeviceSynchronize", 100 * i + 15.2, more.get("us", 60)),
-    )]  # fmt: skip
+    events = [
+        event
+        for i in range(steps)
+        for event in (
+            step(i, 100 * i, 100),
+            *product(100 * i + 5, name, i + 1, **more),
+            runtime("cudaDeviceSynchronize", 100 * i + 15.2, more.get("us", 60)),
+        )
+    ]
     return facts_of(events, deviceProperties=devices)
 
 
@@ -60,11 +73,16 @@ def test_a_kernel_that_loads_single_elements_takes_what_the_padded_product_would
 def test_other_products_of_the_recording_tell_what_share_of_the_peak_is_reached():
     """4096^3 take 440.5 µs at the peak."""
     large = [[4096, 4096], [4096, 4096]]
-    events = [event for i in range(3) for event in (
-        step(i, 1000 * i, 1000), *product(1000 * i + 5, BY_ELEMENT, 2 * i + 1),
-        *product(1000 * i + 16, FAST, 2 * i + 2, large, us=881, queued=60),
-        runtime("cudaDeviceSynchronize", 1000 * i + 30, 928),
-    )]  # fmt: skip
+    events = [
+        event
+        for i in range(3)
+        for event in (
+            step(i, 1000 * i, 1000),
+            *product(1000 * i + 5, BY_ELEMENT, 2 * i + 1),
+            *product(1000 * i + 16, FAST, 2 * i + 2, large, us=881, queued=60),
+            runtime("cudaDeviceSynchronize", 1000 * i + 30, 928),
+        )
+    ]
     (found,) = find(facts_of(events, deviceProperties=A100))
     assert found.edit is not None
     assert found.edit.work_kept_ns[0] == pytest.approx(PADDED_US * 1000 * 2, rel=1e-3)
@@ -90,13 +108,19 @@ def test_an_odd_shape_alone_is_silent(name):
     [
         ("cutlass_80_tensorop_s1688gemm_128x128_16x4_nn_align4", "float", 0),
         ("cutlass_80_tensorop_s1688gemm_128x128_16x4_nn_align2", "float", 1),
-        ("sm80_xmma_gemm_bf16bf16_bf16f32_f32_nn_n_tilesize64x128x32_stage5_warpsize2x2x1_tensor16x8x16_aligna8_alignc8",
-         "c10::BFloat16", 0),
-        ("sm80_xmma_gemm_bf16bf16_bf16f32_f32_nn_n_tilesize64x128x32_stage5_warpsize2x2x1_tensor16x8x16_aligna2_alignc2",
-         "c10::BFloat16", 1),
+        (
+            "sm80_xmma_gemm_bf16bf16_bf16f32_f32_nn_n_tilesize64x128x32_stage5_warpsize2x2x1_tensor16x8x16_aligna8_alignc8",
+            "c10::BFloat16",
+            0,
+        ),
+        (
+            "sm80_xmma_gemm_bf16bf16_bf16f32_f32_nn_n_tilesize64x128x32_stage5_warpsize2x2x1_tensor16x8x16_aligna2_alignc2",
+            "c10::BFloat16",
+            1,
+        ),
         ("cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1", "double", 0),
     ],
-)  # fmt: skip
+)
 def test_sixteen_bytes_are_four_elements_of_tf32_and_eight_of_16_bits(name, kind, reported):
     assert len(find(recording(name, kind=kind))) == reported
 
@@ -140,9 +164,15 @@ def test_a_product_that_already_keeps_up_with_padded_ones_is_silent():
 
 
 def test_behind_a_host_that_is_busy_the_kernel_costs_nothing():
-    events = [event for i in range(3) for event in (
-        step(i, 300 * i, 300), *product(300 * i + 5, BY_ELEMENT, i + 1), op("aten::sort", 300 * i + 20, 270),
-    )]  # fmt: skip
+    events = [
+        event
+        for i in range(3)
+        for event in (
+            step(i, 300 * i, 300),
+            *product(300 * i + 5, BY_ELEMENT, i + 1),
+            op("aten::sort", 300 * i + 20, 270),
+        )
+    ]
     assert find(facts_of(events, deviceProperties=A100)) == []
 
 
@@ -162,10 +192,16 @@ def test_the_line_is_that_of_the_forward_product():
         return [shifted, op("MmBackward0", at + 1, 18, sequence=2), *product(at + 2, BY_ELEMENT, correlation)]
 
     first = [step(0, 0, 200), mark(0, 4, 7), mark(1, 11, 12), *forward, *backward(40, 1)]
-    later = [event for i in (1, 2) for event in (
-        step(i, 200 * i, 200), *({**one, "ts": one["ts"] + 200 * i} for one in forward), *backward(200 * i + 40, i + 1),
-        runtime("cudaDeviceSynchronize", 200 * i + 70, 120),
-    )]  # fmt: skip
+    later = [
+        event
+        for i in (1, 2)
+        for event in (
+            step(i, 200 * i, 200),
+            *({**one, "ts": one["ts"] + 200 * i} for one in forward),
+            *backward(200 * i + 40, i + 1),
+            runtime("cudaDeviceSynchronize", 200 * i + 70, 120),
+        )
+    ]
     (found,) = find(facts_of([*first, *later], callsites=sites, deviceProperties=A100))
     assert found.location is not None
     assert found.location.line == 20

@@ -16,8 +16,10 @@ Json = dict[str, Any]
 BATCH, WIDTH, HEADS, WORDS = 2, 32, 4, 500
 PASS = 200
 """Microseconds from one call of the model to the next."""
-SITES = (CallSite("write.py", 9, "write", "scores = model(tokens)"),
-         CallSite("model.py", 4, "Model.forward", "x = self.tokens(tokens)"))  # fmt: skip
+SITES = (
+    CallSite("write.py", 9, "write", "scores = model(tokens)"),
+    CallSite("model.py", 4, "Model.forward", "x = self.tokens(tokens)"),
+)
 
 
 def find(facts) -> list[Suspicion]:
@@ -30,8 +32,18 @@ def floats(name: str, at: float, duration: float, *shapes: list[int], **more: An
 
 def sdpa(at: float, queries: int, keys: int, causal: bool = True, batch: int = BATCH) -> Json:
     heads = [[batch, HEADS, queries, 8], [batch, HEADS, keys, 8], [batch, HEADS, keys, 8]]
-    return floats("aten::scaled_dot_product_attention", at, 20, *heads, [], [], [], [], [],
-                  concrete=["", "", "", "", "0.", str(causal), "", "False"])  # fmt: skip
+    return floats(
+        "aten::scaled_dot_product_attention",
+        at,
+        20,
+        *heads,
+        [],
+        [],
+        [],
+        [],
+        [],
+        concrete=["", "", "", "", "0.", str(causal), "", "False"],
+    )
 
 
 def by_hand(at: float, length: int, masked: bool = True) -> list[Json]:

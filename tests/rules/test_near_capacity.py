@@ -21,11 +21,14 @@ def on_device(
 ) -> Facts:
     """A device of a million bytes, with so much held in all after an allocation at line 3, and after its free."""
     events = [
-        step(0, 0, 100), mark(0, 1, 90), op("aten::empty", 10, 20), runtime("cudaLaunchKernel", 11, 1, correlation=1),
+        step(0, 0, 100),
+        mark(0, 1, 90),
+        op("aten::empty", 10, 20),
+        runtime("cudaLaunchKernel", 11, 1, correlation=1),
         kernel("fill", 13, 5, correlation=1),
         memory(15, 1_000, 64, device_type=1, held=held, reserved=reserved),
         memory(40, -1_000, 64, device_type=1, held=None if held is None else held - 1_000, reserved=reserved),
-    ]  # fmt: skip
+    ]
     facts = facts_of(
         events,
         callsites=(CallSite("train.py", 3, "main", "x = torch.empty(n)"),),

@@ -45,9 +45,13 @@ def training(
         at = 100 * i
         name = f"autograd::engine::evaluate_function: {node}"
         events += [
-            step(i, at, 100), *block(at + 10), op(name, at + 49, 45, sequence=4), op(node, at + 49.5, 44, sequence=4),
-            *block(at + 50, again, recorded), op("aten::mm", at + 80, 10),
-        ]  # fmt: skip
+            step(i, at, 100),
+            *block(at + 10),
+            op(name, at + 49, 45, sequence=4),
+            op(node, at + 49.5, 44, sequence=4),
+            *block(at + 50, again, recorded),
+            op("aten::mm", at + 80, 10),
+        ]
     return events
 
 
@@ -92,8 +96,10 @@ def on_device(again: tuple[str, ...] = BLOCK, **top_level: Any) -> Any:
     for event in training(again):
         if event["name"] in BLOCK:
             number = len(events) + 1
-            events += [runtime("cudaLaunchKernel", event["ts"] + 1, 1, correlation=number),
-                       kernel("k", event["ts"] + 2, 5, correlation=number)]  # fmt: skip
+            events += [
+                runtime("cudaLaunchKernel", event["ts"] + 1, 1, correlation=number),
+                kernel("k", event["ts"] + 2, 5, correlation=number),
+            ]
         if event["name"] == "[memory]":
             event["args"].update({"Device Type": 1, "Device Id": 0, "Total Reserved": 2 * GB})
         events.append(event)
@@ -148,8 +154,12 @@ def test_the_line_is_the_one_that_asks_for_it_or_in_a_library_the_last_of_the_pr
 
 
 def test_python_frames_tell_the_function_that_asks_for_it():
-    frames = [("train.py(28): train", 2), ("net.py(18): forward", 3), ("torch/utils/checkpoint.py(354): checkpoint", 4),
-              ("net.py(6): forward", 5)]  # fmt: skip
+    frames = [
+        ("train.py(28): train", 2),
+        ("net.py(18): forward", 3),
+        ("torch/utils/checkpoint.py(354): checkpoint", 4),
+        ("net.py(6): forward", 5),
+    ]
     inside = [python(name, 100 * i + at, 40 - 2 * at) for i in range(4) for name, at in frames]
     (found,) = find(facts_of([*training(), *inside], **on_host()))
     assert found.places.location is not None

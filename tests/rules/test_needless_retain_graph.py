@@ -34,10 +34,16 @@ def passes(
     for i in range(count):
         at = 100 * i
         marks = [mark(0, at + 1, 20), mark(1, at + 29, 65)] if i == 0 else []
-        events += [step(i, at, 100), *marks, op("aten::mul", at + 2, 15, sequence=i if numbered else None),
-                   memory(at + 5, SIZE, 1000 + i), memory(at + held, -SIZE, 1000 + i)]  # fmt: skip
-        events += [op(NODE, at + 30 + 10 * n, 9, sequence=node if numbered else None)
-                   for n, node in enumerate(walked[i])]  # fmt: skip
+        events += [
+            step(i, at, 100),
+            *marks,
+            op("aten::mul", at + 2, 15, sequence=i if numbered else None),
+            memory(at + 5, SIZE, 1000 + i),
+            memory(at + held, -SIZE, 1000 + i),
+        ]
+        events += [
+            op(NODE, at + 30 + 10 * n, 9, sequence=node if numbered else None) for n, node in enumerate(walked[i])
+        ]
     return events
 
 

@@ -32,13 +32,25 @@ def steps(grows_by: int = SIZE, count: int = 5, working: int = 1000) -> list[Jso
         at = 100 * i
         marks = [mark(1, at + 1, 20)] if i == 0 else []
         kept = [memory(at + 5, grows_by, 1000 + i)] if grows_by else []
-        events += [step(i, at, 100), *marks, op("aten::mm", at + 2, 15), *kept,
-                   memory(at + 6, working, 1), memory(at + 12, -working, 1)]  # fmt: skip
+        events += [
+            step(i, at, 100),
+            *marks,
+            op("aten::mm", at + 2, 15),
+            *kept,
+            memory(at + 6, working, 1),
+            memory(at + 12, -working, 1),
+        ]
     return events
 
 
-def views(used: int | None, *, tensors: Sequence[int] = (1, 2, 3, 4, 5), storages: Sequence[int] | None = None,
-          graphs: int = 0, is_bounded: bool = False) -> list[LiveHolder]:  # fmt: skip
+def views(
+    used: int | None,
+    *,
+    tensors: Sequence[int] = (1, 2, 3, 4, 5),
+    storages: Sequence[int] | None = None,
+    graphs: int = 0,
+    is_bounded: bool = False,
+) -> list[LiveHolder]:
     """One view of ``used`` bytes for each tensor; one storage for each, or so many as given."""
     shown = [None if used is None else used * n for n in tensors]
     return [
@@ -87,10 +99,16 @@ def taking(*parts: tuple[int, str, list[int]], append: CallSite = NAMED) -> Fact
 
 @pytest.mark.parametrize(
     ("parts", "line"),
-    [(((0, "slice", [100, 1000]),), 5), (((0, "select", [50_001]),), 5), (((0, "slice", [50_000]),), 9),
-     (((0, "slice", [100_001]),), 9), (((0, "add", [100, 1000]),), 9),
-     (((0, "slice", [100, 1000]), (1, "slice", [1000, 100])), 9), (((0, "slice", [100, 1000]), (1, "slice", [9])), 5)],
-)  # fmt: skip
+    [
+        (((0, "slice", [100, 1000]),), 5),
+        (((0, "select", [50_001]),), 5),
+        (((0, "slice", [50_000]),), 9),
+        (((0, "slice", [100_001]),), 9),
+        (((0, "add", [100, 1000]),), 9),
+        (((0, "slice", [100, 1000]), (1, "slice", [1000, 100])), 9),
+        (((0, "slice", [100, 1000]), (1, "slice", [9])), 5),
+    ],
+)
 def test_the_line_is_the_one_that_takes_the_part_if_only_one_does(parts: Any, line: int):
     """Of a tensor that is more than half of what each step keeps, and no larger: of 400,000 bytes."""
     (found,) = find(taking(*parts))
@@ -101,10 +119,18 @@ def test_the_line_is_the_one_that_takes_the_part_if_only_one_does(parts: Any, li
 
 @pytest.mark.parametrize(
     ("source", "line"),
-    [("kept.append(middle(x))", 9), ("kept.append(Slate(x[:4]))", 9), ("heapq.heappush(kept, (1, x[:4]))", 9),
-     ("kept.append(part)", 5), ("heapq.heappush(kept, entry)", 5), ("kept[step] = middle(x)", 9),
-     ("kept[step] = part", 5), ("kept.append(", 5), ("kept.flush()", 5)],
-)  # fmt: skip
+    [
+        ("kept.append(middle(x))", 9),
+        ("kept.append(Slate(x[:4]))", 9),
+        ("heapq.heappush(kept, (1, x[:4]))", 9),
+        ("kept.append(part)", 5),
+        ("heapq.heappush(kept, entry)", 5),
+        ("kept[step] = middle(x)", 9),
+        ("kept[step] = part", 5),
+        ("kept.append(", 5),
+        ("kept.flush()", 5),
+    ],
+)
 def test_a_line_that_makes_what_it_keeps_can_copy_it_too(source: str, line: int):
     """What has a name already may be more than the tensor: then the copy belongs where the part is taken."""
     append = CallSite("train.py", 9, "fit", source)

@@ -101,8 +101,10 @@ def test_what_cuda_stages_by_itself_is_small(size, reported):
 
 @pytest.mark.parametrize(("steps_with", "reported"), [(1, 0), (2, 1)])
 def test_it_counts_from_half_of_the_steps_on(steps_with, reported):
-    events = [*stepped(sent(10, MB), computed(140), steps=steps_with),
-              *stepped(computed(140), steps=4 - steps_with, first=steps_with)]  # fmt: skip
+    events = [
+        *stepped(sent(10, MB), computed(140), steps=steps_with),
+        *stepped(computed(140), steps=4 - steps_with, first=steps_with),
+    ]
     assert len(find(facts_of(events))) == reported
 
 
@@ -115,9 +117,8 @@ def test_it_counts_from_half_of_the_steps_on(steps_with, reported):
         [[{**event, "tid": 2} if event["pid"] == 1 else event for event in sent(10, MB)], computed(140)],
         [[op("aten::rand", 1, 8), op("aten::uniform_", 2, 5)], sent(10, MB), computed(140)],
     ],
-    ids=["pinned", "to the host", "hidden behind other work", "on a thread of its own",
-         "made up by the host"],
-)  # fmt: skip
+    ids=["pinned", "to the host", "hidden behind other work", "on a thread of its own", "made up by the host"],
+)
 def test_copies_that_hold_nobody_up_or_that_another_rule_tells_of_are_silent(parts):
     assert find(facts_of(stepped(*parts))) == []
 
@@ -133,8 +134,11 @@ def test_parameters_that_are_sent_in_a_row_are_no_batches_in_a_recording_of_one_
 
 
 def test_copies_between_kernels_are_batches_even_in_a_recording_of_one_step():
-    turns = [event for i in range(3) for event in (*sent(10 + 150 * i, MB, correlation=i + 1),
-             *computed(135 + 150 * i, correlation=500 + i))]  # fmt: skip
+    turns = [
+        event
+        for i in range(3)
+        for event in (*sent(10 + 150 * i, MB, correlation=i + 1), *computed(135 + 150 * i, correlation=500 + i))
+    ]
     (found,) = find(facts_of(stepped(turns, steps=1, length=500)))
     assert found.confidence == 0.7
 
@@ -153,8 +157,6 @@ def test_copies_without_a_call_cannot_be_judged():
 def test_without_a_gpu_the_rule_does_not_look():
     facts = facts_of(stepped([op("aten::mm", 10, 20)]))
     assert Need.DEVICE in missing_needs(facts, pageable_transfer.needs)
-
-
 
 
 @pytest.mark.parametrize(("longest_us", "counted"), [(290, 10), (310, 9)])

@@ -23,12 +23,16 @@ def find(facts) -> list[Suspicion]:
     return list(per_sample_fetch.check(facts))
 
 
-def request(picks: int = 64, stacks: int = 1, name: str = "aten::select", stacking: float = 40,
-            duration: float = 400) -> list[Json]:  # fmt: skip
+def request(
+    picks: int = 64, stacks: int = 1, name: str = "aten::select", stacking: float = 40, duration: float = 400
+) -> list[Json]:
     """A request of 400 µs that picks a sample each 5 µs and stacks them at its end: 40 µs, half of it copying."""
     chosen = [op(name, 5 * i, 2) for i in range(picks)]
-    joined = [part for i in range(stacks) for part in (
-        op("aten::stack", 325 + i, stacking), op("aten::cat", 325 + i, stacking / 2))]  # fmt: skip
+    joined = [
+        part
+        for i in range(stacks)
+        for part in (op("aten::stack", 325 + i, stacking), op("aten::cat", 325 + i, stacking / 2))
+    ]
     return [annotation(SINGLE, 0, duration), *chosen, *joined]
 
 
@@ -44,8 +48,10 @@ def test_the_time_of_the_copying_is_kept():
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, SINGLE)
     assert found.evidence == {
-        "picks_per_batch": 64, "fetching_ns_per_batch": 400_000, "stacking_ns_per_batch": 20_000,
-    }  # fmt: skip
+        "picks_per_batch": 64,
+        "fetching_ns_per_batch": 400_000,
+        "stacking_ns_per_batch": 20_000,
+    }
     assert predict_saving(facts, found.edit).fraction == 0.38
 
 
@@ -149,8 +155,12 @@ def test_samples_that_draw_numbers_of_their_own_are_an_opportunity():
 
 
 def test_what_an_operator_does_inside_is_no_pick():
-    inside = [annotation(SINGLE, 0, 400), op("aten::roll", 0, 330), *(op("aten::select", 5 * i, 2) for i in range(64)),
-              op("aten::stack", 340, 40)]  # fmt: skip
+    inside = [
+        annotation(SINGLE, 0, 400),
+        op("aten::roll", 0, 330),
+        *(op("aten::select", 5 * i, 2) for i in range(64)),
+        op("aten::stack", 340, 40),
+    ]
     assert find(facts_about(*[inside] * 4)) == []
 
 

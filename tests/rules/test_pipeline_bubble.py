@@ -70,8 +70,10 @@ def test_two_steps_are_too_few():
 
 
 def test_messages_that_go_nobody_knows_where_cannot_be_looked_at():
-    tables = [structs.replace(table, groups=tuple(structs.replace(group, ranks=None) for group in table.groups))
-              for table in launch(pipeline([400.0] * 2, 2)).tables]  # fmt: skip
+    tables = [
+        structs.replace(table, groups=tuple(structs.replace(group, ranks=None) for group in table.groups))
+        for table in launch(pipeline([400.0] * 2, 2)).tables
+    ]
     facts = facts_of_launch(match(tables))
     assert missing_needs(facts, pipeline_bubble.needs) == [Need.MESSAGES]
     assert list(pipeline_bubble.check(facts)) == []

@@ -125,9 +125,13 @@ def test_two_functions_do_not_add_up():
 
 @pytest.mark.parametrize(
     ("elapsed_ns", "severity"),
-    [(3 * 10**9, Severity.MEDIUM), (3 * 10**9 + 10**7, Severity.LOW), (6 * 10**10, Severity.LOW),
-     (61 * 10**9, Severity.INFO)],
-)  # fmt: skip
+    [
+        (3 * 10**9, Severity.MEDIUM),
+        (3 * 10**9 + 10**7, Severity.LOW),
+        (6 * 10**10, Severity.LOW),
+        (61 * 10**9, Severity.INFO),
+    ],
+)
 def test_what_no_recorded_step_shows_counts_by_its_share_of_the_process_time(elapsed_ns, severity):
     (found,), _ = find(sizes(3), elapsed_ns=elapsed_ns)
     assert (found.severity, found.edit) == (severity, None)

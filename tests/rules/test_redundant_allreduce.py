@@ -133,8 +133,9 @@ def test_on_a_device_the_collective_of_the_redundant_pass_vanishes():
     for i in range(4):
         at = 220 * i
         passes = update(at, on_device(2 * i + 1), on_device(2 * i + 2))
-        work = [kernel("ncclKernel_AllReduce", at + 50 + 100 * j, 50, correlation=2 * i + j + 1, stream=9)
-                for j in (0, 1)]  # fmt: skip
+        work = [
+            kernel("ncclKernel_AllReduce", at + 50 + 100 * j, 50, correlation=2 * i + j + 1, stream=9) for j in (0, 1)
+        ]
         events += [step(i, at, 220), *passes, *work, runtime("cudaDeviceSynchronize", at + 202, 2)]
     facts = facts_of(events)
     (found,) = find(facts)
@@ -251,8 +252,13 @@ def in_groups(first: str, second: str) -> list[Json]:
     calls = [event for event in events if event["name"] == "gloo:all_reduce"]
     for call in calls:
         name = first if call["ts"] < 50 else second
-        call["args"] |= {"Collective name": "allreduce", "In msg nelems": call["args"]["Input Dims"][0][0],
-                         "dtype": "Float", "Process Group Name": name, "Group size": 4}  # fmt: skip
+        call["args"] |= {
+            "Collective name": "allreduce",
+            "In msg nelems": call["args"]["Input Dims"][0][0],
+            "dtype": "Float",
+            "Process Group Name": name,
+            "Group size": 4,
+        }
     return events
 
 
@@ -302,19 +308,24 @@ def test_on_a_device_the_second_collectives_vanish():
     """60 µs of kernels in the stream of the first one, for which the optimizer's step waits."""
 
     def launched(at: float, number: int) -> list[Json]:
-        return [op("c10d::allreduce_", at, 4, dims=[[[3000]]], types=["TensorList"]),
-                op("record_param_comms", at + 1, 3, dims=[[[3000]]], types=["TensorList"]),
-                op("nccl:all_reduce", at + 1, 3, dims=[[3000]], types=["float"]),
-                runtime("cudaLaunchKernel", at + 2, 1, correlation=number)]  # fmt: skip
+        return [
+            op("c10d::allreduce_", at, 4, dims=[[[3000]]], types=["TensorList"]),
+            op("record_param_comms", at + 1, 3, dims=[[[3000]]], types=["TensorList"]),
+            op("nccl:all_reduce", at + 1, 3, dims=[[3000]], types=["float"]),
+            runtime("cudaLaunchKernel", at + 2, 1, correlation=number),
+        ]
 
     events = []
     for i in range(4):
         at = 200 * i
         one = [*averaged(within=None), *launched(44, 2 * i + 1), *launched(60, 2 * i + 2)]
         events += [{**event, "ts": event["ts"] + at} for event in one]
-        events += [kernel("ncclKernel_AllReduce", at + 50, 20, correlation=2 * i + 1, stream=9),
-                   kernel("ncclKernel_AllReduce", at + 70, 60, correlation=2 * i + 2, stream=9),
-                   runtime("cudaStreamSynchronize", at + 70, 62), step(i, at, 200)]  # fmt: skip
+        events += [
+            kernel("ncclKernel_AllReduce", at + 50, 20, correlation=2 * i + 1, stream=9),
+            kernel("ncclKernel_AllReduce", at + 70, 60, correlation=2 * i + 2, stream=9),
+            runtime("cudaStreamSynchronize", at + 70, 62),
+            step(i, at, 200),
+        ]
     facts = facts_of(events, distributedInfo={"backend": "nccl", "rank": 0, "world_size": 64})
     (found,) = find(facts)
     assert found.edit.work.tolist() == rows_named(facts.trace, "ncclKernel_AllReduce")[1::2]

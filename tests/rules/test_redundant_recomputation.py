@@ -119,8 +119,16 @@ def test_the_backward_pass_of_what_vanishes_vanishes_too():
     def part(at: float, is_located: bool) -> list[Json]:
         forward = [op("aten::mm", at + 6, 20, sequence=int(at)), op("aten::mm", at + 46, 20, sequence=int(at) + 1)]
         marks = [mark(0, at, 38), call(0, at + 5, 22), mark(1, at + 40, 38), call(1, at + 45, 22)]
-        nodes = [op("autograd::engine::evaluate_function: MmBackward0", at + 120 - 30 * i, 25, sequence=int(at) + i,
-                    external=None) for i in (1, 0)]  # fmt: skip
+        nodes = [
+            op(
+                "autograd::engine::evaluate_function: MmBackward0",
+                at + 120 - 30 * i,
+                25,
+                sequence=int(at) + i,
+                external=None,
+            )
+            for i in (1, 0)
+        ]
         return [*(marks if is_located else []), *forward, *nodes]
 
     facts = facts_with(Recomputation(again=((1, 0),)), part)

@@ -32,8 +32,15 @@ def steps(sizes: Sequence[int] = (SIZE,) * 5, working: int = 1000) -> list[Json]
         at = 100 * i
         marks = [mark(0, at + 1, 20), mark(1, at + 30, 20)] if i == 0 else []
         kept = [memory(at + 5, size, 1000 + i)] if size else []
-        events += [step(i, at, 100), *marks, op("aten::mm", at + 2, 15), *kept, op("aten::sum", at + 31, 15),
-                   memory(at + 32, working, 1), memory(at + 34, -working, 1)]  # fmt: skip
+        events += [
+            step(i, at, 100),
+            *marks,
+            op("aten::mm", at + 2, 15),
+            *kept,
+            op("aten::sum", at + 31, 15),
+            memory(at + 32, working, 1),
+            memory(at + 34, -working, 1),
+        ]
     return events
 
 

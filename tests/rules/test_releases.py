@@ -20,9 +20,16 @@ def recorded(torch: str | None = None, base_ns: int | None = None) -> Facts:
 
 @pytest.mark.parametrize(
     ("torch", "expected"),
-    [("2.4.0", True), ("2.11.0+cu130", True), ("2.3.1", False), ("1.13.1", False), ("3.0.0a0", True), (None, None),
-     ("a nightly", None)],
-)  # fmt: skip
+    [
+        ("2.4.0", True),
+        ("2.11.0+cu130", True),
+        ("2.3.1", False),
+        ("1.13.1", False),
+        ("3.0.0a0", True),
+        (None, None),
+        ("a nightly", None),
+    ],
+)
 def test_the_release_is_compared_as_numbers(torch, expected):
     assert has_release(recorded(torch), (2, 4)) is expected
 

@@ -31,10 +31,16 @@ def sending(direction: str) -> list[Json]:
 
 def facts_with(told: Recomputation | None, direction: str = PINNED, *more: list[Json]):
     located = [
-        mark(2, 8, 125), annotation(f"{CALL_MARK}0", 9, 122), *sent(10, MB, direction),
-        mark(5, 147, 126), annotation(f"{CALL_MARK}1", 149, 122), *sent(150, MB, direction, correlation=2),
-        mark(6, 285, 20), annotation(f"{CALL_MARK}2", 289, 12), *computed(290, took=60),
-    ]  # fmt: skip
+        mark(2, 8, 125),
+        annotation(f"{CALL_MARK}0", 9, 122),
+        *sent(10, MB, direction),
+        mark(5, 147, 126),
+        annotation(f"{CALL_MARK}1", 149, 122),
+        *sent(150, MB, direction, correlation=2),
+        mark(6, 285, 20),
+        annotation(f"{CALL_MARK}2", 289, 12),
+        *computed(290, took=60),
+    ]
     events = [*stepped(located, *more, steps=1, length=400), *stepped(sending(direction), *more, first=1, length=400)]
     return facts_of(events, run=Run(recomputation=told), callsites=SITES)
 

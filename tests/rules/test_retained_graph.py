@@ -144,8 +144,11 @@ def test_a_state_is_read_where_the_tree_of_its_line_holds_it_twice(source, named
 
 
 def test_what_is_computed_from_a_growing_list_is_not_named_beside_it():
-    mean = held("mean", CallSite("train.py", 10, "main", "mean = torch.stack(losses).mean()"),
-                [(7 * n + 2, 1) for n in range(1, 6)])  # fmt: skip
+    mean = held(
+        "mean",
+        CallSite("train.py", 10, "main", "mean = torch.stack(losses).mean()"),
+        [(7 * n + 2, 1) for n in range(1, 6)],
+    )
     (found,) = find(living(mean, held("losses", APPEND, LIST)))
     assert "`losses`" in found.message
 
@@ -226,9 +229,17 @@ def test_memory_grows_as_the_allocator_says_and_its_lines_are_named():
     for i in range(5):
         at = 100 * i
         lines = [mark(1, at + 1, 18), mark(2, at + 20, 18), mark(3, at + 40, 18)] if i == 0 else []
-        events += [step(i, at, 100), *lines, op("aten::mm", at + 2, 9), op("aten::relu", at + 21, 9),
-                   op("aten::add", at + 41, 9), memory(at + 5, 4096, 1000 + i), memory(at + 22, 512, 1),
-                   memory(at + 32, -512, 1), memory(at + 42, 8192, 100 + i)]  # fmt: skip
+        events += [
+            step(i, at, 100),
+            *lines,
+            op("aten::mm", at + 2, 9),
+            op("aten::relu", at + 21, 9),
+            op("aten::add", at + 41, 9),
+            memory(at + 5, 4096, 1000 + i),
+            memory(at + 22, 512, 1),
+            memory(at + 32, -512, 1),
+            memory(at + 42, 8192, 100 + i),
+        ]
         events += [memory(at + 45, -8192, 99 + i)] if i else []
     samples = tuple(LiveSample(n - 1, (LiveHolder("losses", APPEND, n, 7 * n, 4 * n, n),)) for n in range(1, 6))
     (found,) = find(facts_of(events, live=samples, callsites=sites))

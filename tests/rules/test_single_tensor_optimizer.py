@@ -26,8 +26,14 @@ def find(facts) -> list[Suspicion]:
     return list(single_tensor_optimizer.check(facts))
 
 
-def update(at: float, parameters: int = 6, call: float = 2, shapes: bool = True, name: str = "SGD",
-           operators: tuple[tuple[str, int], ...] = OPERATORS) -> list[Json]:  # fmt: skip
+def update(
+    at: float,
+    parameters: int = 6,
+    call: float = 2,
+    shapes: bool = True,
+    name: str = "SGD",
+    operators: tuple[tuple[str, int], ...] = OPERATORS,
+) -> list[Json]:
     """A step of 10 µs for each parameter and 10 µs besides: operators of ``call`` µs each."""
     events = [annotation(f"Optimizer.step#{name}.step", at, 10 * parameters + 10)]
     for parameter in range(parameters):
@@ -89,8 +95,10 @@ def test_moving_data_keeps_the_share_of_the_passes_that_a_fused_update_makes():
     """Operators on large parameters take 100 µs, on six small ones 2 µs. SGD with momentum makes 8 passes, fused 5."""
 
     def part(at: float) -> list[Json]:
-        large = [op(name, at + 110 * i, 102, dims=[WEIGHT] * tensors, types=["float"] * tensors)
-                 for i, (name, tensors) in enumerate(OPERATORS)]  # fmt: skip
+        large = [
+            op(name, at + 110 * i, 102, dims=[WEIGHT] * tensors, types=["float"] * tensors)
+            for i, (name, tensors) in enumerate(OPERATORS)
+        ]
         around = annotation("Optimizer.step#SGD.step", at, 400)
         return [around, *large, *update(at + 335)[1:]]
 
@@ -109,9 +117,16 @@ def test_on_a_cpu_the_default_is_an_opportunity_and_foreach_false_a_fault():
     assert [found.kind for found in find(facts_of(events, run=other))] == [Kind.OPPORTUNITY]
 
 
-@pytest.mark.parametrize(("threads", "elements", "meet"), [
-    (2, 64 * 64, True), (1, 64 * 64, False), (2, 1 << 15, False), (2, (1 << 15) - 1, True), (None, 64 * 64, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("threads", "elements", "meet"),
+    [
+        (2, 64 * 64, True),
+        (1, 64 * 64, False),
+        (2, 1 << 15, False),
+        (2, (1 << 15) - 1, True),
+        (None, 64 * 64, False),
+    ],
+)
 def test_threads_that_would_meet_at_each_small_parameter_leave_the_saving_in_doubt(threads, elements, meet):
     """The loop shares out operators on 32768 elements and more, a fused update every parameter."""
 
@@ -135,8 +150,11 @@ def test_without_threads_to_meet_foreach_and_devices_keep_their_range():
 
 
 def on_device(at: float) -> list[Json]:
-    calls = [runtime("cudaLaunchKernel", at + 10 * p + 3 * i + 0.5, 1, correlation=int(at) + 3 * p + i + 1)
-             for p in range(6) for i in range(3)]  # fmt: skip
+    calls = [
+        runtime("cudaLaunchKernel", at + 10 * p + 3 * i + 0.5, 1, correlation=int(at) + 3 * p + i + 1)
+        for p in range(6)
+        for i in range(3)
+    ]
     kernels = [kernel("multi", call["ts"] + 5, 1.5, correlation=call["args"]["correlation"]) for call in calls]
     return [*update(at), *calls, *kernels]
 
@@ -305,10 +323,14 @@ ADAM = named("mul_", "addcmul_", "lerp_", "sqrt", "addcdiv_")
 
 @pytest.mark.parametrize(
     ("operators", "reported"),
-    [(ADAM, True), (named("lerp_", "lerp_", "square", "sqrt", "div"), True),
-     (named("mul_", "addcmul_", "sqrt", "addcdiv_"), False), (named("mul_", "mul_", "addcmul_", "addcdiv_"), False),
-     (named("mul_", "mul_", "add_", "sqrt", "addcdiv_"), False)],
-)  # fmt: skip
+    [
+        (ADAM, True),
+        (named("lerp_", "lerp_", "square", "sqrt", "div"), True),
+        (named("mul_", "addcmul_", "sqrt", "addcdiv_"), False),
+        (named("mul_", "mul_", "addcmul_", "addcdiv_"), False),
+        (named("mul_", "mul_", "add_", "sqrt", "addcdiv_"), False),
+    ],
+)
 def test_an_own_loop_like_adams_whose_time_goes_into_data_may_be_fused(operators: dict[str, Any], reported: bool):
     """Two averages decay, one of squares, and a root divides; operators of 1.9 µs, of which 0.1 are the call."""
     found = find(facts_of(and_calls(own_optimizer(call=1.9, **operators), 0.1), callsites=OWN))
@@ -343,8 +365,10 @@ def test_an_own_loop_is_told_at_its_head(rounds: int, line: int):
 def test_the_line_is_the_one_that_calls_the_step():
     first = [step(9, 0, 100), mark(0, 5, 90), *update(10)]
     later = steps_of(lambda at: update(at + 110))
-    facts = facts_of([*first, *({**e, "ts": e["ts"] + 100 * e["name"].startswith("Prof")} for e in later)],
-                     callsites=(CallSite("train.py", 7, "fit"),))  # fmt: skip
+    facts = facts_of(
+        [*first, *({**e, "ts": e["ts"] + 100 * e["name"].startswith("Prof")} for e in later)],
+        callsites=(CallSite("train.py", 7, "fit"),),
+    )
     (found,) = find(facts)
     assert set(facts.lines.site[found.rows]) == {0}
 
@@ -369,8 +393,10 @@ def on_gpu(at: float, name: str) -> list[Json]:
     events = update(at + 10, name=name)
     for number, event in enumerate(event for event in events if event["cat"] == "cpu_op"):
         event["args"]["External id"] = correlation = int(at) + number + 1
-        events += [runtime("cudaLaunchKernel", event["ts"] + 0.5, 1, correlation=correlation, external=correlation),
-                   kernel("add", event["ts"] + 2, 1, correlation=correlation, external=correlation)]  # fmt: skip
+        events += [
+            runtime("cudaLaunchKernel", event["ts"] + 0.5, 1, correlation=correlation, external=correlation),
+            kernel("add", event["ts"] + 2, 1, correlation=correlation, external=correlation),
+        ]
     return events
 
 
@@ -396,9 +422,12 @@ def test_on_a_gpu_only_what_the_recorded_release_has_is_named(name, torch, advic
 
 @pytest.mark.parametrize(
     ("torch", "advice"),
-    [("2.4.0", "Pass `fused=True` to"), ("2.3.1", "Pass `foreach=True` to"),
-     (None, "Pass `fused=True` (from torch 2.4 on, before that `foreach=True`) to")],
-)  # fmt: skip
+    [
+        ("2.4.0", "Pass `fused=True` to"),
+        ("2.3.1", "Pass `foreach=True` to"),
+        (None, "Pass `fused=True` (from torch 2.4 on, before that `foreach=True`) to"),
+    ],
+)
 def test_on_a_cpu_fused_updates_came_later(torch, advice):
     asked = Run(torch=torch, optimizers=(OptimizerUse("SGD", False, None, 6),))
     (found,) = find(facts_of(steps_of(lambda at: update(at + 10, call=1)), run=asked))

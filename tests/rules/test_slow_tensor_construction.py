@@ -83,8 +83,10 @@ def test_a_list_of_tensors_asks_each_for_its_number_and_is_silent():
 
 
 def test_an_array_is_copied_as_a_whole_and_is_silent():
-    events = [op("aten::lift_fresh", 10, 1, dims=[SHAPE], types=["float"]),
-              op("aten::to", 12, 30, dims=[SHAPE, []], types=["float", "Scalar"])]  # fmt: skip
+    events = [
+        op("aten::lift_fresh", 10, 1, dims=[SHAPE], types=["float"]),
+        op("aten::to", 12, 30, dims=[SHAPE, []], types=["float", "Scalar"]),
+    ]
     assert find(recording(events)) == []
 
 

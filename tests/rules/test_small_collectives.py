@@ -60,8 +60,12 @@ def test_messages_of_one_small_size_are_told_with_the_latency_that_fewer_save():
     facts = trained(training_step(10, 1 << 12))
     (found,) = find(facts)
     # A message of 4 kB takes 20 µs, of which 1 part in 65 goes to its bytes; one bucket does for ten.
-    assert found.evidence == {"messages_per_step": 10, "default_buckets": 1, "latency_ns": 19_692,
-                              "gradient_bytes": 10 << 12}  # fmt: skip
+    assert found.evidence == {
+        "messages_per_step": 10,
+        "default_buckets": 1,
+        "latency_ns": 19_692,
+        "gradient_bytes": 10 << 12,
+    }
     # The host is back from its work at 120 µs and waits until 230; nine latencies are more than that. The calls of
     # nine messages, 1 µs each, go too.
     length = 230 + 12 + 1
@@ -86,8 +90,12 @@ def with_one_short_message(which: int) -> Any:
 def test_all_ranks_tell_what_messages_take_and_one_alone_takes_its_shortest_for_it():
     ranks = [with_one_short_message(3), with_one_short_message(6)]
     tables = [own_table(facts) for facts in ranks]
-    launch = match([structs.replace(table, identity=structs.replace(table.identity, rank=rank, world_size=2))
-                    for rank, table in enumerate(tables)])  # fmt: skip
+    launch = match(
+        [
+            structs.replace(table, identity=structs.replace(table.identity, rank=rank, world_size=2))
+            for rank, table in enumerate(tables)
+        ]
+    )
     (alone,) = find(ranks[0])
     (together,) = find(Facts(ranks[0].trace, launch=launch))
     assert alone.evidence["latency_ns"] == 4_923

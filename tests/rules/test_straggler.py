@@ -147,15 +147,19 @@ def test_ranks_that_are_late_for_different_reasons_are_named_with_both_lines():
     programs = [training([0.0], 0), training([50.0], 1), training([0.0], 2), training([60.0], 3, Cause.HOST, 1)]
     (found,) = find(programs)
     assert found.message.startswith("Ranks 1 and 3 work ")
-    assert found.message.endswith("most of that of rank 3 in Python, with nothing for its device to do, "
-                                  "most of that of rank 1 waiting for its DataLoader.")  # fmt: skip
+    assert found.message.endswith(
+        "most of that of rank 3 in Python, with nothing for its device to do, "
+        "most of that of rank 1 waiting for its DataLoader."
+    )
     assert [place.line for place in found.places.all()] == [20, 5]
 
 
 def test_the_ranks_of_a_slow_host_are_named_by_it():
     launch = launch_of([training([50.0 if rank < 2 else 0.0], rank) for rank in range(4)], TRANSFERS)
-    tables = [structs.replace(table, identity=structs.replace(table.identity, host=f"h{at // 2}"))
-              for at, table in enumerate(launch.tables)]  # fmt: skip
+    tables = [
+        structs.replace(table, identity=structs.replace(table.identity, host=f"h{at // 2}"))
+        for at, table in enumerate(launch.tables)
+    ]
     (found,) = straggler.check(facts_of_launch(structs.replace(launch, tables=tuple(tables))))
     assert found.message.startswith("The 2 ranks of host h0 work ")
 

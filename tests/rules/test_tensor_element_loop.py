@@ -34,8 +34,11 @@ def select(at: float, size: int = 1000) -> Json:
 def summing(at: float, rounds: int = 64, size: list[int] | None = None) -> list[Json]:
     """`total = total + x[i]`: 1 µs to take the element, 1 µs to add it, 1 µs of Python; 3 µs a round."""
     shape = size or []
-    return [event for i in range(rounds)
-            for event in (select(at + 3 * i), tensor_op("aten::add", at + 3 * i + 1.5, 1, shape, shape))]  # fmt: skip
+    return [
+        event
+        for i in range(rounds)
+        for event in (select(at + 3 * i), tensor_op("aten::add", at + 3 * i + 1.5, 1, shape, shape))
+    ]
 
 
 def steps_of(part: Callable[[float], list[Json]], length: float = LENGTH, count: int = 4) -> list[Json]:
@@ -71,8 +74,10 @@ def test_iterating_over_a_tensor_takes_all_its_elements_at_once():
     """`for v in x` is one `unbind`; what follows must go round as often, or it is not the loop over these."""
 
     def part(rounds: int) -> Callable[[float], list[Json]]:
-        return lambda at: [tensor_op("aten::unbind", at, 5, [100]),
-                           *(tensor_op("aten::add", at + 10 + 3 * i, 1, [], []) for i in range(rounds))]  # fmt: skip
+        return lambda at: [
+            tensor_op("aten::unbind", at, 5, [100]),
+            *(tensor_op("aten::add", at + 10 + 3 * i, 1, [], []) for i in range(rounds)),
+        ]
 
     assert [found.count for found in find(facts_of(steps_of(part(100))))] == [100]
     assert find(facts_of(steps_of(part(20)))) == []
@@ -84,9 +89,14 @@ def test_iterating_over_a_tensor_takes_all_its_elements_at_once():
 )
 def test_a_loop_that_reads_whole_numbers_out_of_a_tensor_is_told_to_read_them_at_once(kind, read, advice):
     def part(at: float) -> list[Json]:
-        return [op("aten::unbind", at, 5, dims=[[100]], types=[kind]),
-                *(tensor_op(f"aten::{name}", at + 10 + 3 * i + k, 1, [], [])
-                  for i in range(100) for k, name in enumerate((read, "mul")))]  # fmt: skip
+        return [
+            op("aten::unbind", at, 5, dims=[[100]], types=[kind]),
+            *(
+                tensor_op(f"aten::{name}", at + 10 + 3 * i + k, 1, [], [])
+                for i in range(100)
+                for k, name in enumerate((read, "mul"))
+            ),
+        ]
 
     (found,) = find(facts_of(steps_of(part)))
     assert advice in found.fix
@@ -100,16 +110,25 @@ def test_rows_of_up_to_4096_elements_are_small(elements, reported):
 @pytest.mark.parametrize(
     "body",
     [
-        pytest.param(lambda at: [select(at), tensor_op("aten::eq", at + 1, 1, [], []),
-                                 tensor_op("aten::is_nonzero", at + 2, 1, [])], id="if x[i] == y"),
+        pytest.param(
+            lambda at: [
+                select(at),
+                tensor_op("aten::eq", at + 1, 1, [], []),
+                tensor_op("aten::is_nonzero", at + 2, 1, []),
+            ],
+            id="if x[i] == y",
+        ),
         pytest.param(lambda at: [select(at), tensor_op("aten::copy_", at + 1, 1, [], [])], id="y[i] = value"),
         pytest.param(lambda at: [select(at), tensor_op("aten::item", at + 1, 1, [])], id="x[i].item()"),
-        pytest.param(lambda at: [tensor_op("aten::index", at, 1, [1000], []),
-                                 tensor_op("aten::mul", at + 1, 1, [], [])], id="x[i] with i a tensor"),
-        pytest.param(lambda at: [select(at), select(at + 1),
-                                 tensor_op("aten::dot", at + 2, 1, [64], [64])], id="x[i] @ y[j]"),
+        pytest.param(
+            lambda at: [tensor_op("aten::index", at, 1, [1000], []), tensor_op("aten::mul", at + 1, 1, [], [])],
+            id="x[i] with i a tensor",
+        ),
+        pytest.param(
+            lambda at: [select(at), select(at + 1), tensor_op("aten::dot", at + 2, 1, [64], [64])], id="x[i] @ y[j]"
+        ),
     ],
-)  # fmt: skip
+)
 def test_other_bodies_are_found(body):
     assert len(find(facts_of(steps_of(lambda at: [event for i in range(64) for event in body(at + 4 * i)])))) == 1
 
@@ -146,8 +165,10 @@ def test_operators_on_numbers_alone_are_silent():
 @pytest.mark.parametrize(("rounds", "reported"), [(16, 1), (15, 0)])
 def test_runs_of_fewer_than_sixteen_between_other_work_do_not_add_up(rounds, reported):
     def part(at: float) -> list[Json]:
-        layers = [[*summing(at + 60 * i, rounds), tensor_op("aten::linear", at + 60 * i + 50, 5, [64, 64], [64, 64])]
-                  for i in range(6)]  # fmt: skip
+        layers = [
+            [*summing(at + 60 * i, rounds), tensor_op("aten::linear", at + 60 * i + 50, 5, [64, 64], [64, 64])]
+            for i in range(6)
+        ]
         return [event for events in layers for event in events]
 
     assert [found.count for found in find(facts_of(steps_of(part)))] == [96] * reported
@@ -181,8 +202,9 @@ def test_a_long_pause_inside_the_loop_stays(pause, of_the_loop):
 
 def test_the_backward_nodes_take_the_time_of_one_round_too():
     def part(at: float) -> list[Json]:
-        loop = [{**event, "args": {**event["args"], "Sequence number": int(at) + i}}
-                for i, event in enumerate(summing(at))]  # fmt: skip
+        loop = [
+            {**event, "args": {**event["args"], "Sequence number": int(at) + i}} for i, event in enumerate(summing(at))
+        ]
         name = "autograd::engine::evaluate_function: SelectBackward0"
         nodes = [op(name, at + 200 + 4 * i, 4, sequence=int(at) + 2 * i) for i in range(50)]
         return [*loop, *nodes]
@@ -226,8 +248,15 @@ def test_a_function_that_the_loop_calls_for_each_element_is_not_the_place():
     sites = (CallSite("heat.py", 34, "encode"), CallSite("heat.py", 18, "blob"))
 
     def body(at: float) -> list[Json]:
-        parts = [[mark(0, at + 30 * n, 29), select(at + 30 * n + 1), mark(1, at + 30 * n + 8, 20),
-                  tensor_op("aten::exp", at + 30 * n + 9, 15, [1])] for n in range(64)]  # fmt: skip
+        parts = [
+            [
+                mark(0, at + 30 * n, 29),
+                select(at + 30 * n + 1),
+                mark(1, at + 30 * n + 8, 20),
+                tensor_op("aten::exp", at + 30 * n + 9, 15, [1]),
+            ]
+            for n in range(64)
+        ]
         return [event for part in parts for event in part]
 
     (found,) = find(facts_of(steps_of(body, 2000), callsites=sites))
@@ -261,9 +290,16 @@ def test_where_the_loop_goes_over_a_tensor_its_line_is_the_place_though_others_t
 
 def test_a_loop_that_the_located_step_does_not_run_is_silent():
     """Elements that are taken between the steps, as requests come in, are no loop of the program's."""
-    facts = facts_of([step(9, 0, 900), mark(0, 5, 800), select(10), select(20),
-                      *(event for i in range(1, 5) for event in (step(i, 2000 * i, 2000), *summing(2000 * i)))],
-                     callsites=(CallSite("serve.py", 6, "answer"),))  # fmt: skip
+    facts = facts_of(
+        [
+            step(9, 0, 900),
+            mark(0, 5, 800),
+            select(10),
+            select(20),
+            *(event for i in range(1, 5) for event in (step(i, 2000 * i, 2000), *summing(2000 * i))),
+        ],
+        callsites=(CallSite("serve.py", 6, "answer"),),
+    )
     assert find(facts) == []
 
 
@@ -293,8 +329,11 @@ def test_a_recurrence_over_rows_is_silent(line: str, size: list[int], reported: 
 
 def test_an_element_that_another_line_takes_before_the_loop_is_none_of_it():
     """`for x in values: total = total + x`, behind `first = weights[0]` of another line."""
-    sites = (CallSite("a.py", 3, "f", "first = weights[0]"), CallSite("a.py", 6, "f", "for x in values:"),
-             CallSite("a.py", 7, "f", "total = total + x"))  # fmt: skip
+    sites = (
+        CallSite("a.py", 3, "f", "first = weights[0]"),
+        CallSite("a.py", 6, "f", "for x in values:"),
+        CallSite("a.py", 7, "f", "total = total + x"),
+    )
 
     def loop(at: float) -> list[Json]:
         taking = [select(at), op("aten::unbind", at + 2, 1, dims=[[64], []], types=["float", "Scalar"])]

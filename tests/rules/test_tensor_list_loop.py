@@ -72,10 +72,15 @@ def test_the_backward_pass_is_called_once_too():
         return [negated, *others]
 
     nodes = [
-        op("autograd::engine::evaluate_function: NegBackward0", LENGTH * i + 2000 + 10 * k, 5,
-           sequence=LENGTH * i + 12 + 20 * k)
-        for i in range(4) for k in range(40)
-    ]  # fmt: skip
+        op(
+            "autograd::engine::evaluate_function: NegBackward0",
+            LENGTH * i + 2000 + 10 * k,
+            5,
+            sequence=LENGTH * i + 12 + 20 * k,
+        )
+        for i in range(4)
+        for k in range(40)
+    ]
     sites = (CallSite("agent.py", 6, "finish", LOOP), CallSite("agent.py", 7, "finish", LOSS))
     events = [step(i, LENGTH * i, LENGTH) for i in range(4)]
     for i in range(4):
@@ -159,8 +164,11 @@ def test_a_loop_over_the_elements_of_a_tensor_is_the_other_rules(rounds, reporte
 
 @pytest.mark.parametrize(("inside", "reported"), [("return (x - y).abs()", 1), ("self.last = x - y", 0)])
 def test_functions_that_the_loop_calls_must_leave_nothing_behind(inside, reported):
-    sites = (CallSite("agent.py", 6, "finish", LOOP), CallSite("agent.py", 7, "finish", "out.append(gap(log_prob, R))"),
-             CallSite("agent.py", 2, "gap", inside))  # fmt: skip
+    sites = (
+        CallSite("agent.py", 6, "finish", LOOP),
+        CallSite("agent.py", 7, "finish", "out.append(gap(log_prob, R))"),
+        CallSite("agent.py", 2, "gap", inside),
+    )
     events: list[Json] = []
     for i in range(4):
         events.append(step(i, LENGTH * i, LENGTH))

@@ -32,8 +32,11 @@ def steps(long_us: float = 50) -> list[Json]:
     events = [mark(0, 1, 90)]
     for i in range(5):
         at = 100.0 * i
-        events += [step(i, at, 100), op("aten::mm", at + 5, long_us, dims=[[64, 64], [64, 64]], types=["float"] * 2),
-                   *(op("aten::add", at + 60 + 2 * k, 1) for k in range(10))]  # fmt: skip
+        events += [
+            step(i, at, 100),
+            op("aten::mm", at + 5, long_us, dims=[[64, 64], [64, 64]], types=["float"] * 2),
+            *(op("aten::add", at + 60 + 2 * k, 1) for k in range(10)),
+        ]
     return events
 
 
@@ -47,8 +50,9 @@ def run_on(cpus: int = 2, threads: int = 8, **more: Any) -> Run:
 
 
 def facts_about(sleeps: float = 40_000, run: Run | None = None, **more: Any) -> Facts:
-    return facts_of(more.pop("events", steps()), run=run or run_on(), callsites=(LOOP,),
-                    **{"samples": samples(sleeps), **more})  # fmt: skip
+    return facts_of(
+        more.pop("events", steps()), run=run or run_on(), callsites=(LOOP,), **{"samples": samples(sleeps), **more}
+    )
 
 
 def test_sleeps_are_taken_out_of_the_operators_that_can_be_shared_out():
@@ -156,8 +160,9 @@ def test_the_experiment_runs_the_operators_on_both_numbers():
 
 
 def test_loading_is_left_out():
-    loading = [annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 100.0 * i + 4, 52)
-               for i in range(5)]  # fmt: skip
+    loading = [
+        annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 100.0 * i + 4, 52) for i in range(5)
+    ]
     assert find(facts_about(events=[*steps(), *loading])) == []
 
 

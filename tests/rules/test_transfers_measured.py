@@ -27,8 +27,11 @@ def test_what_is_predicted_is_within_seven_per_cent_of_what_was_measured(corpus,
 
 def test_elsewhere_nothing_is_found_but_what_is_sent_from_memory_that_is_not_pinned(corpus):
     """Of plain recordings of the other programs and of all fixes."""
-    paths = [path for path in (corpus / "h100" / "runs").glob("*/*.plain.pt.trace.json.gz")
-             if not (path.parent.name in MEASURED and path.name.startswith("pitfall"))]  # fmt: skip
+    paths = [
+        path
+        for path in (corpus / "h100" / "runs").glob("*/*.plain.pt.trace.json.gz")
+        if not (path.parent.name in MEASURED and path.name.startswith("pitfall"))
+    ]
     assert len(paths) > 30
     found = {path.parent.name: RULES & {one.rule for one in diagnose_path(path).findings} for path in paths}
     assert {name for name, rules in found.items() if rules} == set()

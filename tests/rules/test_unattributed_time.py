@@ -45,9 +45,13 @@ def test_half_of_the_step_outside_is_said_and_not_priced():
 
 def test_the_line_is_that_with_most_of_it_in_the_located_step():
     located = [
-        step(0, 0, 2000), op("aten::mm", 0, 300), mark(0, 0, 320),
-        mark(1, 320, 1000), mark(2, 400, 900), mark(0, 1400, 600),
-    ]  # fmt: skip
+        step(0, 0, 2000),
+        op("aten::mm", 0, 300),
+        mark(0, 0, 320),
+        mark(1, 320, 1000),
+        mark(2, 400, 900),
+        mark(0, 1400, 600),
+    ]
     (found,) = find(steps(before=located))
     assert found.location is not None
     assert (found.location.file, found.location.line) == ("train.py", 6)
@@ -159,7 +163,7 @@ def of_video(*inside: Json, idle: int = 3500) -> list[Json]:
             kernel("gemm", begin + 10, 9890 - idle, correlation=1),
             *inside,
         )
-    ]  # fmt: skip
+    ]
 
 
 def share_of(found: Suspicion) -> float:
@@ -201,10 +205,12 @@ def test_a_range_of_the_programs_own_is_named_without_a_line():
 @pytest.mark.parametrize(("thread", "reported"), [(2, 0), (1, 1)])
 def test_what_passes_between_two_events_of_autograds_thread_is_not_the_main_threads(thread, reported):
     backward = [
-        annotation("backward", 50, 1900), runtime("cudaLaunchKernel", 65, 10, correlation=1, tid=thread),
-        op("autograd::engine::evaluate_function: A", 60, 40, tid=thread), kernel("k", 80, 30, correlation=1),
+        annotation("backward", 50, 1900),
+        runtime("cudaLaunchKernel", 65, 10, correlation=1, tid=thread),
+        op("autograd::engine::evaluate_function: A", 60, 40, tid=thread),
+        kernel("k", 80, 30, correlation=1),
         op("autograd::engine::evaluate_function: B", 1900, 40, tid=thread),
-    ]  # fmt: skip
+    ]
     events = [_moved(event, i, 2000 * i) for i in range(3) for event in (step(i, 0, 2000), *backward)]
     assert len(find(events, Run())) == reported
 

@@ -26,8 +26,13 @@ def training(times: Sequence[float]) -> list[Act]:
     return [act for i, time in enumerate(times) for act in (work(time), *both(f"grads#{i}"), end_step())]
 
 
-def with_inputs(launch: Launch, sizes: Sequence[Sequence[int]], *, operators: Sequence[int] = (),
-                measures: tuple[str, ...] = ("elements", "allocated_bytes")) -> Launch:  # fmt: skip
+def with_inputs(
+    launch: Launch,
+    sizes: Sequence[Sequence[int]],
+    *,
+    operators: Sequence[int] = (),
+    measures: tuple[str, ...] = ("elements", "allocated_bytes"),
+) -> Launch:
     tables = []
     for rank, (table, size) in enumerate(zip(launch.tables, sizes, strict=True)):
         unknown = np.full(len(size), -1, dtype=np.int64)
@@ -52,8 +57,13 @@ def test_ranks_that_take_turns_with_the_larger_input_are_told_with_what_the_job_
     launch = launch_with(TURNS, TURNS, measures=(measure,))
     facts = facts_of_launch(launch)
     (found,) = unbalanced_input.check(facts)
-    assert found.evidence == {"larger": 0.3333, "longer_ns_per_step": 50_000, "correlation": 1.0, "steps": 6,
-                              "ranks": 2}  # fmt: skip
+    assert found.evidence == {
+        "larger": 0.3333,
+        "longer_ns_per_step": 50_000,
+        "correlation": 1.0,
+        "steps": 6,
+        "ranks": 2,
+    }
     assert "33 % above the mean" in found.message
     programs, mended = [training(one) for one in TURNS], [training([150] * 6)] * 2
     gain = 1 - length_of(mended, TRANSFERS) / length_of(programs, TRANSFERS)
@@ -94,9 +104,19 @@ def test_what_gives_less_than_half_a_per_cent_is_silent():
 def test_a_slow_rank_beside_inputs_of_different_size_is_told_too():
     """Three ranks take turns with the largest input, and the last one needs 120 µs for something else in each step."""
     sizes = [[100 + 100 * ((i + rank) % 3 == 0) for i in range(9)] for rank in range(3)]
-    programs = [[act for i, size in enumerate(one)
-                 for act in (work(size), *([work(120, Cause.INPUT, 2)] if rank == 2 else []), *both(f"grads#{i}"),
-                             end_step())] for rank, one in enumerate(sizes)]  # fmt: skip
+    programs = [
+        [
+            act
+            for i, size in enumerate(one)
+            for act in (
+                work(size),
+                *([work(120, Cause.INPUT, 2)] if rank == 2 else []),
+                *both(f"grads#{i}"),
+                end_step(),
+            )
+        ]
+        for rank, one in enumerate(sizes)
+    ]
     launch = with_inputs(launch_of(programs, TRANSFERS), sizes)
     assert told(launch) == ["unbalanced-input", "straggler"]
     (slow,) = straggler.check(facts_of_launch(launch))
@@ -119,12 +139,15 @@ def test_a_slower_device_is_not_laid_upon_inputs_that_vary():
     assert told(launch_with([[100.0] * 9, [150.0] * 9, [100.0] * 9], sizes)) == ["straggler"]
 
 
-@pytest.mark.parametrize(("sizes", "times"), [
-    # Another rank has as much input and is not slow.
-    ([100, 120, 70, 115], [100.0, 150.0, 100.0, 100.0]),
-    # Twice the input, and hardly more time.
-    ([100, 200, 100, 100], [100.0, 115.0, 100.0, 100.0]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sizes", "times"),
+    [
+        # Another rank has as much input and is not slow.
+        ([100, 120, 70, 115], [100.0, 150.0, 100.0, 100.0]),
+        # Twice the input, and hardly more time.
+        ([100, 200, 100, 100], [100.0, 115.0, 100.0, 100.0]),
+    ],
+)
 def test_a_rank_is_slow_for_another_reason_where_times_are_not_about_as_unequal_as_sizes(sizes, times):
     assert told(launch_with([[time] * 6 for time in times], [[size] * 6 for size in sizes])) == ["straggler"]
 
@@ -155,10 +178,13 @@ def test_stages_of_a_pipeline_are_not_compared():
         list(unbalanced_input.check(facts_of_launch(with_inputs(launch, [[100] * 6, [200] * 6, [1] * 6]))))
 
 
-@pytest.mark.parametrize("launch", [
-    launch_of([training([100.0] * 6), training([150.0] * 6)], TRANSFERS),
-    launch_with(TURNS, TURNS, measures=()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "launch",
+    [
+        launch_of([training([100.0] * 6), training([150.0] * 6)], TRANSFERS),
+        launch_with(TURNS, TURNS, measures=()),
+    ],
+)
 def test_without_shapes_and_memory_it_cannot_look(launch):
     with pytest.raises(CannotLook, match="record_shapes"):
         list(unbalanced_input.check(facts_of_launch(launch)))

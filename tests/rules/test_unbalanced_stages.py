@@ -69,8 +69,10 @@ def test_two_steps_are_too_few():
 
 
 def test_messages_that_go_nobody_knows_where_cannot_be_looked_at():
-    tables = [structs.replace(table, groups=tuple(structs.replace(group, ranks=None) for group in table.groups))
-              for table in launch(pipeline([100.0, 200.0], 4)).tables]  # fmt: skip
+    tables = [
+        structs.replace(table, groups=tuple(structs.replace(group, ranks=None) for group in table.groups))
+        for table in launch(pipeline([100.0, 200.0], 4)).tables
+    ]
     facts = facts_of_launch(match(tables))
     assert missing_needs(facts, unbalanced_stages.needs) == [Need.MESSAGES]
     assert list(unbalanced_stages.check(facts)) == []

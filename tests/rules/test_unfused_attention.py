@@ -30,9 +30,12 @@ def tensor_op(name: str, at: float, duration: float, *shapes: list[int], **more:
 
 def attention(at: float, scores: list[int] = SCORES) -> list[Json]:
     """A product of 20 µs, a scale of 5 µs, a softmax of 10 µs and a product of 12 µs."""
-    return [tensor_op("aten::matmul", at, 20, QUERIES, KEYS), tensor_op("aten::div", at + 21, 5, scores),
-            tensor_op("aten::softmax", at + 27, 10, scores),
-            tensor_op("aten::matmul", at + 38, 12, scores, VALUES)]  # fmt: skip
+    return [
+        tensor_op("aten::matmul", at, 20, QUERIES, KEYS),
+        tensor_op("aten::div", at + 21, 5, scores),
+        tensor_op("aten::softmax", at + 27, 10, scores),
+        tensor_op("aten::matmul", at + 38, 12, scores, VALUES),
+    ]
 
 
 def steps_of(part: Part, length: float = 100, count: int = 4) -> list[Json]:
@@ -61,8 +64,11 @@ def test_values_as_wide_as_the_table_are_told_from_it():
     square = [2, 4, 64, 64]
 
     def part(at: float) -> list[Json]:
-        return [tensor_op("aten::matmul", at, 20, square, square), tensor_op("aten::softmax", at + 27, 10, square),
-                tensor_op("aten::matmul", at + 38, 12, square, square)]  # fmt: skip
+        return [
+            tensor_op("aten::matmul", at, 20, square, square),
+            tensor_op("aten::softmax", at + 27, 10, square),
+            tensor_op("aten::matmul", at + 38, 12, square, square),
+        ]
 
     facts = facts_of(steps_of(part))
     (found,) = find(facts)
@@ -75,11 +81,15 @@ def test_the_backward_pass_keeps_five_products():
     """Backward nodes: 60 µs of products, of which 2.5 times 12 µs are left for each, 20 µs of passes, none left."""
 
     def part(at: float) -> list[Json]:
-        forward = [{**event, "args": {**event["args"], "Sequence number": int(at) + i}}
-                   for i, event in enumerate(attention(at))]  # fmt: skip
+        forward = [
+            {**event, "args": {**event["args"], "Sequence number": int(at) + i}}
+            for i, event in enumerate(attention(at))
+        ]
         names = ("BmmBackward0", "DivBackward0", "SoftmaxBackward0", "BmmBackward0")
-        nodes = [op(f"autograd::engine::evaluate_function: {name}", at + 60 + 45 * i, duration, sequence=int(at) + i)
-                 for i, (name, duration) in enumerate(zip(names, (40, 10, 10, 20), strict=True))]  # fmt: skip
+        nodes = [
+            op(f"autograd::engine::evaluate_function: {name}", at + 60 + 45 * i, duration, sequence=int(at) + i)
+            for i, (name, duration) in enumerate(zip(names, (40, 10, 10, 20), strict=True))
+        ]
         return [*forward, *nodes]
 
     facts = facts_of(steps_of(part, 300))
@@ -100,17 +110,28 @@ def test_it_hands_over_queries_keys_and_values_and_prices_all_operators_by_what_
 @pytest.mark.parametrize(
     ("first", "last", "shapes"),
     [
-        pytest.param(([8, 64, 16], [8, 16, 64]), ([8, 20, 64], [8, 64, 64]),
-                     ((8, 64, 16), (8, 64, 16), (8, 64, 20)), id="values first, transposed"),
-        pytest.param(([2, 4, 64, 16], [2, 4, 16, 64]), (SCORES, [2, 4, 64, 20]),
-                     ((8, 64, 16), (8, 64, 16), (8, 64, 20)), id="wider values"),
+        pytest.param(
+            ([8, 64, 16], [8, 16, 64]),
+            ([8, 20, 64], [8, 64, 64]),
+            ((8, 64, 16), (8, 64, 16), (8, 64, 20)),
+            id="values first, transposed",
+        ),
+        pytest.param(
+            ([2, 4, 64, 16], [2, 4, 16, 64]),
+            (SCORES, [2, 4, 64, 20]),
+            ((8, 64, 16), (8, 64, 16), (8, 64, 20)),
+            id="wider values",
+        ),
         pytest.param(([64, 16], [2, 4, 16, 64]), (SCORES, VALUES), None, id="queries for all heads alike"),
     ],
-)  # fmt: skip
+)
 def test_only_products_of_one_batch_are_run(first, last, shapes):
     def part(at: float) -> list[Json]:
-        return [tensor_op("aten::matmul", at, 20, *first), tensor_op("aten::softmax", at + 27, 10, SCORES),
-                tensor_op("aten::matmul", at + 38, 12, *last)]  # fmt: skip
+        return [
+            tensor_op("aten::matmul", at, 20, *first),
+            tensor_op("aten::softmax", at + 27, 10, SCORES),
+            tensor_op("aten::matmul", at + 38, 12, *last),
+        ]
 
     (found,) = find(facts_of(steps_of(part)))
     assert (found.trial.experiment.cases[0].shapes if found.trial else None) == shapes
@@ -120,33 +141,53 @@ def test_only_products_of_one_batch_are_run(first, last, shapes):
     "part",
     [
         pytest.param(
-            lambda at: [tensor_op("aten::baddbmm", at, 9, [8, 64, 64], [8, 64, 16], [8, 16, 64], [], []),
-                        tensor_op("aten::softmax", at + 10, 9, [8, 64, 64]),
-                        tensor_op("aten::bmm", at + 20, 9, [8, 64, 64], [8, 64, 16])], id="a product that adds"),
+            lambda at: [
+                tensor_op("aten::baddbmm", at, 9, [8, 64, 64], [8, 64, 16], [8, 16, 64], [], []),
+                tensor_op("aten::softmax", at + 10, 9, [8, 64, 64]),
+                tensor_op("aten::bmm", at + 20, 9, [8, 64, 64], [8, 64, 16]),
+            ],
+            id="a product that adds",
+        ),
         pytest.param(
-            lambda at: [tensor_op("aten::bmm", at, 9, [8, 64, 16], [8, 16, 64]),
-                        tensor_op("aten::view", at + 10, 1, [8, 64, 64]),
-                        tensor_op("aten::softmax", at + 12, 9, SCORES),
-                        tensor_op("aten::bmm", at + 30, 9, [8, 16, 64], [8, 64, 64])], id="values first, transposed"),
+            lambda at: [
+                tensor_op("aten::bmm", at, 9, [8, 64, 16], [8, 16, 64]),
+                tensor_op("aten::view", at + 10, 1, [8, 64, 64]),
+                tensor_op("aten::softmax", at + 12, 9, SCORES),
+                tensor_op("aten::bmm", at + 30, 9, [8, 16, 64], [8, 64, 64]),
+            ],
+            id="values first, transposed",
+        ),
         pytest.param(
-            lambda at: [tensor_op("aten::einsum", at, 9, [2, 64, 4, 16], [2, 64, 4, 16]),
-                        tensor_op("aten::bmm", at + 1, 7, [8, 64, 16], [8, 16, 64]),
-                        tensor_op("aten::softmax", at + 12, 9, SCORES),
-                        tensor_op("aten::einsum", at + 30, 9, SCORES, [2, 64, 4, 16]),
-                        tensor_op("aten::bmm", at + 31, 7, [8, 64, 64], [8, 64, 16])], id="einsum"),
+            lambda at: [
+                tensor_op("aten::einsum", at, 9, [2, 64, 4, 16], [2, 64, 4, 16]),
+                tensor_op("aten::bmm", at + 1, 7, [8, 64, 16], [8, 16, 64]),
+                tensor_op("aten::softmax", at + 12, 9, SCORES),
+                tensor_op("aten::einsum", at + 30, 9, SCORES, [2, 64, 4, 16]),
+                tensor_op("aten::bmm", at + 31, 7, [8, 64, 64], [8, 64, 16]),
+            ],
+            id="einsum",
+        ),
         pytest.param(
-            lambda at: [tensor_op("aten::matmul", at, 9, QUERIES, KEYS),
-                        tensor_op("aten::linear", at + 10, 9, [2, 64, 64], [64, 64]),
-                        tensor_op("aten::masked_fill", at + 20, 9, SCORES, [64, 64]),
-                        tensor_op("aten::softmax", at + 30, 9, SCORES),
-                        tensor_op("aten::linear", at + 40, 9, [2, 64, 64], [64, 64]),
-                        tensor_op("aten::matmul", at + 50, 9, SCORES, VALUES)], id="projections in between"),
+            lambda at: [
+                tensor_op("aten::matmul", at, 9, QUERIES, KEYS),
+                tensor_op("aten::linear", at + 10, 9, [2, 64, 64], [64, 64]),
+                tensor_op("aten::masked_fill", at + 20, 9, SCORES, [64, 64]),
+                tensor_op("aten::softmax", at + 30, 9, SCORES),
+                tensor_op("aten::linear", at + 40, 9, [2, 64, 64], [64, 64]),
+                tensor_op("aten::matmul", at + 50, 9, SCORES, VALUES),
+            ],
+            id="projections in between",
+        ),
         pytest.param(
-            lambda at: [tensor_op("aten::matmul", at, 9, [64, 16], KEYS),
-                        tensor_op("aten::softmax", at + 12, 9, SCORES),
-                        tensor_op("aten::matmul", at + 30, 9, SCORES, VALUES)], id="queries for all heads alike"),
+            lambda at: [
+                tensor_op("aten::matmul", at, 9, [64, 16], KEYS),
+                tensor_op("aten::softmax", at + 12, 9, SCORES),
+                tensor_op("aten::matmul", at + 30, 9, SCORES, VALUES),
+            ],
+            id="queries for all heads alike",
+        ),
     ],
-)  # fmt: skip
+)
 def test_other_spellings_are_found(part):
     assert len(find(facts_of(steps_of(part)))) == 1
 
@@ -157,16 +198,22 @@ def test_other_spellings_are_found(part):
         pytest.param(lambda at: attention(at)[:3], id="a softmax whose result goes elsewhere"),
         pytest.param(lambda at: attention(at)[1:], id="a softmax of what no product made"),
         pytest.param(
-            lambda at: [tensor_op("aten::linear", at, 20, [512, 64], [100, 64]),
-                        tensor_op("aten::softmax", at + 22, 9, [512, 100]),
-                        tensor_op("aten::matmul", at + 32, 9, [512, 100], [100, 64])], id="a gate"),
+            lambda at: [
+                tensor_op("aten::linear", at, 20, [512, 64], [100, 64]),
+                tensor_op("aten::softmax", at + 22, 9, [512, 100]),
+                tensor_op("aten::matmul", at + 32, 9, [512, 100], [100, 64]),
+            ],
+            id="a gate",
+        ),
         pytest.param(
             lambda at: [tensor_op("aten::bmm", at, 20, [8, 128, 16], [8, 16, 32]), *attention(at)[1:]],
-            id="a product of as many elements in another shape"),
+            id="a product of as many elements in another shape",
+        ),
         pytest.param(
-            lambda at: [op("aten::scaled_dot_product_attention", at, 80), *attention(at + 10)], id="the function"),
+            lambda at: [op("aten::scaled_dot_product_attention", at, 80), *attention(at + 10)], id="the function"
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_only_looks_alike_is_silent(part):
     assert find(facts_of(steps_of(part))) == []
 
@@ -176,8 +223,11 @@ def passed_over(before: tuple[str, list[int]] | None = None, behind: tuple[str, 
 
     def part(at: float) -> list[Json]:
         first, scale, softmax, last = attention(at)
-        more = [tensor_op(f"aten::{one[0]}", when, 1, SCORES, one[1])
-                for one, when in ((before, at + 26), (behind, at + 37)) if one]  # fmt: skip
+        more = [
+            tensor_op(f"aten::{one[0]}", when, 1, SCORES, one[1])
+            for one, when in ((before, at + 26), (behind, at + 37))
+            if one
+        ]
         return sorted([first, scale, softmax, last, *more], key=lambda event: event["ts"])
 
     return part
@@ -217,9 +267,11 @@ def test_what_the_fused_kernel_can_compute_is_found(before, behind):
 @pytest.mark.parametrize(("length", "reported"), [(64, 1), (63, 0)])
 def test_a_table_of_4096_scores_is_the_least(length, reported):
     def part(at: float) -> list[Json]:
-        return [tensor_op("aten::matmul", at, 20, [64, 16], [16, length]),
-                tensor_op("aten::softmax", at + 27, 10, [64, length]),
-                tensor_op("aten::matmul", at + 38, 12, [64, length], [length, 16])]  # fmt: skip
+        return [
+            tensor_op("aten::matmul", at, 20, [64, 16], [16, length]),
+            tensor_op("aten::softmax", at + 27, 10, [64, length]),
+            tensor_op("aten::matmul", at + 38, 12, [64, length], [length, 16]),
+        ]
 
     assert len(find(facts_of(steps_of(part)))) == reported
 
@@ -229,8 +281,10 @@ def dropped(active: bool, on_device: bool = False) -> Part:
         first, scale, softmax, last = attention(at)
         inside = [tensor_op("aten::mul", at + 39, 2, SCORES)] * active
         dropout = [tensor_op("aten::dropout", at + 38, 5, SCORES), *inside]
-        work = [runtime("cudaLaunchKernel", at + 1, 2, correlation=int(at) + 1),
-                kernel("gemm", at + 5, 5, correlation=int(at) + 1)] * on_device  # fmt: skip
+        work = [
+            runtime("cudaLaunchKernel", at + 1, 2, correlation=int(at) + 1),
+            kernel("gemm", at + 5, 5, correlation=int(at) + 1),
+        ] * on_device
         return [first, scale, softmax, *dropout, {**last, "ts": at + 50}, *work]
 
     return part
@@ -244,8 +298,10 @@ def test_with_an_active_dropout_only_a_device_has_a_fused_kernel():
 
 def test_on_a_device_it_is_the_kernels_that_count():
     def part(at: float) -> list[Json]:
-        calls = [runtime("cudaLaunchKernel", event["ts"] + 1, 2, correlation=int(at) + i + 1)
-                 for i, event in enumerate(attention(at))]  # fmt: skip
+        calls = [
+            runtime("cudaLaunchKernel", event["ts"] + 1, 2, correlation=int(at) + i + 1)
+            for i, event in enumerate(attention(at))
+        ]
         durations = (100, 50, 60, 80)
         starts = [at + 10 + sum(durations[:i]) for i in range(4)]
         kernels = [kernel("k", starts[i], durations[i], correlation=int(at) + i + 1) for i in range(4)]
@@ -258,10 +314,15 @@ def test_on_a_device_it_is_the_kernels_that_count():
 
 def test_where_the_device_waits_for_launches_those_of_the_passes_vanish():
     def part(at: float) -> list[Json]:
-        calls = [runtime("cudaLaunchKernel", event["ts"] + 1, 2, correlation=int(at) + i + 1)
-                 for i, event in enumerate(attention(at))]  # fmt: skip
-        return [*attention(at), *calls, *(
-            kernel("k", call["ts"] + 1, 1, correlation=call["args"]["correlation"]) for call in calls)]  # fmt: skip
+        calls = [
+            runtime("cudaLaunchKernel", event["ts"] + 1, 2, correlation=int(at) + i + 1)
+            for i, event in enumerate(attention(at))
+        ]
+        return [
+            *attention(at),
+            *calls,
+            *(kernel("k", call["ts"] + 1, 1, correlation=call["args"]["correlation"]) for call in calls),
+        ]
 
     facts = facts_of(steps_of(part))
     assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx((5 + 10) / 100, abs=0.01)
@@ -270,8 +331,9 @@ def test_where_the_device_waits_for_launches_those_of_the_passes_vanish():
 def test_it_is_told_where_the_formula_begins_and_its_other_lines_besides():
     first = [step(9, 0, 100), mark(0, 0, 26.5), mark(1, 26.8, 10.5), mark(2, 37.8, 13), *attention(0)]
     later = steps_of(lambda at: attention(at + 100))
-    facts = facts_of([*first, *({**e, "ts": e["ts"] + 100 * e["name"].startswith("Prof")} for e in later)],
-                     callsites=SITES)  # fmt: skip
+    facts = facts_of(
+        [*first, *({**e, "ts": e["ts"] + 100 * e["name"].startswith("Prof")} for e in later)], callsites=SITES
+    )
     (found,) = find(facts)
     assert set(facts.lines.site[found.rows]) == {1}
     assert [place.line for place in found.places.all()] == [20, 21, 22]

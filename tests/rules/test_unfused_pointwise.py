@@ -178,9 +178,15 @@ def test_the_first_write_to_new_memory_is_no_arithmetic(waited, arithmetic):
     assert saving.fraction == pytest.approx((128 + waited / 4 - kept) / 250, abs=2e-3)
 
 
-@pytest.mark.parametrize(("name", "dtype", "reported"), [
-    ("tanh", "float", 0), ("tanh", "double", 0), ("tanh", "c10::BFloat16", 1), ("exp", "float", 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "dtype", "reported"),
+    [
+        ("tanh", "float", 0),
+        ("tanh", "double", 0),
+        ("tanh", "c10::BFloat16", 1),
+        ("exp", "float", 1),
+    ],
+)
 def test_what_fusion_would_not_make_faster_is_silent(name, dtype, reported):
     """Three operators of 20 µs, of which a tanh alone would take 110."""
     assert len(find(facts_of(steps_of(function(name, 20, dtype))))) == reported
@@ -190,9 +196,14 @@ def test_an_average_of_weights_kept_in_place_is_silent():
     """`average.mul_(d).add_(weight)` for one parameter after another: nothing of it can be fused into one pass."""
 
     def part(at: float) -> list[Json]:
-        return [event for i in range(2) for event in (
-            scale(at + 45 * i, name="aten::mul_"), op("aten::add_", at + 45 * i + 22, 20, dims=[LARGE, LARGE, []],
-                                                      types=["float", "float", "Scalar"]))]  # fmt: skip
+        return [
+            event
+            for i in range(2)
+            for event in (
+                scale(at + 45 * i, name="aten::mul_"),
+                op("aten::add_", at + 45 * i + 22, 20, dims=[LARGE, LARGE, []], types=["float", "float", "Scalar"]),
+            )
+        ]
 
     assert find(facts_of(steps_of(part))) == []
 
@@ -215,8 +226,12 @@ def test_a_dropout_that_has_nothing_to_do_does_not_count():
     def part(active: bool) -> Callable[[float], list[Json]]:
         def events(at: float) -> list[Json]:
             inside = [op("aten::native_dropout", at + 12, 6, dims=[LARGE], types=["float"])] if active else []
-            return [op("aten::dropout", at + 10, 10, dims=[LARGE, [], []], types=["float", "Scalar", "Scalar"]),
-                    *inside, relu(at + 30), add(at + 52)]  # fmt: skip
+            return [
+                op("aten::dropout", at + 10, 10, dims=[LARGE, [], []], types=["float", "Scalar", "Scalar"]),
+                *inside,
+                relu(at + 30),
+                add(at + 52),
+            ]
 
         return events
 
@@ -226,8 +241,9 @@ def test_a_dropout_that_has_nothing_to_do_does_not_count():
 
 def test_the_backward_nodes_of_a_chain_shrink_with_it():
     def part(at: float) -> list[Json]:
-        forward = [{**event, "args": {**event["args"], "Sequence number": int(at) + i}}
-                   for i, event in enumerate(formula(at))]  # fmt: skip
+        forward = [
+            {**event, "args": {**event["args"], "Sequence number": int(at) + i}} for i, event in enumerate(formula(at))
+        ]
         nodes = [op("autograd::engine::evaluate_function: ReluBackward0", at + 70, 20, sequence=int(at) + 1)]
         return [*forward, *nodes]
 
@@ -240,8 +256,10 @@ def test_on_a_cpu_a_fused_backward_pass_computes_the_functions_once_more():
     """`exp` computes for 30 of its 50 µs."""
 
     def part(at: float) -> list[Json]:
-        forward = [{**event, "args": {**event["args"], "Sequence number": int(at) + i}}
-                   for i, event in enumerate(function("exp")(at))]  # fmt: skip
+        forward = [
+            {**event, "args": {**event["args"], "Sequence number": int(at) + i}}
+            for i, event in enumerate(function("exp")(at))
+        ]
         return [*forward, op("autograd::engine::evaluate_function: ExpBackward0", at + 120, 60, sequence=int(at) + 1)]
 
     facts = facts_of(steps_of(part, 200))
@@ -249,15 +267,27 @@ def test_on_a_cpu_a_fused_backward_pass_computes_the_functions_once_more():
     assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(expected, abs=1e-3)
 
 
-@pytest.mark.parametrize(("source", "inside"), [
-    ("trainer.train()", True), ("return 0.5 * torch.tanh(x)", False), ("y = x.relu()", False), ("y = a + b", False),
-    ("y = act(x[0])", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "inside"),
+    [
+        ("trainer.train()", True),
+        ("return 0.5 * torch.tanh(x)", False),
+        ("y = x.relu()", False),
+        ("y = a + b", False),
+        ("y = act(x[0])", True),
+    ],
+)
 def test_a_formula_of_a_library_is_told_by_a_line_that_calls_and_writes_down_none_of_it(source, inside):
     sites = (CallSite("net.py", 3, "act", source),)
-    facts = facts_of([step(9, 0, 100), mark(0, 5, 80), *formula(10),
-                      *(event for i in range(1, 5) for event in (step(i, 100 * i, 100), *formula(100 * i + 10)))],
-                     callsites=sites)  # fmt: skip
+    facts = facts_of(
+        [
+            step(9, 0, 100),
+            mark(0, 5, 80),
+            *formula(10),
+            *(event for i in range(1, 5) for event in (step(i, 100 * i, 100), *formula(100 * i + 10))),
+        ],
+        callsites=sites,
+    )
     (found,) = find(facts)
     assert found.fix.startswith("The formula is not on this line") == inside
 
@@ -312,8 +342,11 @@ def test_a_function_that_is_a_formula_of_several_lines_is_told_where_it_is_calle
     sites = (*SITES, CallSite("train.py", 20, "main", "y = act(x)"), CallSite("train.py", 21, "main", "z = act(y)"))
     twice = [*formula(0), op("aten::sum", 66, 5, dims=[LARGE], types=["float"]), *formula(82)]
     begins, lengths = (0, 80), (65, 75)
-    marks = [event for line, call, begin, length in zip(lines, calls, begins, lengths, strict=True)
-             for event in (mark(len(SITES) + call, begin, length), mark(line, begin, length))]  # fmt: skip
+    marks = [
+        event
+        for line, call, begin, length in zip(lines, calls, begins, lengths, strict=True)
+        for event in (mark(len(SITES) + call, begin, length), mark(line, begin, length))
+    ]
     later = steps_of(lambda at: [{**event, "ts": event["ts"] + at} for event in [*twice, *beside]], 200)
     events = [step(9, 0, 200), *marks, *twice, *beside, *({**event, "ts": event["ts"] + 200} for event in later)]
     (found,) = find(facts_of(events, callsites=sites))

@@ -164,9 +164,18 @@ def test_a_loop_that_feeds_a_state_back_without_an_operator_in_between_is_silent
     """Without its source the state of the layer below would look the same."""
     assert len(find(recording(picked=None))) == 1
     sites = (CallSite("dream.py", 7, "dream", "h, c = self.cell(h, (h, c))"),)
-    events = [event for i in range(3) for event in (step(i, 600 * i, 600), *(
-        each for k in range(8) for each in (*([mark(0, 600 * i + 10 + 50 * k, 40)] if i == 0 else []),
-                                            *cell(600.0 * i + 12 + 50 * k))))]  # fmt: skip
+    events = [
+        event
+        for i in range(3)
+        for event in (
+            step(i, 600 * i, 600),
+            *(
+                each
+                for k in range(8)
+                for each in (*([mark(0, 600 * i + 10 + 50 * k, 40)] if i == 0 else []), *cell(600.0 * i + 12 + 50 * k))
+            ),
+        )
+    ]
     assert find(facts_of(events, callsites=sites)) == []
 
 

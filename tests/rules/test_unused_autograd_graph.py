@@ -26,8 +26,14 @@ def test_an_evaluation_with_a_graph_is_reported():
 
 
 def test_operators_without_a_graph_use_one_number_for_all():
-    events = [event for i in range(3) for event in (step(i, LENGTH * i, LENGTH), *(
-        op("aten::linear", LENGTH * i + 10 * k, 9, sequence=5) for k in range(12)))]  # fmt: skip
+    events = [
+        event
+        for i in range(3)
+        for event in (
+            step(i, LENGTH * i, LENGTH),
+            *(op("aten::linear", LENGTH * i + 10 * k, 9, sequence=5) for k in range(12)),
+        )
+    ]
     assert find(facts_of(events)) == []
 
 
@@ -92,8 +98,10 @@ def test_in_training_a_small_share_of_unused_nodes_is_silent():
 def test_a_validation_between_two_training_steps_is_reported_by_its_share_of_all_nodes():
     events = training(steps=4, used=4)
     validation = [event for event in training(steps=1, used=4, unused=30) if event["name"] == "aten::linear"]
-    moved = [{**event, "ts": event["ts"] + 4 * LENGTH, "args": {**event["args"], "Sequence number": 100 + k}}
-             for k, event in enumerate(validation)]  # fmt: skip
+    moved = [
+        {**event, "ts": event["ts"] + 4 * LENGTH, "args": {**event["args"], "Sequence number": 100 + k}}
+        for k, event in enumerate(validation)
+    ]
     last = [step(4, 4 * LENGTH, LENGTH), *moved, *ending(4 * LENGTH + 500, 134), *backward(4600, range(130, 134))]
     (found,) = find(facts_of([*events, *last]))
     assert found.count == 6  # 30 in one of five steps

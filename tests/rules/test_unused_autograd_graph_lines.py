@@ -52,8 +52,13 @@ def test_further_lines_stand_beside_the_one_that_makes_most_nodes():
 
 def test_a_pass_that_no_located_step_shows_has_no_line():
     """The located step trains only: its lines would be the wrong ones for the pass that is not used."""
-    first = [step(0, 0, LENGTH), mark(4, 1, 400), *forward(10, 500, 4), *ending(450, 504),
-             *backward(600, range(500, 504))]  # fmt: skip
+    first = [
+        step(0, 0, LENGTH),
+        mark(4, 1, 400),
+        *forward(10, 500, 4),
+        *ending(450, 504),
+        *backward(600, range(500, 504)),
+    ]
     later = [{**event, "ts": event["ts"] + LENGTH} for event in training(used=4, unused=12)]
     (found,) = find(facts_of([*first, *later], callsites=SITES))
     assert found.location is None

@@ -114,10 +114,15 @@ def test_half_of_a_convolutions_backward_vanishes():
     def part(at: float) -> list[Json]:
         convolution = [
             node("ConvolutionBackward0", at + 40, 60),
-            op("aten::convolution_backward", at + 42, 50, dims=[[2, 8, 6, 6], [2, 4, 8, 8], [8, 4, 3, 3]],
-               types=["float"] * 3),
+            op(
+                "aten::convolution_backward",
+                at + 42,
+                50,
+                dims=[[2, 8, 6, 6], [2, 4, 8, 8], [8, 4, 3, 3]],
+                types=["float"] * 3,
+            ),
             *store(at + 101, [8, 4, 3, 3]),
-        ]  # fmt: skip
+        ]
         return [op("aten::conv2d", at, 20), *convolution, *layer(at + 110)]
 
     facts = facts_with(GradientUse(thrown_away=(0,), taken=(1, 2)), part)

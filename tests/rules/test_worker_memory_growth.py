@@ -27,15 +27,27 @@ def find(facts: Facts) -> list[Suspicion]:
     return list(worker_memory_growth.check(facts))
 
 
-def worker(own: Sequence[float], shared: Sequence[float] | None = None, *, number: int = 0, first_batch: int = 3,
-           faults: float = 1.0, loader: int = 0) -> WorkerRecord:  # fmt: skip
+def worker(
+    own: Sequence[float],
+    shared: Sequence[float] | None = None,
+    *,
+    number: int = 0,
+    first_batch: int = 3,
+    faults: float = 1.0,
+    loader: int = 0,
+) -> WorkerRecord:
     """Memory in MB at the end of every second batch; ``faults`` is the share of what grows that it was given."""
     shared = [300 - size for size in own] if shared is None else shared
     sums = tuple(
-        WorkerSums(first_batch + 2 * i, *[100 * (i + 1)] * 8, private_bytes=int(size * MB), shared_bytes=int(left * MB),
-                   faults=int(max(0.0, size - own[0]) * faults * MB / 4096))
+        WorkerSums(
+            first_batch + 2 * i,
+            *[100 * (i + 1)] * 8,
+            private_bytes=int(size * MB),
+            shared_bytes=int(left * MB),
+            faults=int(max(0.0, size - own[0]) * faults * MB / 4096),
+        )
         for i, (size, left) in enumerate(zip(own, shared, strict=True))
-    )  # fmt: skip
+    )
     return WorkerRecord(loader, number, 2, sums)
 
 
@@ -53,8 +65,14 @@ def steps(requests: int = 1) -> list[Json]:
     return events
 
 
-def growing(*records: WorkerRecord, held: tuple[HeldObjects, ...] = (HELD,), memory: int = 100_000 * MB,
-            requests: int = 1, rss: int = 1000 * MB, workers: int = 2) -> Facts:  # fmt: skip
+def growing(
+    *records: WorkerRecord,
+    held: tuple[HeldObjects, ...] = (HELD,),
+    memory: int = 100_000 * MB,
+    requests: int = 1,
+    rss: int = 1000 * MB,
+    workers: int = 2,
+) -> Facts:
     return facts_of(
         steps(requests),
         run=Run(host=Host(2, 2, memory), loaders=(LoaderUse(workers, 8, False, False),)),
@@ -72,8 +90,12 @@ def test_a_list_of_objects_is_found_where_it_is_filled():
     assert [place.line for place in found.also] == [30]
     assert (found.size_bytes, found.grows, found.count) == (2 * MB, True, 1)
     assert found.evidence == {
-        "workers": 2, "batches": 12, "grown_bytes": 24 * MB, "still_shared_bytes": 268 * MB, "bound_bytes": 200 * MB,
-    }  # fmt: skip
+        "workers": 2,
+        "batches": 12,
+        "grown_bytes": 24 * MB,
+        "still_shared_bytes": 268 * MB,
+        "bound_bytes": 200 * MB,
+    }
     assert "`dataset.records` is 1,000,000 Python objects, about 105 MB" in found.message
 
 
@@ -107,9 +129,16 @@ def test_where_no_container_is_known_the_loop_is_named_and_all_that_is_shared_is
         both(20, 24, 28, 32, faults=0.49),
         (worker((20, 24, 28, 32)), worker((20, 20, 20, 20), number=1)),
     ],
-    ids=["does not grow", "grew once", "falls again", "a cache of the dataset's own", "mostly a cache",
-         "the main process writes to it", "half of the workers only"],
-)  # fmt: skip
+    ids=[
+        "does not grow",
+        "grew once",
+        "falls again",
+        "a cache of the dataset's own",
+        "mostly a cache",
+        "the main process writes to it",
+        "half of the workers only",
+    ],
+)
 def test_memory_that_is_not_copied_all_the_time_by_most_workers_is_silent(records):
     assert find(growing(*records)) == []
 
@@ -132,9 +161,15 @@ def test_the_first_two_batches_do_not_count():
 
 @pytest.mark.parametrize(
     ("memory", "rss", "severity"),
-    [(2000 * MB, 1000 * MB, Severity.HIGH), (2001 * MB, 1000 * MB, Severity.LOW), (10**12, 136 * MB, Severity.MEDIUM),
-     (10**12, 137 * MB, Severity.LOW), (10**12, 1736 * MB, Severity.LOW), (10**12, 1737 * MB, Severity.INFO)],
-)  # fmt: skip
+    [
+        (2000 * MB, 1000 * MB, Severity.HIGH),
+        (2001 * MB, 1000 * MB, Severity.LOW),
+        (10**12, 136 * MB, Severity.MEDIUM),
+        (10**12, 137 * MB, Severity.LOW),
+        (10**12, 1736 * MB, Severity.LOW),
+        (10**12, 1737 * MB, Severity.INFO),
+    ],
+)
 def test_the_severity_is_that_of_what_the_copies_may_come_to(memory, rss, severity):
     """200 MB against the machine's memory, and against 64 MB of the workers' own with what the main process holds."""
     (found,) = find(growing(*both(20, 24, 28, 32), memory=memory, rss=rss))

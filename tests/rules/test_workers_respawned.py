@@ -50,8 +50,11 @@ def test_starting_vanishes_and_of_the_requests_what_a_batch_takes_is_kept():
     facts = facts_about(*[epoch()] * 4)
     (found,) = find(facts)
     assert found.evidence == {
-        "workers": 2, "starting_ns": 10_000_000, "first_batch_ns": 20_000_000, "ending_ns": 15_000_000,
-    }  # fmt: skip
+        "workers": 2,
+        "starting_ns": 10_000_000,
+        "first_batch_ns": 20_000_000,
+        "ending_ns": 15_000_000,
+    }
     assert len(found.rows) == 4
     assert predict_saving(facts, found.edit).fraction == pytest.approx((10 + 16 + 14) / 100)
 
@@ -103,8 +106,9 @@ def test_a_number_drawn_between_batches_begins_no_epoch():
 
 
 def test_a_long_pause_that_follows_no_seed_starts_no_worker():
-    late = [{**event, "ts": 11.4 * MS} if event["name"] in ("aten::random_", "aten::item") else event
-            for event in epoch()]  # fmt: skip
+    late = [
+        {**event, "ts": 11.4 * MS} if event["name"] in ("aten::random_", "aten::item") else event for event in epoch()
+    ]
     assert find(facts_about(*[late] * 4)) == []
 
 
@@ -135,8 +139,13 @@ def test_epochs_longer_than_the_recording_are_told_by_the_workers_accounts():
     facts = long_epochs(first_ms=252, period_ms=1000)
     (found,) = find(facts)
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.25)
-    assert found.evidence == {"workers": 1, "starts": 3, "first_batch_ns": 252 * MILLION, "batch_ns": 2 * MILLION,
-                              "epoch_ns": 1000 * MILLION}  # fmt: skip
+    assert found.evidence == {
+        "workers": 1,
+        "starts": 3,
+        "first_batch_ns": 252 * MILLION,
+        "batch_ns": 2 * MILLION,
+        "epoch_ns": 1000 * MILLION,
+    }
     assert len(found.rows) == 4
     assert "252 ms until the first batch" in found.message
 

@@ -41,13 +41,19 @@ CAT = [operator("cat", [INPUT, STATE], []), linear([BATCH, JOINED], HIDDEN), *po
 ADDED = [linear(INPUT, HIDDEN), linear(STATE, HIDDEN), *pointwise("add tanh")]
 GATED = "sigmoid mul sigmoid tanh mul add sigmoid tanh mul"
 LSTM = [operator("cat", [INPUT, STATE], []), linear([BATCH, JOINED], 4 * HIDDEN), *pointwise(GATED)]
-LSTM_OF_TWO = [linear(INPUT, 4 * HIDDEN), linear(STATE, 4 * HIDDEN), operator("add", [BATCH, 20], [BATCH, 20]),
-               *pointwise(GATED)]  # fmt: skip
+LSTM_OF_TWO = [
+    linear(INPUT, 4 * HIDDEN),
+    linear(STATE, 4 * HIDDEN),
+    operator("add", [BATCH, 20], [BATCH, 20]),
+    *pointwise(GATED),
+]
 LSTM_OF_FOUR = [
     operator("cat", [INPUT, STATE], []),
     *(each for name in ("sigmoid", "sigmoid", "tanh") for each in (linear([BATCH, JOINED], HIDDEN), *pointwise(name))),
-    *pointwise("mul mul add"), linear([BATCH, JOINED], HIDDEN), *pointwise("sigmoid tanh mul"),
-]  # fmt: skip
+    *pointwise("mul mul add"),
+    linear([BATCH, JOINED], HIDDEN),
+    *pointwise("sigmoid tanh mul"),
+]
 
 LSTM_OF_EIGHT = [
     *(each for name in ("sigmoid", "sigmoid", "tanh", "sigmoid") for each in (*ADDED[:3], *pointwise(name))),
@@ -61,15 +67,23 @@ def placed(operators: list[Json], at: float) -> list[Json]:
 
 
 def recording(
-    cell: list[Json] = CAT, lines: tuple[str, ...] = (HEAD, CALL), inner: str | None = CELL, *,
-    rounds: int = 8, before: list[Json] | None = None, inside: list[Json] | None = None,
-    between: list[Json] | None = None, also: list[Json] | None = None,
-):  # fmt: skip
+    cell: list[Json] = CAT,
+    lines: tuple[str, ...] = (HEAD, CALL),
+    inner: str | None = CELL,
+    *,
+    rounds: int = 8,
+    before: list[Json] | None = None,
+    inside: list[Json] | None = None,
+    between: list[Json] | None = None,
+    also: list[Json] | None = None,
+):
     """Three steps of a loop whose rounds take 200 µs, the first with marks: the loop's head, the line with the cell,
     or the call of a module with it, and further lines, of which the last runs ``between``. ``before`` and ``inside``
     run in the module, before the cell and after it."""
-    sites = (*(CallSite("char.py", 6 + i, "train", line) for i, line in enumerate(lines)),
-             CallSite("char.py", 30, "forward", inner or ""))  # fmt: skip
+    sites = (
+        *(CallSite("char.py", 6 + i, "train", line) for i, line in enumerate(lines)),
+        CallSite("char.py", 30, "forward", inner or ""),
+    )
     length = 200 * rounds + 100
     events: list[Json] = []
     for number in range(3):
@@ -153,7 +167,7 @@ def test_a_head_in_the_module_and_a_criterion_in_the_loop_change_nothing():
         pytest.param([ADDED[0], operator("detach", STATE), *ADDED[1:]], id="cut off within"),
         pytest.param([linear(STATE, HIDDEN), *pointwise("tanh")], id="a layer over and over"),
     ],
-)  # fmt: skip
+)
 def test_operators_that_are_no_cell_or_more_than_one_are_silent(cell):
     assert find(recording(cell)) == []
 
@@ -243,8 +257,11 @@ def test_without_lines_nothing_shows_that_the_inputs_are_there():
 def test_the_backward_pass_loses_the_concatenation_and_keeps_the_rest():
     cell = [{**each, "args": {**each["args"], "Sequence number": i}} for i, each in enumerate(CAT)]
     names = ("CatBackward0", 9, 0), ("TanhBackward0", 12, 2)
-    nodes = [op(f"autograd::engine::evaluate_function: {name}", 1700 * n + 1600 + 20 * i, length, sequence=order)
-             for n in range(3) for i, (name, length, order) in enumerate(names)]  # fmt: skip
+    nodes = [
+        op(f"autograd::engine::evaluate_function: {name}", 1700 * n + 1600 + 20 * i, length, sequence=order)
+        for n in range(3)
+        for i, (name, length, order) in enumerate(names)
+    ]
     facts = recording(cell, also=nodes)
     (found,) = find(facts)
     assert found.edit is not None

@@ -192,9 +192,12 @@ def test_on_a_device_the_kernels_vanish():
 
 @pytest.mark.parametrize(
     ("torch", "advice"),
-    [("2.13.0", "Call `zero_grad()` without `set_to_none=False`, or"),
-     ("1.13.1", "Call `zero_grad(set_to_none=True)`, or"), (None, "Call `zero_grad(set_to_none=True)`, or")],
-)  # fmt: skip
+    [
+        ("2.13.0", "Call `zero_grad()` without `set_to_none=False`, or"),
+        ("1.13.1", "Call `zero_grad(set_to_none=True)`, or"),
+        (None, "Call `zero_grad(set_to_none=True)`, or"),
+    ],
+)
 def test_before_2_0_gradients_were_filled_by_default(torch, advice):
     (found,) = find(facts_of(steps_of(training), run=Run(torch=torch)))
     assert found.fix.startswith(advice)

@@ -20,9 +20,15 @@ def link(*parts, device: str = "", to_device: bool = True):
 
 @pytest.mark.parametrize(
     ("device", "gigabytes"),
-    [("Tesla V100-SXM2-16GB", 15.75), ("NVIDIA A100-SXM4-80GB", 31.5), ("NVIDIA GeForce RTX 4090", 31.5),
-     ("NVIDIA H100 80GB HBM3", 63.0), ("NVIDIA GH200 480GB", 450.0), ("AMD Instinct MI300X OAM", 63.0)],
-)  # fmt: skip
+    [
+        ("Tesla V100-SXM2-16GB", 15.75),
+        ("NVIDIA A100-SXM4-80GB", 31.5),
+        ("NVIDIA GeForce RTX 4090", 31.5),
+        ("NVIDIA H100 80GB HBM3", 63.0),
+        ("NVIDIA GH200 480GB", 450.0),
+        ("AMD Instinct MI300X OAM", 63.0),
+    ],
+)
 def test_a_link_carries_85_per_cent_of_its_rate(device, gigabytes):
     found = link(device=device)
     assert found.bytes_per_ns == pytest.approx(0.85 * gigabytes)

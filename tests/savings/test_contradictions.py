@@ -19,8 +19,9 @@ from profkit.savings.edits import remove
 from tests.traces import facts_of, op, step
 
 ROOT = Path(__file__).parents[2]
-RUNS = sorted(path.parent for folder in ("tests/h100/recordings", "traces/recorded")
-              for path in (ROOT / folder).rglob(RUN_FILE))  # fmt: skip
+RUNS = sorted(
+    path.parent for folder in ("tests/h100/recordings", "traces/recorded") for path in (ROOT / folder).rglob(RUN_FILE)
+)
 NANOSECONDS = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}
 OF_SINGLE_EVENTS = {"launch-bound"}
 """Their times are those of one kernel of many."""
@@ -49,11 +50,14 @@ def test_no_finding_states_less_time_than_its_fix_saves(run: Path) -> None:
     assert [f.message for f in diagnose_path(run).findings if contradicts_itself(f)] == []
 
 
-@pytest.mark.parametrize(("spent_ns", "more"), [
-    (100_000, " Without it the step would be 500 µs shorter: what runs around it, or waits for it, goes too."),
-    (500_000, ""),
-    (0, ""),  # the rule tells no time
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spent_ns", "more"),
+    [
+        (100_000, " Without it the step would be 500 µs shorter: what runs around it, or waits for it, goes too."),
+        (500_000, ""),
+        (0, ""),  # the rule tells no time
+    ],
+)
 def test_a_saving_longer_than_the_time_spent_is_explained(
     spent_ns: int, more: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

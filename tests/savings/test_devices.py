@@ -57,12 +57,31 @@ def test_names_of_traces_are_known(name, bandwidth, float64, float32):
 
 @pytest.mark.parametrize(
     "name",
-    ["", "NVIDIA A10M", "NVIDIA L40G", "NVIDIA L20", "NVIDIA GeForce RTX 3090 Ti", "NVIDIA A40-48Q",
-     "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 5090 D",
-     "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "NVIDIA GH200 144G HBM3e", "Tesla P100-PCIE-16GB", "NVIDIA A100-PG509-200",
-     "NVIDIA H20-3e", "NVIDIA H200 NVL", "NVIDIA GB200", "NVIDIA B300", "Quadro RTX 6000", "NVIDIA RTX 6000D",
-     "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "AMD Instinct MI300A", "AMD Instinct MI350X"],
-)  # fmt: skip
+    [
+        "",
+        "NVIDIA A10M",
+        "NVIDIA L40G",
+        "NVIDIA L20",
+        "NVIDIA GeForce RTX 3090 Ti",
+        "NVIDIA A40-48Q",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA GeForce RTX 5090 D",
+        "NVIDIA A100-SXM4-40GB MIG 3g.20gb",
+        "NVIDIA GH200 144G HBM3e",
+        "Tesla P100-PCIE-16GB",
+        "NVIDIA A100-PG509-200",
+        "NVIDIA H20-3e",
+        "NVIDIA H200 NVL",
+        "NVIDIA GB200",
+        "NVIDIA B300",
+        "Quadro RTX 6000",
+        "NVIDIA RTX 6000D",
+        "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+        "AMD Instinct MI300A",
+        "AMD Instinct MI350X",
+    ],
+)
 def test_a_chip_of_a_similar_name_is_not_taken_for_another(name):
     assert find_rates(name) is None
 
@@ -91,8 +110,12 @@ def test_no_name_finds_two_cards():
 
 @pytest.mark.parametrize(
     ("name", "float8"),
-    [("NVIDIA H100 80GB HBM3", 1979e12), ("NVIDIA L4", 242.5e12), ("NVIDIA B200", 4500e12),
-     ("AMD Instinct MI300X", 2614.9e12)],
+    [
+        ("NVIDIA H100 80GB HBM3", 1979e12),
+        ("NVIDIA L4", 242.5e12),
+        ("NVIDIA B200", 4500e12),
+        ("AMD Instinct MI300X", 2614.9e12),
+    ],
 )
 def test_cards_with_units_for_8_bits_have_their_rate(name, float8):
     rates = find_rates(name)

@@ -126,8 +126,10 @@ def test_the_verdict_takes_the_launchs_faults_out_together_with_the_programs(
     work = facts.launch.tables[1].work
     row = np.flatnonzero(work.time_ns > 50_000_000)
     late = shrink_ranks_work(1, row, np.full(len(row), 60_000_000))
-    told = {"late": Suspicion("Rank 1 is late.", "", launch_edit=late, count=1),
-            "slow": Suspicion("Slow.", "", edit=without(facts, "aten::softmax"), count=1)}  # fmt: skip
+    told = {
+        "late": Suspicion("Rank 1 is late.", "", launch_edit=late, count=1),
+        "slow": Suspicion("Slow.", "", edit=without(facts, "aten::softmax"), count=1),
+    }
     rules = {name: Rule(name, Kind.FAULT, (), lambda _, one=one: iter([one]), "") for name, one in told.items()}
     monkeypatch.setattr(judging, "all_rules", lambda: rules)
     found = diagnose(facts)

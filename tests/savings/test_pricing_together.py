@@ -20,12 +20,18 @@ Judgement = Callable[[Facts], Iterator[Suspicion]]
 
 def recording() -> Facts:
     """Steps of 1 ms: 0.4 ms of attention with 0.3 ms of softmax inside, and 0.2 ms of copying."""
-    return facts_of([
-        event
-        for at in range(0, 4000, 1000)
-        for event in (step(at // 1000, at, 1000), op("attention", at, 400), op("softmax", at + 50, 300),
-                      op("copy", at + 500, 200))
-    ])  # fmt: skip
+    return facts_of(
+        [
+            event
+            for at in range(0, 4000, 1000)
+            for event in (
+                step(at // 1000, at, 1000),
+                op("attention", at, 400),
+                op("softmax", at + 50, 300),
+                op("copy", at + 500, 200),
+            )
+        ]
+    )
 
 
 def suspicion_of(facts: Facts, name: str) -> Suspicion:

@@ -31,9 +31,15 @@ def test_without_an_edit_nothing_changes():
 
 @pytest.mark.parametrize(
     ("names", "edited"),
-    [(["slow"], 160), (["inner"], 180), (["quick"], 180), (["slow", "inner"], 160), (["slow", "quick"], 140),
-     (["elsewhere"], 200)],
-)  # fmt: skip
+    [
+        (["slow"], 160),
+        (["inner"], 180),
+        (["quick"], 180),
+        (["slow", "inner"], 160),
+        (["slow", "quick"], 140),
+        (["elsewhere"], 200),
+    ],
+)
 def test_a_removed_host_event_gives_back_its_length_once(names, edited):
     facts = _host_steps()
     assert _replay_us(facts, remove(_rows(facts, *names))) == (200, edited)
@@ -84,8 +90,14 @@ def test_profkits_pauses_inside_the_window_are_left_out():
 
 
 def test_the_backward_thread_takes_turns_with_the_main_one():
-    facts = facts_of([step(0, 0, 100), op("autograd::engine::evaluate_function: MulBackward0", 20, 60, tid=2),
-                      op("aten::mul", 30, 10, tid=2), op("aten::mul", 40, 10, tid=3)])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 100),
+            op("autograd::engine::evaluate_function: MulBackward0", 20, 60, tid=2),
+            op("aten::mul", 30, 10, tid=2),
+            op("aten::mul", 40, 10, tid=3),
+        ]
+    )
     assert _replay_us(facts, remove(_rows(facts, "aten::mul"))) == (100, 90)
 
 

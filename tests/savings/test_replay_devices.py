@@ -24,8 +24,11 @@ def _device_bound() -> Facts:
     """Four kernels of 100 µs, all launched in the first 100 µs, then a wait for the last."""
     events = [step(0, 0, 430), op("aten::item", 100, 320), runtime(SYNC, 105, 310)]
     for i in range(4):
-        events += [op("python_like", 20 * i + 2, 8), runtime(LAUNCH, 20 * i + 10, 4, correlation=i + 1),
-                   kernel("mul", 100 * i + 14, 100, correlation=i + 1)]  # fmt: skip
+        events += [
+            op("python_like", 20 * i + 2, 8),
+            runtime(LAUNCH, 20 * i + 10, 4, correlation=i + 1),
+            kernel("mul", 100 * i + 14, 100, correlation=i + 1),
+        ]
     return facts_of(events)
 
 
@@ -69,11 +72,17 @@ def test_a_piece_of_work_named_twice_is_shortened_once():
 
 def _reading() -> Facts:
     """A read of a number: the host waits for one kernel and launches the next one 10 µs after."""
-    return facts_of([
-        step(0, 0, 200), runtime(LAUNCH, 5, 5, correlation=1), kernel("first", 20, 100, correlation=1),
-        op("aten::item", 28, 99), runtime(SYNC, 30, 95), runtime(LAUNCH, 135, 5, correlation=2),
-        kernel("second", 140, 10, correlation=2),
-    ])  # fmt: skip
+    return facts_of(
+        [
+            step(0, 0, 200),
+            runtime(LAUNCH, 5, 5, correlation=1),
+            kernel("first", 20, 100, correlation=1),
+            op("aten::item", 28, 99),
+            runtime(SYNC, 30, 95),
+            runtime(LAUNCH, 135, 5, correlation=2),
+            kernel("second", 140, 10, correlation=2),
+        ]
+    )
 
 
 def test_going_on_instead_of_waiting_gives_back_what_the_device_then_does_earlier():
@@ -88,10 +97,15 @@ def test_a_wait_inside_a_removed_event_holds_nobody_up():
 
 
 def test_removing_what_stands_before_a_wait_only_lengthens_it():
-    facts = facts_of([
-        step(0, 0, 130), runtime(LAUNCH, 5, 5, correlation=1), kernel("first", 10, 100, correlation=1),
-        op("slow", 15, 50), runtime(SYNC, 70, 45),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 130),
+            runtime(LAUNCH, 5, 5, correlation=1),
+            kernel("first", 10, 100, correlation=1),
+            op("slow", 15, 50),
+            runtime(SYNC, 70, 45),
+        ]
+    )
     assert _replay_us(facts, remove(_rows(facts, "slow"))) == (130, 130)
     assert _replay_us(facts, shrink_work(facts.launches.work, _ns(20), 0.1)) == (130, 85)
 
@@ -103,27 +117,46 @@ def test_a_wait_that_waited_for_nothing_is_host_time():
 
 
 def test_a_wait_of_a_helper_thread_does_not_hold_the_main_thread_up():
-    facts = facts_of([
-        step(0, 0, 100), op("aten::mm", 1, 2), runtime(LAUNCH, 5, 5, correlation=1),
-        kernel("k", 12, 60, correlation=1), runtime(SYNC, 20, 55, tid=9), op("slow", 80, 10),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 100),
+            op("aten::mm", 1, 2),
+            runtime(LAUNCH, 5, 5, correlation=1),
+            kernel("k", 12, 60, correlation=1),
+            runtime(SYNC, 20, 55, tid=9),
+            op("slow", 80, 10),
+        ]
+    )
     assert _replay_us(facts, shrink_work(facts.launches.work, _ns(10), 0.1)) == (100, 100)
     assert _replay_us(facts, unblock(_rows(facts, SYNC))) == (100, 100)
 
 
 def test_two_streams_run_side_by_side():
-    facts = facts_of([
-        step(0, 0, 50), op("aten::mm", 1, 2),
-        runtime(LAUNCH, 5, 2, correlation=1), runtime(LAUNCH, 8, 2, correlation=2),
-        kernel("long", 10, 90, correlation=1), kernel("short", 12, 40, correlation=2, stream=20),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 50),
+            op("aten::mm", 1, 2),
+            runtime(LAUNCH, 5, 2, correlation=1),
+            runtime(LAUNCH, 8, 2, correlation=2),
+            kernel("long", 10, 90, correlation=1),
+            kernel("short", 12, 40, correlation=2, stream=20),
+        ]
+    )
     assert _replay_us(facts, Edit()) == (100, 100)
     assert _replay_us(facts, shrink_work(facts.launches.work, _ns(20, 40), 0.1)) == (100, 52)
 
 
 def test_a_wait_that_ends_with_the_shorter_of_two_overlapping_pieces_is_reproduced():
-    facts = facts_of([step(0, 0, 100), op("aten::mm", 1, 2), kernel("long", 10, 40), kernel("short", 20, 10),
-                      runtime(SYNC, 25, 6), op("slow", 60, 5)])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 100),
+            op("aten::mm", 1, 2),
+            kernel("long", 10, 40),
+            kernel("short", 20, 10),
+            runtime(SYNC, 25, 6),
+            op("slow", 60, 5),
+        ]
+    )
     assert _replay_us(facts, Edit()) == (100, 100)
     assert _replay_us(facts, remove(_rows(facts, "slow"))) == (100, 95)
 
@@ -134,8 +167,14 @@ def test_work_of_no_length_that_ends_a_wait_is_reproduced():
 
 
 def test_work_that_seems_to_start_before_its_launch_keeps_its_whole_length():
-    facts = facts_of([step(0, 0, 20), op("aten::mm", 1, 2), runtime(LAUNCH, 18, 1, correlation=1),
-                      kernel("early", 10, 30, correlation=1)])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 20),
+            op("aten::mm", 1, 2),
+            runtime(LAUNCH, 18, 1, correlation=1),
+            kernel("early", 10, 30, correlation=1),
+        ]
+    )
     assert _replay_us(facts, Edit()) == (40, 40)
     assert _replay_us(facts, shrink_work(facts.launches.work, _ns(25), 0.1)) == (40, 35)
 
@@ -145,8 +184,12 @@ def _behind() -> Facts:
     events = [mark(1, 1, 2), op("aten::mm", 1, 1)]
     for n in range(3):
         at = 100 * n
-        events += [step(n, at, 100), op("before", at + 3, 20), runtime(LAUNCH, at + 25, 5, correlation=n + 1),
-                   kernel("mm", at + 50, 100, correlation=n + 1)]  # fmt: skip
+        events += [
+            step(n, at, 100),
+            op("before", at + 3, 20),
+            runtime(LAUNCH, at + 25, 5, correlation=n + 1),
+            kernel("mm", at + 50, 100, correlation=n + 1),
+        ]
     return facts_of(events)
 
 
@@ -161,16 +204,26 @@ def test_work_of_the_step_before_still_keeps_the_device_busy():
 
 
 def test_work_launched_before_the_recording_keeps_the_device_busy():
-    facts = facts_of([
-        op("before", 0, 20), runtime(LAUNCH, 25, 5, correlation=1), kernel("mm", 5_000, 100, correlation=1),
-        runtime(SYNC, 40, 5_060),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            op("before", 0, 20),
+            runtime(LAUNCH, 25, 5, correlation=1),
+            kernel("mm", 5_000, 100, correlation=1),
+            runtime(SYNC, 40, 5_060),
+        ]
+    )
     assert _replay_us(facts, remove(_rows(facts, "before"))) == (5_100, 5_100)
 
 
 def test_the_profilers_own_wait_is_not_replayed():
-    facts = facts_of([op("aten::mm", 0, 9), runtime(LAUNCH, 2, 2, correlation=1), kernel("mm", 5, 40, correlation=1),
-                      runtime("cudaDeviceSynchronize", 20, 30)])  # fmt: skip
+    facts = facts_of(
+        [
+            op("aten::mm", 0, 9),
+            runtime(LAUNCH, 2, 2, correlation=1),
+            kernel("mm", 5, 40, correlation=1),
+            runtime("cudaDeviceSynchronize", 20, 30),
+        ]
+    )
     assert facts.waits.own.tolist() == [True]
     assert _replay_us(facts, unblock(facts.waits.rows)) == (50, 50)
 
@@ -182,11 +235,16 @@ def test_without_the_devices_side_a_wait_has_no_price():
 
 def test_the_latency_of_a_launch_is_no_charge_while_earlier_work_runs():
     """Idle, a kernel starts 10 µs after its launch; the second one was launched while the first ran."""
-    facts = facts_of([
-        step(0, 0, 100), op("aten::mm", 1, 2),
-        runtime(LAUNCH, 5, 2, correlation=1), kernel("first", 15, 40, correlation=1),
-        runtime(LAUNCH, 50, 2, correlation=2), kernel("second", 60, 45, correlation=2),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            step(0, 0, 100),
+            op("aten::mm", 1, 2),
+            runtime(LAUNCH, 5, 2, correlation=1),
+            kernel("first", 15, 40, correlation=1),
+            runtime(LAUNCH, 50, 2, correlation=2),
+            kernel("second", 60, 45, correlation=2),
+        ]
+    )
     assert _replay_us(facts, Edit()) == (105, 105)
     assert _replay_us(facts, shrink_work(facts.launches.work[:1], _ns(30), 0.1)) == (105, 105)  # launched at 50 anyway
     assert _replay_us(facts, remove(_rows(facts, "aten::mm"))) == (105, 103)
@@ -195,11 +253,16 @@ def test_the_latency_of_a_launch_is_no_charge_while_earlier_work_runs():
 def _two_streams(waits: bool) -> Facts:
     """A collective that starts when the gradient is there, 2 µs after, or by itself 40 µs later."""
     start = 112 if waits else 150
-    return facts_of([
-        step(0, 0, 60), op("aten::mm", 1, 2),
-        runtime(LAUNCH, 5, 2, correlation=1), kernel("gradient", 10, 100, correlation=1),
-        runtime(LAUNCH, 8, 2, correlation=2), kernel("ncclAllReduce", start, 50, correlation=2, stream=20),
-    ])  # fmt: skip
+    return facts_of(
+        [
+            step(0, 0, 60),
+            op("aten::mm", 1, 2),
+            runtime(LAUNCH, 5, 2, correlation=1),
+            kernel("gradient", 10, 100, correlation=1),
+            runtime(LAUNCH, 8, 2, correlation=2),
+            kernel("ncclAllReduce", start, 50, correlation=2, stream=20),
+        ]
+    )
 
 
 def test_a_stream_that_waits_for_another_goes_on_when_that_one_has_come_so_far():

@@ -33,9 +33,14 @@ def _settings(stride: str = "[1, 1]", padding: str = "[0, 0]", dilation: str = "
 
 @pytest.mark.parametrize(
     ("settings", "size"),
-    [(_settings(), 6), (_settings(padding="[1, 1]"), 8), (_settings(stride="[2, 2]"), 3), (_settings(stride="[2]"), 3),
-     (_settings(dilation="[2, 2]"), 4)],
-)  # fmt: skip
+    [
+        (_settings(), 6),
+        (_settings(padding="[1, 1]"), 8),
+        (_settings(stride="[2, 2]"), 3),
+        (_settings(stride="[2]"), 3),
+        (_settings(dilation="[2, 2]"), 4),
+    ],
+)
 def test_a_convolution_takes_two_operations_for_each_result_and_weight(settings, size):
     found = work_of("aten::conv2d", "[[2,3,8,8],[5,3,3,3],[],[],[],[],[]]", settings)
     produced = 2 * 5 * size * size
@@ -45,9 +50,13 @@ def test_a_convolution_takes_two_operations_for_each_result_and_weight(settings,
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [("aten::conv2d", ""), ("aten::conv2d", _settings(padding="same")), ("aten::conv2d", _settings(stride="[0, 0]")),
-     ("aten::convolution", _settings(more='"True", "[0, 0]", "1"'))],
-)  # fmt: skip
+    [
+        ("aten::conv2d", ""),
+        ("aten::conv2d", _settings(padding="same")),
+        ("aten::conv2d", _settings(stride="[0, 0]")),
+        ("aten::convolution", _settings(more='"True", "[0, 0]", "1"')),
+    ],
+)
 def test_a_convolution_of_unknown_size_has_no_model(name, settings):
     assert work_of(name, "[[2,3,8,8],[5,3,3,3]]", settings) is None
 
@@ -63,10 +72,18 @@ def test_elementwise_operators_move_their_inputs_and_the_broadcast_result():
 
 @pytest.mark.parametrize(
     ("name", "dims"),
-    [("aten::sort", "[[4]]"), ("CompiledFunction", "[[4]]"), ("aten::mm", ""), ("aten::mm", "[[2,3],[4,5]]"),
-     ("aten::bmm", "[[2,2,3],[5,3,4]]"), ("aten::add", "[[4],[5]]"), ("aten::linear", "[[2,3]]"),
-     ("aten::mm", "[[4611686018427387904,4],[4,4]]"), ("aten::add", "[[-4]]")],
-)  # fmt: skip
+    [
+        ("aten::sort", "[[4]]"),
+        ("CompiledFunction", "[[4]]"),
+        ("aten::mm", ""),
+        ("aten::mm", "[[2,3],[4,5]]"),
+        ("aten::bmm", "[[2,2,3],[5,3,4]]"),
+        ("aten::add", "[[4],[5]]"),
+        ("aten::linear", "[[2,3]]"),
+        ("aten::mm", "[[4611686018427387904,4],[4,4]]"),
+        ("aten::add", "[[-4]]"),
+    ],
+)
 def test_what_is_not_known_or_does_not_fit_has_no_model(name, dims):
     assert work_of(name, dims) is None
 

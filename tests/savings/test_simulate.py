@@ -17,8 +17,12 @@ def recorded(kernel_us: float) -> Facts:
     length, events = max(100, kernel_us), []
     for n in range(4):
         at = 100 * n
-        events += [step(n, at, 100), runtime(LAUNCH, at + 10, 2, correlation=n + 1), op("aten::mm", at + 15, 50),
-                   kernel("mm", 20 + length * n, kernel_us, correlation=n + 1)]  # fmt: skip
+        events += [
+            step(n, at, 100),
+            runtime(LAUNCH, at + 10, 2, correlation=n + 1),
+            op("aten::mm", at + 15, 50),
+            kernel("mm", 20 + length * n, kernel_us, correlation=n + 1),
+        ]
     return facts_of(events)
 
 

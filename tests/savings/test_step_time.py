@@ -17,8 +17,11 @@ def told(kernel_us: float, host_us: float = 100, **run) -> StepTime:
     length = max(host_us, kernel_us)
     events = [op("aten::mm", 1, 1)]
     for n in range(4):
-        events += [step(n, host_us * n, host_us), runtime(LAUNCH, host_us * n + 10, 2, correlation=n + 1),
-                   kernel("mm", 20 + length * n, kernel_us, correlation=n + 1)]  # fmt: skip
+        events += [
+            step(n, host_us * n, host_us),
+            runtime(LAUNCH, host_us * n + 10, 2, correlation=n + 1),
+            kernel("mm", 20 + length * n, kernel_us, correlation=n + 1),
+        ]
     return step_time(facts_of(events, run=Run(**run)))
 
 
@@ -55,8 +58,11 @@ def test_a_step_that_the_host_held_up_takes_nothing_from_the_devices_time_of_the
     events = [op("aten::mm", 1, 1)]
     for n, start_us in enumerate((0, 100, 200, 1_200)):
         length_us = 1_000 if n == 2 else 100
-        events += [step(n, start_us, length_us), runtime(LAUNCH, start_us + 1, 2, correlation=n + 1),
-                   kernel("mm", start_us + 4, 96, correlation=n + 1)]  # fmt: skip
+        events += [
+            step(n, start_us, length_us),
+            runtime(LAUNCH, start_us + 1, 2, correlation=n + 1),
+            kernel("mm", start_us + 4, 96, correlation=n + 1),
+        ]
     found = step_time(facts_of(events))
     assert found.recorded_ns == pytest.approx(100 * US, rel=0.01)
     assert found.device_ns == pytest.approx(97 * US, rel=0.02)
@@ -67,8 +73,11 @@ def test_a_step_with_more_work_for_the_device_is_no_usual_one():
     events = [op("aten::mm", 1, 1)]
     for n, kernel_us in enumerate((96, 96, 880, 96)):
         start_us = 100 * n if n < 3 else 1_200
-        events += [step(n, start_us, 100 if n != 2 else 1_000), runtime(LAUNCH, start_us + 1, 2, correlation=n + 1),
-                   kernel("mm", start_us + 4, kernel_us, correlation=n + 1)]  # fmt: skip
+        events += [
+            step(n, start_us, 100 if n != 2 else 1_000),
+            runtime(LAUNCH, start_us + 1, 2, correlation=n + 1),
+            kernel("mm", start_us + 4, kernel_us, correlation=n + 1),
+        ]
     assert step_time(facts_of(events)).device_ns == pytest.approx(97 * US, rel=0.02)
 
 

@@ -8,10 +8,13 @@ from profkit.source.changes import Argument, ChangedCall, MadeOnDevice, rewrite_
 
 LEFT = ChangedCall("zero_grad", (Argument("set_to_none", None, (False,)),))
 OFF = ChangedCall("set_detect_anomaly", (Argument("mode", "False", (True,), position=0),))
-WORKERS = ChangedCall("DataLoader", (
-    Argument("num_workers", "4", (0,), absent=True, position=5),
-    Argument("persistent_workers", "True", (True, False), absent=True),
-))  # fmt: skip
+WORKERS = ChangedCall(
+    "DataLoader",
+    (
+        Argument("num_workers", "4", (0,), absent=True, position=5),
+        Argument("persistent_workers", "True", (True, False), absent=True),
+    ),
+)
 MADE = MadeOnDevice()
 FOUR = "num_workers=4, persistent_workers=True"
 

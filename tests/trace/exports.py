@@ -19,32 +19,42 @@ PROCESS = 281_476_838_981_632
 """A global process id: hardware, virtual machine and process 111 in one number."""
 THREAD = PROCESS | 112
 
-_DEVICE = ", ".join(f"{column} INTEGER" for column in ("start", "end", "globalPid", "correlationId", "deviceId",
-                                                       "contextId", "streamId"))  # fmt: skip
+_DEVICE = ", ".join(
+    f"{column} INTEGER"
+    for column in ("start", "end", "globalPid", "correlationId", "deviceId", "contextId", "streamId")
+)
 
 
 def kernels(*rows: tuple[int, int, int | None, int], process: int | None = PROCESS, device: int = 0) -> Table:
     """Start, end, correlation and name of each."""
-    return (f"{_DEVICE}, demangledName INTEGER, shortName INTEGER",
-            [(a, b, process, c, device, 1, 7, name, name) for a, b, c, name in rows])  # fmt: skip
+    return (
+        f"{_DEVICE}, demangledName INTEGER, shortName INTEGER",
+        [(a, b, process, c, device, 1, 7, name, name) for a, b, c, name in rows],
+    )
 
 
 def copies(*rows: tuple[int, int, int | None, int, int, int, int]) -> Table:
     """Start, end, correlation, bytes, direction, source and target of each."""
-    return (f"{_DEVICE}, bytes INTEGER, copyKind INTEGER, srcKind INTEGER, dstKind INTEGER",
-            [(a, b, PROCESS, c, 0, 1, 7, *rest) for a, b, c, *rest in rows])  # fmt: skip
+    return (
+        f"{_DEVICE}, bytes INTEGER, copyKind INTEGER, srcKind INTEGER, dstKind INTEGER",
+        [(a, b, PROCESS, c, 0, 1, 7, *rest) for a, b, c, *rest in rows],
+    )
 
 
 def calls(*rows: tuple[int, int, int | None, int], thread: int | None = THREAD) -> Table:
     """Start, end, correlation and name of each."""
-    return ("start INTEGER, end INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER",
-            [(a, b, thread, c, name) for a, b, c, name in rows])  # fmt: skip
+    return (
+        "start INTEGER, end INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER",
+        [(a, b, thread, c, name) for a, b, c, name in rows],
+    )
 
 
 def ranges(*rows: tuple[int, int | None, str | None], thread: int = THREAD, event_type: int = 59) -> Table:
     """Start, end and text of each."""
-    return ("start INTEGER, end INTEGER, globalTid INTEGER, eventType INTEGER, text TEXT, textId INTEGER",
-            [(a, b, thread, event_type, text, None) for a, b, text in rows])  # fmt: skip
+    return (
+        "start INTEGER, end INTEGER, globalTid INTEGER, eventType INTEGER, text TEXT, textId INTEGER",
+        [(a, b, thread, event_type, text, None) for a, b, text in rows],
+    )
 
 
 def strings(**names: int) -> Table:

@@ -23,11 +23,15 @@ from profkit.trace.reading import read_trace
 from tests.traces import json_of, kernel, mark, memory, op, runtime, step, thread_name
 
 EVENTS = [
-    step(3, 0, 100), mark(2, 5, 80), thread_name(1, "main"),
+    step(3, 0, 100),
+    mark(2, 5, 80),
+    thread_name(1, "main"),
     op("aten::mul", 10, 20.5, dims="[[4],[4]]", types='["float","float"]', sequence=5, external=7),
-    op("aten::größer", 40, 5, concrete='["", "2"]'), runtime("cudaLaunchKernel", 12, 2, correlation=9),
-    memory(15, 512, 1 << 40), kernel("multiply", 22, 6, correlation=9, external=7),
-]  # fmt: skip
+    op("aten::größer", 40, 5, concrete='["", "2"]'),
+    runtime("cudaLaunchKernel", 12, 2, correlation=9),
+    memory(15, 512, 1 << 40),
+    kernel("multiply", 22, 6, correlation=9, external=7),
+]
 
 
 @pytest.fixture
@@ -203,18 +207,33 @@ def claiming(length):
 @pytest.mark.parametrize(
     "changed",
     [
-        {"name_code": np.full(7, 99, np.int32)}, {"name_code": np.full(7, -1, np.int32)},
-        {"lane": np.full(7, 5, np.int32)}, {"category": np.full(7, 200, np.uint8)},
-        {"dims_code": np.full(7, 50, np.int32)}, {"types_code": np.full(7, -2, np.int32)},
-        {"site": np.full(7, 2**31 - 1, np.int32)}, {"start_ns": np.full(7, 2**62)},
-        {"start_ns": np.arange(7)[::-1].copy()}, {"duration_ns": np.full(7, -1)},
-        {"start_ns": np.zeros(7)}, {"start_ns": np.zeros((7, 1), np.int64)}, {"start_ns": np.zeros(6, np.int64)},
-        {"start_ns": np.zeros(0, np.int64)}, {"start_ns": pickled()}, {"start_ns": pickle.dumps([1])},
-        {"start_ns": claiming(8)}, {"start_ns": claiming(10**15)}, {"start_ns": claiming(-1)}, {"start_ns": b""},
-        {"start_ns": None}, {"tables": None}, {"tables": np.frombuffer(b"{}", np.uint8)},
-        {"tables": np.frombuffer(b"[" * 100_000, np.uint8)}, {"tables": np.frombuffer(b"\xff", np.uint8)},
+        {"name_code": np.full(7, 99, np.int32)},
+        {"name_code": np.full(7, -1, np.int32)},
+        {"lane": np.full(7, 5, np.int32)},
+        {"category": np.full(7, 200, np.uint8)},
+        {"dims_code": np.full(7, 50, np.int32)},
+        {"types_code": np.full(7, -2, np.int32)},
+        {"site": np.full(7, 2**31 - 1, np.int32)},
+        {"start_ns": np.full(7, 2**62)},
+        {"start_ns": np.arange(7)[::-1].copy()},
+        {"duration_ns": np.full(7, -1)},
+        {"start_ns": np.zeros(7)},
+        {"start_ns": np.zeros((7, 1), np.int64)},
+        {"start_ns": np.zeros(6, np.int64)},
+        {"start_ns": np.zeros(0, np.int64)},
+        {"start_ns": pickled()},
+        {"start_ns": pickle.dumps([1])},
+        {"start_ns": claiming(8)},
+        {"start_ns": claiming(10**15)},
+        {"start_ns": claiming(-1)},
+        {"start_ns": b""},
+        {"start_ns": None},
+        {"tables": None},
+        {"tables": np.frombuffer(b"{}", np.uint8)},
+        {"tables": np.frombuffer(b"[" * 100_000, np.uint8)},
+        {"tables": np.frombuffer(b"\xff", np.uint8)},
     ],
-)  # fmt: skip
+)
 def test_inconsistent_columns_are_replaced(path, changed):
     whole = read_trace(path)
     rewrite(path, **changed)

@@ -13,9 +13,19 @@ from profkit.trace.kineto.chunks import ChunkDecoder
 from tests.traces import json_of, kernel, op, trace_of, trace_of_bytes
 
 Json = dict[str, Any]
-SAID = {"Collective name": "allreduce", "In msg nelems": 2049000, "Out msg nelems": 2049000, "dtype": "Float",
-        "Process Group Name": "0", "Process Group Description": "default_pg", "Process Group Ranks": "[0, 1]",
-        "Group size": 2, "Global rank start": 0, "Global rank stride": 1, "Seq": 7}  # fmt: skip
+SAID = {
+    "Collective name": "allreduce",
+    "In msg nelems": 2049000,
+    "Out msg nelems": 2049000,
+    "dtype": "Float",
+    "Process Group Name": "0",
+    "Process Group Description": "default_pg",
+    "Process Group Ranks": "[0, 1]",
+    "Group size": 2,
+    "Global rank start": 0,
+    "Global rank stride": 1,
+    "Seq": 7,
+}
 KNOWN = CollectiveArguments("allreduce", 2049000, "Float", "0", 2, "[0, 1]", "default_pg", 0, 1, 7)
 
 
@@ -28,8 +38,11 @@ def said_in(trace: Trace) -> list[CollectiveArguments]:
 
 
 def test_kernels_and_calls_describe_their_collective():
-    events = [with_arguments(op("record_param_comms", 0, 5, external=1)), op("aten::mm", 6, 1),
-              with_arguments(kernel("ncclDevKernel_AllReduce", 9, 3, correlation=4), Seq=8)]  # fmt: skip
+    events = [
+        with_arguments(op("record_param_comms", 0, 5, external=1)),
+        op("aten::mm", 6, 1),
+        with_arguments(kernel("ncclDevKernel_AllReduce", 9, 3, correlation=4), Seq=8),
+    ]
     assert said_in(trace_of(events)) == [KNOWN, CollectiveArguments(*list(vars_of(KNOWN))[:9], 8)]
 
 
@@ -45,8 +58,10 @@ def test_a_trace_without_collectives_has_a_column_of_no_size():
 
 def test_arguments_of_left_out_events_are_not_mixed_up():
     """The look-up in the text finds more events than are kept, so it must match them by id."""
-    events = [with_arguments({**kernel("nccl", at, 3, correlation=at), "ph": phase}, Seq=at)
-              for at, phase in ((1, "B"), (2, "X"), (3, "i"), (4, "X"))]  # fmt: skip
+    events = [
+        with_arguments({**kernel("nccl", at, 3, correlation=at), "ph": phase}, Seq=at)
+        for at, phase in ((1, "B"), (2, "X"), (3, "i"), (4, "X"))
+    ]
     assert [one.sequence for one in said_in(trace_of(events))] == [2, 4]
 
 
@@ -59,8 +74,7 @@ def test_arguments_that_only_the_python_parser_reads_give_the_same():
 @pytest.mark.parametrize("value", ["}{", {"a": 1}, [1], 3, None, "\ud800", "x" * 20_000])
 def test_any_other_value_leaves_the_events_intact(value: object):
     call = op("record_param_comms", 0, 5, external=1)
-    trace = trace_of([with_arguments(call, **{"Process Group Description": value}),
-                      op("aten::mm", 6, 1)])  # fmt: skip
+    trace = trace_of([with_arguments(call, **{"Process Group Description": value}), op("aten::mm", 6, 1)])
     assert len(trace.events) == 2
     assert said_in(trace)[0].operation == "allreduce"
 

@@ -109,14 +109,17 @@ def _vendor(prefix: str, wait: str, device_type: int) -> list[dict]:
         for n in range(4)
         for at in [100 * n]
         for event in (
-            step(n, at, 100), op("aten::mul", at + 1, 20, external=n + 1), op("aten::item", at + 30, 60),
+            step(n, at, 100),
+            op("aten::mul", at + 1, 20, external=n + 1),
+            op("aten::item", at + 30, 60),
             runtime(f"{prefix}LaunchKernel", at + 5, 5, correlation=2 * n + 1),
             kernel("mul", at + 15, 60, correlation=2 * n + 1),
             runtime(wait, at + 31, 55, correlation=2 * n + 2),
             memcpy("Memcpy DtoH (Device -> Pageable)", at + 80, 2, correlation=2 * n + 2, size_bytes=4),
-            memory(at + 6, 512, 64, device_type=device_type), memory(at + 95, -512, 64, device_type=device_type),
+            memory(at + 6, 512, 64, device_type=device_type),
+            memory(at + 95, -512, 64, device_type=device_type),
         )
-    ]  # fmt: skip
+    ]
 
 
 def test_rocm_is_read_like_cuda():
@@ -193,8 +196,13 @@ def test_all_kernels_of_a_graph_launch_belong_to_its_call_and_operator():
 
 
 def test_events_in_any_order_read_the_same():
-    events = [step(0, 0, 100), op("aten::mul", 10, 20), op("aten::add", 40, 5), runtime("cudaLaunchKernel", 12, 3,
-              correlation=2), kernel("k", 30, 20, correlation=2)]  # fmt: skip
+    events = [
+        step(0, 0, 100),
+        op("aten::mul", 10, 20),
+        op("aten::add", 40, 5),
+        runtime("cudaLaunchKernel", 12, 3, correlation=2),
+        kernel("k", 30, 20, correlation=2),
+    ]
     for order in ([4, 3, 2, 1, 0], [2, 0, 4, 1, 3]):
         facts, sorted_facts = facts_of([events[i] for i in order]), facts_of(events)
         assert sorted(names_of(facts.trace)) == sorted(names_of(sorted_facts.trace))
@@ -215,8 +223,10 @@ def test_events_of_zero_length_are_kept():
 
 
 def test_a_file_may_contain_more_metadata_than_events():
-    metadata = [{"ph": "M", "name": "thread_sort_index", "pid": 1, "tid": n, "ts": 0, "args": {"sort_index": n}}
-                for n in range(5000)]  # fmt: skip
+    metadata = [
+        {"ph": "M", "name": "thread_sort_index", "pid": 1, "tid": n, "ts": 0, "args": {"sort_index": n}}
+        for n in range(5000)
+    ]
     trace = trace_of([*metadata[:2500], op("a", 0, 1), *metadata[2500:], op("b", 1, 1)])
     assert names_of(trace) == ["a", "b"]
     assert len(trace.lanes) == 1
@@ -268,8 +278,13 @@ def test_a_kernel_of_seconds_among_those_of_microseconds_gets_a_note():
 
 
 def test_the_last_wait_of_the_profiler_is_not_counted():
-    events = [step(0, 0, 90), op("aten::mul", 0, 9), runtime("cudaLaunchKernel", 1, 2, correlation=3),
-              kernel("k", 5, 9, correlation=3), runtime("cudaDeviceSynchronize", 95, 50)]  # fmt: skip
+    events = [
+        step(0, 0, 90),
+        op("aten::mul", 0, 9),
+        runtime("cudaLaunchKernel", 1, 2, correlation=3),
+        kernel("k", 5, 9, correlation=3),
+        runtime("cudaDeviceSynchronize", 95, 50),
+    ]
     facts = facts_of(events)
     assert facts.waits.own.tolist() == [True]
     assert not any("waits" in note for note in check_recording(facts))

@@ -85,12 +85,12 @@ def test_a_broken_gzip_member_after_a_complete_one_only_gets_a_note():
 @pytest.mark.parametrize(
     ("old", "new", "cause"),
     [
-        (b'"aten::op9"', b'N/A', "Expecting value"),
+        (b'"aten::op9"', b"N/A", "Expecting value"),
         (b'"aten::op9"', b'"aten::"op9"', "Expecting ',' delimiter"),
         (b'"aten::op9", ', b'"aten::op9" ', "Expecting ',' delimiter"),
         (b'"aten::op9"', b"[" * 5000 + b'"aten::op9"', "nested too deeply"),
     ],
-)  # fmt: skip
+)
 def test_damage_in_an_event_loses_only_that_event(old, new, cause, piece_bytes):
     assert WHOLE.count(old) == 1
     content = WHOLE.replace(old, new)

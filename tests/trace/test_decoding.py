@@ -94,9 +94,16 @@ def test_no_process_is_left_behind(tmp_path: Path) -> None:
     read(path, 3)
 
 
-@pytest.mark.parametrize("damage", [
-    b'"name": "aten::op\x01"', b'"name": "aten::op},\n  {"', b'"name": aten', b'"ts": 1e999, "name": "x"', b'"na',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b'"name": "aten::op\x01"',
+        b'"name": "aten::op},\n  {"',
+        b'"name": aten',
+        b'"ts": 1e999, "name": "x"',
+        b'"na',
+    ],
+)
 def test_damage_in_the_middle_is_read_as_by_one_process(tmp_path: Path, damage: bytes) -> None:
     text = as_text(events()).encode()
     middle = text.index(b'"name": "aten::op5"', len(text) // 2)
@@ -134,9 +141,7 @@ def test_if_the_other_processes_die_the_reader_goes_on_alone(tmp_path: Path, mon
     assert_same(alone, read(path, 3))
 
 
-def test_if_no_process_can_be_started_the_reader_goes_on_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_if_no_process_can_be_started_the_reader_goes_on_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "trace.json", as_text(events()))
     alone = read(path, 1)
     monkeypatch.setattr(os, "fork", refuse)

@@ -149,15 +149,27 @@ _ARGUMENT = st.recursive(
 )
 _NAME = st.text(st.sampled_from('},{"[]:\\\n ab\u20ac'), max_size=9) | st.sampled_from(["},{", '"},\n {"', "},\n{"])
 _EVENT = st.fixed_dictionaries(
-    {"ph": st.just("X"), "cat": st.sampled_from(["cpu_op", "kernel", "x},{"]), "name": _NAME,
-     "dur": st.integers(0, 9**9) | st.floats(0, 9e9, allow_nan=False)},
-    optional={"args": st.dictionaries(_NAME | st.sampled_from(["External id", "Input Dims", "name"]), _ARGUMENT,
-                                      max_size=3), "pid": st.integers(-5, 2**40) | _NAME, "extra": _ARGUMENT},
-)  # fmt: skip
-_LAYOUTS = st.sampled_from([
-    {"separators": (",", ":")}, {"separators": (", ", ": ")}, {"indent": 1}, {"indent": "\t"},
-    {"indent": 0, "separators": (",", ":")},
-])  # fmt: skip
+    {
+        "ph": st.just("X"),
+        "cat": st.sampled_from(["cpu_op", "kernel", "x},{"]),
+        "name": _NAME,
+        "dur": st.integers(0, 9**9) | st.floats(0, 9e9, allow_nan=False),
+    },
+    optional={
+        "args": st.dictionaries(_NAME | st.sampled_from(["External id", "Input Dims", "name"]), _ARGUMENT, max_size=3),
+        "pid": st.integers(-5, 2**40) | _NAME,
+        "extra": _ARGUMENT,
+    },
+)
+_LAYOUTS = st.sampled_from(
+    [
+        {"separators": (",", ":")},
+        {"separators": (", ", ": ")},
+        {"indent": 1},
+        {"indent": "\t"},
+        {"indent": 0, "separators": (",", ":")},
+    ]
+)
 
 
 @given(
@@ -174,14 +186,29 @@ def test_reading_in_chunks_equals_reading_the_whole(events, layout, chunk_bytes,
     content = json.dumps(document, **layout).encode()
     with patch.object(containers, "PIECE_BYTES", chunk_bytes):
         trace = trace_of_bytes(content)
-    found = sorted((int(trace.events.start_ns[i]), trace.name_of(i), int(trace.events.duration_ns[i]),
-                    trace.lanes[trace.events.lane[i]].process, int(trace.events.category[i]),
-                    json.loads(trace.text_of(trace.events.dims_code[i]) or "null"))
-                   for i in range(len(trace.events)))  # fmt: skip
+    found = sorted(
+        (
+            int(trace.events.start_ns[i]),
+            trace.name_of(i),
+            int(trace.events.duration_ns[i]),
+            trace.lanes[trace.events.lane[i]].process,
+            int(trace.events.category[i]),
+            json.loads(trace.text_of(trace.events.dims_code[i]) or "null"),
+        )
+        for i in range(len(trace.events))
+    )
     kinds = {"cpu_op": Category.OPERATOR, "kernel": Category.KERNEL}
-    expected = [(7_000 * i, event["name"], round(event["dur"] * 1000), str(event.get("pid")),
-                 int(kinds.get(event["cat"], Category.OTHER)), event.get("args", {}).get("Input Dims"))
-                for i, event in enumerate(json.loads(json.dumps(events)))]  # fmt: skip
+    expected = [
+        (
+            7_000 * i,
+            event["name"],
+            round(event["dur"] * 1000),
+            str(event.get("pid")),
+            int(kinds.get(event["cat"], Category.OTHER)),
+            event.get("args", {}).get("Input Dims"),
+        )
+        for i, event in enumerate(json.loads(json.dumps(events)))
+    ]
     assert found == expected
 
 
@@ -191,7 +218,9 @@ def _synthesised() -> bytes:
     for n in (0, 1):
         at = 90 * n
         events += [
-            step(n, at, 85), mark(n, at + 1, 30), annotation("enumerate(DataLoader)#_Single.__next__", at + 2, 5),
+            step(n, at, 85),
+            mark(n, at + 1, 30),
+            annotation("enumerate(DataLoader)#_Single.__next__", at + 2, 5),
             op("aten::addmm", at + 10, 12, dims="[[4],[4,4],[4,4]]", types='["float","float","float"]', sequence=n),
             runtime("cudaLaunchKernel", at + 12, 3, correlation=n + 1),
             kernel("sgemm", at + 16, 30, correlation=n + 1),
@@ -199,9 +228,11 @@ def _synthesised() -> bytes:
             runtime("cudaMemcpyAsync", at + 37, 3, correlation=n + 11, tid=2),
             memcpy("Memcpy HtoD (Pageable -> Device)", at + 48, 4, correlation=n + 11, size_bytes=4096),
             annotation("Optimizer.step#SGD.step", at + 60, 10),
-            op("aten::item", at + 71, 9), runtime("cudaStreamSynchronize", at + 72, 7),
-            memory(at + 11, 512, 64, device_type=1), memory(at + 80, -512, 64, device_type=1),
-        ]  # fmt: skip
+            op("aten::item", at + 71, 9),
+            runtime("cudaStreamSynchronize", at + 72, 7),
+            memory(at + 11, 512, 64, device_type=1),
+            memory(at + 80, -512, 64, device_type=1),
+        ]
     events.append(runtime("cudaDeviceSynchronize", 195, 3))
     return json_of(events, deviceProperties=[{"id": 0, "name": "A100"}], distributedInfo={"rank": 0, "world_size": 2})
 
@@ -253,8 +284,23 @@ def test_a_trace_with_flipped_bits_is_read_or_refused(flips):
 
 
 _DIGITS = [i for i, byte in enumerate(SYNTHESISED) if chr(byte).isdigit()]
-_WORDS = [b"null", b"-1", b"1e308", b"9999999999999999999", b"0", b'"x"', b"[]", b"{}", b"true", b"1e999", b"NaN",
-          b"9223372036854775807", b"-9223372036854775808", b"0.0001", b"4611686018427387904"]  # fmt: skip
+_WORDS = [
+    b"null",
+    b"-1",
+    b"1e308",
+    b"9999999999999999999",
+    b"0",
+    b'"x"',
+    b"[]",
+    b"{}",
+    b"true",
+    b"1e999",
+    b"NaN",
+    b"9223372036854775807",
+    b"-9223372036854775808",
+    b"0.0001",
+    b"4611686018427387904",
+]
 
 
 @given(st.lists(st.tuples(st.sampled_from(_DIGITS), st.sampled_from(_WORDS)), min_size=1, max_size=4))

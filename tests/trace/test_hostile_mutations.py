@@ -26,8 +26,11 @@ MOST_SECONDS = 5.0
 some = settings(max_examples=settings().max_examples // 6)
 """Each example is judged by all rules, under a profiler of memory."""
 
-_PLACES = [(i, keys) for i, event in enumerate(EVENTS)
-           for keys in [*((key,) for key in event), *(("args", key) for key in event["args"])]]  # fmt: skip
+_PLACES = [
+    (i, keys)
+    for i, event in enumerate(EVENTS)
+    for keys in [*((key,) for key in event), *(("args", key) for key in event["args"])]
+]
 _PLACE = st.sampled_from(_PLACES)
 _KEY = st.sampled_from(sorted({keys[-1] for _, keys in _PLACES}))
 _NUMBER = st.one_of(

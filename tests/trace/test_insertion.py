@@ -33,9 +33,13 @@ def test_the_events_and_keys_of_the_file_follow_the_new_events(tmp_path, pack):
 
 @pytest.mark.parametrize(
     ("content", "own"),
-    [(b'{"traceEvents": []}', []), (b'{"traceEvents":[ \n ] , "a": 1}', []), (b"[]", []),
-     (b'\xef\xbb\xbf [{"b": 1}]', [{"b": 1}])],
-)  # fmt: skip
+    [
+        (b'{"traceEvents": []}', []),
+        (b'{"traceEvents":[ \n ] , "a": 1}', []),
+        (b"[]", []),
+        (b'\xef\xbb\xbf [{"b": 1}]', [{"b": 1}]),
+    ],
+)
 def test_an_empty_or_plain_list_of_events_stays_json(tmp_path, content, own):
     copy = json.loads(copy_of(tmp_path / "trace.json", content))
     events = copy if isinstance(copy, list) else copy["traceEvents"]

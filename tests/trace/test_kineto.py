@@ -41,11 +41,21 @@ EVENTS = [
 
 
 def test_every_kind_of_event_gets_its_category():
-    trace = trace_of([
-        op("aten::mul", 0, 1), annotation("mine", 1, 1), python("train.py(1): main", 2, 1),
-        runtime("cudaLaunchKernel", 3, 1), kernel("sgemm", 4, 1), memcpy("Memcpy DtoD", 5, 1), memset(6, 1),
-        memory(7, 512, 4096), mark(12, 8, 1), pause(9, 1), op("Torch-Compiled Region: 0/0", 10, 1),
-    ])  # fmt: skip
+    trace = trace_of(
+        [
+            op("aten::mul", 0, 1),
+            annotation("mine", 1, 1),
+            python("train.py(1): main", 2, 1),
+            runtime("cudaLaunchKernel", 3, 1),
+            kernel("sgemm", 4, 1),
+            memcpy("Memcpy DtoD", 5, 1),
+            memset(6, 1),
+            memory(7, 512, 4096),
+            mark(12, 8, 1),
+            pause(9, 1),
+            op("Torch-Compiled Region: 0/0", 10, 1),
+        ]
+    )
     kinds = {trace.name_of(row): Category(trace.events.category[row]) for row in range(len(trace.events))}
     assert kinds == {
         "aten::mul": Category.OPERATOR,
@@ -77,19 +87,58 @@ def test_the_columns_hold_what_the_arguments_say():
 
 def test_categories_named_as_in_2021_are_read():
     era = [
-        {"ph": "X", "cat": "Operator", "name": "aten::mul", "pid": 5, "tid": "5", "ts": 100, "dur": 10,
-         "args": {"Input dims": [[4], [4]], "external id": 3}},
+        {
+            "ph": "X",
+            "cat": "Operator",
+            "name": "aten::mul",
+            "pid": 5,
+            "tid": "5",
+            "ts": 100,
+            "dur": 10,
+            "args": {"Input dims": [[4], [4]], "external id": 3},
+        },
         {"ph": "X", "cat": "Operator", "name": "ProfilerStep#1", "pid": 5, "tid": "5", "ts": 90, "dur": 40, "args": {}},
-        {"ph": "X", "cat": "Runtime", "name": "cudaLaunchKernel", "pid": 5, "tid": "5", "ts": 104, "dur": 2,
-         "args": {"correlation": 8, "external id": 3}},
-        {"ph": "X", "cat": "Kernel", "name": "multiply", "pid": 0, "tid": "stream 7", "ts": 108, "dur": 4,
-         "args": {"correlation": 8, "external id": 3}},
-        {"ph": "X", "cat": "Memcpy", "name": "Memcpy HtoD", "pid": 0, "tid": "stream 7", "ts": 115, "dur": 4,
-         "args": {"bytes": 640}},
+        {
+            "ph": "X",
+            "cat": "Runtime",
+            "name": "cudaLaunchKernel",
+            "pid": 5,
+            "tid": "5",
+            "ts": 104,
+            "dur": 2,
+            "args": {"correlation": 8, "external id": 3},
+        },
+        {
+            "ph": "X",
+            "cat": "Kernel",
+            "name": "multiply",
+            "pid": 0,
+            "tid": "stream 7",
+            "ts": 108,
+            "dur": 4,
+            "args": {"correlation": 8, "external id": 3},
+        },
+        {
+            "ph": "X",
+            "cat": "Memcpy",
+            "name": "Memcpy HtoD",
+            "pid": 0,
+            "tid": "stream 7",
+            "ts": 115,
+            "dur": 4,
+            "args": {"bytes": 640},
+        },
         {"ph": "X", "cat": "Memset", "name": "Memset", "pid": 0, "tid": "stream 7", "ts": 120, "dur": 1, "args": {}},
-        {"ph": "i", "cat": "Memory", "name": "[memory]", "pid": 5, "tid": 5, "ts": 105,
-         "args": {"Bytes": 512, "Addr": 64, "Device Type": 1}},
-    ]  # fmt: skip
+        {
+            "ph": "i",
+            "cat": "Memory",
+            "name": "[memory]",
+            "pid": 5,
+            "tid": 5,
+            "ts": 105,
+            "args": {"Bytes": 512, "Addr": 64, "Device Type": 1},
+        },
+    ]
     trace = trace_of(era)
     events = trace.events
     kinds = {trace.name_of(row): Category(events.category[row]) for row in range(len(events))}
@@ -209,14 +258,17 @@ def test_a_stream_and_a_thread_with_the_same_number_are_two_lanes():
 
 
 def test_synchronisations_recorded_by_cupti_lie_on_streams_and_are_not_work():
-    facts = facts_of([
-        op("aten::mul", 0, 20),
-        runtime("cudaLaunchKernel", 2, 1, correlation=4), kernel("multiply", 10, 8, correlation=4),
-        runtime("cudaStreamWaitEvent", 4, 1, correlation=5),
-        device_sync("Stream Wait Event", 4, 1, correlation=5, stream=20),
-        runtime("cudaDeviceSynchronize", 6, 14, correlation=6),
-        device_sync("Context Sync", 7, 13, correlation=6, stream=-1),
-    ])  # fmt: skip
+    facts = facts_of(
+        [
+            op("aten::mul", 0, 20),
+            runtime("cudaLaunchKernel", 2, 1, correlation=4),
+            kernel("multiply", 10, 8, correlation=4),
+            runtime("cudaStreamWaitEvent", 4, 1, correlation=5),
+            device_sync("Stream Wait Event", 4, 1, correlation=5, stream=20),
+            runtime("cudaDeviceSynchronize", 6, 14, correlation=6),
+            device_sync("Context Sync", 7, 13, correlation=6, stream=-1),
+        ]
+    )
     trace = facts.trace
     rows = rows_named(trace, "Stream Wait Event", "Context Sync")
     assert [Category(trace.events.category[row]) for row in rows] == [Category.DEVICE_SYNC] * 2
@@ -232,8 +284,10 @@ def test_threads_may_have_any_number_or_name(thread):
     assert [(lane.process, lane.thread) for lane in trace.lanes] == [("trainer", str(thread)), ("1", "1")]
 
 
-@pytest.mark.parametrize(("value", "expected"), [(5, 5), ("5", 5), (5.0, 5), (10**30, NONE), (10**400, NONE),
-                                                 ("x", NONE), (None, NONE), ("0x7f00", 0x7F00)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(5, 5), ("5", 5), (5.0, 5), (10**30, NONE), (10**400, NONE), ("x", NONE), (None, NONE), ("0x7f00", 0x7F00)],
+)
 def test_ids_may_be_numbers_or_text_but_must_be_64_bit_integers(value, expected):
     event = op("a", 0, 1)
     event["args"] = {"correlation": value, "Addr": value, "External id": value, "Sequence number": value}
@@ -247,8 +301,13 @@ def test_an_integer_with_thousands_of_digits_counts_as_missing():
 
 
 def test_arguments_of_the_wrong_type_count_as_missing():
-    trace = trace_of([{**op("a", 0, 1), "args": {"External id": [1], "bytes": {}, "correlation": True}},
-                      {**op("b", 2, 1), "args": [3]}, {**op("c", 4, 1), "args": None}])  # fmt: skip
+    trace = trace_of(
+        [
+            {**op("a", 0, 1), "args": {"External id": [1], "bytes": {}, "correlation": True}},
+            {**op("b", 2, 1), "args": [3]},
+            {**op("c", 4, 1), "args": None},
+        ]
+    )
     assert [trace.name_of(row) for row in range(3)] == ["a", "b", "c"]
     assert trace.events.external.tolist() == [NONE, NONE, NONE]
 
@@ -278,8 +337,9 @@ def test_lone_surrogates_are_replaced_so_that_reports_can_be_encoded():
     assert trace.name_of(0) == "left?right"
 
 
-@pytest.mark.parametrize("name", ["profkit.line#", "profkit.line#-1", "profkit.line#1x", "profkit.line#²",
-                                  "profkit.line#123456789"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name", ["profkit.line#", "profkit.line#-1", "profkit.line#1x", "profkit.line#²", "profkit.line#123456789"]
+)
 def test_a_name_that_only_resembles_a_line_mark_is_an_annotation(name):
     trace = trace_of([annotation(name, 0, 1)])
     assert (trace.events.category[0], trace.events.site[0]) == (Category.ANNOTATION, NONE)
@@ -307,11 +367,15 @@ def test_empty_columns_are_as_long_as_the_others_if_events_are_left_out():
 
 def test_memory_events_have_their_device_and_its_totals():
     """Reserved memory of the host is pinned memory."""
-    trace = trace_of([
-        memory(0, 64, 1, device_type=1, device=2, held=640, reserved=2_048), memory(1, 8, 2, held=8, reserved=4_096),
-        memory(2, -64, 1, device_type=1, device=2, held=576, reserved=1_024),
-        memory(3, 64, 1, device_type=6, device=0, reserved=512), op("aten::mul", 4, 1),
-    ])  # fmt: skip
+    trace = trace_of(
+        [
+            memory(0, 64, 1, device_type=1, device=2, held=640, reserved=2_048),
+            memory(1, 8, 2, held=8, reserved=4_096),
+            memory(2, -64, 1, device_type=1, device=2, held=576, reserved=1_024),
+            memory(3, 64, 1, device_type=6, device=0, reserved=512),
+            op("aten::mul", 4, 1),
+        ]
+    )
     assert trace.events.device.tolist() == [2, NONE, 2, 0, NONE]
     assert trace.events.held_bytes.tolist() == [640, 8, 576, NONE, NONE]
     assert trace.recording.reserved_bytes == ((0, 512), (2, 2_048))

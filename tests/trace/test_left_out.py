@@ -22,9 +22,13 @@ def overhead(start: float | None) -> Json:
 def located(*events: Json) -> list[Json]:
     """A step with a line mark around an operator, a measured step, and these events."""
     return [
-        step(2, LATE, 1000), mark(0, LATE + 100, 500, external=6), op("aten::mm", LATE + 200, 100, external=7),
-        step(4, LATE + 1000, 900), op("aten::mm", LATE + 1200, 100, external=8), *events,
-    ]  # fmt: skip
+        step(2, LATE, 1000),
+        mark(0, LATE + 100, 500, external=6),
+        op("aten::mm", LATE + 200, 100, external=7),
+        step(4, LATE + 1000, 900),
+        op("aten::mm", LATE + 1200, 100, external=8),
+        *events,
+    ]
 
 
 OF_THE_DEVICE = [
@@ -44,15 +48,19 @@ def test_located_work_without_a_time_gets_no_note():
 
 
 def test_work_between_the_located_step_and_the_next_gets_no_note():
-    between = [op("aten::copy_", LATE + 900, 50, external=9),
-               clockless(memcpy("Memcpy DtoH", 0, 0, correlation=4, external=9))]  # fmt: skip
+    between = [
+        op("aten::copy_", LATE + 900, 50, external=9),
+        clockless(memcpy("Memcpy DtoH", 0, 0, correlation=4, external=9)),
+    ]
     assert trace_of(located(*OF_THE_DEVICE, *between)).health == ()
 
 
 def test_work_of_measured_steps_without_a_time_is_listed_by_kind():
-    lost = [clockless(runtime("cudaLaunchKernel", 0, 0, correlation=9, external=8)),
-            *[clockless(kernel("gemm", 0, 0, correlation=9, external=8)) for _ in range(2)],
-            clockless(memcpy("Memcpy DtoD", 0, 0, correlation=10, external=8))]  # fmt: skip
+    lost = [
+        clockless(runtime("cudaLaunchKernel", 0, 0, correlation=9, external=8)),
+        *[clockless(kernel("gemm", 0, 0, correlation=9, external=8)) for _ in range(2)],
+        clockless(memcpy("Memcpy DtoD", 0, 0, correlation=10, external=8)),
+    ]
     (note,) = trace_of(located(*OF_THE_DEVICE, *lost)).health
     assert note == (f"{LEFT_OUT}: 4 events (2 kernels, 1 copy, 1 runtime call), so that the GPU's work is understated")
 

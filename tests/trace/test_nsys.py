@@ -93,15 +93,19 @@ def test_kernels_are_traced_back_to_their_launch_and_its_operator():
         ("aten::mul, seq = 5, op_id = 3, sizes = [[4], []], input_op_ids = [(2,0)]", "aten::mul", Category.OPERATOR, 5),
         ("aten::mul", "aten::mul", Category.OPERATOR, NONE),
         ("MulBackward0, seq = 5, op_id = 8", "MulBackward0", Category.OPERATOR, 5),
-        ("autograd::engine::evaluate_function: MulBackward0, op_id = 9",
-         "autograd::engine::evaluate_function: MulBackward0", Category.OPERATOR, NONE),
+        (
+            "autograd::engine::evaluate_function: MulBackward0, op_id = 9",
+            "autograd::engine::evaluate_function: MulBackward0",
+            Category.OPERATOR,
+            NONE,
+        ),
         ("Optimizer.step#SGD.step, op_id = 4", "Optimizer.step#SGD.step", Category.ANNOTATION, NONE),
         ("forward, op_id = 4", "forward", Category.ANNOTATION, NONE),
         ("load, then train", "load, then train", Category.ANNOTATION, NONE),
         ("MyBackward", "MyBackward", Category.ANNOTATION, NONE),
         ("aten::mul, seq = x", "aten::mul", Category.OPERATOR, 0),
     ],
-)  # fmt: skip
+)
 def test_ranges_of_pytorch_are_operators_and_others_annotations(text, name, category, sequence):
     trace = export_of({"NVTX_EVENTS": ranges((0, 10, text))})
     assert categories(trace) == {name: category}
@@ -167,10 +171,13 @@ def test_kinds_of_memory_follow_the_enumeration_of_the_export():
 def test_a_graph_recorded_as_a_whole_is_device_work_labelled_as_such():
     columns, _ = kernels()
     rows = [(100 * n, 100 * n + 80, PROCESS, n + 1, 0, 1, 7, 3, 0) for n in range(2)]
-    trace = export_of({
-        "StringIds": NAMES, GRAPH: (columns.replace("demangledName", "graphId"), rows),
-        RUNTIME: calls((0, 5, 1, 1), (90, 95, 2, 1)),
-    })  # fmt: skip
+    trace = export_of(
+        {
+            "StringIds": NAMES,
+            GRAPH: (columns.replace("demangledName", "graphId"), rows),
+            RUNTIME: calls((0, 5, 1, 1), (90, 95, 2, 1)),
+        }
+    )
     facts = Facts(trace)
     assert categories(trace)["CUDA graph 3"] == Category.KERNEL
     assert facts.device.busy.total_ns == 160
@@ -190,8 +197,11 @@ def test_the_process_with_most_device_work_is_read():
     columns, rows = kernels((0, 100, 1, 2))
     _, more = kernels((50, 250, 1, 2), process=other, device=1)
     _, of_both = calls((0, 5, 1, 1))
-    tables = {"StringIds": NAMES, KERNEL: (columns, [*rows, *more]),
-              RUNTIME: (calls()[0], [*of_both, (40, 45, other | 9, 1, 1)])}  # fmt: skip
+    tables = {
+        "StringIds": NAMES,
+        KERNEL: (columns, [*rows, *more]),
+        RUNTIME: (calls()[0], [*of_both, (40, 45, other | 9, 1, 1)]),
+    }
     trace = export_of(tables)
     assert listed(trace) == [("cudaLaunchKernel", 0, 5), ("sgemm", 10, 200)]
     assert trace.health == (
@@ -200,8 +210,9 @@ def test_the_process_with_most_device_work_is_read():
 
 
 def test_an_export_without_process_ids_is_read_completely():
-    trace = export_of({"StringIds": NAMES, KERNEL: kernels((10, 20, 1, 2), process=None),
-                       RUNTIME: calls((0, 5, 1, 1), thread=3)})  # fmt: skip
+    trace = export_of(
+        {"StringIds": NAMES, KERNEL: kernels((10, 20, 1, 2), process=None), RUNTIME: calls((0, 5, 1, 1), thread=3)}
+    )
     assert listed(trace) == [("cudaLaunchKernel", 0, 5), ("sgemm", 10, 10)]
 
 
@@ -215,18 +226,23 @@ def test_work_of_profiler_and_driver_has_its_own_lane():
 
 def test_the_environment_is_neither_read_nor_shown():
     secret = "secret_of_the_environment"
-    tables = {**WHOLE, "TARGET_INFO_SYSTEM_ENV": ("name TEXT, value TEXT", [("TOKEN", secret)]),
-              "ProcessStreams": ("contentId INTEGER", [(4,)]),
-              "META_DATA_CAPTURE": ("name TEXT, value TEXT", [("command", secret)])}  # fmt: skip
+    tables = {
+        **WHOLE,
+        "TARGET_INFO_SYSTEM_ENV": ("name TEXT, value TEXT", [("TOKEN", secret)]),
+        "ProcessStreams": ("contentId INTEGER", [(4,)]),
+        "META_DATA_CAPTURE": ("name TEXT, value TEXT", [("command", secret)]),
+    }
     trace = export_of(tables)
     assert secret not in repr((trace.names, trace.texts, trace.lanes, trace.recording, trace.health))
     assert secret not in str(diagnose(Facts(trace)))
 
 
 def test_rules_about_operators_are_skipped_and_rules_about_the_device_judge():
-    bound = {"StringIds": NAMES,
-             KERNEL: kernels(*((100_000 * n + 40_000, 100_000 * n + 60_000, n + 1, 2) for n in range(200))),
-             RUNTIME: calls(*((100_000 * n, 100_000 * n + 30_000, n + 1, 1) for n in range(200)))}  # fmt: skip
+    bound = {
+        "StringIds": NAMES,
+        KERNEL: kernels(*((100_000 * n + 40_000, 100_000 * n + 60_000, n + 1, 2) for n in range(200))),
+        RUNTIME: calls(*((100_000 * n, 100_000 * n + 30_000, n + 1, 1) for n in range(200))),
+    }
     found = diagnose(Facts(export_of(bound)))
     assert found.skipped["single-tensor-optimizer"] == (
         "an Nsight Systems export holds no operators of the host, unless the program ran under "
@@ -244,10 +260,14 @@ def test_an_export_is_diagnosed_like_any_trace(tmp_path):
 
 
 def test_waits_are_found_without_operators():
-    drained = {"StringIds": NAMES,
-               KERNEL: kernels(*((10_000 * n + 1000, 10_000 * n + 6000, n + 1, 2) for n in range(40))),
-               RUNTIME: calls(*((10_000 * n, 10_000 * n + 500, n + 1, 1) for n in range(40)),
-                              *((10_000 * n + 600, 10_000 * n + 6100, None, 3) for n in range(40)))}  # fmt: skip
+    drained = {
+        "StringIds": NAMES,
+        KERNEL: kernels(*((10_000 * n + 1000, 10_000 * n + 6000, n + 1, 2) for n in range(40))),
+        RUNTIME: calls(
+            *((10_000 * n, 10_000 * n + 500, n + 1, 1) for n in range(40)),
+            *((10_000 * n + 600, 10_000 * n + 6100, None, 3) for n in range(40)),
+        ),
+    }
     numbered = ranges(*((100_000 * n, 100_000 * n + 100_000, f"step {n}") for n in range(4)))
     (finding,) = diagnose(Facts(export_of({**drained, "NVTX_EVENTS": numbered}))).findings
     assert finding.rule == "host-sync-in-step"
@@ -287,9 +307,10 @@ LARGE: dict[str, Table] = {
     "StringIds": NAMES,
     RUNTIME: calls(*((100 * i, 100 * i + 10, i, 1) for i in range(100))),
     KERNEL: kernels(*((100 * i + 20, 100 * i + 90, i, 2) for i in range(100))),
-    "NVTX_EVENTS": ranges((0, 10_000, "training"),
-                          *((1000 * i, 1000 * i + 999, f"ProfilerStep#{i}") for i in range(10))),
-}  # fmt: skip
+    "NVTX_EVENTS": ranges(
+        (0, 10_000, "training"), *((1000 * i, 1000 * i + 999, f"ProfilerStep#{i}") for i in range(10))
+    ),
+}
 
 
 def test_of_a_too_large_export_the_beginning_of_all_tables_is_kept(tmp_path: Path):

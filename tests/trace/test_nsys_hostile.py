@@ -151,11 +151,13 @@ def test_no_more_rows_are_read_than_allowed():
 
 def test_views_generated_columns_and_virtual_tables_are_never_evaluated(tmp_path):
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS start, i AS end FROM n"
-    path = run_sql(write_export(tmp_path / "view.sqlite", {RUNTIME: calls((0, 5, 1, 1))}),
-                   f"CREATE VIEW {KERNEL} AS {endless}",
-                   f"CREATE TABLE {MEMCPY} (start INTEGER, end INTEGER, bytes AS (length(zeroblob(1 << 24))))",
-                   f"INSERT INTO {MEMCPY} VALUES (1, 2)",
-                   "CREATE VIRTUAL TABLE NVTX_EVENTS USING fts5(start, end, text)")  # fmt: skip
+    path = run_sql(
+        write_export(tmp_path / "view.sqlite", {RUNTIME: calls((0, 5, 1, 1))}),
+        f"CREATE VIEW {KERNEL} AS {endless}",
+        f"CREATE TABLE {MEMCPY} (start INTEGER, end INTEGER, bytes AS (length(zeroblob(1 << 24))))",
+        f"INSERT INTO {MEMCPY} VALUES (1, 2)",
+        "CREATE VIRTUAL TABLE NVTX_EVENTS USING fts5(start, end, text)",
+    )
     tracemalloc.start()
     trace = read_trace(path)
     peak_bytes = tracemalloc.get_traced_memory()[1]
@@ -167,11 +169,14 @@ def test_views_generated_columns_and_virtual_tables_are_never_evaluated(tmp_path
 
 def test_a_slow_lookup_without_an_index_is_given_up(tmp_path):
     """Without a key the text of each range is searched for among all strings: with many of both that takes minutes."""
-    path = write_export(tmp_path / "slow.sqlite", {
-        KERNEL: kernels((0, 10, 1, 2)),
-        "StringIds": ("id INTEGER, value TEXT", ((n, "x") for n in range(20_000))),
-        "NVTX_EVENTS": ("start INTEGER, end INTEGER, textId INTEGER", ((n, n + 1, -n) for n in range(20_000))),
-    })  # fmt: skip
+    path = write_export(
+        tmp_path / "slow.sqlite",
+        {
+            KERNEL: kernels((0, 10, 1, 2)),
+            "StringIds": ("id INTEGER, value TEXT", ((n, "x") for n in range(20_000))),
+            "NVTX_EVENTS": ("start INTEGER, end INTEGER, textId INTEGER", ((n, n + 1, -n) for n in range(20_000))),
+        },
+    )
     began = time.process_time()
     trace = read_trace(path)
     assert time.process_time() - began < 10
@@ -189,8 +194,11 @@ def test_a_schema_that_is_not_text_is_refused_in_one_line(tmp_path):
 @pytest.fixture(scope="module")
 def content(tmp_path_factory) -> bytes:
     """An export of several pages."""
-    tables = {**WHOLE, KERNEL: kernels(*((100 * n, 100 * n + 50, n + 1, 2) for n in range(400))),
-              RUNTIME: calls(*((100 * n, 100 * n + 9, n + 1, 1) for n in range(400)))}  # fmt: skip
+    tables = {
+        **WHOLE,
+        KERNEL: kernels(*((100 * n, 100 * n + 50, n + 1, 2) for n in range(400))),
+        RUNTIME: calls(*((100 * n, 100 * n + 9, n + 1, 1) for n in range(400))),
+    }
     return write_export(tmp_path_factory.mktemp("export") / "export.sqlite", tables).read_bytes()
 
 

@@ -86,8 +86,11 @@ def test_no_kept_event_ends_after_the_cutoff(tmp_path):
 
 
 def test_a_cut_optimizer_step_ends_no_step(tmp_path):
-    loop = [e for i in range(100) for e in (op("aten::mul", 100 * i, 20),
-                                            annotation("Optimizer.step#SGD.step", 100 * i + 30, 70))]  # fmt: skip
+    loop = [
+        e
+        for i in range(100)
+        for e in (op("aten::mul", 100 * i, 20), annotation("Optimizer.step#SGD.step", 100 * i + 30, 70))
+    ]
     for most in range(100, 130):
         facts = Facts(read(tmp_path, loop, most))
         assert facts.steps.source == "the optimizer's steps"
@@ -118,9 +121,17 @@ def test_more_events_at_one_moment_than_fit_are_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "size_bytes"),
-    [("", DEFAULT_LIMIT_BYTES), ("500MB", 500 * 10**6), ("1.5 gb", 1_500_000_000), ("8g", 8 * 10**9), ("3e9", None),
-     ("much", None), ("100MB", None), ("-2GB", None)],
-)  # fmt: skip
+    [
+        ("", DEFAULT_LIMIT_BYTES),
+        ("500MB", 500 * 10**6),
+        ("1.5 gb", 1_500_000_000),
+        ("8g", 8 * 10**9),
+        ("3e9", None),
+        ("much", None),
+        ("100MB", None),
+        ("-2GB", None),
+    ],
+)
 def test_the_environment_sets_the_limit(monkeypatch, text, size_bytes):
     monkeypatch.setenv(MEMORY_LIMIT, text)
     if size_bytes is None:

@@ -35,8 +35,9 @@ def test_microseconds_of_any_notation_become_exact_nanoseconds(value_us, expecte
     assert (times_ns.tolist(), known.tolist()) == ([expected_ns], [True])
 
 
-@pytest.mark.parametrize("value_us", [None, "", "now", "nan", "inf", float("inf"), 1e300, 10**400, "1e999999999", [1],
-                                      {}, "9" * 5000, 2**63])  # fmt: skip
+@pytest.mark.parametrize(
+    "value_us", [None, "", "now", "nan", "inf", float("inf"), 1e300, 10**400, "1e999999999", [1], {}, "9" * 5000, 2**63]
+)
 def test_values_outside_the_range_of_times_are_unknown(value_us):
     times_ns, known = nanoseconds_of([value_us, 3])
     assert (times_ns.tolist(), known.tolist()) == ([0, 3_000], [False, True])

@@ -28,9 +28,20 @@ def write(directory: Path, name: str, *lines: object, end: str = "\n") -> None:
 
 def test_a_worker_record_is_its_first_line_and_the_sums_after_it(tmp_path: Path) -> None:
     write(tmp_path, "0-7.jsonl", HEADER, line(1), line(3, private_bytes=5, shared_bytes=6, faults=7, threads=1))
-    assert read_workers(tmp_path) == Workers((), (WorkerRecord(0, 1, 2, (
-        WorkerSums(1, *[10] * 8), WorkerSums(3, *[30] * 8, private_bytes=5, shared_bytes=6, faults=7, threads=1),
-    )),))  # fmt: skip
+    assert read_workers(tmp_path) == Workers(
+        (),
+        (
+            WorkerRecord(
+                0,
+                1,
+                2,
+                (
+                    WorkerSums(1, *[10] * 8),
+                    WorkerSums(3, *[30] * 8, private_bytes=5, shared_bytes=6, faults=7, threads=1),
+                ),
+            ),
+        ),
+    )
 
 
 def test_a_loader_record_lists_what_its_dataset_holds(tmp_path: Path) -> None:
@@ -49,9 +60,19 @@ def test_only_the_unfinished_line_of_a_killed_worker_is_lost(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "bad", ["", "[]", "null", "{}", '{"batches": "1"}', json.dumps(line(-1)), json.dumps(line(1 << 60)), "[" * 5000,
-            json.dumps({**line(2), "fetch_ns": 1.5})],
-)  # fmt: skip
+    "bad",
+    [
+        "",
+        "[]",
+        "null",
+        "{}",
+        '{"batches": "1"}',
+        json.dumps(line(-1)),
+        json.dumps(line(1 << 60)),
+        "[" * 5000,
+        json.dumps({**line(2), "fetch_ns": 1.5}),
+    ],
+)
 def test_a_foreign_line_is_skipped(tmp_path: Path, bad: str) -> None:
     write(tmp_path, "0-7.jsonl", HEADER, line(1), bad, line(4))
     (record,) = read_workers(tmp_path).records

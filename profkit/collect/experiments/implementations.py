@@ -41,9 +41,16 @@ class CannotRun(Exception):
 
 def forms_of(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
     """Both forms of one case, with random numbers; raises `CannotRun`."""
-    makers = {"narrower-type": _narrower, "fused-attention": _attention, "fused-optimizer": _optimizer,
-              "batched-products": _batched, "reduced-precision": _reduced, "channels-last": _channels_last,
-              "cudnn-benchmark": _benchmarked, "fewer-threads": _on_fewer_threads}  # fmt: skip
+    makers = {
+        "narrower-type": _narrower,
+        "fused-attention": _attention,
+        "fused-optimizer": _optimizer,
+        "batched-products": _batched,
+        "reduced-precision": _reduced,
+        "channels-last": _channels_last,
+        "cudnn-benchmark": _benchmarked,
+        "fewer-threads": _on_fewer_threads,
+    }
     if experiment.kind not in makers:
         raise CannotRun(f"no experiment is called {experiment.kind!r:.40}")
     if not case.shapes or case.dtype not in _DTYPES or not 1 <= experiment.count <= _MOST_COUNT:
@@ -160,8 +167,10 @@ def _optimizer(experiment: Experiment, case: Case, device: str) -> tuple[Call, C
 def _batched(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
     """One by one, each module has its own tensors; batched, they are stacked."""
     operator, count = _operator(case), experiment.count
-    together = [torch.stack(of_all) for of_all in zip(
-        *(_tensors(case.shapes, case.dtype, device, times=count) for _ in range(count)), strict=True)]  # fmt: skip
+    together = [
+        torch.stack(of_all)
+        for of_all in zip(*(_tensors(case.shapes, case.dtype, device, times=count) for _ in range(count)), strict=True)
+    ]
     apart = [[tensor[i].clone() for tensor in together] for i in range(count)]
     calls = [_calling(operator, tensors, experiment.backward) for tensors in apart]
 

@@ -95,8 +95,12 @@ def _find_line(owner: type, name: str, is_user: Mapping[str, bool]) -> dict[str,
             continue
         source = parsed_file(file)
         classes = [scope.node for scope in source.scopes] if source is not None else []
-        lines = [site for node in classes if isinstance(node, ast.ClassDef) and node.name == kind.__name__
-                 for site in _fillings(node, name)]  # fmt: skip
+        lines = [
+            site
+            for node in classes
+            if isinstance(node, ast.ClassDef) and node.name == kind.__name__
+            for site in _fillings(node, name)
+        ]
         if lines:
             _, line, function = max(lines, key=lambda site: (site[0], -site[1]))
             text = source_line(file, line)

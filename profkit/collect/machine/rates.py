@@ -88,8 +88,9 @@ def _best_of(first: Rates, second: Rates) -> Rates:
 def _agree(first: Rates, second: Rates) -> bool:
     """Whether two measurements of one device agree."""
     pairs = [(first.bandwidth, second.bandwidth)]
-    pairs += [(first.products.get(kind, 0.0), second.products.get(kind, 0.0))
-              for kind in {*first.products, *second.products}]  # fmt: skip
+    pairs += [
+        (first.products.get(kind, 0.0), second.products.get(kind, 0.0)) for kind in {*first.products, *second.products}
+    ]
     return all(max(pair) <= _AGREE * min(pair) for pair in pairs)
 
 

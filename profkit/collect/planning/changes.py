@@ -72,17 +72,30 @@ def computed_changes(trained: Trained) -> Iterator[Change]:
     timeline, state = trained.timeline, trained.state_elements
     if not any(timeline.sizes[number] for number in state):
         return
-    no_temporaries = {number: 0 for number, category in enumerate(timeline.categories)
-                      if category == TEMPORARIES and timeline.born[number] == OPTIMIZER_STEP}  # fmt: skip
-    eighth = {number: elements + 4 * -(-elements // _QUANTISED_BLOCK)
-              for number, elements in state.items() if elements >= _QUANTISED_FROM}  # fmt: skip
+    no_temporaries = {
+        number: 0
+        for number, category in enumerate(timeline.categories)
+        if category == TEMPORARIES and timeline.born[number] == OPTIMIZER_STEP
+    }
+    eighth = {
+        number: elements + 4 * -(-elements // _QUANTISED_BLOCK)
+        for number, elements in state.items()
+        if elements >= _QUANTISED_FROM
+    }
     yield _computed("8-bit optimizer state", timeline, no_temporaries | eighth, numerics=True)
     yield _computed("optimizer state and step on the host", timeline, no_temporaries | dict.fromkeys(state, 0))
-    for name, spread in ((f"optimizer state over {_DEVICES} GPUs (ZeRO-1)", (OPTIMIZER_STATE,)),
-                         (f"state, gradients and parameters over {_DEVICES} GPUs (ZeRO-3, FSDP), at least",
-                          (OPTIMIZER_STATE, GRADIENTS, PARAMETERS))):  # fmt: skip
-        parts = {number: -(-size // _DEVICES) for number, size in enumerate(timeline.sizes)
-                 if timeline.categories[number] in spread or number in no_temporaries}  # fmt: skip
+    for name, spread in (
+        (f"optimizer state over {_DEVICES} GPUs (ZeRO-1)", (OPTIMIZER_STATE,)),
+        (
+            f"state, gradients and parameters over {_DEVICES} GPUs (ZeRO-3, FSDP), at least",
+            (OPTIMIZER_STATE, GRADIENTS, PARAMETERS),
+        ),
+    ):
+        parts = {
+            number: -(-size // _DEVICES)
+            for number, size in enumerate(timeline.sizes)
+            if timeline.categories[number] in spread or number in no_temporaries
+        }
         yield _computed(name, timeline, parts)
 
 

@@ -99,10 +99,16 @@ def _parameters(factory: Callable[..., Any]) -> Mapping[str, Any]:
 
 def _make_inputs(specs: tuple[InputSpec, ...], samples: int) -> Any:
     tensors = [
-        torch.zeros((*spec.shape[: spec.batch_at], samples, *spec.shape[spec.batch_at :]),
-                    dtype=getattr(torch, spec.dtype or "float32")) for spec in specs]  # fmt: skip
-    return ([one for one, spec in zip(tensors, specs, strict=True) if not spec.name],
-            {spec.name: one for one, spec in zip(tensors, specs, strict=True) if spec.name})  # fmt: skip
+        torch.zeros(
+            (*spec.shape[: spec.batch_at], samples, *spec.shape[spec.batch_at :]),
+            dtype=getattr(torch, spec.dtype or "float32"),
+        )
+        for spec in specs
+    ]
+    return (
+        [one for one, spec in zip(tensors, specs, strict=True) if not spec.name],
+        {spec.name: one for one, spec in zip(tensors, specs, strict=True) if spec.name},
+    )
 
 
 def _resize(example: Any, samples: int) -> Any:

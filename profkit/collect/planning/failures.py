@@ -24,11 +24,15 @@ _LIBRARIES = (os.path.dirname(str(torch.__file__)) + os.sep, PROFKIT)
 def describe_missing_data(error: BaseException) -> str:
     """One line if an operator needed tensors with data; else empty."""
     if isinstance(error, _NEED_DATA):
-        return (f"{_place(error.__traceback__)} needs the values of a tensor ({error.func}), and a plan has none:"
-                " plan a model without that line, such as one whose lengths and masks are fixed")  # fmt: skip
+        return (
+            f"{_place(error.__traceback__)} needs the values of a tensor ({error.func}), and a plan has none:"
+            " plan a model without that line, such as one whose lengths and masks are fixed"
+        )
     if isinstance(error, UnsupportedOperatorException):
-        return (f"{_place(error.__traceback__)} calls {error.func}, which cannot be planned without a fake"
-                " implementation: torch.library.register_fake adds one")  # fmt: skip
+        return (
+            f"{_place(error.__traceback__)} calls {error.func}, which cannot be planned without a fake"
+            " implementation: torch.library.register_fake adds one"
+        )
     return ""
 
 

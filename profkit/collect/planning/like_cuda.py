@@ -15,14 +15,55 @@ import torch
 from torch import Tensor
 
 _FLOAT32_UNDER_AUTOCAST = (
-    "acos", "asin", "cosh", "cumprod", "cumsum", "erfinv", "exp", "expm1", "log", "log10", "log1p", "log2",
-    "nll_loss", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "prod", "reciprocal", "renorm", "rsqrt",
-    "sinh", "sum", "tan", "softplus", "layer_norm", "group_norm", "norm.Scalar", "nuclear_norm",
-    "cosine_similarity", "poisson_nll_loss", "cosine_embedding_loss", "hinge_embedding_loss", "kl_div", "l1_loss",
-    "smooth_l1_loss", "huber_loss", "mse_loss", "margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss",
-    "triplet_margin_loss", "multi_margin_loss", "binary_cross_entropy_with_logits", "dist", "pdist", "cdist",
-    "softmax.int", "log_softmax.int",
-)  # fmt: skip
+    "acos",
+    "asin",
+    "cosh",
+    "cumprod",
+    "cumsum",
+    "erfinv",
+    "exp",
+    "expm1",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "nll_loss",
+    "pow.Tensor_Scalar",
+    "pow.Tensor_Tensor",
+    "pow.Scalar",
+    "prod",
+    "reciprocal",
+    "renorm",
+    "rsqrt",
+    "sinh",
+    "sum",
+    "tan",
+    "softplus",
+    "layer_norm",
+    "group_norm",
+    "norm.Scalar",
+    "nuclear_norm",
+    "cosine_similarity",
+    "poisson_nll_loss",
+    "cosine_embedding_loss",
+    "hinge_embedding_loss",
+    "kl_div",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "mse_loss",
+    "margin_ranking_loss",
+    "multilabel_margin_loss",
+    "soft_margin_loss",
+    "triplet_margin_loss",
+    "multi_margin_loss",
+    "binary_cross_entropy_with_logits",
+    "dist",
+    "pdist",
+    "cdist",
+    "softmax.int",
+    "log_softmax.int",
+)
 """The list of aten/src/ATen/autocast_mode.h, in the overloads that programs call."""
 _NARROW = (torch.float16, torch.bfloat16)
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
@@ -48,9 +89,16 @@ def _dropout(data: Tensor, p: float, train: bool) -> Tensor:
 
 
 def _attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
-) -> Tensor:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
     """Fused kernels need four dimensions and equal widths. Dropout costs them no memory."""
     learned_mask = attn_mask is not None and attn_mask.requires_grad
     if query.dim() != 4 or query.size(-1) != value.size(-1) or learned_mask:

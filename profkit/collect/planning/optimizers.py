@@ -36,9 +36,14 @@ def make_optimizer(name: str, parameters: Sequence[nn.Parameter], device: str) -
 
 def optimizer_classes() -> dict[str, type[torch.optim.Optimizer]]:
     """The optimizers by lower-case name."""
-    return {name.lower(): kind for name, kind in vars(torch.optim).items()
-            if inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer)
-            and kind is not torch.optim.Optimizer and name.lower() not in _NOT_PLANNED}  # fmt: skip
+    return {
+        name.lower(): kind
+        for name, kind in vars(torch.optim).items()
+        if inspect.isclass(kind)
+        and issubclass(kind, torch.optim.Optimizer)
+        and kind is not torch.optim.Optimizer
+        and name.lower() not in _NOT_PLANNED
+    }
 
 
 def state_tensors(optimizer: torch.optim.Optimizer, device: str) -> tuple[list[Tensor], list[Tensor]]:

@@ -28,8 +28,11 @@ def find_largest(plan: Callable[[int], Usage], batch: int, usage: Usage, room_by
             return low, known.get(low)
         halved = not halved or high - low <= width // 2
         needed = {samples: one.needed_bytes() for samples, one in known.items()}
-        guess = _between(low, high, needed, room_bytes, halved) if low and high in known else (
-            _beyond(low or high, needed, room_bytes))  # fmt: skip
+        guess = (
+            _between(low, high, needed, room_bytes, halved)
+            if low and high in known
+            else (_beyond(low or high, needed, room_bytes))
+        )
         guess = min(max(guess, low + 1), high - 1)
 
 

@@ -142,7 +142,10 @@ def _mutation(function: Any) -> str:
 
 
 def _skipped(text: str, frame: int, is_user: _IsUser) -> SkippedGraph:
-    stack = tuple(CallSite(file, int(line), function, source.strip())
-                  for file, line, function, source in _LINE.findall(text) if is_user(file))  # fmt: skip
+    stack = tuple(
+        CallSite(file, int(line), function, source.strip())
+        for file, line, function, source in _LINE.findall(text)
+        if is_user(file)
+    )
     reason = text.partition("\n")[0].partition(". Found from")[0].partition("skipping cudagraphs due to ")
     return SkippedGraph((reason[2] or reason[0]).strip()[:_MOST_TEXT], stack, frame)

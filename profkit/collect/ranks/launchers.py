@@ -53,19 +53,45 @@ _MASTER = ("MASTER_ADDR", "MASTER_PORT")
 _SLURM_STEP = ("SLURM_JOB_ID", "SLURM_STEP_ID")
 _LAUNCHERS = (
     # Workers that are restarted after a failure are a new launch.
-    _Names("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-           ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", *_MASTER), ("TORCHELASTIC_RUN_ID",)),
+    _Names(
+        "torchrun",
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", *_MASTER),
+        ("TORCHELASTIC_RUN_ID",),
+    ),
     _Names("env", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", (*_SLURM_STEP, *_MASTER)),
-    _Names("openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-           "OMPI_COMM_WORLD_LOCAL_SIZE", ("PMIX_NAMESPACE", *_SLURM_STEP)),
-    _Names("mvapich", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
-           "MV2_COMM_WORLD_LOCAL_SIZE", _SLURM_STEP),
+    _Names(
+        "openmpi",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        ("PMIX_NAMESPACE", *_SLURM_STEP),
+    ),
+    _Names(
+        "mvapich",
+        "MV2_COMM_WORLD_RANK",
+        "MV2_COMM_WORLD_SIZE",
+        "MV2_COMM_WORLD_LOCAL_RANK",
+        "MV2_COMM_WORLD_LOCAL_SIZE",
+        _SLURM_STEP,
+    ),
     # Before Slurm: Hydra starts one Slurm task on each host, and all processes there inherit that task's variables.
     _Names("mpi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", _SLURM_STEP),
     # A batch script has SLURM_PROCID=0 and the SLURM_NTASKS of later job steps, but belongs to none of them.
-    _Names("slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "",
-           (*_SLURM_STEP, "SLURM_RESTART_COUNT"), _SLURM_STEP),
-)  # fmt: skip
+    _Names(
+        "slurm",
+        "SLURM_PROCID",
+        "SLURM_STEP_NUM_TASKS",
+        "SLURM_LOCALID",
+        "",
+        (*_SLURM_STEP, "SLURM_RESTART_COUNT"),
+        _SLURM_STEP,
+    ),
+)
 """In order of precedence: the launcher that starts the processes last knows best."""
 
 

@@ -57,10 +57,15 @@ _push: Callable[[Any], None] | None = getattr(overrides, "_push_mode", None)
 _pop: Callable[[], Any] | None = getattr(overrides, "_pop_mode", None)
 _count_modes: Callable[[], int] | None = getattr(overrides, "_len_torch_function_stack", None)
 """These are private; without them nothing is watched."""
-_LOOKS_FOR_MODES = frozenset((
-    "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic", "handle_torch_function",
-    "_is_torch_function_mode_enabled",
-))  # fmt: skip
+_LOOKS_FOR_MODES = frozenset(
+    (
+        "has_torch_function",
+        "has_torch_function_unary",
+        "has_torch_function_variadic",
+        "handle_torch_function",
+        "_is_torch_function_mode_enabled",
+    )
+)
 """A Python function that a mode may take over calls these first. It fails if the mode is removed right after."""
 _BETWEEN = ("profkit", "torch", "contextlib")
 """Packages whose functions may run between such a function and profkit's own code."""
@@ -303,8 +308,9 @@ class CallWatch(overrides.TorchFunctionMode):
             self._known.pop(call.key, None)
             call.first = None
         is_again = call is not None and call.first is not None
-        written = [tensor for tensor, version in zip(opened.given, opened.versions, strict=True)
-                   if tensor._version != version]  # fmt: skip
+        written = [
+            tensor for tensor, version in zip(opened.given, opened.versions, strict=True) if tensor._version != version
+        ]
         for memory in {self._identities.memory_of(tensor) for tensor in written}:
             memory.written.append(is_again)
         if call is not None:

@@ -17,12 +17,32 @@ from profkit.trace.values import distinct
 from profkit.units import format_count
 
 _DEVICE_TYPES = {
-    1: "CUDA", 4: "OpenCL", 6: "HIP", 9: "XLA", 10: "Vulkan", 11: "Metal", 12: "XPU", 13: "MPS", 15: "HPU", 16: "VE",
-    18: "IPU", 19: "MTIA", 20: "PrivateUse1",
-}  # fmt: skip
+    1: "CUDA",
+    4: "OpenCL",
+    6: "HIP",
+    9: "XLA",
+    10: "Vulkan",
+    11: "Metal",
+    12: "XPU",
+    13: "MPS",
+    15: "HPU",
+    16: "VE",
+    18: "IPU",
+    19: "MTIA",
+    20: "PrivateUse1",
+}
 """The devices of ``c10/core/DeviceType.h``, without the host (0), its libraries (2, 5) and those without memory."""
-_PREFIXES = {"mtia": "MTIA", "hpu": "HPU", "glow": "Glow", "xpu": "XPU", "privateuse1": "PrivateUse1", "mlu": "MLU",
-             "gcu": "GCU", "npu": "NPU", "musa": "MUSA"}  # fmt: skip
+_PREFIXES = {
+    "mtia": "MTIA",
+    "hpu": "HPU",
+    "glow": "Glow",
+    "xpu": "XPU",
+    "privateuse1": "PrivateUse1",
+    "mlu": "MLU",
+    "gcu": "GCU",
+    "npu": "NPU",
+    "musa": "MUSA",
+}
 """Prefixes of the categories of their events in Kineto's ``ActivityType`` and its forks; an underscore follows."""
 _LAUNCH = re.compile(r"LaunchKernel|KernelLaunch|GraphLaunch|ExtModuleLaunch", re.IGNORECASE)
 _VENDORS = {"cuda": "CUDA", "cu": "CUDA", "hip": "HIP", "ze": "XPU", "ur": "XPU"}

@@ -10,9 +10,23 @@ from profkit.derive.timeline.intervals import NOTHING, Intervals, union
 from profkit.trace.events import NONE, Bools, Category, Rows, Trace
 from profkit.trace.values import distinct
 
-_COLLECTIVE_WORDS = ("nccl", "rccl", "gloo", "oneccl", "allreduce", "all_reduce", "allgather", "all_gather",
-                     "reduce_scatter", "reducescatter", "alltoall", "all_to_all", "sendrecv",
-                     "cross_device_reduce", "msccl")  # fmt: skip
+_COLLECTIVE_WORDS = (
+    "nccl",
+    "rccl",
+    "gloo",
+    "oneccl",
+    "allreduce",
+    "all_reduce",
+    "allgather",
+    "all_gather",
+    "reduce_scatter",
+    "reducescatter",
+    "alltoall",
+    "all_to_all",
+    "sendrecv",
+    "cross_device_reduce",
+    "msccl",
+)
 _LONG_LAUNCH_NS = 1_000_000
 """Work on an idle device starts 5 to 20 µs after its launch; after a millisecond, something ran before it."""
 

@@ -42,8 +42,10 @@ def _first_of_many(trace: Trace, tree: Tree, launches: Launches) -> Rows:
     kernel = trace.events.name_code[launches.work[linked][first_work]]
     operator = distinct(launches.operator[kernels & (launches.operator >= 0)])
     own_ns = tree.self_ns(trace.events)
-    found = np.append(_outstanding(trace, call, kernel, own_ns[call]),
-                      _outstanding(trace, operator, trace.events.name_code[operator], own_ns[operator]))  # fmt: skip
+    found = np.append(
+        _outstanding(trace, call, kernel, own_ns[call]),
+        _outstanding(trace, operator, trace.events.name_code[operator], own_ns[operator]),
+    )
     busy = union(trace.events.start_ns[launches.work], trace.events.ends_of(launches.work))
     begin_ns, end_ns = trace.events.start_ns[found], tree.end_ns[found]
     idle = busy.covered_within(begin_ns, end_ns) < _BUSY_SHARE * (end_ns - begin_ns)

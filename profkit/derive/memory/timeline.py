@@ -13,8 +13,18 @@ from profkit.trace.events import Int64s, Rows
 
 MOST_COLUMNS = 300
 """More than a picture shows, but no more than some ten kilobytes of report."""
-_UPWARDS = (Purpose.EARLIER, Purpose.PARAMETERS, Purpose.OPTIMIZER_STATE, Purpose.WORKSPACE, Purpose.GRAPH_POOL,
-            Purpose.OWN, Purpose.GRADIENTS, Purpose.ACTIVATIONS, Purpose.TEMPORARIES, Purpose.UNKNOWN)  # fmt: skip
+_UPWARDS = (
+    Purpose.EARLIER,
+    Purpose.PARAMETERS,
+    Purpose.OPTIMIZER_STATE,
+    Purpose.WORKSPACE,
+    Purpose.GRAPH_POOL,
+    Purpose.OWN,
+    Purpose.GRADIENTS,
+    Purpose.ACTIVATIONS,
+    Purpose.TEMPORARIES,
+    Purpose.UNKNOWN,
+)
 """From the bottom up: what stays lies below what comes and goes."""
 
 

@@ -19,10 +19,23 @@ from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
 from profkit.trace.values import distinct, distinct_rows
 
 _ITEM_BYTES = {
-    "double": 8, "c10::complex<float>": 8, "c10::complex<double>": 16, "float": 4, "c10::Half": 2,
-    "c10::BFloat16": 2, "long int": 8, "long": 8, "int": 4, "short": 2, "short int": 2, "signed char": 1,
-    "unsigned char": 1, "bool": 1, "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1,
-}  # fmt: skip
+    "double": 8,
+    "c10::complex<float>": 8,
+    "c10::complex<double>": 16,
+    "float": 4,
+    "c10::Half": 2,
+    "c10::BFloat16": 2,
+    "long int": 8,
+    "long": 8,
+    "int": 4,
+    "short": 2,
+    "short int": 2,
+    "signed char": 1,
+    "unsigned char": 1,
+    "bool": 1,
+    "c10::Float8_e4m3fn": 1,
+    "c10::Float8_e5m2": 1,
+}
 MOST_ELEMENTS = 2**62
 """A file may claim any shape. This keeps sizes within 64 bits."""
 LARGEST_TENSOR = 2**40

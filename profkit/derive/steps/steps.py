@@ -303,8 +303,10 @@ def _finish(trace: Trace, launches: Launches, waits: Waits, first_calls: Rows, l
     pauses = np.flatnonzero((events.category == Category.PAUSE) & (events.lane == lane))
     pause_ns = sums_inside(start_ns, end_ns, events.start_ns[pauses], events.duration_ns[pauses])
     compiled = counts_inside(start_ns, end_ns, events.start_ns[compiling(trace)]) > 0
-    loads, grows = (taken_ns > _PREPARING_SHARE * (end_ns - start_ns)
-                    for taken_ns in _preparing_ns(trace, first_calls, start_ns, end_ns))  # fmt: skip
+    loads, grows = (
+        taken_ns > _PREPARING_SHARE * (end_ns - start_ns)
+        for taken_ns in _preparing_ns(trace, first_calls, start_ns, end_ns)
+    )
     waited = events.lane[waits.rows] == lane
     waited_ns = sums_inside(start_ns, end_ns, events.start_ns[waits.rows[waited]], waits.duration_ns[waited])
     if source == WHOLE_RECORDING or not launches.work.size:

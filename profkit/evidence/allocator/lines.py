@@ -83,6 +83,4 @@ def holding_lines(facts: Facts, pieces: Bools) -> list[HoldingLine]:
     sizes = np.bincount(at, found.size_bytes[pieces], len(known)).astype(np.int64)
     counts = np.bincount(at, minlength=len(known))
     order = np.argsort(-sizes, kind="stable")
-    return [
-        HoldingLine(int(known[i]), site_of(facts, int(known[i])), int(sizes[i]), int(counts[i])) for i in order
-    ]
+    return [HoldingLine(int(known[i]), site_of(facts, int(known[i])), int(sizes[i]), int(counts[i])) for i in order]

@@ -23,9 +23,15 @@ def own_table(facts: Facts) -> RankTable:
 def own_number(facts: Facts, tables: Sequence[RankTable]) -> int:
     """Which of the tables is this rank's, `NONE` if none is."""
     mine = own_table(facts).collectives
-    return next((number for number, table in enumerate(tables)
-                 if np.array_equal(table.collectives.start_ns, mine.start_ns)
-                 and np.array_equal(table.collectives.end_ns, mine.end_ns)), NONE)  # fmt: skip
+    return next(
+        (
+            number
+            for number, table in enumerate(tables)
+            if np.array_equal(table.collectives.start_ns, mine.start_ns)
+            and np.array_equal(table.collectives.end_ns, mine.end_ns)
+        ),
+        NONE,
+    )
 
 
 def on_trace_clock(facts: Facts, times_ns: Int64s) -> Int64s:

@@ -110,8 +110,15 @@ def _of_launch(launch: Launch, complete: Bools) -> Exposed:
     """A collective's transfer takes the shortest time of all ranks in it, as the last one waits for nobody."""
     toll, parts = weigh_lateness(launch), launch.parts
     mine = complete[parts.joint]
-    return Exposed(launch.tables, True, parts.table[mine], parts.row[mine], parts.joint[mine],
-                   toll.transfer_ns[parts.joint][mine], toll.exposed_ns[mine])  # fmt: skip
+    return Exposed(
+        launch.tables,
+        True,
+        parts.table[mine],
+        parts.row[mine],
+        parts.joint[mine],
+        toll.transfer_ns[parts.joint][mine],
+        toll.exposed_ns[mine],
+    )
 
 
 def find_exposed_of(table: RankTable) -> Exposed:
@@ -120,8 +127,9 @@ def find_exposed_of(table: RankTable) -> Exposed:
     row = np.arange(len(taken))
     transfer_ns = _most_of_transfer(table)
     stood_ns = np.minimum(taken.wait_end_ns - taken.wait_start_ns, transfer_ns)
-    return Exposed((table,), False, np.zeros(len(row), dtype=np.int64), row, np.full(len(row), NONE), transfer_ns,
-                   stood_ns)  # fmt: skip
+    return Exposed(
+        (table,), False, np.zeros(len(row), dtype=np.int64), row, np.full(len(row), NONE), transfer_ns, stood_ns
+    )
 
 
 def _complete(launch: Launch) -> Bools:

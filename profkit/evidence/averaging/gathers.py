@@ -21,10 +21,18 @@ from profkit.trace.events import NONE, Bools, Int64s, Rows
 
 _FSDP = ("FSDP::", "FullyShardedDataParallel.")
 """The names of ranges in ``torch/distributed/fsdp``: of ``fully_shard``, and of the class."""
-_AHEAD = ("FSDP::forward_prefetch", "FSDP::backward_prefetch", "FullyShardedDataParallel._pre_forward_prefetch",
-          "FullyShardedDataParallel._pre_backward_prefetch")  # fmt: skip
-_BACKWARD = ("FSDP::pre_backward", "FSDP::backward_prefetch", "FullyShardedDataParallel._pre_backward",
-             "FullyShardedDataParallel._post_backward_prefetch")  # fmt: skip
+_AHEAD = (
+    "FSDP::forward_prefetch",
+    "FSDP::backward_prefetch",
+    "FullyShardedDataParallel._pre_forward_prefetch",
+    "FullyShardedDataParallel._pre_backward_prefetch",
+)
+_BACKWARD = (
+    "FSDP::pre_backward",
+    "FSDP::backward_prefetch",
+    "FullyShardedDataParallel._pre_backward",
+    "FullyShardedDataParallel._post_backward_prefetch",
+)
 _LIMITER = "FullyShardedDataParallel.rate_limiter"
 _AT_ONCE_NS = 20_000
 """An idle stream starts work 6.5 µs after its launch on an H100, 16 µs on an RTX 2080 Ti."""

@@ -39,8 +39,14 @@ class Exchange(IntEnum):
     """No data at all."""
 
 
-_KINDS = {"all_reduce": Exchange.GRADIENTS, "all_gather": Exchange.SHARDED, "reduce_scatter": Exchange.SHARDED,
-          "all_to_all": Exchange.EXPERTS, SEND_RECEIVE: Exchange.STAGES, "barrier": Exchange.NONE}  # fmt: skip
+_KINDS = {
+    "all_reduce": Exchange.GRADIENTS,
+    "all_gather": Exchange.SHARDED,
+    "reduce_scatter": Exchange.SHARDED,
+    "all_to_all": Exchange.EXPERTS,
+    SEND_RECEIVE: Exchange.STAGES,
+    "barrier": Exchange.NONE,
+}
 _COUNTS = ("int", "long", "short", "bool", "byte", "char")
 
 
@@ -72,8 +78,11 @@ def cannot_be_hidden(facts: Facts, exposed: Exposed, kind: Int64s) -> Bools:
 
 def is_told_elsewhere(facts: Facts, exposed: Exposed) -> Bools:
     """Which parts belong to collectives that another rule reports as a fault."""
-    return beside(facts, exposed, np.concatenate([_late(facts), _small(facts), _again(facts), _maps(facts),
-                                                   find_late_gathers(facts).row]))  # fmt: skip
+    return beside(
+        facts,
+        exposed,
+        np.concatenate([_late(facts), _small(facts), _again(facts), _maps(facts), find_late_gathers(facts).row]),
+    )
 
 
 def beside(facts: Facts, exposed: Exposed, rows: Int64s) -> Bools:

@@ -51,8 +51,12 @@ def find_late_averages(facts: Facts) -> LateAverages:
     late = (issue_ns >= end[at]) & (end[at] > 0) & ~_after_update(facts, issue_ns, end[at])
     size[at[late & (taken.size_bytes[rows] < 0)]] = 0
     sent = np.bincount(at[late], taken.size_bytes[rows[late]].clip(min=0), minlength=count)
-    size = _as_in_known_steps(size, np.where((size > 0) & (sent >= _MOST * size), size, 0),
-                              np.bincount(step, minlength=count), np.bincount(at[late], minlength=count))  # fmt: skip
+    size = _as_in_known_steps(
+        size,
+        np.where((size > 0) & (sent >= _MOST * size), size, 0),
+        np.bincount(step, minlength=count),
+        np.bincount(at[late], minlength=count),
+    )
     found = np.flatnonzero(size)
     mine = late & np.isin(at, found)
     return LateAverages(found, begin[found], end[found], size[found], rows[mine], np.searchsorted(found, at[mine]))

@@ -90,8 +90,9 @@ def read_cell_call(call_line: str, body_lines: Iterable[str]) -> CellCall:
 def _surely_derived(given: set[str], results: set[str], flows: list[Flow]) -> bool:
     """Whether one of the given names only ever has values computed from the results."""
     derived = derived_names(results, [flow for flow in flows if flow.renews])
-    return any(all(flow.renews and flow.read & derived for flow in flows if name in flow.to)
-               for name in given & derived)  # fmt: skip
+    return any(
+        all(flow.renews and flow.read & derived for flow in flows if name in flow.to) for name in given & derived
+    )
 
 
 def flow_of(line: ast.stmt) -> Flow:
@@ -173,8 +174,11 @@ def _calls(node: ast.AST) -> list[ast.Call]:
     """The calls that may be a module's: not those of a tensor's methods, such as `row.unsqueeze(0)`, nor of methods
     that take no names."""
     calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
-    return [call for call in calls if not isinstance(call.func, ast.Attribute) or
-            (call.func.attr not in OF_TENSORS and _argument_names(call))]  # fmt: skip
+    return [
+        call
+        for call in calls
+        if not isinstance(call.func, ast.Attribute) or (call.func.attr not in OF_TENSORS and _argument_names(call))
+    ]
 
 
 def names_in(node: ast.AST) -> set[str]:
@@ -209,6 +213,7 @@ def _targets(statement: ast.stmt) -> set[str]:
 OF_TENSORS = ELEMENTWISE | VIEW | {"bmm", "dot", "matmul", "mm", "mv"}
 """Without the other products: `linear` and `gru` are also names of modules."""
 COLLECTING = ("append", "extend", "add", "insert", "update")
+
 
 def _reads(statement: ast.stmt) -> set[str]:
     value = getattr(statement, "value", None)

@@ -15,8 +15,23 @@ from profkit.derive.operators.operators import LARGEST_TENSOR, TEXTS, item_bytes
 from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
 from profkit.trace.values import distinct_rows
 
-_PREDICATES = frozenset(("eq", "ge", "gt", "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not",
-                         "logical_or", "logical_xor", "lt", "ne"))  # fmt: skip
+_PREDICATES = frozenset(
+    (
+        "eq",
+        "ge",
+        "gt",
+        "isfinite",
+        "isinf",
+        "isnan",
+        "le",
+        "logical_and",
+        "logical_not",
+        "logical_or",
+        "logical_xor",
+        "lt",
+        "ne",
+    )
+)
 """Operators whose result is a tensor of bool, with one byte per element."""
 _CONDITIONAL = frozenset(("dropout", "feature_dropout", "to", "type_as"))
 _COPYING = frozenset(("_to_copy", "clone", "copy"))

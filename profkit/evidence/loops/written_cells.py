@@ -23,8 +23,15 @@ from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.values import distinct_rows
 
 LETTERS = {
-    "add": "A", "cat": "C", "concat": "C", "linear": "L", "mul": "M", "relu": "R", "sigmoid": "S", "tanh": "T",
-}  # fmt: skip
+    "add": "A",
+    "cat": "C",
+    "concat": "C",
+    "linear": "L",
+    "mul": "M",
+    "relu": "R",
+    "sigmoid": "S",
+    "tanh": "T",
+}
 PASSING = VIEW | {"_to_copy", "clone", "copy", "embedding", "to"}
 """They leave a state as it is, or look up an input."""
 

@@ -79,8 +79,18 @@ def _of_device(facts: Facts) -> Exchanges:
     issued = np.where(call >= 0, facts.tree.end_ns[call], begin)
     named = _around(facts, trace.where_name(lambda name: name.startswith(_ON_DEVICE[:-1])), launcher[first])
     unknown = np.full(len(first), NONE)
-    return Exchanges(row[first], call, named, said[first].astype(np.int32), begin, end, issue, issued,
-                     np.ones(len(first), dtype=bool), unknown)  # fmt: skip
+    return Exchanges(
+        row[first],
+        call,
+        named,
+        said[first].astype(np.int32),
+        begin,
+        end,
+        issue,
+        issued,
+        np.ones(len(first), dtype=bool),
+        unknown,
+    )
 
 
 def _taken(column: Int32s, rows: Rows) -> Int32s:
@@ -116,8 +126,9 @@ def _of_host(facts: Facts) -> Exchanges:
     told = [is_awaited(trace.text_of(int(code))) if code >= 0 else None for code in _taken(events.concrete_code, call)]
     awaited = np.array([NONE if one is None else int(one) for one in told], dtype=np.int64)
     said = _taken(events.collective_code, np.where(_taken(events.collective_code, ran) >= 0, ran, call))
-    return Exchanges(ran, call, shapes, said.astype(np.int32), begin, end, issue, issued,
-                     np.zeros(len(ran), dtype=bool), awaited)  # fmt: skip
+    return Exchanges(
+        ran, call, shapes, said.astype(np.int32), begin, end, issue, issued, np.zeros(len(ran), dtype=bool), awaited
+    )
 
 
 def _who_asked(facts: Facts, ran: Rows, calls: Rows) -> Rows:

@@ -13,17 +13,46 @@ EVEN = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter")
 """Collectives to which all ranks put in as many bytes; to others each may put in another number."""
 
 _WORDS = (
-    ("reducescatter", "reduce_scatter"), ("allreduce", "all_reduce"), ("crossdevicereduce", "all_reduce"),
-    ("allgather", "all_gather"), ("alltoall", "all_to_all"), ("broadcast", "broadcast"), ("sendrecv", SEND_RECEIVE),
-    ("send", SEND_RECEIVE), ("recv", SEND_RECEIVE), ("barrier", "barrier"), ("gather", "gather"),
-    ("scatter", "scatter"), ("reduce", "reduce"),
-)  # fmt: skip
+    ("reducescatter", "reduce_scatter"),
+    ("allreduce", "all_reduce"),
+    ("crossdevicereduce", "all_reduce"),
+    ("allgather", "all_gather"),
+    ("alltoall", "all_to_all"),
+    ("broadcast", "broadcast"),
+    ("sendrecv", SEND_RECEIVE),
+    ("send", SEND_RECEIVE),
+    ("recv", SEND_RECEIVE),
+    ("barrier", "barrier"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("reduce", "reduce"),
+)
 """The first one that a name contains; ``crossdevicereduce`` is that of vLLM's and SGLang's own kernels."""
 _BYTES = {
-    "float": 4, "double": 8, "half": 2, "bfloat16": 2, "longint": 8, "long": 8, "int": 4, "shortint": 2, "short": 2,
-    "unsignedchar": 1, "signedchar": 1, "char": 1, "byte": 1, "bool": 1, "complexfloat": 8, "complexdouble": 16,
-    "int8": 1, "uint8": 1, "int32": 4, "int64": 8, "float32": 4, "float16": 2, "float64": 8,
-}  # fmt: skip
+    "float": 4,
+    "double": 8,
+    "half": 2,
+    "bfloat16": 2,
+    "longint": 8,
+    "long": 8,
+    "int": 4,
+    "shortint": 2,
+    "short": 2,
+    "unsignedchar": 1,
+    "signedchar": 1,
+    "char": 1,
+    "byte": 1,
+    "bool": 1,
+    "complexfloat": 8,
+    "complexdouble": 16,
+    "int8": 1,
+    "uint8": 1,
+    "int32": 4,
+    "int64": 8,
+    "float32": 4,
+    "float16": 2,
+    "float64": 8,
+}
 _OUTPUT_FIRST = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 """``c10d::…`` of these has its outputs before its inputs."""
 

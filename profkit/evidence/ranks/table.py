@@ -71,9 +71,13 @@ def rank_table(facts: Facts, source: str) -> RankTable:
 
 
 def _collectives(
-    facts: Facts, said: list[CollectiveArguments], groups: tuple[Group, ...], group: Int64s, numbers: Int64s,
+    facts: Facts,
+    said: list[CollectiveArguments],
+    groups: tuple[Group, ...],
+    group: Int64s,
+    numbers: Int64s,
     site: Int64s,
-) -> tuple[tuple[str, ...], Collectives]:  # fmt: skip
+) -> tuple[tuple[str, ...], Collectives]:
     """The table's texts, and its collectives."""
     exchanges, waits, base_ns = find_exchanges(facts), standing_still(facts), facts.trace.base_ns
     alone = np.array([*(one.is_message for one in groups), False])[group] & ~exchanges.on_device
@@ -115,8 +119,14 @@ def _identity(facts: Facts) -> RankIdentity:
 
 def _work(pieces: Pieces, spent: Spent, numbers: Int64s, site: Int64s, base_ns: int) -> Work:
     at = spent.piece
-    return Work(numbers[pieces.step[at]], pieces.start_ns[at] + base_ns, pieces.end_ns[at] + base_ns,
-                spent.cause, site, spent.time_ns)  # fmt: skip
+    return Work(
+        numbers[pieces.step[at]],
+        pieces.start_ns[at] + base_ns,
+        pieces.end_ns[at] + base_ns,
+        spent.cause,
+        site,
+        spent.time_ns,
+    )
 
 
 def _step_numbers(facts: Facts) -> Int64s:
@@ -141,9 +151,7 @@ def _compact(facts: Facts, *columns: Int64s) -> tuple[tuple[CallSite, ...], list
     return sites, [np.where(column >= 0, np.searchsorted(used, column), NONE) for column in columns]
 
 
-def _groups(
-    facts: Facts, exchanges: Exchanges, said: list[CollectiveArguments]
-) -> tuple[tuple[Group, ...], Int64s]:
+def _groups(facts: Facts, exchanges: Exchanges, said: list[CollectiveArguments]) -> tuple[tuple[Group, ...], Int64s]:
     """The groups in the order of their first collectives. Where nothing is said of them, the collectives of one stream
     are taken for those of one group: each has streams of its own."""
     found: dict[tuple[object, ...], int] = {}
@@ -151,8 +159,9 @@ def _groups(
     group = []
     recording = facts.trace.recording
     lanes = facts.trace.events.lane[exchanges.row]
-    for number, (told, lane, on_device) in enumerate(zip(said, lanes.tolist(), exchanges.on_device.tolist(),
-                                                         strict=True)):  # fmt: skip
+    for number, (told, lane, on_device) in enumerate(
+        zip(said, lanes.tolist(), exchanges.on_device.tolist(), strict=True)
+    ):
         one = message_group(facts, exchanges, number, told)
         key: tuple[object, ...] = (one,)
         if one is None and (told.operation or told.group):
@@ -212,8 +221,9 @@ def _by_shapes(facts: Facts, operation: str, shapes: int, row: int, is_call: boo
     name the type; the range of the thread does."""
     trace, events = facts.trace, facts.trace.events
     dims = elements_of(trace.text_of(int(events.dims_code[shapes])), operation, is_call)
-    types = [name for each in (shapes, row)
-             for name in re.findall(r'"([^"]+)"', trace.text_of(int(events.types_code[each])))]  # fmt: skip
+    types = [
+        name for each in (shapes, row) for name in re.findall(r'"([^"]+)"', trace.text_of(int(events.types_code[each])))
+    ]
     return dims, next((one for one in types if element_bytes(one)), "")
 
 

@@ -79,8 +79,15 @@ def _causes(facts: Facts) -> list[tuple[Cause, Intervals]]:
         return [(Cause.GARBAGE, collecting), loading, (Cause.COMPUTE, operating), host]
     own = device.work[~device.collective]
     copying = union(trace.events.start_ns[own], trace.events.ends_of(own))
-    return [(Cause.COMPUTE, device.computing), (Cause.COPY, copying), (Cause.COMPUTE, device.inherited),
-            (Cause.GARBAGE, collecting), loading, memory, host]  # fmt: skip
+    return [
+        (Cause.COMPUTE, device.computing),
+        (Cause.COPY, copying),
+        (Cause.COMPUTE, device.inherited),
+        (Cause.GARBAGE, collecting),
+        loading,
+        memory,
+        host,
+    ]
 
 
 def _running(facts: Facts) -> Bools:

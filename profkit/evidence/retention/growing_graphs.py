@@ -54,8 +54,9 @@ def growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
     found = []
     for path, samples in held_by_name(facts):
         last, held = samples[-1], since_growing(samples, "graph_nodes")
-        nodes, tensors, size = (growth_per_step(facts, held, name)
-                                for name in ("graph_nodes", "graph_tensors", "bytes"))  # fmt: skip
+        nodes, tensors, size = (
+            growth_per_step(facts, held, name) for name in ("graph_nodes", "graph_tensors", "bytes")
+        )
         if last is not None and len(nodes) >= 3 and nodes.min() > 0 and (is_steady(nodes) or is_steady(tensors)):
             more = [ceil(median(column)) for column in (nodes, tensors, size)]
             found.append(GrowingGraph(path, last.site, last.graph_tensors, last.graph_nodes, *more))

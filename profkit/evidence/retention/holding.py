@@ -107,10 +107,17 @@ def held_together(
     gains."""
     groups: list[list[Growing]] = []
     for name in names:
-        whole = next((group for group in groups if any(
-            _shared_per_step(facts, name.path, other.path, column) > _MOST * min(more(name), more(other))
-            for other in group
-        )), None)  # fmt: skip
+        whole = next(
+            (
+                group
+                for group in groups
+                if any(
+                    _shared_per_step(facts, name.path, other.path, column) > _MOST * min(more(name), more(other))
+                    for other in group
+                )
+            ),
+            None,
+        )
         if whole is None:
             groups.append([name])
         else:

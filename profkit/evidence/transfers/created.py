@@ -10,16 +10,58 @@ from profkit.derive.operators.operators import parse_types
 from profkit.evidence.program import copies_named, launches_anything, named_operators
 from profkit.trace.events import Bools, Category, Int64s, Rows
 
-FACTORIES = ("aten::rand", "aten::randn", "aten::randint", "aten::randperm", "aten::normal", "aten::zeros",
-              "aten::ones", "aten::full", "aten::arange", "aten::linspace", "aten::logspace", "aten::eye",
-              "aten::tril_indices", "aten::triu_indices", "aten::zeros_like", "aten::ones_like", "aten::full_like",
-              "aten::rand_like", "aten::randn_like", "aten::randint_like")  # fmt: skip
-FILLS = ("aten::fill_", "aten::zero_", "aten::normal_", "aten::uniform_", "aten::random_", "aten::bernoulli_",
-          "aten::exponential_", "aten::log_normal_", "aten::cauchy_", "aten::geometric_")  # fmt: skip
+FACTORIES = (
+    "aten::rand",
+    "aten::randn",
+    "aten::randint",
+    "aten::randperm",
+    "aten::normal",
+    "aten::zeros",
+    "aten::ones",
+    "aten::full",
+    "aten::arange",
+    "aten::linspace",
+    "aten::logspace",
+    "aten::eye",
+    "aten::tril_indices",
+    "aten::triu_indices",
+    "aten::zeros_like",
+    "aten::ones_like",
+    "aten::full_like",
+    "aten::rand_like",
+    "aten::randn_like",
+    "aten::randint_like",
+)
+FILLS = (
+    "aten::fill_",
+    "aten::zero_",
+    "aten::normal_",
+    "aten::uniform_",
+    "aten::random_",
+    "aten::bernoulli_",
+    "aten::exponential_",
+    "aten::log_normal_",
+    "aten::cauchy_",
+    "aten::geometric_",
+)
 _EMPTIES = ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty")
-_RESHAPES = ("aten::view", "aten::reshape", "aten::unsqueeze", "aten::squeeze", "aten::expand", "aten::permute",
-             "aten::transpose", "aten::t", "aten::flatten", "aten::contiguous", "aten::detach", "aten::tril",
-             "aten::triu", "aten::pin_memory", "aten::_pin_memory")  # fmt: skip
+_RESHAPES = (
+    "aten::view",
+    "aten::reshape",
+    "aten::unsqueeze",
+    "aten::squeeze",
+    "aten::expand",
+    "aten::permute",
+    "aten::transpose",
+    "aten::t",
+    "aten::flatten",
+    "aten::contiguous",
+    "aten::detach",
+    "aten::tril",
+    "aten::triu",
+    "aten::pin_memory",
+    "aten::_pin_memory",
+)
 """What may come in between: the same elements in another shape, or half of them cleared, as for a causal mask."""
 _COPIES = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::cuda")
 

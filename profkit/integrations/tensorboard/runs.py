@@ -95,8 +95,9 @@ class Runs:
 
 
 def _read_listing(changed_ns: int, entries: list[os.DirEntry[str]]) -> _Listing:
-    inner = sorted(entry.name for entry in entries
-                   if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False))
+    inner = sorted(
+        entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
+    )
     holds_diagnosis = any(entry.name == DIAGNOSIS_FILE for entry in entries)
     is_settled = time.time_ns() - changed_ns > _CLOCK_NS
     return _Listing(changed_ns if is_settled else -1, tuple(inner), holds_diagnosis)

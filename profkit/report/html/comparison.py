@@ -59,7 +59,7 @@ def policy() -> str:
 
 
 def _rows(moves: Sequence[Move]) -> list[tuple[str, tuple[str, ...]]]:
-    return [(wording.move_name(move), wording.move_cells(move)) for move in moves[:wording.MOST_MOVES]]
+    return [(wording.move_name(move), wording.move_cells(move)) for move in moves[: wording.MOST_MOVES]]
 
 
 def _sides(comparison: Comparison) -> list[Row]:
@@ -71,8 +71,10 @@ def _sides(comparison: Comparison) -> list[Row]:
     if time.low is not None and time.high is not None:
         low, high = (percent(time.before_ns * (1 + change) / axis_ns) for change in (time.low, time.high))
         interval = Range(low, round(high - low, 2))
-    before, after = (tuple(percent(step_ns / axis_ns) for step_ns in side.step_ns[:_MOST_DOTS])
-                     for side in (comparison.before, comparison.after))
+    before, after = (
+        tuple(percent(step_ns / axis_ns) for step_ns in side.step_ns[:_MOST_DOTS])
+        for side in (comparison.before, comparison.after)
+    )
     return [
         Row("before", format_time(time.before_ns), percent(time.before_ns / axis_ns), "now", None, before),
         Row("after", format_time(time.after_ns), percent(time.after_ns / axis_ns), "after", interval, after),

@@ -18,10 +18,20 @@ from profkit.units import format_bytes, format_count, format_share, format_time
 LANE_HEIGHT = len(LEVELS) - 1
 MARK_WIDTH = 2000
 _HUES = (
-    ("operators on the host", "other"), ("Python", "other"), ("computing", "compute"), ("kernels", "compute"),
-    ("forward", "compute"), ("operators", "compute"), ("communicat", "talk"), ("cop", "copy"),
-    ("waiting for data", "data"), ("backward", "backward"), ("optimizer", "update"), ("waits for the device", "wait"),
-    ("API", "launch"), ("launching", "launch"),
+    ("operators on the host", "other"),
+    ("Python", "other"),
+    ("computing", "compute"),
+    ("kernels", "compute"),
+    ("forward", "compute"),
+    ("operators", "compute"),
+    ("communicat", "talk"),
+    ("cop", "copy"),
+    ("waiting for data", "data"),
+    ("backward", "backward"),
+    ("optimizer", "update"),
+    ("waits for the device", "wait"),
+    ("API", "launch"),
+    ("launching", "launch"),
 )
 """A word in a label, and the colour of what it names: the same thing has one colour in all pictures."""
 _LEVEL_HUES = ("module", "line", "operator", "kernel")
@@ -124,8 +134,11 @@ def worker_bars(diagnosis: Diagnosis) -> list[WorkerBar]:
 
 def _pieces_of_worker(worker: WorkerTimes) -> Iterator[Piece]:
     x = 0.0
-    for label, name, share in (("fetching", "compute", worker.fetch), ("collating", "copy", worker.collate),
-                               ("waiting", "idle", worker.waiting)):
+    for label, name, share in (
+        ("fetching", "compute", worker.fetch),
+        ("collating", "copy", worker.collate),
+        ("waiting", "idle", worker.waiting),
+    ):
         width = percent(share)
         yield Piece(round(x, 2), width, name, label, format_share(share))
         x += width
@@ -147,8 +160,12 @@ def columns(pictures: Pictures) -> list[Column]:
         return []
     width = 100 / max(len(pictures.steps), _LEAST_COLUMNS)
     return [
-        Column(round(width * at, 3), round(width * 0.8, 3), f"step {step.number}: {format_time(step.duration_ns)}",
-               tuple(_stack(pictures, step.parts, longest)))
+        Column(
+            round(width * at, 3),
+            round(width * 0.8, 3),
+            f"step {step.number}: {format_time(step.duration_ns)}",
+            tuple(_stack(pictures, step.parts, longest)),
+        )
         for at, step in enumerate(pictures.steps)
     ]
 
@@ -313,5 +330,7 @@ def table(pictures: Pictures, level: str, most: int = 12) -> list[Row]:
             time_ns, fraction = sums.get(one.label, (0, 0.0))
             sums[one.label] = time_ns + one.time_ns, fraction + one.fraction
     largest = sorted(sums.items(), key=lambda item: -item[1][0])[:most]
-    return [Row(printable(name), time_ns, format_time(time_ns), format_share(fraction))
-            for name, (time_ns, fraction) in largest]
+    return [
+        Row(printable(name), time_ns, format_time(time_ns), format_share(fraction))
+        for name, (time_ns, fraction) in largest
+    ]

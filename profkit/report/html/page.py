@@ -55,8 +55,9 @@ def policy() -> str:
 
 def _words(diagnosis: Diagnosis) -> dict[str, Any]:
     major = notable(diagnosis.findings)
-    reasons = [(reason, wording.skipped_rules(rules), rules)
-               for reason, rules in wording.group_by_reason(diagnosis.skipped)]
+    reasons = [
+        (reason, wording.skipped_rules(rules), rules) for reason, rules in wording.group_by_reason(diagnosis.skipped)
+    ]
     return {
         "verdict": wording.verdict(diagnosis),
         "subject": wording.run_subject(diagnosis),
@@ -71,7 +72,7 @@ def _words(diagnosis: Diagnosis) -> dict[str, Any]:
             (wording.HOT_OPERATORS, [(share, name, "") for share, name in wording.hot_operators(diagnosis)]),
         ],
         "workers": drawing.worker_bars(diagnosis),
-        "more_workers": wording.worker_lines(diagnosis)[wording.MOST_WORKERS:],
+        "more_workers": wording.worker_lines(diagnosis)[wording.MOST_WORKERS :],
         "facts": wording.run_facts(diagnosis),
         "health": [note for note in (*diagnosis.health, wording.ignored_note(diagnosis)) if note],
         "skipped": [(reason, "" if few == ", ".join(rules) else few, rules) for reason, few, rules in reasons],

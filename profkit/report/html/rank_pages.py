@@ -112,9 +112,7 @@ def command_for(one: RankSummary) -> str:
     return "" if "://" in one.source else f"profkit diagnose {printable(shlex.quote(one.source))}"
 
 
-def _page(
-    launch: LaunchSummary, one: RankSummary, details: RankDetails, anchors: Mapping[int, str]
-) -> dict[str, Any]:
+def _page(launch: LaunchSummary, one: RankSummary, details: RankDetails, anchors: Mapping[int, str]) -> dict[str, Any]:
     """What the template shows of one rank."""
     most_caused_ns = max((step.caused_ns for step in details.steps), default=0)
     return {
@@ -185,8 +183,10 @@ def _parts(launch: LaunchSummary, one: RankSummary, details: RankDetails) -> Ite
         return
     exposed_ns = int(median(each.exposed_ns for each in launch.ranks))
     waited_ns = int(median(each.waited_ns for each in launch.ranks))
-    rows = [(*_OWN.get(own.cause, (printable(own.cause), "other")), own.time_ns, own.median_ns, own.location)
-            for own in details.own]
+    rows = [
+        (*_OWN.get(own.cause, (printable(own.cause), "other")), own.time_ns, own.median_ns, own.location)
+        for own in details.own
+    ]
     rows += [(_EXPOSED, "talk", one.exposed_ns, exposed_ns, None), (_WAITING, "waits", one.waited_ns, waited_ns, None)]
     if details.uncompared_ns > _LEAST_REST * details.step_ns:
         rows.append((_UNCOMPARED, "idle", details.uncompared_ns, -1, None))
@@ -207,8 +207,12 @@ def _bars(details: RankDetails) -> Iterator[Bar]:
     for at, step in enumerate(details.steps):
         pieces, y = [], 100.0
         rest_ns = max(0, step.time_ns - step.own_ns - step.exposed_ns - step.waited_ns)
-        for hue, time_ns in (("compute", step.own_ns), ("talk", step.exposed_ns), ("waits", step.waited_ns),
-                             ("idle", rest_ns)):
+        for hue, time_ns in (
+            ("compute", step.own_ns),
+            ("talk", step.exposed_ns),
+            ("waits", step.waited_ns),
+            ("idle", rest_ns),
+        ):
             height = percent(time_ns / longest) if longest else 0.0
             y -= height
             if height:
@@ -223,8 +227,10 @@ def _rectangle(x: float, y: float, width: float, height: float) -> str:
 
 def _step_words(step: RankStep) -> str:
     own, exposed, waited, caused = map(_time, (step.own_ns, step.exposed_ns, step.waited_ns, step.caused_ns))
-    return (f"step {step.number}: {format_time(step.time_ns)}, of which own work {own}, communication {exposed}, "
-            f"waiting {waited}; others wait {caused}")
+    return (
+        f"step {step.number}: {format_time(step.time_ns)}, of which own work {own}, communication {exposed}, "
+        f"waiting {waited}; others wait {caused}"
+    )
 
 
 def _span(details: RankDetails) -> str:
@@ -244,8 +250,10 @@ def _call(call: CallSummary, one: RankSummary, anchors: Mapping[int, str]) -> Ca
     where = f", {short_place(call.location)}" if call.location is not None else ""
     caused = f"others wait {format_time(call.caused_ns)} for it, " if call.caused_ns else ""
     waited = f"it waits {format_time(call.waited_ns)}, " if call.waited_ns else ""
-    words = (f"{named}, {group_title(call.group, call.group_size)}{size}{where}: {caused}{waited}"
-             f"the transfer takes {_time(call.transfer_ns)}")
+    words = (
+        f"{named}, {group_title(call.group, call.group_size)}{size}{where}: {caused}{waited}"
+        f"the transfer takes {_time(call.transfer_ns)}"
+    )
     last = f"last in {call.last_steps:,} of {format_count(call.steps, 'step')}"
     if call.last_rank < 0:
         return Call(words, None)
@@ -264,8 +272,10 @@ def _notes(launch: LaunchSummary, one: RankSummary, details: RankDetails) -> Ite
     if one.steps < launch.steps:
         yield f"Only {one.steps:,} of {format_count(launch.steps, 'step')} were recorded."
     if 0 < len(launch.ranks) < launch.world_size:
-        yield (f"{len(launch.ranks):,} of {launch.world_size:,} ranks were recorded: it may wait for one of the "
-               "others, and one of these for it.")
+        yield (
+            f"{len(launch.ranks):,} of {launch.world_size:,} ranks were recorded: it may wait for one of the "
+            "others, and one of these for it."
+        )
     if details.collectives and details.compared < 1:
         share = format_share(details.compared) if details.compared else "None"
         yield f"{share} of its collectives match another rank's; the waits in the others are unknown."
@@ -277,8 +287,10 @@ def _clock(launch: LaunchSummary, one: RankSummary, details: RankDetails) -> Ite
     least_ns = _LEAST_CLOCK_OF_HOST_NS if one.host and one.host == first.host else _LEAST_CLOCK_NS
     if abs(behind_ns) >= least_ns:
         way = "behind" if behind_ns > 0 else "ahead of"
-        yield (f"Its clock is {format_time(abs(behind_ns))} {way} rank {first.rank}'s, judging by the collectives; no "
-               "time here depends on it.")
+        yield (
+            f"Its clock is {format_time(abs(behind_ns))} {way} rank {first.rank}'s, judging by the collectives; no "
+            "time here depends on it."
+        )
 
 
 @cache

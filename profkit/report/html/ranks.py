@@ -95,9 +95,17 @@ def _group(one: GroupSummary) -> list[str]:
 
 
 def _stages(number: int, one: PipelineSummary) -> list[list[str]]:
-    return [[str(number), f"{one.micro_batches:,}", str(at), str(stage.rank), format_time(stage.worked_ns),
-             format_time(stage.idle_ns) if stage.idle_ns else "0"]
-            for at, stage in enumerate(one.stages[:_MOST_GROUPS], 1)]
+    return [
+        [
+            str(number),
+            f"{one.micro_batches:,}",
+            str(at),
+            str(stage.rank),
+            format_time(stage.worked_ns),
+            format_time(stage.idle_ns) if stage.idle_ns else "0",
+        ]
+        for at, stage in enumerate(one.stages[:_MOST_GROUPS], 1)
+    ]
 
 
 class Stripe(Struct, frozen=True):

@@ -122,8 +122,10 @@ def _mapped(value: Any, change: Callable[[str], str], emptied: dict[str, Any]) -
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {key: item if key in _OURS else emptied[key] if key in emptied else _mapped(item, change, emptied)
-                for key, item in value.items()}
+        return {
+            key: item if key in _OURS else emptied[key] if key in emptied else _mapped(item, change, emptied)
+            for key, item in value.items()
+        }
     return [_mapped(item, change, emptied) for item in value] if isinstance(value, (list, tuple)) else value
 
 

@@ -23,13 +23,33 @@ TABLES = (_KERNEL, _GRAPH, _MEMCPY, _MEMSET, _RUNTIME, _NVTX, _OVERHEAD)
 """Without CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, whose rows each repeat a CUDA call that waits."""
 
 _ON_DEVICE = ("start", "end", "globalPid", "correlationId", "deviceId", "contextId", "streamId")
-_DIRECTIONS = ("Unknown", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP",
-               "HtoD", "DtoH", "DtoD")  # fmt: skip
+_DIRECTIONS = (
+    "Unknown",
+    "HtoD",
+    "DtoH",
+    "HtoA",
+    "AtoH",
+    "AtoA",
+    "AtoD",
+    "DtoA",
+    "DtoD",
+    "HtoH",
+    "PtoP",
+    "HtoD",
+    "DtoH",
+    "DtoD",
+)
 """By CUPTI's ``copyKind``; the last three are those of unified memory."""
 _MEMORIES = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown")
 """By ``srcKind`` and ``dstKind``, if the export does not enumerate them itself."""
-_OVERHEADS = {3: "Buffer Flush", 4: "Instrumentation", 5: "Resource", 6: "Runtime Triggered Module Loading",
-              7: "Lazy Function Loading", 8: "Command Buffer Full"}  # fmt: skip
+_OVERHEADS = {
+    3: "Buffer Flush",
+    4: "Instrumentation",
+    5: "Resource",
+    6: "Runtime Triggered Module Loading",
+    7: "Lazy Function Loading",
+    8: "Command Buffer Full",
+}
 """By ``overheadType``, as PyTorch's profiler names them."""
 _NESTING, _CROSSING = (59, 70), (60, 71)
 """Event types of NVTX ranges: push and pop, start and end, each also as imported from text."""
@@ -131,8 +151,10 @@ def _read_ranges(tables: Tables) -> Part:
     numbers = {column: f'"{column}"' for column in there}
     found, name = tables.select(_NVTX, source, {**numbers, "marked": _MARKED, "sequence": _SEQUENCE}, _NAME, names)
     missing = np.full(len(name), MISSING, dtype=np.int64)
-    found = {column: found.get(column, missing) for column in (*numbers, "start", "end", "globalTid", "eventType",
-                                                              "marked", "sequence")}  # fmt: skip
+    found = {
+        column: found.get(column, missing)
+        for column in (*numbers, "start", "end", "globalTid", "eventType", "marked", "sequence")
+    }
     chosen = np.isin(found["eventType"], (*_NESTING, *_CROSSING, MISSING)) & (name != NONE)
     found, name = {column: values[chosen] for column, values in found.items()}, name[chosen]
     first, kind = distinct_rows(name, found["marked"])

@@ -109,8 +109,9 @@ def _find_cutoff(tables: Tables, limit_bytes: int) -> _TimeCutoff | None:
 
 
 def _assemble(parts: Sequence[Part]) -> Trace:
-    start_ns, end_ns, process = (np.concatenate([getattr(part, column) for part in parts])
-                                 for column in ("start_ns", "end_ns", "process"))  # fmt: skip
+    start_ns, end_ns, process = (
+        np.concatenate([getattr(part, column) for part in parts]) for column in ("start_ns", "end_ns", "process")
+    )
     on_device = np.concatenate([np.full(len(part), part.on_device) for part in parts])
     usable, duration_ns, impossible = _times(start_ns, end_ns)
     mine, others = _of_one_process(process, on_device & usable, duration_ns)
@@ -121,15 +122,26 @@ def _assemble(parts: Sequence[Part]) -> Trace:
     of_kind, names = _kinds(parts)
     kind = _joined_kinds(parts)[order]
     none = np.full(len(order), NONE, dtype=np.int32)
-    ids = {key: np.concatenate([getattr(part, key) for part in parts])[order]
-           for key in ("correlation", "sequence", "size_bytes")}  # fmt: skip
+    ids = {
+        key: np.concatenate([getattr(part, key) for part in parts])[order]
+        for key in ("correlation", "sequence", "size_bytes")
+    }
     return Trace(
         events=Events(
             lane=lane[order],
-            start_ns=start_ns[order] - base_ns, duration_ns=duration_ns[order], external=none.astype(np.int64),
-            dims_code=none, types_code=none, concrete_code=none, collective_code=none, address=none.astype(np.int64),
-            held_bytes=none.astype(np.int64), device_type=none.astype(np.int8), device=none.astype(np.int8),
-            **ids, **{key: column[kind] for key, column in of_kind.items()},
+            start_ns=start_ns[order] - base_ns,
+            duration_ns=duration_ns[order],
+            external=none.astype(np.int64),
+            dims_code=none,
+            types_code=none,
+            concrete_code=none,
+            collective_code=none,
+            address=none.astype(np.int64),
+            held_bytes=none.astype(np.int64),
+            device_type=none.astype(np.int8),
+            device=none.astype(np.int8),
+            **ids,
+            **{key: column[kind] for key, column in of_kind.items()},
         ),
         names=names,
         lanes=lanes,
@@ -137,7 +149,7 @@ def _assemble(parts: Sequence[Part]) -> Trace:
         base_ns=base_ns,
         recording=Recording(kind=KIND, has_shapes=False, has_memory=False),
         health=_health(int((mine & ~usable).sum()), int((mine & impossible).sum()), others),
-    )  # fmt: skip
+    )
 
 
 def _times(start_ns: Int64s, end_ns: Int64s) -> tuple[Bools, Int64s, Bools]:

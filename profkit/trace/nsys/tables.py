@@ -160,9 +160,10 @@ class Tables:
         """The columns stored in real tables, not computed by virtual ones."""
         query = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND typeof(name) = 'text' LIMIT 10000"
         tables = [
-            name for name, sql in self._connection.execute(query).fetchall()
+            name
+            for name, sql in self._connection.execute(query).fetchall()
             if isinstance(sql, str) and not sql.lstrip().upper().startswith("CREATE VIRTUAL")
-        ]  # fmt: skip
+        ]
         wanted = "SELECT name FROM pragma_table_info(?) LIMIT 1000"
         return {table: {name for (name,) in self._connection.execute(wanted, (table,))} for table in tables}
 

@@ -17,8 +17,12 @@ from profkit.units import format_count, pick_form
 
 _MOST_DICTIONARIES = 8
 """Dictionaries of settings to read: the main one, and one for each setting with several values."""
-_PLURALS = {"frame": "frames", "entry of the history": "entries of the history", "block": "blocks",
-            "segment": "segments"}  # fmt: skip
+_PLURALS = {
+    "frame": "frames",
+    "entry of the history": "entries of the history",
+    "block": "blocks",
+    "segment": "segments",
+}
 Held = dict[int, tuple[int, int]]
 """Kind and number of each value in a dictionary, by the code of its key or by its word."""
 

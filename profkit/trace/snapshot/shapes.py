@@ -327,8 +327,10 @@ def _set_owners(lists: Groups, tables: Tables) -> None:
     items, owner = lists.items, np.repeat(lists.container, lists.count)
     shape = tables.shapes_of(items, items.kind == Token.DICT)
     for its_shape, rows_of_shape in (
-        (Shape.ENTRY, tables.entries), (Shape.BLOCK, tables.blocks), (Shape.SEGMENT, tables.segments),
-    ):  # fmt: skip
+        (Shape.ENTRY, tables.entries),
+        (Shape.BLOCK, tables.blocks),
+        (Shape.SEGMENT, tables.segments),
+    ):
         found = np.flatnonzero(shape == its_shape)
         if len(found):
             rows_of_shape["owner"][tables.containers["row"][items.number[found]]] = owner[found]

@@ -81,13 +81,27 @@ class Tables:
     """The stack that a list of references makes, by their bytes in the file; `NONE` if it is no stack."""
     stack_bytes: array[int] = field(default_factory=lambda: array("q", [0]))
     pairs: dict[tuple[int, int], int] = field(default_factory=lambda: {(0, 0): 0})
-    entries: Table = field(default_factory=lambda: table(
-        container="i", owner="i", action="B", address="q", size="q", stream="q", time="q", stack="i"))  # fmt: skip
-    blocks: Table = field(default_factory=lambda: table(
-        owner="i", address="q", size="q", requested="q", state="B", stack="i"))  # fmt: skip
-    segments: Table = field(default_factory=lambda: table(
-        owner="i", blocks="i", device="i", address="q", size="q", stream="q", pool="i", is_large="B",
-        is_expandable="B"))  # fmt: skip
+    entries: Table = field(
+        default_factory=lambda: table(
+            container="i", owner="i", action="B", address="q", size="q", stream="q", time="q", stack="i"
+        )
+    )
+    blocks: Table = field(
+        default_factory=lambda: table(owner="i", address="q", size="q", requested="q", state="B", stack="i")
+    )
+    segments: Table = field(
+        default_factory=lambda: table(
+            owner="i",
+            blocks="i",
+            device="i",
+            address="q",
+            size="q",
+            stream="q",
+            pool="i",
+            is_large="B",
+            is_expandable="B",
+        )
+    )
     lists: Table = field(default_factory=lambda: table(owner="i", item="i"))
     """Lists inside lists."""
     others: Table = field(default_factory=lambda: table(owner="i", key="i", kind="B", value="q"))

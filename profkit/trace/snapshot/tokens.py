@@ -174,8 +174,16 @@ NO_REFERENCES = References(np.empty(0, np.int64), [], np.empty(0, np.int64))
 _BEYOND = -(2**63)
 """Stands for a number that does not fit 64 bits, and for the least one that does."""
 _BINGET, _MEMOIZE, _SHORT_BINUNICODE, _LONG1, _NEWTRUE = ord("h"), 0x94, 0x8C, 0x8A, 0x88
-_ARGUMENTS = (("h", "u1"), ("j", "<u4"), ("K", "u1"), ("M", "<u2"), ("J", "<i4"), ("q", "u1"), ("r", "<u4"),
-              ("G", "<i8"))  # fmt: skip
+_ARGUMENTS = (
+    ("h", "u1"),
+    ("j", "<u4"),
+    ("K", "u1"),
+    ("M", "<u2"),
+    ("J", "<i4"),
+    ("q", "u1"),
+    ("r", "<u4"),
+    ("G", "<i8"),
+)
 
 
 def covered(length: int, first: Int64s, end: Int64s) -> Bools:

@@ -230,9 +230,15 @@ def test_a_postponed_recording_begins_a_step_later():
 BETTER = Plan(wait=1, warmup=1, active=2, after=1).for_better(EXPLICIT)
 
 
-@pytest.mark.parametrize(("plan", "is_enough"), [
-    (BETTER, True), (replace(BETTER, anew=1), False), (replace(BETTER, is_second=False), False),
-], ids=["of a better signal", "of steps recorded anew", "the first"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("plan", "is_enough"),
+    [
+        (BETTER, True),
+        (replace(BETTER, anew=1), False),
+        (replace(BETTER, is_second=False), False),
+    ],
+    ids=["of a better signal", "of steps recorded anew", "the first"],
+)
 def test_one_located_step_suffices_only_for_a_better_signal(plan, is_enough):
     """If no other can be afforded, or the program ends first."""
     schedule = Schedule(plan)

@@ -81,10 +81,17 @@ def test_cudnn_tries_kernels_in_only_one_form(monkeypatch):
         assert torch.backends.cudnn.benchmark is expected
 
 
-@pytest.mark.parametrize("case", [replace(CONV, dtype="float32"), POOLING, NORM,
-                                  Case("adaptive_avg_pool2d", ((1, 2, 6, 6),), arguments=("", "[1, 1]")),
-                                  Case("avg_pool2d", ((1, 2, 6, 6),), arguments=("", "[2, 2]"))],
-                         ids=lambda case: case.operator)  # fmt: skip
+@pytest.mark.parametrize(
+    "case",
+    [
+        replace(CONV, dtype="float32"),
+        POOLING,
+        NORM,
+        Case("adaptive_avg_pool2d", ((1, 2, 6, 6),), arguments=("", "[1, 1]")),
+        Case("avg_pool2d", ((1, 2, 6, 6),), arguments=("", "[2, 2]")),
+    ],
+    ids=lambda case: case.operator,
+)
 def test_an_operator_on_images_computes_the_same_in_both_layouts(case):
     first, last = forms_of(ALL["channels-last"], case, "cpu")
     assert first().is_contiguous()
@@ -105,8 +112,9 @@ def test_both_forms_of_attention_compute_the_same():
     written_out, fused = forms_of(ALL["fused-attention"], replace(ATTENTION, shapes=((2, 8, 4),) * 3), "cpu")
     query, key, value = torch.randn(3, 2, 8, 4).unbind(0)
     apart, together = (form.__closure__ for form in (written_out, fused))
-    functions = [next(cell.cell_contents for cell in cells if callable(cell.cell_contents)) for cells in
-                 (apart, together)]  # fmt: skip
+    functions = [
+        next(cell.cell_contents for cell in cells if callable(cell.cell_contents)) for cells in (apart, together)
+    ]
     # The softmax is the one pass besides the products: scores are not scaled, while the fused form divides by sqrt(4).
     torch.testing.assert_close(
         functions[0](query / 2, key, value), functions[1](query, key, value)[0], rtol=1e-4, atol=1e-5
@@ -115,10 +123,18 @@ def test_both_forms_of_attention_compute_the_same():
 
 @pytest.mark.parametrize(
     "case",
-    [Case("linear", ((4, 8), (6, 8), (6,))), Case("linear", ((2, 4, 8), (6, 8))), Case("linear", ((8,), (6, 8))),
-     Case("mm", ((4, 8), (8, 6))), Case("addmm", ((6,), (4, 8), (8, 6))), Case("addmm", ((1, 6), (4, 8), (8, 6))),
-     Case("matmul", ((2, 4, 8), (2, 8, 6))), Case("relu", ((4, 8),)), Case("add", ((4, 8), (4, 8)))],
-)  # fmt: skip
+    [
+        Case("linear", ((4, 8), (6, 8), (6,))),
+        Case("linear", ((2, 4, 8), (6, 8))),
+        Case("linear", ((8,), (6, 8))),
+        Case("mm", ((4, 8), (8, 6))),
+        Case("addmm", ((6,), (4, 8), (8, 6))),
+        Case("addmm", ((1, 6), (4, 8), (8, 6))),
+        Case("matmul", ((2, 4, 8), (2, 8, 6))),
+        Case("relu", ((4, 8),)),
+        Case("add", ((4, 8), (4, 8))),
+    ],
+)
 def test_a_batch_computes_the_same_as_its_members(case):
     operator, batched = forms._operator(case), forms._batched_operator(case)
     members = [[torch.randn(shape) for shape in case.shapes] for _ in range(3)]
@@ -224,10 +240,12 @@ def test_cases_are_weighted_by_their_calls_per_step(monkeypatch):
 def test_only_the_machine_of_the_recording_answers():
     here = Request("cpu", processor_name(), 1, ())
     assert choose_device(here) == "cpu"
-    for other, reason in [(replace(here, processor="Z80"), "another processor, Z80"),
-                          (replace(here, processor=""), "does not say"),
-                          (replace(here, device="Tesla T4"), "no Tesla T4 in this machine"),
-                          (replace(here, device=""), "no such GPU")]:  # fmt: skip
+    for other, reason in [
+        (replace(here, processor="Z80"), "another processor, Z80"),
+        (replace(here, processor=""), "does not say"),
+        (replace(here, device="Tesla T4"), "no Tesla T4 in this machine"),
+        (replace(here, device=""), "no such GPU"),
+    ]:
         with pytest.raises(CannotRun, match=reason):
             choose_device(other)
 

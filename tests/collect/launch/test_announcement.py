@@ -19,9 +19,18 @@ for _ in range(20):
     optimizer.step()
 """
 PHASES = [
-    ("opening", 0, 8), ("reference", 1, 8), ("reference", 2, 8), ("reference", 3, 8), ("located", 4, 8),
-    ("active", 5, 8), ("active", 6, 8), ("active", 7, 8), ("active", 8, 8), ("after", 8, 8), ("after", 8, 8),
-]  # fmt: skip
+    ("opening", 0, 8),
+    ("reference", 1, 8),
+    ("reference", 2, 8),
+    ("reference", 3, 8),
+    ("located", 4, 8),
+    ("active", 5, 8),
+    ("active", 6, 8),
+    ("active", 7, 8),
+    ("active", 8, 8),
+    ("after", 8, 8),
+    ("after", 8, 8),
+]
 
 
 class Terminal(io.StringIO):

@@ -319,8 +319,9 @@ def test_killing_profkit_ends_the_program_only_in_a_rank(tmp_path, rank, said):
     """Without a launcher the program goes on."""
     (tmp_path / "waits.py").write_text(WAITS)
     command = [sys.executable, "-m", "profkit", "record", "--output", "run", "waits.py"]
-    with subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **rank}, stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE, text=True) as profkit:  # fmt: skip
+    with subprocess.Popen(
+        command, cwd=tmp_path, env={**os.environ, **rank}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as profkit:
         assert profkit.stdout is not None
         assert profkit.stdout.readline() == "begun\n"
         profkit.kill()

@@ -87,8 +87,9 @@ def test_a_script_ends_the_same_and_has_the_same_results(recordings, end):
     assert trained.stdout.count("0x") >= STEPS
     stub = {"training.py": STUB.format(said=trained.stdout)}
     plain = recordings.start(["program.py"], writes=files | stub, stdin=STDIN)
-    kept = recordings.start([*RECORDED, "--", "program.py"], stdin=STDIN,
-                            writes={**files, "training.py": TRAINING, "run/.keep": ""})  # fmt: skip
+    kept = recordings.start(
+        [*RECORDED, "--", "program.py"], stdin=STDIN, writes={**files, "training.py": TRAINING, "run/.keep": ""}
+    )
     told = plain.ended.stderr.replace(str(plain.directory), str(kept.directory))
     assert kept.ended == replace(plain.ended, stderr=told)
     assert list((kept.directory / "run").glob("*.pt.trace.json.gz"))

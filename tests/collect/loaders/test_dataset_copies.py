@@ -73,9 +73,10 @@ def test_nested_datasets_are_searched():
 
 
 @pytest.mark.parametrize(
-    "records", [np.arange(9999), torch.arange(9999), [7] * 9999, "x" * 9999, range(9999), None],
+    "records",
+    [np.arange(9999), torch.arange(9999), [7] * 9999, "x" * 9999, range(9999), None],
     ids=["array", "tensor", "the same object", "text", "range", "nothing"],
-)  # fmt: skip
+)
 def test_values_that_hold_few_objects_are_left_out(records):
     assert found(Records(records)) == []
 

@@ -139,8 +139,10 @@ def test_a_run_carries_the_time_that_it_waited_for_each_loader(tmp_path, clocks,
             optimizer.step()
             next(iter(evaluate))
     uses = {use.site.source: use for use in load_run(tmp_path).loaders if use.site is not None}
-    learnt, evaluated = (uses[f"{name}: DataLoader[Any] = DataLoader(data, batch_size={size})"]
-                         for name, size in (("learn", 6), ("evaluate", 2)))  # fmt: skip
+    learnt, evaluated = (
+        uses[f"{name}: DataLoader[Any] = DataLoader(data, batch_size={size})"]
+        for name, size in (("learn", 6), ("evaluate", 2))
+    )
     assert learnt.asked_ns >= 3 * evaluated.asked_ns - 60 > 0
     assert learnt.asked_ns % 60 == evaluated.asked_ns % 20 == 0
 

@@ -56,8 +56,9 @@ def test_each_sleep_is_a_switch():
 def test_time_in_which_another_program_has_the_cpu_is_counted():
     mine = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(mine)})
-    other = subprocess.Popen([sys.executable, "-c", "print('runs', flush=True)\nwhile True: pass"],
-                             stdout=subprocess.PIPE)  # fmt: skip
+    other = subprocess.Popen(
+        [sys.executable, "-c", "print('runs', flush=True)\nwhile True: pass"], stdout=subprocess.PIPE
+    )
     try:
         with other:
             assert other.stdout is not None

@@ -54,13 +54,31 @@ def test_by_default_the_cache_is_in_the_home_directory(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"\xff\xfe", b"[1, 2]", b'{"device": "another", "bandwidth": 1e10, "products": {}}',
-     msgspec.json.encode(Rates(KEPT.device, -1.0, {})), msgspec.json.encode(Rates(KEPT.device, 1e10, {"float32": 0.0})),
-     msgspec.json.encode(Rates(KEPT.device, 1e30, {})), b'{"device": 1, "bandwidth": "x", "products": []}',
-     msgspec.json.encode(KEPT) + b" " * (1 << 17)],
-    ids=["empty", "cut", "no text", "a list", "of another device", "negative", "zero", "implausible", "other types",
-         "too large"],
-)  # fmt: skip
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[1, 2]",
+        b'{"device": "another", "bandwidth": 1e10, "products": {}}',
+        msgspec.json.encode(Rates(KEPT.device, -1.0, {})),
+        msgspec.json.encode(Rates(KEPT.device, 1e10, {"float32": 0.0})),
+        msgspec.json.encode(Rates(KEPT.device, 1e30, {})),
+        b'{"device": 1, "bandwidth": "x", "products": []}',
+        msgspec.json.encode(KEPT) + b" " * (1 << 17),
+    ],
+    ids=[
+        "empty",
+        "cut",
+        "no text",
+        "a list",
+        "of another device",
+        "negative",
+        "zero",
+        "implausible",
+        "other types",
+        "too large",
+    ],
+)
 def test_a_damaged_file_is_replaced(content, measurements):
     cache_file("cpu").parent.mkdir()
     cache_file("cpu").write_bytes(content)
@@ -103,12 +121,14 @@ def test_a_directory_without_permission_costs_nothing(cache, measurements):
 
 @pytest.mark.parametrize(
     ("second", "kept"),
-    [(Rates(KEPT.device, 1.2e10, {"float64": 1e10, "float32": 1.7e10}), True),
-     (Rates(KEPT.device, 1.21e10, {"float64": 1e10, "float32": 2e10}), False),
-     (Rates(KEPT.device, 1e10, {"float64": 1e10, "float32": 1.6e10}), False),
-     (Rates(KEPT.device, 1e10, {"float64": 1e10}), False)],
+    [
+        (Rates(KEPT.device, 1.2e10, {"float64": 1e10, "float32": 1.7e10}), True),
+        (Rates(KEPT.device, 1.21e10, {"float64": 1e10, "float32": 2e10}), False),
+        (Rates(KEPT.device, 1e10, {"float64": 1e10, "float32": 1.6e10}), False),
+        (Rates(KEPT.device, 1e10, {"float64": 1e10}), False),
+    ],
     ids=["within a fifth", "another bandwidth", "another rate", "a type is missing"],
-)  # fmt: skip
+)
 def test_rates_are_kept_only_if_two_measurements_agree(second, kept, monkeypatch):
     both = iter([KEPT, second])
     monkeypatch.setattr(module, "measure_rates", lambda _: next(both))

@@ -57,8 +57,9 @@ class Allocator(CudaAllocator):
             "allocated_bytes": {"all": {"current": now, "peak": now + 100}, "small_pool": {"current": 1}},
             "reserved_bytes": {"all": {"current": 2 * now, "peak": 2 * now}},
             "inactive_split_bytes": {"all": {"current": 7}},
-            "num_alloc_retries": self.read, "num_ooms": 0,
-        }  # fmt: skip
+            "num_alloc_retries": self.read,
+            "num_ooms": 0,
+        }
 
     def keeps_history(self) -> bool:
         self._try("keeps")

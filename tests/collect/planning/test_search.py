@@ -22,10 +22,14 @@ def plans(needed):
 @pytest.mark.parametrize("batch", [1, 7, 128, 5000])
 @pytest.mark.parametrize(
     "needed",
-    [lambda samples: 100 + 7 * samples, lambda samples: max(900, 100 + 7 * samples),
-     lambda samples: 100 + 7 * samples + 20 * (samples > 50), lambda samples: -(-(100 + 7 * samples) // 64) * 64],
+    [
+        lambda samples: 100 + 7 * samples,
+        lambda samples: max(900, 100 + 7 * samples),
+        lambda samples: 100 + 7 * samples + 20 * (samples > 50),
+        lambda samples: -(-(100 + 7 * samples) // 64) * 64,
+    ],
     ids=["a line", "flat at first", "a step", "segments"],
-)  # fmt: skip
+)
 def test_the_largest_batch_is_found(needed, batch):
     plan, asked = plans(needed)
     largest, usage = find_largest(plan, batch, plan(batch), 1000)

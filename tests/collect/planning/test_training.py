@@ -33,8 +33,14 @@ def test_a_linear_layer_with_momentum_to_the_byte():
     and the loss itself (4)."""
     trained = planned(linear, "sgd-momentum")
     usage = trained.timeline.usage()
-    assert held(trained) == {"parameters": 32, "gradients": 32, "optimizer state": 32, "activations": 4,
-                             "temporaries": 44, "inputs": 60}  # fmt: skip
+    assert held(trained) == {
+        "parameters": 32,
+        "gradients": 32,
+        "optimizer state": 32,
+        "activations": 4,
+        "temporaries": 44,
+        "inputs": 60,
+    }
     assert (usage.peak_bytes, usage.when, usage.reserved_bytes) == (204, "backward", 0)
     # Forward: outputs (40) and loss (4) besides parameters, momentum and inputs. Step: the latter and the gradients.
     assert usage.by_phase == {"forward": 168, "backward": 204, "optimizer step": 156}
@@ -52,9 +58,13 @@ def wide():
 
 @pytest.mark.parametrize(
     ("optimizer", "temporaries", "state"),
-    [("adam-foreach", 4_000_000, 8_000_004), ("adam-fused", 0, 8_000_004), ("sgd", 0, 0),
-     ("sgd-momentum-foreach", 0, 4_000_000)],
-)  # fmt: skip
+    [
+        ("adam-foreach", 4_000_000, 8_000_004),
+        ("adam-fused", 0, 8_000_004),
+        ("sgd", 0, 0),
+        ("sgd-momentum-foreach", 0, 4_000_000),
+    ],
+)
 def test_the_step_of_an_optimizer_takes_its_state_and_temporaries(optimizer, temporaries, state):
     """Adam's foreach form computes all square roots of second moments at once, the fused form keeps them in registers.
     Parameters and gradients take 4 MB each, the sample 4,000 bytes."""
@@ -170,11 +180,16 @@ def test_constructors_may_read_small_constants():
 
 @pytest.mark.parametrize(
     ("factory", "optimizer", "words"),
-    [(lambda: 3, "sgd", "returns int"), (lambda: nn.Linear(2, 2), "sgd", "the model's input is unknown"),
-     (lambda: (nn.ReLU(), torch.zeros(2, 2)), "sgd", "no parameter"), (linear, "lbfgs", "--optimizer lbfgs"),
-     (linear, "nosuch", "choose from"), (linear, "adam-momentum", "no form 'momentum'"),
-     (lambda: (nn.Embedding(3, 2).requires_grad_(False), torch.zeros(2, 2)), "sgd", "no parameter")],
-)  # fmt: skip
+    [
+        (lambda: 3, "sgd", "returns int"),
+        (lambda: nn.Linear(2, 2), "sgd", "the model's input is unknown"),
+        (lambda: (nn.ReLU(), torch.zeros(2, 2)), "sgd", "no parameter"),
+        (linear, "lbfgs", "--optimizer lbfgs"),
+        (linear, "nosuch", "choose from"),
+        (linear, "adam-momentum", "no form 'momentum'"),
+        (lambda: (nn.Embedding(3, 2).requires_grad_(False), torch.zeros(2, 2)), "sgd", "no parameter"),
+    ],
+)
 def test_a_model_that_cannot_be_planned_is_refused(factory, optimizer, words):
     with pytest.raises(Refused, match=words):
         planned(factory, optimizer)

@@ -47,8 +47,16 @@ def broke(reason: str, *frames: SimpleNamespace) -> SimpleNamespace:
 
 
 def metrics(**fields: Any) -> SimpleNamespace:
-    return SimpleNamespace(**{"compile_id": "2/0", "co_filename": USERS, "co_firstlineno": 5, "co_name": "f",
-                              "entire_frame_compile_time_s": 1.5, **fields})  # fmt: skip
+    return SimpleNamespace(
+        **{
+            "compile_id": "2/0",
+            "co_filename": USERS,
+            "co_firstlineno": 5,
+            "co_name": "f",
+            "entire_frame_compile_time_s": 1.5,
+            **fields,
+        }
+    )
 
 
 def read() -> Compiled:

@@ -27,8 +27,13 @@ def become(monkeypatch: pytest.MonkeyPatch) -> Become:
     """Make this process a rank that srun started, in the first step of a job by default."""
 
     def start(rank: int, size: int = 2, step: str = "0") -> None:
-        variables = {"SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": str(size), "SLURM_LOCALID": str(rank),
-                     "SLURM_JOB_ID": "77", "SLURM_STEP_ID": step}  # fmt: skip
+        variables = {
+            "SLURM_PROCID": str(rank),
+            "SLURM_STEP_NUM_TASKS": str(size),
+            "SLURM_LOCALID": str(rank),
+            "SLURM_JOB_ID": "77",
+            "SLURM_STEP_ID": step,
+        }
         monkeypatch.setattr(os, "environ", variables)
 
     return start
@@ -153,8 +158,17 @@ def test_the_identity_comes_from_the_environment_and_the_directory(tmp_path: Pat
 
 
 def test_the_clock_of_another_host_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1",
-                                        "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"})  # fmt: skip
+    monkeypatch.setattr(
+        os,
+        "environ",
+        {
+            "SLURM_PROCID": "3",
+            "SLURM_STEP_NUM_TASKS": "4",
+            "SLURM_LOCALID": "1",
+            "SLURM_JOB_ID": "77",
+            "SLURM_STEP_ID": "0",
+        },
+    )
     found = RankWatch(tmp_path / "rank3").identity
     assert found == RankIdentity(3, 4, 1, found.host if found else "", "")
 
@@ -181,9 +195,15 @@ def test_a_folder_keeps_its_name_if_the_new_one_is_taken(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("world_size", "most", "expected"),
-    [(4, 8, [0, 1, 2, 3]), (8, 8, list(range(8))), (64, 8, [0, 9, 18, 27, 36, 45, 54, 63]), (10, 4, [0, 3, 5, 8]),
-     (3, 1, [0]), (4, 0, [])],
-)  # fmt: skip
+    [
+        (4, 8, [0, 1, 2, 3]),
+        (8, 8, list(range(8))),
+        (64, 8, [0, 9, 18, 27, 36, 45, 54, 63]),
+        (10, 4, [0, 3, 5, 8]),
+        (3, 1, [0]),
+        (4, 0, []),
+    ],
+)
 def test_full_ranks_are_spread_over_hosts_and_places_on_them(world_size: int, most: int, expected: list[int]) -> None:
     assert sorted(full_ranks(world_size, most)) == expected
 

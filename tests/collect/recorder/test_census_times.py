@@ -70,17 +70,26 @@ def test_an_expensive_census_is_taken_from_the_last_measured_step_on(monkeypatch
     """So no measured step begins with the caches that a census leaves. The last four samples are of consecutive steps:
     what begins to grow late grows in four samples too."""
     looks = looked_after(Plan(prologue=False), STEP_NS // 99, monkeypatch)
-    assert looks == [(Phase.LOCATED, 2), (Phase.REFERENCE, 3), (Phase.ACTIVE, 7),
-                     *((Phase.AFTER, step) for step in (8, 9, 10))]  # fmt: skip
+    assert looks == [
+        (Phase.LOCATED, 2),
+        (Phase.REFERENCE, 3),
+        (Phase.ACTIVE, 7),
+        *((Phase.AFTER, step) for step in (8, 9, 10)),
+    ]
 
 
 @pytest.mark.parametrize(
     ("plan", "settles", "steps"),
-    [(Plan(prologue=False, active=2, after=0), 0, [4, 5]), (Plan(prologue=False, active=9, after=0), 0, [8, 12]),
-     (Plan(prologue=False, warmup=2, active=4, after=0), 0, [8]), (Plan(prologue=False, active=4, after=0), 3, [9]),
-     (Plan(prologue=False, active=1, after=0), 0, [4]), (Plan(prologue=False, active=4, after=1), 0, [7]),
-     (Plan(prologue=False, warmup=0, active=4, after=0), 0, [3, 4, 5, 6])],
-)  # fmt: skip
+    [
+        (Plan(prologue=False, active=2, after=0), 0, [4, 5]),
+        (Plan(prologue=False, active=9, after=0), 0, [8, 12]),
+        (Plan(prologue=False, warmup=2, active=4, after=0), 0, [8]),
+        (Plan(prologue=False, active=4, after=0), 3, [9]),
+        (Plan(prologue=False, active=1, after=0), 0, [4]),
+        (Plan(prologue=False, active=4, after=1), 0, [7]),
+        (Plan(prologue=False, warmup=0, active=4, after=0), 0, [3, 4, 5, 6]),
+    ],
+)
 def test_there_are_enough_samples_if_the_steps_suffice_and_always_a_last_one(plan, settles, steps, monkeypatch):
     looks = looked_after(plan, STEP_NS, monkeypatch, settles)
     assert [step for phase, step in looks if phase is Phase.ACTIVE] == steps

@@ -78,8 +78,12 @@ def test_a_function_without_side_effects_may_be_called():
 
 def test_a_line_after_closing_brackets_begins_a_new_statement():
     """Line 4 holds only closing brackets and does not run."""
-    sites = [CallSite("a.py", 1, "f", HEAD), CallSite("a.py", 2, "f", "out.append("),
-             CallSite("a.py", 3, "f", "F.mse_loss(x, h),"), CallSite("a.py", 5, "f", "h = x * y")]  # fmt: skip
+    sites = [
+        CallSite("a.py", 1, "f", HEAD),
+        CallSite("a.py", 2, "f", "out.append("),
+        CallSite("a.py", 3, "f", "F.mse_loss(x, h),"),
+        CallSite("a.py", 5, "f", "h = x * y"),
+    ]
     assert not rounds_are_independent(sites, [])
 
 

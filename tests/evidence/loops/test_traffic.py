@@ -37,13 +37,15 @@ def test_without_rows_there_is_no_traffic():
 
 def test_whether_a_view_copies_or_a_cast_converts_follows_from_what_runs_inside():
     events = [
-        op("aten::reshape", 0, 9), op("aten::clone", 1, 7),
+        op("aten::reshape", 0, 9),
+        op("aten::clone", 1, 7),
         op("aten::reshape", 10, 9),
-        op("aten::to", 20, 9), op("aten::_to_copy", 21, 7),
+        op("aten::to", 20, 9),
+        op("aten::_to_copy", 21, 7),
         op("aten::to", 30, 9),
         op("aten::tanh", 40, 9),
         op("aten::mm", 50, 9),
-    ]  # fmt: skip
+    ]
     facts = facts_of(events)
     elementwise, idle = tell_elementwise(facts, facts.operators.rows)
     assert elementwise.tolist() == [False, False, True, False, True, False]
@@ -51,8 +53,12 @@ def test_whether_a_view_copies_or_a_cast_converts_follows_from_what_runs_inside(
 
 
 def test_a_copy_between_devices_is_neither_a_view_nor_a_cast():
-    events = [op("aten::to", 0, 9), op("aten::_to_copy", 1, 7), runtime("cudaMemcpyAsync", 2, 3, correlation=1),
-              memcpy("Memcpy HtoD (Pageable -> Device)", 6, 3, correlation=1)]  # fmt: skip
+    events = [
+        op("aten::to", 0, 9),
+        op("aten::_to_copy", 1, 7),
+        runtime("cudaMemcpyAsync", 2, 3, correlation=1),
+        memcpy("Memcpy HtoD (Pageable -> Device)", 6, 3, correlation=1),
+    ]
     facts = facts_of(events)
     elementwise, idle = tell_elementwise(facts, facts.operators.rows)
     assert (elementwise.tolist(), idle.tolist()) == ([False], [False])

@@ -25,8 +25,11 @@ def steps(*lengths: float) -> list[Json]:
     events: list[Json] = []
     for number, length in enumerate(lengths):
         at = 200 * number
-        events += [step(number, at, 200), op("aten::mm", at, length),
-                   *reduce_on_gloo(at + length + 30, at + 199, asynchronous=False, external=number)]  # fmt: skip
+        events += [
+            step(number, at, 200),
+            op("aten::mm", at, length),
+            *reduce_on_gloo(at + length + 30, at + 199, asynchronous=False, external=number),
+        ]
     return events
 
 
@@ -36,7 +39,8 @@ def test_it_is_taken_out_of_what_runs_on_a_cpu():
     assert spent[Cause.CONTENTION, 0] == pytest.approx(20, abs=0.01)
     without = spent_us(table_of(steps(80, 60)))
     assert spent[Cause.COMPUTE, 0] + spent[Cause.HOST, 0] == pytest.approx(
-        without[Cause.COMPUTE, 0] + without[Cause.HOST, 0] - 20, abs=0.01)  # fmt: skip
+        without[Cause.COMPUTE, 0] + without[Cause.HOST, 0] - 20, abs=0.01
+    )
     of_first = table.work.step == 0
     assert table.work.time_ns[of_first & (table.work.cause == Cause.CONTENTION)].sum() == pytest.approx(20_000, abs=10)
 
@@ -54,8 +58,12 @@ def test_what_is_counted_beyond_the_work_was_no_part_of_it():
 
 
 def test_work_of_a_device_goes_on_without_a_cpu():
-    events = [step(0, 0, 200), op("aten::mm", 0, 10), runtime("cudaLaunchKernel", 2, 5, correlation=1),
-              kernel("gemm", 10, 100, correlation=1)]  # fmt: skip
+    events = [
+        step(0, 0, 200),
+        op("aten::mm", 0, 10),
+        runtime("cudaLaunchKernel", 2, 5, correlation=1),
+        kernel("gemm", 10, 100, correlation=1),
+    ]
     assert spent_us(table_of(events, 150))[Cause.COMPUTE, 0] == 100
 
 

@@ -8,8 +8,18 @@ from hypothesis import strategies as st
 
 Json = dict[str, Any]
 
-ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap",
-           "snapshot", "oom", "workspace_snapshot")  # fmt: skip
+ACTIONS = (
+    "alloc",
+    "free_requested",
+    "free_completed",
+    "segment_alloc",
+    "segment_free",
+    "segment_map",
+    "segment_unmap",
+    "snapshot",
+    "oom",
+    "workspace_snapshot",
+)
 STATES = ("inactive", "active_allocated", "active_awaiting_free", "active_pending_free")
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
@@ -31,23 +41,39 @@ def _segment(draw: st.DrawFn, stacks: list[list[Json]], address: int, addresses:
     blocks: list[Json] = []
     at = address
     for size in draw(st.lists(st.integers(1, 2**40), min_size=1, max_size=5)):
-        block = {"address": at, "size": size, "requested_size": draw(st.integers(0, size)),
-                 "state": draw(st.sampled_from(STATES)), "frames": draw(st.sampled_from(stacks))}  # fmt: skip
+        block = {
+            "address": at,
+            "size": size,
+            "requested_size": draw(st.integers(0, size)),
+            "state": draw(st.sampled_from(STATES)),
+            "frames": draw(st.sampled_from(stacks)),
+        }
         blocks.append(block if addresses else {key: block[key] for key in block if key != "address"})
         at += size
     return {
-        "device": draw(st.integers(0, 7)), "address": address, "total_size": at - address, "allocated_size": 0,
-        "active_size": 0, "stream": draw(_STREAM), "segment_type": draw(st.sampled_from(("large", "small"))),
+        "device": draw(st.integers(0, 7)),
+        "address": address,
+        "total_size": at - address,
+        "allocated_size": 0,
+        "active_size": 0,
+        "stream": draw(_STREAM),
+        "segment_type": draw(st.sampled_from(("large", "small"))),
         "segment_pool_id": draw(st.tuples(st.integers(0, 2), st.integers(0, 2))),
-        "is_expandable": draw(st.booleans()), "blocks": blocks, "frames": [],
-    }  # fmt: skip
+        "is_expandable": draw(st.booleans()),
+        "blocks": blocks,
+        "frames": [],
+    }
 
 
 @st.composite
 def _entry(draw: st.DrawFn, stacks: list[list[Json]]) -> Json:
     action = draw(st.sampled_from(ACTIONS))
-    entry = {"action": action, "device_free" if action == "oom" else "addr": draw(_ADDRESS), "size": draw(_SIZE),
-             "stream": draw(_STREAM)}  # fmt: skip
+    entry = {
+        "action": action,
+        "device_free" if action == "oom" else "addr": draw(_ADDRESS),
+        "size": draw(_SIZE),
+        "stream": draw(_STREAM),
+    }
     if draw(st.booleans()):
         entry["time_us"] = draw(st.integers(0, 2**52))
     if draw(st.booleans()):
@@ -66,10 +92,11 @@ def snapshots(draw: st.DrawFn) -> Json:
     document: Json = {"segments": draw(st.permutations(segments)), "device_traces": traces}
     if draw(st.booleans()):
         document["allocator_settings"] = {
-            "PYTORCH_CUDA_ALLOC_CONF": draw(_TEXT), "max_split_size": draw(_STREAM),
+            "PYTORCH_CUDA_ALLOC_CONF": draw(_TEXT),
+            "max_split_size": draw(_STREAM),
             "garbage_collection_threshold": draw(st.floats(allow_nan=False)),
             "expandable_segments": draw(st.booleans()),
             "roundup_power2_divisions": {"1": 0, "2": draw(st.integers(0, 64))},
-        }  # fmt: skip
+        }
         document["external_annotations"] = [{"stage": "START", "name": draw(_TEXT), "device": 0, "time_us": 1}]
     return document

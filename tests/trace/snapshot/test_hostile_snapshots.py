@@ -68,7 +68,7 @@ PAYLOADS = {
     "STACK_GLOBAL": lambda marker: b"\x80\x04" + _text("os") + _text("system") + b"\x93.",
     "GLOBAL": lambda marker: b"\x80\x02cos\nsystem\n.",
     "in the middle": lambda marker: pickle.dumps({"segments": [{}] * 5000, "device_traces": _Payload(marker)}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
@@ -182,8 +182,10 @@ def test_an_entry_with_an_invalid_time_is_read_without_it(wrong, tmp_path):
 
 def test_blocks_outside_their_segment_are_left_out_and_overlapping_ones_are_refused(tmp_path):
     def segment(*blocks: tuple[int, int]) -> Json:
-        rows = [{"address": at, "size": size, "requested_size": size, "state": "active_allocated", "frames": []}
-                for at, size in blocks]  # fmt: skip
+        rows = [
+            {"address": at, "size": size, "requested_size": size, "state": "active_allocated", "frames": []}
+            for at, size in blocks
+        ]
         return {"device": 0, "address": 4096, "total_size": 1024, "stream": 0, "segment_type": "small", "blocks": rows}
 
     snapshot = read(pickle.dumps([segment((4096, 512), (8192, 512), (4608, 1024))]), tmp_path)
@@ -260,7 +262,13 @@ def test_large_hostile_files_are_read_with_little_memory(tmp_path):
         "memo": b"\x80\x04](" + b")\x94" * 6_000_000,
         "references": b"\x80\x04]\x94(" + b"".join(b"](" + b"h\x00" * (1 + n % 90) + b"e" for n in range(100_000)),
         "numbers of one": b"\x80\x04](" + (b"]" + b"\x94" * 29) * 500_000,
-        "blocks": b"\x80\x04](" + _text("state") + b"\x94" + _text("inactive") + b"\x94" + _text("size") + b"\x94"
+        "blocks": b"\x80\x04]("
+        + _text("state")
+        + b"\x94"
+        + _text("inactive")
+        + b"\x94"
+        + _text("size")
+        + b"\x94"
         + b"}(h\x00h\x01h\x02K\x07u" * 1_500_000,
         "marks": b"\x80\x02" + b"(" * 5_000_000,
         "tuple": b"\x80\x02(" + b"N" * 5_000_000 + b"t.",

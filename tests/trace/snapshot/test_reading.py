@@ -95,14 +95,30 @@ def test_long_histories_are_read_in_pieces(tmp_path):
 
 
 def _entry(number: int, frames: list[Json]) -> Json:
-    return {"action": "alloc", "addr": (1 << 40) + number, "size": 512 * number, "stream": 0, "time_us": number,
-            "user_metadata": f"step {number}", "frames": frames}  # fmt: skip
+    return {
+        "action": "alloc",
+        "addr": (1 << 40) + number,
+        "size": 512 * number,
+        "stream": 0,
+        "time_us": number,
+        "user_metadata": f"step {number}",
+        "frames": frames,
+    }
 
 
 def _segment(**other: object) -> Json:
     block = {"address": 4096, "size": 1024, "requested_size": 1000, "state": "active_allocated", "frames": []}
-    return {"device": 0, "address": 4096, "total_size": 1024, "allocated_size": 1024, "active_size": 1024,
-            "stream": 0, "segment_type": "small", "blocks": [block], **other}  # fmt: skip
+    return {
+        "device": 0,
+        "address": 4096,
+        "total_size": 1024,
+        "allocated_size": 1024,
+        "active_size": 1024,
+        "stream": 0,
+        "segment_type": "small",
+        "blocks": [block],
+        **other,
+    }
 
 
 def test_a_plain_list_of_segments_is_a_snapshot(tmp_path):
@@ -119,8 +135,10 @@ def test_blocks_without_addresses_follow_each_other(tmp_path):
 
 
 def test_blocks_of_torch_2_0_keep_their_stacks_in_a_history(tmp_path):
-    histories = [[{"addr": 1, "real_size": 500, "frames": [{"name": name, "filename": "a.py", "line": 3}]}
-                  for name in names] for names in ("f", "gh", "")]  # fmt: skip
+    histories = [
+        [{"addr": 1, "real_size": 500, "frames": [{"name": name, "filename": "a.py", "line": 3}]} for name in names]
+        for names in ("f", "gh", "")
+    ]
     blocks = [{"size": 512, "requested_size": 500, "state": "active_allocated", "history": each} for each in histories]
     snapshot = read(pickle.dumps([_segment(total_size=1536, blocks=blocks)]), tmp_path)
     stacks = [stack for *_, stack in flat(snapshot)["blocks"]]

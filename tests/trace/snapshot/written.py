@@ -78,8 +78,15 @@ def expected(value: Any) -> Flat:
     pools = {(0, 0): 0}
     return {
         "segments": [
-            (s["device"], s["address"], s["total_size"], s["stream"], s["segment_type"] == "large",
-             s.get("is_expandable", False), pools.setdefault(tuple(s.get("segment_pool_id", (0, 0))), len(pools)))
+            (
+                s["device"],
+                s["address"],
+                s["total_size"],
+                s["stream"],
+                s["segment_type"] == "large",
+                s.get("is_expandable", False),
+                pools.setdefault(tuple(s.get("segment_pool_id", (0, 0))), len(pools)),
+            )
             for s in found
         ],
         "blocks": [(place, *row) for place, segment in enumerate(found) for row in _blocks(segment)],
@@ -89,7 +96,7 @@ def expected(value: Any) -> Flat:
             for entry in entries
         ],
         "settings": dict(_settings(document.get("allocator_settings", {}))),
-    }  # fmt: skip
+    }
 
 
 def _blocks(segment: Json) -> Iterator[tuple[Any, ...]]:
