@@ -62,7 +62,7 @@ def find(events: list[Json]) -> list[Suspicion]:
     return list(activation_dominated_peak.check(facts(events)))
 
 
-def test_blocks_in_a_loop_keep_most_of_the_peak():
+def test_blocks_called_in_a_loop_are_reported_with_the_bytes_they_keep():
     (found,) = find(one_step())
     assert found.location is not None
     assert (found.location.file, found.location.line) == ("train.py", 9)
@@ -74,41 +74,41 @@ def test_blocks_in_a_loop_keep_most_of_the_peak():
     assert "use_reentrant=False" in found.fix
 
 
-def test_it_is_an_opportunity_and_never_a_fault():
+def test_every_finding_is_an_opportunity():
     assert activation_dominated_peak.kind is Kind.OPPORTUNITY
     assert [found.kind for found in find(one_step())] == [None]
 
 
 @pytest.mark.parametrize(("size", "count"), [(22 * MIB, 1), (22 * MIB - 1, 0)])
-def test_a_small_peak_fits_anywhere(size, count):
+def test_peaks_below_the_smallest_size_are_silent(size, count):
     assert len(find(one_step(size=size))) == count
 
 
 @pytest.mark.parametrize(("before", "count"), [(320 * MIB, 1), (320 * MIB + 1, 0)])
-def test_what_was_there_before_the_forward_pass_is_no_activation(before, count):
+def test_memory_allocated_before_the_forward_pass_is_not_counted_as_activations(before, count):
     assert len(find(one_step(before=before))) == count
 
 
 @pytest.mark.parametrize(("parameters", "count"), [(106 * MIB, 1), (107 * MIB, 0)])
-def test_parameters_and_optimizer_state_are_counted_by_the_gradients(parameters, count):
+def test_parameters_and_optimizer_state_are_estimated_from_the_gradients(parameters, count):
     assert len(find(one_step(parameters=parameters))) == count
 
 
-def test_memory_that_the_backward_pass_does_not_free_is_no_activation():
+def test_memory_that_the_backward_pass_does_not_free_is_not_counted_as_activations():
     events = [event for event in one_step() if (event["args"].get("Bytes") or 0) > -7 * MIB - 1]
     assert find(events) == []
 
 
-def test_calls_that_keep_their_output_alone_have_nothing_to_give_back():
+def test_calls_that_keep_only_their_output_are_silent():
     """As under a checkpoint."""
     assert find(one_step(size=0, output=40 * MIB)) == []
 
 
-def test_a_line_that_runs_once_has_no_calls_to_checkpoint():
+def test_a_line_that_runs_once_is_silent():
     assert find(one_step(1, size=400 * MIB)) == []
 
 
-def test_a_pass_without_a_backward_pass_is_silent():
+def test_a_forward_pass_without_a_backward_pass_is_silent():
     assert find([event for event in one_step() if event["name"] != BACKWARD]) == []
 
 
@@ -139,7 +139,7 @@ def on_device(total_bytes: int) -> Facts:
 
 
 @pytest.mark.parametrize(("before", "count"), [(320 * MIB, 1), (320 * MIB + 1, 0)])
-def test_what_a_device_held_before_the_recording_counts_as_it_is_and_not_as_a_guess(before: int, count: int):
+def test_recorded_device_memory_replaces_the_estimate_from_gradients(before: int, count: int):
     """Of gradients that would count for 300 MiB and more, as for 100 MiB of parameters."""
     held, events = before, []
     for number, event in enumerate(one_step(parameters=107 * MIB), 1):
@@ -157,7 +157,7 @@ def test_what_a_device_held_before_the_recording_counts_as_it_is_and_not_as_a_gu
 
 
 @pytest.mark.parametrize(("total_mib", "severity"), [(2410, Severity.INFO), (2409, None)])
-def test_a_gpu_with_room_makes_it_an_information(total_mib: int, severity: Severity | None):
+def test_the_severity_is_info_when_the_gpu_has_room(total_mib: int, severity: Severity | None):
     """2 GiB are 85 % of 2,409.4 MiB."""
     (found,) = activation_dominated_peak.check(on_device(total_mib * MIB))
     assert found.severity is severity
@@ -166,13 +166,13 @@ def test_a_gpu_with_room_makes_it_an_information(total_mib: int, severity: Sever
 
 
 @pytest.mark.parametrize(("used_mib", "severity"), [(850, Severity.LOW), (851, None)])
-def test_room_on_a_machine_is_shared_with_other_programs(used_mib: int, severity: Severity | None):
+def test_memory_used_by_other_programs_counts_as_used(used_mib: int, severity: Severity | None):
     known = {"run": Run(host=Host(8, 8, 1000 * MIB)), "samples": (LoadSample(0, used_mib * MIB, 1.0),)}
     (found,) = activation_dominated_peak.check(facts_of(one_step(), callsites=(LOOP, INNER, OUTER), **known))
     assert found.severity is severity
     assert ("There is room: " in found.message) is (severity is not None)
 
 
-def test_where_nobody_looked_how_much_is_in_use_it_is_an_opportunity():
+def test_the_severity_stays_open_when_memory_use_was_not_sampled():
     (found,) = find(one_step())
     assert found.severity is None

@@ -36,7 +36,7 @@ def training(
     return recording
 
 
-def test_blocks_in_a_loop_keep_most_of_the_peak():
+def test_blocks_called_in_a_loop_are_reported_with_the_bytes_they_keep():
     (found,) = find(facts_of_snapshot(training()))
     assert found.location is not None
     assert (found.location.line, found.location.function) == (30, "forward")
@@ -46,7 +46,7 @@ def test_blocks_in_a_loop_keep_most_of_the_peak():
     assert "96 % of the peak of 436 MB; 8 calls here keep 419 MB of them" in found.message
 
 
-def test_of_a_library_s_model_the_line_that_calls_it_is_all_there_is():
+def test_a_library_model_is_reported_at_the_line_that_calls_it():
     """Its blocks are called by lines of the library; whether line 10 is a loop over blocks or calls one model cannot be
     told."""
     library = "/usr/lib/python3/site-packages/transformers/models/gpt2/modeling_gpt2.py"
@@ -78,6 +78,6 @@ def test_other_peaks_are_silent(sizes):
     assert find(facts_of_snapshot(training(**sizes))) == []
 
 
-def test_without_a_history_the_peak_is_not_known():
+def test_snapshots_without_a_history_are_silent():
     assert find(facts_of_snapshot(training(), with_history=False)) == []
     assert find(facts_of_snapshot(Recording())) == []

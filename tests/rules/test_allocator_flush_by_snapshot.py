@@ -31,7 +31,7 @@ def flushed(times: int, stack: list[Frame], segments: int = 2, again: bool = Tru
     return recording
 
 
-def test_a_cache_that_is_emptied_every_step():
+def test_emptying_the_cache_in_every_step_is_reported():
     (found,) = find(flushed(6, EMPTYING))
     assert found.location is not None
     assert found.location.line == 20
@@ -41,7 +41,7 @@ def test_a_cache_that_is_emptied_every_step():
     assert found.evidence == {"times": 6, "freed_bytes": 384 * MIB, "bytes_asked_for_again": 320 * MIB}
 
 
-def test_an_allocator_that_finds_no_room():
+def test_memory_released_by_an_allocation_is_reported_as_finding_no_room():
     (found,) = find(flushed(6, in_model(33)))
     assert found.location is not None
     assert found.location.line == 33
@@ -49,11 +49,11 @@ def test_an_allocator_that_finds_no_room():
 
 
 @pytest.mark.parametrize("times", [3, 4])
-def test_three_times_may_be_changes_of_phase(times):
+def test_three_flushes_are_silent_and_four_are_reported(times):
     assert bool(find(flushed(times, EMPTYING))) is (times == 4)
 
 
-def test_what_is_not_asked_for_again_went_for_good():
+def test_memory_that_is_not_requested_again_is_silent():
     """Ten segments go one by one as the program ends, and small ones come in between."""
     recording = Recording()
     for i in range(10):
@@ -64,5 +64,5 @@ def test_what_is_not_asked_for_again_went_for_good():
     assert find(recording) == []
 
 
-def test_a_snapshot_without_a_history_shows_none():
+def test_a_snapshot_without_a_history_is_silent():
     assert find(Recording()) == []

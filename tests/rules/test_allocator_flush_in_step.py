@@ -52,7 +52,7 @@ def flush(free: str = "cudaFree", get: str = "cudaMalloc", free_us: float = 150)
     ]
 
 
-def test_what_is_freed_in_each_step_costs_the_freeing_and_what_is_asked_for_again():
+def test_a_flush_in_each_step_costs_its_frees_and_the_allocations_after_it():
     facts = facts_of(stepped(*[flush()] * 4))
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, "cudaFree")
@@ -71,7 +71,7 @@ def test_what_is_freed_in_each_step_costs_the_freeing_and_what_is_asked_for_agai
         ("cuMemFree_v2", "cuMemAlloc_v2"),
     ],
 )
-def test_other_drivers_and_expandable_segments_count_the_same(free, get):
+def test_frees_by_other_drivers_and_of_expandable_segments_cost_the_same(free, get):
     facts = facts_of(stepped(*[flush(free, get)] * 4))
     (found,) = find(facts)
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.32)
@@ -87,38 +87,38 @@ def test_other_drivers_and_expandable_segments_count_the_same(free, get):
     ],
     ids=["only asked for", "the host's memory", "the driver's own pool", "another thread"],
 )
-def test_memory_that_is_not_the_gpus_or_not_given_back_is_silent(calls):
+def test_calls_that_give_no_gpu_memory_back_are_silent(calls):
     assert find(facts_of(stepped(*[calls] * 4))) == []
 
 
 @pytest.mark.parametrize(("flushing", "reported"), [(1, 0), (2, 1)])
-def test_it_counts_from_half_of_the_steps_on(flushing, reported):
+def test_flushes_in_fewer_than_half_of_the_steps_are_silent(flushing, reported):
     assert len(find(facts_of(stepped(*[flush()] * flushing, *[[]] * (4 - flushing))))) == reported
 
 
 @pytest.mark.parametrize(("free_us", "reported"), [(2.5, 1), (2.4, 0)])
-def test_half_a_percent_is_the_least(free_us, reported):
+def test_flushes_below_half_a_percent_of_the_step_are_silent(free_us, reported):
     """Two of 2.5 µs are 5 of 1,000."""
     freed = [runtime("cudaFree", 300, free_us), runtime("cudaFree", 310, free_us)]
     assert len(find(facts_of(stepped(*[freed] * 4)))) == reported
 
 
-def test_a_step_that_captures_a_graph_empties_the_cache_for_it():
+def test_a_flush_in_a_step_that_captures_a_graph_is_silent():
     capture = [runtime("cudaStreamBeginCapture", 700, 5), runtime("cudaStreamEndCapture", 710, 5)]
     assert find(facts_of(stepped(*[[*flush(), *capture]] * 4))) == []
 
 
-def test_what_is_freed_while_code_is_compiled_is_the_compilers():
+def test_memory_freed_during_compilation_is_silent():
     compiling = op("_compile.compile_inner (dynamo_timed)", 299, 400)
     assert find(facts_of(stepped(*[[compiling, *flush()[:2]]] * 4))) == []
 
 
-def test_a_free_before_the_first_kernel_sets_the_gpu_up():
+def test_a_free_before_the_first_kernel_is_silent():
     begin = [step(0, 0, 1000), runtime("cudaFree", 10, 900)]
     assert find(facts_of([*begin, *launching(950)])) == []
 
 
-def test_the_only_step_tells_what_was_freed_in_it_and_what_was_got_after_that():
+def test_in_a_single_step_only_allocations_after_the_frees_are_counted():
     before = [runtime("cudaMalloc", 200, 50)]
     facts = facts_of(stepped([*before, *flush()]))
     (found,) = find(facts)
@@ -127,21 +127,21 @@ def test_the_only_step_tells_what_was_freed_in_it_and_what_was_got_after_that():
     assert "the only one that was recorded" in found.message
 
 
-def test_a_wait_before_the_freeing_goes_with_it():
+def test_a_wait_right_before_the_frees_is_saved_too():
     waiting = runtime("cudaDeviceSynchronize", 250, 50)
     facts = facts_of(stepped(*[[waiting, *flush()]] * 4))
     (found,) = find(facts)
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.37)
 
 
-def test_a_wait_with_an_operator_in_between_stays():
+def test_a_wait_with_an_operator_between_it_and_the_frees_is_kept():
     waiting = [op("aten::item", 250, 20), runtime("cudaStreamSynchronize", 251, 18)]
     facts = facts_of(stepped(*[[*waiting, *flush()]] * 4))
     (found,) = find(facts)
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.32)
 
 
-def test_a_python_frame_names_who_empties_the_cache_and_goes_too():
+def test_a_python_frame_of_empty_cache_is_named_and_saved_too():
     frame = python("torch/cuda/memory.py(212): empty_cache", 290, 320)
     facts = facts_of(stepped(*[[frame, *flush()]] * 4))
     (found,) = find(facts)
@@ -150,7 +150,7 @@ def test_a_python_frame_names_who_empties_the_cache_and_goes_too():
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.34, abs=0.001)
 
 
-def test_the_line_is_the_one_that_ran_between_the_same_operators():
+def test_the_reported_line_ran_between_the_same_operators_in_the_located_step():
     """The located step was recorded without the runtime's calls: the first product, `empty_cache()`, the second."""
     located = [
         step(0, 0, 1000),
@@ -181,7 +181,7 @@ def test_a_line_elsewhere_in_the_step_is_not_named():
     assert found.message.startswith("Something outside of PyTorch's operators")
 
 
-def test_operators_that_free_have_too_little_memory():
+def test_frees_inside_an_operator_are_reported_as_finding_no_room():
     retry = [runtime("cudaMalloc", 801, 2), runtime("cudaFree", 804, 15), runtime("cudaMalloc", 820, 5)]
     facts = facts_of(stepped(*[retry] * 4))
     (found,) = find(facts)
@@ -190,7 +190,7 @@ def test_operators_that_free_have_too_little_memory():
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.022)
 
 
-def test_without_a_gpu_the_line_is_told_for_information():
+def test_without_a_gpu_the_line_is_reported_with_severity_info():
     located = [step(0, 0, 1000), mark(0, 90, 60), op("aten::mm", 100, 40), mark(1, 300, 30)]
     others = [event for i in (1, 2) for event in (step(i, 1000 * i, 1000), op("aten::mm", 1000 * i + 100, 40))]
     (found,) = find(facts_of([*located, *others], callsites=(MODEL, EMPTY)))
@@ -207,7 +207,7 @@ def test_without_a_gpu_the_line_is_told_for_information():
         ("clean = torch.cuda.empty_cache", False),
     ],
 )
-def test_only_a_line_that_calls_it_is_told(source: str, is_told: bool):
+def test_only_a_line_that_calls_empty_cache_is_reported(source: str, is_told: bool):
     located = [step(0, 0, 1000), mark(0, 90, 60), op("aten::mm", 100, 40), mark(1, 300, 30)]
     others = [event for i in (1, 2) for event in (step(i, 1000 * i, 1000), op("aten::mm", 1000 * i + 100, 40))]
     there = CallSite("train.py", 9, "train", source)
@@ -219,6 +219,6 @@ def test_without_a_gpu_and_without_lines_the_rule_cannot_look():
         find(facts_of([step(0, 0, 100), op("aten::mm", 10, 20)]))
 
 
-def test_without_the_calls_of_the_runtime_the_rule_cannot_look():
+def test_without_runtime_calls_the_rule_cannot_look():
     with pytest.raises(CannotLook, match="calls of the GPU's runtime"):
         find(facts_of([step(0, 0, 100), op("aten::mm", 10, 20, external=5), kernel("gemm", 15, 20, external=5)]))

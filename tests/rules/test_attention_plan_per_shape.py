@@ -49,7 +49,7 @@ def recording(*first_us: float, **more: Any) -> Facts:
     return facts_of([*steps, *inside])
 
 
-def test_a_plan_in_each_step_is_found_and_priced_as_an_ordinary_call():
+def test_a_planned_call_in_each_step_keeps_the_time_of_an_ordinary_call():
     facts = recording(*[10_000] * 4)
     (found,) = find(facts)
     assert (found.count, found.spent_ns) == (1, 9_992_000)  # 2 µs of them in the outer call
@@ -61,7 +61,7 @@ def test_a_plan_in_each_step_is_found_and_priced_as_an_ordinary_call():
 
 
 @pytest.mark.parametrize(("us", "reported"), [(5_020, 1), (4_980, 0)])
-def test_a_plan_takes_five_milliseconds_or_more(us, reported):
+def test_calls_shorter_than_five_milliseconds_do_not_count_as_planned(us, reported):
     assert len(find(recording(*[us] * 4))) == reported
 
 
@@ -77,11 +77,11 @@ def test_plans_that_most_steps_do_without_are_silent(first_us, reported):
     assert len(find(recording(*first_us))) == reported
 
 
-def test_a_launch_that_waits_for_a_busy_device_is_no_plan():
+def test_a_call_that_spends_its_time_in_the_launch_is_silent():
     assert find(recording(*[10_000] * 4, launch_us=9_900)) == []
 
 
-def test_other_kernels_make_no_plan():
+def test_slow_calls_of_other_attention_kernels_are_silent():
     events = [op("aten::_flash_attention_forward", STEP_US * i + 10, 10_000) for i in range(4)]
     launched = [
         call
@@ -94,18 +94,18 @@ def test_other_kernels_make_no_plan():
     assert find(facts_of([*(step(i, STEP_US * i, STEP_US) for i in range(4)), *events, *launched])) == []
 
 
-def test_where_each_call_is_planned_what_one_with_a_plan_takes_is_known_from_elsewhere():
+def test_when_every_call_is_planned_an_assumed_time_is_kept():
     steps = [step(i, STEP_US * i, STEP_US) for i in range(4)]
     (found,) = find(facts_of([*steps, *(e for i in range(4) for e in attention(STEP_US * i + 10, 10_000, i + 1))]))
     assert found.edit is not None
     assert found.edit.kept_ns.tolist() == [10_000 + 250_000] * 4
 
 
-def test_the_backward_pass_plans_too():
+def test_plans_in_the_backward_pass_are_reported():
     assert len(find(recording(*[9_000] * 4, name="aten::_cudnn_attention_backward"))) == 1
 
 
-def test_the_line_is_that_of_the_attention():
+def test_the_reported_line_calls_the_attention():
     sites = (CallSite("net.py", 7, "forward", "x = scaled_dot_product_attention(q, k, v)"),)
     steps = [step(i, STEP_US * i, STEP_US) for i in range(4)]
     inside = [event for i in range(4) for event in layers(STEP_US * i + 10, 9_000, 10 * i + 1)]

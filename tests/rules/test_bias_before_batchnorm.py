@@ -69,12 +69,12 @@ def test_a_convolution_with_a_bias_before_a_batch_norm_that_trains_is_reported()
         pytest.param(lambda at: [norm(at), convolution(at + 15)], id="the other way round"),
     ],
 )
-def test_where_the_bias_has_an_effect_it_is_silent(part):
+def test_biases_that_have_an_effect_are_silent(part):
     assert find(facts_of(steps_of(part))) == []
 
 
 @pytest.mark.parametrize("value", ["True", "true"])
-def test_instance_norm_takes_the_mean_of_each_channel_too(value):
+def test_a_bias_before_an_instance_norm_is_reported(value):
     def part(at: float) -> list[Json]:
         return [convolution(at), norm(at + 15, name="aten::instance_norm", training=value)]
 
@@ -85,7 +85,7 @@ def test_instance_norm_takes_the_mean_of_each_channel_too(value):
     ("name", "dims"),
     [("aten::linear", [[8, 4], [16, 4], BIAS]), ("aten::addmm", [BIAS, [8, 4], [4, 16], [], []])],
 )
-def test_linear_layers_count(name, dims):
+def test_a_linear_layer_with_a_bias_before_a_batch_norm_is_reported(name, dims):
     def part(at: float) -> list[Json]:
         return [convolution(at, name=name, dims=dims), norm(at + 15, of=[8, 16])]
 
@@ -99,14 +99,14 @@ def test_a_linear_layer_without_a_bias_is_silent():
     assert find(facts_of(steps_of(part))) == []
 
 
-def test_a_view_in_between_does_not_matter():
+def test_a_bias_is_reported_across_a_view():
     def part(at: float) -> list[Json]:
         return [convolution(at), op("aten::view", at + 11, 1, dims=[IMAGE, []], types=["float"]), norm(at + 15)]
 
     assert len(find(facts_of(steps_of(part)))) == 1
 
 
-def test_what_the_recording_shows_of_the_bias_vanishes():
+def test_the_copy_gradient_and_updates_of_the_bias_are_saved():
     """A step of 200 µs: the bias is copied, of which 2 of 3 are the call, its gradient summed up (5) and stored (4). Of
     the 12 µs between the optimizer's four updates a quarter, of its three updates of vectors, 2 µs each, a third."""
 
@@ -146,7 +146,7 @@ def test_what_the_recording_shows_of_the_bias_vanishes():
 
 
 @pytest.mark.parametrize(("source", "gone"), [([16, 1, 1], 2), ([8, 16, 32, 32], 0)])
-def test_a_bias_that_is_spread_over_an_image_is_told_from_other_copies(source, gone):
+def test_copying_a_bias_over_an_image_is_saved_and_other_copies_are_not(source, gone):
     """The cheapest operator takes 2 µs, which is the call of the copy."""
 
     def part(at: float) -> list[Json]:
@@ -158,7 +158,7 @@ def test_a_bias_that_is_spread_over_an_image_is_told_from_other_copies(source, g
     assert predict_saving(facts, found.edit).fraction == pytest.approx(gone / 100, abs=1e-3)
 
 
-def test_where_the_values_of_inputs_are_not_recorded_it_cannot_look():
+def test_without_the_values_of_inputs_it_cannot_look():
     events = steps_of(layer)
     for event in events:
         event["args"].pop("Concrete Inputs", None)
@@ -172,7 +172,7 @@ def test_without_shapes_it_cannot_look():
 
 
 @pytest.mark.parametrize(("faulty", "reported"), [(2, 1), (1, 0)])
-def test_half_of_the_steps_are_the_least(faulty, reported):
+def test_biases_in_fewer_than_half_of_the_steps_are_silent(faulty, reported):
     def part(at: float) -> list[Json]:
         return layer(at) if at < 100 * faulty else [convolution(at, bias=[]), norm(at + 15)]
 

@@ -39,7 +39,7 @@ def recording(events: list[Json], run: Run | None = None) -> Any:
     return facts_of([*(step(i, 100 * i, 100) for i in range(4)), *moved], run=run)
 
 
-def test_on_a_cpu_there_is_an_experiment_and_no_price():
+def test_on_a_cpu_the_finding_has_an_experiment_and_no_price():
     facts = recording(convolution())
     (found,) = find(facts)
     assert (found.edit, found.count) == (None, 1)
@@ -53,7 +53,7 @@ def test_on_a_cpu_there_is_an_experiment_and_no_price():
     assert predict_saving(facts, found.trial.edit_of(0.5)).fraction == pytest.approx(0.2)
 
 
-def test_what_was_not_measured_is_said_to_need_it_and_what_was_is_reported():
+def test_the_finding_is_reported_only_after_a_measurement_that_shows_a_gain():
     facts = recording(convolution())
     unmeasured = diagnose(facts)
     assert "--measure" in unmeasured.skipped["channels-first-convolution"]
@@ -65,7 +65,7 @@ def test_what_was_not_measured_is_said_to_need_it_and_what_was_is_reported():
     assert (slower.findings, "channels-first-convolution" in slower.skipped) == ((), False)
 
 
-def test_poolings_and_normalisations_are_measured_too():
+def test_pooling_of_the_same_images_is_part_of_the_experiment():
     pooling, table = (
         op("aten::max_pool2d", at, 20, dims=[shape, []], types=["float", ""], concrete=["", "[2, 2]"])
         for at, shape in ((55, RESULT), (77, [16, 32, 32]))
@@ -77,31 +77,31 @@ def test_poolings_and_normalisations_are_measured_too():
     assert predict_saving(facts, found.trial.edit_of(0.5)).fraction == pytest.approx(0.3)
 
 
-def test_channels_that_are_last_already_are_silent():
+def test_convolutions_with_channels_last_are_silent():
     assert find(recording(convolution(layout=LAST))) == []
 
 
-def test_where_some_are_last_the_program_chose_so_and_it_is_silent():
+def test_convolutions_are_silent_when_some_have_channels_last():
     assert find(recording([*convolution(), *convolution(55, layout=LAST)])) == []
 
 
-def test_convolutions_of_which_the_layout_does_not_show_are_silent():
+def test_convolutions_of_unknown_layout_are_silent():
     plain, *_ = convolution()
     assert find(recording([plain])) == []
     assert find(recording(convolution(size=[16]))) == []
 
 
 @pytest.mark.parametrize(("duration", "reported"), [(10.2, 1), (9.8, 0)])
-def test_a_tenth_of_the_step_is_the_least(duration, reported):
+def test_convolutions_below_a_tenth_of_the_step_are_silent(duration, reported):
     assert len(find(recording(convolution(duration=duration)))) == reported
 
 
-def test_a_sequence_is_no_image():
+def test_convolutions_over_sequences_are_silent():
     events = [{**event, "name": event["name"].replace("2d", "1d")} for event in convolution()]
     assert find(recording(events)) == []
 
 
-def test_convolutions_of_unknown_operators_alone_cannot_be_run_again():
+def test_it_cannot_look_when_no_convolution_can_be_run_again():
     facts = recording([*convolution(duration=15), op("aten::max_pool2d", 30, 60, dims=[[], [], []])])
     assert len(find(facts)) == 1
     deformed = [
@@ -112,7 +112,7 @@ def test_convolutions_of_unknown_operators_alone_cannot_be_run_again():
         find(recording(deformed))
 
 
-def test_the_line_is_that_of_the_convolutions():
+def test_the_reported_line_runs_the_convolutions():
     sites = (CallSite("net.py", 7, "forward", "x = self.conv(x)"),)
     first = [step(0, 0, 100), mark(0, 5, 80), *convolution()]
     later = [{**event, "ts": event["ts"] + 100 * i} for i in (1, 2) for event in convolution()]
@@ -157,7 +157,7 @@ def transposing(
         "batched_transpose_32x32_dword",
     ],
 )
-def test_on_a_gpu_exactly_the_transposing_kernels_are_saved_but_for_the_batch(name):
+def test_on_a_gpu_the_transposing_kernels_are_saved_except_the_one_for_the_batch(name):
     facts = transposing(name)
     (found,) = find(facts)
     assert (found.count, found.unpriced) == (2, "")
@@ -180,14 +180,14 @@ def model_lines() -> tuple[tuple[CallSite, ...], tuple[Json, ...]]:
         pytest.param(2, 9, id="one of three: that one gets the other layout"),
     ],
 )
-def test_a_model_that_was_not_converted_is_told_where_it_is_called(alone, line):
+def test_a_model_that_was_not_converted_is_reported_at_its_call(alone, line):
     sites, marks = model_lines()
     (found,) = find(transposing("nchwToNhwcKernel", alone=alone, around=marks, callsites=sites))
     assert found.location is not None
     assert found.location.line == line
 
 
-def test_without_lines_it_is_told_in_the_function_that_calls_the_model():
+def test_without_lines_the_function_that_calls_the_model_is_reported():
     frames = (
         python("a.py(1): train", 1, 90),
         python("torch/nn/modules/module.py(1): _call_impl", 2, 50),
@@ -199,17 +199,17 @@ def test_without_lines_it_is_told_in_the_function_that_calls_the_model():
     assert (found.location.function, found.location.line, found.location.precision) == ("train", 1, "def")
 
 
-def test_a_gpu_without_such_kernels_is_silent():
+def test_on_a_gpu_convolutions_without_transposing_kernels_are_silent():
     assert find(transposing("implicit_convolve_sgemm")) == []
 
 
 @pytest.mark.parametrize(("duration", "reported"), [(1.2, 1), (0.8, 0)])
-def test_one_per_cent_of_the_step_is_the_least_on_a_gpu(duration, reported):
+def test_on_a_gpu_kernels_below_one_percent_of_the_step_are_silent(duration, reported):
     assert len(find(transposing("nchwToNhwcKernel", duration))) == reported
 
 
 @pytest.mark.parametrize(("times", "reported"), [(2, 1), (1, 0)])
-def test_half_of_the_steps_are_the_least_on_a_gpu(times, reported):
+def test_on_a_gpu_kernels_in_fewer_than_half_of_the_steps_are_silent(times, reported):
     assert len(find(transposing("nchwToNhwcKernel", times=times))) == reported
 
 
@@ -230,7 +230,7 @@ NET = (
         ([3], 41),
     ],
 )
-def test_the_line_that_calls_the_model_leads_and_that_of_its_convolutions_follows(around: list[int], line: int):
+def test_the_line_that_calls_the_model_comes_before_the_line_of_its_convolutions(around: list[int], line: int):
     marks = [mark(site, 5 + i, 80 - 2 * i) for i, site in enumerate(reversed(around))]
     later = [{**event, "ts": event["ts"] + 100 * i} for i in (1, 2) for event in convolution()]
     steps = [step(0, 0, 100), step(1, 100, 100), step(2, 200, 100)]
@@ -239,7 +239,7 @@ def test_the_line_that_calls_the_model_leads_and_that_of_its_convolutions_follow
     assert named == list(dict.fromkeys([line, NET[around[0]].line]))
 
 
-def test_python_frames_tell_the_function_that_calls_the_model():
+def test_the_function_that_calls_the_model_is_found_from_python_frames():
     frames = [
         ("train.py(40): main", 0.5, 99),
         ("train.py(28): train", 1, 97),

@@ -33,7 +33,7 @@ def find(facts) -> list[Suspicion]:
     return list(checkpoint_in_step.check(facts))
 
 
-def test_written_so_rarely_that_it_costs_a_percent_it_keeps_one_part_in_so_many():
+def test_the_advised_interval_lowers_the_cost_to_one_percent_of_the_step():
     """500 µs of writing beside 500 of other things: every 100th step costs 5 µs, 1 % of 500."""
     facts = facts_about(*[[op(SAVE, 400, 500)]] * 4)
     (found,) = find(facts)
@@ -44,29 +44,29 @@ def test_written_so_rarely_that_it_costs_a_percent_it_keeps_one_part_in_so_many(
 
 
 @pytest.mark.parametrize(("steps", "reported"), [(2, 1), (1, 0)])
-def test_half_of_the_steps_are_the_least(steps, reported):
+def test_checkpoints_in_fewer_than_half_of_the_steps_are_silent(steps, reported):
     assert len(find(facts_about(*[[op(SAVE, 400, 500)]] * steps, *[[]] * (4 - steps)))) == reported
 
 
 @pytest.mark.parametrize(("duration", "reported"), [(39, 1), (38, 0)])
-def test_what_gives_back_less_than_three_percent_is_silent(duration, reported):
+def test_savings_below_three_percent_are_silent(duration, reported):
     """Of 39 µs beside 961 the fifth part is kept, which saves 31.2 µs of 1000; of 38 beside 962 the fourth: 28.5."""
     facts = facts_about(*[[op(SAVE, 400, duration)]] * 4)
     assert len(find(facts)) == reported
 
 
-def test_a_recording_of_one_step_does_not_tell_how_often():
+def test_a_recording_of_one_step_is_silent():
     assert find(facts_about([op(SAVE, 400, 500)])) == []
 
 
-def test_each_line_that_saves_is_a_finding():
+def test_each_line_that_saves_gets_its_own_finding():
     sites = tuple(CallSite("train.py", line, "train", "torch.save(...)") for line in (7, 9))
     located = [step(0, 0, 1000), mark(0, 400, 101), op(SAVE, 400, 100), mark(1, 600, 201), op(SAVE, 600, 200)]
     facts = facts_about(*[[op(SAVE, 400, 100), op(SAVE, 600, 200)]] * 4, before=located, callsites=sites)
     assert [set(facts.lines.site[found.rows]) for found in find(facts)] == [{0}, {1}]
 
 
-def test_saving_on_another_thread_holds_nobody_up():
+def test_saving_on_another_thread_is_silent():
     assert find(facts_about(*[[op(SAVE, 400, 500, tid=2)]] * 4)) == []
 
 
@@ -74,10 +74,10 @@ def test_steps_that_save_nothing_are_silent():
     assert find(facts_about([], [])) == []
 
 
-def test_a_recording_made_elsewhere_cannot_tell():
+def test_it_cannot_look_at_a_recording_made_elsewhere():
     with pytest.raises(CannotLook, match="profkit made"):
         find(facts_about([], run=Run()))
 
 
-def test_a_mark_is_no_operator():
+def test_a_save_mark_is_not_an_operator():
     assert trace_of([op(SAVE, 0, 5)]).events.category.tolist() == [Category.HOST_MARK]

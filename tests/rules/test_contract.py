@@ -20,7 +20,7 @@ from profkit.savings.replay import replay
 from tests.traces import facts_of, op, rows_named, step
 
 
-def test_each_file_beside_the_contract_is_a_rule_of_that_name():
+def test_every_file_in_the_rules_package_except_base_is_a_rule_of_that_name():
     files = {module.name.replace("_", "-") for module in pkgutil.iter_modules(rules.__path__)}
     assert files - set(all_rules()) == {"base"}
 
@@ -35,7 +35,7 @@ def test_an_edit_is_replayed_once(monkeypatch):
 
 
 @pytest.mark.parametrize(("worth", "reported"), [(0.0, 1), (0.4, 1), (0.41, 0)])
-def test_a_finding_is_reported_where_its_edit_saves_what_it_has_to_be_worth(worth, reported):
+def test_a_finding_whose_edit_saves_less_than_its_worth_is_dropped(worth, reported):
     def judge(facts):
         yield Suspicion("slow", "faster", edit=remove(np.array(rows_named(facts.trace, "aten::mm"))), worth=worth)
 
@@ -46,7 +46,7 @@ def test_a_finding_is_reported_where_its_edit_saves_what_it_has_to_be_worth(wort
 @pytest.mark.parametrize(
     ("steps_with", "least", "expected"), [(2, 1, True), (1, 1, False), (2, 3, False), (3, 3, True), (0, 1, False)]
 )
-def test_half_of_the_steps_are_most_of_them(steps_with, least, expected):
+def test_an_event_in_half_of_the_steps_is_in_most_steps(steps_with, least, expected):
     events = [step(i, 100 * i, 100) for i in range(4)] + [op("aten::mm", 100 * i, 40) for i in range(steps_with)]
     facts = facts_of([*events, op("aten::add", 350, 5)])
     rows = np.array(rows_named(facts.trace, "aten::mm"), dtype=np.int64)
@@ -64,7 +64,7 @@ def test_half_of_the_steps_are_most_of_them(steps_with, least, expected):
         pytest.param([-1], None, [], id="no line known"),
     ],
 )
-def test_one_rule_says_which_line_leads(sites, weights, expected):
+def test_the_line_with_the_most_events_or_cost_leads(sites, weights, expected):
     assert order_sites(np.array(sites), None if weights is None else np.array(weights)) == expected
 
 

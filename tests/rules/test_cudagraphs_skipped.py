@@ -56,7 +56,7 @@ def four(**how: Any) -> list[Json]:
     return steps_of(*(call(1000 * i, **how) for i in range(4)))
 
 
-def test_the_launches_of_a_call_become_one():
+def test_all_launches_of_a_call_but_one_are_saved():
     (found,), facts = find(four(), recorded(MUTATED))
     # From the first launch at 50 µs to the end of the last at 775, of which one launch of 5 µs stays.
     assert found.rows.tolist() == rows_named(facts.trace, "cudaLaunchKernel")
@@ -64,20 +64,20 @@ def test_the_launches_of_a_call_become_one():
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.72, abs=0.09)
 
 
-def test_the_line_is_the_innermost_of_the_compilers_reason():
+def test_the_innermost_line_of_the_compilers_reason_is_reported():
     (found,), _ = find(four(), recorded(MUTATED))
     assert [(place.file, place.line) for place in (found.location, *found.also)] == [("model.py", 9), ("model.py", 4)]
     assert "goes without: mutated inputs (1 instances). 10 kernels a step are launched" in found.message
     assert found.fix.startswith("Return the new value instead of writing it into an input")
 
 
-def test_python_frames_of_the_manager_tell_where_nothing_was_recorded():
+def test_without_a_record_the_graph_managers_python_frames_are_enough():
     (found,), facts = find(four())
     assert found.rows.tolist() == rows_named(facts.trace, "cudaLaunchKernel")
     assert "TORCH_LOGS=cudagraphs" in found.fix
 
 
-def test_a_function_for_which_nobody_asked_for_graphs_is_silent():
+def test_a_function_without_requested_graphs_is_silent():
     plain = four(inside="torch/_inductor/output_code.py(628): __call__")
     assert find(plain)[0] == []
     assert find(plain, recorded())[0] == []
@@ -87,37 +87,37 @@ def test_a_call_that_launches_a_graph_is_silent():
     assert find(four(name="cudaGraphLaunch"))[0] == []
 
 
-def test_the_calls_before_the_graph_is_there_are_silent():
+def test_warm_up_calls_before_the_graph_exists_are_silent():
     warm, graph = call(0), call(1000, launches=1, name="cudaGraphLaunch")
     later = [call(1000 * i, launches=1, name="cudaGraphLaunch") for i in (2, 3)]
     assert find(steps_of(warm, graph, *later))[0] == []
 
 
 @pytest.mark.parametrize(("launches", "reported"), [(2, 1), (1, 0)])
-def test_a_graph_of_one_kernel_gives_nothing_back(launches, reported):
+def test_a_call_with_a_single_launch_is_silent(launches, reported):
     assert len(find(four(launches=launches))[0]) == reported
 
 
-def test_other_compiled_functions_are_not_its_price():
+def test_launches_of_other_compiled_functions_are_not_counted():
     both = steps_of(*([*call(2000 * i), *call(2000 * i + 1000, region="1/0")] for i in range(4)), length=2000)
     (found,), _ = find(both, recorded(MUTATED))
     assert found.count == 10
 
 
-def test_the_compilers_number_says_which_function_it_is():
+def test_the_compilers_number_selects_the_function():
     both = steps_of(*([*call(2000 * i), *call(2000 * i + 1000, 4, region="1/0")] for i in range(4)), length=2000)
     (found,), _ = find(both, recorded(SkippedGraph("cpu device (arg0_1)", (), 1)))
     assert found.count == 4
     assert found.fix.startswith("Make the tensor on the GPU")
 
 
-def test_without_frames_nothing_tells_whether_graphs_were_asked_for():
+def test_without_frames_or_a_record_it_cannot_look():
     events = [event for event in four() if event["cat"] != "python_function"]
     with pytest.raises(CannotLook, match="with_stack=True"):
         find(events)
 
 
-def test_recordings_from_before_it_was_looked_at_say_so():
+def test_it_cannot_look_at_recordings_that_lack_skipped_graphs():
     with pytest.raises(CannotLook, match="was not recorded"):
         find(four(), Run(torch="2.11", compiled=Compiled((), (FORWARD,), 10**10)))
 

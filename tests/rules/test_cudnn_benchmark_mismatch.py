@@ -66,7 +66,7 @@ def recording(*steps: list[Json], run: Run | None = None, **more: Any) -> Facts:
     return facts_of([*(step(i, 1000 * i, 1000) for i in range(len(steps))), *moved, *ends], run=run, **more)
 
 
-def test_what_runs_up_to_the_last_wait_inside_a_convolution_goes():
+def test_everything_up_to_the_last_wait_inside_a_convolution_is_saved():
     """426 µs of the host and both kernels; the one that was chosen stays."""
     facts = recording(*(trying(10, i, 32 + i) for i in range(4)))
     (found,) = find(facts)
@@ -80,35 +80,35 @@ def test_what_runs_up_to_the_last_wait_inside_a_convolution_goes():
 
 
 @pytest.mark.parametrize(("times", "reported"), [(2, 1), (1, 0)])
-def test_a_size_that_comes_for_the_first_time_in_a_few_steps_is_silent(times, reported):
+def test_trials_in_fewer_than_half_of_the_steps_are_silent(times, reported):
     steps = [trying(10, i) if i < times else untried(10, i) for i in range(4)]
     assert len(find(recording(*steps))) == reported
 
 
-def test_a_wait_beside_the_convolution_is_none_for_its_kernels():
+def test_a_wait_outside_the_convolution_is_silent():
     beside = [[*untried(10, i), runtime("cudaStreamSynchronize", 50, 70)] for i in range(4)]
     assert find(recording(*beside)) == []
 
 
-def test_a_wait_in_what_the_program_calls_a_convolution_is_none_of_the_library():
+def test_a_wait_in_a_hook_inside_the_convolution_is_silent():
     """The copy that `item` makes, in a function of the program's called from a hook inside `conv2d`."""
     inside = [[outer(10, 400, 32), op("aten::item", 20, 300), runtime("cudaStreamSynchronize", 30, 250)]] * 4
     assert find(recording(*inside, run=Run())) == []
 
 
-def test_waits_of_the_allocator_for_memory_that_it_gives_back_are_no_trials():
+def test_waits_while_the_allocator_frees_memory_are_silent():
     freed = [[*trying(10, i), runtime("cudaFree", 240, 50)] for i in range(4)]
     assert find(recording(*freed)) == []
 
 
-def test_one_wait_is_no_trial():
+def test_a_single_wait_in_a_convolution_is_silent():
     first, second = (i for i, event in enumerate(trying(10, 0)) if "Synchronize" in event["name"])
     once = [[event for at, event in enumerate(trying(10, i)) if at != second] for i in range(4)]
     assert first < second
     assert find(recording(*once)) == []
 
 
-def test_the_backward_pass_tries_kernels_too():
+def test_trials_in_the_backward_pass_are_reported():
     backward = [
         [
             {**event, "name": event["name"].replace("aten::cudnn_convolution", "aten::convolution_backward")}
@@ -119,7 +119,7 @@ def test_the_backward_pass_tries_kernels_too():
     assert len(find(recording(*backward))) == 1
 
 
-def test_the_line_is_that_of_the_convolution():
+def test_the_reported_line_calls_the_convolution():
     sites = (CallSite("net.py", 7, "forward", "x = self.conv(x)"),)
     facts = recording([mark(0, 8, 560), *trying(10, 0)], *(trying(10, i) for i in (1, 2, 3)), callsites=sites)
     (found,) = find(facts)
@@ -127,7 +127,7 @@ def test_the_line_is_that_of_the_convolution():
     assert found.location.line == 7
 
 
-def test_the_same_sizes_in_each_step_are_worth_a_measurement():
+def test_untried_convolutions_of_constant_size_are_measured():
     facts = recording(*(untried(10, i, us=400) for i in range(4)), run=Run(flags=UNTRIED))
     (found,) = find(facts)
     assert (found.edit, found.kind) == (None, Kind.OPPORTUNITY)
@@ -147,20 +147,20 @@ def test_the_same_sizes_in_each_step_are_worth_a_measurement():
         pytest.param({}, id="no setting is known"),
     ],
 )
-def test_where_the_settings_say_otherwise_nothing_is_measured(flags):
+def test_settings_other_than_untried_are_silent(flags):
     assert find(recording(*(untried(10, i, us=400) for i in range(4)), run=Run(flags=flags))) == []
 
 
-def test_sizes_that_change_from_step_to_step_are_not_worth_a_trial():
+def test_untried_convolutions_of_changing_size_are_silent():
     assert find(recording(*(untried(10, i, 32 + i, us=400) for i in range(4)), run=Run(flags=UNTRIED))) == []
 
 
 @pytest.mark.parametrize(("us", "reported"), [(400, 1), (30, 0)])
-def test_convolutions_that_take_less_than_a_tenth_of_the_step_are_not_worth_a_trial(us, reported):
+def test_untried_convolutions_below_a_tenth_of_the_step_are_silent(us, reported):
     assert len(find(recording(*(untried(10, i, us=us) for i in range(4)), run=Run(flags=UNTRIED)))) == reported
 
 
-def test_images_with_their_channels_last_are_not_measured_in_the_other_layout():
+def test_it_cannot_look_at_convolutions_with_channels_last():
     name = "sm80_xmma_fprop_implicit_gemm_f16f16_nhwckrsc_nhwc_tilesize128x128x64"
     with pytest.raises(CannotLook, match="channels last"):
         find(recording(*(untried(10, i, name=name, us=400) for i in range(4)), run=Run(flags=UNTRIED)))

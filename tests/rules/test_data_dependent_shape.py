@@ -68,7 +68,7 @@ def steps_of(part: Callable[[float], list[Json]], length: float = 100, count: in
     return [event for i in range(count) for event in (step(i, length * i, length), *part(length * i))]
 
 
-def test_a_selection_takes_a_pass_instead_and_what_takes_its_result_grows_with_it():
+def test_a_masked_pass_replaces_the_selection_and_later_operators_take_longer():
     facts = facts_of(steps_of(masked_mean))
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, "aten::index")
@@ -77,7 +77,7 @@ def test_a_selection_takes_a_pass_instead_and_what_takes_its_result_grows_with_i
     assert predict_saving(facts, found.edit).fraction == pytest.approx((40 - kept) / 100, abs=1e-3)
 
 
-def test_the_backward_pass_scatters_and_takes_a_pass_instead_too():
+def test_a_masked_pass_replaces_the_backward_pass_of_the_selection_too():
     def part(at: float) -> list[Json]:
         picked, number = ELEMENTS // 2, int(at)
         events = [sub(at), *selection(at + 12, picked, sequence=number), taker(at + 55, picked), call(at + 65)]
@@ -88,7 +88,7 @@ def test_the_backward_pass_scatters_and_takes_a_pass_instead_too():
     assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx((40 + 60 - kept) / 200, abs=1e-3)
 
 
-def test_a_selection_of_few_elements_that_spares_a_product_is_silent():
+def test_a_selection_that_makes_a_matrix_product_much_smaller_is_silent():
     def part(at: float) -> list[Json]:
         picked = ELEMENTS // 8
         product = op("aten::linear", at + 55, 20, dims=[[picked // 64, 64], [1000, 64]], types=["float", "float"])
@@ -108,7 +108,7 @@ def test_a_selection_before_a_cheap_product_is_an_opportunity():
 
 
 @pytest.mark.parametrize(("more_rows", "reported"), [(0, 0), (1, 1)])
-def test_what_takes_as_many_rows_as_were_picked_grows_too(more_rows, reported):
+def test_operators_on_as_many_rows_as_were_picked_take_longer_too(more_rows, reported):
     """After `x[mask]` and a product the scores have other columns, but still a row for each row that was picked."""
 
     def part(at: float) -> list[Json]:
@@ -122,21 +122,21 @@ def test_what_takes_as_many_rows_as_were_picked_grows_too(more_rows, reported):
 
 
 @pytest.mark.parametrize(("elements", "reported"), [(1 << 14, 1), ((1 << 14) - 1, 0)])
-def test_64_kibibytes_are_the_least(elements, reported):
+def test_selections_from_less_than_64_kibibytes_are_silent(elements, reported):
     def part(at: float) -> list[Json]:
         return [sub(at), *selection(at + 12, elements // 2, elements=elements), call(at + 65)]
 
     assert len(find(facts_of(steps_of(part)))) == reported
 
 
-def test_indices_that_are_numbers_are_silent():
+def test_selections_by_integer_indices_are_silent():
     def part(at: float) -> list[Json]:
         return [event for event in masked_mean(at) if event["name"] != "aten::nonzero"]
 
     assert find(facts_of(steps_of(part))) == []
 
 
-def test_without_a_gpu_the_places_of_a_mask_alone_are_silent():
+def test_without_a_gpu_a_lone_nonzero_is_silent():
     """There is no waiting, and nothing that could be masked instead."""
 
     def part(at: float) -> list[Json]:
@@ -145,7 +145,7 @@ def test_without_a_gpu_the_places_of_a_mask_alone_are_silent():
     assert find(facts_of(steps_of(part))) == []
 
 
-def test_masked_select_counts():
+def test_masked_select_is_reported():
     def part(at: float) -> list[Json]:
         picked = ELEMENTS // 2
         chosen = op("aten::masked_select", at + 12, 40, dims=[[ELEMENTS], [ELEMENTS]], types=["float", "bool"])
@@ -154,7 +154,7 @@ def test_masked_select_counts():
     assert len(find(facts_of(steps_of(part)))) == 1
 
 
-def test_shapes_come_from_the_located_step_where_every_step_picks_another_number():
+def test_shapes_come_from_the_located_step_when_each_step_picks_another_number():
     sites = (CallSite("train.py", 9, "train"),)
     first = [step(0, 0, 100), mark(0, 5, 60), *masked_mean(0)]
     later = []
@@ -182,7 +182,7 @@ def test_without_shapes_it_cannot_look():
 
 
 @pytest.mark.parametrize(("steps", "reported"), [(2, 1), (1, 0)])
-def test_half_of_the_steps_are_the_least(steps, reported):
+def test_selections_in_fewer_than_half_of_the_steps_are_silent(steps, reported):
     def part(at: float) -> list[Json]:
         return masked_mean(at) if at < 100 * steps else [sub(at), call(at + 65)]
 
@@ -209,7 +209,7 @@ def on_a_device(busy: float, name: str = "aten::nonzero") -> list[Json]:
 
 
 @pytest.mark.parametrize("name", ["aten::nonzero", "aten::masked_select", "aten::_unique2"])
-def test_on_a_gpu_the_wait_is_what_it_costs(name):
+def test_on_a_gpu_the_selection_costs_its_wait(name):
     facts = facts_of(on_a_device(80, name))
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, name)
@@ -217,12 +217,12 @@ def test_on_a_gpu_the_wait_is_what_it_costs(name):
     assert found.edit.waits.tolist() == rows_named(facts.trace, "cudaStreamSynchronize")
 
 
-def test_on_a_gpu_another_operators_wait_is_another_rules_business():
+def test_on_a_gpu_waits_of_other_operators_are_silent():
     assert find(facts_of(on_a_device(80, "aten::item"))) == []
 
 
 @pytest.mark.parametrize(("taking", "reported"), [(30, 1), (70, 0)])
-def test_on_a_gpu_the_longer_kernels_after_it_are_set_against_the_wait(taking, reported):
+def test_on_a_gpu_a_selection_is_silent_when_longer_kernels_outweigh_its_wait(taking, reported):
     """Without the wait the step would be 60 µs shorter; a kernel on twice as many elements takes as long again."""
     picked = ELEMENTS // 2
 
@@ -261,7 +261,7 @@ def host_bound(at: float, select: bool) -> list[Json]:
     ]
 
 
-def test_on_a_gpu_the_search_goes_with_the_wait_and_larger_tensors_cost_nothing_where_the_device_idles():
+def test_on_an_idle_gpu_the_search_and_its_wait_are_saved_at_no_cost_for_larger_tensors():
     facts = facts_of(steps_of(lambda at: host_bound(at, select=True), 200))
     (found,) = find(facts)
     searches = rows_named(facts.trace, "aten::nonzero")
@@ -270,7 +270,7 @@ def test_on_a_gpu_the_search_goes_with_the_wait_and_larger_tensors_cost_nothing_
     assert predict_saving(facts, found.edit).fraction == pytest.approx(searching_ns / 200_000)
 
 
-def test_on_a_gpu_what_the_program_searches_itself_it_wants_to_know():
+def test_on_a_gpu_only_the_wait_of_a_nonzero_called_by_the_program_is_saved():
     facts = facts_of(steps_of(lambda at: host_bound(at, select=False), 200))
     (found,) = find(facts)
     assert found.edit.rows.size == 0
@@ -285,7 +285,7 @@ def test_on_a_gpu_what_the_program_searches_itself_it_wants_to_know():
         ("picked = torch.masked_select(x, mask)", False),
     ],
 )
-def test_a_selection_that_a_library_makes_is_an_opportunity_and_not_to_be_masked_on_that_line(source, inside):
+def test_a_selection_made_by_a_library_is_an_opportunity(source, inside):
     name = "aten::masked_select" if "masked_select" in source else "aten::index"
 
     def part(at: float) -> list[Json]:

@@ -63,7 +63,7 @@ def replicated(number: int, **how: Any) -> list[Json]:
     return [*forward(number, **how), *rest(number)]
 
 
-def test_replicating_and_gathering_vanish_and_the_threads_take_the_middle():
+def test_replicating_gathering_and_a_quarter_of_the_threads_time_are_saved():
     facts = facts_of(steps_of(replicated))
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, RANGE)
@@ -78,13 +78,13 @@ def test_replicating_and_gathering_vanish_and_the_threads_take_the_middle():
     assert sorted(gone) == 8 * ["gemm"] + 8 * ["ncclDevKernel_Broadcast"]  # of four steps: to gather, and to undo it
 
 
-def test_without_gradients_there_is_no_broadcast_of_autograds_and_the_same_is_said():
+def test_without_gradients_the_replicating_time_is_the_same():
     facts = facts_of(steps_of(lambda number: [*forward(number, gradients=False), *launched(700, number + 9)]))
     (found,) = find(facts)
     assert found.evidence["replicating_ns_per_step"] == 210_000
 
 
-def test_where_the_threads_calls_were_not_recorded_replication_ends_with_the_broadcast():
+def test_without_recorded_thread_calls_replication_ends_with_the_broadcast():
     def unseen(number: int) -> list[Json]:
         return [event for event in replicated(number) if event["tid"] not in (11, 12)]
 
@@ -92,7 +92,7 @@ def test_where_the_threads_calls_were_not_recorded_replication_ends_with_the_bro
     assert found.evidence["replicating_ns_per_step"] == 110_000
 
 
-def test_a_thread_that_launches_nothing_is_no_replicas():
+def test_a_thread_that_launches_nothing_does_not_run_a_replica():
     """As the one that pins a DataLoader's batches."""
 
     def pinned(number: int) -> list[Json]:
@@ -102,7 +102,7 @@ def test_a_thread_that_launches_nothing_is_no_replicas():
     assert found.evidence["replicating_ns_per_step"] == 210_000
 
 
-def test_the_range_of_the_threads_reaches_from_nothing_to_one_thread_alone():
+def test_the_uncertainty_covers_the_whole_saving_from_the_threads():
     """Where the threads are all that costs, the uncertainty is the whole saving."""
 
     def quick(number: int) -> list[Json]:
@@ -114,7 +114,7 @@ def test_the_range_of_the_threads_reaches_from_nothing_to_one_thread_alone():
     assert found.edit.uncertainty == pytest.approx(67.5 / (67.5 + 5 + 1), abs=0.01)
 
 
-def test_on_one_device_the_wrapper_calls_the_model_itself():
+def test_a_wrapper_on_one_device_is_silent():
     def alone(number: int) -> list[Json]:
         return [
             annotation(RANGE, 0, 600),
@@ -127,7 +127,7 @@ def test_on_one_device_the_wrapper_calls_the_model_itself():
     assert find(facts_of(steps_of(alone))) == []
 
 
-def test_one_replica_of_a_batch_of_one_is_no_matter_of_several_devices():
+def test_kernels_on_a_single_device_are_silent():
     assert find(facts_of(steps_of(lambda number: replicated(number, second=0)))) == []
 
 
@@ -146,7 +146,7 @@ def test_two_devices_without_replication_are_silent():
     assert find(facts_of(steps_of(pipelined))) == []
 
 
-def test_a_device_that_is_busy_all_the_time_hides_it():
+def test_devices_that_are_busy_all_the_time_are_silent():
     """It works on what was launched before, and on one kernel of a step's length in each step: the host's time is
     free."""
 
@@ -167,7 +167,7 @@ def test_a_device_that_is_busy_all_the_time_hides_it():
 
 
 @pytest.mark.parametrize(("steps", "reported"), [(2, 1), (1, 0)])
-def test_it_has_to_come_in_half_of_the_steps(steps, reported):
+def test_replication_in_fewer_than_half_of_the_steps_is_silent(steps, reported):
 
     def some(number: int) -> list[Json]:
         return replicated(number) if number < 1000 * steps else rest(number)
@@ -175,7 +175,7 @@ def test_it_has_to_come_in_half_of_the_steps(steps, reported):
     assert len(find(facts_of(steps_of(some)))) == reported
 
 
-def test_the_line_is_that_of_the_models_call():
+def test_the_reported_line_calls_the_model():
     sites = (CallSite("train.py", 7, "train"), CallSite("train.py", 8, "train"))
     lines = [mark(0, -2, 605), mark(1, 690, 140)]
     located = [{**event, "ts": event["ts"] + 2} for event in (*lines, step(0, -2, STEP), *replicated(1))]
@@ -185,6 +185,6 @@ def test_the_line_is_that_of_the_models_call():
     assert (found.location.file, found.location.line) == ("train.py", 7)
 
 
-def test_without_a_devices_work_it_cannot_look():
+def test_without_device_work_it_cannot_look():
     host = [event for event in steps_of(replicated) if event["pid"] == 1]
     assert missing_needs(facts_of(host), data_parallel.needs) == [Need.DEVICE]

@@ -52,7 +52,7 @@ def steps_of(events: list[Json], count: int = 4, length: float = 100) -> list[Js
     return [*(step(i, length * i, length) for i in range(count)), *shifted]
 
 
-def test_the_checks_behind_the_nodes_are_found_and_priced():
+def test_nan_checks_after_backward_nodes_are_counted_and_saved():
     facts = facts_of(steps_of([*node(10, 2), *node(40, 3)]))
     (found,) = find(facts)
     assert found.evidence == {"gradients_searched_per_step": 5, "operators_with_stack_per_step": 0}
@@ -60,13 +60,13 @@ def test_the_checks_behind_the_nodes_are_found_and_priced():
     assert predict_saving(facts, found.edit).fraction == 0.2
 
 
-def test_a_setting_that_is_off_by_the_end_of_the_step_does_not_deny_what_shows():
+def test_anomaly_mode_is_reported_from_its_checks_even_if_the_setting_is_off():
     facts = facts_of(steps_of(node(10)), run=Run(torch="2.13", flags={"anomaly_mode": False}))
     assert len(find(facts)) == 1
 
 
 @pytest.mark.parametrize(("unchecked", "reported"), [(1, 1), (2, 0)])
-def test_half_of_the_nodes_are_checked_at_least(unchecked, reported):
+def test_checks_after_fewer_than_half_of_the_nodes_are_silent(unchecked, reported):
     plain = [event for i in range(unchecked) for event in node(40 + 20 * i, checks=0)]
     assert len(find(facts_of(steps_of([*node(10), *plain])))) == reported
 
@@ -80,7 +80,7 @@ def test_hooks_of_the_program_that_look_for_nan_are_silent():
     assert find(facts_of(steps_of([*node(10, checks=0, hooks=1), *node(40, checks=0, hooks=1)]))) == []
 
 
-def test_a_program_that_looks_at_its_loss_is_silent():
+def test_a_program_that_checks_its_loss_for_nan_is_silent():
     assert find(facts_of(steps_of([*check(5), *node(10, checks=0)]))) == []
 
 
@@ -88,7 +88,7 @@ def forward(at: float, lead: float, duration: float = 30, sequence: int | None =
     return [op("aten::add", at, duration, sequence=sequence), op("aten::empty", at + lead, 1)]
 
 
-def test_of_formatting_the_stack_what_other_operators_need_is_kept():
+def test_formatting_the_stack_is_saved_except_the_usual_time_before_the_first_event():
     """Two operators of 21 µs before their first event, and one that records no node with 1: 2 x 20 are saved."""
     facts = facts_of(
         steps_of([*forward(0, 21), *forward(30, 21), *forward(60, 1, 10, sequence=None)]),
@@ -100,7 +100,7 @@ def test_of_formatting_the_stack_what_other_operators_need_is_kept():
     assert "NaN." not in found.message
 
 
-def test_what_takes_more_than_twice_the_usual_time_computes():
+def test_time_beyond_twice_the_usual_formatting_time_is_kept():
     """Leads of 10, 10 and 25 µs: of the last one 20 count, and of each 1 is kept."""
     facts = facts_of(
         steps_of([*forward(0, 10, 20), *forward(20, 10, 20), *forward(40, 25), *forward(70, 1, 10, sequence=None)]),
@@ -113,7 +113,7 @@ ON = Run(torch="2.13", flags={"anomaly_mode": True})
 
 
 @pytest.mark.parametrize(("lasts", "saved", "counted"), [(30, 0.4, 2), (10, 0.3, 2), (9, 0.2, 1)])
-def test_an_operator_in_which_nothing_shows_formats_for_as_long_as_the_others(lasts, saved, counted):
+def test_an_operator_without_inner_events_formats_for_as_long_as_the_others(lasts, saved, counted):
     """One shows 20 µs of formatting, which are saved; the other saves 20, or all it lasts, from half of 20 µs on."""
     silent = op("aten::view", 40, lasts, sequence=4)
     facts = facts_of(steps_of([*forward(0, 20, 22), silent]), run=ON)
@@ -122,7 +122,7 @@ def test_an_operator_in_which_nothing_shows_formats_for_as_long_as_the_others(la
     assert predict_saving(facts, found.edit).fraction == pytest.approx(saved)
 
 
-def test_an_operator_made_of_others_formats_nothing_itself():
+def test_only_the_innermost_operator_of_a_node_formats_a_stack():
     """`linear` carries the number of the `t` inside: the 20 µs inside `t` are saved. What is usual, 5 µs, is
     the middle of the 10 of `linear` and the 1 of the other."""
     made = [op("aten::linear", 0, 60, sequence=3), op("aten::t", 10, 40, sequence=3), op("aten::transpose", 30, 9)]
@@ -132,7 +132,7 @@ def test_an_operator_made_of_others_formats_nothing_itself():
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.145)
 
 
-def test_where_no_line_was_seen_to_switch_it_on_it_is_the_one_that_the_source_shows():
+def test_a_line_that_ran_is_preferred_over_one_found_in_the_source():
     remarks = (Remark(DOUBLES_MADE, CallSite("a.py", 5, "load")), Remark(ANOMALY_MODE_SET, CallSite("a.py", 9, "main")))
     (found,) = find(facts_of(steps_of(node(10)), run=Run(remarks=remarks)))
     assert found.location is not None
@@ -143,7 +143,7 @@ def test_where_no_line_was_seen_to_switch_it_on_it_is_the_one_that_the_source_sh
     assert found.location.line == 2
 
 
-def test_the_line_is_the_one_that_switches_it_on():
+def test_lines_that_switch_anomaly_mode_on_are_reported():
     sites = tuple(
         CallSite("a.py", i, "f", source)
         for i, source in enumerate(
@@ -178,7 +178,7 @@ def test_a_line_that_switches_it_off_is_not_named(source, switches):
     assert (found.location is not None) == switches
 
 
-def test_without_checks_and_setting_it_is_silent():
+def test_without_checks_or_the_setting_it_is_silent():
     facts = facts_of(steps_of([*node(10, checks=0), *forward(40, 25)]), run=Run(flags={"anomaly_mode": False}))
     assert find(facts) == []
 
@@ -199,7 +199,7 @@ def launches(returns: float) -> list[Json]:
     return events
 
 
-def test_a_launch_that_blocks_returns_when_its_kernel_begins():
+def test_a_blocking_launch_keeps_the_time_until_its_kernel_begins():
     facts = facts_of(launches(46), run=Run(flags={"env:CUDA_LAUNCH_BLOCKING": "1"}))
     (found,) = find(facts)
     assert found.count == 1
@@ -214,12 +214,12 @@ def test_a_launch_that_blocks_returns_when_its_kernel_begins():
     [({}, 46), ({"env:CUDA_LAUNCH_BLOCKING": "0"}, 46), ({"env:CUDA_LAUNCH_BLOCKING": "1"}, 20)],
     ids=["not set", "set to 0", "no launch waited"],
 )
-def test_launches_are_not_taken_for_blocking(flags, returns):
+def test_launches_without_the_setting_or_a_wait_are_silent(flags, returns):
     assert find(facts_of(launches(returns), run=Run(flags=flags))) == []
 
 
 @pytest.mark.parametrize(("mode", "reported"), [(0, 0), (1, 1), (2, 1)])
-def test_the_search_for_waits_is_named_without_a_price(mode, reported):
+def test_sync_debug_mode_is_reported_without_a_price(mode, reported):
     sites = (
         CallSite("a.py", 3, "f", "print('set_sync_debug_mode()')"),
         CallSite("a.py", 4, "f", "torch.cuda.set_sync_debug_mode('warn')"),
@@ -229,7 +229,7 @@ def test_the_search_for_waits_is_named_without_a_price(mode, reported):
     assert [suspicion.location.line for suspicion in found if suspicion.location] == [4] * reported
 
 
-def test_without_a_setting_nothing_is_said_of_a_recording_made_elsewhere():
+def test_a_recording_made_elsewhere_without_settings_is_silent():
     assert find(facts_of([op("aten::mm", 0, 10)])) == []
 
 
@@ -238,7 +238,7 @@ def filled(at: float, by: str = "aten::empty", elements: int = 96_000) -> list[J
     return [op(by, at, 40), op("aten::fill_", at + 5, 30, dims=[[elements], []], types=["float", "Scalar"])]
 
 
-def test_memory_that_is_filled_as_it_is_allocated_costs_the_writing():
+def test_filling_newly_allocated_memory_costs_the_time_of_writing_it():
     """384 kB take 40 µs to write at 9.6 GB/s, so all of the 30 µs; half of that where there is a quarter of it."""
     for elements, saved in ((96_000, 0.3), (36_000, 0.15)):
         facts = facts_of(steps_of(filled(10, elements=elements)))
@@ -247,7 +247,7 @@ def test_memory_that_is_filled_as_it_is_allocated_costs_the_writing():
         assert predict_saving(facts, found.edit).fraction == pytest.approx(saved, abs=1e-3)
 
 
-def test_on_a_gpu_such_a_fill_vanishes_with_its_kernel():
+def test_on_a_gpu_the_fill_and_its_kernel_are_saved():
     launched = [runtime("cudaLaunchKernel", 16, 5, correlation=1), kernel("FillFunctor", 25, 60, correlation=1)]
     facts = facts_of(
         [
@@ -271,7 +271,7 @@ def test_on_a_gpu_such_a_fill_vanishes_with_its_kernel():
 
 
 @pytest.mark.parametrize("by", ["aten::full", "aten::zeros", "aten::ones_like", "aten::zero_"])
-def test_tensors_that_are_made_to_hold_a_number_are_silent(by):
+def test_operators_that_are_called_to_fill_a_tensor_are_silent(by):
     assert find(facts_of(steps_of(filled(10, by)))) == []
 
 
@@ -280,7 +280,7 @@ def test_deterministic_algorithms_without_the_filling_are_silent():
     assert find(facts_of(steps_of([op("aten::empty", 10, 40)]), run=run)) == []
 
 
-def test_the_line_is_the_one_that_asks_for_determinism():
+def test_the_line_that_requests_determinism_is_reported():
     remarks = (Remark(DETERMINISM_SET, CallSite("a.py", 9, "main")),)
     (found,) = find(facts_of(steps_of(filled(10)), run=Run(torch="2.13", remarks=remarks)))
     assert found.location is not None
@@ -295,7 +295,7 @@ def test_the_line_is_the_one_that_asks_for_determinism():
         ("Trainer(detect_anomaly=True)", None),
     ],
 )
-def test_the_line_is_changed_where_it_says_true(source: str, after: str | None) -> None:
+def test_only_a_literal_true_is_changed_to_false(source: str, after: str | None) -> None:
     facts = facts_of(steps_of(node(10)), callsites=(CallSite("a.py", 7, "f", source),))
     (found,) = [one for one in diagnose(facts).findings if one.rule == "debug-mode-on"]
     assert found.change == (Change("a.py", 7, source, after) if after else None)

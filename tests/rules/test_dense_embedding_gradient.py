@@ -80,7 +80,7 @@ def test_the_zero_fill_and_the_update_shrink_to_the_rows_looked_up():
 
 
 @pytest.mark.parametrize(("indices", "reported"), [(250, 1), (251, 0)])
-def test_a_quarter_of_the_rows_are_the_most_that_count_as_few(indices, reported):
+def test_lookups_of_more_than_a_quarter_of_the_rows_are_silent(indices, reported):
     assert len(find(facts_of(training(indices=indices)))) == reported
 
 
@@ -96,24 +96,24 @@ def test_a_quarter_of_the_rows_are_the_most_that_count_as_few(indices, reported)
         ("RMSprop", ("aten::addcmul_", "aten::addcdiv_")),
     ],
 )
-def test_an_optimizer_that_changes_every_row_needs_all_of_the_gradient(optimizer, names):
+def test_optimizers_that_change_every_row_are_silent(optimizer, names):
     assert find(facts_of(training(*names, optimizer=optimizer))) == []
 
 
-def test_adagrad_without_weight_decay_computes_the_same_from_the_rows_looked_up():
+def test_adagrad_without_weight_decay_is_reported_as_a_fault():
     passes = ("aten::_foreach_addcmul_", "aten::_foreach_sqrt", "aten::_foreach_add_", "aten::_foreach_addcdiv_")
     (found,) = find(facts_of(training(*passes, optimizer="Adagrad")))
     assert found.kind is Kind.FAULT
     assert "Adagrad updates these" in found.fix
 
 
-def test_for_adam_it_is_an_opportunity_as_the_sparse_form_differs():
+def test_adam_is_an_opportunity_because_its_sparse_form_differs():
     (found,) = find(facts_of(training("aten::lerp_", "aten::addcdiv_", optimizer="Adam")))
     assert found.kind is Kind.OPPORTUNITY
     assert "SparseAdam" in found.fix
 
 
-def test_a_table_that_the_output_layer_shares_needs_a_dense_gradient():
+def test_a_table_shared_with_the_output_layer_is_silent():
     def with_a_sum_of_two(name: str) -> list[Json]:
         node = op("autograd::engine::evaluate_function: MmBackward0", 60, 12)
         return training(beside=(node, pass_over(name, 61)))
@@ -122,7 +122,7 @@ def test_a_table_that_the_output_layer_shares_needs_a_dense_gradient():
     assert len(find(facts_of(with_a_sum_of_two("aten::t")))) == 1
 
 
-def test_a_table_that_is_looked_up_twice_is_no_shared_one():
+def test_a_table_that_is_looked_up_twice_is_reported():
     second = (
         *backward(60, 202),
         op("autograd::engine::evaluate_function: EmbeddingBackward0", 84, 14),
@@ -132,17 +132,17 @@ def test_a_table_that_is_looked_up_twice_is_no_shared_one():
     assert found.evidence["looked_up_at_most"] == 100
 
 
-def test_a_gradient_whose_norm_is_taken_has_to_be_dense():
+def test_a_gradient_whose_norm_is_taken_is_silent():
     norm = pass_over("aten::linalg_vector_norm", 80, shapes=[TABLE, [], []])
     assert find(facts_of(training(beside=(norm,)))) == []
 
 
-def test_scaling_by_frequency_has_no_sparse_form():
+def test_scaling_by_frequency_is_silent():
     assert find(facts_of(training(by_frequency="True"))) == []
 
 
 @pytest.mark.parametrize(("mode", "reported"), [("0", 1), ("2", 0)])
-def test_sums_over_bags_have_a_sparse_form_and_maxima_have_none(mode, reported):
+def test_sums_over_bags_are_reported_and_maxima_are_silent(mode, reported):
     def bag(event: Json) -> Json:
         given = ["", "", "", "", "", str(ROWS), "False", mode]
         return op(
@@ -159,7 +159,7 @@ def test_sums_over_bags_have_a_sparse_form_and_maxima_have_none(mode, reported):
     assert ["nn.EmbeddingBag(" in one.fix for one in found] == [True] * reported
 
 
-def test_of_several_parameters_in_one_call_the_tables_part_counts():
+def test_in_a_call_for_several_parameters_only_the_tables_share_shrinks():
     shapes = [[TABLE, [3000, WIDTH]], [TABLE, [3000, WIDTH]], []]
     names = {"aten::_foreach_add_": pass_over("aten::_foreach_add_", 0, shapes=shapes)["args"]}
     events = [{**event, "args": names.get(event["name"], event["args"])} for event in training("aten::_foreach_add_")]
@@ -181,7 +181,7 @@ def test_on_a_gpu_a_pass_keeps_one_of_its_launches():
     assert updates == [2_500] * 4  # 10 µs for four launches
 
 
-def test_under_data_parallel_training_it_does_not_look():
+def test_it_cannot_look_at_data_parallel_training():
     with pytest.raises(CannotLook, match="averaged over processes"):
         find(facts_of(training(beside=(annotation("DistributedDataParallel.forward", 1, 15),))))
 

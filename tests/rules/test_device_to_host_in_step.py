@@ -30,7 +30,7 @@ def amid() -> list[Json]:
     return [*computed(0, took=82, delay=6), *read(15), *computed(120, correlation=501)]
 
 
-def test_a_read_of_a_few_bytes_holds_the_host_as_long_as_the_device_computes():
+def test_a_small_read_costs_the_wait_for_the_work_queued_before_it():
     facts = facts_of(stepped(amid()))
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, "aten::to")
@@ -46,7 +46,7 @@ def test_a_read_of_a_few_bytes_holds_the_host_as_long_as_the_device_computes():
     assert predict_saving(facts, found.edit).fraction == pytest.approx(80 / 200, abs=0.02)
 
 
-def test_where_numbers_are_read_too_each_has_its_part():
+def test_a_read_shares_the_joint_saving_with_reads_of_single_numbers():
     number = [
         op("aten::item", 150, 40),
         op("aten::_local_scalar_dense", 151, 38),
@@ -59,7 +59,7 @@ def test_where_numbers_are_read_too_each_has_its_part():
     assert predict_part(facts, found.joint, found.part).fraction < predict_saving(facts, found.joint).fraction
 
 
-def test_the_line_is_that_of_the_read():
+def test_the_reported_line_makes_the_read():
     located = [mark(2, 0, 12), *computed(0, took=82), mark(5, 14, 104), *read(15), *computed(120, correlation=501)]
     facts = facts_of([*stepped(located, steps=1), *stepped(amid(), first=1)])
     (found,) = find(facts)
@@ -67,40 +67,40 @@ def test_the_line_is_that_of_the_read():
 
 
 @pytest.mark.parametrize(("size", "reported"), [(16, 0), (17, 1)])
-def test_a_single_number_is_a_wait_of_another_rule(size, reported):
+def test_a_read_of_a_single_number_is_left_to_host_sync_in_step(size, reported):
     facts = facts_of(stepped(computed(0, took=82), read(15, size), computed(120, correlation=501)))
     assert len(find(facts)) == reported
     assert len(list(host_sync_in_step.check(facts))) == 1 - reported
 
 
 @pytest.mark.parametrize(("size", "reported"), [(65_536, 0), (65_537, 1)])
-def test_what_a_step_ends_with_is_logged_unless_it_is_large(size, reported):
+def test_a_small_read_at_the_end_of_a_step_is_left_to_host_sync_in_step(size, reported):
     facts = facts_of(stepped(computed(0, took=82), read(15, size)))
     assert len(find(facts)) == reported
     assert len(list(host_sync_in_step.check(facts))) == 1 - reported
 
 
-def test_what_a_step_begins_with_is_the_log_of_the_step_before():
+def test_a_read_at_the_start_of_a_step_is_silent():
     assert find(facts_of(stepped(read(5), computed(120, took=60)))) == []
 
 
-def test_a_read_behind_a_device_that_is_busy_throughout_is_free():
+def test_a_read_from_a_device_that_is_busy_throughout_is_silent():
     busy = computed(0, took=198, delay=1, stream=9, correlation=700)
     assert find(facts_of(stepped(busy, computed(11, took=2), read(25), computed(130, took=2, correlation=501)))) == []
 
 
 @pytest.mark.parametrize(("steps_with", "reported"), [(1, 0), (2, 1)])
-def test_it_counts_from_half_of_the_steps_on(steps_with, reported):
+def test_reads_in_fewer_than_half_of_the_steps_are_silent(steps_with, reported):
     events = [*stepped(amid(), steps=steps_with), *stepped(computed(0), steps=4 - steps_with, first=steps_with)]
     assert len(find(facts_of(events))) == reported
 
 
-def test_a_single_read_in_a_recording_of_one_step_may_be_the_only_one():
+def test_it_cannot_look_at_a_recording_of_one_step():
     with pytest.raises(CannotLook, match="one step was recorded"):
         find(facts_of(stepped(amid(), steps=1)))
 
 
-def test_copies_to_the_device_are_none():
+def test_copies_to_the_device_are_silent():
     facts = facts_of(stepped(computed(0, took=82), read(15, 700, PINNED), computed(120, correlation=501)))
     assert find(facts) == []
 
@@ -125,7 +125,7 @@ def used(start: float = 45, dims: str = SHAPES, types: str = FLOATS) -> list[Jso
     return [op("aten::softmax", start, 5, dims=dims, types=types)]
 
 
-def test_a_promise_that_nobody_waits_for_is_told():
+def test_a_non_blocking_copy_that_is_used_before_it_ends_is_reported():
     facts = facts_of(stepped(computed(0), promised(), used()))
     (found,) = find(facts)
     assert found.severity is Severity.MEDIUM
@@ -159,16 +159,16 @@ def test_a_promise_that_nobody_waits_for_is_told():
         "computed on the device",
     ],
 )
-def test_a_promise_that_is_kept_or_that_nobody_relies_on_is_silent(parts):
+def test_a_non_blocking_copy_that_is_awaited_or_not_used_is_silent(parts):
     assert find(facts_of(stepped(computed(0), *parts))) == []
 
 
-def test_what_the_allocator_of_pinned_memory_asks_awaits_nothing():
+def test_an_event_query_by_the_pinned_memory_allocator_is_not_a_wait():
     asked = [runtime("cudaEventQuery", 17, 0.5)]
     assert len(find(facts_of(stepped(computed(0), promised(), asked, used())))) == 1
 
 
-def test_what_profkit_waits_for_in_its_pauses_awaits_nothing():
+def test_a_wait_by_profkit_itself_is_not_a_wait_for_the_copy():
     paused = [pause(150, 20), runtime("cudaDeviceSynchronize", 155, 5)]
     assert len(find(facts_of(stepped(computed(0), promised(), used(), paused)))) == 1
 

@@ -61,7 +61,7 @@ def steps_of(*after: Json, length: int = LENGTH) -> list[Json]:
     ]
 
 
-def test_the_layer_takes_the_share_of_one_position():
+def test_the_layer_keeps_the_share_of_one_position():
     facts = facts_of(steps_of(select(0), tensor_op("softmax", 5, 9, [BATCH, WORDS])))
     (found,) = find(facts)
     assert found.evidence == {"positions": 10}
@@ -69,7 +69,7 @@ def test_the_layer_takes_the_share_of_one_position():
 
 
 @pytest.mark.parametrize(("length", "reported"), [(8, 1), (7, 0)])
-def test_eight_positions_are_the_least(length, reported):
+def test_fewer_than_eight_positions_are_silent(length, reported):
     assert len(find(facts_of(steps_of(select(0, length=length), length=length)))) == reported
 
 
@@ -102,7 +102,7 @@ def test_results_that_are_used_at_several_positions_are_silent(after):
     assert find(facts_of(steps_of(*after))) == []
 
 
-def test_what_another_layers_call_gives_is_not_looked_at():
+def test_only_the_calls_of_which_one_position_is_used_are_counted():
     """Of two calls in a step one is used as a whole."""
     whole = tensor_op("softmax", 20, 9, [BATCH, LENGTH, WORDS])
     events = [
@@ -120,7 +120,7 @@ def test_what_another_layers_call_gives_is_not_looked_at():
 
 
 @pytest.mark.parametrize(("taken", "reported"), [("select", 1), ("softmax", 0)])
-def test_where_a_step_ends_with_the_layer_the_next_begins_with_what_is_used(taken, reported):
+def test_a_use_at_the_start_of_the_next_step_counts_for_the_layer_at_the_end(taken, reported):
     """Calls of a model that are steps; the text grows by a word in each."""
     uses = {
         "select": lambda at, length: select(at, length=length),

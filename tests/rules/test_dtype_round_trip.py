@@ -42,7 +42,7 @@ def recording(events: list[Json], steps: int = 4) -> Any:
     return facts_of([*(step(i, 100 * i, 100) for i in range(steps)), *moved])
 
 
-def test_both_casts_of_a_round_trip_vanish():
+def test_both_casts_of_a_round_trip_are_saved():
     facts = recording(row(10, "float", "double", "float"))
     (found,) = find(facts)
     assert sorted(found.rows.tolist()) == rows_named(facts.trace, "aten::to")
@@ -65,14 +65,14 @@ def test_a_round_trip_over_a_narrower_type_is_an_opportunity():
         (["double", "float"] * 2 + ["double"], 2, Kind.OPPORTUNITY),
     ],
 )
-def test_of_casts_in_a_row_pairs_vanish_those_that_widen_first_where_there_is_a_choice(types, trips, kind):
+def test_pairs_in_a_row_of_casts_are_saved_and_pairs_that_widen_are_preferred(types, trips, kind):
     facts = recording(row(10, *types))
     (found,) = find(facts)
     assert (found.count, found.kind) == (trips, kind)
     assert predict_saving(facts, found.edit).fraction == pytest.approx(20 * trips / 100, abs=1e-4)
 
 
-def test_views_between_the_casts_compute_nothing():
+def test_a_round_trip_is_reported_across_a_view():
     view = op("aten::select", 22, 2, dims=[[2, ELEMENTS], [], []], types=["double", "Scalar", "Scalar"])
     assert len(find(recording([*cast(10, "float", "double"), view, *cast(30, "double", "float")]))) == 1
 
@@ -84,7 +84,7 @@ def test_a_computation_in_the_other_type_is_silent(name):
     assert find(recording(events)) == []
 
 
-def test_a_kernel_that_the_program_launches_between_the_casts_is_a_computation():
+def test_a_kernel_launched_between_the_casts_is_silent():
     events = [*cast(10, "c10::BFloat16", "float"), *cast(30, "float", "c10::BFloat16")]
     launch = [runtime("cuLaunchKernel", 25, 2, correlation=7)]
     on_device = {
@@ -101,32 +101,32 @@ def test_a_kernel_that_the_program_launches_between_the_casts_is_a_computation()
     assert find(facts_of([step(0, 0, 100), *events, *launch, on_device])) == []
 
 
-def test_the_cast_of_another_tensor_is_silent():
+def test_a_second_cast_of_another_tensor_is_silent():
     assert find(recording([*cast(10, "float", "double"), *cast(30, "double", "float", 2 * ELEMENTS)])) == []
 
 
 @pytest.mark.parametrize("types", [("float", "long int", "float"), ("float", "double", "c10::BFloat16")])
-def test_what_does_not_come_back_to_the_same_numbers_is_silent(types):
+def test_casts_that_do_not_return_to_the_same_numbers_are_silent(types):
     assert find(recording(row(10, *types))) == []
 
 
-def test_integers_count():
+def test_round_trips_of_integers_are_reported():
     assert len(find(recording(row(10, "int", "long int", "int")))) == 1
 
 
 @pytest.mark.parametrize(("elements", "reported"), [(4096, 1), (4095, 0)])
-def test_4096_elements_are_the_least(elements, reported):
+def test_casts_of_fewer_than_4096_elements_are_silent(elements, reported):
     events = [*cast(10, "float", "double", elements), *cast(30, "double", "float", elements)]
     assert len(find(recording(events))) == reported
 
 
-def test_a_cast_inside_another_operator_is_not_the_programs():
+def test_a_cast_inside_another_operator_is_silent():
     inside = op("aten::_to_copy", 31, 8, dims=[[ELEMENTS], []], types=["double", "Scalar"], concrete=["", "6"])
     softmax = op("aten::softmax", 30, 12, dims=[[ELEMENTS], []], types=["double", "Scalar"])
     assert find(recording([*cast(10, "float", "double"), softmax, inside])) == []
 
 
-def test_the_backward_of_the_casts_vanishes_too():
+def test_the_backward_pass_of_the_casts_is_saved_too():
     events = [*cast(10, "float", "double", sequence=3), *cast(30, "double", "float", sequence=4)]
     nodes = [
         op("autograd::engine::evaluate_function: ToCopyBackward0", 50 + 20 * i, 15, sequence=4 - i) for i in range(2)
@@ -136,7 +136,7 @@ def test_the_backward_of_the_casts_vanishes_too():
     assert predict_saving(facts, found.edit).fraction == pytest.approx((20 + 30) / 100, abs=1e-4)
 
 
-def test_the_line_that_casts_away_is_named_before_the_one_that_casts_back():
+def test_the_line_of_the_first_cast_is_reported_before_the_line_of_the_second():
     sites = (CallSite("out.py", 3, "finish", "return x.double()"), CallSite("in.py", 5, "begin", "x = x.float()"))
     events = row(10, "float", "double", "float")
     located = [step(0, 0, 100), mark(0, 9, 12), mark(1, 21, 20), *events]

@@ -44,7 +44,7 @@ def find(facts: Any) -> list[Suspicion]:
     return list(exposed_communication.check(facts))
 
 
-def test_gradients_over_a_slow_link_are_told_and_half_of_the_bytes_are_half_of_the_time():
+def test_exposed_gradients_are_reported_and_half_of_their_time_is_saved():
     facts = facts_of_launch(launched("all_reduce", 60, 0, 0))
     (found,) = find(facts)
     assert found.evidence == {"exposed_ns_per_step": 60_000, "kind": "gradients", "in_computing_stream": 0}
@@ -53,7 +53,7 @@ def test_gradients_over_a_slow_link_are_told_and_half_of_the_bytes_are_half_of_t
     assert predict_launch_saving(facts, found.launch_edit).fraction == pytest.approx(30 / 160, abs=0.001)
 
 
-def test_a_late_rank_looks_alike_from_the_other_one_and_is_the_stragglers():
+def test_a_wait_for_a_late_rank_is_left_to_straggler():
     """Rank 0 stands still for 62 µs of each step in both launches; here it waits 60 of them for rank 1."""
     facts = facts_of_launch(launched("all_reduce", 2, 0, 60))
     assert find(facts) == []
@@ -64,37 +64,37 @@ def test_a_late_rank_looks_alike_from_the_other_one_and_is_the_stragglers():
 
 
 @pytest.mark.parametrize(("transfer", "reported"), [(6.5, 1), (6.1, 0)])
-def test_half_of_the_transfers_has_to_be_three_percent_of_the_step(transfer, reported):
+def test_gradients_that_save_less_than_three_percent_of_the_step_are_silent(transfer, reported):
     """3.25 of 106.5 µs are 3.1 %, 3.05 of 106.1 are 2.9."""
     assert len(find(facts_of_launch(launched("all_reduce", transfer, 0, 0)))) == reported
 
 
 @pytest.mark.parametrize(("transfer", "reported"), [(3.2, 1), (3.0, 0)])
-def test_what_can_be_hidden_counts_whole(transfer, reported):
+def test_transfers_that_can_be_hidden_save_their_whole_time(transfer, reported):
     found = find(facts_of_launch(launched("all_gather", transfer, 0, 0)))
     assert len(found) == reported
     assert all("forward_prefetch" in one.fix for one in found)
 
 
-def test_no_more_is_hidden_than_there_is_compute():
+def test_no_more_is_saved_than_there_is_compute_to_hide_behind():
     """100 µs of the 300 fit behind the step's compute."""
     facts = facts_of_launch(launched("all_to_all", 300, 0, 0))
     (found,) = find(facts)
     assert predict_launch_saving(facts, found.launch_edit).fraction == pytest.approx(100 / 400, abs=0.001)
 
 
-def test_transfers_behind_compute_are_silent():
+def test_transfers_hidden_behind_compute_are_silent():
     acts: list[Act] = []
     for i in range(5):
         acts += [work(20), ask(f"all_gather#{i}"), work(80), wait(f"all_gather#{i}"), end_step()]
     assert find(facts_of_launch(launch_of([acts, acts], {"all_gather": 70}))) == []
 
 
-def test_a_barrier_moves_nothing():
+def test_a_barrier_is_silent():
     assert find(facts_of_launch(launched("barrier", 60, 0, 0))) == []
 
 
-def test_in_the_computing_stream_it_is_told_to_leave_it():
+def test_for_gradients_in_the_computing_stream_the_fix_is_a_stream_of_their_own():
     launch = launched("all_reduce", 60, 0, 0)
     there = [
         replace(table, collectives=replace(table.collectives, on_compute=np.ones(5, dtype=bool)))
@@ -104,7 +104,7 @@ def test_in_the_computing_stream_it_is_told_to_leave_it():
     assert found.fix.startswith("It runs in the stream that computes")
 
 
-def test_ranks_of_which_some_are_missing_tell_no_transfer():
+def test_a_launch_with_missing_ranks_is_silent():
     """The last one to start may be among those: of the four ranks of the group two were recorded."""
     launch = launched("all_reduce", 60, 0, 0)
     groups = (replace(launch.groups[0], size=4, ranks=None),)
@@ -142,7 +142,7 @@ def trained(
     return facts_of(events)
 
 
-def test_one_rank_alone_counts_no_more_than_its_shortest_message():
+def test_with_one_rank_no_message_counts_longer_than_the_shortest():
     """Of 700 to 3,000 µs a step, 700 at most are the transfer; half of it can be saved."""
     facts = trained([700, 3_000, 1_000, 700])
     (found,) = find(facts)
@@ -151,7 +151,7 @@ def test_one_rank_alone_counts_no_more_than_its_shortest_message():
     assert predict_saving(facts, found.edit).fraction == pytest.approx(4 * 350 / (4 * 2_100 + 5_400), abs=0.001)
 
 
-def test_a_message_takes_no_longer_than_a_larger_one_nor_for_each_byte_than_a_smaller_one():
+def test_transfer_time_is_bounded_by_larger_messages_and_by_the_rate_of_smaller_ones():
     """200 µs of 1 MB are 800 of 4 MB and 400 of 2 MB at most, and half a megabyte takes no longer than one."""
     sizes, took = [MB, 4 * MB, 2 * MB, MB // 2], [200, 3_000, 500, 700]
     did = [Did(10_000 * i, 10_000 * i + took[i], step=i, size=sizes[i], waited=300) for i in range(4)]
@@ -160,25 +160,25 @@ def test_a_message_takes_no_longer_than_a_larger_one_nor_for_each_byte_than_a_sm
     assert exposed.exposed_ns.tolist() == [200_000, 300_000, 300_000, 200_000]
 
 
-def test_messages_of_many_buckets_are_left_to_the_rule_of_theirs():
+def test_gradients_sent_in_many_small_messages_are_silent():
     """1 MB of gradients in one message, or the same time in four of a quarter."""
     assert len(find(trained([700] * 4))) == 1
     assert find(trained([700] * 4, messages=4)) == []
 
 
-def test_gradients_after_the_backward_pass_are_left_to_the_rule_of_theirs():
+def test_gradients_after_the_backward_pass_are_left_to_late_overlap():
     facts = trained([700] * 4, late=True)
     assert find(facts) == []
     assert len(list(late_overlap.check(facts))) == 1
 
 
-def test_a_rank_of_which_collectives_alone_were_recorded_tells_nothing_of_what_they_hold_up():
+def test_a_launch_with_a_rank_whose_work_was_not_recorded_is_silent():
     launch = launched("all_reduce", 60, 0, 0)
     light = replace(launch.tables[1], work=replace(launch.tables[1].work, cause=np.full(10, int(Cause.UNRECORDED))))
     assert find(facts_of_launch(replace(launch, tables=(launch.tables[0], light)))) == []
 
 
-def test_kernels_on_a_device_are_shorter_by_half_of_what_one_rank_shows():
+def test_with_one_rank_on_a_device_half_of_the_exposed_kernel_time_is_saved():
     """Each step: three kernels of 500 µs, 700 µs of NCCL's, and 230 of the optimizer behind it."""
     events: list[Json] = []
     for i in range(4):
@@ -218,12 +218,12 @@ def test_kernels_on_a_device_are_shorter_by_half_of_what_one_rank_shows():
 
 
 @pytest.mark.parametrize(("duration", "reported"), [(530, 1), (520, 0)])
-def test_one_rank_alone_has_to_show_a_tenth_of_the_step(duration, reported):
+def test_with_one_rank_savings_below_a_tenth_of_the_step_are_silent(duration, reported):
     """265 of 2,630 µs are 10.1 %, 260 of 2,620 are 9.9."""
     assert len(find(trained([duration] * 4))) == reported
 
 
-def test_one_rank_alone_does_not_take_a_steady_wait_for_a_transfer():
+def test_with_one_rank_implausibly_slow_transfers_are_silent():
     """1 MB in 50 ms is slower than 10 Gbit Ethernet, which takes 839 µs: the rest may be a wait for a late rank."""
     assert find(trained([50_000] * 4)) == []
 
@@ -232,7 +232,7 @@ def test_inference_is_silent():
     assert find(trained([700] * 4, backward=False)) == []
 
 
-def test_what_cannot_be_looked_at_is_said():
+def test_without_three_steps_or_message_sizes_it_cannot_look():
     with pytest.raises(CannotLook, match="three steps"):
         find(trained([700, 700]))
     with pytest.raises(CannotLook, match="how large"):
@@ -269,7 +269,7 @@ def sharded_on_a_cpu(name: str) -> Any:
     return facts_of(events)
 
 
-def test_on_a_cpu_fsdp_saves_the_gathers_of_the_backward_pass_and_prefetches_none():
+def test_for_fsdp_on_a_cpu_the_fix_saves_the_gathers_of_the_backward_pass():
     """295 µs of 2,600, where all that is not FSDP's could be hidden: 590."""
     facts = sharded_on_a_cpu("FullyShardedDataParallel.")
     (found,) = find(facts)
@@ -306,7 +306,7 @@ def broadcasting(inside: str) -> Any:
     return facts_of(events)
 
 
-def test_buffers_that_ddp_sends_before_each_forward_pass_need_not_be_sent():
+def test_for_buffers_broadcast_by_ddp_the_fix_is_not_to_broadcast_them():
     facts = broadcasting("DistributedDataParallel.forward")
     (found,) = find(facts)
     assert "broadcast_buffers=False" in found.fix
@@ -316,7 +316,7 @@ def test_buffers_that_ddp_sends_before_each_forward_pass_need_not_be_sent():
 
 
 @pytest.mark.parametrize(("kind", "reported"), [("all_reduce", 1), ("all_gather", 0), ("all_to_all", 0)])
-def test_in_the_computing_stream_gradients_alone_are_known_to_need_nothing_beside_them(kind: str, reported: int):
+def test_in_the_computing_stream_only_gradients_are_reported(kind: str, reported: int):
     """Activations may be what the next kernel needs: there a stream of their own gains nothing."""
     launch = launched(kind, 60, 0, 0)
     there = [

@@ -52,7 +52,7 @@ def stepped(
     return found
 
 
-def test_kernels_that_wait_for_a_copy_in_their_stream_would_run_without_it():
+def test_a_copy_that_kernels_in_its_stream_wait_for_is_saved():
     facts = facts_of(stepped())
     (found,) = find(facts)
     assert found.edit is not None
@@ -63,7 +63,7 @@ def test_kernels_that_wait_for_a_copy_in_their_stream_would_run_without_it():
     assert found.message.startswith("1.00 MB a step go to the device from pinned memory, which takes ")
 
 
-def test_the_link_carries_no_more_than_it_did():
+def test_the_saving_is_limited_by_the_time_the_link_needs():
     """Copies of 150 µs beside 30 µs of other work: the link needs 150 of 180 µs whenever they are sent."""
     facts = facts_of(stepped(150, 30))
     (found,) = find(facts)
@@ -71,12 +71,12 @@ def test_the_link_carries_no_more_than_it_did():
 
 
 @pytest.mark.parametrize(("copied", "reported"), [(18, 1), (12, 0)])
-def test_a_tenth_of_the_step_is_worth_another_stream(copied, reported):
+def test_savings_below_a_tenth_of_the_step_are_silent(copied, reported):
     assert len(find(facts_of(stepped(copied, 120)))) == reported
 
 
 @pytest.mark.parametrize(("size", "reported"), [(65_537, 1), (65_536, 0)])
-def test_small_tensors_are_not_worth_it(size, reported):
+def test_copies_of_at_most_64_kibibytes_are_silent(size, reported):
     assert len(find(facts_of(stepped(size=size)))) == reported
 
 
@@ -97,16 +97,16 @@ def test_copies_that_hold_no_kernel_up_or_that_another_rule_judges_are_silent(ev
 READ = (op("aten::item", 50, 20), op("aten::_local_scalar_dense", 51, 18), runtime("cudaStreamSynchronize", 55, 10))
 
 
-def test_what_is_sent_may_depend_on_what_was_read_of_the_step_before():
+def test_a_copy_in_a_step_that_also_reads_a_result_is_silent():
     assert find(facts_of(stepped(beside=READ))) == []
 
 
-def test_the_batches_of_a_loader_depend_on_no_result():
+def test_batches_of_a_loader_are_reported_even_if_a_result_is_read():
     loading = annotation("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 2, 4)
     assert len(find(facts_of(stepped(beside=(*READ, loading))))) == 1
 
 
-def test_the_line_is_that_of_the_copy():
+def test_the_reported_line_makes_the_copy():
     located = [
         step(0, 0, 100),
         mark(2, 9, 15),
@@ -121,7 +121,7 @@ def test_the_line_is_that_of_the_copy():
     assert set(facts.lines.site[found.rows]) == {2}
 
 
-def test_copies_without_a_call_cannot_be_judged():
+def test_without_runtime_calls_it_cannot_look():
     events = [event for event in stepped() if event["cat"] != "cuda_runtime"]
     with pytest.raises(CannotLook, match="does not say which calls copy"):
         find(facts_of(events))

@@ -61,7 +61,7 @@ def on_device(at: float) -> list[Json]:
     ]
 
 
-def test_on_a_device_the_kernels_count_and_not_the_launching():
+def test_on_a_device_half_of_the_kernel_time_is_saved():
     facts = facts_of(steps_of(on_device))
     assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(0.45)
 
@@ -81,7 +81,7 @@ OPERATIONS, ELEMENTS = 2 * 64**3, 3 * 64**2
         ("a GPU that nobody knows", 0.5),
     ],
 )
-def test_on_a_known_gpu_the_roofline_says_what_is_left(name, kept):
+def test_on_a_known_gpu_the_roofline_sets_the_remaining_time(name, kept):
     facts = facts_of(steps_of(on_device), deviceProperties=[{"name": name}])
     assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(0.9 * (1 - kept), abs=2e-5)
 
@@ -96,7 +96,7 @@ def large(at: float, name: str = "dgemm") -> list[Json]:
 
 
 @pytest.mark.parametrize(("precision", "kept"), [("highest", 1.0), ("high", 2 * 960**3 / 156e12 / 0.75 / 90e-6)])
-def test_doubles_that_are_as_fast_as_floats_are_silent_unless_floats_may_use_tf32(precision, kept):
+def test_doubles_as_fast_as_floats_are_silent_unless_floats_may_use_tf32(precision, kept):
     """TF32 has eight times the rate, of which a product reaches three quarters."""
     facts = facts_of(
         steps_of(large),
@@ -114,16 +114,14 @@ OLD, OWN = "cutlass_80_tensorop_d884gemm_64x32_16x4_tn_align1", "cutlass_90_tens
     ("device", "kernel_name", "kept"),
     [("NVIDIA H100 80GB HBM3", OLD, 0.5), ("NVIDIA H100 80GB HBM3", OWN, None), ("NVIDIA A100-SXM4-40GB", OLD, None)],
 )
-def test_hopper_multiplies_doubles_at_half_of_its_rate_with_the_instruction_of_the_generation_before(
-    device: str, kernel_name: str, kept: float | None
-):
+def test_ampere_kernels_on_hopper_reach_half_of_its_double_rate(device: str, kernel_name: str, kept: float | None):
     """At 90 µs the product is so slow that the rate which floats reach does not matter."""
     facts = facts_of(steps_of(lambda at: large(at, kernel_name)), deviceProperties=[{"name": device}])
     savings = [predict_saving(facts, found.edit).fraction for found in find(facts)]
     assert savings == ([] if kept is None else [pytest.approx(0.9 * (1 - kept), abs=2e-5)])
 
 
-def test_on_a_cpu_the_rates_measured_there_count_in_the_backward_pass_too():
+def test_on_a_cpu_measured_rates_price_the_forward_and_backward_pass():
     """A fourth of the arithmetic's time, which is longer than the memory's in both types."""
     rates = Rates("some", 1e10, {"float64": 1e10, "float32": 4e10})
 
@@ -139,7 +137,7 @@ def test_on_a_cpu_the_rates_measured_there_count_in_the_backward_pass_too():
     assert predict_saving(facts, found.trial.edit_of(0.1)).fraction == pytest.approx(0.7 * 0.9)
 
 
-def test_it_hands_over_its_costliest_operators_to_be_run_in_both_types():
+def test_the_experiment_runs_the_costliest_operators():
     facts = facts_of(steps_of(lambda at: [linear(at + 10, 40), linear(at + 50, 30, rows=32), linear(at + 80, 5)]))
     trial = find(facts)[0].trial
     assert trial is not None
@@ -155,7 +153,7 @@ def test_it_hands_over_its_costliest_operators_to_be_run_in_both_types():
     assert predict_saving(facts, trial.edit_of(1.5)).fraction == 0
 
 
-def test_where_most_of_the_time_goes_into_what_no_experiment_knows_there_is_none():
+def test_operators_that_cannot_be_run_again_and_take_most_of_the_time_prevent_an_experiment():
     sort = {"dims": [[8192], []], "types": ["double", "Scalar"]}
     facts = facts_of(steps_of(lambda at: [linear(at + 1, 30), op("aten::sort", at + 40, 31, **sort)]))
     assert find(facts)[0].trial is None
@@ -175,7 +173,7 @@ def test_zero_dimensional_doubles_are_silent():
     assert find(facts_of(steps_of(lambda at: [op("aten::mul", at, 90, **scaled)]))) == []
 
 
-def test_converting_data_that_arrives_as_doubles_is_silent():
+def test_casting_doubles_to_floats_is_silent():
     def events(at: float) -> list[Json]:
         cast = op("aten::to", at, 40, dims=[[256, 256], []], types=["double", "Scalar"], concrete=["", "6"])
         return [cast, linear(at + 50, 40, kind="float")]
@@ -183,7 +181,7 @@ def test_converting_data_that_arrives_as_doubles_is_silent():
     assert find(facts_of(steps_of(events))) == []
 
 
-def test_doubles_inside_an_optimizer_are_its_own_business():
+def test_doubles_inside_an_optimizer_are_silent():
     facts = facts_of(steps_of(lambda at: [annotation("Optimizer.step#Adam.step", at, 90), linear(at + 1, 80)]))
     assert find(facts) == []
 
@@ -197,7 +195,7 @@ def test_doubles_inside_an_optimizer_are_its_own_business():
         (None, "aten::linalg_cholesky", True),
     ],
 )
-def test_doubles_that_the_step_asks_for_to_solve_a_matrix_are_silent(cast_at: int | None, solver: str, reported: bool):
+def test_casting_to_doubles_before_a_matrix_solver_is_silent(cast_at: int | None, solver: str, reported: bool):
     shape, to_double = {"dims": [[64, 64]], "types": ["double"]}, ["", "7", "", "", "False", "False", ""]
 
     def events(at: float) -> list[Json]:
@@ -215,7 +213,7 @@ def test_doubles_that_the_step_asks_for_to_solve_a_matrix_are_silent(cast_at: in
         ("float32", "aten::linalg_cholesky", True),
     ],
 )
-def test_doubles_for_all_in_a_program_that_solves_a_matrix_are_silent(default: str, solver: str, reported: bool):
+def test_doubles_by_default_in_a_program_with_a_matrix_solver_are_silent(default: str, solver: str, reported: bool):
     def events(at: float) -> list[Json]:
         return [linear(at + 10, 4), op(solver, at + 20, 40, dims=[[64, 64]], types=["double"])]
 
@@ -232,7 +230,7 @@ def test_doubles_for_all_in_a_program_that_solves_a_matrix_are_silent(default: s
         (DOUBLES_MADE, "aten::linalg_cholesky", True),
     ],
 )
-def test_doubles_asked_for_by_name_in_a_program_that_solves_a_matrix_are_silent(kind: str, solver: str, reported: bool):
+def test_doubles_requested_in_a_program_with_a_matrix_solver_are_silent(kind: str, solver: str, reported: bool):
     def events(at: float) -> list[Json]:
         return [linear(at + 10, 4), op(solver, at + 20, 40, dims=[[64, 64]], types=["double"])]
 
@@ -241,17 +239,17 @@ def test_doubles_asked_for_by_name_in_a_program_that_solves_a_matrix_are_silent(
 
 
 @pytest.mark.parametrize(("duration", "reported"), [(2.0, True), (1.9, False)])
-def test_it_fires_from_one_per_cent_of_the_step(duration: float, reported: bool):
+def test_savings_below_one_percent_of_the_step_are_silent(duration: float, reported: bool):
     assert bool(find(facts_of(steps_of(lambda at: [linear(at, duration)])))) is reported
 
 
 @pytest.mark.parametrize(("elements", "reported"), [(4096, True), (4095, False)])
-def test_small_elementwise_operators_do_not_count(elements: int, reported: bool):
+def test_small_elementwise_operators_are_silent(elements: int, reported: bool):
     add = {"dims": [[elements], [elements]], "types": ["double", "double"]}
     assert bool(find(facts_of(steps_of(lambda at: [op("aten::add", at, 50, **add)])))) is reported
 
 
-def test_the_place_is_the_line_that_made_a_tensor_of_the_array():
+def test_the_line_that_made_a_tensor_from_the_array_is_reported():
     located = [step(9, 300, 100), mark(0, 305, 3), mark(1, 310, 60), mark(2, 315, 50), linear(320, 40)]
     facts = facts_of([*steps_of(lambda at: [linear(at + 20, 40)]), *located], callsites=SITES)
     (found,) = find(facts)
@@ -259,7 +257,7 @@ def test_the_place_is_the_line_that_made_a_tensor_of_the_array():
     assert found.location.line == 10
 
 
-def test_without_such_a_line_the_place_is_the_call_of_the_model():
+def test_the_call_of_the_model_is_reported_when_no_line_made_the_doubles():
     located = [step(9, 300, 100), mark(1, 310, 60), mark(2, 315, 50), linear(320, 40)]
     facts = facts_of([*steps_of(lambda at: [linear(at + 20, 40)]), *located], callsites=SITES)
     (found,) = find(facts)
@@ -279,7 +277,7 @@ def places_with(*remarks: tuple[str, int, str, str], **flags: str) -> list[int]:
     return [place.line for place in (found.location, *found.also) if place is not None]
 
 
-def test_the_only_line_before_the_loop_that_keeps_the_type_of_its_data_is_the_place():
+def test_the_only_line_before_the_loop_that_makes_doubles_is_reported():
     assert places_with((DOUBLES_MADE, 5, "load", "return torch.from_numpy(table)"))[0] == 5
     conversion = (DOUBLES_ASKED_FOR, 3, "main", "net = Net().double()")
     assert places_with((DOUBLES_MADE, 5, "load", "return torch.from_numpy(table)"), conversion)[0] == 5
@@ -297,7 +295,7 @@ def test_the_only_line_before_the_loop_that_keeps_the_type_of_its_data_is_the_pl
         ("main", "note = 'x'; z", 11),
     ],
 )
-def test_of_several_it_is_the_one_whose_name_the_step_reads(function: str, features: str, place: int):
+def test_of_several_lines_the_one_whose_variable_the_step_reads_is_reported(function: str, features: str, place: int):
     """Labels come first in the file, and nothing in the text says that they are integers."""
     labels = (DOUBLES_MADE, 5, "main", "labels = torch.from_numpy(classes)")
     data = (DOUBLES_MADE, 6, function, f"{features} = torch.from_numpy(table)")
@@ -305,14 +303,14 @@ def test_of_several_it_is_the_one_whose_name_the_step_reads(function: str, featu
     assert (places[0], set(places) >= {5, 6}) == (place, True)
 
 
-def test_of_several_it_is_the_only_one_that_a_function_of_the_same_file_returns():
+def test_of_several_lines_the_only_one_that_a_function_returns_is_reported():
     here = (DOUBLES_MADE, 5, "load", "return torch.from_numpy(table)")
     labels = (DOUBLES_MADE, 6, "main", "labels = torch.from_numpy(classes)")
     assert places_with(here, labels)[0] == 5
     assert places_with(here, (DOUBLES_MADE, 8, "load_labels", "return torch.from_numpy(classes)"))[0] == 11
 
 
-def test_a_function_that_returns_the_doubles_of_two_lines_leaves_open_which_the_step_takes():
+def test_the_call_of_the_model_is_reported_when_a_function_returns_doubles_of_two_lines():
     """What the step reads has a name of its own in both."""
     features = (DOUBLES_MADE, 5, "setup", "features = torch.from_numpy(table)")
     both = (DOUBLES_MADE, 6, "setup", "return Net().double(), features")
@@ -321,7 +319,7 @@ def test_a_function_that_returns_the_doubles_of_two_lines_leaves_open_which_the_
     assert places_with((DOUBLES_MADE, 5, "setup", "labels = torch.from_numpy(classes)"), both)[0] == 6
 
 
-def test_the_line_that_makes_all_new_tensors_doubles_comes_first_where_they_are():
+def test_the_line_that_sets_the_default_to_double_is_reported_if_it_is_in_effect():
     remarks = (
         (DOUBLES_MADE, 6, "main", "x = torch.from_numpy(table)"),
         (DOUBLES_BY_DEFAULT, 2, "<module>", "torch.set_default_dtype(torch.float64)"),
@@ -331,7 +329,7 @@ def test_the_line_that_makes_all_new_tensors_doubles_comes_first_where_they_are(
 
 
 @pytest.mark.parametrize("line", ["x = batch  # torch.from_numpy, double", "log('as_tensor')", "x = x.to('cuda')"])
-def test_words_in_a_line_of_the_step_make_no_tensor(line: str):
+def test_comments_strings_and_moves_do_not_count_as_making_doubles(line: str):
     located = [step(9, 300, 100), mark(0, 305, 3), mark(1, 310, 60), mark(2, 315, 50), linear(320, 40)]
     sites = (CallSite("train.py", 10, "main", line), *SITES[1:])
     (found,) = find(facts_of([*steps_of(lambda at: [linear(at + 20, 40)]), *located], callsites=sites))

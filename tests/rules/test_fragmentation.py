@@ -35,7 +35,7 @@ def ask(recording: Recording, size: int, line: int = 9) -> None:
     recording.alloc(BASE - 2000 * MIB, size * MIB, at(line))
 
 
-def test_a_request_takes_new_memory_while_more_lies_free_in_pieces():
+def test_a_request_for_new_memory_while_more_is_free_in_pieces_is_reported():
     """1 GiB was held at most, of 1.75 GiB reserved: 768 MiB could not use the 1008 that lay free."""
     recording = pieces()
     ask(recording, 768)
@@ -60,13 +60,13 @@ def test_a_request_takes_new_memory_while_more_lies_free_in_pieces():
     ],
     ids=["256 MiB", "less than 256 MiB", "less than a tenth", "a tenth"],
 )
-def test_how_much_has_to_be_wasted(count, size, asked, fires):
+def test_requests_below_256_mib_or_a_tenth_of_the_memory_are_silent(count, size, asked, fires):
     recording = pieces(count, size)
     ask(recording, asked)
     assert bool(find(recording)) is fires
 
 
-def test_a_cache_is_no_fragmentation():
+def test_free_memory_that_was_just_in_use_is_silent():
     """What lies free is what was held together a moment ago."""
     recording = Recording()
     for i in range(10):
@@ -79,7 +79,7 @@ def test_a_cache_is_no_fragmentation():
     assert find(recording) == []
 
 
-def test_what_was_reserved_before_the_history_is_not_judged():
+def test_segments_reserved_before_the_history_are_silent():
     recording = Recording()
     for i in range(8):
         recording.segment(BASE + 1000 * i * MIB, 400 * MIB, is_older=True)
@@ -87,7 +87,7 @@ def test_what_was_reserved_before_the_history_is_not_judged():
     assert find(recording) == []
 
 
-def test_a_segment_for_small_requests_is_no_sign():
+def test_a_new_segment_for_small_requests_is_silent():
     """They have segments of their own, of 2 MiB, and may not use what lies free among large ones."""
     recording = Recording()
     recording.segment(BASE, 1000 * MIB, at(5))
@@ -98,7 +98,7 @@ def test_a_segment_for_small_requests_is_no_sign():
 
 
 @pytest.mark.parametrize("elsewhere", [{"stream": 7}, {"pool": (0, 3)}], ids=["another stream", "a CUDA graph's pool"])
-def test_what_lies_free_elsewhere_is_no_gap(elsewhere):
+def test_memory_that_is_free_in_another_stream_or_pool_is_silent(elsewhere):
     recording = Recording()
     recording.segment(BASE, 1000 * MIB, at(5), **elsewhere)
     recording.alloc(BASE, 1000 * MIB, at(5))
@@ -107,13 +107,13 @@ def test_what_lies_free_elsewhere_is_no_gap(elsewhere):
     assert find(recording) == []
 
 
-def test_expandable_segments_have_no_such_gaps():
+def test_expandable_segments_are_silent():
     recording = pieces(expandable=True)
     ask(recording, 768)
     assert find(recording) == []
 
 
-def test_a_request_that_fails_beside_free_gaps():
+def test_a_request_that_fails_while_more_is_free_in_gaps_is_reported():
     recording = pieces()
     recording.fail(512 * MIB, 5 * MIB, at(9))
     (found,) = find(recording)
@@ -123,13 +123,13 @@ def test_a_request_that_fails_beside_free_gaps():
     assert "in 16 gaps of 66.1 MB at most" in found.message
 
 
-def test_a_request_that_is_larger_than_all_that_is_free_fails_for_another_reason():
+def test_a_failed_request_larger_than_all_free_memory_is_silent():
     recording = pieces()
     recording.fail(1009 * MIB, 5 * MIB, at(9))
     assert find(recording) == []
 
 
-def test_each_device_is_judged():
+def test_every_device_is_checked():
     healthy, broken = Recording(), pieces()
     healthy.segment(BASE, 64 * MIB, at(1))
     healthy.alloc(BASE, 64 * MIB, at(1))
@@ -140,7 +140,7 @@ def test_each_device_is_judged():
     assert found.location.line == 9
 
 
-def test_an_empty_snapshot_has_nothing_to_find():
+def test_an_empty_snapshot_is_silent():
     assert find(Recording()) == []
 
 

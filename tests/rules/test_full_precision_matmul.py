@@ -38,26 +38,26 @@ def recording(events: list[Json], run: Run | None = None, count: int = 4, **more
     return facts_of([*(step(i, 100 * i, 100) for i in range(count)), *moved], run=run, **more)
 
 
-def test_rates_alone_price_nothing_on_a_processor():
+def test_on_a_cpu_rates_alone_give_no_price():
     (found,) = find(recording([product()], host()))
     assert found.edit is None
     assert "--measure" in found.unpriced
 
 
-def test_products_inside_a_compiled_region_are_seen():
+def test_products_inside_a_compiled_region_are_reported():
     region = [op("Torch-Compiled Region: 0/0", 5, 90), op("CompiledFunction", 6, 80)]
     (found,) = find(recording([*region, product()], host()))
     assert (found.count, len(found.rows)) == (1, 4)
 
 
-def test_the_backward_nodes_keep_the_same_share():
+def test_backward_nodes_keep_the_same_share_as_forward_products():
     node = op("autograd::engine::evaluate_function: MmBackward0", 75, 20, sequence=3)
     facts = recording([product(), node, op("MmBackward0", 76, 18, sequence=3)], host())
     (found,) = find(facts)
     assert predict_saving(facts, found.trial.edit_of(0.7)).fraction == pytest.approx(0.8 * 0.3, abs=1e-3)
 
 
-def test_without_rates_there_is_no_price_but_an_experiment():
+def test_without_rates_the_finding_has_an_experiment_and_no_price():
     facts = recording([product()], host(rates=None))
     (found,) = find(facts)
     assert found.edit is None
@@ -79,12 +79,12 @@ def test_without_rates_the_report_says_that_it_has_to_be_measured():
     ("run", "reason"),
     [(host(False), "no instructions for bfloat16"), (host(None), "does not say"), (Run(), "does not say")],
 )
-def test_a_processor_without_the_instructions_or_unknown_is_not_judged(run, reason):
+def test_it_cannot_look_without_a_cpu_known_to_have_bfloat16_instructions(run, reason):
     with pytest.raises(CannotLook, match=reason):
         find(recording([product()], run))
 
 
-def test_a_program_without_products_is_silent_on_any_processor():
+def test_a_program_without_products_is_silent_on_any_cpu():
     assert find(recording([op("aten::relu", 10, 60, dims=[[4096]], types=["float"])], host(False))) == []
 
 
@@ -99,24 +99,24 @@ def test_a_product_that_autocast_casts_is_silent():
 
 
 @pytest.mark.parametrize(("rows", "reported"), [(128, 1), (100, 0)])
-def test_four_million_operations_are_the_least(rows, reported):
+def test_products_below_four_million_operations_are_silent(rows, reported):
     assert len(find(recording([product(dims=[[rows, 128], [128, 128]])], host()))) == reported
 
 
 @pytest.mark.parametrize(("duration", "reported"), [(10.2, 1), (9.8, 0)])
-def test_a_tenth_of_the_step_is_the_least(duration, reported):
+def test_products_below_a_tenth_of_the_step_are_silent(duration, reported):
     assert len(find(recording([product(duration=duration)], host()))) == reported
 
 
 @pytest.mark.parametrize(("times", "reported"), [(2, 1), (1, 0)])
-def test_half_of_the_steps_are_the_least(times, reported):
+def test_products_in_fewer_than_half_of_the_steps_are_silent(times, reported):
     rest = [op("aten::relu", 100 * i + 90, 5, dims=[[4]], types=["float"]) for i in range(4)]
     events = [{**product(), "ts": 10 + 100 * i} for i in range(times)]
     facts = facts_of([*(step(i, 100 * i, 100) for i in range(4)), *events, *rest], run=host())
     assert len(find(facts)) == reported
 
 
-def test_the_line_is_the_one_that_spends_most():
+def test_the_line_that_takes_the_most_time_is_reported_first():
     sites = tuple(CallSite("a.py", line, "f") for line in (10, 20))
     both = [product(5, 20), product(40, 50)]
     first = [step(0, 0, 100), mark(0, 2, 30), mark(1, 38, 60), *both]
@@ -150,7 +150,7 @@ def on_gpu(name: str = WIDE, devices: Any = GPU, **flags: Any) -> Any:
     return facts_of(launches(name), run=Run(flags=flags), deviceProperties=devices)
 
 
-def test_kernels_in_float32_take_what_tf32_leaves_of_them():
+def test_float32_kernels_keep_the_share_of_their_time_that_tf32_needs():
     """Bound by memory in TF32 (196,608 bytes at 2039 GB/s), in float32 by arithmetic (at 19.5 TFLOP/s)."""
     facts = on_gpu()
     (found,) = find(facts)
@@ -163,7 +163,7 @@ def test_kernels_in_float32_take_what_tf32_leaves_of_them():
 
 
 @pytest.mark.parametrize("name", ["ampere_s1688gemm_128x128_tn", "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n", "reduce"])
-def test_kernels_that_use_tf32_or_are_no_products_are_silent(name):
+def test_kernels_that_use_tf32_or_compute_no_product_are_silent(name):
     assert find(on_gpu(name)) == []
 
 
@@ -171,7 +171,7 @@ def test_kernels_that_use_tf32_or_are_no_products_are_silent(name):
     ("flags", "reported"),
     [({"matmul_precision": "high"}, 0), ({"matmul_precision": "highest"}, 1), ({"cudnn_tf32": True}, 1)],
 )
-def test_where_tf32_is_allowed_already_the_setting_would_change_nothing(flags, reported):
+def test_products_are_silent_when_tf32_is_already_allowed(flags, reported):
     assert len(find(on_gpu(**flags))) == reported
 
 
@@ -197,19 +197,19 @@ def several(*names: str, dims: Any = LARGE, run: Run | None = None) -> Any:
     return facts_of(events, run=run, deviceProperties=GPU)
 
 
-def test_in_a_recording_without_settings_another_kernel_in_tf32_shows_that_it_is_allowed():
+def test_without_settings_a_tf32_kernel_shows_that_tf32_is_allowed():
     """The library then chose the other kernel itself."""
     assert [found.joint is None for found in find(several(WIDE, WIDE))] == [True, False]
     (found,) = find(several(WIDE, "ampere_s1688gemm_128x128_tn"))
     assert "as fast as TF32" in found.message
 
 
-def test_a_setting_outweighs_what_other_kernels_show():
+def test_a_recorded_setting_outweighs_tf32_kernels():
     found = find(several(WIDE, "ampere_s1688gemm_128x128_tn", run=Run(flags={"matmul_precision": "highest"})))
     assert "full float32" in found[0].message
 
 
-def test_what_bfloat16_gives_is_told_beyond_tf32_with_the_casts():
+def test_bfloat16_is_priced_on_top_of_tf32_and_with_its_casts():
     tf32, bfloat16 = find(several(WIDE))
     full = 2 * 4096**3 / 19.5e12
     casts = 3 * 4096**2 * 6 / 2.039e12
@@ -222,7 +222,7 @@ def test_what_bfloat16_gives_is_told_beyond_tf32_with_the_casts():
     assert ("on top of that of TF32" in bfloat16.fix, "on top of" in tf32.fix) == (True, False)
 
 
-def test_products_that_use_tf32_already_gain_the_rest_from_bfloat16():
+def test_for_products_in_tf32_only_bfloat16_is_reported():
     (found,) = find(several("ampere_s1688gemm_128x128_tn", dims=[[4096, 4096], [4096, 4096]]))
     kept = 0.5 + 3 * 4096**2 * 6 / 2.039e12 / (2 * 4096**3 / 156e12)
     assert found.joint is not None
@@ -231,19 +231,19 @@ def test_products_that_use_tf32_already_gain_the_rest_from_bfloat16():
 
 
 @pytest.mark.parametrize(("size", "reported"), [(1024, 0), (4096, 1)])
-def test_casts_that_take_as_long_as_bfloat16_saves_leave_nothing_to_tell(size, reported):
+def test_bfloat16_is_silent_when_its_casts_take_as_long_as_it_saves(size, reported):
     assert len(find(several("ampere_s1688gemm_128x128_tn", dims=[[size, size], [size, size]]))) == reported
 
 
 @pytest.mark.parametrize(("columns", "share"), [(4096, 1.0), (4097, 0.116 * 312 / 156)])
-def test_a_misaligned_product_reaches_what_kernels_do_that_load_single_elements(columns, share):
+def test_a_misaligned_product_reaches_a_fraction_of_the_tf32_rate(columns, share):
     """A vocabulary of 50,257: TF32 helps such products a third as much."""
     found = find(several(WIDE, dims=[[4096, 4096], [4096, columns]]))[0]
     assert found.edit is not None
     assert found.edit.work_kept_ns[0] == pytest.approx(1e6 * 19.5 / 156 / share, rel=1e-3)
 
 
-def test_products_bound_by_memory_gain_nothing_from_another_arithmetic():
+def test_products_bound_by_memory_are_silent():
     """4,096 operations an element, of which each is read or written once."""
     assert find(several(WIDE, dims=[[8192, 16], [16, 8192]])) == []
 
@@ -257,7 +257,7 @@ def test_products_bound_by_memory_gain_nothing_from_another_arithmetic():
         pytest.param(("sm80_xmma_fprop_implicit_gemm_tf32f32",), {}, 0, id="where another is in TF32"),
     ],
 )
-def test_convolutions_that_may_use_tf32_and_do_not_are_the_librarys_choice(others, flags, reported):
+def test_float32_convolutions_are_silent_when_tf32_is_allowed(others, flags, reported):
     facts = several("void implicit_convolve_sgemm<float, 128>", *others, dims=CONVOLUTION, run=Run(flags=flags))
     assert len([found for found in find(facts) if "full float32" in found.message]) == reported
 
@@ -266,7 +266,7 @@ def test_a_gpu_without_tf32_is_silent():
     assert find(on_gpu(devices=[{"id": 0, "name": "Tesla V100-SXM2-16GB"}])) == []
 
 
-def test_an_unknown_gpu_is_not_judged():
+def test_it_cannot_look_at_an_unknown_gpu():
     with pytest.raises(CannotLook, match="no data sheet"):
         find(on_gpu(devices=[{"id": 0, "name": "Mystery 9000"}]))
 

@@ -36,7 +36,7 @@ def find(facts) -> list[Suspicion]:
     return list(garbage_collection_in_step.check(facts))
 
 
-def test_asked_for_in_each_step_it_costs_its_whole_time():
+def test_a_requested_collection_in_each_step_costs_its_whole_time():
     facts = facts_about(*[[op(ASKED, 400, 250)]] * 4)
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, ASKED)
@@ -45,7 +45,7 @@ def test_asked_for_in_each_step_it_costs_its_whole_time():
     assert "1 time a step" in found.message
 
 
-def test_its_time_is_the_same_share_of_the_median_step_as_of_all():
+def test_the_reported_time_is_scaled_to_the_median_step():
     """A sixth of 6,000 µs in all is a sixth of the median step of 1,000."""
     parts = [
         event
@@ -57,7 +57,7 @@ def test_its_time_is_the_same_share_of_the_median_step_as_of_all():
     assert "takes 167 µs" in found.message
 
 
-def test_each_line_that_asks_is_a_finding():
+def test_each_line_that_requests_a_collection_gets_its_own_finding():
     sites = tuple(CallSite("train.py", line, "train", "gc.collect()") for line in (7, 9))
     located = [step(0, 0, 1000), mark(0, 400, 101), op(ASKED, 400, 100), mark(1, 600, 51), op(ASKED, 600, 50)]
     facts = facts_about(*[[op(ASKED, 400, 100), op(ASKED, 600, 50)]] * 4, before=located, callsites=sites)
@@ -67,28 +67,28 @@ def test_each_line_that_asks_is_a_finding():
 
 
 @pytest.mark.parametrize(("steps", "reported"), [(2, 1), (1, 0)])
-def test_half_of_the_steps_are_the_least(steps, reported):
+def test_requests_in_fewer_than_half_of_the_steps_are_silent(steps, reported):
     assert len(find(facts_about(*[[op(ASKED, 400, 250)]] * steps, *[[]] * (4 - steps)))) == reported
 
 
-def test_a_full_collection_at_the_end_of_an_epoch_does_not_count_to_a_young_one_in_each_step():
+def test_a_rare_full_collection_does_not_add_to_requested_young_ones():
     young = op("profkit.gc#0", 400, 40)
     facts = facts_about([young], [young], [young], [young, op(ASKED, 500, 400)])
     (found,) = find(facts)
     assert predict_saving(facts, found.edit).fraction == 0.04
 
 
-def test_a_recording_of_one_step_does_not_tell_how_often():
+def test_a_recording_of_one_step_is_silent():
     assert find(facts_about([op(ASKED, 400, 250)])) == []
 
 
 @pytest.mark.parametrize(("duration", "reported"), [(5, 1), (4.9, 0)])
-def test_half_a_percent_is_the_least_for_what_is_asked_for(duration, reported):
+def test_requested_collections_below_half_a_percent_of_the_step_are_silent(duration, reported):
     assert len(find(facts_about(*[[op(ASKED, 400, duration)]] * 4))) == reported
 
 
 @pytest.mark.parametrize(("duration", "reported"), [(30, 1), (29, 0)])
-def test_three_percent_are_the_least_for_what_python_does_by_itself(duration, reported):
+def test_automatic_collections_below_three_percent_of_the_step_are_silent(duration, reported):
     found = find(facts_about(*[[op(AUTOMATIC, 400, duration)]] * 4))
     assert len(found) == reported
 
@@ -102,37 +102,37 @@ def test_an_automatic_collection_has_no_line():
     assert predict_saving(facts, found.edit).fraction == 0.1
 
 
-def test_one_automatic_pause_among_the_steps_is_silent():
+def test_a_single_automatic_collection_is_silent():
     assert find(facts_about([op(AUTOMATIC, 400, 500)], [], [], [])) == []
     assert find(facts_about([op(AUTOMATIC, 400, 500)])) == []
 
 
-def test_a_rare_full_collection_does_not_count_to_the_frequent_young_ones():
+def test_a_rare_full_collection_does_not_add_to_automatic_young_ones():
     young = op("profkit.gc#0.automatic", 400, 40)
     facts = facts_about([young, op(AUTOMATIC, 500, 400)], [young], [young], [young])
     (found,) = find(facts)
     assert predict_saving(facts, found.edit).fraction == 0.04
 
 
-def test_what_is_collected_during_profkits_own_work_is_not_the_programs():
+def test_collections_during_profkits_own_work_are_silent():
     assert find(facts_about(*[[pause(350, 400), op(ASKED, 400, 250)]] * 4)) == []
 
 
-def test_collections_of_another_thread_are_left_out():
+def test_collections_on_another_thread_are_silent():
     assert find(facts_about(*[[op(ASKED, 400, 250, tid=2)]] * 4)) == []
 
 
-def test_a_recording_made_elsewhere_cannot_tell():
+def test_it_cannot_look_at_a_recording_made_elsewhere():
     with pytest.raises(CannotLook, match="profkit made"):
         find(facts_about([], run=Run()))
 
 
-def test_a_mark_is_no_operator():
+def test_a_collection_mark_is_not_an_operator():
     trace = trace_of([op(ASKED, 0, 5), op(AUTOMATIC, 10, 5)])
     assert trace.events.category.tolist() == [Category.HOST_MARK] * 2
 
 
-def test_the_collector_says_which_collections_python_began(monkeypatch):
+def test_marks_name_automatic_collections_apart_from_requested_ones(monkeypatch):
     """The young generation's threshold is 10 here, so that 100 lists bring on collections."""
     names: list[str] = []
 
@@ -164,13 +164,13 @@ def test_the_collector_says_which_collections_python_began(monkeypatch):
     assert names == ["profkit.gc#2", "profkit.gc#0"]
 
 
-def test_collections_while_the_compiler_works_are_the_compilers():
+def test_collections_during_compilation_are_silent():
     within = [op("_compile.compile_inner (dynamo_timed)", 390, 300), op(AUTOMATIC, 400, 250)]
     assert find(facts_about(*[within] * 4)) == []
     assert len(find(facts_about(*[[*within, op(AUTOMATIC, 700, 250)]] * 4))) == 1
 
 
-def test_collections_that_the_picking_of_samples_begins_are_left_to_its_own_rule():
+def test_automatic_collections_while_samples_are_picked_are_silent():
     picks = [op("aten::select", 400 + 5 * i, 2) for i in range(64)]
     collections = [op("profkit.gc#0.automatic", 403 + 50 * i, 1.5) for i in range(6)]
     alone = [[*collections]] * 4
@@ -181,7 +181,7 @@ def test_collections_that_the_picking_of_samples_begins_are_left_to_its_own_rule
     assert bool(find(facts_about(*[[*part, op("profkit.gc#0.automatic", 900, 80)] for part in alone])))
 
 
-def test_a_call_that_asks_for_a_collection_amid_the_picking_is_reported_all_the_same():
+def test_a_collection_requested_while_samples_are_picked_is_reported():
     picks = [op("aten::select", 400 + 5 * i, 2) for i in range(64)]
     request = annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 399, 600)
     (found,) = find(facts_about(*[[request, *picks, op(ASKED, 750, 200)]] * 4))

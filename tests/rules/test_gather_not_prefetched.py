@@ -82,7 +82,7 @@ def find(facts: Any) -> list[Suspicion]:
     return list(gather_not_prefetched.check(facts))
 
 
-def test_gathers_that_stand_behind_the_layer_before_are_told_and_the_waiting_is_saved():
+def test_gathers_held_back_until_the_layer_before_ends_are_reported_and_their_wait_is_saved():
     """The second and the third fit beside 500 µs of compute: 800 of 2,733 µs."""
     facts = queued()
     (found,) = find(facts)
@@ -96,7 +96,7 @@ def test_gathers_that_stand_behind_the_layer_before_are_told_and_the_waiting_is_
     assert predict_saving(facts, found.edit).time_ns_per_step == pytest.approx(800_000, rel=0.02)
 
 
-def test_what_is_told_here_is_not_told_again_as_exposed():
+def test_reported_gathers_are_not_reported_by_exposed_communication():
     facts = queued(name="user's own range")
     assert find(facts) == []
     (other,) = exposed_communication.check(facts)
@@ -117,19 +117,19 @@ def test_gathers_beside_compute_are_silent():
         "FullyShardedDataParallel._pre_backward_prefetch",
     ],
 )
-def test_gathers_that_were_asked_for_ahead_are_silent(name: str):
+def test_prefetched_gathers_are_silent(name: str):
     assert find(queued(name=name)) == []
 
 
-def test_gathers_of_activations_need_what_was_computed_last():
+def test_gathers_of_activations_are_silent():
     assert find(queued(name="TensorParallel")) == []
 
 
-def test_in_the_computing_stream_nothing_can_run_beside():
+def test_gathers_in_the_computing_stream_are_silent():
     assert find(queued(stream=7)) == []
 
 
-def test_a_host_that_asks_late_is_told_apart_from_a_stream_that_holds_back():
+def test_a_host_that_requests_gathers_late_is_named_as_the_cause():
     """It begins 3 µs after the call has returned."""
     facts = gathers(asked_at=[20, 925, 1_830], starts=[33, 938, 1_843], computes=[433, 1_338, 2_243])
     (found,) = find(facts)
@@ -137,7 +137,7 @@ def test_a_host_that_asks_late_is_told_apart_from_a_stream_that_holds_back():
     assert "hardly ahead" in found.fix
 
 
-def test_the_rate_limiter_is_told_where_it_keeps_the_host_for_most_of_the_time():
+def test_the_rate_limiter_is_named_when_it_takes_most_of_the_hosts_time():
     facts = gathers(asked_at=[20, 925, 1_830], starts=[33, 938, 1_843], computes=[433, 1_338, 2_243], limiter=700)
     (found,) = find(facts)
     assert found.evidence["held_by"] == "limiter"
@@ -145,7 +145,7 @@ def test_the_rate_limiter_is_told_where_it_keeps_the_host_for_most_of_the_time()
 
 
 @pytest.mark.parametrize(("took", "reported"), [(26, 1), (24, 0)])
-def test_three_percent_of_the_step_has_to_be_saved(took: float, reported: int):
+def test_savings_below_three_percent_of_the_step_are_silent(took: float, reported: int):
     """Two gathers of 26 µs are 3.2 % of 1,611 µs, of 24 they are 2.98 % of 1,605."""
     facts = gathers(
         asked_at=[20, 50, 80],
@@ -164,13 +164,13 @@ def test_no_more_is_saved_than_the_layer_before_computes():
     assert predict_saving(facts, found.edit).time_ns_per_step == pytest.approx(500_000, rel=0.02)
 
 
-def test_of_the_backward_pass_the_remedy_is_that_of_the_backward_pass():
+def test_for_gathers_in_the_backward_pass_the_fix_is_backward_prefetch():
     (found,) = find(queued(name="FullyShardedDataParallel._pre_backward_hook"))
     assert found.evidence["pass"] == "backward"
     assert "BACKWARD_PRE" in found.fix
 
 
-def test_a_prefetch_after_the_gradients_is_still_too_late():
+def test_a_prefetch_after_the_gradients_is_reported():
     """BackwardPrefetch.BACKWARD_POST."""
     (found,) = find(queued(name="FullyShardedDataParallel._post_backward_prefetch"))
     assert "BACKWARD_PRE" in found.fix

@@ -54,7 +54,7 @@ def steps_with_two_regions() -> list[Json]:
     return events
 
 
-def test_the_entry_into_the_region_behind_the_line_is_what_it_costs():
+def test_a_break_costs_the_entry_into_the_region_that_resumes_after_it():
     (found,), facts = find(GraphBreak(REASON, (ITEM,)))
     assert found.location is not None
     assert (found.location.file, found.location.line) == ("model.py", 8)
@@ -68,7 +68,7 @@ def test_the_entry_into_the_region_behind_the_line_is_what_it_costs():
 
 
 @pytest.mark.parametrize(("graph_end", "way_ns"), [(200, 200_000), (199, 0)])
-def test_a_way_of_more_than_a_fifth_of_a_millisecond_holds_work_that_stays(graph_end, way_ns):
+def test_a_gap_above_200_microseconds_between_the_graphs_is_kept(graph_end, way_ns):
     events = steps_with_two_regions()
     for event in events:
         if event["name"] == "## Call CompiledFxGraph a ##":
@@ -77,13 +77,13 @@ def test_a_way_of_more_than_a_fifth_of_a_millisecond_holds_work_that_stays(graph
     assert found.evidence["entering_ns_per_step"] == 35_000 + way_ns
 
 
-def test_operators_on_the_way_stay():
+def test_the_gap_before_the_last_operator_between_the_graphs_is_kept():
     events = [*steps_with_two_regions(), *(op("aten::sort", at + 300, 60) for at in (0, 1000, 2000))]
     (found,), _ = find(GraphBreak(REASON, (ITEM,)), events=events)
     assert found.evidence["entering_ns_per_step"] == 35_000 + 40_000
 
 
-def test_the_backward_pass_enters_once_more_too():
+def test_a_break_costs_an_entry_in_the_backward_pass_too():
     events = [{**event, "args": dict(event["args"])} for event in steps_with_two_regions()]
     for i, at in enumerate((0, 1000, 2000)):
         events += [
@@ -96,7 +96,7 @@ def test_the_backward_pass_enters_once_more_too():
     assert found.evidence["entering_ns_per_step"] == 175_000 + 30_000
 
 
-def test_a_break_in_a_function_that_is_called_there_costs_its_entries_as_well():
+def test_a_break_in_a_called_function_costs_the_entries_into_that_function_too():
     inner = CallSite("layer.py", 3, "clip", "n = x.item()")
     called = Compilation(2, CallSite("layer.py", 1, "clip"), 10**9)
     events = steps_with_two_regions()
@@ -109,19 +109,19 @@ def test_a_break_in_a_function_that_is_called_there_costs_its_entries_as_well():
     assert found.evidence["entering_ns_per_step"] == 175_000 + 20_000
 
 
-def test_a_break_in_a_library_is_at_the_users_line_that_led_there():
+def test_a_break_in_a_library_is_reported_at_the_users_line():
     library = CallSite("/site-packages/lib/x.py", 3, "call")
     (found,), _ = find(GraphBreak(REASON, (ITEM, library), library_frames=1))
     assert found.location is not None
     assert found.location.line == 8
 
 
-def test_one_line_is_one_finding_however_often_it_broke():
+def test_several_breaks_on_one_line_are_one_finding():
     found, _ = find(GraphBreak(REASON, (ITEM,)), GraphBreak(REASON, (CallSite("main.py", 2, "main"), ITEM)))
     assert len(found) == 1
 
 
-def test_two_lines_are_two_findings_each_with_its_own_region():
+def test_each_line_with_a_break_gets_its_own_finding_and_price():
     line = CallSite("model.py", 10, "forward", "print(x)")
     behind = Compilation(2, CallSite("model.py", 10, "torch_dynamo_resume_in_forward_at_10"), 10**9)
     printed = "Failed to trace builtin operator\n  Explanation: Dynamo cannot trace builtin operator `print`.\n"
@@ -141,7 +141,7 @@ def test_a_break_outside_the_recorded_steps_has_a_line_and_no_price():
     assert "what that costs was not recorded" in found.message
 
 
-def test_regions_of_other_functions_are_not_its_price():
+def test_regions_of_other_functions_are_not_counted():
     (found,), _ = find(GraphBreak(REASON, (ITEM,)), compilations=(PLAIN,))
     assert found.edit is None
     assert "no recorded step entered it" in found.message
@@ -151,7 +151,7 @@ def test_regions_of_other_functions_are_not_its_price():
     "reason",
     ["Call to `torch._dynamo.graph_break()`\n  Explanation: x", "Skip calling `torch.compiler.disable()`d function"],
 )
-def test_a_break_that_the_program_asks_for_is_silent(reason):
+def test_a_break_requested_by_the_program_is_silent(reason):
     assert find(GraphBreak(reason, (ITEM,)))[0] == []
 
 
@@ -159,7 +159,7 @@ def test_a_program_that_compiles_nothing_is_silent():
     assert list(graph_break.check(facts_of(steps_with_two_regions(), run=Run(torch="2.13")))) == []
 
 
-def test_a_recording_made_elsewhere_tells_it_by_frames_alone():
+def test_it_cannot_look_at_a_recording_made_elsewhere_without_python_frames():
     with pytest.raises(CannotLook, match="Python frames"):
         list(graph_break.check(facts_of(steps_with_two_regions())))
 
@@ -170,7 +170,7 @@ def elsewhere(events: list[Json]):
     return found, facts
 
 
-def test_a_frame_that_goes_on_behind_a_break_names_its_line():
+def test_the_frame_that_resumes_after_a_break_gives_its_line_and_price():
     frames = [python("net/model.py(6): torch_dynamo_resume_in_forward_at_8", at + 426, 73) for at in (0, 1000, 2000)]
     (found,), facts = elsewhere([*steps_with_two_regions(), *frames])
     assert found.location is not None
@@ -182,7 +182,7 @@ def test_a_frame_that_goes_on_behind_a_break_names_its_line():
 @pytest.mark.parametrize(
     "name", ["net/model.py(6): forward", "torch/nn/modules/x.py(6): torch_dynamo_resume_in_forward_at_8"]
 )
-def test_other_frames_and_those_of_libraries_are_silent(name):
+def test_ordinary_frames_and_resumed_library_frames_are_silent(name):
     frames = [python(name, at + 426, 73) for at in (0, 1000, 2000)]
     assert elsewhere([*steps_with_two_regions(), *frames])[0] == []
 
@@ -219,7 +219,7 @@ def judge(compilations: tuple[Compilation, ...], events: list[Json] | None = Non
     return list(graph_break.check(facts))
 
 
-def test_a_function_that_was_given_up_costs_its_reads_and_what_would_be_fused():
+def test_an_abandoned_function_costs_its_reads_and_the_operators_that_would_be_fused():
     run = Run(torch="2.13", compiled=Compiled((), given_up(), 10**10))
     facts = facts_of(run_uncompiled(), run=run, callsites=SITES)
     (found,) = graph_break.check(facts)
@@ -231,11 +231,11 @@ def test_a_function_that_was_given_up_costs_its_reads_and_what_would_be_fused():
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.2, abs=0.002)
 
 
-def test_a_line_that_no_recorded_step_came_to_is_silent():
+def test_a_failed_line_that_no_recorded_step_ran_is_silent():
     assert judge(given_up(line=9)) == []
 
 
-def test_without_the_line_reads_in_the_function_tell_it():
+def test_without_the_failed_line_the_line_that_reads_a_number_is_reported():
     (found,) = judge(given_up(line=0))
     assert found.location is not None
     assert found.location.line == 8
@@ -243,18 +243,18 @@ def test_without_the_line_reads_in_the_function_tell_it():
     assert judge(given_up("Failed to trace builtin operator", line=0)) == []
 
 
-def test_a_function_that_has_compiled_code_as_well_was_not_given_up():
+def test_a_function_that_was_also_compiled_is_silent():
     assert judge(given_up(GIVEN_UP, 8, Compilation(0, FUNCTION, 10**9))) == []
 
 
-def test_a_function_that_is_not_to_be_compiled_is_silent():
+def test_a_function_excluded_from_compilation_is_silent():
     assert judge(given_up("Skip calling `torch.compiler.disable()`d function")) == []
 
 
 COMPILED_CALL = ("main.py(1): <module>", "torch/_dynamo/eval_frame.py(956): compile_wrapper", "model.py(3): forward")
 
 
-def test_a_call_to_be_compiled_that_reads_and_runs_no_compiled_code_is_told_at_its_function():
+def test_a_compiled_call_that_reads_a_number_and_runs_uncompiled_is_reported():
     (found,), _ = elsewhere(run_uncompiled(frames=COMPILED_CALL))
     assert "`forward` was to be compiled" in found.message
 
@@ -268,5 +268,5 @@ def test_a_call_to_be_compiled_that_reads_and_runs_no_compiled_code_is_told_at_i
         ((*NAMES, "Torch-Compiled Region: 0/0"), COMPILED_CALL),
     ],
 )
-def test_calls_that_look_alike_are_silent(names, frames):
+def test_calls_lacking_the_wrapper_or_a_read_or_with_compiled_code_are_silent(names, frames):
     assert elsewhere(run_uncompiled(names, frames=frames))[0] == []

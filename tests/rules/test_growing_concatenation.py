@@ -37,7 +37,7 @@ def steps_of(part: Callable[[float], list[Json]], length: float = 100, count: in
     return [event for i in range(count) for event in (step(i, length * i, length), *part(length * i))]
 
 
-def test_of_each_call_only_its_new_piece_is_kept():
+def test_each_call_keeps_only_the_time_of_its_new_piece():
     facts = facts_of(steps_of(lambda at: growing(at, 8)))
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, "aten::cat")
@@ -48,21 +48,21 @@ def test_of_each_call_only_its_new_piece_is_kept():
 
 
 @pytest.mark.parametrize(("calls", "reported"), [(8, 1), (7, 0)])
-def test_eight_calls_are_the_least_in_a_step(calls, reported):
+def test_fewer_than_eight_calls_in_a_step_are_silent(calls, reported):
     assert len(find(facts_of(steps_of(lambda at: growing(at, calls))))) == reported
 
 
-def test_other_spellings_count():
+def test_hstack_is_reported_like_cat():
     assert len(find(facts_of(steps_of(lambda at: growing(at, 8, name="aten::hstack"))))) == 1
 
 
-def test_one_piece_a_step_counts_where_the_result_goes_on_growing_over_the_steps():
+def test_one_call_per_step_is_reported_when_the_result_grows_over_the_steps():
     facts = facts_of(steps_of(lambda at: [cat(at + 10, 30_000 + 10 * PIECE * int(at // 100), 10 * PIECE)]))
     (found,) = find(facts)
     assert found.evidence["longest_run"] == 4
 
 
-def test_tensors_that_grow_by_turns_on_one_line_are_each_a_run():
+def test_tensors_that_grow_in_turn_on_one_line_are_followed_separately():
     """A comprehension over the columns of a store: two of one size, one of another."""
 
     def add(at: float) -> list[Json]:
@@ -85,7 +85,7 @@ def test_tensors_that_grow_by_turns_on_one_line_are_each_a_run():
     ],
     ids=["few are picked", "most are picked", "it is what picks"],
 )
-def test_a_store_from_which_few_samples_are_drawn_is_reported(dims: list[Any], reported: bool):
+def test_a_growing_store_is_reported_only_if_few_of_its_samples_are_picked(dims: list[Any], reported: bool):
     def add(at: float) -> list[Json]:
         size = 30_000 + 2000 * int(at // 100)
         taken = [
@@ -107,7 +107,7 @@ def grown_since(elements: list[int]) -> list[Json]:
     return events
 
 
-def test_without_shapes_the_allocator_tells_that_the_result_grows_by_the_same_piece_each_step():
+def test_without_shapes_growth_is_found_from_allocations():
     facts = facts_of(grown_since([51_200, 61_440, 71_680]), callsites=(CallSite("bank.py", 3, "add"),))
     (found,) = find(facts)
     assert found.evidence["longest_run"] == 3
@@ -118,12 +118,12 @@ def test_without_shapes_the_allocator_tells_that_the_result_grows_by_the_same_pi
 
 
 @pytest.mark.parametrize("elements", [[51_200, 61_440, 61_440], [51_200, 61_441, 71_680], [30_720] * 3])
-def test_without_shapes_results_that_do_not_grow_by_that_piece_are_silent(elements):
+def test_without_shapes_uneven_growth_is_silent(elements):
     assert find(facts_of(grown_since(elements))) == []
 
 
 @pytest.mark.parametrize(("steps", "reported"), [(3, 1), (2, 0)])
-def test_three_steps_in_a_row_are_the_least(steps, reported):
+def test_growth_over_fewer_than_three_steps_is_silent(steps, reported):
     """The result grows in the first steps of four, and then starts anew with the same size each time."""
 
     def part(at: float) -> list[Json]:
@@ -133,13 +133,13 @@ def test_three_steps_in_a_row_are_the_least(steps, reported):
 
 
 @pytest.mark.parametrize(("piece", "reported"), [(373, 1), (372, 0)])
-def test_64_kibibytes_copied_are_the_least(piece, reported):
+def test_less_than_64_kibibytes_copied_is_silent(piece, reported):
     """Eight calls copy 44 pieces of float32; in one step."""
     assert len(find(facts_of(steps_of(lambda at: growing(at, 8, piece), count=1)))) == reported
 
 
 @pytest.mark.parametrize(("uses", "reported"), [(3, 1), (4, 0)])
-def test_it_is_used_as_it_grows_when_it_is_used_between_half_of_the_calls(uses, reported):
+def test_a_tensor_used_between_half_of_the_calls_is_silent(uses, reported):
     """Nine calls have eight gaps."""
 
     def part(at: float) -> list[Json]:
@@ -167,7 +167,7 @@ def test_a_tensor_that_is_needed_whole_each_time_is_silent(use):
     assert find(facts_of(steps_of(part))) == []
 
 
-def test_a_view_of_what_is_gathered_is_no_use_of_it():
+def test_a_view_does_not_count_as_a_use():
     def part(at: float) -> list[Json]:
         seen = [op("aten::select", at + 10 * i + 8.5, 1, dims=[[(i + 2) * PIECE]], types=["float"]) for i in range(8)]
         return [*growing(at, 8), *seen]
@@ -175,7 +175,7 @@ def test_a_view_of_what_is_gathered_is_no_use_of_it():
     assert len(find(facts_of(steps_of(part)))) == 1
 
 
-def test_concatenations_of_growing_size_that_do_not_take_each_others_result_are_silent():
+def test_concatenations_that_do_not_take_the_previous_result_are_silent():
     def part(at: float) -> list[Json]:
         return [cat(at + 10 * i, 100 * (i + 1) * PIECE, PIECE) for i in range(8)]
 
@@ -195,7 +195,7 @@ def test_a_loader_that_makes_a_batch_is_silent():
     assert find(facts_of(steps_of(lambda at: [annotation(loading, at, 99), *growing(at + 1, 8)]))) == []
 
 
-def test_two_lines_are_two_findings():
+def test_each_line_gets_its_own_finding():
     sites = tuple(CallSite("gather.py", line, "gather") for line in (10, 20))
     both = [*growing(0, 8), *growing(100, 8)]
     first = [step(9, 0, 200), mark(0, 0, 99), mark(1, 100, 99), *both]
@@ -204,7 +204,7 @@ def test_two_lines_are_two_findings():
     assert sorted(facts.callsites[facts.lines.site[found.rows[0]]].line for found in find(facts)) == [10, 20]
 
 
-def test_on_a_device_the_copying_kernels_shrink():
+def test_on_a_device_most_of_the_copying_kernels_time_is_saved():
     def part(at: float) -> list[Json]:
         calls = [runtime("cudaLaunchKernel", at + 10 * i + 1, 2, correlation=int(at) + i + 1) for i in range(8)]
         copies = [kernel("CatArrayBatchedCopy", at + 10 + 30 * i, 30, correlation=int(at) + i + 1) for i in range(8)]
@@ -252,7 +252,7 @@ def cached(
 
 
 @pytest.mark.parametrize("heads", [4, 32], ids=["each with its own", "eight share one"])
-def test_a_cache_that_attention_takes_whole_is_to_be_written_in_place(heads: int):
+def test_for_a_cache_that_attention_reads_the_fix_is_preallocation(heads: int):
     facts = facts_of(steps_of(lambda at: cached(at, heads=heads)))
     (found,) = find(facts)
     assert found.fix.startswith("Preallocate it at its greatest length")
@@ -263,24 +263,24 @@ def test_a_cache_that_attention_takes_whole_is_to_be_written_in_place(heads: int
     assert predict_saving(facts, found.edit).fraction == pytest.approx(8 * (8 - 0.5) / 100, abs=1e-3)
 
 
-def test_keys_and_values_may_be_one_tensor():
+def test_keys_and_values_stored_in_one_tensor_are_reported():
     (found,) = find(facts_of(steps_of(lambda at: cached(at, texts=1))))
     assert found.fix.startswith("Preallocate it at its greatest length")
 
 
 @pytest.mark.parametrize("use", ["aten::conv2d", "aten::lstm", "aten::layer_norm"])
-def test_a_tensor_that_is_wanted_in_one_piece_is_silent(use: str):
+def test_a_tensor_that_must_be_contiguous_is_silent(use: str):
     assert find(facts_of(steps_of(lambda at: cached(at, use)))) == []
 
 
 @pytest.mark.parametrize(("with_weight", "reported"), [(False, 1), (True, 0)])
-def test_a_product_with_a_matrix_would_copy_part_of_a_tensor(with_weight: bool, reported: int):
+def test_a_product_with_a_weight_matrix_is_silent_and_a_batched_product_is_reported(with_weight: bool, reported: int):
     """`sequence @ weight` takes all rows of the batch as one matrix; `query @ keys` is a product for each text."""
     facts = facts_of(steps_of(lambda at: cached(at, "aten::matmul", with_weight=with_weight)))
     assert len(find(facts)) == reported
 
 
-def test_what_the_backward_pass_needs_as_it_was_is_silent():
+def test_a_tensor_that_the_backward_pass_needs_unchanged_is_silent():
     """Writing in place would change what autograd keeps."""
 
     def part(at: float) -> list[Json]:
@@ -291,12 +291,12 @@ def test_what_the_backward_pass_needs_as_it_was_is_silent():
 
 
 @pytest.mark.parametrize(("length", "reported"), [(5_900, 1), (6_100, 0)])
-def test_copies_of_a_cache_are_reported_from_one_per_cent_of_the_step(length: float, reported: int):
+def test_copies_of_a_cache_below_one_percent_of_the_step_are_silent(length: float, reported: int):
     """Eight calls give back 7.5 µs each."""
     assert len(find(facts_of(steps_of(cached, length)))) == reported
 
 
-def test_in_a_library_another_cache_is_asked_for():
+def test_for_a_cache_in_a_library_the_fix_is_another_cache_implementation():
     sites = (CallSite("chat.py", 8, "answer", "text = model.generate(prompt)"),)
     first = [step(9, 0, 100), mark(0, 0, 99), *cached(0)]
     later = steps_of(lambda at: cached(at))
@@ -306,7 +306,7 @@ def test_in_a_library_another_cache_is_asked_for():
     assert "cache_implementation" in found.fix
 
 
-def test_writing_a_piece_on_a_device_takes_what_its_smallest_kernel_takes():
+def test_on_a_device_writing_a_piece_takes_as_long_as_the_smallest_kernel():
     def part(at: float) -> list[Json]:
         work = []
         for i in range(8):
@@ -324,7 +324,7 @@ def test_writing_a_piece_on_a_device_takes_what_its_smallest_kernel_takes():
     assert predict_saving(facts, found.edit).fraction == pytest.approx(8 * 20 / 332, abs=0.02)
 
 
-def test_without_shapes_the_located_step_tells_who_takes_what_grows():
+def test_without_shapes_the_uses_come_from_the_located_step():
     """A token a step: the sizes of later steps are known of the concatenation alone."""
     one, rows = [2, 4, 128, 64], 2 * 4 * 64
     located = [

@@ -63,7 +63,7 @@ def living(*names: list[LiveHolder], events: list[Json] | None = None, after: Se
     return facts_of(events or steps([SIZE] * 5), live=samples, callsites=(APPEND, MODEL))
 
 
-def test_a_list_of_outputs_grows_by_what_each_step_adds():
+def test_a_growing_list_is_reported_with_the_bytes_added_per_step():
     (found,) = find(living(held()))
     assert found.location is not None
     assert (found.location.file, found.location.line) == ("train.py", 9)
@@ -89,36 +89,36 @@ def test_two_names_that_hold_the_same_tensors_are_one_finding(common, told):
     assert ([place.line for place in found[0].also] == [10, 30]) is is_one
 
 
-def test_growth_is_told_by_the_step_where_not_each_was_looked_at():
+def test_growth_is_reported_per_step_when_some_steps_have_no_sample():
     """Between the second, third and fourth sample lie two steps each."""
     (found,) = find(living(held(tensors=(1, 2, 4, 6)), after=(0, 1, 3, 5)))
     assert (found.size_bytes, found.count) == (SIZE, 1)
     assert found.evidence == {"tensors_per_step": 1, "bytes_per_step": SIZE}
 
 
-def test_growth_that_is_even_over_the_samples_alone_is_not_steady():
+def test_growth_that_is_even_per_sample_but_not_per_step_is_silent():
     """Four tensors in one step, and four in the next four."""
     assert find(living(held(tensors=(4, 8, 12, 16)), after=(0, 1, 5, 6))) == []
 
 
-def test_names_that_hold_the_same_tensors_share_what_the_allocator_sees():
+def test_growing_names_share_the_growth_that_the_allocator_sees():
     other = CallSite("train.py", 10, "main", "again.append(outputs[-1])")
     found = find(living(held(), held("again", site=other)))
     assert [suspicion.size_bytes for suspicion in found] == [SIZE // 2] * 2
 
 
-def test_one_line_is_told_once():
+def test_names_that_grow_on_the_same_line_are_one_finding():
     assert len(find(living(held(), held("self.outputs")))) == 1
 
 
-def test_what_only_the_census_sees_was_not_allocated_in_these_steps():
+def test_growth_of_which_the_allocator_sees_less_than_half_is_silent():
     """Views of a data set, arrays of NumPy."""
     assert find(living(held(), events=steps([0] * 5))) == []
     assert find(living(held(), events=steps([SIZE // 2 - 1] * 5))) == []
     assert len(find(living(held(), events=steps([SIZE // 2] * 5)))) == 1
 
 
-def test_memory_that_falls_again_does_not_grow():
+def test_memory_that_falls_again_is_silent():
     assert find(living(held(), events=steps([SIZE, SIZE, SIZE, 0, 2 * SIZE]))) == []
 
 
@@ -137,31 +137,31 @@ def test_names_that_do_not_grow_steadily_are_silent(tensors):
 
 
 @pytest.mark.parametrize(("tensors", "reported"), [((1, 1, 2, 3, 4), True), ((1, 1, 1, 2, 3), False)])
-def test_growth_that_begins_after_some_steps_is_told_by_four_samples(tensors, reported):
+def test_late_growth_is_reported_from_four_growing_samples_on(tensors, reported):
     assert bool(find(living(held(tensors=tensors)))) is reported
 
 
-def test_sizes_that_vary_or_rise_in_one_tensor_are_no_longer_list():
+def test_a_single_tensor_of_rising_size_is_silent():
     lengths = [LiveHolder("batch", APPEND, 0, 0, SIZE * n, 1) for n in range(1, 6)]
     assert find(living(lengths)) == []
 
 
-def test_outputs_of_various_lengths_still_add_up():
+def test_outputs_of_varying_size_are_reported():
     sizes = [0, 1, 5, 6, 9, 10]
     outputs = [LiveHolder("outputs", APPEND, 0, 0, SIZE * size, n) for n, size in enumerate(sizes) if n]
     assert len(find(living(outputs))) == 1
 
 
-def test_a_census_that_does_not_tell_what_is_used_counts_all_of_it():
+def test_without_known_use_all_held_bytes_count_as_used():
     outputs = [LiveHolder("outputs", APPEND, 0, 0, SIZE * n, n) for n in range(1, 6)]
     assert len(find(living(outputs))) == 1
 
 
-def test_tensors_with_a_graph_are_left_to_their_own_rule():
+def test_tensors_with_a_graph_are_silent():
     assert find(living(held(graphs=1))) == []
 
 
-def test_views_that_waste_most_of_what_they_keep_are_left_to_their_own_rule():
+def test_views_that_use_less_than_half_of_what_they_keep_are_silent():
     assert find(living(held(used=0.49))) == []
     assert len(find(living(held(used=0.5)))) == 1
 
@@ -171,21 +171,21 @@ def test_a_name_that_is_emptied_or_has_a_maximum_is_silent():
 
 
 @pytest.mark.parametrize(("size", "count"), [(99_999, 0), (100_000, 1)])
-def test_losses_and_scores_are_kept_on_purpose(size, count):
+def test_growth_below_100_kilobytes_a_step_is_silent(size, count):
     assert len(find(living(held(size=size), events=steps([size] * 5)))) == count
 
 
 @pytest.mark.parametrize(("working", "count"), [(200_000_000, 0), (198_000_000, 1)])
-def test_a_thousandth_of_the_peak_matters(working, count):
+def test_growth_below_a_thousandth_of_the_peak_is_silent(working, count):
     assert len(find(living(held(), events=steps([SIZE] * 5, working)))) == count
 
 
-def test_three_samples_are_too_few_to_tell():
+def test_three_samples_are_not_enough():
     facts = living(*[held(tensors=(1, 2, 3))], events=steps([SIZE] * 3))
     assert missing_needs(facts, growing_live_tensors.needs) == [Need.GROWTH]
 
 
-def test_both_signals_are_needed():
+def test_memory_events_and_live_samples_are_both_needed():
     assert missing_needs(facts_of(steps([SIZE] * 5)), growing_live_tensors.needs) == [Need.LIVE]
     lone = facts_of([op("aten::mm", 1, 9)], live=living(held()).live)
     assert missing_needs(lone, growing_live_tensors.needs) == [Need.MEMORY]
