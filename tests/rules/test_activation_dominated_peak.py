@@ -1,4 +1,4 @@
-"""Steps whose peak is made of activations, and peaks that are made of something else or do not matter."""
+"""Memory peaks that consist mostly of activations, and peaks that do not or are too small to matter."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ BACKWARD = "autograd::engine::evaluate_function: AddBackward0"
 
 
 def block(at: float, address: int, size: int = 30 * MIB, output: int = 10 * MIB, site: int = 0) -> list[Json]:
-    """One call of the loop's line, and in it of a line of the model: two tensors that are kept, the second the output,
-    and one that is freed at once."""
+    """One call of the line in the loop and, inside it, of a line of the model. It keeps two tensors, the second of
+    which is the output, and frees a third at once."""
     return [
         mark(site, at, 20),
         mark(1, at + 1, 18),
@@ -40,7 +40,8 @@ def backward(at: float, address: int, size: int = 30 * MIB, output: int = 10 * M
 
 
 def one_step(calls: int = 8, *, before: int = 0, parameters: int = 0, **sizes: int) -> list[Json]:
-    """A located step: ``before`` bytes were there, then the blocks' forward and backward passes and their gradients."""
+    """A located step: ``before`` bytes are allocated first, then come the blocks' forward and backward passes and their
+    gradients."""
     there = [memory(0.5, before, 99)] if before else []
     ahead = [event for i in range(calls) for event in block(10 + 30 * i, 100 + 10 * i, **sizes)]
     back = [
@@ -100,7 +101,7 @@ def test_memory_that_the_backward_pass_does_not_free_is_not_counted_as_activatio
 
 
 def test_calls_that_keep_only_their_output_are_silent():
-    """As under a checkpoint."""
+    """Calls under a checkpoint look like this."""
     assert find(one_step(size=0, output=40 * MIB)) == []
 
 
@@ -123,7 +124,7 @@ def test_without_memory_events_the_rule_does_not_look():
 
 
 def on_device(total_bytes: int) -> Facts:
-    """The same on a GPU of so many bytes, of which the allocator holds 2 GiB."""
+    """The same step on a GPU with ``total_bytes`` of memory, 2 GiB of which the allocator has reserved."""
     events: list[Json] = []
     for number, event in enumerate(one_step(), 1):
         if event["name"] == "[memory]":
@@ -140,7 +141,7 @@ def on_device(total_bytes: int) -> Facts:
 
 @pytest.mark.parametrize(("before", "count"), [(320 * MIB, 1), (320 * MIB + 1, 0)])
 def test_recorded_device_memory_replaces_the_estimate_from_gradients(before: int, count: int):
-    """Of gradients that would count for 300 MiB and more, as for 100 MiB of parameters."""
+    """The gradients alone would suggest more than 300 MiB of parameters and optimizer state."""
     held, events = before, []
     for number, event in enumerate(one_step(parameters=107 * MIB), 1):
         if event["name"] == "[memory]":

@@ -1,4 +1,4 @@
-"""Peaks of activations, as a snapshot shows them."""
+"""Memory peaks that consist mostly of activations, found in a snapshot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def find(facts: Facts) -> list[Suspicion]:
 def training(
     blocks: int = 8, parameters: int = 16, hidden: int = 40, output: int = 10, frees: bool = True
 ) -> Recording:
-    """Line 30 of the model calls blocks, each of which keeps two tensors: line 90's, and its output of line 91."""
+    """Line 30 of the model calls blocks. Each keeps two tensors: one from line 90, and its output from line 91."""
     recording = Recording()
     recording.put(BASE, parameters * MIB, moving())
     recording.put(BASE + 900 * MIB, MIB, at(9))
@@ -47,8 +47,8 @@ def test_blocks_called_in_a_loop_are_reported_with_the_bytes_they_keep():
 
 
 def test_a_library_model_is_reported_at_the_line_that_calls_it():
-    """Its blocks are called by lines of the library; whether line 10 is a loop over blocks or calls one model cannot be
-    told."""
+    """The library calls the blocks. Whether line 10 loops over blocks or calls one model does not show, so it counts as
+    one call."""
     library = "/usr/lib/python3/site-packages/transformers/models/gpt2/modeling_gpt2.py"
     recording = Recording()
     recording.put(BASE, 16 * MIB, moving())

@@ -1,4 +1,4 @@
-"""Memory that goes back to the driver and comes again, as a snapshot shows it."""
+"""Memory that is released to the driver and allocated again, found in a snapshot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def find(recording: Recording) -> list[Suspicion]:
 
 
 def flushed(times: int, stack: list[Frame], segments: int = 2, again: bool = True) -> Recording:
-    """In each round segments of 32 MiB are filled, emptied, and handed back by ``stack``."""
+    """Each round fills segments of 32 MiB, frees them, and releases them to the driver from ``stack``."""
     recording = Recording()
     for i in range(times):
         for j in range(segments):
@@ -54,7 +54,7 @@ def test_three_flushes_are_silent_and_four_are_reported(times):
 
 
 def test_memory_that_is_not_requested_again_is_silent():
-    """Ten segments go one by one as the program ends, and small ones come in between."""
+    """Ten segments are released one by one as the program ends, with small allocations in between."""
     recording = Recording()
     for i in range(10):
         recording.segment(BASE + 100 * i * MIB, 64 * MIB, at(3))

@@ -1,4 +1,4 @@
-"""Memory of the GPU that each step gives back to the driver, and memory that is only asked for."""
+"""GPU memory that each step releases to the driver, and memory that is only allocated or belongs elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def find(facts) -> list[Suspicion]:
 
 
 def launching(at: float, *within: Json) -> list[Json]:
-    """A product of 40 µs on the host and 10 on the GPU, and what else happens in its operator."""
+    """A matrix product of 40 µs on the host and 10 µs on the GPU; ``within`` are further events inside its operator."""
     number = int(at) + 1
     return [
         op("aten::mm", at, 40),
@@ -34,7 +34,7 @@ def launching(at: float, *within: Json) -> list[Json]:
 
 
 def stepped(*parts: list[Json], first: int = 0) -> list[Json]:
-    """Steps of 1000 µs: a product at 100, one at 800 and, counted from the step's start, what is given for each."""
+    """Steps of 1000 µs with products at 100 and 800 µs. ``parts`` are more events of each step, timed from its start."""
     events = []
     for i, part in enumerate(parts, first):
         moved = [{**event, "ts": event["ts"] + 1000 * i} for event in part]
@@ -43,7 +43,7 @@ def stepped(*parts: list[Json], first: int = 0) -> list[Json]:
 
 
 def flush(free: str = "cudaFree", get: str = "cudaMalloc", free_us: float = 150) -> list[Json]:
-    """Two blocks freed behind the first product, and two got in the second."""
+    """Two blocks are freed after the first product, and two are allocated in the second."""
     return [
         runtime(free, 300, free_us),
         runtime(free, 300 + free_us, free_us),
@@ -98,7 +98,7 @@ def test_flushes_in_fewer_than_half_of_the_steps_are_silent(flushing, reported):
 
 @pytest.mark.parametrize(("free_us", "reported"), [(2.5, 1), (2.4, 0)])
 def test_flushes_below_half_a_percent_of_the_step_are_silent(free_us, reported):
-    """Two of 2.5 µs are 5 of 1,000."""
+    """Two frees of 2.5 µs are 5 of 1,000 µs."""
     freed = [runtime("cudaFree", 300, free_us), runtime("cudaFree", 310, free_us)]
     assert len(find(facts_of(stepped(*[freed] * 4)))) == reported
 
@@ -151,7 +151,7 @@ def test_a_python_frame_of_empty_cache_is_named_and_saved_too():
 
 
 def test_the_reported_line_ran_between_the_same_operators_in_the_located_step():
-    """The located step was recorded without the runtime's calls: the first product, `empty_cache()`, the second."""
+    """The located step was recorded without runtime calls: the first product, `empty_cache()`, the second product."""
     located = [
         step(0, 0, 1000),
         mark(0, 90, 60),

@@ -1,4 +1,4 @@
-"""Calls of cuDNN's attention that make a plan, those that have one, and those that are held up by something else."""
+"""Calls of cuDNN's attention that make a plan, calls that reuse one, and calls that are slow for another reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def find(facts: Facts) -> list[Suspicion]:
 
 
 def attention(at: float, us: float, number: int, launch_us: float = 10, name: str = INNER) -> list[Json]:
-    """A call of ``us`` microseconds that ends with a launch of so many."""
+    """A call of ``us`` microseconds that ends with a launch of ``launch_us``."""
     return [
         op("aten::scaled_dot_product_attention", at, us + 4),
         op(OUTER, at + 1, us + 2),
@@ -34,7 +34,7 @@ def attention(at: float, us: float, number: int, launch_us: float = 10, name: st
 
 
 def layers(at: float, first_us: float, number: int, **more: Any) -> list[Json]:
-    """Three layers, the first of which takes so long and the others 100 µs."""
+    """Three layers: the first takes ``first_us``, the others 100 µs each."""
     return [
         *attention(at, first_us, number, **more),
         *attention(at + first_us + 10, 100, number + 1),
@@ -43,7 +43,7 @@ def layers(at: float, first_us: float, number: int, **more: Any) -> list[Json]:
 
 
 def recording(*first_us: float, **more: Any) -> Facts:
-    """A step for each, with three layers."""
+    """One step of three layers for each of ``first_us``."""
     steps = [step(i, STEP_US * i, STEP_US) for i in range(len(first_us))]
     inside = [event for i, us in enumerate(first_us) for event in layers(STEP_US * i + 10, us, 10 * i + 1, **more)]
     return facts_of([*steps, *inside])
@@ -52,7 +52,7 @@ def recording(*first_us: float, **more: Any) -> Facts:
 def test_a_planned_call_in_each_step_keeps_the_time_of_an_ordinary_call():
     facts = recording(*[10_000] * 4)
     (found,) = find(facts)
-    assert (found.count, found.spent_ns) == (1, 9_992_000)  # 2 µs of them in the outer call
+    assert (found.count, found.spent_ns) == (1, 9_992_000)  # the outer call takes 2 µs of its own
     assert "a plan takes the host 9.99 ms" in found.message
     assert found.edit is not None
     assert found.edit.kept_ns.tolist() == [10_000 + 90_000 + 2_000] * 4

@@ -1,4 +1,4 @@
-"""Convolutions on images with the channels first: measured on a CPU, read off the transposing kernels on a GPU."""
+"""Convolutions on images with the channels first: measured on a CPU, priced by the transposing kernels on a GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def find(facts) -> list[Suspicion]:
 
 
 def convolution(at: float = 10, duration: float = 40, layout: str = FIRST, size: list[int] = RESULT) -> list[Json]:
-    """A `conv2d` and the call that sizes its result inside oneDNN's."""
+    """A `conv2d` and, inside oneDNN's convolution, the call that sizes its result."""
     return [
         op("aten::conv2d", at, duration, dims=[IMAGE, WEIGHT, [16]], types=["float"] * 3, concrete=SETTINGS),
         op("aten::mkldnn_convolution", at + 1, duration - 2),
@@ -128,8 +128,8 @@ BATCH = "nchwToNhwcKernel<batch>"
 def transposing(
     name: str, duration: float = 20, times: int = 4, alone: int = 0, around: tuple[Json, ...] = (), **more: Any
 ) -> Any:
-    """Steps of 100 µs whose kernels the host waits for. In the first ``times`` one of the name and one for the batch
-    run before the convolution's; ``alone`` convolutions without them follow."""
+    """Steps of 100 µs whose kernels the host waits for. In the first ``times`` steps a kernel called ``name`` and one
+    that transposes the batch run before the convolution's kernel; ``alone`` convolutions without such kernels follow."""
     events: list[Json] = []
     for i in range(4):
         at = 100 * i
@@ -167,7 +167,7 @@ def test_on_a_gpu_the_transposing_kernels_are_saved_except_the_one_for_the_batch
 
 
 def model_lines() -> tuple[tuple[CallSite, ...], tuple[Json, ...]]:
-    """The located step's lines: `train` calls the model, whose `forward` has the convolution."""
+    """The lines of the located step: `train` calls the model, and the model's `forward` calls the convolution."""
     sites = (CallSite("a.py", 3, "train", "y = model(x)"), CallSite("a.py", 9, "Net.forward", "x = self.conv(x)"))
     return sites, (mark(0, 4, 12), mark(1, 4.9, 1.2))
 

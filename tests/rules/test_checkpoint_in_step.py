@@ -1,4 +1,4 @@
-"""Checkpoints that are written in nearly every step."""
+"""Checkpoints that are written in at least half of the steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAVE = "profkit.save"
 def facts_about(
     *parts: list[Json], run: Run | None = None, before: list[Json] | None = None, callsites: tuple[CallSite, ...] = ()
 ):
-    """Steps of 1000 µs, each with what is given, by its time in the step."""
+    """Steps of 1000 µs. ``parts`` are further events of each step, timed from its start."""
     events = list(before or ())
     for i, part in enumerate(parts):
         at = 1000 * (i + bool(before))
@@ -34,7 +34,7 @@ def find(facts) -> list[Suspicion]:
 
 
 def test_the_advised_interval_lowers_the_cost_to_one_percent_of_the_step():
-    """500 µs of writing beside 500 of other things: every 100th step costs 5 µs, 1 % of 500."""
+    """Writing takes 500 µs and the rest of the step 500: in every 100th step it costs 5 µs a step, 1 % of 500."""
     facts = facts_about(*[[op(SAVE, 400, 500)]] * 4)
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, SAVE)
@@ -50,7 +50,8 @@ def test_checkpoints_in_fewer_than_half_of_the_steps_are_silent(steps, reported)
 
 @pytest.mark.parametrize(("duration", "reported"), [(39, 1), (38, 0)])
 def test_savings_below_three_percent_are_silent(duration, reported):
-    """Of 39 µs beside 961 the fifth part is kept, which saves 31.2 µs of 1000; of 38 beside 962 the fourth: 28.5."""
+    """Of 39 µs beside 961, a fifth is kept, which saves 31.2 of 1000 µs. Of 38 µs beside 962, a quarter is kept, which
+    saves 28.5."""
     facts = facts_about(*[[op(SAVE, 400, duration)]] * 4)
     assert len(find(facts)) == reported
 

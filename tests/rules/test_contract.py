@@ -1,4 +1,4 @@
-"""What holds of all rules: each file is one, found by what it holds."""
+"""What all rules have in common."""
 
 from __future__ import annotations
 

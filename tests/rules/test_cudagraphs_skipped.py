@@ -1,4 +1,4 @@
-"""CUDA graphs that were asked for: gone without, launched, warmed up, and never asked for."""
+"""CUDA graphs that were requested and skipped, and calls that launch a graph, warm one up, or never requested one."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def four(**how: Any) -> list[Json]:
 
 def test_all_launches_of_a_call_but_one_are_saved():
     (found,), facts = find(four(), recorded(MUTATED))
-    # From the first launch at 50 µs to the end of the last at 775, of which one launch of 5 µs stays.
+    # Launching lasts from 50 to 775 µs; one launch of 5 µs is kept.
     assert found.rows.tolist() == rows_named(facts.trace, "cudaLaunchKernel")
     assert found.evidence == {"launches_per_step": 10, "launching_ns_per_step": 725_000}
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.72, abs=0.09)

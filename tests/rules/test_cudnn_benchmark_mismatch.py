@@ -1,4 +1,4 @@
-"""Convolutions that try kernels in each step, those that might in one, and waits that are no trial."""
+"""Convolutions that try kernels in each step, convolutions that could gain from a trial, and waits that are no trial."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def outer(at: float, duration: float, size: int) -> Json:
 
 
 def trying(at: float, number: int, size: int = 32) -> list[Json]:
-    """A convolution that tries two kernels of 200 µs, waiting for each, and then runs one of 100 µs."""
+    """A convolution that tries two kernels of 200 µs, waits for each, and then runs one of 100 µs."""
     first = 10 * number
     return [
         outer(at, 500, size),
@@ -59,7 +59,7 @@ def untried(at: float, number: int, size: int = 32, name: str = "fast_fprop", us
 
 
 def recording(*steps: list[Json], run: Run | None = None, **more: Any) -> Facts:
-    """Steps of 1000 µs with these events each, whose kernels the host waits for outside any operator."""
+    """Steps of 1000 µs with the events of ``steps``. The host waits for their kernels outside any operator."""
     moved = [{**event, "ts": event["ts"] + 1000 * i} for i, events in enumerate(steps) for event in events]
     begin = [max(event["ts"] + event["dur"] for event in events if event["cat"] == "cpu_op") + 5 for events in steps]
     ends = [runtime("cudaDeviceSynchronize", 1000 * i + at, 600 - at) for i, at in enumerate(begin)]
@@ -67,7 +67,7 @@ def recording(*steps: list[Json], run: Run | None = None, **more: Any) -> Facts:
 
 
 def test_everything_up_to_the_last_wait_inside_a_convolution_is_saved():
-    """426 µs of the host and both kernels; the one that was chosen stays."""
+    """That is 426 µs of the host and both kernels that are tried. The kernel that is chosen in the end is kept."""
     facts = recording(*(trying(10, i, 32 + i) for i in range(4)))
     (found,) = find(facts)
     assert found.edit is not None
@@ -91,7 +91,7 @@ def test_a_wait_outside_the_convolution_is_silent():
 
 
 def test_a_wait_in_a_hook_inside_the_convolution_is_silent():
-    """The copy that `item` makes, in a function of the program's called from a hook inside `conv2d`."""
+    """`item` waits for its copy here, called by a function of the program from a hook inside `conv2d`."""
     inside = [[outer(10, 400, 32), op("aten::item", 20, 300), runtime("cudaStreamSynchronize", 30, 250)]] * 4
     assert find(recording(*inside, run=Run())) == []
 

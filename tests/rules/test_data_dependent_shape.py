@@ -1,4 +1,4 @@
-"""Selections by a mask: those that a pass over everything would undercut, and those that spare work."""
+"""Selections by a mask that cost more than a masked pass over all elements, and selections that save work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.traces import facts_of, kernel, mark, memory, op, rows_named, runtime
 Json = dict[str, Any]
 ELEMENTS = 1 << 16
 PASS_US = 10.0
-"""What `sub` takes to read two tensors of so many floats and to write one, which is 12 bytes an element."""
+"""The time in which `sub` reads two tensors of ``ELEMENTS`` floats and writes one: 12 bytes an element."""
 WHERE_US = PASS_US * (2 * 4 + 1) / 12
 CALL_US = 1.0
 
@@ -31,7 +31,7 @@ def sub(at: float, elements: int = ELEMENTS) -> Json:
 
 
 def call(at: float) -> Json:
-    """The cheapest operator there is."""
+    """The cheapest operator of the step."""
     return op("aten::detach", at, CALL_US, dims=[[4]], types=["float"])
 
 
@@ -44,7 +44,7 @@ def selection(
     sequence: int | None = None,
     shapes: bool = True,
 ) -> list[Json]:
-    """`x[mask]`: indices are allocated and freed again, the result stays until 30 µs later."""
+    """`x[mask]`: indices are allocated and freed again, and the result is freed 30 µs after the call."""
     dims, types = ([[elements], [[elements]]], ["float", "TensorList"]) if shapes else (None, None)
     return [
         op("aten::index", at, duration, dims=dims, types=types, sequence=sequence),
@@ -109,7 +109,7 @@ def test_a_selection_before_a_cheap_product_is_an_opportunity():
 
 @pytest.mark.parametrize(("more_rows", "reported"), [(0, 0), (1, 1)])
 def test_operators_on_as_many_rows_as_were_picked_take_longer_too(more_rows, reported):
-    """After `x[mask]` and a product the scores have other columns, but still a row for each row that was picked."""
+    """After `x[mask]` and a product, the scores have other columns but still one row for each picked row."""
 
     def part(at: float) -> list[Json]:
         rows, picked = ELEMENTS // 64, ELEMENTS // 8
@@ -137,7 +137,7 @@ def test_selections_by_integer_indices_are_silent():
 
 
 def test_without_a_gpu_a_lone_nonzero_is_silent():
-    """There is no waiting, and nothing that could be masked instead."""
+    """Nothing waits, and there is no selection that could be masked instead."""
 
     def part(at: float) -> list[Json]:
         return [sub(at), op("aten::nonzero", at + 12, 40, dims=[[ELEMENTS]], types=["bool"]), call(at + 65)]
@@ -190,7 +190,7 @@ def test_selections_in_fewer_than_half_of_the_steps_are_silent(steps, reported):
 
 
 def on_a_device(busy: float, name: str = "aten::nonzero") -> list[Json]:
-    """Kernels of so many microseconds are queued when the host asks for the count, and 40 µs of work follow."""
+    """A kernel of ``busy`` microseconds is queued when the host asks for the count, and 40 µs of work follow."""
 
     def part(at: float) -> list[Json]:
         number = 2 * int(at) // 200 * 2 + 1
@@ -223,7 +223,7 @@ def test_on_a_gpu_waits_of_other_operators_are_silent():
 
 @pytest.mark.parametrize(("taking", "reported"), [(30, 1), (70, 0)])
 def test_on_a_gpu_a_selection_is_silent_when_longer_kernels_outweigh_its_wait(taking, reported):
-    """Without the wait the step would be 60 µs shorter; a kernel on twice as many elements takes as long again."""
+    """Without the wait the step would be 60 µs shorter. On twice as many elements a kernel takes twice as long."""
     picked = ELEMENTS // 2
 
     def part(at: float) -> list[Json]:
@@ -244,7 +244,7 @@ def test_on_a_gpu_a_selection_is_silent_when_longer_kernels_outweigh_its_wait(ta
 
 
 def host_bound(at: float, select: bool) -> list[Json]:
-    """The device has nothing to do but a kernel of 70 µs; the host searches for 30 µs, and waits for 2 of them."""
+    """The device is mostly idle. The host searches the mask for about 30 µs, of which it waits 2."""
     number = int(at) // 200 * 2 + 1
     shapes = {"dims": [[ELEMENTS]], "types": ["bool"]}
     search = selection(at + 12, ELEMENTS // 2, duration=35) if select else [op("aten::nonzero", at + 13, 33, **shapes)]

@@ -1,4 +1,4 @@
-"""A model that is replicated on several GPUs in each forward pass, and wrappers that do no such thing."""
+"""Models that are replicated on several GPUs in each forward pass, and wrappers that replicate nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, run
 Json = dict[str, Any]
 STEP = 1000
 ANOTHER = 3
-"""A second device; processes 0 and 1 are the first one and the host."""
+"""The process id of the second device; 0 is the first device and 1 the host."""
 RANGE = "DataParallel.forward"
 UNGATHERS = "autograd::engine::evaluate_function: GatherBackward"
 
@@ -25,14 +25,14 @@ def find(facts) -> list[Suspicion]:
 
 
 def launched(at: float, number: int, device: int = 0, tid: int = 1, name: str = "gemm") -> list[Json]:
-    """A launch of 5 µs, whose kernel runs 10 µs later for 8."""
+    """A launch of 5 µs. Its kernel starts 10 µs after it and takes 8."""
     work = kernel(name, at + 15, 8, correlation=number)
     return [runtime("cudaLaunchKernel", at, 5, correlation=number, tid=tid), {**work, "pid": device}]
 
 
 def forward(number: int, *, name: str = RANGE, gradients: bool = True, second: int = ANOTHER) -> list[Json]:
-    """A pass of 600 µs: inputs scattered until 40, the model replicated until the threads' first launches at 250, the
-    last at 500, and the outputs gathered from 520 to 560."""
+    """A forward pass of 600 µs: the inputs are scattered until 40 µs and the model is replicated until the threads
+    launch their first kernels at 250. They launch the last at 500, and the outputs are gathered from 520 to 560."""
     events = [annotation(name, 0, 600), op("Scatter", 10, 30), *launched(20, number)]
     events += [op("Broadcast", 50, 100)] if gradients else []
     events += launched(60, number + 1, name="ncclDevKernel_Broadcast")
@@ -43,7 +43,7 @@ def forward(number: int, *, name: str = RANGE, gradients: bool = True, second: i
 
 
 def rest(number: int, gathered: bool = True) -> list[Json]:
-    """The loss, the backward pass on its own thread, of which undoing the gathering takes 20 µs, and the optimizer."""
+    """The loss, the backward pass on its own thread, which spends 20 µs on the gathering, and the optimizer."""
     events = [op("aten::mse_loss", 610, 40), *launched(620, number + 4)]
     events += [op(UNGATHERS, 700, 20, tid=21), *launched(705, number + 5, tid=21)] if gathered else []
     events += [op("autograd::engine::evaluate_function: MmBackward0", 720, 100, tid=21)]
@@ -72,10 +72,11 @@ def test_replicating_gathering_and_a_quarter_of_the_threads_time_are_saved():
         "DataParallel replicates the model on 2 GPUs 1 time a step, 210 µs of the host's time, and runs the replicas "
         "in threads that share Python's lock, 270 µs."
     )
-    # Of 270 µs in two threads a quarter, half of what one thread alone would save; 40 and 20 µs of gathering.
+    # A quarter of the 270 µs in two threads, which is half of what a single thread would save, and the gathering's
+    # 40 µs forward and 20 µs backward.
     assert predict_saving(facts, found.edit).fraction == pytest.approx((210 + 67.5 + 40 + 20) / STEP, abs=0.005)
     gone = [facts.trace.name_of(int(row)) for row in found.edit.work]
-    assert sorted(gone) == 8 * ["gemm"] + 8 * ["ncclDevKernel_Broadcast"]  # of four steps: to gather, and to undo it
+    assert sorted(gone) == 8 * ["gemm"] + 8 * ["ncclDevKernel_Broadcast"]  # in four steps, forward and backward
 
 
 def test_without_gradients_the_replicating_time_is_the_same():
@@ -93,7 +94,7 @@ def test_without_recorded_thread_calls_replication_ends_with_the_broadcast():
 
 
 def test_a_thread_that_launches_nothing_does_not_run_a_replica():
-    """As the one that pins a DataLoader's batches."""
+    """For example the thread that pins the batches of a DataLoader."""
 
     def pinned(number: int) -> list[Json]:
         return [*replicated(number), runtime("cudaHostAlloc", 100, 20, tid=13)]
@@ -103,7 +104,7 @@ def test_a_thread_that_launches_nothing_does_not_run_a_replica():
 
 
 def test_the_uncertainty_covers_the_whole_saving_from_the_threads():
-    """Where the threads are all that costs, the uncertainty is the whole saving."""
+    """When the threads cause nearly all of the cost, the uncertainty is nearly the whole saving."""
 
     def quick(number: int) -> list[Json]:
         events = [event for event in forward(number) if event["name"] not in ("Scatter", "Gather")]
@@ -133,12 +134,12 @@ def test_kernels_on_a_single_device_are_silent():
 
 @pytest.mark.parametrize("name", ["DistributedDataParallel.forward", "FullyShardedDataParallel.forward", "my.forward"])
 def test_other_wrappers_that_broadcast_are_silent(name):
-    """DistributedDataParallel broadcasts buffers, and replicates nothing."""
+    """DistributedDataParallel broadcasts buffers but replicates nothing."""
     assert find(facts_of(steps_of(lambda number: replicated(number, name=name)))) == []
 
 
 def test_two_devices_without_replication_are_silent():
-    """A model whose layers lie on two devices, in a wrapper of that name."""
+    """A model whose layers are on two devices, in a wrapper of the same name."""
 
     def pipelined(number: int) -> list[Json]:
         return [event for event in replicated(number) if event["name"] not in ("Broadcast", "Gather")]
@@ -147,8 +148,8 @@ def test_two_devices_without_replication_are_silent():
 
 
 def test_devices_that_are_busy_all_the_time_are_silent():
-    """It works on what was launched before, and on one kernel of a step's length in each step: the host's time is
-    free."""
+    """Kernels launched earlier and one kernel as long as the step keep both devices busy, so the host's time costs
+    nothing."""
 
     def busy(number: int) -> list[Json]:
         host = [event for event in replicated(number) if event["pid"] == 1]

@@ -1,4 +1,4 @@
-"""Debug modes that were left on: known of the settings, and anomaly mode of what the engine does as well."""
+"""Debug modes that were left on, found from the settings and, for anomaly mode, from what the engine does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def find(facts) -> list[Suspicion]:
 
 
 def node(at: float, checks: int = 1, hooks: int = 0, name: str = "MulBackward0") -> list[Json]:
-    """One node of 10 µs, gradient hooks of 4 µs before it and checks of 4 µs after it."""
+    """One node of 10 µs, with gradient hooks of 4 µs before it and checks of 4 µs after it."""
     events, now = [], at
     for _ in range(hooks):
         events += check(now)
@@ -89,7 +89,7 @@ def forward(at: float, lead: float, duration: float = 30, sequence: int | None =
 
 
 def test_formatting_the_stack_is_saved_except_the_usual_time_before_the_first_event():
-    """Two operators of 21 µs before their first event, and one that records no node with 1: 2 x 20 are saved."""
+    """Two operators take 21 µs until their first event. One that records no node takes 1 µs, so 2 x 20 µs are saved."""
     facts = facts_of(
         steps_of([*forward(0, 21), *forward(30, 21), *forward(60, 1, 10, sequence=None)]),
         run=Run(torch="2.13", flags={"anomaly_mode": True}),
@@ -101,7 +101,7 @@ def test_formatting_the_stack_is_saved_except_the_usual_time_before_the_first_ev
 
 
 def test_time_beyond_twice_the_usual_formatting_time_is_kept():
-    """Leads of 10, 10 and 25 µs: of the last one 20 count, and of each 1 is kept."""
+    """The operators take 10, 10 and 25 µs until their first event. Of the last, 20 µs count; of each, 1 µs is kept."""
     facts = facts_of(
         steps_of([*forward(0, 10, 20), *forward(20, 10, 20), *forward(40, 25), *forward(70, 1, 10, sequence=None)]),
         run=Run(torch="2.13", flags={"anomaly_mode": True}),
@@ -114,7 +114,8 @@ ON = Run(torch="2.13", flags={"anomaly_mode": True})
 
 @pytest.mark.parametrize(("lasts", "saved", "counted"), [(30, 0.4, 2), (10, 0.3, 2), (9, 0.2, 1)])
 def test_an_operator_without_inner_events_formats_for_as_long_as_the_others(lasts, saved, counted):
-    """One shows 20 µs of formatting, which are saved; the other saves 20, or all it lasts, from half of 20 µs on."""
+    """The first operator shows 20 µs of formatting, which are saved. The other saves 20 µs, or all its time if that is
+    10 to 20 µs."""
     silent = op("aten::view", 40, lasts, sequence=4)
     facts = facts_of(steps_of([*forward(0, 20, 22), silent]), run=ON)
     (found,) = find(facts)
@@ -123,8 +124,8 @@ def test_an_operator_without_inner_events_formats_for_as_long_as_the_others(last
 
 
 def test_only_the_innermost_operator_of_a_node_formats_a_stack():
-    """`linear` carries the number of the `t` inside: the 20 µs inside `t` are saved. What is usual, 5 µs, is
-    the middle of the 10 of `linear` and the 1 of the other."""
+    """`linear` has the sequence number of the `t` inside it. The 20 µs inside `t` are saved, less the usual 5 µs: the
+    median of the 10 µs of `linear` and the 1 µs of the other operator."""
     made = [op("aten::linear", 0, 60, sequence=3), op("aten::t", 10, 40, sequence=3), op("aten::transpose", 30, 9)]
     facts = facts_of(steps_of([*made, *forward(70, 1, 10, sequence=None)]), run=ON)
     (found,) = find(facts)
@@ -192,7 +193,7 @@ def blocking(at: float, lead: float, duration: float, correlation: int, returns:
 
 
 def launches(returns: float) -> list[Json]:
-    """Each step of 100 µs launches one kernel of 40 µs, which begins 5 µs later; the host then works on for 10."""
+    """Each step of 100 µs launches one kernel of 40 µs that begins 5 µs later. Afterwards the host works for 10 µs."""
     events = []
     for i in range(4):
         events += [step(i, 100 * i, 100), *blocking(100 * i, 5, 40, i + 1, returns), op("aten::t", 100 * i + 80, 10)]
@@ -234,12 +235,12 @@ def test_a_recording_made_elsewhere_without_settings_is_silent():
 
 
 def filled(at: float, by: str = "aten::empty", elements: int = 96_000) -> list[Json]:
-    """A tensor that is filled in 30 of 40 µs as it is allocated."""
+    """A tensor that is filled as it is allocated: 40 µs in all, of which filling takes 30."""
     return [op(by, at, 40), op("aten::fill_", at + 5, 30, dims=[[elements], []], types=["float", "Scalar"])]
 
 
 def test_filling_newly_allocated_memory_costs_the_time_of_writing_it():
-    """384 kB take 40 µs to write at 9.6 GB/s, so all of the 30 µs; half of that where there is a quarter of it."""
+    """Writing 384 kB takes 40 µs at 9.6 GB/s, so all of the 30 µs count. Of 144 kB, 15 µs count."""
     for elements, saved in ((96_000, 0.3), (36_000, 0.15)):
         facts = facts_of(steps_of(filled(10, elements=elements)))
         (found,) = find(facts)

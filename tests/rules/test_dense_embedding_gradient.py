@@ -1,4 +1,4 @@
-"""Tables whose whole gradient is written for a few rows, and those whose gradient has to be dense."""
+"""Embedding tables whose whole gradient is written for a few rows, and tables whose gradient has to be dense."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def look_up(at: float, indices: int = 50) -> Json:
 
 
 def backward(at: float, sequence: float, indices: int = 50, by_frequency: str = "False") -> list[Json]:
-    """20 µs, of which 10 go into the zero-fill."""
+    """The backward pass takes 20 µs, 10 of them to fill the gradient with zeros."""
     node = "EmbeddingBackward0"
     return [
         op(f"autograd::engine::evaluate_function: {node}", at, 22, sequence=int(sequence)),
@@ -60,7 +60,7 @@ def update(at: float, optimizer: str, *names: str) -> list[Json]:
 def training(
     *names: str, optimizer: str = "SGD", indices: int = 50, by_frequency: str = "False", beside: tuple[Json, ...] = ()
 ) -> list[Json]:
-    """Four steps of 200 µs; ``beside`` are further events of each, timed from its start."""
+    """Four steps of 200 µs. ``beside`` are further events of each step, timed from its start."""
     events = []
     for at in range(0, 800, 200):
         events += [step(at // 200, at, 200), look_up(at + 2, indices), *accumulate(at + 50)]
@@ -73,7 +73,7 @@ def training(
 def test_the_zero_fill_and_the_update_shrink_to_the_rows_looked_up():
     facts = facts_of(training())
     (found,) = find(facts)
-    # 10 µs of zeros and 10 µs of an update, for 50 of 1,000 rows, each of which costs twice as much
+    # 10 µs of zeros and 10 µs of an update shrink to 50 of 1,000 rows, each of which costs twice as much
     assert found.evidence == {"rows": 1000, "looked_up_at_most": 50, "passes_ns_per_step": 20_000}
     assert predict_saving(facts, found.edit).fraction == pytest.approx(20 * (1 - 2 * 50 / 1000) / 200, abs=1e-3)
     assert found.kind is Kind.FAULT
@@ -89,7 +89,7 @@ def test_lookups_of_more_than_a_quarter_of_the_rows_are_silent(indices, reported
     [
         ("SGD", ("aten::mul_", "aten::add_", "aten::add_")),  # momentum
         ("SGD", ("aten::add", "aten::add_")),  # weight decay
-        ("SGD", ("aten::_fused_sgd_",)),  # it does not show which
+        ("SGD", ("aten::_fused_sgd_",)),  # momentum and weight decay do not show
         ("Adagrad", ("aten::_foreach_add", "aten::_foreach_addcmul_", "aten::_foreach_addcdiv_")),  # weight decay
         ("Adam", ("aten::lerp_", "aten::maximum", "aten::addcdiv_")),  # AMSGrad
         ("AdamW", ("aten::mul_", "aten::lerp_", "aten::addcdiv_")),

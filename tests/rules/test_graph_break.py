@@ -77,7 +77,7 @@ def test_a_gap_above_200_microseconds_between_the_graphs_is_kept(graph_end, way_
     assert found.evidence["entering_ns_per_step"] == 35_000 + way_ns
 
 
-def test_the_gap_before_the_last_operator_between_the_graphs_is_kept():
+def test_the_gap_up_to_the_last_operator_between_the_graphs_is_kept():
     events = [*steps_with_two_regions(), *(op("aten::sort", at + 300, 60) for at in (0, 1000, 2000))]
     (found,), _ = find(GraphBreak(REASON, (ITEM,)), events=events)
     assert found.evidence["entering_ns_per_step"] == 35_000 + 40_000
