@@ -34,7 +34,7 @@ def launching(at: float, *within: Json) -> list[Json]:
 
 
 def stepped(*parts: list[Json], first: int = 0) -> list[Json]:
-    """Steps of 1000 µs with products at 100 and 800 µs. ``parts`` are more events of each step, timed from its start."""
+    """Steps of 1000 µs with products at 100 and 800 µs. ``parts`` are more events of each, timed from its start."""
     events = []
     for i, part in enumerate(parts, first):
         moved = [{**event, "ts": event["ts"] + 1000 * i} for event in part]

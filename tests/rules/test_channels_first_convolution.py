@@ -129,7 +129,7 @@ def transposing(
     name: str, duration: float = 20, times: int = 4, alone: int = 0, around: tuple[Json, ...] = (), **more: Any
 ) -> Any:
     """Steps of 100 µs whose kernels the host waits for. In the first ``times`` steps a kernel called ``name`` and one
-    that transposes the batch run before the convolution's kernel; ``alone`` convolutions without such kernels follow."""
+    that transposes the batch run before the convolution's kernel. ``alone`` convolutions without them follow."""
     events: list[Json] = []
     for i in range(4):
         at = 100 * i

@@ -1,4 +1,4 @@
-"""Convolutions that try kernels in each step, convolutions that could gain from a trial, and waits that are no trial."""
+"""Convolutions that try kernels in each step, those that could gain from a trial, and waits that are no trial."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def recording(*steps: list[Json], run: Run | None = None, **more: Any) -> Facts:
 
 
 def test_everything_up_to_the_last_wait_inside_a_convolution_is_saved():
-    """That is 426 µs of the host and both kernels that are tried. The kernel that is chosen in the end is kept."""
+    """The saving is 426 µs of the host and both tried kernels. The kernel that is chosen in the end is kept."""
     facts = recording(*(trying(10, i, 32 + i) for i in range(4)))
     (found,) = find(facts)
     assert found.edit is not None

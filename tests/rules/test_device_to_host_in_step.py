@@ -1,4 +1,4 @@
-"""Data that the host reads amid a step, what is logged at its end, and copies that nobody waits for."""
+"""Data that the host reads in the middle of a step, small reads at its end, and copies that nobody waits for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.traces import facts_of, mark, op, pause, rows_named, runtime
 
 KB = 1_000
 READ_US = 80
-"""What the host waits in `read`."""
+"""How long the host waits in `read`."""
 
 
 def find(facts) -> list[Suspicion]:
@@ -22,7 +22,7 @@ def find(facts) -> list[Suspicion]:
 
 
 def read(start: float, size: int = 700, kind: str = TO_PAGEABLE, correlation: int = 1, **more: object) -> list[Json]:
-    """``x.cpu()`` of 100 µs, behind a kernel that ends 70 µs after it began."""
+    """``x.cpu()`` of 100 µs, queued behind a kernel that ends about 70 µs after the call begins."""
     return sent(start, size, kind, took=READ_US, copied=5, correlation=correlation, **more)
 
 
@@ -112,7 +112,7 @@ FLOATS = '["float","Scalar"]'
 
 
 def promised(start: float = 15, **more: object) -> list[Json]:
-    """``x.to("cpu", non_blocking=True)`` of 25 µs; the device begins to copy 30 µs after it was called."""
+    """``x.to("cpu", non_blocking=True)`` of 25 µs. The device begins to copy 30 µs after the call."""
     return [
         op("aten::to", start, 25, dims=SHAPES, types=FLOATS),
         op("aten::copy_", start + 3, 20),

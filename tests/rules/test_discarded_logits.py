@@ -1,4 +1,4 @@
-"""Layers of which one position is used, and layers that only look like it."""
+"""Output layers whose result is used at one position, and layers whose result is used at several."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.traces import facts_of, mark, op, step
 Json = dict[str, Any]
 BATCH, LENGTH, WIDTH, WORDS = 2, 10, 8, 50
 STEP = 200
-"""Microseconds; the layer takes 100 of them, and the cheapest operator 2."""
+"""Microseconds. The layer takes 100 of them, and the cheapest operator 2."""
 
 
 def find(facts) -> list[Suspicion]:
@@ -49,7 +49,7 @@ def cut(at: float, dim: int, first: int) -> Json:
 
 
 def steps_of(*after: Json, length: int = LENGTH) -> list[Json]:
-    """Four steps: the layer at 10 µs, and what stands after it with times relative to 120 µs."""
+    """Four steps with the layer at 10 µs. ``after`` are the events after it, with times relative to 120 µs."""
     return [
         event
         for i in range(4)
@@ -103,7 +103,7 @@ def test_results_that_are_used_at_several_positions_are_silent(after):
 
 
 def test_only_the_calls_of_which_one_position_is_used_are_counted():
-    """Of two calls in a step one is used as a whole."""
+    """Each step has two calls. Of the second, the whole result is used."""
     whole = tensor_op("softmax", 20, 9, [BATCH, LENGTH, WORDS])
     events = [
         event
@@ -121,7 +121,7 @@ def test_only_the_calls_of_which_one_position_is_used_are_counted():
 
 @pytest.mark.parametrize(("taken", "reported"), [("select", 1), ("softmax", 0)])
 def test_a_use_at_the_start_of_the_next_step_counts_for_the_layer_at_the_end(taken, reported):
-    """Calls of a model that are steps; the text grows by a word in each."""
+    """Each step is one call of a model, and the text grows by one word in each."""
     uses = {
         "select": lambda at, length: select(at, length=length),
         "softmax": lambda at, length: tensor_op("softmax", at, 9, [BATCH, length, WORDS]),
@@ -145,7 +145,7 @@ def test_the_backward_pass_of_the_layer_shrinks_too():
 
 
 def test_measured_steps_repeat_the_located_one():
-    """They have no shapes; the line is that of the layer."""
+    """The measured steps have no shapes. The line is the one that calls the layer."""
     events = steps_of(select(0))
     bare = [event if event["ts"] < STEP else {**event, "args": {}} for event in events]
     sites = (CallSite("model.py", 12, "Model.forward", "logits = self.head(x)"),)

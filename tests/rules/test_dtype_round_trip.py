@@ -1,4 +1,4 @@
-"""Casts that are taken straight back, and casts that have something to do."""
+"""Casts that are undone right away, and casts whose result is used."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cast(at: float, source: str, target: str, elements: int = ELEMENTS, sequence
 
 
 def row(at: float, *types: str) -> list[Json]:
-    """Casts from each type to the next, one after the other."""
+    """Casts from each type to the next, one after another."""
     return [event for i, (a, b) in enumerate(pairwise(types)) for event in cast(at + 12 * i, a, b)]
 
 

@@ -1,4 +1,4 @@
-"""Transfers that nothing is computed beside, and waits for a late rank, which are none."""
+"""Transfers while nothing is computed, and waits for a late rank, which are not transfers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MB = 1 << 20
 
 
 def training(kind: str, late: float = 0, steps: int = 5) -> list[Act]:
-    """95 µs of computing and what this rank is late, a collective that is waited for, 5 µs more."""
+    """Each step: 95 µs of computing plus ``late``, a collective that the host waits for, and 5 µs of computing."""
     acts: list[Act] = []
     for i in range(steps):
         acts += [work(95 + late, Cause.COMPUTE, 0), *both(f"{kind}#{i}"), work(5, Cause.COMPUTE, 1), end_step()]
@@ -54,7 +54,7 @@ def test_exposed_gradients_are_reported_and_half_of_their_time_is_saved():
 
 
 def test_a_wait_for_a_late_rank_is_left_to_straggler():
-    """Rank 0 stands still for 62 µs of each step in both launches; here it waits 60 of them for rank 1."""
+    """Rank 0 is idle for 62 µs of each step in both launches. In the first launch it waits 60 of them for rank 1."""
     facts = facts_of_launch(launched("all_reduce", 2, 0, 60))
     assert find(facts) == []
     assert len(list(straggler.check(facts))) == 1
@@ -65,7 +65,7 @@ def test_a_wait_for_a_late_rank_is_left_to_straggler():
 
 @pytest.mark.parametrize(("transfer", "reported"), [(6.5, 1), (6.1, 0)])
 def test_gradients_that_save_less_than_three_percent_of_the_step_are_silent(transfer, reported):
-    """3.25 of 106.5 µs are 3.1 %, 3.05 of 106.1 are 2.9."""
+    """Half of the transfer is 3.25 of 106.5 µs, or 3.1 %, and 3.05 of 106.1 µs, or 2.9 %."""
     assert len(find(facts_of_launch(launched("all_reduce", transfer, 0, 0)))) == reported
 
 
@@ -77,7 +77,7 @@ def test_transfers_that_can_be_hidden_save_their_whole_time(transfer, reported):
 
 
 def test_no_more_is_saved_than_there_is_compute_to_hide_behind():
-    """100 µs of the 300 fit behind the step's compute."""
+    """Of 300 µs, 100 fit behind the compute of the step."""
     facts = facts_of_launch(launched("all_to_all", 300, 0, 0))
     (found,) = find(facts)
     assert predict_launch_saving(facts, found.launch_edit).fraction == pytest.approx(100 / 400, abs=0.001)
@@ -105,7 +105,7 @@ def test_for_gradients_in_the_computing_stream_the_fix_is_a_stream_of_their_own(
 
 
 def test_a_launch_with_missing_ranks_is_silent():
-    """The last one to start may be among those: of the four ranks of the group two were recorded."""
+    """Two of the four ranks of the group were recorded. The last rank to start may be one of the others."""
     launch = launched("all_reduce", 60, 0, 0)
     groups = (replace(launch.groups[0], size=4, ranks=None),)
     assert find(facts_of_launch(replace(launch, groups=groups, world_size=4))) == []
@@ -123,7 +123,7 @@ def message(at: float, begin: float, duration: float, size_bytes: int | None) ->
 def trained(
     durations: list[float], size_bytes: int | None = MB, *, backward: bool = True, messages: int = 1, late: bool = False
 ) -> Any:
-    """Each step: 2 ms of computing, then the gradients, for which the host waits. One rank's sight."""
+    """Each step as one rank records it: 2 ms of computing, then the gradients, for which the host waits."""
     events, now = [], 0.0
     for i, duration in enumerate(durations):
         node = NODE if backward else "model"
@@ -143,7 +143,7 @@ def trained(
 
 
 def test_with_one_rank_no_message_counts_longer_than_the_shortest():
-    """Of 700 to 3,000 µs a step, 700 at most are the transfer; half of it can be saved."""
+    """Messages take 700 to 3,000 µs a step, so the transfer takes at most 700. Half of that can be saved."""
     facts = trained([700, 3_000, 1_000, 700])
     (found,) = find(facts)
     assert found.evidence["exposed_ns_per_step"] == 700_000
@@ -152,7 +152,7 @@ def test_with_one_rank_no_message_counts_longer_than_the_shortest():
 
 
 def test_transfer_time_is_bounded_by_larger_messages_and_by_the_rate_of_smaller_ones():
-    """200 µs of 1 MB are 800 of 4 MB and 400 of 2 MB at most, and half a megabyte takes no longer than one."""
+    """If 1 MB takes 200 µs, 2 MB take at most 400, 4 MB at most 800, and half a megabyte takes no longer than 1 MB."""
     sizes, took = [MB, 4 * MB, 2 * MB, MB // 2], [200, 3_000, 500, 700]
     did = [Did(10_000 * i, 10_000 * i + took[i], step=i, size=sizes[i], waited=300) for i in range(4)]
     exposed = find_exposed_of(table(0, did))
@@ -161,7 +161,7 @@ def test_transfer_time_is_bounded_by_larger_messages_and_by_the_rate_of_smaller_
 
 
 def test_gradients_sent_in_many_small_messages_are_silent():
-    """1 MB of gradients in one message, or the same time in four of a quarter."""
+    """1 MB of gradients in one message is reported, and four messages of a quarter that take the same time are not."""
     assert len(find(trained([700] * 4))) == 1
     assert find(trained([700] * 4, messages=4)) == []
 
@@ -179,7 +179,7 @@ def test_a_launch_with_a_rank_whose_work_was_not_recorded_is_silent():
 
 
 def test_with_one_rank_on_a_device_half_of_the_exposed_kernel_time_is_saved():
-    """Each step: three kernels of 500 µs, 700 µs of NCCL's, and 230 of the optimizer behind it."""
+    """Each step: three kernels of 500 µs, an NCCL kernel of 700 µs, and then the optimizer's kernel of 230 µs."""
     events: list[Json] = []
     for i in range(4):
         at, first = 2_500 * i, 10 * i
@@ -219,12 +219,12 @@ def test_with_one_rank_on_a_device_half_of_the_exposed_kernel_time_is_saved():
 
 @pytest.mark.parametrize(("duration", "reported"), [(530, 1), (520, 0)])
 def test_with_one_rank_savings_below_a_tenth_of_the_step_are_silent(duration, reported):
-    """265 of 2,630 µs are 10.1 %, 260 of 2,620 are 9.9."""
+    """Half of the transfer is 265 of 2,630 µs, or 10.1 %, and 260 of 2,620 µs, or 9.9 %."""
     assert len(find(trained([duration] * 4))) == reported
 
 
 def test_with_one_rank_implausibly_slow_transfers_are_silent():
-    """1 MB in 50 ms is slower than 10 Gbit Ethernet, which takes 839 µs: the rest may be a wait for a late rank."""
+    """10 Gbit Ethernet carries 1 MB in 839 µs. The rest of the 50 ms may be a wait for a late rank."""
     assert find(trained([50_000] * 4)) == []
 
 
@@ -244,7 +244,7 @@ def test_a_rank_without_collectives_is_silent():
 
 
 def sharded_on_a_cpu(name: str) -> Any:
-    """Each step: a gather of 300 µs in the forward pass and one in the backward pass, 1 ms of computing before each."""
+    """Each step: a gather of 300 µs in the forward pass and one in the backward pass, after 1 ms of computing each."""
     events: list[Json] = []
     for i in range(4):
         at = 2_600 * i
@@ -270,7 +270,7 @@ def sharded_on_a_cpu(name: str) -> Any:
 
 
 def test_for_fsdp_on_a_cpu_the_fix_saves_the_gathers_of_the_backward_pass():
-    """295 µs of 2,600, where all that is not FSDP's could be hidden: 590."""
+    """Dropping the gather of the backward pass saves 295 of 2,600 µs. Outside FSDP, hiding both gathers saves 590."""
     facts = sharded_on_a_cpu("FullyShardedDataParallel.")
     (found,) = find(facts)
     assert "SHARD_GRAD_OP" in found.fix
@@ -282,7 +282,7 @@ def test_for_fsdp_on_a_cpu_the_fix_saves_the_gathers_of_the_backward_pass():
 
 
 def broadcasting(inside: str) -> Any:
-    """Each step: 300 µs of a broadcast in that range, then 500 of computing, forward and backward."""
+    """Each step: a broadcast of 300 µs and a forward pass of 250 in the range ``inside``, then a backward pass."""
     events: list[Json] = []
     for at in range(0, 3_200, 800):
         ran = annotation("gloo:broadcast", at + 4, 295, tid=9)
@@ -317,7 +317,7 @@ def test_for_buffers_broadcast_by_ddp_the_fix_is_not_to_broadcast_them():
 
 @pytest.mark.parametrize(("kind", "reported"), [("all_reduce", 1), ("all_gather", 0), ("all_to_all", 0)])
 def test_in_the_computing_stream_only_gradients_are_reported(kind: str, reported: int):
-    """Activations may be what the next kernel needs: there a stream of their own gains nothing."""
+    """The next kernel may need activations, so they gain nothing from a stream of their own."""
     launch = launched(kind, 60, 0, 0)
     there = [
         replace(table, collectives=replace(table.collectives, on_compute=np.ones(5, dtype=bool)))

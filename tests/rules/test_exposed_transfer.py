@@ -1,4 +1,4 @@
-"""Pinned data that the kernels of a step wait for, and copies that hold nothing up or could not be sent ahead."""
+"""Copies from pinned memory that kernels wait for, and copies that delay nothing or could not be sent earlier."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.traces import annotation, facts_of, kernel, mark, memcpy, op, runtime
 Json = dict[str, Any]
 MB = 1_000_000
 HOST_US = 100
-"""What the host takes to launch a step. It runs ahead of the device."""
+"""How long the host takes to launch a step. It runs ahead of the device."""
 
 
 def find(facts: Facts) -> list[Suspicion]:
@@ -33,7 +33,7 @@ def stepped(
     steps: int = 4,
     beside: tuple[Json, ...] = (),
 ) -> list[Json]:
-    """Steps that send a batch and launch a kernel behind it; on another stream the copy runs beside the kernels."""
+    """Steps that send a batch and launch a kernel after it. On another stream the copy runs beside the kernels."""
     behind = copied if stream == 7 else 0
     found = []
     for n in range(steps):
@@ -64,7 +64,7 @@ def test_a_copy_that_kernels_in_its_stream_wait_for_is_saved():
 
 
 def test_the_saving_is_limited_by_the_time_the_link_needs():
-    """Copies of 150 µs beside 30 µs of other work: the link needs 150 of 180 µs whenever they are sent."""
+    """Copies take 150 µs and other work 30 µs, so the link needs 150 of 180 µs no matter when the copies are sent."""
     facts = facts_of(stepped(150, 30))
     (found,) = find(facts)
     assert replay(facts, found.edit).fraction == pytest.approx(30 / 180, abs=0.07)

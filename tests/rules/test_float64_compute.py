@@ -1,4 +1,4 @@
-"""Doubles: reported where they make the step longer, on the line that brought them in."""
+"""Computing in float64 that makes the step longer, and the line where the doubles come from."""
 
 from __future__ import annotations
 
@@ -67,15 +67,15 @@ def test_on_a_device_half_of_the_kernel_time_is_saved():
 
 
 OPERATIONS, ELEMENTS = 2 * 64**3, 3 * 64**2
-"""Of a product of two 64 x 64 matrices."""
+"""The operations and the elements of a product of two 64 x 64 matrices."""
 
 
 @pytest.mark.parametrize(
     ("name", "kept"),
     [
-        # 1/32 of the arithmetic in doubles; in floats the memory is slower than the arithmetic.
+        # Doubles have 1/32 of the arithmetic rate. In floats the product is bound by memory.
         ("Tesla T4", (4 * ELEMENTS / 320e9) / (OPERATIONS / 0.253e12)),
-        # Both bound by memory: half of the bytes.
+        # In both types the product is bound by memory, and floats have half of the bytes.
         ("Tesla V100-SXM2-16GB", 0.5),
         ("NVIDIA GeForce RTX 4090", (4 * ELEMENTS / 1008e9) / (OPERATIONS / 1.29e12)),
         ("a GPU that nobody knows", 0.5),
@@ -87,7 +87,7 @@ def test_on_a_known_gpu_the_roofline_sets_the_remaining_time(name, kept):
 
 
 def large(at: float, name: str = "dgemm") -> list[Json]:
-    """As ``on_device`` with a product of two 960 x 960 matrices, which takes an A100 90 µs."""
+    """Like ``on_device``, with a product of two 960 x 960 matrices, which takes 90 µs on an A100."""
     shapes = {"dims": [[960, 960], [960, 960]], "types": ["double", "double"], "sequence": int(at)}
     return [
         op("aten::linear", at + 1, 4, **shapes),
@@ -97,7 +97,7 @@ def large(at: float, name: str = "dgemm") -> list[Json]:
 
 @pytest.mark.parametrize(("precision", "kept"), [("highest", 1.0), ("high", 2 * 960**3 / 156e12 / 0.75 / 90e-6)])
 def test_doubles_as_fast_as_floats_are_silent_unless_floats_may_use_tf32(precision, kept):
-    """TF32 has eight times the rate, of which a product reaches three quarters."""
+    """TF32 has eight times the rate, and a product reaches three quarters of it."""
     facts = facts_of(
         steps_of(large),
         run=Run(flags={"matmul_precision": precision}),
@@ -115,14 +115,14 @@ OLD, OWN = "cutlass_80_tensorop_d884gemm_64x32_16x4_tn_align1", "cutlass_90_tens
     [("NVIDIA H100 80GB HBM3", OLD, 0.5), ("NVIDIA H100 80GB HBM3", OWN, None), ("NVIDIA A100-SXM4-40GB", OLD, None)],
 )
 def test_ampere_kernels_on_hopper_reach_half_of_its_double_rate(device: str, kernel_name: str, kept: float | None):
-    """At 90 µs the product is so slow that the rate which floats reach does not matter."""
+    """At 90 µs the product is slow enough that the rate of floats does not matter."""
     facts = facts_of(steps_of(lambda at: large(at, kernel_name)), deviceProperties=[{"name": device}])
     savings = [predict_saving(facts, found.edit).fraction for found in find(facts)]
     assert savings == ([] if kept is None else [pytest.approx(0.9 * (1 - kept), abs=2e-5)])
 
 
 def test_on_a_cpu_measured_rates_price_the_forward_and_backward_pass():
-    """A fourth of the arithmetic's time, which is longer than the memory's in both types."""
+    """In both types the product is bound by arithmetic, which takes floats a quarter of the time."""
     rates = Rates("some", 1e10, {"float64": 1e10, "float32": 4e10})
 
     def events(at: float) -> list[Json]:
@@ -267,7 +267,7 @@ def test_the_call_of_the_model_is_reported_when_no_line_made_the_doubles():
 
 
 def places_with(*remarks: tuple[str, int, str, str], **flags: str) -> list[int]:
-    """Where the finding stands: the step's first operator on doubles runs at line 11 of train.py, ``y = model(x)``."""
+    """The lines of the finding. The first operator on doubles runs at line 11 of train.py, ``y = model(x)``."""
     located = [step(9, 300, 100), mark(1, 310, 60), linear(320, 40)]
     given = tuple(Remark(kind, CallSite("train.py", line, function, text)) for kind, line, function, text in remarks)
     facts = facts_of(
@@ -296,7 +296,7 @@ def test_the_only_line_before_the_loop_that_makes_doubles_is_reported():
     ],
 )
 def test_of_several_lines_the_one_whose_variable_the_step_reads_is_reported(function: str, features: str, place: int):
-    """Labels come first in the file, and nothing in the text says that they are integers."""
+    """The line of the labels comes first in the file, and its text does not say that they are integers."""
     labels = (DOUBLES_MADE, 5, "main", "labels = torch.from_numpy(classes)")
     data = (DOUBLES_MADE, 6, function, f"{features} = torch.from_numpy(table)")
     places = places_with(labels, data)
@@ -311,7 +311,7 @@ def test_of_several_lines_the_only_one_that_a_function_returns_is_reported():
 
 
 def test_the_call_of_the_model_is_reported_when_a_function_returns_doubles_of_two_lines():
-    """What the step reads has a name of its own in both."""
+    """Either line may have made what the step reads."""
     features = (DOUBLES_MADE, 5, "setup", "features = torch.from_numpy(table)")
     both = (DOUBLES_MADE, 6, "setup", "return Net().double(), features")
     places = places_with(features, both)

@@ -1,4 +1,4 @@
-"""Memory that lies free in pieces, and free memory that is no fault."""
+"""Memory that is free only in small pieces, and free memory that is not fragmented."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def find(*recordings: Recording) -> list[Suspicion]:
 
 
 def pieces(count: int = 16, size: int = 64, expandable: bool = False) -> Recording:
-    """Segments of 64 MiB, filled and freed but for one MiB in each."""
+    """``count`` segments of ``size`` MiB that are filled and then freed, except for one MiB in each."""
     recording = Recording(expandable=expandable)
     for i in range(count):
         recording.segment(BASE + 1000 * i * MIB, size * MIB, at(5))
@@ -36,7 +36,7 @@ def ask(recording: Recording, size: int, line: int = 9) -> None:
 
 
 def test_a_request_for_new_memory_while_more_is_free_in_pieces_is_reported():
-    """1 GiB was held at most, of 1.75 GiB reserved: 768 MiB could not use the 1008 that lay free."""
+    """Of 1.75 GiB reserved at most 1 GiB is in use: a request for 768 MiB cannot use the 1008 MiB that are free."""
     recording = pieces()
     ask(recording, 768)
     (found,) = find(recording)
@@ -67,7 +67,7 @@ def test_requests_below_256_mib_or_a_tenth_of_the_memory_are_silent(count, size,
 
 
 def test_free_memory_that_was_just_in_use_is_silent():
-    """What lies free is what was held together a moment ago."""
+    """All the free memory was in use at the same time a moment before."""
     recording = Recording()
     for i in range(10):
         recording.segment(BASE + 1000 * i * MIB, 400 * MIB, at(5))
@@ -88,7 +88,7 @@ def test_segments_reserved_before_the_history_are_silent():
 
 
 def test_a_new_segment_for_small_requests_is_silent():
-    """They have segments of their own, of 2 MiB, and may not use what lies free among large ones."""
+    """Small requests have segments of their own, of 2 MiB, and may not use free memory of large segments."""
     recording = Recording()
     recording.segment(BASE, 1000 * MIB, at(5))
     recording.alloc(BASE, 400 * MIB, at(5))

@@ -1,4 +1,4 @@
-"""Products in full float32: on processors and GPUs that could do with less, and where nothing can be gained or told."""
+"""Products in full float32 on CPUs and GPUs that have a faster type, and where nothing can be gained or is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.traces import facts_of, kernel, mark, op, runtime, step
 
 Json = dict[str, Any]
 DIMS = [[128, 128], [128, 128]]
-"""4.2 million operations; 64 KiB each of two inputs and the result."""
+"""4.2 million operations. The two inputs and the result have 64 KiB each."""
 RATES = Rates("cpu", 6.5536e10, {"float32": 4.194304e11, "bfloat16": 1.6777216e12})
 
 
@@ -132,7 +132,7 @@ WIDE = "ampere_sgemm_128x64_tn"
 
 
 def launches(name: str) -> list[Json]:
-    """Each step launches one product, whose kernel of 60 µs the host waits for."""
+    """Each step launches one product and waits for its kernel of 60 µs."""
     events = []
     for i in range(4):
         at = 100 * i
@@ -151,7 +151,7 @@ def on_gpu(name: str = WIDE, devices: Any = GPU, **flags: Any) -> Any:
 
 
 def test_float32_kernels_keep_the_share_of_their_time_that_tf32_needs():
-    """Bound by memory in TF32 (196,608 bytes at 2039 GB/s), in float32 by arithmetic (at 19.5 TFLOP/s)."""
+    """It is bound by memory in TF32 (196,608 bytes at 2039 GB/s) and by arithmetic in float32 (19.5 TFLOP/s)."""
     facts = on_gpu()
     (found,) = find(facts)
     kept = (196_608 / 2.039e12) / (4_194_304 / 19.5e12)
@@ -180,7 +180,7 @@ CONVOLUTION = [[64, 64, 56, 56], [64, 64, 3, 3], []]
 
 
 def several(*names: str, dims: Any = LARGE, run: Run | None = None) -> Any:
-    """Steps with one product for each kernel of 1000 µs, which the host waits for."""
+    """Steps with one product for each of ``names``, whose kernel takes 1000 µs. The host waits for the kernels."""
     events = []
     for i in range(4):
         at, length = 10_000 * i, 1000 * len(names) + 100
@@ -198,7 +198,7 @@ def several(*names: str, dims: Any = LARGE, run: Run | None = None) -> Any:
 
 
 def test_without_settings_a_tf32_kernel_shows_that_tf32_is_allowed():
-    """The library then chose the other kernel itself."""
+    """The library itself then chose the float32 kernel."""
     assert [found.joint is None for found in find(several(WIDE, WIDE))] == [True, False]
     (found,) = find(several(WIDE, "ampere_s1688gemm_128x128_tn"))
     assert "as fast as TF32" in found.message
@@ -237,14 +237,14 @@ def test_bfloat16_is_silent_when_its_casts_take_as_long_as_it_saves(size, report
 
 @pytest.mark.parametrize(("columns", "share"), [(4096, 1.0), (4097, 0.116 * 312 / 156)])
 def test_a_misaligned_product_reaches_a_fraction_of_the_tf32_rate(columns, share):
-    """A vocabulary of 50,257: TF32 helps such products a third as much."""
+    """A vocabulary of 50,257 is such a case. Kernels that load single elements reach 0.116 of the bfloat16 rate."""
     found = find(several(WIDE, dims=[[4096, 4096], [4096, columns]]))[0]
     assert found.edit is not None
     assert found.edit.work_kept_ns[0] == pytest.approx(1e6 * 19.5 / 156 / share, rel=1e-3)
 
 
 def test_products_bound_by_memory_are_silent():
-    """4,096 operations an element, of which each is read or written once."""
+    """The product writes 8192 x 8192 elements and takes 32 operations for each."""
     assert find(several(WIDE, dims=[[8192, 16], [16, 8192]])) == []
 
 

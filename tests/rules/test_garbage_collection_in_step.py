@@ -1,4 +1,4 @@
-"""Garbage collections in the step: those that the program asks for, and those that Python begins."""
+"""Garbage collections in a step that the program requests, and those that Python starts by itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASKED, AUTOMATIC = "profkit.gc#2", "profkit.gc#2.automatic"
 def facts_about(
     *parts: list[Json], run: Run | None = None, before: list[Json] | None = None, callsites: tuple[CallSite, ...] = ()
 ):
-    """Steps of 1000 µs, each a product of matrices for 300 and what is given, by its time in the step."""
+    """Steps of 1000 µs with a matrix product of 300 µs. ``parts`` are more events of each, timed from its start."""
     events = list(before or ())
     for i, part in enumerate(parts):
         at = 1000 * (i + bool(before))
@@ -46,7 +46,7 @@ def test_a_requested_collection_in_each_step_costs_its_whole_time():
 
 
 def test_the_reported_time_is_scaled_to_the_median_step():
-    """A sixth of 6,000 µs in all is a sixth of the median step of 1,000."""
+    """Collections take a sixth of 6,000 µs in all, so a sixth of the median step of 1,000 µs."""
     parts = [
         event
         for n, at in enumerate((0, 1000, 2000, 3000))
@@ -133,7 +133,7 @@ def test_a_collection_mark_is_not_an_operator():
 
 
 def test_marks_name_automatic_collections_apart_from_requested_ones(monkeypatch):
-    """The young generation's threshold is 10 here, so that 100 lists bring on collections."""
+    """The threshold of the young generation is 10 here, so that 100 lists start collections."""
     names: list[str] = []
 
     class Noted:

@@ -1,4 +1,4 @@
-"""Gathers of FSDP's parameters that begin when the layer before has ended, and those that could not begin earlier."""
+"""Gathers of FSDP's parameters that begin only when the layer before ends, and gathers that could not begin earlier."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def gathers(
     limiter: float = 0,
     took: float = GATHER,
 ) -> Any:
-    """Each step: gathers of as many layers, of 4 MB, and the kernel of each layer, for which the host waits."""
+    """Each step gathers the parameters of one layer for each of ``asked_at``, 4 MB a rank, and runs the kernels of each
+    layer. The host waits for all of them."""
     events: list[Json] = []
     for number in range(steps):
         at, first = (computes[-1] + COMPUTE) * number, 100 * number
@@ -74,7 +75,7 @@ def gathers(
 
 
 def queued(**known: Any) -> Any:
-    """Three layers: all are asked for at once, and each begins when the layer before has ended."""
+    """Three layers: all gathers are requested at once, and each begins when the layer before has ended."""
     return gathers(asked_at=[20, 50, 80], starts=[33, 933, 1_833], computes=[433, 1_333, 2_233], **known)
 
 
@@ -83,7 +84,7 @@ def find(facts: Any) -> list[Suspicion]:
 
 
 def test_gathers_held_back_until_the_layer_before_ends_are_reported_and_their_wait_is_saved():
-    """The second and the third fit beside 500 µs of compute: 800 of 2,733 µs."""
+    """The second and third gather, 400 µs each, fit behind 500 µs of compute: 800 of 2,733 µs are saved."""
     facts = queued()
     (found,) = find(facts)
     assert found.evidence == {
@@ -101,7 +102,7 @@ def test_reported_gathers_are_not_reported_by_exposed_communication():
     assert find(facts) == []
     (other,) = exposed_communication.check(facts)
     assert other.evidence["exposed_ns_per_step"] >= 1_000_000
-    assert list(exposed_communication.check(queued())) == []  # nor the first of each step, with no layer before it
+    assert list(exposed_communication.check(queued())) == []  # not even the first gather of a step
 
 
 def test_gathers_beside_compute_are_silent():
@@ -130,7 +131,7 @@ def test_gathers_in_the_computing_stream_are_silent():
 
 
 def test_a_host_that_requests_gathers_late_is_named_as_the_cause():
-    """It begins 3 µs after the call has returned."""
+    """Each gather begins 3 µs after its call has returned."""
     facts = gathers(asked_at=[20, 925, 1_830], starts=[33, 938, 1_843], computes=[433, 1_338, 2_243])
     (found,) = find(facts)
     assert found.evidence["held_by"] == "host"
@@ -146,7 +147,7 @@ def test_the_rate_limiter_is_named_when_it_takes_most_of_the_hosts_time():
 
 @pytest.mark.parametrize(("took", "reported"), [(26, 1), (24, 0)])
 def test_savings_below_three_percent_of_the_step_are_silent(took: float, reported: int):
-    """Two gathers of 26 µs are 3.2 % of 1,611 µs, of 24 they are 2.98 % of 1,605."""
+    """Two gathers of 26 µs are 3.2 % of 1,611 µs. Two of 24 µs are 2.98 % of 1,605 µs."""
     facts = gathers(
         asked_at=[20, 50, 80],
         took=took,
@@ -157,7 +158,7 @@ def test_savings_below_three_percent_of_the_step_are_silent(took: float, reporte
 
 
 def test_no_more_is_saved_than_the_layer_before_computes():
-    """Gathers of 1,200 µs beside layers of 500."""
+    """A gather takes 1,200 µs, and a layer computes for 500 µs."""
     facts = gathers(asked_at=[20, 50], starts=[33, 1_733], computes=[1_233, 2_933], took=1_200)
     (found,) = find(facts)
     assert found.evidence["gathers_per_step"] == 1
@@ -171,6 +172,6 @@ def test_for_gathers_in_the_backward_pass_the_fix_is_backward_prefetch():
 
 
 def test_a_prefetch_after_the_gradients_is_reported():
-    """BackwardPrefetch.BACKWARD_POST."""
+    """``BackwardPrefetch.BACKWARD_POST`` prefetches then."""
     (found,) = find(queued(name="FullyShardedDataParallel._post_backward_prefetch"))
     assert "BACKWARD_PRE" in found.fix

@@ -1,4 +1,4 @@
-"""Graph breaks: the compiler's own record says where and why, the regions in the trace what it costs."""
+"""Graph breaks: the compiler's record gives the place and the reason, and the regions in the trace give the cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def find(
     compilations: tuple[Compilation, ...] = (PLAIN, RESUMED),
     events: list[Json] | None = None,
 ):
-    """What the rule finds, and the facts."""
+    """The findings of the rule, and the facts."""
     run = Run(torch="2.13", compiled=Compiled(breaks, compilations, 10**10))
     facts = facts_of(steps_with_two_regions() if events is None else events, run=run)
     found: list[Suspicion] = list(graph_break.check(facts))
@@ -35,8 +35,8 @@ def find(
 
 
 def steps_with_two_regions() -> list[Json]:
-    """Steps of 1000 µs. Within the first region the second is entered: 140 µs of way, a read of a number in it, 20 of
-    look-up, 10 before its graph of 60 µs, 5 behind it."""
+    """Steps of 1000 µs. The second region is entered inside the first, after a gap of 140 µs in which a number is read:
+    20 µs of cache lookup, 10 µs before its graph of 60 µs, and 5 µs after it."""
     events = []
     for i, at in enumerate((0, 1000, 2000)):
         events += [
@@ -198,7 +198,7 @@ NAMES = ("aten::mm", "aten::gelu", "aten::add", "aten::item")
 
 
 def run_uncompiled(names: tuple[str, ...] = NAMES, site: int = 1, frames: tuple[str, ...] = ()) -> list[Json]:
-    """Steps of 1000 µs: operators of 100 µs without a gap, the last at the site's line, the others at the first's."""
+    """Steps of 1000 µs: operators of 100 µs without gaps, the last at ``SITES[site]``, the others at ``SITES[0]``."""
     events = []
     for i, at in enumerate((0, 1000, 2000, 3000)):
         events += [step(i, at, 1000), *(python(name, at + 5 + n, 980 - 2 * n) for n, name in enumerate(frames))]
@@ -227,7 +227,7 @@ def test_an_abandoned_function_costs_its_reads_and_the_operators_that_would_be_f
     assert found.location.line == 8
     assert found.evidence["operators_per_step"] == 4
     assert "4 operators a step run uncompiled, 1 of which" in found.message
-    # the item, and the addition that follows the activation, 100 µs each
+    # 100 µs each for the item and for the addition that would be fused with the activation
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.2, abs=0.002)
 
 

@@ -1,4 +1,4 @@
-"""Tensors that grow by concatenation, and concatenations that are meant to be."""
+"""Tensors that grow by repeated concatenation, and concatenations that cannot be avoided."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.traces import annotation, facts_of, kernel, mark, memory, op, rows_na
 
 Json = dict[str, Any]
 PIECE = 1024
-"""Elements of each new piece: 4 KiB."""
+"""Elements of each new piece, which has 4 KiB."""
 
 
 def find(facts) -> list[Suspicion]:
@@ -29,7 +29,7 @@ def cat(at: float, *elements: int, name: str = "aten::cat", duration: float = 8)
 
 
 def growing(at: float, calls: int, piece: int = PIECE, name: str = "aten::cat") -> list[Json]:
-    """`out = torch.cat([out, piece])`, ``calls`` times, 8 µs of every 10."""
+    """`out = torch.cat([out, piece])`, called ``calls`` times, once every 10 µs for 8 µs."""
     return [cat(at + 10 * i, (i + 1) * piece, piece, name=name) for i in range(calls)]
 
 
@@ -63,7 +63,7 @@ def test_one_call_per_step_is_reported_when_the_result_grows_over_the_steps():
 
 
 def test_tensors_that_grow_in_turn_on_one_line_are_followed_separately():
-    """A comprehension over the columns of a store: two of one size, one of another."""
+    """A comprehension over the columns of a store: two columns have the same size, the third another."""
 
     def add(at: float) -> list[Json]:
         step_number = int(at // 100)
@@ -99,7 +99,7 @@ def test_a_growing_store_is_reported_only_if_few_of_its_samples_are_picked(dims:
 
 
 def grown_since(elements: list[int]) -> list[Json]:
-    """A located step with shapes, then steps without, in which only the allocator tells how large the result is."""
+    """A located step with shapes, then steps without, in which only the allocator shows the size of the result."""
     events = [step(0, 0, 100), mark(0, 5, 20), cat(10, 20_480, 10_240), memory(11, 4 * 30_720, 1)]
     for i, size in enumerate(elements):
         at = 1000 + 100 * i
@@ -124,7 +124,7 @@ def test_without_shapes_uneven_growth_is_silent(elements):
 
 @pytest.mark.parametrize(("steps", "reported"), [(3, 1), (2, 0)])
 def test_growth_over_fewer_than_three_steps_is_silent(steps, reported):
-    """The result grows in the first steps of four, and then starts anew with the same size each time."""
+    """The result grows in the first ``steps`` of four steps, and the others repeat the last size."""
 
     def part(at: float) -> list[Json]:
         return [cat(at + 10, 30_000 + 10 * PIECE * min(int(at // 100), steps - 1), 10 * PIECE)]
@@ -134,7 +134,7 @@ def test_growth_over_fewer_than_three_steps_is_silent(steps, reported):
 
 @pytest.mark.parametrize(("piece", "reported"), [(373, 1), (372, 0)])
 def test_less_than_64_kibibytes_copied_is_silent(piece, reported):
-    """Eight calls copy 44 pieces of float32; in one step."""
+    """Eight calls in one step copy 44 pieces of float32."""
     assert len(find(facts_of(steps_of(lambda at: growing(at, 8, piece), count=1)))) == reported
 
 
@@ -222,7 +222,7 @@ def test_without_shapes_it_cannot_look():
 
 
 ROW = [2, 4, 1, 64]
-"""A token's keys: two texts, four heads."""
+"""The keys of one token: two texts with four heads each."""
 
 
 def cached(
@@ -233,7 +233,7 @@ def cached(
     with_weight: bool = False,
     sequence: int | None = None,
 ) -> list[Json]:
-    """Eight tokens after a text of 128: `cache = torch.cat([cache, row], 2)` for 8 µs, and its use for 1 µs. The
+    """Eight tokens after a text of 128 tokens: `cache = torch.cat([cache, row], 2)` takes 8 µs, and its use 1 µs. The
     cheapest operator, a view, takes half a microsecond."""
     events = []
     for i in range(8):
@@ -275,13 +275,14 @@ def test_a_tensor_that_must_be_contiguous_is_silent(use: str):
 
 @pytest.mark.parametrize(("with_weight", "reported"), [(False, 1), (True, 0)])
 def test_a_product_with_a_weight_matrix_is_silent_and_a_batched_product_is_reported(with_weight: bool, reported: int):
-    """`sequence @ weight` takes all rows of the batch as one matrix; `query @ keys` is a product for each text."""
+    """`sequence @ weight` takes all rows of the batch as one matrix and would copy part of a tensor. `query @ keys` is
+    one product for each text."""
     facts = facts_of(steps_of(lambda at: cached(at, "aten::matmul", with_weight=with_weight)))
     assert len(find(facts)) == reported
 
 
 def test_a_tensor_that_the_backward_pass_needs_unchanged_is_silent():
-    """Writing in place would change what autograd keeps."""
+    """Writing in place would change tensors that autograd keeps."""
 
     def part(at: float) -> list[Json]:
         back = op("autograd::engine::evaluate_function: CatBackward0", at + 85, 5, sequence=7)
@@ -292,7 +293,7 @@ def test_a_tensor_that_the_backward_pass_needs_unchanged_is_silent():
 
 @pytest.mark.parametrize(("length", "reported"), [(5_900, 1), (6_100, 0)])
 def test_copies_of_a_cache_below_one_percent_of_the_step_are_silent(length: float, reported: int):
-    """Eight calls give back 7.5 µs each."""
+    """Eight calls save 7.5 µs each."""
     assert len(find(facts_of(steps_of(cached, length)))) == reported
 
 
@@ -325,7 +326,7 @@ def test_on_a_device_writing_a_piece_takes_as_long_as_the_smallest_kernel():
 
 
 def test_without_shapes_the_uses_come_from_the_located_step():
-    """A token a step: the sizes of later steps are known of the concatenation alone."""
+    """Each step adds one token. In later steps only the size of the concatenation is known."""
     one, rows = [2, 4, 128, 64], 2 * 4 * 64
     located = [
         step(0, 0, 100),

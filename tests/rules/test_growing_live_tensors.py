@@ -1,4 +1,4 @@
-"""Names that hold more tensors each step while memory grows, and what only looks like it."""
+"""Names that hold more tensors each step while memory grows, and names whose growth is unsteady, small, or bounded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def find(facts: Facts) -> list[Suspicion]:
 
 
 def steps(grows_by: Sequence[int], working: int = 1000) -> list[Json]:
-    """The first step is located. Each leaves so many bytes for good and frees what else it allocated."""
+    """Steps that keep ``grows_by`` bytes each and free ``working`` bytes. The first step is located."""
     events = []
     for i, size in enumerate(grows_by):
         at = 100 * i
@@ -58,7 +58,7 @@ def held(
 
 
 def living(*names: list[LiveHolder], events: list[Json] | None = None, after: Sequence[int] = range(5)) -> Facts:
-    """``after`` are the numbers of the steps at whose ends the names were looked at."""
+    """``after`` are the numbers of the steps after which the live tensors were sampled."""
     samples = tuple(map(LiveSample, after, zip(*names, strict=True)))
     return facts_of(events or steps([SIZE] * 5), live=samples, callsites=(APPEND, MODEL))
 
@@ -76,7 +76,7 @@ def test_a_growing_list_is_reported_with_the_bytes_added_per_step():
 
 @pytest.mark.parametrize(("common", "told"), [(1, {"outputs": SIZE}), (0.4, {"outputs": SIZE // 2, "kept": SIZE // 2})])
 def test_two_names_that_hold_the_same_tensors_are_one_finding(common, told):
-    """Of what each step adds to either, so much is common to both."""
+    """``common`` is the share of the added bytes that both names hold."""
     other = CallSite("train.py", 10, "main", "kept.append(y)")
     outputs, kept = (
         [msgspec.structs.replace(holder, shared=(SharedHold(mate, 0, int(common * holder.bytes)),)) for holder in held]
@@ -90,14 +90,14 @@ def test_two_names_that_hold_the_same_tensors_are_one_finding(common, told):
 
 
 def test_growth_is_reported_per_step_when_some_steps_have_no_sample():
-    """Between the second, third and fourth sample lie two steps each."""
+    """The third and fourth samples come two steps after the one before."""
     (found,) = find(living(held(tensors=(1, 2, 4, 6)), after=(0, 1, 3, 5)))
     assert (found.size_bytes, found.count) == (SIZE, 1)
     assert found.evidence == {"tensors_per_step": 1, "bytes_per_step": SIZE}
 
 
 def test_growth_that_is_even_per_sample_but_not_per_step_is_silent():
-    """Four tensors in one step, and four in the next four."""
+    """Four tensors are added in one step, and then four over the next four steps."""
     assert find(living(held(tensors=(4, 8, 12, 16)), after=(0, 1, 5, 6))) == []
 
 
@@ -112,7 +112,7 @@ def test_names_that_grow_on_the_same_line_are_one_finding():
 
 
 def test_growth_of_which_the_allocator_sees_less_than_half_is_silent():
-    """Views of a data set, arrays of NumPy."""
+    """Views of a data set and NumPy arrays grow without allocations."""
     assert find(living(held(), events=steps([0] * 5))) == []
     assert find(living(held(), events=steps([SIZE // 2 - 1] * 5))) == []
     assert len(find(living(held(), events=steps([SIZE // 2] * 5)))) == 1
