@@ -174,6 +174,6 @@ def test_memory_used_by_other_programs_counts_as_used(used_mib: int, severity: S
     assert ("There is room: " in found.message) is (severity is not None)
 
 
-def test_the_severity_stays_open_when_memory_use_was_not_sampled():
+def test_the_severity_is_unset_when_memory_use_was_not_sampled():
     (found,) = find(one_step())
     assert found.severity is None

@@ -74,7 +74,7 @@ def test_a_library_model_is_reported_at_the_line_that_calls_it():
     [{"parameters": 410}, {"hidden": 14, "output": 14}, {"frees": False}, {"blocks": 1, "hidden": 400}],
     ids=["parameters dominate", "a small peak", "no backward pass", "nothing runs twice"],
 )
-def test_other_peaks_are_silent(sizes):
+def test_peaks_that_are_small_or_not_made_of_repeated_activations_are_silent(sizes):
     assert find(facts_of_snapshot(training(**sizes))) == []
 
 

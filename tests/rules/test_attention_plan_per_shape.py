@@ -73,7 +73,7 @@ def test_calls_shorter_than_five_milliseconds_do_not_count_as_planned(us, report
         pytest.param((9_000, 9_000, 9_000, *[100] * 4), 0, id="three of seven: most lengths have come"),
     ],
 )
-def test_plans_that_most_steps_do_without_are_silent(first_us, reported):
+def test_plans_in_too_few_of_the_steps_are_silent(first_us, reported):
     assert len(find(recording(*first_us))) == reported
 
 

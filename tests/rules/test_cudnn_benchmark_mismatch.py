@@ -147,7 +147,7 @@ def test_untried_convolutions_of_constant_size_are_measured():
         pytest.param({}, id="no setting is known"),
     ],
 )
-def test_settings_other_than_untried_are_silent(flags):
+def test_convolutions_are_silent_when_the_settings_rule_a_trial_out_or_are_unknown(flags):
     assert find(recording(*(untried(10, i, us=400) for i in range(4)), run=Run(flags=flags))) == []
 
 

@@ -128,7 +128,7 @@ def test_a_wrapper_on_one_device_is_silent():
     assert find(facts_of(steps_of(alone))) == []
 
 
-def test_kernels_on_a_single_device_are_silent():
+def test_a_forward_pass_with_kernels_on_a_single_device_is_silent():
     assert find(facts_of(steps_of(lambda number: replicated(number, second=0)))) == []
 
 

@@ -174,7 +174,7 @@ def test_lines_that_switch_anomaly_mode_on_are_reported():
         ("torch.autograd.set_detect_anomaly(False)  # not set_detect_anomaly(True)", False),
     ],
 )
-def test_a_line_that_switches_it_off_is_not_named(source, switches):
+def test_a_line_that_switches_anomaly_mode_off_is_not_reported(source, switches):
     (found,) = find(facts_of(steps_of(node(10)), callsites=(CallSite("a.py", 7, "f", source),)))
     assert (found.location is not None) == switches
 

@@ -144,7 +144,7 @@ def test_the_backward_pass_of_the_layer_shrinks_too():
     assert predict_saving(facts, found.edit).fraction == pytest.approx(200 * (1 - 1 / 10) / 300, abs=1e-3)
 
 
-def test_measured_steps_repeat_the_located_one():
+def test_calls_in_steps_without_shapes_are_found_from_the_located_step():
     """The measured steps have no shapes. The line is the one that calls the layer."""
     events = steps_of(select(0))
     bare = [event if event["ts"] < STEP else {**event, "args": {}} for event in events]

@@ -76,7 +76,7 @@ def test_transfers_that_can_be_hidden_save_their_whole_time(transfer, reported):
     assert all("forward_prefetch" in one.fix for one in found)
 
 
-def test_no_more_is_saved_than_there_is_compute_to_hide_behind():
+def test_the_saving_is_limited_by_the_compute_of_the_step():
     """Of 300 µs, 100 fit behind the compute of the step."""
     facts = facts_of_launch(launched("all_to_all", 300, 0, 0))
     (found,) = find(facts)

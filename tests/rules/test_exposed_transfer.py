@@ -90,7 +90,7 @@ def test_copies_of_at_most_64_kibibytes_are_silent(size, reported):
         pytest.param(stepped(steps=1), id="in a recording of one step"),
     ],
 )
-def test_copies_that_hold_no_kernel_up_or_that_another_rule_judges_are_silent(events):
+def test_copies_that_delay_no_kernel_or_belong_to_another_rule_are_silent(events):
     assert find(facts_of(events)) == []
 
 

@@ -132,7 +132,7 @@ def test_a_collection_mark_is_not_an_operator():
     assert trace.events.category.tolist() == [Category.HOST_MARK] * 2
 
 
-def test_marks_name_automatic_collections_apart_from_requested_ones(monkeypatch):
+def test_marks_tell_automatic_collections_from_requested_ones(monkeypatch):
     """The threshold of the young generation is 10 here, so that 100 lists start collections."""
     names: list[str] = []
 

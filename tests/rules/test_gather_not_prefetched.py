@@ -105,7 +105,7 @@ def test_reported_gathers_are_not_reported_by_exposed_communication():
     assert list(exposed_communication.check(queued())) == []  # not even the first gather of a step
 
 
-def test_gathers_beside_compute_are_silent():
+def test_gathers_that_run_beside_compute_are_silent():
     facts = gathers(asked_at=[20, 50, 80], starts=[33, 434, 934], computes=[433, 933, 1_433])
     assert find(facts) == []
 
@@ -157,7 +157,7 @@ def test_savings_below_three_percent_of_the_step_are_silent(took: float, reporte
     assert len(find(facts)) == reported
 
 
-def test_no_more_is_saved_than_the_layer_before_computes():
+def test_the_saving_is_limited_by_the_compute_of_the_layer_before():
     """A gather takes 1,200 µs, and a layer computes for 500 µs."""
     facts = gathers(asked_at=[20, 50], starts=[33, 1_733], computes=[1_233, 2_933], took=1_200)
     (found,) = find(facts)
