@@ -38,66 +38,68 @@ class RecordedProgram:
     is_launch: bool = False
 
 
+_OPTIONS = (
+    click.option(
+        "--wait",
+        type=click.IntRange(0),
+        default=WAIT_STEPS,
+        show_default=True,
+        help="Steps timed without a profiler.",
+    ),
+    click.option(
+        "--warmup",
+        type=click.IntRange(0),
+        default=WARMUP_STEPS,
+        show_default=True,
+        help="Steps recorded to learn which line runs what.",
+    ),
+    click.option(
+        "--active",
+        type=click.IntRange(1),
+        default=ACTIVE_STEPS,
+        show_default=True,
+        help="Steps recorded and measured.",
+    ),
+    click.option(
+        "--steps-from",
+        type=click.Choice((BEST_SIGNAL, *SIGNALS)),
+        default=BEST_SIGNAL,
+        show_default=True,
+        help="What ends a step of a program: `step()` of a profkit.profile, the optimizer's step, a batch "
+        "of the outermost DataLoader, a call of the model, a new pass over the DataLoader.",
+    ),
+    click.option(
+        "--at-step",
+        type=click.IntRange(0),
+        default=0,
+        metavar="N",
+        help="Record from this step of a program on, counted as in the report.",
+    ),
+    click.option(
+        "--stop-after-recording",
+        is_flag=True,
+        help="End the program, as sys.exit would, once it is recorded; by default it runs on.",
+    ),
+    click.option(
+        "--nproc",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Run the program in N processes, as torchrun does, and record each.",
+    ),
+    click.option(
+        "--ranks",
+        type=click.IntRange(0),
+        default=FULL_RANKS,
+        show_default=True,
+        metavar="N",
+        help="Record this many ranks of a launch in full; of the others only collectives and steps.",
+    ),
+)
+
+
 def recording_options(command: _Command) -> _Command:
     """Add the options that say which steps of a program to record, and how."""
-    options = (
-        click.option(
-            "--wait",
-            type=click.IntRange(0),
-            default=WAIT_STEPS,
-            show_default=True,
-            help="Steps timed without a profiler.",
-        ),
-        click.option(
-            "--warmup",
-            type=click.IntRange(0),
-            default=WARMUP_STEPS,
-            show_default=True,
-            help="Steps recorded to learn which line runs what.",
-        ),
-        click.option(
-            "--active",
-            type=click.IntRange(1),
-            default=ACTIVE_STEPS,
-            show_default=True,
-            help="Steps recorded and measured.",
-        ),
-        click.option(
-            "--steps-from",
-            type=click.Choice((BEST_SIGNAL, *SIGNALS)),
-            default=BEST_SIGNAL,
-            show_default=True,
-            help="What ends a step of a program: `step()` of a profkit.profile, the optimizer's step, a batch "
-            "of the outermost DataLoader, a call of the model, a new pass over the DataLoader.",
-        ),
-        click.option(
-            "--at-step",
-            type=click.IntRange(0),
-            default=0,
-            metavar="N",
-            help="Record from this step of a program on, counted as in the report.",
-        ),
-        click.option(
-            "--stop-after-recording",
-            is_flag=True,
-            help="End the program, as sys.exit would, once it is recorded; by default it runs on.",
-        ),
-        click.option(
-            "--nproc",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Run the program in N processes, as torchrun does, and record each.",
-        ),
-        click.option(
-            "--ranks",
-            type=click.IntRange(0),
-            default=FULL_RANKS,
-            show_default=True,
-            metavar="N",
-            help="Record this many ranks of a launch in full; of the others only collectives and steps.",
-        ),
-    )
-    for option in reversed(options):
+    for option in reversed(_OPTIONS):
         command = option(command)
     return command
 

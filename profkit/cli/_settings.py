@@ -12,37 +12,39 @@ import click
 from profkit.cli._targets import complete_rules
 
 _LEVELS = ["low", "medium", "high"]
-
-
-def settings_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options to a command, and pass them, merged with the project's, as ``settings``."""
-
-    @click.option(
+_OPTIONS = (
+    click.option(
         "--select",
         multiple=True,
         metavar="RULE",
         shell_complete=complete_rules,
         help="Run only this rule; may be repeated.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--ignore",
         multiple=True,
         metavar="RULE",
         shell_complete=complete_rules,
         help="Do not run this rule; may be repeated.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--fail-on",
         type=click.Choice(_LEVELS),
         metavar="low|medium|high",
         help="Exit with status 1 if a fault of this severity or higher is found.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--fail-on-opportunity",
         type=click.Choice(_LEVELS),
         metavar="low|medium|high",
         help="The same for opportunities, whose fixes change numerics or structure.",
-    )
+    ),
+)
+
+
+def settings_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options to a command, and pass them, merged with the project's, as ``settings``."""
+
     @wraps(command)
     def with_settings(
         *,
@@ -60,4 +62,7 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
         settings = read_settings(Path.cwd()).overridden(select, ignore, fail_on, fail_on_opportunity)
         command(settings=settings, **options)
 
-    return with_settings
+    decorated: Callable[..., None] = with_settings
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
