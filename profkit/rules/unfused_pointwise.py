@@ -26,10 +26,11 @@ the result written once, over the inputs and outputs of all operators. The recor
 inputs are the same tensor; one, plus a quarter of the others, count as distinct. On a CPU the arithmetic of `exp`,
 `tanh` and their like stays: the time beyond what the slowest other operator of the chains needs to move as many bytes.
 If every call of such an operator was that slow, it also loses as much as the other operators vary from call to call:
-the first write to memory that the system hands out anew takes several times as long. `tanh` and `log` become dearer: as
-operators they are MKL's vector functions, inside a fused kernel SLEEF's, so a fused formula with `tanh` may be no
-faster at all. Python's time between the operators vanishes. Their backward nodes shrink by the same share as the
-traffic; on a CPU a fused backward pass computes the functions once more. The time to compile is not included.
+the first write to memory that the system hands out anew takes several times as long. `tanh` and `log` become dearer
+where MKL's vector functions, which compute them as operators, are faster than SLEEF's, which a fused kernel calls: on
+Intel's processors a fused formula with `tanh` may be no faster at all. Python's time between the operators vanishes.
+Their backward nodes shrink by the same share as the traffic; on a CPU a fused backward pass computes the functions once
+more. The time to compile is not included.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ from profkit.ruling.places import name_lines
 from profkit.ruling.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.replay import replay
-from profkit.trace.events import Int64s, Rows
+from profkit.trace.events import HOST, Category, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_bytes
 
@@ -72,6 +73,9 @@ _MIN_OPERATORS = 3
 _MIN_ELEMENTS = 64 << 10
 """256 KiB of float32: two or three such tensors exceed the L2 cache of a core (256 KiB to 2 MiB), and on a GPU a
 smaller kernel takes less time than its launch."""
+_FREEING = 0.5
+"""Of the time in which a large tensor was written: the most that freeing it takes. Large ones go back to the system at
+once, page by page (`munmap`), which was seen to take a third of the writing (4 MiB on an AMD EPYC)."""
 _NEAR_LINES = 3
 """Chains this many lines apart in one function are parts of one formula."""
 _TRANSCENDENTAL = frozenset(
@@ -108,13 +112,26 @@ _TRANSCENDENTAL = frozenset(
     )
 )
 """Computed by polynomials of ten and more terms, which on a CPU takes longer than moving the data."""
-_SLEEF = {"tanh": 5.5, "erfc": 5.5, "log2": 3.0, "log": 2.0, "acos": 1.7, "atan": 1.7, "tan": 1.7, "asin": 1.5}
-"""How much longer a kernel that computes the function amid others takes than the operator alone, on one thread with the
-data in the cache. PyTorch calls MKL for the operators alone (``IMPLEMENT_VML_MKL`` in ATen's ``cpu/vml.h``), and SLEEF
-everywhere else. Measured with Inductor's kernels (`bench_pointwise.py --functions`); `exp`, `sin`, `cos` and `erf` take
-the same in both."""
-_VML_TYPES = ("float", "double")
-"""For all other types the operator already uses SLEEF."""
+_SLEEF = {
+    "tanh": (5.5, 2.4),
+    "erfc": (5.5, 3.4),
+    "log2": (3.0, 1.2),
+    "log": (2.0, 0.65),
+    "acos": (1.7, 1.0),
+    "atan": (1.7, 1.1),
+    "tan": (1.7, 1.1),
+    "asin": (1.5, 0.8),
+}
+"""What the function takes in a fused kernel on one thread, with the data in the cache: how many times as long as the
+operator alone, and the nanoseconds a number. PyTorch calls MKL for the operators alone (``IMPLEMENT_VML_MKL`` in ATen's
+``cpu/vml.h``), and SLEEF everywhere else. The ratio is that of an Intel Xeon. MKL is far slower
+elsewhere: on an AMD EPYC a `tanh` alone takes six times as long as on the Xeon, and a fused one less than that. SLEEF's
+nanoseconds differ by less than half between the two; the larger figure is taken. `exp`, `sin`, `cos` and `erf` take the
+same in MKL and SLEEF (`bench_pointwise.py --functions`)."""
+_NUMBERS_PER_THREAD = 32768
+"""An operator on a CPU starts no thread for fewer (``at::internal::GRAIN_SIZE``)."""
+_VML_TYPES = {"float": 1, "double": 2}
+"""How many times as long as a float one number takes. For all other types the operator already uses SLEEF."""
 _ARITHMETIC_UNCERTAINTY = 0.3
 """Of what a fused kernel computes: with two to sixteen numbers in a vector, processors may differ by as much."""
 _UNCERTAINTY = 0.25
@@ -122,10 +139,11 @@ _UNCERTAINTY = 0.25
 
 
 class _Chain(Struct, frozen=True):
-    """One run of a chain: its elementwise operators, the share of their traffic that a fused kernel keeps, and the
-    bytes that each moves."""
+    """One run of a chain: its elementwise operators on tensors of one number of elements, the share of their traffic
+    that a fused kernel keeps, and the bytes that each moves."""
 
     rows: Rows
+    elements: int
     kept: float
     moves_bytes: Int64s
 
@@ -186,10 +204,25 @@ def _find_chains(facts: Facts) -> Iterator[_Chain]:
     step = facts.steps.index_of(start)
     here, after = kept[:-1], kept[1:]
     joined = large[here] & large[after] & (traffic.elements[here] == traffic.elements[after])
-    joined &= (step[here] == step[after]) & (start[after] - end[after - 1] <= MAX_GAP_NS)
+    freed = _freed_bytes(facts, end[after - 1], start[after]) / np.maximum(traffic.written_bytes[here], 1)
+    freeing_ns = _FREEING * freed * (end - start)[here]
+    joined &= (step[here] == step[after]) & (start[after] - end[after - 1] <= MAX_GAP_NS + freeing_ns)
     for part in (kept[one] for one in stretches(np.flatnonzero(~joined) + 1, len(kept), _MIN_OPERATORS)):
         if large[part].all() and not _updates_in_turn(facts, rows[part]):
-            yield _price(rows[part], traffic.read_bytes[part], traffic.written_bytes[part])
+            elements = int(traffic.elements[part[0]])
+            yield _price(rows[part], elements, traffic.read_bytes[part], traffic.written_bytes[part])
+
+
+def _freed_bytes(facts: Facts, from_ns: Int64s, to_ns: Int64s) -> Int64s:
+    """How much of the host's memory is freed in each span, as far as it was recorded."""
+    events = facts.trace.events
+    rows = facts.trace.rows(Category.MEMORY)
+    rows = rows[(events.size_bytes[rows] < 0) & (events.device_type[rows] == HOST)]
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    freed = np.concatenate([[0], -np.cumsum(events.size_bytes[rows])])
+    first, last = np.searchsorted(events.start_ns[rows], [from_ns, to_ns])
+    between: Int64s = freed[last] - freed[first]
+    return between
 
 
 def _updates_in_turn(facts: Facts, rows: Rows) -> bool:
@@ -198,7 +231,7 @@ def _updates_in_turn(facts: Facts, rows: Rows) -> bool:
     return len(codes) < _MIN_OPERATORS and all(facts.trace.names[code].endswith("_") for code in codes)
 
 
-def _price(rows: Rows, read_bytes: Int64s, written_bytes: Int64s) -> _Chain:
+def _price(rows: Rows, elements: int, read_bytes: Int64s, written_bytes: Int64s) -> _Chain:
     """A later operator reads every result but the last; all other reads come from outside.
 
     The recording does not tell which of the reads from outside are of one tensor. Formulas name their few variables
@@ -208,7 +241,7 @@ def _price(rows: Rows, read_bytes: Int64s, written_bytes: Int64s) -> _Chain:
     least = int(written_bytes.max())
     most = max(int(read_bytes.sum() - written_bytes[:-1].sum()), least)
     fused = least + (most - least) / 4 + int(written_bytes[-1])
-    return _Chain(rows, fused / int(moves.sum()), moves)
+    return _Chain(rows, elements, fused / int(moves.sum()), moves)
 
 
 def _arithmetic_ns(facts: Facts, chains: list[_Chain]) -> tuple[Int64s, Int64s]:
@@ -227,12 +260,21 @@ def _arithmetic_ns(facts: Facts, chains: list[_Chain]) -> tuple[Int64s, Int64s]:
     waited_ns = ((worst_ns - best_ns) / moves[first])[~slow].max(initial=0.0) * moves[first]
     best_ns = np.where(slow & (best_ns - waited_ns >= per_byte * moves[first]), best_ns - waited_ns, best_ns)
     own = np.where(slow & (per_byte > 0), best_ns - per_byte * moves[first], 0.0).clip(min=0)
-    vector = [
-        _SLEEF.get(name, 0.0) if next(iter(parse_types(facts.trace.text_of(code))), "") in _VML_TYPES else 0.0
-        for name, code in zip(plain, types[first], strict=True)
-    ]
-    fused = np.maximum(own, np.array(vector) * best_ns)
+    elements = np.concatenate([np.full(len(chain.rows), chain.elements) for chain in chains])[first]
+    sleef = [_sleef_ns(facts, *one) for one in zip(plain, types[first], elements, best_ns, strict=True)]
+    fused = np.maximum(own, sleef)
     return np.minimum(own[kind], spent).astype(np.int64), fused[kind].astype(np.int64)
+
+
+def _sleef_ns(facts: Facts, name: str, types_code: int, elements: int, alone_ns: float) -> float:
+    """What a fused kernel takes for a function that takes ``alone_ns`` as an operator; 0 where SLEEF computes both."""
+    width = _VML_TYPES.get(next(iter(parse_types(facts.trace.text_of(types_code))), ""), 0)
+    if not width or name not in _SLEEF:
+        return 0.0
+    ratio, element_ns = _SLEEF[name]
+    host = facts.run.host
+    threads = max(1, min(host.torch_threads if host else 1, elements // _NUMBERS_PER_THREAD))
+    return min(ratio * alone_ns, element_ns * width * elements / threads)
 
 
 def _spans(facts: Facts, chains: list[_Chain]) -> tuple[Int64s, Int64s]:
