@@ -137,7 +137,7 @@ def test_other_work_of_python_in_between_ends_a_chain():
     ids=["little-is-freed", "much-is-freed", "for-as-long-as-that-takes", "longer-than-that", "freed-on-a-device"],
 )
 def test_freeing_what_a_formula_no_longer_needs_does_not_end_a_chain(gap, freed, device_type, chains):
-    """Freeing takes at most half as long as writing, which took 40 µs: 10 µs for half the bytes, 40 for twice as many."""
+    """At most half as long as writing, which took 40 µs: 10 µs for half the bytes, 40 for twice as many."""
 
     def part(at: float) -> list[Json]:
         size = freed * 256 * 256
