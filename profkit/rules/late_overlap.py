@@ -25,9 +25,11 @@ Use instead
 
 How the saving is estimated
 The gradients go in DistributedDataParallel's buckets (25 MB, the first one 1 MB), which saves the latency of the other
-messages, taken from the smallest of them. The transfer is hidden behind the time from the first gradient to the last,
-except for the last bucket, which has nothing left to hide behind. If the first all-reduce takes longer than any other
-of the step, the excess is a wait for a slower process and stays.
+messages. A message takes latency plus bytes over bandwidth (Hockney, 1994), fitted to the messages that waited for no
+slower process: those that come right after another one, or all of them if all ranks were recorded. The transfer is
+hidden behind the time from the first gradient to the last, except for the last bucket, which has nothing left to hide
+behind. If the first all-reduce takes longer than any other of the step, the excess is a wait for a slower process and
+stays.
 """
 
 from __future__ import annotations

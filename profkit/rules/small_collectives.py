@@ -17,9 +17,10 @@ Use instead
 
 How the saving is estimated
 A message takes latency plus bytes over bandwidth (Hockney, 1994), fitted to the recorded messages: to the time that
-their last rank spends in them, if all ranks were recorded. If all are of one size, half of the time of a 262 kB message
-is latency. The latency of the messages that default buckets save comes off the waits for them, and their calls off the
-host's time. The first bucket then starts later, which is not priced but widens the range.
+their last rank spends in them, if all ranks were recorded; else to the shortest ones, as longer ones may contain waits
+for other ranks, and the saving may be far larger than said. If all are of one size, half of the time of a 262 kB
+message is latency. The latency of the messages that default buckets save comes off the waits for them, and their calls
+off the host's time. The first bucket then starts later, which is not priced but widens the range.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.averaging.exchanged import gradient_messages, on_trace_clock, own_table, sizes_by_order, waits_for
-from profkit.evidence.averaging.exposed import latency_ns
+from profkit.evidence.averaging.exposed import find_exposed, latency_ns
 from profkit.evidence.averaging.gradients import are_too_many, default_buckets
 from profkit.evidence.frequency import are_most_steps
 from profkit.findings import LOW_FROM, Kind
@@ -59,10 +60,11 @@ def small_collectives(facts: Facts) -> Suspicions:
     count = round(float(np.isin(step, steps).sum() / len(steps)))
     whole = int(size[np.isin(step, steps)].sum() / len(steps))
     buckets = default_buckets(whole)
+    at_least = "" if find_exposed(facts).is_whole else "at least "
     yield Suspicion(
         message=f"The gradients of a step, {format_bytes(whole)}, go in {format_count(count, 'message')} of "
-        f"{format_bytes(float(median(size[size >= 0])))}, each of which takes {format_time(each_ns)} whatever its "
-        f"size; {format_count(buckets, 'default bucket')} would do.",
+        f"{format_bytes(float(median(size[size >= 0])))}, each of which takes {at_least}{format_time(each_ns)} "
+        f"whatever its size; {format_count(buckets, 'default bucket')} would do.",
         fix="Leave `bucket_cap_mb` out, or raise it until the messages take longer than their latency.",
         edit=_in_default_buckets(facts, rows, step, size, each_ns),
         worth=LOW_FROM,

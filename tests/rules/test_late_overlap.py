@@ -50,19 +50,34 @@ def trained(one: list[Json], length: float = 200, steps: int = 4, **more: Any) -
     return facts_of([*events, *(step(i, length * i, length) for i in range(steps))], **more)
 
 
-def loop(*elements: int, durations: tuple[float, ...] = (20, 20, 20)) -> list[Json]:
-    """One message after another, each followed by a division; they begin at 60 µs, 30 µs apart."""
+def loop(*elements: int, durations: tuple[float, ...] = (20, 20, 20), pause: float = 8) -> list[Json]:
+    """One message after another from 60 µs on, each followed by a pause in which there is a division."""
     events: list[Json] = []
-    for i, (count, duration) in enumerate(zip(elements, durations, strict=False)):
-        events += [*all_reduce(60 + 30 * i, count, duration), op("aten::div_", 82 + 30 * i, 2)]
+    at = 60.0
+    for count, duration in zip(elements, durations, strict=False):
+        done = at + duration + 2
+        events += [*all_reduce(at, count, duration), op("aten::div_", done, 2)]
+        at = done + pause
     return events
 
 
-def test_waits_for_a_slower_rank_are_no_latency_of_the_smallest_size():
-    """4 kB take 20 µs, and once 28, as another rank is late; 64 kB take 24."""
-    facts = trained(training_step(*loop(16_000, 1000, 1000, durations=(24, 20, 28))))
+@pytest.mark.parametrize(
+    ("pause", "latency"),
+    [(18, 24_000 / (1 + 4_000 / 2**18)), (19, 20_000 - 4_000 * 4_000 / 60_000)],
+    ids=["one-right-after-another", "with-time-to-fall-behind-between-them"],
+)
+def test_only_messages_one_right_after_another_cannot_have_waited_for_a_slower_rank(pause, latency):
+    """4 kB take 20 µs, and once 28; before them 64 kB take 24. The pause is a microsecond longer than it says."""
+    facts = trained(training_step(*loop(16_000, 1000, 1000, durations=(24, 20, 28), pause=pause), end=230), length=230)
     rows = np.arange(len(own_table(facts).collectives))
-    assert latency_ns(facts, rows) == pytest.approx(20_000 - 4_000 * 4_000 / 60_000, abs=2)
+    assert latency_ns(facts, rows) == pytest.approx(latency, abs=2)
+
+
+def test_time_that_grows_with_the_bytes_is_no_latency():
+    """The first message, of 4 kB, may have waited; of the others 4 kB take 20 µs and 64 kB 50."""
+    facts = trained(training_step(*loop(1000, 16_000, 1000, durations=(30, 50, 20)), end=230), length=230)
+    rows = np.arange(len(own_table(facts).collectives))
+    assert latency_ns(facts, rows) == pytest.approx(20_000 - 30_000 * 4_000 / 60_000, abs=2)
 
 
 def find(facts: Any) -> list[Suspicion]:

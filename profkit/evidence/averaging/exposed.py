@@ -15,7 +15,7 @@ from profkit.ranks.launch import Launch
 from profkit.ranks.own_work import step_index
 from profkit.ranks.table import Cause, Collectives, RankTable
 from profkit.trace.events import NONE, Bools, Float64s, Int64s
-from profkit.trace.values import distinct, median
+from profkit.trace.values import distinct
 
 _SLOW_LINK = 1.25
 """Bytes per nanosecond of 10 Gbit Ethernet. What takes longer, as one rank sees it, may as well be a wait."""
@@ -73,37 +73,49 @@ def find_exposed(facts: Facts) -> Exposed:
 def latency_ns(facts: Facts, rows: Int64s) -> float | None:
     """What each of this rank's messages costs apart from its bytes; None if no size is known.
 
-    Time is latency plus bytes over bandwidth (Hockney, The communication challenge for MPP, Parallel Computing 1994),
-    through the times of the smallest and the largest size. If all have about one size, latency is a share of the time.
-    A size takes the median time, or the shortest if one rank's view is all there is: the longer ones contain waits for
-    other ranks.
+    Time is latency plus bytes over bandwidth (Hockney, The communication challenge for MPP, Parallel Computing 1994):
+    the least-squares line through the messages that waited for no other rank. If there are none, it is the line through
+    the shortest message of the smallest size and of the largest, as longer ones may contain waits. If all have about
+    one size, latency is a share of the time.
     """
     taken = own_table(facts).collectives
     transfer_ns, is_alone = _by_themselves(facts)
     rows = rows[taken.size_bytes[rows] > 0]
     if not len(rows):
         return None
-    size = taken.size_bytes[rows]
+    whole = bool(is_alone[rows].any())
+    rows = rows[is_alone[rows]] if whole else rows
+    size, time_ns = taken.size_bytes[rows], transfer_ns[rows].astype(np.float64)
     least, most = int(size.min()), int(size.max())
     if most < _APART * least:
-        return _typical_ns(transfer_ns[rows], is_alone[rows]) / (1 + most / _HALF_BYTES)
-    low, high = (_typical_ns(transfer_ns[rows[size == one]], is_alone[rows[size == one]]) for one in (least, most))
-    slope = max(0.0, (high - low) / (most - least))
-    return max(0.0, low - slope * least)
-
-
-def _typical_ns(time_ns: Int64s, is_alone: Bools) -> float:
-    return median(time_ns[is_alone]) if is_alone.any() else float(time_ns.min())
+        return float(time_ns.mean() if whole else time_ns.min()) / (1 + most / _HALF_BYTES)
+    if not whole:
+        size, time_ns = np.array([least, most]), np.array([time_ns[size == one].min() for one in (least, most)])
+    slope = max(0.0, float(np.cov(size, time_ns)[0, 1] / np.var(size, ddof=1)))
+    return max(0.0, float(time_ns.mean() - slope * size.mean()))
 
 
 def _by_themselves(facts: Facts) -> tuple[Int64s, Bools]:
     """How long each of this rank's collectives took, and whether that excludes waits for others."""
     taken, exposed = own_table(facts).collectives, find_exposed(facts)
-    took_ns, is_alone = taken.end_ns - taken.start_ns, np.zeros(len(taken), dtype=bool)
+    took_ns, is_alone = taken.end_ns - taken.start_ns, _follows_another(taken)
     if exposed.is_whole:
         mine = exposed.table == own_number(facts, exposed.tables)
         took_ns[exposed.row[mine]], is_alone[exposed.row[mine]] = exposed.transfer_ns[mine], True
     return took_ns, is_alone
+
+
+def _follows_another(taken: Collectives) -> Bools:
+    """Which collectives this rank began after one of the same group that it waited for, within less time than either of
+    them takes. All ranks leave a collective together, and there is no time to fall behind until the next."""
+    follows = np.zeros(len(taken), dtype=bool)
+    for group in distinct(taken.group):
+        mine = np.flatnonzero(taken.group == group)
+        before, after = mine[:-1], mine[1:]
+        pause_ns = taken.issue_ns[after] - taken.wait_end_ns[before]
+        took_ns = np.minimum((taken.end_ns - taken.start_ns)[before], (taken.end_ns - taken.start_ns)[after])
+        follows[after] = taken.waited[before] & (pause_ns >= 0) & (pause_ns < took_ns)
+    return follows
 
 
 def _of_launch(launch: Launch, complete: Bools) -> Exposed:
