@@ -42,7 +42,7 @@ from profkit.evidence.shapes import result_of_linear
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.calls import Call, by_call, distinct_calls
-from profkit.ruling.pricing import call_ns, computing_ns, memory_bytes_per_ns, scale_operators
+from profkit.ruling.pricing import call_ns, computing_ns, memory_bytes_per_ns, take_less
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import among, distinct
@@ -147,5 +147,5 @@ def _compute_one(facts: Facts, rows: Rows, of: list[_Layer]) -> Edit:
     weights: Int64s = np.array([layer.weights for layer in of])
     least = np.maximum(4 * weights / memory_bytes_per_ns(facts), call_ns(facts))
     kept = np.maximum(1 / positions, least / computing_ns(facts, rows).clip(min=1)).clip(max=1)
-    after = scale_operators(facts, backward_of(facts, rows), float(kept.mean()), _UNCERTAINTY)
-    return combine([scale_operators(facts, rows, kept, _UNCERTAINTY), after])
+    after = take_less(facts, backward_of(facts, rows), float(kept.mean()), _UNCERTAINTY)
+    return combine([take_less(facts, rows, kept, _UNCERTAINTY), after])

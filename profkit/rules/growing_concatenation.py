@@ -55,7 +55,7 @@ from profkit.evidence.program import backward_of, program_operators
 from profkit.evidence.shapes import Shapes, by_shapes, with_shapes
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.pricing import call_ns, computing_ns, scale_operators
+from profkit.ruling.pricing import call_ns, computing_ns, take_less
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct, distinct_rows, quantile
 from profkit.units import format_bytes, format_count
@@ -132,7 +132,7 @@ def _report(facts: Facts, runs: list[Rows], inputs: _InputSizes, *, is_read: boo
         f"and each copies everything gathered before: {format_bytes(per_step_bytes)} a step in all.",
         fix=_OF_A_LIBRARY if is_inside else _IN_PLACE if is_read else _TO_A_LIST,
         rows=calls,
-        edit=scale_operators(facts, calls, kept, _UNCERTAINTY),
+        edit=take_less(facts, calls, kept, _UNCERTAINTY),
         worth=_MIN_SHARE if is_read else 0.0,
         kind=Kind.OPPORTUNITY if is_inside else None,
         evidence={"copied_bytes_per_step": per_step_bytes, "longest_run": max(len(run) for run in runs)},

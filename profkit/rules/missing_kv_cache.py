@@ -50,7 +50,7 @@ from profkit.evidence.shapes import Shapes, shapes_of, with_shapes
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import name_lines
-from profkit.ruling.pricing import computing_ns, dispatch_ns, memory_bytes_per_ns, scale_operators
+from profkit.ruling.pricing import computing_ns, dispatch_ns, memory_bytes_per_ns, take_less
 from profkit.savings.edits import Edit
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import among, distinct, distinct_rows
@@ -230,7 +230,7 @@ def _read_once(facts: Facts, passes: list[_Pass]) -> Edit:
     fixed = np.zeros(1) if facts.device.present else dispatch_ns(facts, rows[wanted], rows[wanted])
     once = np.maximum(fixed + (spent - fixed) / length[wanted], weights[kind][wanted] / memory_bytes_per_ns(facts))
     kept = (once / spent).clip(max=1)
-    return scale_operators(facts, rows[wanted], kept, _UNCERTAINTY)
+    return take_less(facts, rows[wanted], kept, _UNCERTAINTY)
 
 
 def _goes_by_length(shapes: Shapes, batch: int, length: int) -> bool:

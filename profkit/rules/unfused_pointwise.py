@@ -46,6 +46,7 @@ from profkit.derive.operators.operators import parse_types
 from profkit.derive.timeline.intervals import stretches
 from profkit.evidence.attribution import group_by_place, sites_by_time
 from profkit.evidence.callers import sole_call_site
+from profkit.evidence.freeing import frees
 from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.loops.accesses import MAX_GAP_NS, TINY_ELEMENTS
 from profkit.evidence.places import runs_inside_a_call
@@ -64,7 +65,7 @@ from profkit.ruling.places import name_lines
 from profkit.ruling.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.replay import replay
-from profkit.trace.events import HOST, Category, Int64s, Rows
+from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_bytes
 
@@ -73,9 +74,6 @@ _MIN_OPERATORS = 3
 _MIN_ELEMENTS = 64 << 10
 """256 KiB of float32: two or three such tensors exceed the L2 cache of a core (256 KiB to 2 MiB), and on a GPU a
 smaller kernel takes less time than its launch."""
-_FREEING = 0.5
-"""Of the time in which a large tensor was written: the most that freeing it takes. Large ones go back to the system at
-once, page by page (`munmap`), which was seen to take a third of the writing (4 MiB on an AMD EPYC)."""
 _NEAR_LINES = 3
 """Chains this many lines apart in one function are parts of one formula."""
 _TRANSCENDENTAL = frozenset(
@@ -204,25 +202,13 @@ def _find_chains(facts: Facts) -> Iterator[_Chain]:
     step = facts.steps.index_of(start)
     here, after = kept[:-1], kept[1:]
     joined = large[here] & large[after] & (traffic.elements[here] == traffic.elements[after])
-    freed = _freed_bytes(facts, end[after - 1], start[after]) / np.maximum(traffic.written_bytes[here], 1)
-    freeing_ns = _FREEING * freed * (end - start)[here]
-    joined &= (step[here] == step[after]) & (start[after] - end[after - 1] <= MAX_GAP_NS + freeing_ns)
+    freed = frees(facts).intervals
+    gap_ns = start[after] - end[after - 1] - freed.covered_before(start[after]) + freed.covered_before(end[after - 1])
+    joined &= (step[here] == step[after]) & (gap_ns <= MAX_GAP_NS)
     for part in (kept[one] for one in stretches(np.flatnonzero(~joined) + 1, len(kept), _MIN_OPERATORS)):
         if large[part].all() and not _updates_in_turn(facts, rows[part]):
             elements = int(traffic.elements[part[0]])
             yield _price(rows[part], elements, traffic.read_bytes[part], traffic.written_bytes[part])
-
-
-def _freed_bytes(facts: Facts, from_ns: Int64s, to_ns: Int64s) -> Int64s:
-    """How much of the host's memory is freed in each span, as far as it was recorded."""
-    events = facts.trace.events
-    rows = facts.trace.rows(Category.MEMORY)
-    rows = rows[(events.size_bytes[rows] < 0) & (events.device_type[rows] == HOST)]
-    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    freed = np.concatenate([[0], -np.cumsum(events.size_bytes[rows])])
-    first, last = np.searchsorted(events.start_ns[rows], [from_ns, to_ns])
-    between: Int64s = freed[last] - freed[first]
-    return between
 
 
 def _updates_in_turn(facts: Facts, rows: Rows) -> bool:

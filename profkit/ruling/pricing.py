@@ -9,6 +9,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
+from profkit.evidence.freeing import frees
 from profkit.evidence.program import backward_of, length_ns, spent_ns
 from profkit.experiment import Experiment
 from profkit.savings.cases import cases_of
@@ -128,8 +129,22 @@ def scale_with_backward(
 
 
 def drop_operators(facts: Facts, rows: Rows, uncertainty: float) -> Edit:
-    """The operators ``rows`` vanish from the host and the device."""
-    return scale_operators(facts, rows, 0.0, uncertainty, launch_kept=0.0)
+    """The operators ``rows`` vanish from the host and the device, with their results."""
+    return take_less(facts, rows, 0.0, uncertainty, launch_kept=0.0)
+
+
+def take_less(
+    facts: Facts, rows: Rows, kept: Float64s | float, uncertainty: float, launch_kept: Float64s | float = 1.0
+) -> Edit:
+    """`scale_operators` where they are given and return the share ``kept`` of the data: giving the memory of their
+    results back to the system takes that share of its time, too."""
+    share, freed = np.ones(len(facts.trace.events)), frees(facts)
+    share[rows] = kept
+    owner = facts.tree.nearest_ancestor(facts.trace.mask_of(rows), of=freed.allocated_by)
+    mine, start_ns, end_ns = owner >= 0, freed.start_ns, freed.end_ns
+    kept_ns = (share[owner] * length_ns(facts, start_ns, end_ns)).astype(np.int64)
+    giving_back = shrink_spans(start_ns[mine], end_ns[mine], kept_ns[mine], uncertainty)
+    return combine([scale_operators(facts, rows, kept, uncertainty, launch_kept), giving_back])
 
 
 def scale_operators(

@@ -126,28 +126,16 @@ def test_other_work_of_python_in_between_ends_a_chain():
 
 
 @pytest.mark.parametrize(
-    ("gap", "freed", "device_type", "chains"),
-    [
-        (230, 2, 0, 0),
-        (230, 8, 0, 1),
-        (239, 8, 0, 1),
-        (241, 8, 0, 0),
-        (230, 8, 1, 0),
-    ],
-    ids=["little-is-freed", "much-is-freed", "for-as-long-as-that-takes", "longer-than-that", "freed-on-a-device"],
+    ("gap", "freed_bytes", "chains"),
+    [(230, 0, 0), (230, 128 << 10, 1), (233, 128 << 10, 0)],
+    ids=["nothing-is-freed", "for-as-long-as-freeing-takes", "longer-than-that"],
 )
-def test_freeing_what_a_formula_no_longer_needs_does_not_end_a_chain(gap, freed, device_type, chains):
-    """At most half as long as writing, which took 40 µs: 10 µs for half the bytes, 40 for twice as many."""
+def test_freeing_what_a_formula_no_longer_needs_does_not_end_a_chain(gap, freed_bytes, chains):
+    """Giving 32 pages back takes 32 µs at most."""
 
     def part(at: float) -> list[Json]:
-        size = freed * 256 * 256
-        return [
-            memory(at - 2, size, 64, device_type=device_type),
-            scale(at),
-            {**relu(at + 20), "dur": 40},
-            memory(at + 62, -size, 64, device_type=device_type),
-            add(at + 60 + gap),
-        ]
+        blocks = [memory(at - 2, freed_bytes, 64), memory(at + 40, -freed_bytes, 64)] if freed_bytes else []
+        return [scale(at), relu(at + 20), *blocks, add(at + 40 + gap)]
 
     assert len(find(facts_of(steps_of(lambda at: part(at + 10), 500)))) == chains
 
