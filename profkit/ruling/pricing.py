@@ -19,7 +19,7 @@ from profkit.savings.replay import replay
 from profkit.savings.streams import GAP_NS
 from profkit.savings.trial import Trial
 from profkit.trace.events import Category, Float64s, Int64s, Rows
-from profkit.trace.values import quantile
+from profkit.trace.values import among, quantile
 
 _CHEAPEST = 0.05
 """The quantile of all operators' times that stands for the cost of a call."""
@@ -38,7 +38,8 @@ _MOST_PRICED = 24
 _GAP_IN_GRAPH_NS = 300
 """Between two kernels of one graph: 0.2 µs on an H100 (a graph of 144 kernels of 577 µs took 607)."""
 PYTHON_NS = 10_000
-"""Python takes microseconds to bind names and read arguments between two operators. Anything beyond is work."""
+"""Python takes microseconds to bind names and read arguments between two operators, and autograd to go on to the next
+node. Anything beyond is work."""
 
 
 def memory_bytes_per_ns(facts: Facts) -> float:
@@ -164,11 +165,18 @@ def scale_operators(
 
 
 def scale_beside_spans(facts: Facts, rows: Rows, kept: float, uncertainty: float) -> Edit:
-    """The share ``kept`` of what lies outside the host's stretch around the operators ``rows``: their backward nodes,
-    and on a device their work."""
+    """The share ``kept`` of what lies outside the host's stretch around the operators ``rows``: their backward nodes
+    and what autograd does after each of these, and on a device their work."""
     nodes = backward_of(facts, rows)
     scaled = [rows, nodes] if facts.device.present else [nodes]
-    return combine([scale_operators(facts, one, kept, uncertainty, launch_kept=kept) for one in scaled])
+    edits = [scale_operators(facts, one, kept, uncertainty, launch_kept=kept) for one in scaled]
+    every = np.flatnonzero(facts.tree.outermost(facts.lines.backward))  # in order of time on each thread
+    lane = facts.trace.events.lane[every]
+    here = np.flatnonzero(among(every[:-1], nodes) & (lane[:-1] == lane[1:]))
+    start, end = facts.tree.end_ns[every[here]], facts.trace.events.start_ns[every[here + 1]]
+    near = end - start <= PYTHON_NS
+    left_ns = (kept * length_ns(facts, start, end)).astype(np.int64)
+    return combine([*edits, shrink_spans(start[near], end[near], left_ns[near], uncertainty)])
 
 
 def leave_out(facts: Facts, rows: Rows, group: Rows, kept: float, uncertainty: float) -> Edit:

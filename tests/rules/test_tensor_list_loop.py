@@ -65,7 +65,10 @@ def test_what_python_works_between_the_operators_stays():
     assert predict_saving(facts, found.edit).fraction == pytest.approx((lasted - works - 3 * 2) / LENGTH, abs=1e-4)
 
 
-def test_the_backward_pass_is_called_once_too():
+@pytest.mark.parametrize(("pause", "gone"), [(5, 5), (10, 10), (11, 0)])
+def test_the_backward_pass_is_called_once_too(pause, gone):
+    """With the time that autograd takes from node to node; a longer pause is other work."""
+
     def with_backward(at: float, k: int) -> list[Json]:
         negated, *others = computing(at, k)
         negated["args"]["Sequence number"] = int(at)
@@ -74,7 +77,7 @@ def test_the_backward_pass_is_called_once_too():
     nodes = [
         op(
             "autograd::engine::evaluate_function: NegBackward0",
-            LENGTH * i + 2000 + 10 * k,
+            LENGTH * i + 2000 + (5 + pause) * k,
             5,
             sequence=LENGTH * i + 12 + 20 * k,
         )
@@ -90,7 +93,7 @@ def test_the_backward_pass_is_called_once_too():
             events += with_backward(at + 2, k)
     facts = facts_of([*events, *nodes], callsites=sites)
     (found,) = find(facts)
-    forward, backward = 39 * 20 + 12 - 3 * 2, 40 * 5 * (1 - 1 / 40)
+    forward, backward = 39 * 20 + 12 - 3 * 2, (40 * 5 + 39 * gone) * (1 - 1 / 40)
     assert predict_saving(facts, found.edit).fraction == pytest.approx((forward + backward) / LENGTH, abs=1e-3)
 
 
