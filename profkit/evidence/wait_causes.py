@@ -22,6 +22,11 @@ host goes on at once, and the copy itself costs next to nothing. Larger ones wai
 _NUMBER_BYTES = 16
 """The largest element, a complex double: a copy of at most this size reads one number."""
 
+_LONG_WAIT_NS = 100_000
+"""A wait on an idle device takes about 10 µs."""
+_COVERED_SHARE = 0.1
+"""A wait for recorded work overlaps that work; one that overlaps less than this waited for something else."""
+
 
 class WaitCause(IntEnum):
     """In rising order of precedence: a wait in a DataLoader is the loader's, whatever it waits for."""
@@ -30,20 +35,23 @@ class WaitCause(IntEnum):
     """An operator waits, and no copy by it is recorded."""
     CALL = 1
     """The program, or a library that it calls, waits outside of operators: ``torch.cuda.synchronize()``."""
-    DATA_TO_DEVICE = 2
+    UNRECORDED_WORK = 2
+    """Such a wait, but a long one during which hardly any recorded work runs: what it waits for was launched before the
+    recording began, or is missing from it, so nobody knows what the wait costs."""
+    DATA_TO_DEVICE = 3
     """A copy of more than 64 KiB from memory that is not pinned, or one that is asked to block."""
-    SMALL_COPY_TO_DEVICE = 3
-    DATA_FROM_DEVICE = 4
-    NUMBER_FROM_DEVICE = 5
-    SIZE_OF_RESULT = 6
+    SMALL_COPY_TO_DEVICE = 4
+    DATA_FROM_DEVICE = 5
+    NUMBER_FROM_DEVICE = 6
+    SIZE_OF_RESULT = 7
     """The elements of a mask, or distinct values, are counted: `data-dependent-shape` judges it."""
-    PYTORCHS_OWN = 7
+    PYTORCHS_OWN = 8
     """In an optimizer's step, GradScaler's check, a sampler's seed, a DataLoader, or profkit's pauses."""
-    ANOTHER_THREAD = 8
+    ANOTHER_THREAD = 9
     """It holds up neither the main thread nor one that takes turns with it."""
-    NOT_MEASURED = 9
+    NOT_MEASURED = 10
     """It is in no measured step."""
-    PROFILER = 10
+    PROFILER = 11
 
 
 @derived_once
@@ -56,6 +64,7 @@ def wait_causes(facts: Facts) -> NDArray[np.int64]:
     sizes = facts.tree.under(named_operators(facts, *_SIZES))
     cause = np.where(inside, int(WaitCause.OTHER), int(WaitCause.CALL))
     of_data = (
+        (await_unrecorded_work(facts), WaitCause.UNRECORDED_WORK),
         (inside & (to_device > STAGED_BYTES), WaitCause.DATA_TO_DEVICE),
         (inside & (to_device > 0) & (to_device <= STAGED_BYTES), WaitCause.SMALL_COPY_TO_DEVICE),
         (inside & (from_device > _NUMBER_BYTES), WaitCause.DATA_FROM_DEVICE),
@@ -70,6 +79,13 @@ def wait_causes(facts: Facts) -> NDArray[np.int64]:
     for where, why in of_data:
         cause = np.where(where, int(why), cause)
     return cause.astype(np.int64)
+
+
+def await_unrecorded_work(facts: Facts) -> Bools:
+    """Which of the facts' waits are long and pass while hardly any recorded work of the device runs."""
+    start_ns, length_ns = facts.trace.events.start_ns[facts.waits.rows], facts.waits.duration_ns
+    covered_ns = facts.device.any_occupied.covered_within(start_ns, start_ns + length_ns)
+    return (length_ns >= _LONG_WAIT_NS) & (covered_ns < _COVERED_SHARE * length_ns)
 
 
 def _copied(facts: Facts, direction: str) -> Int64s:

@@ -6,6 +6,7 @@ import numpy as np
 
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.facts import Facts
+from profkit.evidence.wait_causes import await_unrecorded_work
 from profkit.run import unprofiled_steps
 from profkit.trace.values import distinct, median
 from profkit.units import format_count, format_time
@@ -14,10 +15,6 @@ _NOTABLE_SHARE = 0.01
 _MOST_NAMED = 6
 _LONGER_FACTOR, _LAST_STEPS = 2.0, 30
 """How much longer the median of how many steps must be: more than machines vary, over steps of one kind."""
-_LONG_WAIT_NS = 100_000
-"""A wait on an idle device takes about 10 µs."""
-_COVERED_SHARE = 0.1
-"""A wait for recorded work overlaps that work; one that overlaps less than this waited for something else."""
 
 
 def is_notable(part: float, whole: float) -> bool:
@@ -109,8 +106,7 @@ def check_waits(facts: Facts) -> str | None:
     if not facts.device.present:
         return None
     waits, start_ns = facts.waits, facts.trace.events.start_ns[facts.waits.rows]
-    covered_ns = facts.device.any_occupied.covered_within(start_ns, start_ns + waits.duration_ns)
-    unexplained = ~waits.own & (waits.duration_ns >= _LONG_WAIT_NS) & (covered_ns < _COVERED_SHARE * waits.duration_ns)
+    unexplained = ~waits.own & await_unrecorded_work(facts)
     lost_ns = int(waits.duration_ns[unexplained].sum())
     if not is_notable(lost_ns, window_ns(facts)):
         return None

@@ -5,8 +5,9 @@ With a GPU: lines that make the host wait for the device in most steps. `.item()
 `if x > y:` on a tensor read a number from the device, `.cpu()` reads all of it; `torch.cuda.synchronize()` and blocking
 copies wait for the whole queue. Without a GPU: lines that read a number out of a tensor in at least half of the steps.
 A read every hundred steps is not reported, nor are PyTorch's own reads: in the DataLoader, in an optimizer's step, in
-GradScaler's check for overflow. Boolean indexing has its own rule, and so do copies of data (pageable-transfer,
-many-small-transfers, repeated-transfer, device-to-host-in-step) and, without a GPU, loops over elements.
+GradScaler's check for overflow; nor are calls that wait for work which was not recorded. Boolean indexing has its own
+rule, and so do copies of data (pageable-transfer, many-small-transfers, repeated-transfer, device-to-host-in-step) and,
+without a GPU, loops over elements.
 
 Why is this bad?
 The host usually runs ahead and fills a queue of kernels. A number exists only once everything queued before it has run,

@@ -13,6 +13,7 @@ from tests.traces import annotation, facts_of, kernel, memcpy, op, pause, runtim
 
 SYNC = "cudaStreamSynchronize"
 UNJUDGED = {
+    WaitCause.UNRECORDED_WORK: "nobody knows what it costs",
     WaitCause.PYTORCHS_OWN: "nothing that the program's author can change",
     WaitCause.ANOTHER_THREAD: "it holds nobody up",
     WaitCause.NOT_MEASURED: "no figure is taken from there",
@@ -64,6 +65,27 @@ def copying(name: str, direction: str, size_bytes: int, start: float = 10):
 )
 def test_each_wait_has_its_cause(events, cause):
     assert causes(*events) == [cause]
+
+
+@pytest.mark.parametrize(
+    ("length", "worked", "cause"),
+    [
+        (100, 9, WaitCause.UNRECORDED_WORK),
+        (100, 10, WaitCause.CALL),
+        (99, 9, WaitCause.CALL),
+    ],
+    ids=["hardly-any-recorded-work", "recorded-work", "short"],
+)
+def test_a_long_wait_without_recorded_work_waits_for_something_that_was_not_recorded(length, worked, cause):
+    facts = facts_of(
+        [
+            *(step(n, 1000 * n, 1000) for n in range(2)),
+            runtime("cudaDeviceSynchronize", 100, length),
+            kernel("k", 90, 10 + worked),
+            op("aten::mm", 1500, 2),
+        ]
+    )
+    assert wait_causes(facts).tolist() == [cause]
 
 
 def test_each_cause_is_judged_by_one_rule_or_listed_as_no_fault():
