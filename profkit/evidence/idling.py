@@ -23,6 +23,8 @@ from profkit.trace.values import distinct
 
 _CLOSE_NS = 1_000_000
 """Between two launches Python takes 5 to 100 µs. A millisecond holds more than the way to the next launch."""
+_QUEUED_NS = 50_000
+"""Work begins on an idle device within 20 µs of its launch (see `profkit.savings.streams`)."""
 HOST_OPERATORS = "operators on the host"
 """The reason for arithmetic on the CPU that launches nothing."""
 _PYTORCHS_OWN = (
@@ -44,6 +46,7 @@ def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
     waiting, first = trace.mask_of(waits.rows[~waits.own]), trace.mask_of(facts.first_calls)
     operators = facts.tree.outermost(events.category == Category.OPERATOR)
     return [
+        ("though work is queued", while_queued(facts)),
         ("waiting for data", when_on_main(facts, facts.loading)),
         ("compiling or loading code", when(facts, (compiling(trace) | first) & serial)),
         ("allocating or freeing memory", when(facts, allocating(trace) & serial)),
@@ -53,6 +56,17 @@ def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
         (HOST_OPERATORS, when(facts, operators & serial)),
         ("on the way into compiled code", when(facts, (events.category == Category.COMPILED_CODE) & serial)),
     ]
+
+
+@derived_once
+def while_queued(facts: Facts) -> Intervals:
+    """When work that was launched some time ago had not begun. If the device idles then, it waits for something that
+    was not recorded: work that is missing from the recording, or another device."""
+    events, launches = facts.trace.events, facts.launches
+    known = launches.call >= 0
+    queued_ns, begun_ns = events.ends_of(launches.call[known]) + _QUEUED_NS, events.start_ns[launches.work[known]]
+    late = begun_ns > queued_ns
+    return union(queued_ns[late], begun_ns[late])
 
 
 def busy_otherwise(facts: Facts) -> Bools:

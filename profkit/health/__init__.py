@@ -35,6 +35,7 @@ CHECKS = (
     device.check_launch_records,
     window.check_inherited_work,
     window.check_waits,
+    window.check_queued,
     check_hole,
     check_launch_order,
     check_wait_order,

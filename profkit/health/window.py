@@ -6,6 +6,8 @@ import numpy as np
 
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.facts import Facts
+from profkit.derive.timeline.intervals import intersection, union
+from profkit.evidence.idling import while_queued
 from profkit.evidence.wait_causes import await_unrecorded_work
 from profkit.run import unprofiled_steps
 from profkit.trace.values import distinct, median
@@ -13,6 +15,8 @@ from profkit.units import format_count, format_time
 
 _NOTABLE_SHARE = 0.01
 _MOST_NAMED = 6
+_LONG_PAUSE_NS = 100_000
+"""Between two queued kernels pass 1 to 2 µs."""
 _LONGER_FACTOR, _LAST_STEPS = 2.0, 30
 """How much longer the median of how many steps must be: more than machines vary, over steps of one kind."""
 
@@ -114,6 +118,20 @@ def check_waits(facts: Facts) -> str | None:
     return (
         f"the host waits {times}, {format_time(lost_ns)} in all and first {format_time(first)} into the recording, for "
         "work of the GPU that was not recorded: the GPU seems idle meanwhile, but may not have been"
+    )
+
+
+def check_queued(facts: Facts) -> str | None:
+    """Long idle times of the device although it has work: it does something that is missing from the recording."""
+    idle = union(facts.steps.begun_ns, facts.steps.done_ns).minus(facts.device.any_occupied)
+    queued = intersection(idle.clipped_to(*facts.steps.window_ns), while_queued(facts))
+    length_ns = queued.end_ns - queued.start_ns
+    lost_ns = int(length_ns[length_ns >= _LONG_PAUSE_NS].sum())
+    if not is_notable(lost_ns, window_ns(facts)):
+        return None
+    return (
+        f"the GPU seems idle for {format_time(lost_ns)} in which work is queued: it waits for something that was not "
+        "recorded, such as work that is missing here"
     )
 
 

@@ -68,6 +68,22 @@ def test_with_a_device_its_work_comes_first_and_idle_time_is_explained():
     }
 
 
+@pytest.mark.parametrize(("begins", "queued_us"), [(120, 40), (80, 0), (81, 1)])
+def test_an_idle_device_with_queued_work_waits_for_something_that_was_not_recorded(begins, queued_us):
+    """The launch returns at 30 µs; 50 µs later its work should have begun, whatever the host does."""
+    facts = facts_of(
+        [
+            step(0, 0, 200),
+            op("aten::mm", 0, 40),
+            runtime("cudaLaunchKernel", 20, 10, correlation=1),
+            kernel("sgemm", begins, 200 - begins, correlation=1),
+        ]
+    )
+    shares = _shares_us(facts)
+    assert shares.get("idle: though work is queued", 0) == queued_us
+    assert sum(shares.values()) == 200
+
+
 def test_a_device_busy_with_earlier_work_is_not_idle():
     facts = facts_of(
         [
@@ -176,15 +192,15 @@ def test_while_the_main_thread_waits_for_the_backward_pass_that_thread_counts():
             op("autograd::engine::evaluate_function: MmBackward0", 100, 300, tid=2),
             runtime("cudaLaunchKernel", 150, 10, correlation=1, tid=2),
             runtime("cudaMalloc", 200, 50, tid=2),
-            kernel("k", 900, 50, correlation=1),
+            kernel("k", 170, 20, correlation=1),
             op("aten::mm", 400, 200, tid=9),
         ]
     )
     assert _shares_us(facts) == {
-        "device: computing": 50,
+        "device: computing": 20,
         "idle: allocating or freeing memory": 50,
-        "idle: launching work": 250,
-        "idle: nothing recorded": 650,
+        "idle: launching work": 230,
+        "idle: nothing recorded": 700,
     }
 
 
@@ -196,7 +212,7 @@ def test_the_rest_is_named_after_the_function_with_most_of_it():
             python("/home/u/data.py(7): load", 100, 400),
             python("/x/site-packages/lib.py(3): decode", 150, 300),
             python("data.py(20): crop", 600, 50),
-            runtime("cudaLaunchKernel", 500, 10, correlation=1),
+            runtime("cudaLaunchKernel", 680, 10, correlation=1),
             kernel("k", 700, 100, correlation=1),
         ]
     )

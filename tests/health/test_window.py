@@ -67,6 +67,14 @@ def test_later_steps_are_reported_if_thirty_of_them_are_more_than_twice_as_long(
     assert [note[:23] for note in check_recording(facts_of(STEPS, run=run))] == notes
 
 
+@pytest.mark.parametrize(("late", "notes"), [(151, 1), (149, 0)])
+def test_a_long_pause_of_a_device_with_queued_work_is_reported(late, notes):
+    """The launch returns after 2 µs, and the pause counts 50 µs later: then it is 101 or 99 µs long."""
+    events = [step(0, 0, 1000), op("aten::mm", 0, 10), runtime("cudaLaunchKernel", 5, 2, correlation=1)]
+    found = check_recording(facts_of([*events, kernel("sgemm", 7 + late, 800, correlation=1)]))
+    assert len([note for note in found if note.startswith("the GPU seems idle for 101 µs")]) == notes
+
+
 def test_a_wait_for_unrecorded_work_is_reported():
     later = [{**event, "ts": event["ts"] + 1000} for event in launched(5)]
     (note,) = notes_of(runtime("cudaStreamSynchronize", 20, 900), *later)
