@@ -159,9 +159,10 @@ def _frees(facts: Facts) -> Rows:
 
 
 def _program_calls(facts: Facts, calls: Bools) -> Rows:
-    """The program's calls in the measured steps, without those during compilation."""
-    events = facts.trace.events
-    aside = facts.tree.under((events.category == Category.PAUSE) | compiling(facts.trace))
+    """The program's calls in the measured steps, without those during compilation and in first calls, in which
+    libraries set themselves up."""
+    events, first = facts.trace.events, facts.trace.mask_of(facts.first_calls)
+    aside = facts.tree.under((events.category == Category.PAUSE) | compiling(facts.trace) | first)
     return facts.measured_rows(calls & facts.serial_lanes[events.lane] & ~aside)
 
 

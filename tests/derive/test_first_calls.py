@@ -52,6 +52,20 @@ def test_what_makes_a_first_call(lengths, found):
     assert len(facts_of(products(*lengths)).first_calls) == found
 
 
+@pytest.mark.parametrize(
+    ("name", "length", "before", "found"),
+    [
+        ("cudaMalloc", 50_000, [], ["cudaMalloc"]),
+        ("cudaMalloc", 49_999, [], []),
+        ("cudaDeviceSynchronize", 50_000, [], []),
+        ("cudaMalloc", 50_000, [runtime("cudaGetDevice", 1, 1)], []),
+    ],
+    ids=["long", "short", "it-may-wait-for-earlier-work", "not-the-first"],
+)
+def test_a_long_first_call_creates_the_context(name, length, before, found):
+    assert names_of(facts_of([step(0, 0, 100_000), *before, runtime(name, 10, length)])) == found
+
+
 def launching(*lengths: int, name: str = "cudaLaunchKernel", meanwhile: int = 0, copies: bool = False) -> Facts:
     """Steps of 10 ms, each with a launch of the given length while the device does other work for ``meanwhile`` µs."""
     events = []

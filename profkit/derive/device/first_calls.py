@@ -1,7 +1,8 @@
 """First calls: the one-off cost when an operator first needs a library, or a kernel its code.
 
-Not every driver call of a start-up is recorded: cuBLAS and cuDNN set themselves up inside the operator that needs them,
-and a kernel's code may be loaded inside its launch. Such a call takes many times as long as later calls of its name.
+A program's first call creates the device's context, whichever call it is. Not every driver call of a start-up is
+recorded: cuBLAS and cuDNN set themselves up inside the operator that needs them, and a kernel's code may be loaded
+inside its launch. Such a call takes many times as long as later calls of its name.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from profkit.trace.values import distinct
 
 _LOADS_CODE = re.compile(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad)")
 """Code is loaded onto the device when a kernel is first launched."""
+_MAY_WAIT = re.compile(r"Synchronize|Memcpy|Memset|Launch|Query")
+_CONTEXT_NS = 50_000_000
+"""Creating a context takes 0.1 s to many seconds, allocating memory less than a millisecond."""
 _LEAST_NS = 1_000_000
 """A launch takes about 5 µs, and the operator around it about 50: this is something else."""
 _LATER_SHARE = 0.1
@@ -27,10 +31,20 @@ _BUSY_SHARE = 0.1
 
 
 def find_first_calls(trace: Trace, tree: Tree, launches: Launches) -> Rows:
-    """The driver's calls that load code, and operators and launches that do so without a recorded call."""
+    """The driver's calls that create a context or load code, and operators and launches that load it without a recorded
+    call."""
     named = trace.where_name(lambda name: _LOADS_CODE.match(name) is not None)
     loads = np.flatnonzero(named & (trace.events.category == Category.RUNTIME))
-    return distinct(np.append(loads, _first_of_many(trace, tree, launches))) if launches.work.size else loads
+    parts = [loads, _creation_of_context(trace)]
+    return distinct(np.concatenate([*parts, _first_of_many(trace, tree, launches)] if launches.work.size else parts))
+
+
+def _creation_of_context(trace: Trace) -> Rows:
+    """The first call of the recording if it is long without a reason: whatever it is, it creates the context first."""
+    calls = trace.rows(Category.RUNTIME)
+    first = calls[np.argsort(trace.events.start_ns[calls], kind="stable")][:1]
+    waits = trace.where_name(lambda name: _MAY_WAIT.search(name) is not None)[first]
+    return first[~waits & (trace.events.duration_ns[first] >= _CONTEXT_NS)]
 
 
 def _first_of_many(trace: Trace, tree: Tree, launches: Launches) -> Rows:
