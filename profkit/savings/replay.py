@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.timeline.intervals import NOTHING, Intervals, union
@@ -77,7 +78,7 @@ def device_alone_ns(facts: Facts, edit: Edit | None = None) -> int:
     """How long the device needs for the measured steps, with an edit or without one, if everything is launched at once:
     it then only waits for itself, one stream for another."""
     window, (start_ns, end_ns) = _window(facts), facts.steps.window_ns
-    queue = window.queue
+    queue = replace(window.queue, latency_ns=np.zeros_like(window.queue.latency_ns))
     whole = union(np.array([start_ns]), np.array([end_ns]))
     applied = _applied(facts, edit or Edit(), window, Removed(whole, UNTOUCHED))
     gone = applied.gone | (queue.launched_ns >= start_ns) & ~facts.steps.in_measured(queue.launched_ns)

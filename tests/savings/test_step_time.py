@@ -40,6 +40,14 @@ def test_a_host_that_the_device_waits_for_bounds_the_step():
     assert found.device_ns == pytest.approx(31.5 * US, rel=0.1)  # with what passes between two kernels
 
 
+def test_the_device_alone_does_not_wait_for_a_launch_that_loads_code():
+    """The only launch takes 900 µs until its kernel begins: the device needs 30 µs all the same."""
+    events = [step(0, 0, 1_000), op("aten::mm", 1, 1), runtime(LAUNCH, 10, 901, correlation=1)]
+    found = step_time(facts_of([*events, kernel("mm", 910, 30, correlation=1)]))
+    assert found.device_ns == pytest.approx(30 * US, rel=0.05)
+    assert found.bound_by == "host"
+
+
 def test_the_hosts_clock_tells_nothing_of_steps_that_it_only_launches():
     found = told(1_000, reference_step_ns=(80 * US, 90 * US, 85 * US))
     assert found.unrecorded_ns == pytest.approx(1_000 * US, rel=0.01)
