@@ -69,12 +69,15 @@ def test_a_larger_batch_is_less_bound_by_launches(corpus):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_without_a_finding_the_verdict_says_what_the_device_waits_for(corpus, rank):
-    """The README: idle 55 %, the optimizer on the CPU for 105 ms of a step, exchanges exposed for 25 to 28 %."""
+    """The README: idle 55 %, the optimizer on the CPU for 105 ms of a step, exchanges exposed for 25 to 28 %; many
+    kernels are missing, so about half of the idle time, some of it in the optimizer, is while work is queued."""
     diagnosis = _diagnose(corpus / "kineto" / "dlrm_128_ranks_sampled" / f"sampled_rank-{rank}.json.gz")
     assert diagnosis.verdict is not None
     assert diagnosis.verdict.text.startswith("No fault found; the device idles 5")
     shares = {share.label: share.fraction for share in diagnosis.timing.shares}
-    assert 0.13 <= shares["idle: in the optimizer's step"] <= 0.18
+    assert 0.05 <= shares["idle: in the optimizer's step"] <= 0.18
+    assert 0.25 <= shares["idle: though work is queued"] <= 0.35
+    assert any("in which work is queued" in note for note in diagnosis.health)
     assert 0.24 <= shares["device: communicating, nothing computed meanwhile"] <= 0.28
 
 
