@@ -122,10 +122,10 @@ _SLEEF = {
 }
 """What the function takes in a fused kernel on one thread, with the data in the cache: how many times as long as the
 operator alone, and the nanoseconds a number. PyTorch calls MKL for the operators alone (``IMPLEMENT_VML_MKL`` in ATen's
-``cpu/vml.h``), and SLEEF everywhere else. The ratio is that of an Intel Xeon. MKL is far slower
-elsewhere: on an AMD EPYC a `tanh` alone takes six times as long as on the Xeon, and a fused one less than that. SLEEF's
-nanoseconds differ by less than half between the two; the larger figure is taken. `exp`, `sin`, `cos` and `erf` take the
-same in MKL and SLEEF (`bench_pointwise.py --functions`)."""
+``cpu/vml.h``), and SLEEF everywhere else. The ratio is that of an Intel Xeon. On other processors MKL is far slower: on
+an AMD EPYC a `tanh` alone takes six times as long as on the Xeon, and inside a fused kernel less than that. The
+nanoseconds of SLEEF differ by less than half between the two; the larger figure is taken. `exp`, `sin`, `cos` and `erf`
+take the same in MKL and SLEEF (`bench_pointwise.py --functions`)."""
 _NUMBERS_PER_THREAD = 32768
 """An operator on a CPU starts no thread for fewer (``at::internal::GRAIN_SIZE``)."""
 _VML_TYPES = {"float": 1, "double": 2}

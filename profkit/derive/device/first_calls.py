@@ -20,6 +20,7 @@ from profkit.trace.values import distinct
 _LOADS_CODE = re.compile(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad)")
 """Code is loaded onto the device when a kernel is first launched."""
 _MAY_WAIT = re.compile(r"Synchronize|Memcpy|Memset|Launch|Query")
+"""Calls that may be long because the device still works on what was launched before the recording."""
 _CONTEXT_NS = 50_000_000
 """Creating a context takes 0.1 s to many seconds, allocating memory less than a millisecond."""
 _LEAST_NS = 1_000_000

@@ -83,13 +83,13 @@ def latency_ns(facts: Facts, rows: Int64s) -> float | None:
     rows = rows[taken.size_bytes[rows] > 0]
     if not len(rows):
         return None
-    whole = bool(is_alone[rows].any())
-    rows = rows[is_alone[rows]] if whole else rows
+    has_alone = bool(is_alone[rows].any())
+    rows = rows[is_alone[rows]] if has_alone else rows
     size, time_ns = taken.size_bytes[rows], transfer_ns[rows].astype(np.float64)
     least, most = int(size.min()), int(size.max())
     if most < _APART * least:
-        return float(time_ns.mean() if whole else time_ns.min()) / (1 + most / _HALF_BYTES)
-    if not whole:
+        return float(time_ns.mean() if has_alone else time_ns.min()) / (1 + most / _HALF_BYTES)
+    if not has_alone:
         size, time_ns = np.array([least, most]), np.array([time_ns[size == one].min() for one in (least, most)])
     slope = max(0.0, float(np.cov(size, time_ns)[0, 1] / np.var(size, ddof=1)))
     return max(0.0, float(time_ns.mean() - slope * size.mean()))
