@@ -4,6 +4,9 @@ from __future__ import annotations
 
 LINE_MARK = "profkit.line#"
 """Prefix of the line tracer's events; a call site's index follows."""
+UNMARKED = "profkit.unmarked"
+"""An event at the moment from which on a function's lines are no longer marked, inside the mark of the line that calls
+it."""
 PAUSE_MARK = "profkit.pause"
 """An event around profkit's own work between two steps, which belongs to neither."""
 GC_MARK = "profkit.gc#"

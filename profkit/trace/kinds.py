@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.marks import CALL_MARK, GC_MARK, LINE_MARK, PAUSE_MARK, SAVE_MARK, STEP_MARK
+from profkit.marks import CALL_MARK, GC_MARK, LINE_MARK, PAUSE_MARK, SAVE_MARK, STEP_MARK, UNMARKED
 from profkit.trace.events import DEVICE_WORK, NONE, Category, Int32s
 
 _CATEGORIES = {
@@ -84,7 +84,7 @@ def classify(pairs: list[tuple[str, str]]) -> tuple[NDArray[np.uint8], Int32s]:
             categories[code] = Category.MEMORY
         elif name.startswith(PAUSE_MARK):
             categories[code] = Category.PAUSE
-        elif name.startswith((GC_MARK, SAVE_MARK, CALL_MARK)):
+        elif name.startswith((GC_MARK, SAVE_MARK, CALL_MARK, UNMARKED)):
             categories[code] = Category.HOST_MARK
         elif site is not name and site.isascii() and site.isdigit() and len(site) < 8:
             categories[code], sites[code] = Category.LINE_MARK, int(site)

@@ -11,8 +11,9 @@ import pytest
 
 from profkit.derive.operators.source_lines import find_lines
 from profkit.diagnosing import read_facts
+from profkit.marks import UNMARKED
 from profkit.trace.events import NONE, Category
-from tests.traces import facts_of, mark, op, rows_named, step
+from tests.traces import annotation, facts_of, mark, op, rows_named, step
 
 RECORDED = Path(__file__).parents[2] / "traces" / "recorded"
 Json = dict[str, Any]
@@ -52,6 +53,71 @@ def test_the_first_different_operator_ends_the_loop():
     assert sites(events, "embedding") == [1, 1, 1, 1, NONE]
     assert sites(events, "zeros") == [NONE]
     assert sites(events, "linear") == [2] * 7 + [NONE] * 2
+
+
+LOOP = {"select": 1, "gt": 1, "mul": 2, "add": 3}
+"""Each turn compares an element, and only some multiply it or add it up."""
+
+
+def branching(turns: list[list[str]], last_marked: int) -> list[int]:
+    """The line of each operator."""
+    names = [name for turn in turns for name in ["select", "gt", *turn]]
+    events = [step(0, 0, 10 * len(names) + 10)]
+    for i, name in enumerate(names):
+        events += [mark(LOOP[name], 10 * i + 1, 8)] if i < last_marked else []
+        events.append(op(f"aten::{name}", 10 * i + 2, 5))
+    facts = facts_of(events)
+    rows = np.flatnonzero(facts.trace.events.category == Category.OPERATOR)
+    return [int(site) for site in facts.lines.site[rows]]
+
+
+def test_a_loop_whose_branches_depend_on_the_data_goes_on_as_long_as_each_was_seen_after_each():
+    both, one, none = ["mul", "add"], ["mul"], []
+    seen = [both, one, none, both, both, none, none, one, one, both, none, one, none, both, one, both]
+    lines = branching([*seen, none, one, both, both, none, both, one], sum(2 + len(turn) for turn in seen))
+    assert NONE not in lines
+
+
+def test_a_branch_that_was_never_seen_ends_the_loop():
+    lines = branching([["mul"]] * 4 + [["mul", "add"]] + [["mul"]] * 4, 12)
+    assert lines == [1, 1, 2] * 5 + [NONE] * 13
+
+
+def test_what_follows_tells_lines_apart_that_come_after_the_same_operators():
+    """`if x[i] > 0:` is followed by `x[i] * 2` or by the next turn's `if x[i] > 0:`."""
+    lines = {"gt": 1, "mul": 2}
+    turns = [["select", "gt", "select", "mul"], ["select", "gt"]]
+    names = [name for number in (0, 1, 1, 0, 0, 1, 0, 1, 1, 1, 0, 0, 0, 1, 0) for name in turns[number]]
+    sites_of = [lines[names[i + 1]] if name == "select" else lines[name] for i, name in enumerate(names)]
+    events = [step(0, 0, 10 * len(names) + 10)]
+    for i, (name, site) in enumerate(zip(names, sites_of, strict=True)):
+        events += [mark(site, 10 * i + 1, 8)] if i < 30 else []
+        events.append(op(f"aten::{name}", 10 * i + 2, 5))
+    facts = facts_of(events)
+    rows = np.flatnonzero(facts.trace.events.category == Category.OPERATOR)
+    assert facts.lines.site[rows].tolist()[:-2] == sites_of[:-2]
+
+
+def calling(names: list[str], last_marked: int, after: str, *, is_unmarked: bool = True) -> list[Json]:
+    """Line 7 calls a function whose lines are no longer marked after some operators, and runs one itself at the end."""
+    events = [step(0, 0, 10 * len(names) + 30), mark(7, 1, 10 * len(names) + 20)]
+    for i, name in enumerate(names):
+        at = 10 * i + 2
+        events += [mark(LINES[f"aten::{name}"], at, 8)] if i < last_marked else []
+        events.append(op(f"aten::{name}", at + 1, 5))
+    events += [annotation(UNMARKED, 10 * last_marked + 0.5, 0.1)] if is_unmarked else []
+    return [*events, op(f"aten::{after}", 10 * len(names) + 5, 5)]
+
+
+def test_a_function_that_is_marked_no_further_keeps_its_own_lines():
+    events = calling(TURN * 6, 15, "zeros")
+    assert sites(events, "embedding") == [1] * 6
+    assert sites(events, "argmax") == [4] * 6
+    assert sites(events, "zeros") == [7]
+
+
+def test_what_the_calling_line_runs_itself_keeps_that_line_unless_marks_are_missing():
+    assert sites(calling(TURN * 3, 15, "embedding", is_unmarked=False), "argmax") == [4, 4, 7]
 
 
 def test_one_turn_alone_gives_no_lines_to_the_next():

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from profkit.derive.steps.distortion import _water_level
+from profkit.marks import GC_AUTOMATIC, GC_MARK
 from profkit.run import Run
-from tests.traces import facts_of, kernel, memory, op, pause, python, runtime, step
+from tests.traces import annotation, facts_of, kernel, mark, memory, op, pause, python, runtime, step
 
 
 def _overhead(events, *reference_us: int) -> list[tuple[int, int]]:
@@ -50,6 +51,22 @@ def test_without_a_difference_nothing_was_added(reference_us):
 def test_unmeasured_steps_and_pauses_are_left_as_they_are():
     events = [step(0, 0, 100), op("aten::a", 20, 10), pause(40, 50)]
     assert _overhead(events, 40) == [(15_000, 20_000), (95_000, 100_000)]
+
+
+@pytest.mark.parametrize(
+    ("collection", "is_located", "reference_us", "is_taken"),
+    [
+        (f"{GC_MARK}2{GC_AUTOMATIC}", True, 50, True),
+        (f"{GC_MARK}2", True, 50, False),
+        (f"{GC_MARK}2{GC_AUTOMATIC}", False, 50, False),
+        (f"{GC_MARK}2{GC_AUTOMATIC}", True, 70, False),
+    ],
+)
+def test_pythons_own_collections_come_sooner_while_lines_are_marked(collection, is_located, reference_us, is_taken):
+    """Not those that the program asks for, and none that takes longer than the whole difference."""
+    marks = [mark(0, 1, 99)] if is_located else []
+    found = _overhead([step(0, 0, 100), *marks, annotation(collection, 40, 35)], reference_us)
+    assert any(start <= 40_000 and end == 75_000 for start, end in found) == is_taken
 
 
 def _with_faults(events, reference_us, **counted) -> list[tuple[int, int]]:

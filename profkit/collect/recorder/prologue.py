@@ -164,12 +164,14 @@ class Prologue:
     @property
     def _has_grown(self) -> bool:
         """Whether events or the program's tensors made the process grow; newly imported modules do not count."""
-        if self._memory.measure() <= self._full_bytes:
+        held = self._memory.measure()
+        if held <= self._full_bytes:
             return False
-        if self._imports.are_many:
-            self._may_grow_from_here()
-            return False
-        return True
+        if held > self._full_bytes + self._imports.held_bytes:
+            return True
+        give_back()  # what importing has freed would take up events unseen
+        self._may_grow_from_here()
+        return False
 
     @property
     def was_filled_by_events(self) -> bool:

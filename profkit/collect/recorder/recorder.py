@@ -40,7 +40,7 @@ from profkit.collect.sessions.device_moments import read_clocks, take_moment
 from profkit.collect.sessions.held_memory import HeldMemory
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
-from profkit.collect.sessions.session import is_capturing, when_cuda_starts
+from profkit.collect.sessions.session import is_capturing, pause_marked, when_cuda_starts
 from profkit.collect.tensors.gradients import GradientWatch
 from profkit.collect.tensors.recomputation import CallWatch
 from profkit.plan import Plan, Subject
@@ -350,7 +350,9 @@ class Recorder:
     def _cut_off(self) -> None:
         """End the recording if it has grown too large within a step."""
         if self._schedule.phase is not Phase.PROLOGUE:
-            if self._bounds.are_exceeded(self._tracer.has_ended):
+            with pause_marked():
+                are_exceeded = self._bounds.are_exceeded(self._tracer.has_ended)
+            if are_exceeded:
                 self._cut_step_off()
         elif self._prologue.look_at():
             self._listen_to_forwards()

@@ -30,8 +30,8 @@ _LEAST_BYTES = 8 << 20
 """A process may grow this much for other reasons; as events it is 18,000 to 30,000, half a second's work."""
 _LEAST_OF_LARGE_BYTES = 4 << 20
 """The same limit for large steps: a smaller part of one is worth recording."""
-_MANY_MODULES = 20
-"""This many take 2 MB; the 800 that PyTorch imports for a program's first optimizer take 80 MB."""
+_MODULE_BYTES = 100_000
+"""Of one imported module: the 800 that PyTorch imports for a program's first optimizer take 80 MB."""
 _NEVER = float("inf")
 
 
@@ -82,12 +82,14 @@ class Bounds:
         if now > self._deadline or min(now - self._filled_at[0], time.process_time() - self._filled_at[1]) > 0:
             return True
         held = self._held_by_events(now) if self._most_bytes < _NEVER else 0
-        is_large = held > self._most_bytes or (has_ended and held > self._full_bytes)
-        if is_large and self._imports.are_many:
-            self._imports, self._begun_bytes, more = Imports(), held, held - self._begun_bytes
-            self._full_bytes, self._most_bytes = self._full_bytes + more, self._most_bytes + more
+        most = min(self._most_bytes, self._full_bytes) if has_ended else self._most_bytes
+        if held <= most:
             return False
-        return is_large
+        if held > most + self._imports.held_bytes:
+            return True
+        self._imports, self._begun_bytes, more = Imports(), held, held - self._begun_bytes
+        self._full_bytes, self._most_bytes = self._full_bytes + more, self._most_bytes + more
+        return False
 
     def _held_by_events(self, now: float) -> int:
         """The memory of the process without what grew too fast to be events; all of it if the steps are known to be
@@ -109,8 +111,8 @@ class Imports:
         self._before = len(sys.modules)
 
     @property
-    def are_many(self) -> bool:
-        return len(sys.modules) > self._before + _MANY_MODULES
+    def held_bytes(self) -> int:
+        return max(0, len(sys.modules) - self._before) * _MODULE_BYTES
 
 
 def peak_rss_bytes() -> int:

@@ -20,7 +20,7 @@ import torch
 from profkit.collect.program.frames import SUSPENDS, forget_locals, walk_up
 from profkit.collect.program.living import living
 from profkit.collect.sessions.host_marks import Mark, open_mark
-from profkit.marks import LINE_MARK
+from profkit.marks import LINE_MARK, UNMARKED
 from profkit.run import CallSite
 from profkit.source.code import function_name, source_file, source_line
 
@@ -224,7 +224,8 @@ class LineTracer:
     def _pass_by(self, frame: FrameType) -> None:
         """Stop marking lines of a running function: the mark of the line that calls it covers the rest."""
         self._open.pop()[1].__exit__(None, None, None)
-        frame.f_trace_lines = False
+        with open_mark(UNMARKED):
+            frame.f_trace_lines = False
         name = function_name(frame.f_code)
         self._note(f"{name} runs more lines than are located: its later work is reported at the line that calls it")
 

@@ -2,8 +2,8 @@
 
 In a located step every operator lies inside the marks of the lines that led to it. Its innermost mark is the calling
 line. Measured steps have no marks: an operator there takes the line of the operator that it repeats
-(`profkit.derive.steps.matching`). If the marks end before the located step does, an operator that continues the same
-loop takes the line of an earlier turn (`profkit.derive.steps.continuing`). A backward operator also has the line of the
+(`profkit.derive.steps.matching`). If the marks end before the located step does, an operator that continues a loop
+takes the line of an earlier turn (`profkit.derive.steps.continuing`). A backward operator also has the line of the
 forward operator with its sequence number.
 """
 
@@ -49,17 +49,17 @@ def find_lines(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats) -> Line
         nowhere = constant(NONE, np.int32, len(events))
         return Lines(nowhere, nowhere, backward, forward, np.arange(len(events), dtype=np.int32))
     mark = tree.nearest_ancestor(marks, include_self=True)
-    marked = _marked(trace, tree, steps, repeats, mark >= 0)
+    marked = _marked(trace, tree, steps, repeats, mark)
     site = np.where(mark[marked] >= 0, events.site[mark[marked]], np.int32(NONE))
     forward_site = np.where((forward >= 0) & (site[forward] >= 0), site[forward], site)
     return Lines(site, forward_site, backward, forward, marked)
 
 
-def _marked(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats, has_mark: Bools) -> Int32s:
+def _marked(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats, mark: Rows) -> Int32s:
     """For each event the event itself, the one that it repeats in the located step, or the same in an earlier turn."""
     own = np.arange(len(trace.events), dtype=np.int32)
-    marked = np.where(~has_mark & (repeats.row >= 0), repeats.row.astype(np.int32), own)
-    earlier = match_earlier_turns(trace, tree, steps, has_mark)
+    marked = np.where((mark < 0) & (repeats.row >= 0), repeats.row.astype(np.int32), own)
+    earlier = match_earlier_turns(trace, tree, steps, mark)
     if (earlier < 0).all():
         return marked
     inside = tree.nearest_ancestor(earlier >= 0, include_self=True)

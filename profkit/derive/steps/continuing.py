@@ -1,8 +1,10 @@
-"""Lines for the operators of a located step that come after its last marked line.
+"""Lines for the operators of a located step whose own line was not marked.
 
-Locating stops after a maximum of lines, often in the middle of a loop. The operators that follow are taken for further
-turns of that loop while they equal, one by one, those of the turn before. From the first difference on, nothing is
-known.
+Marking ends after a maximum of lines, often in the middle of a loop. A function that takes most of them is marked no
+further, and its operators then lie in the mark of the line that calls it. An operator without its own line takes that
+of an earlier one that came after the same operators. Later turns of a loop do, even if branches in it depend on the
+data, once each branch has been seen after each. Where all marks have ended, the first operator that never came after
+the ones before it ends this: from there on nothing is known.
 """
 
 from __future__ import annotations
@@ -12,54 +14,95 @@ import numpy as np
 from profkit.derive.steps.matching import combine_codes
 from profkit.derive.steps.steps import Steps
 from profkit.derive.timeline.tree import Tree
+from profkit.marks import UNMARKED
 from profkit.trace.events import NONE, Bools, Category, Int32s, Int64s, Rows, Trace
-from profkit.trace.values import distinct
+from profkit.trace.values import among, distinct
+
+_LEAST_ALIKE = 4
+"""So many operators in a row, the one in question included, must have come in this order before."""
+_MOST_ALIKE = 1024
+"""More are not compared. A turn of a loop through a model of forty layers has fewer."""
 
 
-def match_earlier_turns(trace: Trace, tree: Tree, steps: Steps, marked: Bools) -> Int32s:
-    """Column over all events: for an operator that follows the last ``marked`` one of a located step, the same operator
-    of an earlier turn of the loop. `NONE` if there is none, and for all other events."""
+def match_earlier_turns(trace: Trace, tree: Tree, steps: Steps, mark: Rows) -> Int32s:
+    """Column over all events: for an operator of a located step without its own mark, an operator of the same line.
+    `NONE` if there is none, and for all other events. ``mark`` is the innermost line mark of each event."""
     events = trace.events
     operators = events.category == Category.OPERATOR
     step = steps.index_of(events.start_ns)
-    inside = np.flatnonzero(operators & (step >= 0) & steps.located[step.clip(min=0)])
-    group = combine_codes((step[inside], events.lane[inside]))
+    above = tree.nearest_ancestor(operators)
+    nested = np.bincount(above[operators & (above >= 0)], minlength=len(events))
+    outer = np.flatnonzero(operators & (above < 0) & (step >= 0) & steps.located[step.clip(min=0)])
+    group = combine_codes((step[outer], events.lane[outer]))
     earlier = np.full(len(events), NONE, dtype=np.int32)
-    for one in distinct(group[marked[inside]]).tolist():
-        rows = inside[group == one]
+    for one in distinct(group[mark[outer] >= 0]).tolist():
+        rows = outer[group == one]
         rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-        end = int(np.flatnonzero(marked[rows])[-1]) + 1
-        if end == len(rows):
-            continue
-        around = tree.nearest_ancestor(operators, of=rows)
-        name_around = np.where(around >= 0, events.name_code[around], np.int32(NONE))
-        like = _go_on(combine_codes((events.name_code[rows], name_around)), end)
-        earlier[rows[end : end + len(like)]] = rows[like]
+        kind = combine_codes((events.name_code[rows], nested[rows]))
+        found = _in_unmarked_functions(trace, tree, mark, rows, kind)
+        end = int(np.flatnonzero(mark[rows] >= 0)[-1]) + 1
+        if end < len(rows):
+            own = np.where(found >= 0, found, rows)
+            like, is_like = _like_before(kind, _sites(trace, mark[own]), np.arange(len(rows)) < end)
+            stop = end + int(np.argmin(np.append(is_like[end:], False)))
+            found[end:stop] = np.where(like[end:stop] >= 0, own[like[end:stop]], NONE)
+        earlier[rows] = found
     return earlier
 
 
-def _go_on(kind: Int64s, end: int) -> Rows:
-    """For each element from ``end`` on, the element of the turn before ``end`` that it repeats, up to the first that
-    repeats none."""
-    period = _period_at_end(kind[:end])
-    if not period:
-        return np.zeros(0, dtype=np.int64)
-    like = end - period + np.arange(len(kind) - end) % period
-    unlike = np.flatnonzero(kind[like] != kind[end:])
-    return like[: unlike[0]] if unlike.size else like
+def _in_unmarked_functions(trace: Trace, tree: Tree, mark: Rows, rows: Rows, kind: Int64s) -> Rows:
+    """For each operator that a function ran after its lines were marked no further: one of the same line; else `NONE`.
+    It lies in a mark of the line that calls the function, and those before it in marks inside such a mark."""
+    events, found = trace.events, np.full(len(rows), NONE, dtype=np.int64)
+    last = np.flatnonzero(trace.named(UNMARKED) & among(events.lane, events.lane[rows[:1]]))
+    if not last.size:
+        return found
+    marks = events.category == Category.LINE_MARK
+    site = _sites(trace, mark[rows])
+    calling = _sites(trace, tree.nearest_ancestor(marks, of=mark[rows].clip(min=0)))
+    for moment, caller in zip(events.start_ns[last].tolist(), _sites(trace, mark[last]).tolist(), strict=True):
+        later = events.start_ns[rows] > moment
+        known = ~later & (calling == caller) & (mark[rows] >= 0)
+        like, _ = _like_before(kind, site, known)
+        taken = later & (site == caller) & (like >= 0)
+        found[taken] = rows[like[taken]]
+    return found
 
 
-def _period_at_end(kind: Int64s) -> int:
-    """The number of elements in one turn of the loop that the sequence ends in; 0 if its last two turns differ.
+def _sites(trace: Trace, mark: Rows) -> Int32s:
+    """The call sites of line marks; `NONE` for none."""
+    return np.where(mark >= 0, trace.events.site[mark], np.int32(NONE))
 
-    A loop inside a turn has a shorter period, but its repeats make a shorter stretch. So the longest final stretch that
-    also occurs earlier decides, and the distance to its last earlier occurrence is the period. Stretches double in
-    length; two are equal if their halves are (Karp, Miller and Rosenberg, 1972)."""
-    stretch, length, period = kind, 1, 0
-    while len(stretch) > 1 and (alike := np.flatnonzero(stretch[:-1] == stretch[-1])).size:
-        period = len(stretch) - 1 - int(alike[-1])
-        if len(stretch) <= length:
-            break
+
+def _like_before(kind: Int64s, site: Int32s, known: Bools) -> tuple[Rows, Bools]:
+    """For each element that is not ``known`` the last known one that comes after the same elements, and whether there
+    is any. `NONE` where such have different sites, however many elements are compared.
+
+    Stretches double in length; two are equal if their halves are (Karp, Miller and Rosenberg, 1972). Which way a branch
+    goes shows only in the elements that follow, so these tell apart what comes after the same.
+    """
+    like, found = np.full(len(kind), NONE, dtype=np.int64), np.zeros(len(kind), dtype=bool)
+    places, unclear = np.flatnonzero(known), np.flatnonzero(~known)
+    stretch, length = kind, 1
+    while 2 * length <= min(len(kind), _MOST_ALIKE) and unclear.size and places.size:
         stretch, length = combine_codes((stretch[:-length], stretch[length:])), 2 * length
-    before, last = kind[-2 * period : -period], kind[-period:]
-    return period if period and np.array_equal(before, last) else 0
+        outside = np.full(length - 1, NONE, dtype=np.int64)
+        before, after = np.concatenate([outside, stretch]), np.concatenate([stretch, outside])
+        places, unclear = places[before[places] >= 0], unclear[before[unclear] >= 0]
+        unclear = unclear[among(before[unclear], before[places])]
+        if length < _LEAST_ALIKE:
+            continue
+        found[unclear] = True
+        for code in (before, combine_codes((before, after))):
+            like[unclear] = _last_alike(code, site, places, unclear)
+            unclear = unclear[like[unclear] < 0]
+    return like, found
+
+
+def _last_alike(code: Int64s, site: Int32s, places: Rows, of: Rows) -> Rows:
+    """For each of these elements the last place with the same code; `NONE` if there is none or their sites differ."""
+    last = np.full(int(code.max()) + 1, NONE, dtype=np.int64)
+    last[code[places]] = places
+    differing = code[places[site[places] != site[last[code[places]]]]]
+    last[differing] = NONE
+    return last[code[of]]

@@ -133,7 +133,7 @@ def test_the_prologue_does_not_begin_again_amid_a_recorded_step_or_a_cut_off_ope
     assert parts.began == [100.0]
 
 
-@pytest.mark.parametrize(("modules", "is_over"), [(800, False), (0, True)])
+@pytest.mark.parametrize(("modules", "is_over"), [(800, False), (100, True), (0, True)])
 def test_memory_of_imported_modules_does_not_end_the_prologue(monkeypatch, clock, modules, is_over):
     """PyTorch imports 800 modules when a program makes its first optimizer."""
     held = [300 << 20]

@@ -155,6 +155,14 @@ def test_memory_of_newly_imported_modules_does_not_count(process, monkeypatch, m
     assert [process.is_full_at(mb) for mb in (380 + 26, 380 + 27)] == [is_full, True]
 
 
+def test_imported_modules_explain_no_more_than_modules_take(process, monkeypatch):
+    """A hundred take 10 MB."""
+    process.begin(60_000, are_large=True)
+    for number in range(100):
+        monkeypatch.setitem(sys.modules, f"module_{number}", sys)
+    assert process.is_full_at(380)
+
+
 def test_memory_that_was_given_back_hides_no_later_events(process):
     process.begin()
     assert not process.is_full_at(5000, after_s=0.1)

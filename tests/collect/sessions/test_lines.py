@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from profkit.collect.sessions.lines import LineTracer
+from profkit.marks import UNMARKED
 from profkit.run import CallSite
 from profkit.source.user_code import UserFiles
 from tests.collect.reading import Event, is_inside, marks_around, marks_of
@@ -233,6 +234,28 @@ def test_a_python_loop_leaves_half_of_the_lines_to_what_follows(recorded):
     assert sources == ["first = count(100)", "second = count(1)", "return first * second"]
     assert [note for note in tracer.notes if "count" in note] == tracer.notes != []
     assert not tracer.has_ended
+
+
+def test_the_trace_shows_when_a_function_is_marked_no_further(recorded):
+    tracer = make_tracer(max_lines=40)
+
+    def multiply(times: int) -> Tensor:
+        total = A
+        for _ in range(times):
+            total = total * A
+        return total
+
+    def work() -> Tensor:
+        return multiply(30) + multiply(30)
+
+    events = recorded(lambda: call_traced(tracer, work))
+    (moment,) = (event for event in events if event["name"] == UNMARKED)
+    around = [tracer.callsites[mark].source for mark in marks_around(moment, events)]
+    assert around[-1] == "return multiply(30) + multiply(30)"
+    products = [event for event in events if event["name"] == "aten::mul"]
+    own = [tracer.callsites[marks_around(event, events)[-1]].source == "total = total * A" for event in products]
+    assert own == [event["ts"] < moment["ts"] for event in products]
+    assert {True, False} == set(own)
 
 
 def test_tracing_can_be_ended_in_a_function_whose_lines_are_used_up():
