@@ -35,6 +35,10 @@ _MOST_COMPARED = 8
 """So many names, the largest by graph and the largest by bytes, are compared for what they hold in common. Looking for
 a node in another graph takes a twentieth of walking to it, and each is looked for in at most 15 graphs."""
 
+_MOST_SPREAD = 1.5
+"""1 if each storage is left for ever once another comes, 2 if two alternate. Then those in between have other storages;
+rows of a few data sets have no others."""
+
 _Key = tuple[Parts, Origin]
 _Share = tuple[_Key, int, int]
 """A name, and the backward nodes and bytes that are held in common with it."""
@@ -43,7 +47,8 @@ _Share = tuple[_Key, int, int]
 @dataclass(slots=True)
 class _Holder:
     """What one name has reached so far: ``looked_at`` tensors, which stand for ``tensors``. Each storage and each
-    backward node counts once."""
+    backward node counts once. ``last_at`` is the number of the last tensor with each storage, ``spread`` how many
+    tensors lie between the first and the last of a storage, both included, for all storages together."""
 
     parts: Parts
     origin: Origin
@@ -51,6 +56,8 @@ class _Holder:
     graph_tensors: float = 0.0
     looked_at: int = 0
     storages: dict[int, int] = field(default_factory=dict)
+    last_at: dict[int, int] = field(default_factory=dict)
+    spread: int = 0
     is_bounded: bool = False
     nodes: set[object] = field(default_factory=set)
 
@@ -71,19 +78,32 @@ class _Holder:
             graph_nodes=round(len(self.nodes) * self.scale),
             bytes=self.bytes,
             tensors=round(self.tensors),
-            used_bytes=self._scaled(sum(min(size, used[storage]) for storage, size in self.storages.items())),
+            used_bytes=self._used_bytes(used),
             is_bounded=self.is_bounded,
             shared=tuple(shared),
         )
 
+    def _used_bytes(self, used: Mapping[int, int]) -> int:
+        found = sum(min(size, used[storage]) for storage, size in self.storages.items())
+        return min(self.bytes, round(found * self.scale))
+
     @property
     def bytes(self) -> int:
-        """Scaled up from the sample, unless its tensors share their storages."""
+        """Scaled up from the sample, unless its tensors share a few storages."""
         return self._scaled(sum(self.storages.values()))
 
     def _scaled(self, size: int) -> int:
-        shared = len(self.storages) <= self.looked_at / 2
-        return round(size * (1 if shared else self.scale))
+        """The size of storages. At either end of a sample one of them may be used by further tensors."""
+        between = len(self.storages) - 2
+        if self.tensors == self.looked_at or between < 2 or self.spread > _MOST_SPREAD * self.looked_at:
+            return size
+        storages = 1 + between / (self.looked_at - 2) * (self.tensors - 1)
+        return round(size * storages / len(self.storages))
+
+    def hold(self, storage: int, size: int) -> None:
+        """One more tensor, with this storage of this size."""
+        self.spread += self.looked_at - self.last_at.get(storage, self.looked_at - 1)
+        self.storages[storage], self.last_at[storage] = size, self.looked_at
 
     @property
     def scale(self) -> float:
@@ -284,7 +304,7 @@ class _Walk:
         holder.tensors += reached.weight
         holder.is_bounded |= reached.is_bounded
         if storage is not None:
-            holder.storages[storage.key] = storage.size_bytes
+            holder.hold(storage.key, storage.size_bytes)
         node = node_of(tensor)
         if node is not None:
             holder.graph_tensors += reached.weight

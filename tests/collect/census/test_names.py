@@ -359,6 +359,26 @@ def test_the_use_of_a_long_list_is_scaled_from_its_sample():
     assert len(kept) == 1000
 
 
+def test_views_of_one_storage_after_another_are_scaled_from_their_sample():
+    """As of a cache that keeps a row of each request's batch."""
+    batches = [torch.ones(32, 25) for _ in range(20)]
+    kept = [row[:1] for batch in batches for row in batch]
+    del batches
+    held = count()["kept"]
+    assert (held.tensors, held.used_bytes) == (640, 640 * 4)
+    assert held.bytes == pytest.approx(20 * 3200, rel=0.02)
+    assert len(kept) == 640
+
+
+@pytest.mark.parametrize("sets", [1, 3, 6])
+def test_rows_of_a_few_storages_are_not_scaled_however_many_there_are(sets):
+    """As of data sets whose samples are tuples of rows."""
+    data = [torch.ones(1000, 25) for _ in range(sets)]
+    samples = list(zip(*data, strict=True))
+    assert count()["samples"].bytes == sets * 100_000
+    assert len(samples) == 1000
+
+
 def test_a_view_of_a_parameter_uses_as_much_as_the_parameter():
     weight = torch.nn.Parameter(torch.ones(1000))
     row = weight.detach()[:1]
