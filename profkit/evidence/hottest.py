@@ -11,6 +11,7 @@ from profkit.derive.timeline.intervals import Intervals, union
 from profkit.evidence.attribution import leading_site
 from profkit.evidence.idling import own_time
 from profkit.trace.events import Category, Int64s, Rows
+from profkit.trace.values import distinct
 
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
@@ -49,6 +50,22 @@ def lines_by_time(facts: Facts, spent: Intervals) -> tuple[Hot, ...]:
     sites, inverse = np.unique(events.site[marks][known], return_inverse=True)  # numbers from a file may be anything
     by_site = np.bincount(inverse, own_ns[known], len(sites)) / max(spent.total_ns, 1)
     return tuple(Hot(fraction, site=int(sites[at])) for at, fraction in _largest(by_site))
+
+
+def narrowest_line(facts: Facts, spent: Intervals, share: float) -> Hot | None:
+    """The line of the main thread that, with all that it calls, takes at least this share of these times; the innermost
+    if there are several. The share has to be a half or more, so that they lie inside each other."""
+    events, tree = facts.trace.events, facts.tree
+    marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == facts.steps.main_lane))
+    taken_ns = spent.covered_within(events.start_ns[marks], tree.end_ns[marks])
+    found: list[tuple[int, Hot]] = []
+    for site in distinct(events.site[marks]).tolist():
+        mine = events.site[marks] == site
+        outermost = tree.outermost(facts.trace.mask_of(marks[mine]))[marks] & mine
+        fraction = float(taken_ns[outermost].sum()) / max(spent.total_ns, 1)
+        if fraction >= share:
+            found.append((int(tree.depth[marks[outermost & (taken_ns > 0)]].max()), Hot(min(fraction, 1.0), site=site)))
+    return max(found, key=lambda one: one[0])[1] if found else None
 
 
 def hottest_operators(facts: Facts) -> tuple[Hot, ...]:

@@ -31,7 +31,8 @@ thread, or one beside a GPU), minus those that other processes use. Loading that
 step nothing. The rest either waits until the model stands still, and is then divided among all CPUs, or it holds the
 model up: an operator on several threads is as fast as its slowest thread, so a worker that takes one of their CPUs
 stops them all, and nothing is gained. If the model fills all CPUs and a batch takes less than the rest of the step,
-more workers do not help and nothing is reported.
+more workers do not help. If then a fifth of the step goes into making batches in the main process, and one line takes
+most of it, the finding names that line, without a price; else nothing is reported.
 
 For a loader that already has workers, their own account gives the CPU time of a batch and the time it is blocked on
 files and networks; waiting for a CPU does not count. Time the main process is blocked needs no CPU either. Without an
@@ -55,12 +56,12 @@ from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import union
 from profkit.evidence.attribution import busiest_site
 from profkit.evidence.frequency import in_most_steps, per_step
-from profkit.evidence.hottest import lines_by_time
+from profkit.evidence.hottest import narrowest_line
 from profkit.evidence.loader_accounts import LoaderAccount, busiest_loader
 from profkit.evidence.loops.located import in_located_step
 from profkit.evidence.program import named_operators
 from profkit.evidence.requests import asked_of_workers, begins_an_iterator, main_requests, picked_one_by_one
-from profkit.findings import MEDIUM_FROM, Kind, Location
+from profkit.findings import MEDIUM_FROM, Kind, Location, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, loader_places, locations_of
 from profkit.run import Host
@@ -80,6 +81,9 @@ _FEW_OTHERS = 0.25
 """CPUs. The background load of an idle machine varies by about that much."""
 _MOST = 0.5
 """Of a batch's time. Below that, no single line accounts for it."""
+_LEAST_SHARE = 0.2
+"""Of the step, from which on the making of samples is told although workers do not pay: as of other time outside of
+PyTorch (`unattributed-time`)."""
 _HICCUP = 0.8
 """A single wait with this share of all waiting is a hiccup, not the rate at which batches come."""
 _PAGE_BYTES = 4096
@@ -192,10 +196,12 @@ def input_bound(facts: Facts) -> Suspicions:
     plan = _plan_workers(facts, loading, _others_cpus(facts))
     edit = _wait_for(facts, loading, plan)
     saved = replay(facts, edit).fraction
+    places, slowest = loader_places(facts, rows), _slowest_line(facts, rows)
     if saved < _WORTH:
         _abstain_where_others_decide(facts, loading, plan)
+        if loading.workers == 0 and slowest:
+            yield from _suspect_samples(facts, loading, plan, slowest)
         return
-    places, slowest = loader_places(facts, rows), _slowest_line(facts, rows)
     yield Suspicion(
         message=_describe(facts, loading, plan, saved, replay(facts, remove(rows)).fraction),
         fix=_advise(facts, loading, plan.workers) + (slowest[1] if slowest else ""),
@@ -204,6 +210,27 @@ def input_bound(facts: Facts) -> Suspicions:
         confidence=0.9 if facts.device.present else 0.8,
         places=Places(places.location, (slowest[0], *places.also)) if slowest else places,
         rewrite=_with_workers(facts, loading, plan.workers),
+        evidence=_evidence(facts, loading, plan),
+    )
+
+
+def _suspect_samples(facts: Facts, loading: _Loading, plan: _Plan, slowest: tuple[Location, str]) -> Suspicions:
+    """Workers would gain nothing, but one line takes most of what makes a batch. What it does may have to be done, so
+    the price is unknown."""
+    ready = replay(facts, remove(loading.rows)).fraction
+    if ready < _LEAST_SHARE:
+        return
+    line, advice = slowest
+    yield Suspicion(
+        message=f"Each step waits {format_time(loading.wait_ns)} for its batch, because the main process prepares it "
+        f"while the model stands still; with each batch ready the step would be {format_share(ready)} shorter. Workers "
+        "would take the CPUs from the model and gain nothing here.",
+        fix="Do what is the same for every sample once, where the dataset is made, and keep results that are asked for "
+        f"again:{advice}",
+        rows=loading.rows,
+        confidence=0.6,
+        places=Places.of([line, *loader_places(facts, loading.rows).all()]),
+        severity=Severity.LOW,
         evidence=_evidence(facts, loading, plan),
     )
 
@@ -257,12 +284,12 @@ def _requests(facts: Facts) -> Rows:
 
 
 def _slowest_line(facts: Facts, rows: Rows) -> tuple[Location, str] | None:
-    """The line of the dataset, the sampler or the collating that takes most of a batch's time, and a sentence about it.
-    None if the main process only waits, or if no line of the program takes that much."""
+    """The line of the dataset, the sampler or the collating that takes most of a batch's time with all it calls, and a
+    sentence about it. None if the main process only waits, or if no line of the program takes that much."""
     inside = in_located_step(facts, np.flatnonzero(facts.tree.outermost(facts.loading)))
     spent = union(facts.trace.events.start_ns[inside], facts.tree.end_ns[inside])
-    line = next(iter(lines_by_time(facts, spent)), None)
-    if line is None or line.fraction < _MOST or line.site == busiest_site(facts, rows):
+    line = narrowest_line(facts, spent, _MOST)
+    if line is None or line.site == busiest_site(facts, rows):
         return None
     for place in locations_of(facts, [line.site]):
         at = f"{Path(place.file).name}:{place.line}, in {place.function}"

@@ -8,7 +8,7 @@ import pytest
 
 from profkit.comparing.step_times import compare_step_times
 from profkit.diagnosing import diagnose, read_facts
-from profkit.findings import Change
+from profkit.findings import Change, Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.run import CallSite, Feeding, Host, LoaderUse, LoadSample, Run
 from profkit.savings.simulate import predict_saving
@@ -69,6 +69,39 @@ def test_the_line_that_takes_most_of_a_batch_is_named(spent, named):
     (found,) = find(facts_of([*located, *later], run=run_on(8), callsites=sites))
     assert ("75 % of a batch's time is spent at data.py:4, in Set.__getitem__" in found.fix) == named
     assert [place.line for place in found.also] == [4] * named
+
+
+def making(wait_us: float, line_us: float) -> list[Suspicion]:
+    """What is found if the model fills both CPUs. In the located step the dataset's line calls two others; together
+    they take ``line_us`` of the wait."""
+    sites = (
+        CallSite("/w/train.py", 9, "main", "for x in loader:"),
+        CallSite("/w/data.py", 4, "Set.__getitem__", "features = build(self.all)"),
+        CallSite("/w/data.py", 11, "build", "scaled = (all - all.mean()) / all.std()"),
+        CallSite("/w/data.py", 12, "build", "return np.stack([scaled, hours])"),
+    )
+    half = line_us / 2
+    marks = [mark(0, 0, wait_us + 0.5), mark(1, 1, line_us), mark(2, 1.2, half - 0.4), mark(3, 1.2 + half, half - 0.4)]
+    located = [step(0, 0, wait_us + 60), *marks, annotation(SINGLE, 0, wait_us), op("aten::mm", wait_us + 1, 50)]
+    later = [{**event, "ts": event["ts"] + wait_us + 60} for event in batches([wait_us] * 4)]
+    return find(facts_of([*located, *later], run=run_on(cpus=2, threads=2), callsites=sites))
+
+
+def test_where_workers_gain_nothing_the_line_that_makes_the_samples_is_named_without_a_price():
+    (found,) = making(40, 30)
+    assert [(place.file, place.line) for place in found.places.all()] == [("/w/data.py", 4)]
+    assert (found.edit, found.severity) == (None, Severity.LOW)
+    assert "with each batch ready the step would be 40 % shorter. Workers would take" in found.message
+    assert "75 % of a batch's time is spent at data.py:4, in Set.__getitem__" in found.fix
+
+
+@pytest.mark.parametrize(("wait_us", "line_us"), [(14, 12), (40, 19)])
+def test_samples_that_take_little_of_the_step_or_have_no_dominating_line_are_silent(wait_us, line_us):
+    assert making(wait_us, line_us) == []
+
+
+def test_from_a_fifth_of_the_step_on_the_making_of_samples_is_told():
+    assert len(making(16, 14)) == 1
 
 
 def test_workers_are_as_many_as_keep_up_with_the_step():
