@@ -2,15 +2,15 @@
 
 What it detects
 Lookups of token embeddings whose sequence grows by one token from call to call, eight times in a row or from step to
-step, without a backward pass, each followed by causal attention over that whole length and by a draw (`argmax`,
-`multinomial`, `topk`, ...) from the scores of one position. Not reported: a model that is given only the new token,
-which attends with a query of length one; training on texts of many lengths, which draws nothing; attention without a
-causal mask, which gives other values for the old tokens each time; and a window that slides at its full length, where
-learned positions change for every token.
+step, without a backward pass, each followed by causal attention or a recurrent layer over that whole length and by a
+draw (`argmax`, `multinomial`, `topk`, ...) from the scores of one position. Not reported: a model that is given only
+the new token, which attends with a query of length one; training on texts of many lengths, which draws nothing;
+attention without a causal mask and recurrent layers in both directions, which give other values for the old tokens each
+time; and a window that slides at its full length, where learned positions change for every token.
 
 Why is this bad?
-With a causal mask the keys and values of the earlier tokens are the same each time. Computing them again makes the work
-for n tokens grow with n² instead of n.
+With a causal mask the keys and values of the earlier tokens are the same each time, and so is the state of a recurrent
+layer after them. Computing them again makes the work for n tokens grow with n² instead of n.
 
 Example
     for _ in range(length):
@@ -29,7 +29,7 @@ Each operator of the model that works on all n positions keeps its dispatch and 
 time to read its weights from memory: at the measured bandwidth, else at that of half a channel of DDR4-2400. The
 dispatch is the time of the cheapest operator of that name in the recording, and at most 15 µs. The cost of keeping keys
 and values does not count, nor does that later tokens, which were not recorded, would gain more. It is an opportunity:
-the model has to learn to go on from a cache, and its results differ by rounding.
+the model has to learn to go on from a cache or a state, and its results differ by rounding.
 """
 
 from __future__ import annotations
@@ -66,6 +66,18 @@ _MASKING = frozenset(("add", "masked_fill", "where"))
 _WITH_WEIGHTS = frozenset(("addmm", "linear", "matmul", "mm"))
 _CAUSAL_ARGUMENT = 5
 """``is_causal`` of ``scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, ...)``."""
+_RECURRENT = frozenset(("gru", "lstm", "rnn_relu", "rnn_tanh"))
+_BIDIRECTIONAL_ARGUMENT = 7
+"""Of ``gru(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)`` and the like."""
+_OF_ATTENTION = (
+    "Keep the keys and values of each layer and give the model the new token alone: `use_cache=True` and "
+    "`past_key_values` in transformers; in your own model append the new token's key and value to those kept, "
+    "attend to all of them with its one query, and go on counting its position."
+)
+_OF_RECURRENCE = (
+    "Give the model the new token alone, and the recurrent layer the state that it returned for the one before: "
+    "`out, state = self.rnn(x, state)`."
+)
 
 
 class _Pass(Struct, frozen=True):
@@ -86,7 +98,8 @@ def missing_kv_cache(facts: Facts) -> Suspicions:
     for passes in _growing_passes(facts):
         rows = np.concatenate([each.rows for each in passes])
         lookups = np.array([each.rows[0] for each in passes])
-        if backward_of(facts, rows).size or not _draws_from_causal_attention(facts, passes):
+        batches, has_attention = _read_in_order(facts, passes)
+        if backward_of(facts, rows).size or not any(_draws(facts, passes, batch) for batch in batches):
             continue
         site = int(model_call_sites(facts, passes[0].known[:1])[0])
         if site in told:
@@ -95,12 +108,10 @@ def missing_kv_cache(facts: Facts) -> Suspicions:
         lengths = [each.length for each in passes]
         calls = times_per_step(facts, lookups)
         yield Suspicion(
-            message="A model with causal attention reads all tokens again for each one that it adds: "
-            f"{calls:,} pass{'es' * (calls > 1)} a step, over {min(lengths):,} to {max(lengths):,} tokens, of which "
-            "one is new.",
-            fix="Keep the keys and values of each layer and give the model the new token alone: `use_cache=True` and "
-            "`past_key_values` in transformers; in your own model append the new token's key and value to those kept, "
-            "attend to all of them with its one query, and go on counting its position.",
+            message=f"A model with {'causal attention' if has_attention else 'a recurrent layer'} reads all tokens "
+            f"again for each one that it adds: {calls:,} pass{'es' * (calls > 1)} a step, over {min(lengths):,} to "
+            f"{max(lengths):,} tokens, of which one is new.",
+            fix=_OF_ATTENTION if has_attention else _OF_RECURRENCE,
             rows=lookups,
             edit=_read_once(facts, passes),
             confidence=0.85,
@@ -170,9 +181,10 @@ def _cut(facts: Facts, called: Rows, run: list[tuple[int, int, int, int, int]]) 
     return passes
 
 
-def _draws_from_causal_attention(facts: Facts, passes: list[_Pass]) -> bool:
-    """Whether these passes mask attention over the whole length, and their steps draw from scores of one position."""
-    trace, masked, attended = facts.trace, False, set[int]()
+def _read_in_order(facts: Facts, passes: list[_Pass]) -> tuple[set[int], bool]:
+    """The numbers of sequences over whose whole length these passes run a recurrence, or attention if any masks it; and
+    whether there is such attention."""
+    trace, masked, attended, recurrent = facts.trace, False, set[int](), set[int]()
     for each in passes[:_MIN_STEPS]:
         known = each.known[each.known >= 0]
         first, _ = distinct_rows(trace.events.name_code[known], trace.events.dims_code[known])
@@ -185,7 +197,10 @@ def _draws_from_causal_attention(facts: Facts, passes: list[_Pass]) -> bool:
             masked |= name in _MASKING and any(square[1:] if name != "where" else square[:1])
             if name in ("softmax", "_softmax") and any(square[:1]):
                 attended.add(shapes[0][0])
-    return masked and any(_draws(facts, passes, batch) for batch in attended)
+            if name in _RECURRENT and _argument(facts, row, _BIDIRECTIONAL_ARGUMENT) == "False":
+                sizes = shapes[0][:2]
+                recurrent |= {sizes[1 - at] for at, size in enumerate(sizes) if size == each.known_length}
+    return recurrent | (attended if masked else set()), bool(attended and masked)
 
 
 def _draws(facts: Facts, passes: list[_Pass], batch: int) -> bool:
@@ -205,9 +220,14 @@ def _draws(facts: Facts, passes: list[_Pass], batch: int) -> bool:
 def _is_causal(facts: Facts, row: int, shapes: Shapes, length: int) -> bool:
     if len(shapes) < 3 or any(len(shape) < 2 or shape[-2] != length for shape in shapes[:2]):
         return False
-    given = parse_types(facts.trace.text_of(facts.trace.events.concrete_code[row]))
-    is_causal = len(given) > _CAUSAL_ARGUMENT and given[_CAUSAL_ARGUMENT] == "True"
+    is_causal = _argument(facts, row, _CAUSAL_ARGUMENT) == "True"
     return is_causal or any(list(shape[-2:]) == [length, length] for shape in shapes[3:])
+
+
+def _argument(facts: Facts, row: int, number: int) -> str:
+    """The recorded value of an operator's argument; empty if it has none."""
+    given = parse_types(facts.trace.text_of(facts.trace.events.concrete_code[row]))
+    return given[number] if len(given) > number else ""
 
 
 def _read_once(facts: Facts, passes: list[_Pass]) -> Edit:
@@ -222,9 +242,13 @@ def _read_once(facts: Facts, passes: list[_Pass]) -> Edit:
     growing, weights = np.zeros(len(first), dtype=bool), np.zeros(len(first))
     for i, at in enumerate(first.tolist()):
         shapes = shapes_of(facts, int(known[at])) if known[at] >= 0 else []
+        name = base_name(facts.trace.name_of(known[at])) if known[at] >= 0 else ""
         growing[i] = _goes_by_length(shapes, int(batch[at]), int(known_length[at]))
-        if base_name(facts.trace.name_of(known[at])) in _WITH_WEIGHTS and len(shapes) > 1:
+        growing[i] |= name in _RECURRENT and int(known_length[at]) in shapes[0][:2]
+        if name in _WITH_WEIGHTS and len(shapes) > 1:
             weights[i] = 4 * math.prod(shapes[1])
+        if name in _RECURRENT:
+            weights[i] = 4 * sum(math.prod(shape) for shape in shapes[1:] if len(shape) == 2)
     wanted = growing[kind] & ~operators_of(facts.trace, VIEW)[rows]
     spent = computing_ns(facts, rows[wanted]).clip(min=1)
     fixed = np.zeros(1) if facts.device.present else dispatch_ns(facts, rows[wanted], rows[wanted])

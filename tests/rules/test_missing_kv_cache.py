@@ -8,7 +8,7 @@ import pytest
 
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.missing_kv_cache import missing_kv_cache
-from profkit.run import CallSite
+from profkit.run import CallSite, Rates, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import facts_of, mark, memory, op, step
 
@@ -103,6 +103,63 @@ def test_eight_tokens_in_a_row_are_the_least(calls, reported):
 )
 def test_other_passes_are_silent(facts):
     assert find(facts()) == []
+
+
+def recurrent(
+    lengths: list[int], *, batch_first: bool = True, bidirectional: bool = False, drawn: bool = True, **more: Any
+):
+    """Three steps, each of which calls a model with a recurrent layer, which takes 100 µs, for texts of these
+    lengths."""
+    size = PASS * len(lengths) + 100
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, size * i, size))
+        for k, length in enumerate(lengths):
+            at = size * i + 10.0 + PASS * k
+            given = [BATCH, length, WIDTH] if batch_first else [length, BATCH, WIDTH]
+            dims = [given, [1, BATCH, WIDTH], [[96, WIDTH], [96, WIDTH], [96], [96]], [], [], [], [], [], []]
+            options = ["True", "1", "0.", "False", str(bidirectional), str(batch_first)]
+            events.append(
+                op("aten::embedding", at, 5, dims=[[WORDS, WIDTH], [BATCH, length]], types=["float", "long int"])
+            )
+            events.append(
+                op("aten::gru", at + 10, 100, dims=dims, types=["float"] * 3, concrete=["", "", "", *options])
+            )
+            events += [draw(at + 120)] if drawn else []
+    return facts_of(events, **more)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_recurrent_layer_that_begins_again_takes_the_share_of_the_new_token(batch_first):
+    facts = recurrent(list(range(10, 20)), batch_first=batch_first)
+    (found,) = find(facts)
+    assert "a recurrent layer reads all tokens again" in found.message
+    assert "out, state = self.rnn(x, state)" in found.fix
+    saved = sum(85 * (1 - 1 / n) for n in range(10, 20))
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(saved / (10 * PASS + 100), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        pytest.param(lambda: recurrent(list(range(10, 20)), bidirectional=True), id="both directions"),
+        pytest.param(lambda: recurrent(list(range(10, 20)), drawn=False), id="states of texts, nothing is drawn"),
+        pytest.param(lambda: recurrent([1] * 10), id="the new token alone"),
+        pytest.param(lambda: recurrent([10, 14, 9, 12, 17, 11, 19, 10, 13, 15]), id="texts of many lengths"),
+    ],
+)
+def test_other_recurrences_are_silent(facts):
+    assert find(facts()) == []
+
+
+def test_a_recurrent_layer_takes_at_least_the_time_to_read_its_weights():
+    """24.6 kB at 0.5 GB/s take 49 µs, longer than the new token's share of the time."""
+    facts = recurrent(list(range(10, 20)), run=Run(rates=Rates("cpu", 0.5e9, {})))
+    (found,) = find(facts)
+    kept_us = 6144 * 4 / 0.5e3
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(
+        10 * (100 - kept_us) / (10 * PASS + 100), rel=0.01
+    )
 
 
 @pytest.mark.parametrize(
