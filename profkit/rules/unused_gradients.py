@@ -28,8 +28,9 @@ Use instead
 How the saving is estimated
 The nodes that store the gradients vanish, and so does what makes them in the node before: the product or the sum whose
 result has the gradient's shape, half of a convolution's backward, and all of an embedding's. Nodes that run after the
-last gradient of the pass that somebody needs vanish whole. Savings in other nodes, such as those of normalisations, do
-not count, nor does the work of clearing the gradients.
+last gradient of the pass that somebody needs vanish whole, and so do those of a branch whose first layer needs no
+gradient of its input, such as a second encoder. Savings in other nodes, such as those of normalisations, do not count,
+nor does the work of clearing the gradients.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.operators.operators import parse_dims
-from profkit.evidence.attribution import frequent_lines
+from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.evidence.attribution import frequent_lines, sites_by_time
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.loops.located import in_located_step, marks_before
 from profkit.evidence.program import ACCUMULATES, named_operators, spent_ns
@@ -50,7 +51,7 @@ from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.ruling.places import Places, name_lines
 from profkit.ruling.pricing import drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine
-from profkit.trace.events import Bools, Float64s, Int64s, Rows
+from profkit.trace.events import NONE, Bools, Float64s, Int64s, Rows
 from profkit.trace.values import among, distinct, distinct_rows
 from profkit.units import format_count, pick_form
 
@@ -58,8 +59,11 @@ _PRODUCTS = ("aten::mm", "aten::bmm")
 _SUM = "aten::sum"
 _CONVOLUTION = "aten::convolution_backward"
 _EMBEDDING = "aten::embedding_dense_backward"
+_OUTPUT_MASK = 10
+"""Argument of a convolution's backward: whether the gradients of its input, weight and bias are wanted."""
 _HALF = 0.5
 """Of a convolution's backward: the gradients of input and weight take equally many multiplications."""
+_MOST_LINES = 2
 _MOVES_NOTHING = tuple(
     f"autograd::engine::evaluate_function: {name}Backward0"
     for name in ("Expand", "Permute", "ReshapeAlias", "Squeeze", "T", "Transpose", "UnsafeView", "Unsqueeze", "View")
@@ -96,7 +100,7 @@ def unused_gradients(facts: Facts) -> Suspicions:
             f"{pick_form(count, *(_CLEARED if is_held else _BELONGS))}.",
             fix=_HELD if is_held else _UNHELD,
             rows=rows,
-            places=_places(facts, rows, stores.rows[useless]),
+            places=_places(facts, rows, stores, useless, is_held),
             edit=_without(facts, stores, mine),
             evidence={"gradients_per_step": count},
         )
@@ -150,22 +154,32 @@ def _number_passes(facts: Facts, rows: Rows) -> Int64s:
     return np.searchsorted(np.sort(starts[called]), starts[rows])
 
 
-def _places(facts: Facts, rows: Rows, useless: Rows) -> Places:
+def _places(facts: Facts, rows: Rows, stores: _Stores, useless: Bools, is_held: bool) -> Places:
     """The rows have no line if the pass runs on a thread of the autograd engine; then that of the main thread
-    meanwhile."""
-    located = in_located_step(facts, useless)
-    if facts.lines.site[rows[0]] >= 0 or not located.size:
-        return Places()
-    marks = marks_before(facts, int(located[0]))
-    marks = marks[facts.tree.end_ns[marks] > facts.trace.events.start_ns[located[0]]]
-    return name_lines(facts, facts.trace.events.site[marks[:1]])
+    meanwhile. Of a part that no optimizer holds also the lines that run it forward."""
+    located = in_located_step(facts, stores.rows[useless])
+    backward = Places()
+    if facts.lines.site[rows[0]] < 0 and located.size:
+        marks = marks_before(facts, int(located[0]))
+        marks = marks[facts.tree.end_ns[marks] > facts.trace.events.start_ns[located[0]]]
+        backward = name_lines(facts, facts.trace.events.site[marks[:1]])
+    if is_held:
+        return backward
+    makers = _makers_of(facts, stores, np.flatnonzero(useless & facts.measured[stores.rows]), _nodes(facts))
+    forward = facts.lines.forward[makers[makers >= 0]]
+    lines = name_lines(facts, sites_by_time(facts, forward[forward >= 0])[:_MOST_LINES])
+    return Places(backward.location, (*backward.also, *lines.all()))
+
+
+def _nodes(facts: Facts) -> Rows:
+    """The backward nodes of the measured steps, in time order on each thread."""
+    nodes = np.flatnonzero(facts.tree.outermost(facts.lines.backward) & facts.measured)
+    return nodes[np.lexsort((facts.trace.events.start_ns[nodes], facts.trace.events.lane[nodes]))]
 
 
 def _without(facts: Facts, stores: _Stores, mine: Bools) -> Edit:
     """Without these stores, without what makes their gradients, and without what runs for nothing else."""
-    starts = facts.trace.events.start_ns
-    nodes = np.flatnonzero(facts.tree.outermost(facts.lines.backward) & facts.measured)
-    nodes = nodes[np.lexsort((starts[nodes], facts.trace.events.lane[nodes]))]
+    nodes = _nodes(facts)
     rest = _rest(facts, stores, mine, nodes)
     single = mine & ~among(stores.nodes, rest)
     made, kept = _makers(facts, stores, single, nodes)
@@ -180,13 +194,54 @@ def _without(facts: Facts, stores: _Stores, mine: Bools) -> Edit:
 
 
 def _rest(facts: Facts, stores: _Stores, mine: Bools, nodes: Rows) -> Rows:
-    """The nodes between the last store of a pass that may be of use and the last of ``mine``: they lead to no other."""
+    """The nodes that lead to no other gradient than these: those after the last store of a pass that may be of use, and
+    those from the maker of ``mine`` to a later one of the same branch, which ends there. Autograd runs the last branch
+    of the forward pass first, and one after the other."""
     starts, passes = facts.trace.events.start_ns, _number_passes(facts, nodes)
-    most = int(max(passes.max(initial=0), stores.backward_pass.max(initial=0))) + 1
-    last_used, last_mine = np.zeros(most, dtype=np.int64), np.zeros(most, dtype=np.int64)
-    for last, chosen in ((last_used, ~mine), (last_mine, mine)):
-        np.maximum.at(last, stores.backward_pass[chosen], starts[stores.rows[chosen]])
-    return nodes[(starts[nodes] > last_used[passes]) & (starts[nodes] <= last_mine[passes])]
+    begins, ends = [], []
+    for one in distinct(stores.backward_pass[mine]).tolist():
+        of_pass = np.flatnonzero(stores.backward_pass == one)
+        bounds = np.flatnonzero(np.diff(mine[of_pass].astype(np.int8))) + 1
+        for branch in np.split(of_pass, bounds):
+            if not mine[branch[0]]:
+                continue
+            makers = _makers_of(facts, stores, branch[[0, -1]], nodes)
+            if branch[-1] == of_pass[-1]:
+                before = stores.rows[branch[0] - 1] if branch[0] > of_pass[0] else NONE
+                begins.append(int(starts[before]) + 1 if before >= 0 else int(starts[nodes[passes == one]].min()))
+            elif (makers >= 0).all() and _makes_no_input_gradient(facts, int(makers[1])):
+                begins.append(int(starts[makers[0]]))
+            else:
+                continue
+            ends.append(int(starts[stores.rows[branch[-1]]]))
+    inside = np.zeros(len(nodes), dtype=bool)
+    for begin, end in zip(begins, ends, strict=True):
+        inside |= (starts[nodes] >= begin) & (starts[nodes] <= end)
+    return nodes[inside]
+
+
+def _makes_no_input_gradient(facts: Facts, node: int) -> bool:
+    """Whether this node of a layer computes the gradients of its parameters alone: the layer's input needs none."""
+    inside = facts.tree.under(facts.trace.mask_of(np.array([node])))
+    made = np.flatnonzero(facts.tree.outermost(named_operators(facts, *_PRODUCTS, _CONVOLUTION, _EMBEDDING) & inside))
+    if len(made) != 1:
+        return False
+    name = facts.trace.name_of(int(made[0]))
+    if name != _CONVOLUTION:
+        return True
+    known = facts.repeats.row[made[0]] if facts.trace.events.concrete_code[made[0]] < 0 else made[0]
+    given = parse_types(facts.trace.text_of(int(facts.trace.events.concrete_code[known]))) if known >= 0 else ()
+    return len(given) > _OUTPUT_MASK and given[_OUTPUT_MASK].startswith("[False")
+
+
+def _makers_of(facts: Facts, stores: _Stores, of: Rows, nodes: Rows) -> Rows:
+    """For each of these stores the last node before it that computes anything, of the same pass; else `NONE`."""
+    computes = ~(among(nodes, stores.nodes) | facts.trace.named(*_MOVES_NOTHING)[nodes])
+    place = np.maximum.accumulate(np.where(computes, np.arange(len(nodes)), NONE))
+    order = np.argsort(nodes, kind="stable")
+    at = place[order[np.searchsorted(nodes[order], stores.nodes[of])]]
+    known = (at >= 0) & (_number_passes(facts, nodes[at]) == stores.backward_pass[of])
+    return np.where(known, nodes[at], NONE)
 
 
 def _makers(facts: Facts, stores: _Stores, single: Bools, nodes: Rows) -> tuple[Rows, Float64s]:
@@ -194,13 +249,8 @@ def _makers(facts: Facts, stores: _Stores, single: Bools, nodes: Rows) -> tuple[
     before its store that computes anything, and is told by its shape; of several, the shortest. A gradient without such
     an operator has no maker."""
     trace, events = facts.trace, facts.trace.events
-    computes = ~(among(nodes, stores.nodes) | trace.named(*_MOVES_NOTHING)[nodes])
-    place = np.maximum.accumulate(np.where(computes, np.arange(len(nodes)), -1))
-    order = np.argsort(nodes, kind="stable")
-    at = order[np.searchsorted(nodes[order], stores.nodes[single])]
-    rows, maker = stores.rows[single], nodes[place[at]]
-    known = (place[at] >= 0) & (_number_passes(facts, maker) == stores.backward_pass[single])
-    rows, maker = rows[known], maker[known]
+    rows, maker = stores.rows[single], _makers_of(facts, stores, np.flatnonzero(single), nodes)
+    rows, maker = rows[maker >= 0], maker[maker >= 0]
     kinds = named_operators(facts, *_PRODUCTS, _SUM, _CONVOLUTION, _EMBEDDING)
     candidates = np.flatnonzero(facts.tree.outermost(kinds & facts.tree.under(trace.mask_of(maker))))
     owner = facts.tree.nearest_ancestor(trace.mask_of(maker), of=candidates)

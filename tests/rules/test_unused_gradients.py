@@ -69,6 +69,25 @@ def test_gradients_of_parameters_that_no_optimizer_holds_are_reported():
     (found,) = find(facts_with(GradientUse(unheld=(2, 3), taken=(0, 1))))
     assert "no optimizer holds" in found.message
     assert "requires_grad_(False)" in found.fix
+    assert found.places.also == ()
+
+
+def test_the_part_that_no_optimizer_holds_is_named_by_the_lines_that_run_it():
+    def part(at: float) -> list[Json]:
+        first, *others = layer(at + 110)
+        return [
+            op("aten::linear", at + 5, 20, sequence=7),
+            *layer(at + 40),
+            {**first, "args": {"Sequence number": 7}},
+            *others,
+        ]
+
+    sites = (*SITES, CallSite("moco.py", 43, "MoCo.forward", "k = self.keys(view)"))
+    located = [mark(0, 30, 160), mark(1, 4, 22), step(0, 0, LENGTH), *part(0)]
+    later = [event for i in range(1, 4) for event in (step(i, LENGTH * i, LENGTH), *part(LENGTH * i))]
+    use = GradientUse(unheld=(2, 3), taken=(0, 1))
+    (found,) = find(facts_of([*located, *later], run=Run(gradients=use), callsites=sites))
+    assert [place.line for place in found.places.also] == [43]
 
 
 @pytest.mark.parametrize(
@@ -108,6 +127,47 @@ def test_behind_the_last_gradient_that_is_used_all_vanishes():
     facts = facts_with(GradientUse(unheld=(2, 3), taken=(0, 1)))
     (found,) = find(facts)
     assert predict_saving(facts, found.edit).fraction == pytest.approx((40 + 3 + 4 + 4) / LENGTH, abs=1e-4)
+
+
+def first_layer(at: float) -> list[Json]:
+    """30 µs in a layer whose input needs no gradient: one product, the sum, and the stores."""
+    return [
+        node("AddmmBackward0", at, 16),
+        op("aten::mm", at + 2, 8, dims=[[16, 8], [8, 4]], types=["float"] * 2),
+        op("aten::sum", at + 11, 4, dims=[[8, 16], [], []], types=["float"]),
+        *store(at + 17, [1, 16]),
+        node("TBackward0", at + 22, 3),
+        *store(at + 26, [16, 4]),
+    ]
+
+
+def test_a_branch_that_ends_before_another_begins_vanishes_whole():
+    """As of a second encoder that follows the first by a moving average: 40 + 3 + 4 + 4 µs, then 16 + 3 + 4 + 4."""
+
+    def part(at: float) -> list[Json]:
+        return [op("aten::linear", at, 20), *layer(at + 30), *first_layer(at + 90), *layer(at + 130)]
+
+    facts = facts_with(GradientUse(unheld=(0, 1, 2, 3), taken=(4, 5)), part)
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((51 + 27) / LENGTH, abs=1e-4)
+
+
+@pytest.mark.parametrize(("of_input", "gone_us"), [(True, 25 + 4), (False, 60 + 4)])
+def test_a_convolution_tells_whether_its_input_needs_a_gradient(of_input, gone_us):
+    convolution = {"dims": [[2, 8, 6, 6], [2, 4, 8, 8], [8, 4, 3, 3]], "types": ["float"] * 3}
+    given = ["", "", "", "[8]", "[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1", f"[{of_input}, True, True]"]
+
+    def part(at: float) -> list[Json]:
+        backward = [
+            node("ConvolutionBackward0", at + 40, 60),
+            op("aten::convolution_backward", at + 42, 50, **convolution, concrete=given),
+            *store(at + 101, [8, 4, 3, 3]),
+        ]
+        return [op("aten::conv2d", at, 20), *backward, *layer(at + 110)]
+
+    facts = facts_with(GradientUse(unheld=(0,), taken=(1, 2)), part)
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(gone_us / LENGTH, abs=1e-4)
 
 
 def test_half_of_a_convolutions_backward_vanishes():
