@@ -166,7 +166,7 @@ def _places(facts: Facts, rows: Rows, stores: _Stores, useless: Bools, is_held: 
     if is_held:
         return backward
     makers = _makers_of(facts, stores, np.flatnonzero(useless & facts.measured[stores.rows]), _nodes(facts))
-    forward = facts.lines.forward[makers[makers >= 0]]
+    forward = facts.lines.forward[makers[makers >= 0]].astype(np.int64)
     lines = name_lines(facts, sites_by_time(facts, forward[forward >= 0])[:_MOST_LINES])
     return Places(backward.location, (*backward.also, *lines.all()))
 

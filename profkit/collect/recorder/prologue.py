@@ -27,6 +27,11 @@ GROWTH_BYTES = 8 << 20
 first minute, and were useless for a program whose steps come later."""
 _LINES = 10_000
 """Lines to mark at first: a line of arithmetic leaves a dozen events, a line without PyTorch none."""
+_FEW_LINES = 1_000
+"""They leave less than `GROWTH_BYTES` of events, unless one of them runs a large backward pass."""
+_LOOKS = 4
+"""If few lines ran, so many looks in a row must find the process larger: 0.2 s. Events stay, while large results that a
+line makes are dropped again a few lines later."""
 _AGAIN = (2.0, 4.0, 8.0)
 """When to record again, in multiples of the prologue's length. Each time costs a second or two in which every line is
 marked, so there are no more."""
@@ -53,6 +58,7 @@ class Prologue:
         self._is_on, self._records = False, True
         self._begun = self._end = 0.0
         self._full_bytes = self._begun_bytes = 0
+        self._spent_lines = self._looks = 0
         self._imports = Imports()
         self._again_at: list[float] = []
 
@@ -77,7 +83,8 @@ class Prologue:
         """Whether it is time for `look_at`; called on another thread."""
         if not self._is_on:
             return bool(self._again_at) and time.monotonic() > self._again_at[0]
-        return self._is_over or self._tracer.has_ended or self._has_grown
+        self._looks = self._looks + 1 if self._is_larger() else 0
+        return self._is_over or self._tracer.has_ended or self._looks >= self._least_looks
 
     def look_at(self) -> bool:
         """If due, mark more lines, end, or begin again. Return whether the prologue was full.
@@ -90,9 +97,11 @@ class Prologue:
                 self._begin_again()
             return self.was_full
         self._tracer.stop(sys._getframe())
-        if self._is_over or self._has_grown:
+        has_grown = max(1, self._looks) >= self._least_looks and self._is_larger()
+        if self._is_over or has_grown:
             self._finish()
         else:
+            self._spent_lines += self._tracer.spent_lines
             self._tracer.notes.clear()
             twice = 2 * self._tracer.max_lines
             # No variable may hold this frame: the cycle would keep the program's frames and their tensors alive.
@@ -154,16 +163,22 @@ class Prologue:
         self._tracer.notes.clear()
         self._recordings.start()
         self._may_grow_from_here()
+        self._spent_lines = 0
         self._tracer.start(sys._getframe(), _LINES)
 
     def _may_grow_from_here(self) -> None:
-        self._imports = Imports()
+        self._imports, self._looks = Imports(), 0
         self._begun_bytes = self._memory.begin()
         self._full_bytes = self._begun_bytes + GROWTH_BYTES
 
     @property
-    def _has_grown(self) -> bool:
-        """Whether events or the program's tensors made the process grow; newly imported modules do not count."""
+    def _least_looks(self) -> int:
+        """How often in a row the process must be larger: once if so many lines ran that their events can be why."""
+        return 1 if self._spent_lines + self._tracer.spent_lines >= _FEW_LINES else _LOOKS
+
+    def _is_larger(self) -> bool:
+        """Whether events or the program's tensors make the process larger than it may grow; newly imported modules do
+        not count."""
         held = self._memory.measure()
         if held <= self._full_bytes:
             return False

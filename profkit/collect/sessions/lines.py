@@ -79,6 +79,11 @@ class LineTracer:
         """Whether the line has been marked."""
         return (file, line) in self._lines
 
+    @property
+    def spent_lines(self) -> int:
+        """How much of the budget is spent since the last start."""
+        return self.max_lines - self._lines_left
+
     def start(self, frame: FrameType | None, max_lines: int | None = None) -> bool:
         """Mark the lines of ``frame``, its callers and everything that they call, at most ``max_lines`` from here on.
         Returns False if another tracer is set."""

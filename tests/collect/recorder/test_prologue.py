@@ -52,7 +52,7 @@ class Parts:
         self.running: object | None = None
         self.prologue: object | None = None
         self.cut_operators_off = self.has_ended = False
-        self.max_lines, self.notes = 0, list[str]()
+        self.max_lines, self.spent_lines, self.notes = 0, 1_000, list[str]()
         self._clock, self._events = clock, list(events)
 
     def start(self, *_: object) -> None:
@@ -145,6 +145,34 @@ def test_memory_of_imported_modules_does_not_end_the_prologue(monkeypatch, clock
     assert prologue.is_due() == is_over
     held[0] += 25 << 20
     assert prologue.is_due()
+
+
+@pytest.mark.parametrize(
+    ("spent_lines", "looks"),
+    [
+        (1_000, [False, True]),  # their events can be why
+        (999, [False, False, False, False, True]),
+    ],
+)
+def test_after_few_lines_only_lasting_growth_ends_the_prologue(clock, spent_lines, looks):
+    held = [300 << 20]
+    parts = Parts(clock, 9)
+    prologue = begin(parts, HeldMemory(lambda: held[0], lambda: None))
+    parts.spent_lines = spent_lines
+    assert not prologue.is_due()
+    for size, is_due in zip([300] * 1 + [340] * 4, looks, strict=False):
+        held[0] = size << 20
+        assert prologue.is_due() == is_due
+
+
+def test_large_results_that_are_dropped_again_do_not_end_the_prologue(clock):
+    held = [300 << 20]
+    parts = Parts(clock, 9)
+    prologue = begin(parts, HeldMemory(lambda: held[0], lambda: None))
+    parts.spent_lines = 20
+    for size in (350, 330, 350, 302, 350, 350, 330, 303):
+        held[0] = size << 20
+        assert not prologue.is_due()
 
 
 def test_the_prologue_does_not_begin_again_if_no_more_may_be_recorded(clock):
