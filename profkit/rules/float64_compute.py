@@ -4,7 +4,8 @@ What it detects
 Operators (matrix products and convolutions of any size, others from 4,096 elements on) with an input tensor of type
 `double`, if float32 would shorten the step by at least 1 %. Zero-dimensional doubles, as optimizers keep them, and the
 conversion of data that arrives as float64 do not count. Neither do doubles that the program asks for by name, or that
-the step itself casts to, in order to solve or decompose a matrix.
+the step itself casts to, in order to solve or decompose a matrix, nor any if solving and decomposing take most of their
+time: then the step is a solver's, and needs the digits.
 
 Why is this bad?
 NumPy's default is float64, PyTorch's is float32. A tensor made from an array keeps the array's type, and from then on
@@ -116,11 +117,15 @@ def float64_compute(facts: Facts) -> Suspicions:
 
 def _are_needed(facts: Facts, called: Rows, rows: Rows, made: Rows) -> bool:
     """Whether the step solves or decomposes a matrix, which loses half the digits of an ill-conditioned one, and the
-    doubles are meant: the step casts to them before any operator works on them, the program makes them the type of all
-    new tensors, or it asks for them by name."""
+    doubles are meant: that takes most of the time on doubles, the step casts to them before any operator works on them,
+    the program makes them the type of all new tensors, or it asks for them by name."""
     doubles = called[_holds_doubles(facts)[called]]
-    if not operators_of(facts.trace, DECOMPOSITION)[doubles].any():
+    solves = operators_of(facts.trace, DECOMPOSITION)[doubles]
+    if not solves.any():
         return False
+    spent_ns = computing_ns(facts, doubles)
+    if spent_ns[solves].sum() > spent_ns.sum() / 2:
+        return True
     is_default = facts.run.flags.get("default_dtype") == _DEFAULT
     if is_default or remarked(facts, DOUBLES_ASKED_FOR) or remarked(facts, DOUBLES_BY_DEFAULT):
         return True

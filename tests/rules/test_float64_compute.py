@@ -200,7 +200,7 @@ def test_casting_to_doubles_before_a_matrix_solver_is_silent(cast_at: int | None
 
     def events(at: float) -> list[Json]:
         cast = op("aten::to", at + (cast_at or 0), 2, dims=[[64, 64]], types=["float"], concrete=to_double)
-        return [*([cast] if cast_at else []), linear(at + 10, 4), op(solver, at + 20, 40, **shape)]
+        return [*([cast] if cast_at else []), linear(at + 10, 41), op(solver, at + 52, 40, **shape)]
 
     assert bool(find(facts_of(steps_of(events)))) is reported
 
@@ -215,7 +215,7 @@ def test_casting_to_doubles_before_a_matrix_solver_is_silent(cast_at: int | None
 )
 def test_doubles_by_default_in_a_program_with_a_matrix_solver_are_silent(default: str, solver: str, reported: bool):
     def events(at: float) -> list[Json]:
-        return [linear(at + 10, 4), op(solver, at + 20, 40, dims=[[64, 64]], types=["double"])]
+        return [linear(at + 10, 41), op(solver, at + 52, 40, dims=[[64, 64]], types=["double"])]
 
     facts = facts_of(steps_of(events), run=Run(flags={"default_dtype": default}))
     assert bool(find(facts)) is reported
@@ -232,10 +232,20 @@ def test_doubles_by_default_in_a_program_with_a_matrix_solver_are_silent(default
 )
 def test_doubles_requested_in_a_program_with_a_matrix_solver_are_silent(kind: str, solver: str, reported: bool):
     def events(at: float) -> list[Json]:
-        return [linear(at + 10, 4), op(solver, at + 20, 40, dims=[[64, 64]], types=["double"])]
+        return [linear(at + 10, 41), op(solver, at + 52, 40, dims=[[64, 64]], types=["double"])]
 
     made = Remark(kind, CallSite("train.py", 3, "<module>", "x = torch.from_numpy(table)  # double"))
     assert bool(find(facts_of(steps_of(events), run=Run(remarks=(made,))))) is reported
+
+
+@pytest.mark.parametrize(("product_us", "reported"), [(39, False), (41, True)])
+def test_a_step_that_mostly_solves_needs_the_digits(product_us: float, reported: bool):
+    """As of Newton's method on a matrix that NumPy made. The matrix of a network's loss, solved besides, does not."""
+
+    def events(at: float) -> list[Json]:
+        return [linear(at + 1, product_us), op("aten::linalg_solve", at + 50, 40, dims=[[64, 64]], types=["double"])]
+
+    assert bool(find(facts_of(steps_of(events)))) is reported
 
 
 @pytest.mark.parametrize(("duration", "reported"), [(2.0, True), (1.9, False)])
