@@ -16,26 +16,30 @@ from profkit.plan import EXPLICIT, SIGNALS
 OPTIMIZER, DATALOADER, FORWARD = SIGNALS["optimizer"], SIGNALS["dataloader"], SIGNALS["forward"]
 _STRENGTH = {None: 0, FORWARD: 1, DATALOADER: 2, OPTIMIZER: 3, EXPLICIT: 4}
 """Passes over the DataLoader are missing on purpose: batches come with them and say more."""
+_MOST_SUCCESSORS = 2
+"""A program that makes an optimizer for each of many short parts is recorded from one to the next after that."""
 
 
 class StepBoundary(Struct, frozen=True):
     """A place where a step of the program may have ended, reported by ``signal`` (a value of `profkit.plan.SIGNALS`) on
-    ``thread`` at ``time_ns`` (``time.perf_counter_ns``). The recorder calls ``between`` before the next step begins."""
+    ``thread`` at ``time_ns`` (``time.perf_counter_ns``). The recorder calls ``between`` before the next step begins. It
+    ``is_successor`` if the signal comes from another optimizer than before, which has taken its place."""
 
     signal: str
     thread: int
     time_ns: int
     between: Callable[[], None] | None = None
+    is_successor: bool = False
 
     @classmethod
-    def here(cls, signal: str, between: Callable[[], None] | None = None) -> StepBoundary:
+    def here(cls, signal: str, between: Callable[[], None] | None = None, is_successor: bool = False) -> StepBoundary:
         """A boundary on this thread, now."""
-        return cls(signal, get_ident(), time.perf_counter_ns(), between)
+        return cls(signal, get_ident(), time.perf_counter_ns(), between, is_successor)
 
 
 class Verdict(Enum):
-    """What a boundary means. ``FIRST``: a better signal came, so the steps so far do not count and the first one ends
-    here. ``OUTDONE``: a better signal came, but steps that ended by a weaker one are already recorded."""
+    """What a boundary means. ``FIRST``: a better signal came, or another optimizer, so the steps so far do not count
+    and the first one ends here. ``OUTDONE``: the same, but earlier steps are already recorded."""
 
     NOTHING = auto()
     ENDS = auto()
@@ -50,7 +54,8 @@ class SignalChoice:
     a step ``has_begun`` already, the chosen signal ends it, or `step` by default. Every ``every``-th signal ends a
     step. With ``is_replacement`` profkit, not the user, chose the signal in place of a weaker one, and `step` may still
     replace it. ``outdone_by`` names a better signal that came too late. ``is_each_update`` says that every optimizer
-    step ends a step; it is an attribute because it is read at every optimizer step.
+    step ends a step; it is an attribute because it is read at every optimizer step. ``was_succeeded`` says that another
+    optimizer took over amid the recording.
     """
 
     def __init__(
@@ -58,6 +63,8 @@ class SignalChoice:
     ) -> None:
         self.chosen = chosen or (EXPLICIT if has_begun else None)
         self.outdone_by: str | None = None
+        self.was_succeeded = False
+        self._successors = 0
         self._every, self._ends, self._is_replacement = every, 0, is_replacement
         self._take(self.chosen if has_begun else None)
         self._accumulation = Accumulation()
@@ -78,6 +85,10 @@ class SignalChoice:
         """What the boundary means; call it only if the boundary `counts`. A weaker signal than before means nothing.
         Once committed, a better signal ends the recording, and another recording begins."""
         signal = boundary.signal
+        if signal == self.name and boundary.is_successor and self._every == 1 and self._successors < _MOST_SUCCESSORS:
+            self._successors += 1
+            self.was_succeeded = is_committed
+            return Verdict.OUTDONE if is_committed else Verdict.FIRST
         if signal == self.name:
             self._ends += 1
             return Verdict.ENDS if self._ends % self._every == 0 else Verdict.NOTHING

@@ -83,6 +83,11 @@ class CycleWatch:
         self._schedule, self._steps_left, self._is_awaited = schedule, steps_left, is_awaited
         self._usual_ns, self._total_ns = 0.0, 0
 
+    @property
+    def may_begin(self) -> bool:
+        """Whether profkit may record once more."""
+        return self.plan.anew < _MOST_AGAIN
+
     def look(self, signal: str | None) -> Phase:
         """The phase of the next step, after a step behind the recorded ones."""
         schedule = self._schedule
@@ -95,7 +100,7 @@ class CycleWatch:
             self.found = self._find_others()
         if self.found is None and took_ns > _LONG * (self._usual_ns or median(schedule.after_ns)):
             self.found = self._find_cycle()
-        if self.plan.anew >= _MOST_AGAIN:
+        if not self.may_begin:
             self.found = None
         if self.found is not None:
             return schedule.end()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -14,7 +15,11 @@ from torch.utils.hooks import RemovableHandle
 from profkit.collect.program.guard import Guard, uncompiled
 from profkit.run import OptimizerUse
 
-OnStep = Callable[[], None]
+OnStep = Callable[[bool], None]
+"""Is told whether the optimizer has taken the place of another one."""
+_TAKES_OVER = 30
+"""So many steps in a row, in which the optimizer that stepped first makes none. Between two steps of a generator
+critics make five (Wasserstein GANs); a program goes on to its next part for good."""
 _AFTERWARDS = "profkit"
 """Key in the keyword arguments of the optimizer's wrapper; its value acts when the wrapper returns."""
 
@@ -29,7 +34,8 @@ class UpdateWatch(Protocol):
 
 class OptimizerSteps:
     """Describes the optimizers that step, and calls ``on_step`` after each step of the one that stepped first on its
-    thread: with several optimizers (a GAN), a step of the program holds one step of each.
+    thread: with several optimizers (a GAN), a step of the program holds one step of each. Another one takes its place
+    if it no longer exists, or makes no more steps.
 
     ``pass_by`` is a shortcut and is called first. It returns how many steps of that optimizer it has counted: this one,
     and possibly some of the next, at which it is then not called. 0 means that this step takes the normal path. On that
@@ -48,7 +54,9 @@ class OptimizerSteps:
         self.uses: dict[OptimizerUse, None] = {}
         self._described: set[int] = set()
         self._local = threading.local()  # ``first``: the optimizer that stepped first on this thread
-        self._skipped = self._skips = 0
+        self._skipped = self._skips = self._passed = 0
+        self._others: Counter[int] = Counter()  # the steps of others since the first one's last
+        self._others_since = (0, 0)
         self._handle: RemovableHandle | None = None
 
     def install(self) -> None:
@@ -81,6 +89,7 @@ class OptimizerSteps:
                 first = getattr(self._local, "first", None)
                 if first is not None and first() is optimizer and (passed := pass_by()):
                     self._skips, self._skipped = id(optimizer), passed - 1
+                    self._passed += 1
                     return
         except Exception:  # noqa: S110  # the guarded path below raises it again
             pass
@@ -96,14 +105,26 @@ class OptimizerSteps:
         if (on_step := self._on_step) is None:
             return
         first: weakref.ref[Optimizer] | None = getattr(self._local, "first", None)
-        if first is None or first() is None:
+        is_first = first is not None and first() is optimizer
+        is_successor = first is not None and not is_first and (first() is None or self._takes_over(optimizer))
+        if first is None or is_successor:
             self._local.first = weakref.ref(optimizer)
-        elif first() is not optimizer:
+        elif not is_first:
             return
+        self._others.clear()
         if _global_optimizer_pre_hooks or optimizer._optimizer_step_pre_hooks:
-            on_step()  # a pre-hook may have replaced ``kwargs`` with the program's own dict
+            on_step(is_successor)  # a pre-hook may have replaced ``kwargs`` with the program's own dict
         else:
-            kwargs[_AFTERWARDS] = _WhenDropped(lambda: self._guard(on_step))
+            kwargs[_AFTERWARDS] = _WhenDropped(lambda: self._guard(lambda: on_step(is_successor)))
+
+    def _takes_over(self, optimizer: Optimizer) -> bool:
+        """Another optimizer than the first makes a step: whether the first makes none any more."""
+        passed = self._passed, self._skipped  # changes with each step of the first one that `pass_by` counts
+        if passed != self._others_since:
+            self._others.clear()
+            self._others_since = passed
+        self._others[id(optimizer)] += 1
+        return self._others[id(optimizer)] >= _TAKES_OVER
 
 
 class _WhenDropped:
@@ -112,7 +133,7 @@ class _WhenDropped:
     The hook itself runs inside the wrapper's range in the trace: a step that ended there would cut that range in two.
     """
 
-    def __init__(self, action: OnStep) -> None:
+    def __init__(self, action: Callable[[], None]) -> None:
         self._action = action
 
     @uncompiled

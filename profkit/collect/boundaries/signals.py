@@ -44,7 +44,7 @@ class StepSignals:
         feeding: FeedingWatch | None = None,
     ) -> None:
         self._tell, self._chosen, self._workers, self._feeding = tell, chosen, workers, feeding
-        on_step = partial(self._give, OPTIMIZER) if chosen in (None, OPTIMIZER) else None
+        on_step = self._on_optimizer_step if chosen in (None, OPTIMIZER) else None
         self._optimizer = OptimizerSteps(on_step, guard, pass_by, watch)
         self._loader = LoaderBatches(self._on_batch, partial(self._give, SIGNALS["epoch"]), guard, sites, feeding)
         self._forwards = ForwardCalls(partial(self._give, FORWARD), guard)
@@ -103,6 +103,9 @@ class StepSignals:
 
     def _give(self, signal: str) -> None:
         self._tell(StepBoundary.here(signal))
+
+    def _on_optimizer_step(self, is_successor: bool) -> None:
+        self._tell(StepBoundary.here(OPTIMIZER, is_successor=is_successor))
 
     def _on_batch(self, asked_before: int) -> None:
         if asked_before >= 1 and self._batches_count is None:

@@ -46,6 +46,8 @@ from profkit.run import (
     unused_directory,
 )
 
+_SUCCEEDED = "another optimizer took over amid the recorded steps: profkit recorded its steps instead"
+
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
@@ -288,6 +290,9 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         self._termination.remove()
         if (recorder := self._recorder) is not None and recorder.choice.outdone_by == EXPLICIT:
             self._begin_better(EXPLICIT)
+        elif recorder is not None and recorder.choice.was_succeeded:
+            plan = recorder.cycles.plan
+            self._record_again(plan.for_cycles(1, self._plan.active), _SUCCEEDED)
         elif self._plan.stops:
             self._stop(recorder)
         elif recorder is not None:

@@ -245,7 +245,16 @@ class Recorder:
             if self.thread.misses(boundary):
                 self._watchdog.look()
             return Verdict.NOTHING
+        if boundary.is_successor and not self._may_be_succeeded:
+            boundary = StepBoundary(boundary.signal, boundary.thread, boundary.time_ns, boundary.between)
         return self.choice.judge(boundary, is_committed)
+
+    @property
+    def _may_be_succeeded(self) -> bool:
+        """Whether the steps of another optimizer may count instead: the recording is not complete, another may begin,
+        and ranks need not record the same steps."""
+        is_complete = self._schedule.phase in (Phase.AFTER, Phase.DONE)
+        return not is_complete and self.cycles.may_begin and not self.cycles.plan.is_rank
 
     def _passes(self, may_skip: bool = False) -> int:
         if self.over or self._busy or self._phases.is_paused or self._on_progress or in_backward_pass():
