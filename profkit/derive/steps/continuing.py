@@ -22,6 +22,8 @@ _LEAST_ALIKE = 4
 """So many operators in a row, the one in question included, must have come in this order before."""
 _MOST_ALIKE = 1024
 """More are not compared. A turn of a loop through a model of forty layers has fewer."""
+_MOST_UNMARKED = 4
+"""A function has to take half of the lines, so a located step marks no more than one no further."""
 
 
 def match_earlier_turns(trace: Trace, tree: Tree, steps: Steps, mark: Rows) -> Int32s:
@@ -44,7 +46,7 @@ def match_earlier_turns(trace: Trace, tree: Tree, steps: Steps, mark: Rows) -> I
         if end < len(rows):
             own = np.where(found >= 0, found, rows)
             like, is_like = _like_before(kind, _sites(trace, mark[own]), np.arange(len(rows)) < end)
-            stop = end + int(np.argmin(np.append(is_like[end:], False)))
+            stop = end + int(np.argmin(np.append(is_like[end:], False)))  # the first that is like none
             found[end:stop] = np.where(like[end:stop] >= 0, own[like[end:stop]], NONE)
         earlier[rows] = found
     return earlier
@@ -54,7 +56,7 @@ def _in_unmarked_functions(trace: Trace, tree: Tree, mark: Rows, rows: Rows, kin
     """For each operator that a function ran after its lines were marked no further: one of the same line; else `NONE`.
     It lies in a mark of the line that calls the function, and those before it in marks inside such a mark."""
     events, found = trace.events, np.full(len(rows), NONE, dtype=np.int64)
-    last = np.flatnonzero(trace.named(UNMARKED) & among(events.lane, events.lane[rows[:1]]))
+    last = np.flatnonzero(trace.named(UNMARKED) & (mark >= 0) & (events.lane == events.lane[rows[0]]))[:_MOST_UNMARKED]
     if not last.size:
         return found
     marks = events.category == Category.LINE_MARK
