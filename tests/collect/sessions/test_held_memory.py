@@ -175,14 +175,15 @@ def test_a_recording_holds_a_few_hundred_bytes_per_event(program):
 @needs_told
 @pytest.mark.parametrize(("program", "is_cut_off"), [(large_results, False), (small_operators, True)])
 def test_a_step_is_cut_off_for_what_its_recording_holds_not_for_free_memory(program, is_cut_off, tmp_path, monkeypatch):
-    """Both steps make the process grow by more than 16 MB, the one with large results by 300 MB."""
+    """Both steps make the process grow by more than 16 MB, the one with large results by 300 MB. The other lasts for
+    several looks at the memory, which come twenty times a second."""
     monkeypatch.setattr(bounds, "peak_rss_bytes", lambda: 0)
     monkeypatch.setattr(bounds, "_MOST_BYTES", 16 * MB)
     step = program()
     step()
     with profile(tmp_path, wait=0, warmup=1, active=1) as recording:
         recording.step()
-        for _ in range(10 if program is large_results else 30):
+        for _ in range(10 if program is large_results else 90):
             step()
         recording.step()
         step()
