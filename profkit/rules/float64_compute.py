@@ -97,7 +97,7 @@ def float64_compute(facts: Facts) -> Suspicions:
     casts = named_operators(facts, *_CASTS)[called]
     cast = called[casts]
     rows = called[_matters(facts, called) & _holds_doubles(facts)[called] & ~casts]
-    made = cast[by_call(facts, cast, lambda call: list(call.arguments[1:2]) == [_DOUBLE])]
+    made = cast[by_call(facts, cast, lambda call: call.argument(1) == _DOUBLE)]
     if not in_most_steps(facts, rows) or _are_needed(facts, called, rows, made):
         return
     count, kept = times_per_step(facts, rows), _kept_shares(facts, rows)

@@ -196,12 +196,11 @@ def input_bound(facts: Facts) -> Suspicions:
     plan = _plan_workers(facts, loading, _others_cpus(facts))
     edit = _wait_for(facts, loading, plan)
     saved = replay(facts, edit).fraction
-    places, slowest = loader_places(facts, rows), _slowest_line(facts, rows)
     if saved < _WORTH:
         _abstain_where_others_decide(facts, loading, plan)
-        if loading.workers == 0 and slowest:
-            yield from _suspect_samples(facts, loading, plan, slowest)
+        yield from _suspect_samples(facts, loading, plan)
         return
+    places, slowest = loader_places(facts, rows), _slowest_line(facts, rows)
     yield Suspicion(
         message=_describe(facts, loading, plan, saved, replay(facts, remove(rows)).fraction),
         fix=_advise(facts, loading, plan.workers) + (slowest[1] if slowest else ""),
@@ -214,11 +213,12 @@ def input_bound(facts: Facts) -> Suspicions:
     )
 
 
-def _suspect_samples(facts: Facts, loading: _Loading, plan: _Plan, slowest: tuple[Location, str]) -> Suspicions:
-    """Workers would gain nothing, but one line takes most of what makes a batch. What it does may have to be done, so
-    the price is unknown."""
+def _suspect_samples(facts: Facts, loading: _Loading, plan: _Plan) -> Suspicions:
+    """Workers would gain nothing, but one line may take most of what makes a batch. What it does may have to be done,
+    so the price is unknown."""
     ready = replay(facts, remove(loading.rows)).fraction
-    if ready < _LEAST_SHARE:
+    slowest = _slowest_line(facts, loading.rows) if loading.workers == 0 and ready >= _LEAST_SHARE else None
+    if slowest is None:
         return
     line, advice = slowest
     yield Suspicion(

@@ -42,13 +42,13 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
-from profkit.derive.operators.operators import parse_types
 from profkit.evidence.callers import model_call_sites
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import backward_of, named_operators
 from profkit.evidence.shapes import Shapes, shapes_of, with_shapes
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
+from profkit.ruling.calls import call_of
 from profkit.ruling.places import name_lines
 from profkit.ruling.pricing import computing_ns, dispatch_ns, memory_bytes_per_ns, take_less
 from profkit.savings.edits import Edit
@@ -197,7 +197,7 @@ def _read_in_order(facts: Facts, passes: list[_Pass]) -> tuple[set[int], bool]:
             masked |= name in _MASKING and any(square[1:] if name != "where" else square[:1])
             if name in ("softmax", "_softmax") and any(square[:1]):
                 attended.add(shapes[0][0])
-            if name in _RECURRENT and _argument(facts, row, _BIDIRECTIONAL_ARGUMENT) == "False":
+            if name in _RECURRENT and call_of(facts, row).argument(_BIDIRECTIONAL_ARGUMENT) == "False":
                 sizes = shapes[0][:2]
                 recurrent |= {sizes[1 - at] for at, size in enumerate(sizes) if size == each.known_length}
     return recurrent | (attended if masked else set()), bool(attended and masked)
@@ -220,14 +220,8 @@ def _draws(facts: Facts, passes: list[_Pass], batch: int) -> bool:
 def _is_causal(facts: Facts, row: int, shapes: Shapes, length: int) -> bool:
     if len(shapes) < 3 or any(len(shape) < 2 or shape[-2] != length for shape in shapes[:2]):
         return False
-    is_causal = _argument(facts, row, _CAUSAL_ARGUMENT) == "True"
+    is_causal = call_of(facts, row).argument(_CAUSAL_ARGUMENT) == "True"
     return is_causal or any(list(shape[-2:]) == [length, length] for shape in shapes[3:])
-
-
-def _argument(facts: Facts, row: int, number: int) -> str:
-    """The recorded value of an operator's argument; empty if it has none."""
-    given = parse_types(facts.trace.text_of(facts.trace.events.concrete_code[row]))
-    return given[number] if len(given) > number else ""
 
 
 def _read_once(facts: Facts, passes: list[_Pass]) -> Edit:

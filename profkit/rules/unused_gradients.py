@@ -40,14 +40,15 @@ import math
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts
-from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.derive.facts import Facts, derived_once
+from profkit.derive.operators.operators import parse_dims
 from profkit.evidence.attribution import frequent_lines, sites_by_time
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.loops.located import in_located_step, marks_before
 from profkit.evidence.program import ACCUMULATES, named_operators, spent_ns
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.ruling.calls import call_of
 from profkit.ruling.places import Places, name_lines
 from profkit.ruling.pricing import drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine
@@ -126,6 +127,7 @@ _UNHELD = (
 )
 
 
+@derived_once
 def _find_stores(facts: Facts) -> _Stores:
     """What the run says of the located step's gradients, and the same of the steps that repeat it."""
     use, events = facts.run.gradients, facts.trace.events
@@ -165,12 +167,13 @@ def _places(facts: Facts, rows: Rows, stores: _Stores, useless: Bools, is_held: 
         backward = name_lines(facts, facts.trace.events.site[marks[:1]])
     if is_held:
         return backward
-    makers = _makers_of(facts, stores, np.flatnonzero(useless & facts.measured[stores.rows]), _nodes(facts))
+    makers = _makers(facts)[useless]
     forward = facts.lines.forward[makers[makers >= 0]].astype(np.int64)
     lines = name_lines(facts, sites_by_time(facts, forward[forward >= 0])[:_MOST_LINES])
     return Places(backward.location, (*backward.also, *lines.all()))
 
 
+@derived_once
 def _nodes(facts: Facts) -> Rows:
     """The backward nodes of the measured steps, in time order on each thread."""
     nodes = np.flatnonzero(facts.tree.outermost(facts.lines.backward) & facts.measured)
@@ -180,9 +183,9 @@ def _nodes(facts: Facts) -> Rows:
 def _without(facts: Facts, stores: _Stores, mine: Bools) -> Edit:
     """Without these stores, without what makes their gradients, and without what runs for nothing else."""
     nodes = _nodes(facts)
-    rest = _rest(facts, stores, mine, nodes)
+    rest = _rest(facts, stores, mine)
     single = mine & ~among(stores.nodes, rest)
-    made, kept = _makers(facts, stores, single, nodes)
+    made, kept = _products(facts, stores, single)
     before = nodes[:-1][among(nodes[1:], stores.nodes[single]) & facts.trace.named(*_MOVES_NOTHING)[nodes[:-1]]]
     gone = distinct(np.concatenate([rest, stores.nodes[single], before]))
     return combine(
@@ -193,30 +196,28 @@ def _without(facts: Facts, stores: _Stores, mine: Bools) -> Edit:
     )
 
 
-def _rest(facts: Facts, stores: _Stores, mine: Bools, nodes: Rows) -> Rows:
+def _rest(facts: Facts, stores: _Stores, mine: Bools) -> Rows:
     """The nodes that lead to no other gradient than these: those after the last store of a pass that may be of use, and
     those from the maker of ``mine`` to a later one of the same branch, which ends there. Autograd runs the last branch
     of the forward pass first, and one after the other."""
-    starts, passes = facts.trace.events.start_ns, _number_passes(facts, nodes)
-    begins, ends = [], []
+    starts, nodes, makers = facts.trace.events.start_ns, _nodes(facts), _makers(facts)
+    passes = _number_passes(facts, nodes)
+    inside = np.zeros(len(nodes), dtype=bool)
     for one in distinct(stores.backward_pass[mine]).tolist():
         of_pass = np.flatnonzero(stores.backward_pass == one)
         bounds = np.flatnonzero(np.diff(mine[of_pass].astype(np.int8))) + 1
         for branch in np.split(of_pass, bounds):
-            if not mine[branch[0]]:
+            first, last = branch[[0, -1]].tolist()
+            if not mine[first]:
                 continue
-            makers = _makers_of(facts, stores, branch[[0, -1]], nodes)
-            if branch[-1] == of_pass[-1]:
-                before = stores.rows[branch[0] - 1] if branch[0] > of_pass[0] else NONE
-                begins.append(int(starts[before]) + 1 if before >= 0 else int(starts[nodes[passes == one]].min()))
-            elif (makers >= 0).all() and _makes_no_input_gradient(facts, int(makers[1])):
-                begins.append(int(starts[makers[0]]))
-            else:
+            begin_ns = starts[makers[first]]
+            if last == of_pass[-1]:
+                begin_ns = (
+                    starts[stores.rows[first - 1]] + 1 if first > of_pass[0] else starts[nodes[passes == one]].min()
+                )
+            elif makers[first] < 0 or makers[last] < 0 or not _makes_no_input_gradient(facts, int(makers[last])):
                 continue
-            ends.append(int(starts[stores.rows[branch[-1]]]))
-    inside = np.zeros(len(nodes), dtype=bool)
-    for begin, end in zip(begins, ends, strict=True):
-        inside |= (starts[nodes] >= begin) & (starts[nodes] <= end)
+            inside |= (starts[nodes] >= begin_ns) & (starts[nodes] <= starts[stores.rows[last]])
     return nodes[inside]
 
 
@@ -229,27 +230,29 @@ def _makes_no_input_gradient(facts: Facts, node: int) -> bool:
     name = facts.trace.name_of(int(made[0]))
     if name != _CONVOLUTION:
         return True
-    known = facts.repeats.row[made[0]] if facts.trace.events.concrete_code[made[0]] < 0 else made[0]
-    given = parse_types(facts.trace.text_of(int(facts.trace.events.concrete_code[known]))) if known >= 0 else ()
-    return len(given) > _OUTPUT_MASK and given[_OUTPUT_MASK].startswith("[False")
+    return call_of(facts, int(made[0])).argument(_OUTPUT_MASK).startswith("[False")
 
 
-def _makers_of(facts: Facts, stores: _Stores, of: Rows, nodes: Rows) -> Rows:
-    """For each of these stores the last node before it that computes anything, of the same pass; else `NONE`."""
+@derived_once
+def _makers(facts: Facts) -> Rows:
+    """For each store the last node before it that computes anything, of the same pass; `NONE` without one, and outside
+    the measured steps."""
+    stores, nodes = _find_stores(facts), _nodes(facts)
     computes = ~(among(nodes, stores.nodes) | facts.trace.named(*_MOVES_NOTHING)[nodes])
-    place = np.maximum.accumulate(np.where(computes, np.arange(len(nodes)), NONE))
+    last = np.append(np.maximum.accumulate(np.where(computes, np.arange(len(nodes)), NONE)), NONE)
     order = np.argsort(nodes, kind="stable")
-    at = place[order[np.searchsorted(nodes[order], stores.nodes[of])]]
-    known = (at >= 0) & (_number_passes(facts, nodes[at]) == stores.backward_pass[of])
-    return np.where(known, nodes[at], NONE)
+    place = np.append(order, len(nodes))[np.searchsorted(nodes[order], stores.nodes)]
+    maker = np.append(nodes, NONE)[last[place]]
+    known = among(stores.nodes, nodes) & (maker >= 0)
+    known &= _number_passes(facts, maker) == stores.backward_pass
+    return np.where(known, maker, NONE)
 
 
-def _makers(facts: Facts, stores: _Stores, single: Bools, nodes: Rows) -> tuple[Rows, Float64s]:
-    """The operators that make the gradients, and the share of each that is left. A gradient's maker is in the last node
-    before its store that computes anything, and is told by its shape; of several, the shortest. A gradient without such
-    an operator has no maker."""
+def _products(facts: Facts, stores: _Stores, single: Bools) -> tuple[Rows, Float64s]:
+    """The operators that make the gradients, and the share of each that is left. Such an operator is in the gradient's
+    maker and told by its shape; of several, the shortest. A gradient may have none."""
     trace, events = facts.trace, facts.trace.events
-    rows, maker = stores.rows[single], _makers_of(facts, stores, np.flatnonzero(single), nodes)
+    rows, maker = stores.rows[single], _makers(facts)[single]
     rows, maker = rows[maker >= 0], maker[maker >= 0]
     kinds = named_operators(facts, *_PRODUCTS, _SUM, _CONVOLUTION, _EMBEDDING)
     candidates = np.flatnonzero(facts.tree.outermost(kinds & facts.tree.under(trace.mask_of(maker))))

@@ -39,17 +39,23 @@ class Call(Struct, frozen=True):
     def arguments(self) -> Sequence[str]:
         return parse_types(self.values)
 
+    def argument(self, number: int) -> str:
+        """The value of one argument; empty if none was recorded."""
+        return next(iter(self.arguments[number : number + 1]), "")
+
+
+def call_of(facts: Facts, row: int) -> Call:
+    events, trace = facts.trace.events, facts.trace
+    texts = (events.dims_code, events.types_code, events.concrete_code)
+    return Call(row, trace.name_of(row), *(trace.text_of(int(codes[row])) for codes in texts))
+
 
 def distinct_calls(facts: Facts, rows: Rows, *also: NDArray) -> tuple[list[Call], Rows]:  # type: ignore[type-arg]
     """The distinct calls among the operators, told apart by ``also`` too, and for each row the number of its call."""
-    events, trace = facts.trace.events, facts.trace
+    events = facts.trace.events
     texts = (events.dims_code, events.types_code, events.concrete_code)
     first, number = distinct_rows(events.name_code[rows], *(codes[rows] for codes in texts), *also)
-    calls = [
-        Call(row, trace.name_of(row), *(trace.text_of(int(codes[row])) for codes in texts))
-        for row in rows[first].tolist()
-    ]
-    return calls, number
+    return [call_of(facts, row) for row in rows[first].tolist()], number
 
 
 def by_call(facts: Facts, rows: Rows, tell: Callable[[Call], Any], of: type = bool) -> NDArray[Any]:

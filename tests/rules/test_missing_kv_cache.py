@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -65,16 +66,20 @@ def called(at: float, new: int, length: int, batch: int = BATCH, **more: Any) ->
     ]
 
 
-def writing(lengths: list[int], cached: bool = False, drawn: bool = True, **more: Any):
-    """Three steps, each of which calls the model for texts of these lengths."""
+def three_steps(lengths: list[int], each_pass: Callable[[float, int], list[Json]], drawn: bool = True, **more: Any):
+    """Steps that each call the model for texts of these lengths, and draw a token after each pass."""
     size = PASS * len(lengths) + 100
     events: list[Json] = []
     for i in range(3):
         events.append(step(i, size * i, size))
         for k, length in enumerate(lengths):
             at = size * i + 10.0 + PASS * k
-            events += [*called(at, 1 if cached else length, length, **more), *([draw(at + 110)] if drawn else [])]
-    return facts_of(events)
+            events += [*each_pass(at, length), *([draw(at + 120)] if drawn else [])]
+    return facts_of(events, **more)
+
+
+def writing(lengths: list[int], cached: bool = False, drawn: bool = True, **more: Any):
+    return three_steps(lengths, lambda at, length: called(at, 1 if cached else length, length, **more), drawn)
 
 
 def test_what_works_on_all_tokens_takes_the_share_of_the_new_one():
@@ -108,25 +113,18 @@ def test_other_passes_are_silent(facts):
 def recurrent(
     lengths: list[int], *, batch_first: bool = True, bidirectional: bool = False, drawn: bool = True, **more: Any
 ):
-    """Three steps, each of which calls a model with a recurrent layer, which takes 100 µs, for texts of these
-    lengths."""
-    size = PASS * len(lengths) + 100
-    events: list[Json] = []
-    for i in range(3):
-        events.append(step(i, size * i, size))
-        for k, length in enumerate(lengths):
-            at = size * i + 10.0 + PASS * k
-            given = [BATCH, length, WIDTH] if batch_first else [length, BATCH, WIDTH]
-            dims = [given, [1, BATCH, WIDTH], [[96, WIDTH], [96, WIDTH], [96], [96]], [], [], [], [], [], []]
-            options = ["True", "1", "0.", "False", str(bidirectional), str(batch_first)]
-            events.append(
-                op("aten::embedding", at, 5, dims=[[WORDS, WIDTH], [BATCH, length]], types=["float", "long int"])
-            )
-            events.append(
-                op("aten::gru", at + 10, 100, dims=dims, types=["float"] * 3, concrete=["", "", "", *options])
-            )
-            events += [draw(at + 120)] if drawn else []
-    return facts_of(events, **more)
+    """The same with a recurrent layer, which takes 100 µs."""
+
+    def each_pass(at: float, length: int) -> list[Json]:
+        given = [BATCH, length, WIDTH] if batch_first else [length, BATCH, WIDTH]
+        dims = [given, [1, BATCH, WIDTH], [[96, WIDTH], [96, WIDTH], [96], [96]], [], [], [], [], [], []]
+        options = ["True", "1", "0.", "False", str(bidirectional), str(batch_first)]
+        return [
+            op("aten::embedding", at, 5, dims=[[WORDS, WIDTH], [BATCH, length]], types=["float", "long int"]),
+            op("aten::gru", at + 10, 100, dims=dims, types=["float"] * 3, concrete=["", "", "", *options]),
+        ]
+
+    return three_steps(lengths, each_pass, drawn, **more)
 
 
 @pytest.mark.parametrize("batch_first", [True, False])

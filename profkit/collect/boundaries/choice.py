@@ -53,9 +53,9 @@ class SignalChoice:
     ``name`` is that signal, or None before any came. It is the ``chosen`` one if there is one, else the best so far. If
     a step ``has_begun`` already, the chosen signal ends it, or `step` by default. Every ``every``-th signal ends a
     step. With ``is_replacement`` profkit, not the user, chose the signal in place of a weaker one, and `step` may still
-    replace it. ``outdone_by`` names a better signal that came too late. ``is_each_update`` says that every optimizer
-    step ends a step; it is an attribute because it is read at every optimizer step. ``was_succeeded`` says that another
-    optimizer took over amid the recording.
+    replace it. ``outdone_by`` names a better signal that came too late, or the same if another optimizer took over.
+    ``is_each_update`` says that every optimizer step ends a step; it is an attribute because it is read at every
+    optimizer step.
     """
 
     def __init__(
@@ -63,7 +63,6 @@ class SignalChoice:
     ) -> None:
         self.chosen = chosen or (EXPLICIT if has_begun else None)
         self.outdone_by: str | None = None
-        self.was_succeeded = False
         self._successors = 0
         self._every, self._ends, self._is_replacement = every, 0, is_replacement
         self._take(self.chosen if has_begun else None)
@@ -87,7 +86,7 @@ class SignalChoice:
         signal = boundary.signal
         if signal == self.name and boundary.is_successor and self._every == 1 and self._successors < _MOST_SUCCESSORS:
             self._successors += 1
-            self.was_succeeded = is_committed
+            self.outdone_by = signal if is_committed else None
             return Verdict.OUTDONE if is_committed else Verdict.FIRST
         if signal == self.name:
             self._ends += 1
@@ -108,6 +107,11 @@ class SignalChoice:
     def _take(self, signal: str | None) -> None:
         self.name = signal
         self.is_each_update = signal == OPTIMIZER and self._every == 1
+
+    @property
+    def was_succeeded(self) -> bool:
+        """Whether another optimizer took over amid the recorded steps."""
+        return self.outdone_by is not None and self.outdone_by == self.name
 
     @property
     def is_open(self) -> bool:

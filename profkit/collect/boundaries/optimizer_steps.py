@@ -54,7 +54,7 @@ class OptimizerSteps:
         self.uses: dict[OptimizerUse, None] = {}
         self._described: set[int] = set()
         self._local = threading.local()  # ``first``: the optimizer that stepped first on this thread
-        self._skipped = self._skips = self._passed = 0
+        self._skipped = self._skips = self._first_steps = 0
         self._others: Counter[int] = Counter()  # the steps of others since the first one's last
         self._others_since = (0, 0)
         self._handle: RemovableHandle | None = None
@@ -89,7 +89,7 @@ class OptimizerSteps:
                 first = getattr(self._local, "first", None)
                 if first is not None and first() is optimizer and (passed := pass_by()):
                     self._skips, self._skipped = id(optimizer), passed - 1
-                    self._passed += 1
+                    self._first_steps += 1
                     return
         except Exception:  # noqa: S110  # the guarded path below raises it again
             pass
@@ -111,7 +111,7 @@ class OptimizerSteps:
             self._local.first = weakref.ref(optimizer)
         elif not is_first:
             return
-        self._others.clear()
+        self._first_steps += 1
         if _global_optimizer_pre_hooks or optimizer._optimizer_step_pre_hooks:
             on_step(is_successor)  # a pre-hook may have replaced ``kwargs`` with the program's own dict
         else:
@@ -119,10 +119,10 @@ class OptimizerSteps:
 
     def _takes_over(self, optimizer: Optimizer) -> bool:
         """Another optimizer than the first makes a step: whether the first makes none any more."""
-        passed = self._passed, self._skipped  # changes with each step of the first one that `pass_by` counts
-        if passed != self._others_since:
+        since = self._first_steps, self._skipped  # another with each step of the first one
+        if since != self._others_since:
             self._others.clear()
-            self._others_since = passed
+            self._others_since = since
         self._others[id(optimizer)] += 1
         return self._others[id(optimizer)] >= _TAKES_OVER
 

@@ -291,8 +291,7 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         if (recorder := self._recorder) is not None and recorder.choice.outdone_by == EXPLICIT:
             self._begin_better(EXPLICIT)
         elif recorder is not None and recorder.choice.was_succeeded:
-            plan = recorder.cycles.plan
-            self._record_again(plan.for_cycles(1, self._plan.active), _SUCCEEDED)
+            self._record_again(recorder.cycles.plan.for_cycles(1, self._plan.active), _SUCCEEDED)
         elif self._plan.stops:
             self._stop(recorder)
         elif recorder is not None:

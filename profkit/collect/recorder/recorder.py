@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any
 
+from msgspec.structs import replace
 from psutil import Process  # type: ignore[import-untyped]  # its types are a package of their own
 
 from profkit.collect.boundaries.choice import SignalChoice, StepBoundary, Verdict
@@ -40,7 +41,7 @@ from profkit.collect.sessions.device_moments import read_clocks, take_moment
 from profkit.collect.sessions.held_memory import HeldMemory
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
-from profkit.collect.sessions.session import is_capturing, pause_marked, when_cuda_starts
+from profkit.collect.sessions.session import is_capturing, when_cuda_starts
 from profkit.collect.tensors.gradients import GradientWatch
 from profkit.collect.tensors.recomputation import CallWatch
 from profkit.plan import Plan, Subject
@@ -246,7 +247,7 @@ class Recorder:
                 self._watchdog.look()
             return Verdict.NOTHING
         if boundary.is_successor and not self._may_be_succeeded:
-            boundary = StepBoundary(boundary.signal, boundary.thread, boundary.time_ns, boundary.between)
+            boundary = replace(boundary, is_successor=False)
         return self.choice.judge(boundary, is_committed)
 
     @property
@@ -359,9 +360,7 @@ class Recorder:
     def _cut_off(self) -> None:
         """End the recording if it has grown too large within a step."""
         if self._schedule.phase is not Phase.PROLOGUE:
-            with pause_marked():
-                are_exceeded = self._bounds.are_exceeded(self._tracer.has_ended)
-            if are_exceeded:
+            if self._bounds.are_exceeded(self._tracer.has_ended):
                 self._cut_step_off()
         elif self._prologue.look_at():
             self._listen_to_forwards()

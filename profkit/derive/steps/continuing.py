@@ -32,9 +32,9 @@ def match_earlier_turns(trace: Trace, tree: Tree, steps: Steps, mark: Rows) -> I
     events = trace.events
     operators = events.category == Category.OPERATOR
     step = steps.index_of(events.start_ns)
-    above = tree.nearest_ancestor(operators)
-    nested = np.bincount(above[operators & (above >= 0)], minlength=len(events))
-    outer = np.flatnonzero(operators & (above < 0) & (step >= 0) & steps.located[step.clip(min=0)])
+    inside = np.flatnonzero(operators & (step >= 0) & steps.located[step.clip(min=0)])
+    above = tree.nearest_ancestor(operators, of=inside)
+    outer, nested = inside[above < 0], np.bincount(above[above >= 0], minlength=len(events))
     group = combine_codes((step[outer], events.lane[outer]))
     earlier = np.full(len(events), NONE, dtype=np.int32)
     for one in distinct(group[mark[outer] >= 0]).tolist():
@@ -56,14 +56,16 @@ def _in_unmarked_functions(trace: Trace, tree: Tree, mark: Rows, rows: Rows, kin
     """For each operator that a function ran after its lines were marked no further: one of the same line; else `NONE`.
     It lies in a mark of the line that calls the function, and those before it in marks inside such a mark."""
     events, found = trace.events, np.full(len(rows), NONE, dtype=np.int64)
-    last = np.flatnonzero(trace.named(UNMARKED) & (mark >= 0) & (events.lane == events.lane[rows[0]]))[:_MOST_UNMARKED]
-    if not last.size:
+    moments = np.flatnonzero(trace.named(UNMARKED) & (mark >= 0) & (events.lane == events.lane[rows[0]]))[
+        :_MOST_UNMARKED
+    ]
+    if not moments.size:
         return found
     marks = events.category == Category.LINE_MARK
     site = _sites(trace, mark[rows])
     calling = _sites(trace, tree.nearest_ancestor(marks, of=mark[rows].clip(min=0)))
-    for moment, caller in zip(events.start_ns[last].tolist(), _sites(trace, mark[last]).tolist(), strict=True):
-        later = events.start_ns[rows] > moment
+    for moment_ns, caller in zip(events.start_ns[moments].tolist(), events.site[mark[moments]].tolist(), strict=True):
+        later = events.start_ns[rows] > moment_ns
         known = ~later & (calling == caller) & (mark[rows] >= 0)
         like, _ = _like_before(kind, site, known)
         taken = later & (site == caller) & (like >= 0)
