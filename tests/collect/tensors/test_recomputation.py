@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
@@ -275,6 +276,25 @@ def test_no_tensor_is_kept_alive():
             assert all(storage.expired() for storage in storages[:-1])
 
     watched(step)
+
+
+def test_a_chain_of_calls_is_freed_where_the_watch_ends_also_while_python_frees_an_object():
+    watch = CallWatch()
+    watch.begin()
+    value = torch.zeros(SIZE)
+    for _ in range(500):
+        value = value + 1
+    left = []
+
+    class EndsTheStep:
+        def __del__(self) -> None:
+            watch.stop()
+            left.append(sum(isinstance(one, StorageWeakRef) for one in gc.get_objects()))
+
+    before = sum(isinstance(one, StorageWeakRef) for one in gc.get_objects())
+    options = {"ends": EndsTheStep()}
+    del options
+    assert left[0] <= before - 500
 
 
 def test_an_error_in_the_program_passes_through():
