@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from profkit.settings import Settings
 
 Shown = TypeVar("Shown", "Diagnosis", "Comparison")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 _MAX_COLUMNS = 120
 
 
@@ -46,6 +47,15 @@ def write(diagnosis: Diagnosis, directory: Path, wished: Delivery) -> Diagnosis:
     editor = usual_editor() if wished.editor is None else wished.editor
     write_reports(diagnosis, directory, shown, "" if wished.shared else editor)
     return shown
+
+
+def sharing_options(command: _Command) -> _Command:
+    """Add the options that say what of a report others may see."""
+    share = click.option(
+        "--share", is_flag=True, help="Leave folders above the project and names of users and hosts out of the report."
+    )
+    no_source = click.option("--no-source", is_flag=True, help="Leave the program's source text out of the report.")
+    return share(no_source(command))
 
 
 def shown_to_others(shown: Shown, shared: bool, no_source: bool, *around: Path) -> Shown:

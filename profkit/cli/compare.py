@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from profkit.cli._output import say, sharing_options, shown_to_others, terminal_settings
 from profkit.cli._targets import complete_recordings
 from profkit.errors import UsageError
 
@@ -25,10 +26,7 @@ FORMATS = ("text", "json", "markdown", "html")
     type=click.Choice(FORMATS),
     help="What goes to stdout.",
 )
-@click.option(
-    "--share", is_flag=True, help="Leave folders above the project and names of users and hosts out of the report."
-)
-@click.option("--no-source", is_flag=True, help="Leave the program's source text out of the report.")
+@sharing_options
 @click.option(
     "--fail-on-regression",
     "threshold",
@@ -50,7 +48,6 @@ def command(
     profkit compare traces/before traces/after --fail-on-regression 5%
     """
     from profkit.cli._memory_reuse import reuse_memory_for_columns, reuse_memory_for_rules
-    from profkit.cli._output import say, shown_to_others, terminal_settings
 
     reuse_memory_for_columns()
     reuse_memory_for_rules()  # each recording is judged before the next is read

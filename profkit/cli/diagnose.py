@@ -19,7 +19,7 @@ from profkit.cli._launching import (
     names_recording,
     run,
 )
-from profkit.cli._output import Delivery, open_page, print_report, write
+from profkit.cli._output import Delivery, open_page, print_report, sharing_options, write
 from profkit.cli._recording import PROGRAMS_ONLY, RecordedProgram, fail_as, recording_options, refuse_wishes
 from profkit.cli._settings import settings_options
 from profkit.cli._targets import TargetKind, choose_device, classify, complete_targets, find_recording, latest_run
@@ -53,10 +53,7 @@ FAULTS_FOUND = 1
     type=click.Choice(FORMATS),
     help="What to print; perfetto writes a file and prints its path.",
 )
-@click.option(
-    "--share", is_flag=True, help="Leave folders above the project and names of users and hosts out of the report."
-)
-@click.option("--no-source", is_flag=True, help="Leave the program's source text out of the report.")
+@sharing_options
 @click.option("--open", "opened", is_flag=True, help="Open the page in the default browser.")
 @click.option(
     "--variant",
