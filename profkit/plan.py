@@ -11,6 +11,7 @@ SIGNALS = {
     "step": EXPLICIT,
     "optimizer": "optimizer",
     "dataloader": "dataloader",
+    "backward": "backward",
     "forward": "forward",
     "epoch": "epoch",
 }
@@ -19,6 +20,7 @@ COUNTED_AS = {
     EXPLICIT: "calls of step()",
     "optimizer": "the optimizer's steps",
     "dataloader": "the DataLoader's batches",
+    "backward": "backward passes",
     "forward": "calls of the model",
     "epoch": "passes over the DataLoader",
 }

@@ -66,7 +66,7 @@ _OPTIONS = (
         default=BEST_SIGNAL,
         show_default=True,
         help="What ends a step of a program: `step()` of a profkit.profile, the optimizer's step, a batch "
-        "of the outermost DataLoader, a call of the model, a new pass over the DataLoader.",
+        "of the outermost DataLoader, a backward pass, a call of the model, a new pass over the DataLoader.",
     ),
     click.option(
         "--at-step",

@@ -28,8 +28,9 @@ def load(shell: Any) -> None:
     ``%%profkit [--wait N] [--warmup N] [--active N] [--output DIR]``
 
     The numbers set how many steps are timed without a profiler, recorded to find out which line runs what, and
-    measured. DIR is the run directory, by default below ``traces``. Steps are found from the optimizer, the DataLoader
-    or the calls of the model. The last expression is displayed and the cell's names stay, as without the magic.
+    measured. DIR is the run directory, by default below ``traces``. Steps are found from the optimizer, the DataLoader,
+    backward passes or calls of the model. The last expression is displayed and the cell's names stay, as without the
+    magic.
     """
     shell.register_magic_function(run, magic_kind="cell", magic_name=_MAGIC)
 

@@ -13,8 +13,8 @@ from profkit.collect.boundaries.accumulation import Accumulation, living_optimiz
 from profkit.collect.program.engine import in_backward_pass
 from profkit.plan import EXPLICIT, SIGNALS
 
-OPTIMIZER, DATALOADER, FORWARD = SIGNALS["optimizer"], SIGNALS["dataloader"], SIGNALS["forward"]
-_STRENGTH = {None: 0, FORWARD: 1, DATALOADER: 2, OPTIMIZER: 3, EXPLICIT: 4}
+OPTIMIZER, DATALOADER, BACKWARD, FORWARD = (SIGNALS[one] for one in ("optimizer", "dataloader", "backward", "forward"))
+_STRENGTH = {None: 0, FORWARD: 1, BACKWARD: 2, DATALOADER: 3, OPTIMIZER: 4, EXPLICIT: 5}
 """Passes over the DataLoader are missing on purpose: batches come with them and say more."""
 _MOST_SUCCESSORS = 2
 """A program that makes an optimizer for each of many short parts is recorded from one to the next after that."""
@@ -125,8 +125,8 @@ class SignalChoice:
 
     @property
     def may_be_outdone(self) -> bool:
-        """Whether the steps are calls of the model or batches because no optimizer has stepped."""
-        return self.chosen is None and self.name in (FORWARD, DATALOADER)
+        """Whether the steps are calls of the model, backward passes or batches because no optimizer has stepped."""
+        return self.chosen is None and self.name in (FORWARD, BACKWARD, DATALOADER)
 
     @property
     def awaits_optimizer(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import threading
 import weakref
 from collections import Counter
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 from torch.optim.optimizer import Optimizer, _global_optimizer_pre_hooks, register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
+from profkit.collect.program.dropped import WhenDropped
 from profkit.collect.program.guard import Guard, uncompiled
 from profkit.run import OptimizerUse
 
@@ -115,7 +115,8 @@ class OptimizerSteps:
         if _global_optimizer_pre_hooks or optimizer._optimizer_step_pre_hooks:
             on_step(is_successor)  # a pre-hook may have replaced ``kwargs`` with the program's own dict
         else:
-            kwargs[_AFTERWARDS] = _WhenDropped(lambda: self._guard(lambda: on_step(is_successor)))
+            # The hook runs inside the wrapper's range in the trace: a step that ended here would cut that range in two.
+            kwargs[_AFTERWARDS] = WhenDropped(lambda: self._guard(lambda: on_step(is_successor)))
 
     def _takes_over(self, optimizer: Optimizer) -> bool:
         """Another optimizer than the first makes a step: whether the first makes none any more."""
@@ -125,23 +126,6 @@ class OptimizerSteps:
             self._others_since = since
         self._others[id(optimizer)] += 1
         return self._others[id(optimizer)] >= _TAKES_OVER
-
-
-class _WhenDropped:
-    """Calls ``action`` when the wrapper of the optimizer's step returns and drops its arguments.
-
-    The hook itself runs inside the wrapper's range in the trace: a step that ended there would cut that range in two.
-    """
-
-    def __init__(self, action: Callable[[], None]) -> None:
-        self._action = action
-
-    @uncompiled
-    def __del__(self) -> None:
-        try:
-            self._action()
-        except KeyboardInterrupt:  # Python ignores a finalizer's exceptions: interrupt again, outside
-            _thread.interrupt_main()
 
 
 def _describe_optimizer(optimizer: Optimizer) -> OptimizerUse:

@@ -1,5 +1,5 @@
 """The signals that show where a program's steps end if it does not announce them: steps of the optimizer, batches of a
-DataLoader, its passes over the data, and calls of the model.
+DataLoader, its passes over the data, backward passes, and calls of the model.
 
 All hooks are removed when the recording is over. None is on the stack while the program's own code runs, so its
 tracebacks show no frame of profkit.
@@ -13,7 +13,8 @@ from functools import partial
 from msgspec.structs import replace
 
 from profkit.collect.boundaries.accumulation import living_optimizers
-from profkit.collect.boundaries.choice import DATALOADER, FORWARD, OPTIMIZER, StepBoundary
+from profkit.collect.boundaries.backward_passes import BackwardPasses
+from profkit.collect.boundaries.choice import BACKWARD, DATALOADER, FORWARD, OPTIMIZER, StepBoundary
 from profkit.collect.boundaries.forwards import ForwardCalls
 from profkit.collect.boundaries.optimizer_steps import OptimizerSteps, UpdateWatch
 from profkit.collect.loaders.batches import LoaderBatches
@@ -47,6 +48,7 @@ class StepSignals:
         on_step = self._on_optimizer_step if chosen in (None, OPTIMIZER) else None
         self._optimizer = OptimizerSteps(on_step, guard, pass_by, watch)
         self._loader = LoaderBatches(self._on_batch, partial(self._give, SIGNALS["epoch"]), guard, sites, feeding)
+        self._backwards = BackwardPasses(partial(self._give, BACKWARD), guard, chosen == BACKWARD)
         self._forwards = ForwardCalls(partial(self._give, FORWARD), guard)
         self._batches_count: bool | None = None
 
@@ -79,6 +81,8 @@ class StepSignals:
         self._loader.install()
         if self._workers is not None:
             self._workers.install()
+        if self._chosen in (None, BACKWARD):
+            self._backwards.install()
         if self._chosen == FORWARD:
             self._forwards.install()
 
@@ -89,6 +93,7 @@ class StepSignals:
     def remove(self) -> None:
         self._optimizer.remove()
         self._loader.remove()
+        self._backwards.remove()
         self._forwards.remove()
         if self._workers is not None:
             self._workers.remove()

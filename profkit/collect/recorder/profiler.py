@@ -73,9 +73,10 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
     first recorded step, from 0.
 
     A step ends where the program calls `step`; without such calls, after each step of the optimizer; without an
-    optimizer, at each batch of a DataLoader; and if none of these comes for a long time, after each call of the model.
-    A program without steps is recorded from its start, for at most ``limit_s`` seconds. ``steps_from`` chooses the
-    signal: ``step``, ``optimizer``, ``dataloader``, ``forward`` or ``epoch`` (a new pass over the DataLoader).
+    optimizer, at each batch of a DataLoader, or else after each backward pass; and if none of these comes for a long
+    time, after each call of the model. A program without steps is recorded from its start, for at most ``limit_s``
+    seconds. ``steps_from`` chooses the signal: ``step``, ``optimizer``, ``dataloader``, ``backward``, ``forward`` or
+    ``epoch`` (a new pass over the DataLoader).
 
     Each step calls ``on_progress`` with its phase, the number of completed steps and the number planned. SIGUSR1 begins
     another recording at the end of the current step, in a new directory, if the context was entered on the main thread

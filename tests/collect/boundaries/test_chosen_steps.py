@@ -19,6 +19,7 @@ SAID = {
     "step": "calls of step()",
     "optimizer": "the optimizer's steps",
     "dataloader": "the DataLoader's batches",
+    "backward": "backward passes",
     "forward": "calls of the model",
     "epoch": "passes over the DataLoader",
 }
@@ -46,7 +47,14 @@ def nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("chosen", "calls_a_step"),
-    [("step", 2 * BATCHES), ("optimizer", 2), ("dataloader", 2), ("forward", 1), ("epoch", 2 * BATCHES)],
+    [
+        ("step", 2 * BATCHES),
+        ("optimizer", 2),
+        ("dataloader", 2),
+        ("backward", 2),
+        ("forward", 1),
+        ("epoch", 2 * BATCHES),
+    ],
 )
 def test_the_chosen_signal_ends_the_steps_and_the_report_names_it(tmp_path, chosen, calls_a_step):
     with profkit.profile(tmp_path, wait=1, active=3, steps_from=chosen) as recording:
@@ -89,7 +97,7 @@ def test_a_model_made_after_the_start_is_found(tmp_path):
 
 @pytest.mark.parametrize("wrong", ["steps", "", "Optimizer"])
 def test_an_unknown_signal_is_refused_with_a_list_of_the_known_ones(wrong):
-    with pytest.raises(ValueError, match="auto or one of step, optimizer, dataloader, forward, epoch"):
+    with pytest.raises(ValueError, match="auto or one of step, optimizer, dataloader, backward, forward, epoch"):
         profile("never-made", steps_from=wrong)
 
 

@@ -1,0 +1,65 @@
+"""Backward passes: they end the steps of programs that update their weights by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from profkit.collect.boundaries.accumulation import living_optimizers
+from profkit.collect.program.dropped import WhenDropped
+from profkit.collect.program.guard import Guard, uncompiled
+
+_NAME = "backward"
+_LEAST = 2
+"""Backward passes before they count: a program that differentiates once has no steps."""
+
+
+class BackwardPasses:
+    """Calls ``on_pass`` after each call of ``Tensor.backward``, from the second on, if the program has no optimizer by
+    then. If it has one, its steps say more, and these passes may only be parts of them.
+
+    Python looks the method up just before it calls it, so a descriptor in its place notices the call without being on
+    the stack during the backward pass.
+    """
+
+    def __init__(self, on_pass: Callable[[], None], guard: Guard, is_chosen: bool) -> None:
+        self._on_pass, self._guard, self._is_chosen = on_pass, guard, is_chosen
+        self._passes = 0
+        self._installed: _Noticed | None = None
+
+    def install(self) -> None:
+        if self._installed is None:
+            self._installed = _Noticed(Tensor.backward, partial(self._guard, self._note_pass))
+            setattr(Tensor, _NAME, self._installed)
+
+    def remove(self) -> None:
+        installed, self._installed = self._installed, None
+        if installed is not None and vars(Tensor)[_NAME] is installed:  # else the program has replaced it
+            setattr(Tensor, _NAME, installed.method)
+
+    def _note_pass(self) -> None:
+        if self._installed is None:
+            return
+        self._passes += 1
+        if self._passes == _LEAST and not self._is_chosen and living_optimizers():
+            self.remove()
+        elif self._passes >= _LEAST or self._is_chosen:
+            self._on_pass()
+
+
+class _Noticed:
+    """Stands in for a class's ``method``, and calls ``after`` when a call on an instance is over."""
+
+    def __init__(self, method: Any, after: Callable[[], None]) -> None:
+        self.method, self._after = method, after
+
+    @uncompiled
+    def __get__(self, instance: Any, kind: type | None = None) -> Any:
+        if instance is None:
+            return self.method
+        bound: Any = partial(self.method, instance)
+        bound.ends = WhenDropped(self._after)  # Python drops what it has called when the call is over
+        return bound
