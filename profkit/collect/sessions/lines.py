@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from profkit.collect.program.frames import SUSPENDS, forget_locals, walk_up
+from profkit.collect.program.guard import uncompiled
 from profkit.collect.program.living import living
 from profkit.collect.sessions.host_marks import Mark, open_mark
 from profkit.marks import LINE_MARK, UNMARKED
@@ -159,6 +160,7 @@ class LineTracer:
     def _user_frames(self, frame: FrameType | None) -> list[FrameType]:
         return [caller for caller in walk_up(frame) if self._is_user[caller.f_code.co_filename]]
 
+    @uncompiled
     def _on_call(self, frame: FrameType, _event: str, _argument: Any) -> _Trace | None:
         """The interpreter calls this for every call of a Python function, and when a generator resumes."""
         try:
@@ -193,6 +195,7 @@ class LineTracer:
         names: dict[int, str] = {}
         opened = self._open
 
+        @uncompiled
         def on_event(frame: FrameType, event: str, _: Any) -> _Trace | None:
             if not self.active:
                 return None

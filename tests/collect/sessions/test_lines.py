@@ -387,3 +387,31 @@ def test_pausing_closes_marks_and_resuming_opens_them(recorded):
     events = recorded(lambda: call_traced(tracer, pause_between))
     assert sites_around("aten::sub", tracer, events) == []
     assert sites_around("aten::add", tracer, events)[-1].source == "torch.add(traced.A, 1)"
+
+
+def test_the_compiler_compiles_nothing_of_the_tracer_beside_the_programs_compiled_code():
+    def square(x: Tensor) -> Tensor:
+        return x * x
+
+    def train(x: Tensor) -> None:
+        square(x).sum().backward()
+        torch._dynamo.graph_break()
+        square(x + 1).sum().backward()
+
+    def count_frames(tracer: LineTracer | None) -> int:
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        compiled = torch.compile(train, backend="eager")
+        weight = torch.ones(3, requires_grad=True)
+        if tracer is None:
+            compiled(weight)
+        else:
+            call_traced(tracer, lambda: compiled(weight))
+        return int(torch._dynamo.utils.counters["frames"]["total"])
+
+    passes: list[Any] = []
+    tracer = make_tracer(on_backward=lambda roots: passes.append(torch.is_tensor(roots)))
+    assert count_frames(tracer) == count_frames(None)
+    assert len(passes) == 2
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
