@@ -95,8 +95,9 @@ def float64_compute(facts: Facts) -> Suspicions:
     """Find the operators on doubles, and where in the step the type comes from."""
     called = program_operators(facts)
     casts = named_operators(facts, *_CASTS)[called]
-    cast = called[casts]
-    rows = called[_matters(facts, called) & _holds_doubles(facts)[called] & ~casts]
+    doubles = _holds_doubles(facts)[called]
+    cast = called[casts & ~doubles]  # `numpy` casts doubles to doubles
+    rows = called[_matters(facts, called) & doubles & ~casts]
     made = cast[by_call(facts, cast, lambda call: call.argument(1) == _DOUBLE)]
     if not in_most_steps(facts, rows) or _are_needed(facts, called, rows, made):
         return

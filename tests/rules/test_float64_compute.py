@@ -205,6 +205,16 @@ def test_casting_to_doubles_before_a_matrix_solver_is_silent(cast_at: int | None
     assert bool(find(facts_of(steps_of(events)))) is reported
 
 
+def test_casting_what_is_double_already_makes_no_doubles():
+    shape, to_double = {"dims": [[64, 64]], "types": ["double"]}, ["", "7", "", "", "False", "False", ""]
+
+    def events(at: float) -> list[Json]:
+        cast = op("aten::to", at + 5, 2, concrete=to_double, **shape)
+        return [cast, linear(at + 10, 41), op("aten::linalg_cholesky", at + 52, 40, **shape)]
+
+    assert find(facts_of(steps_of(events)))
+
+
 @pytest.mark.parametrize(
     ("default", "solver", "reported"),
     [
