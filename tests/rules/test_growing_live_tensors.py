@@ -74,6 +74,15 @@ def test_a_growing_list_is_reported_with_the_bytes_added_per_step():
     assert "200 kB a step" in found.message
 
 
+def test_of_several_things_of_one_name_the_largest_counts_in_whatever_order():
+    """Each hook that a line adds captures a list of its own, the newest of which holds the least."""
+    newest = held("captured", tensors=(1, 1, 1, 1, 1))
+    for names in ((held("captured"), newest), (newest, held("captured"))):
+        (found,) = find(living(*names))
+        assert found.evidence == {"tensors_per_step": 1, "bytes_per_step": SIZE}
+    assert find(living(newest, newest)) == []
+
+
 @pytest.mark.parametrize(("common", "told"), [(1, {"outputs": SIZE}), (0.4, {"outputs": SIZE // 2, "kept": SIZE // 2})])
 def test_two_names_that_hold_the_same_tensors_are_one_finding(common, told):
     """``common`` is the share of the added bytes that both names hold."""

@@ -91,10 +91,11 @@ def growing_names(facts: Facts) -> tuple[GrowingName, ...]:
 
 
 def held_by_name(facts: Facts) -> Iterable[tuple[str, list[LiveHolder | None]]]:
-    """What each name held at the end of each sampled step, None if nothing."""
+    """What each name held at the end of each sampled step, None if nothing. Of several things of one name, such as what
+    the hooks of one line captured, the largest counts: the others may have been made later."""
     series: dict[str, list[LiveHolder | None]] = {}
     for at, sample in enumerate(facts.live):
-        for holder in sample.holders:
+        for holder in sorted(sample.holders, key=lambda one: one.bytes):
             series.setdefault(holder.path, [None] * len(facts.live))[at] = holder
     return series.items()
 
