@@ -28,11 +28,11 @@ class BackwardPasses:
     def __init__(self, on_pass: Callable[[], None], guard: Guard, is_chosen: bool) -> None:
         self._on_pass, self._guard, self._is_chosen = on_pass, guard, is_chosen
         self._passes = 0
-        self._installed: _Noticed | None = None
+        self._installed: _NoticedMethod | None = None
 
     def install(self) -> None:
         if self._installed is None:
-            self._installed = _Noticed(Tensor.backward, partial(self._guard, self._note_pass))
+            self._installed = _NoticedMethod(Tensor.backward, partial(self._guard, self._note_pass))
             setattr(Tensor, _NAME, self._installed)
 
     def remove(self) -> None:
@@ -50,7 +50,7 @@ class BackwardPasses:
             self._on_pass()
 
 
-class _Noticed:
+class _NoticedMethod:
     """Stands in for a class's ``method``, and calls ``after`` when a call on an instance is over."""
 
     def __init__(self, method: Any, after: Callable[[], None]) -> None:

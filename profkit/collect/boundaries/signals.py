@@ -110,6 +110,7 @@ class StepSignals:
         self._tell(StepBoundary.here(signal))
 
     def _on_optimizer_step(self, is_successor: bool) -> None:
+        self._backwards.remove()  # it need not look for optimizers any more
         self._tell(StepBoundary.here(OPTIMIZER, is_successor=is_successor))
 
     def _on_batch(self, asked_before: int) -> None:

@@ -66,6 +66,17 @@ def test_with_an_optimizer_no_backward_pass_ends_a_step_and_the_method_is_left_a
     del optimizer
 
 
+def test_after_a_step_of_the_optimizer_nobody_looks_for_optimizers(weight, monkeypatch):
+    looks: list[None] = []
+    monkeypatch.setattr(backward_passes, "living_optimizers", lambda: looks.append(None))
+    with Listener().on():
+        update(weight)
+        make_optimizer().step()
+        assert vars(Tensor)["backward"] is ORIGINAL
+        update(weight)
+    assert looks == []
+
+
 def test_a_chosen_backward_pass_counts_from_the_first_one_on_whatever_optimizers_there_are(weight):
     listener, optimizer = Listener("backward"), make_optimizer()
     with listener.on():
