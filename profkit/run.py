@@ -264,6 +264,10 @@ PROFKIT_FAILED = "profkit failed: "
 """The beginning of the note that says why a recording was given up."""
 
 
+REPLACED_ITSELF = "the program put another one into its process (os.exec), which is not recorded"
+"""The beginning of the note that says so; the other program follows in brackets."""
+
+
 KILLED = "the system killed the program"
 """The ``message`` of an `OutOfMemory` that did not come from a request."""
 

@@ -110,7 +110,7 @@ def run_program(
     """Record a script or module. Ends profkit with one line if nothing was recorded."""
     from profkit.collect.launch.parent import launch_script
     from profkit.collect.ranks.identity import launch_in
-    from profkit.run import find_trace, load_run, what_keeps_from_writing
+    from profkit.run import REPLACED_ITSELF, find_trace, load_run, what_keeps_from_writing
 
     directory = _make_directory(target, arguments, output, module)
     is_rank = bool(launch_in(directory.parent))
@@ -127,7 +127,8 @@ def run_program(
         lost = f"{directory} cannot be written: {obstacle}" if obstacle else ""
         reasons = lost or "; ".join(run.notes) or "it ran no PyTorch operator"
         click.echo(f"profkit: {target}: nothing was recorded: {reasons}", err=True)
-        sys.exit(status if is_rank else PROGRAM_FAILED if status else BAD_INPUT)
+        was_replaced = any(note.startswith(REPLACED_ITSELF) for note in run.notes)
+        sys.exit(status if is_rank or was_replaced else PROGRAM_FAILED if status else BAD_INPUT)
     windows = [directory.with_name(name) for name in run.windows]
     recorded = (directory, *(path for path in windows if path.is_dir() and find_trace(path)))
     return RecordedProgram(recorded, status, _remedy(run.notes) if status else "", is_rank)

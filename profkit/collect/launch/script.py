@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import functools
-import importlib.util
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import FrameType, ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, NoReturn
 
+from profkit.collect.launch.import_watch import ImportWatch
 from profkit.collect.launch.main_module import Program, load_module, load_script
+from profkit.collect.launch.unusual_ends import catch_unusual_ends
 from profkit.collect.program.frames import walk_up
 from profkit.collect.program.guard import describe_end
 from profkit.collect.ranks.identity import RankWatch
@@ -34,8 +32,12 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 """The exit status that shells report for a program that was interrupted."""
+_THIS = "profkit.collect.launch.script"
 _PR_SET_PDEATHSIG = 1
 """From ``linux/prctl.h``: sets the signal that a process gets when its parent ends."""
+
+_LATE_NAME = "_import_device_backends"
+"""What PyTorch's package defines near its end."""
 
 _PROGRESS = {
     "opening": "found the program's steps; timing some of them without the profiler",
@@ -48,13 +50,15 @@ _PROGRESS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program that the command line names and end as it ends."""
-    options = _parse(sys.argv[1:] if arguments is None else arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parse(given)
     child = Child(options)
     _end_with_launcher()
-    _catch_immediate_exit(child)
+    catch_unusual_ends(child, _recording_anew(given))
     _give_room(options.module)
     try:
         program = load_module(options.target) if options.module else load_script(options.target)
+        sys.orig_argv[1:] = [*(["-m"] if options.module else []), options.target, *options.arguments]
         child.watch_for_torch(program)
         program.enter(options.arguments)
         program.run()
@@ -73,12 +77,14 @@ class Child:
         self._options = options
         self._profile: profile | None = None
         self._is_finished = False
+        self._process = os.getpid()
+
+    @property
+    def has_steps(self) -> bool:
+        return self._profile is not None and self._profile.has_steps
 
     def watch_for_torch(self, program: Program) -> None:
-        if "torch" in sys.modules:
-            self._begin(program)
-        else:
-            sys.meta_path.insert(0, _AfterImport("torch", lambda: self._begin(program)))
+        ImportWatch("torch", _LATE_NAME, lambda: self._begin(program)).install()
 
     def leave(self, leaving: SystemExit) -> None:
         """The program called ``sys.exit``, or profkit ended it once it was recorded."""
@@ -89,15 +95,19 @@ class Child:
             self.finish(_status_of(leaving.code))
 
     def finish(
-        self, status: int, note: str | None = None, was_stopped: bool = False, error: BaseException | None = None
+        self,
+        status: int | None,
+        note: str | None = None,
+        was_stopped: bool = False,
+        error: BaseException | None = None,
     ) -> None:
-        if self._is_finished:
+        if self._is_finished or os.getpid() != self._process:  # a fork of the program that went on to its end
             return
         self._is_finished = True
         if self._profile is not None:
             self._profile.finish(status, note, was_stopped, error)
             return
-        notes = ("the program never imported torch: there was nothing to record", *([note] if note else []))
+        notes = (_why_nothing_was_recorded(), *([note] if note else []))
         directory = Path(self._options.directory)
         identity = RankWatch(directory).identity
         run = Run(self._command, target=self._options.target, identity=identity, exit_status=status, notes=notes)
@@ -162,34 +172,10 @@ class Announcer:
                 stream.flush()
 
 
-class _AfterImport:
-    """A finder that lets the other finders find the module ``name`` and calls ``action`` once it is imported."""
-
-    def __init__(self, name: str, action: Callable[[], None]) -> None:
-        self._name, self._action = name, action
-
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002  # the finders' protocol
-        if name != self._name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        loader, execute = spec.loader, spec.loader.exec_module
-
-        def execute_and_act(module: ModuleType) -> None:
-            del loader.exec_module  # restores the loader's own method
-            execute(module)
-            self._action()
-
-        loader.exec_module = execute_and_act  # type: ignore[method-assign]  # for this one import
-        return spec
-
-
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Everything after the first ``--`` belongs to the program, further ``--`` included."""
     end = list(arguments).index("--")
-    parser = argparse.ArgumentParser(prog="python -m profkit.collect.launch.script")
+    parser = argparse.ArgumentParser(prog=f"python -m {_THIS}")
     parser.add_argument("--directory", required=True)
     parser.add_argument("--wait", type=int, default=WAIT_STEPS)
     parser.add_argument("--warmup", type=int, default=WARMUP_STEPS)
@@ -204,26 +190,27 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
+def _why_nothing_was_recorded() -> str:
+    if "torch" in sys.modules:
+        return "the program loaded torch past Python's imports: profkit cannot record that"
+    times = os.times()
+    if times.children_user + times.children_system > times.user + times.system:
+        return "the program never imported torch: its child processes did the work, and those are not recorded"
+    return "the program never imported torch: there was nothing to record"
+
+
+def _recording_anew(given: Sequence[str]) -> list[str]:
+    """Python's arguments that record another program as these do this one, up to its name."""
+    options = [one for one in given[: list(given).index("--")] if one != "--module"]
+    return ["-m", _THIS, *options]
+
+
 def _end_with_launcher() -> None:
     """Make this process die with profkit's. A launcher that gives up on its ranks kills the process that it started,
     which is profkit's, not this one, which runs the program. A rank that lived on would keep its device."""
     if sys.platform == "linux" and read_place(os.environ) is not None:
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-
-
-def _catch_immediate_exit(child: Child) -> None:
-    """Keep the recording when the program calls ``os._exit``, after which no Python code runs. This excludes forked
-    processes and other threads, which cannot end the recording."""
-    leave, process, thread = os._exit, os.getpid(), threading.get_ident()
-
-    @functools.wraps(leave)
-    def finish_and_leave(status: int) -> NoReturn:
-        if isinstance(status, int) and (os.getpid(), threading.get_ident()) == (process, thread):
-            child.finish(status & 0xFF, "the program ended by os._exit")
-        leave(status)
-
-    os._exit = finish_and_leave
 
 
 def _give_room(is_module: bool) -> None:

@@ -235,8 +235,17 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         if (recorder := self._outermost._recorder) is not None:
             self._guard(recorder.end_pause)
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether steps were recorded, whatever becomes of the recording."""
+        return self._is_finished or (self._recorder is not None and self._recorder.has_steps)
+
     def finish(
-        self, exit_status: int, note: str | None = None, was_stopped: bool = False, error: BaseException | None = None
+        self,
+        exit_status: int | None,
+        note: str | None = None,
+        was_stopped: bool = False,
+        error: BaseException | None = None,
     ) -> None:
         """Leave the context of a program that ran in its own process and ended with ``exit_status``, by an ``error`` if
         there was one. It ``was_stopped`` if profkit ended it once it was recorded."""

@@ -224,6 +224,11 @@ class Recorder:
         self._recordings.disown()
         self._leave()
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether steps were recorded."""
+        return self._schedule.recorded > 0
+
     def hears(self) -> bool:
         """Whether a boundary here and now counts: on the recorded thread, outside profkit's own work and pauses."""
         return not (self.over or self._busy or self._phases.is_paused or not self.thread.is_current or is_capturing())
