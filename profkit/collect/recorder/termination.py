@@ -2,7 +2,8 @@
 
 By default the signal ends a process between two instructions. During a recording a Python handler runs instead, between
 two bytecodes of the main thread: it writes the recording, then lets the default action end the process. So the exit
-status is the same, and the program runs no further than without profkit. A second signal ends it at once.
+status is the same, and the program runs no further than without profkit. A second signal ends it at once. The program
+does not see the handler (`profkit.collect.program.default_actions`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from types import FrameType
 
+from profkit.collect.program.default_actions import stand_in, withdraw
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.early_end import is_programs_own
 
@@ -27,7 +28,8 @@ _PATIENCE = 250
 
 class Termination:
     """From `install` to `remove`, SIGTERM calls ``finish`` on the main thread. A program that has its own handler is
-    left alone; if its handler calls this one, this one does nothing."""
+    left alone. If such a handler knows this one and calls it, this one does as the default action that it stands for.
+    """
 
     def __init__(self, guard: Guard, finish: Callable[[], None]) -> None:
         self._guard, self._finish = guard, finish
@@ -35,18 +37,13 @@ class Termination:
 
     def install(self) -> None:
         """Set the handler, on the main thread only and if the signal has none."""
-        if threading.current_thread() is threading.main_thread() and _handler() is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._on_signal)
+        stand_in(signal.SIGTERM, self._on_signal)
 
     def remove(self) -> None:
         """Restore the default, unless the program has set a handler meanwhile."""
-        with suppress(ValueError):  # on another thread
-            if _handler() == self._on_signal:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        withdraw(signal.SIGTERM, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if _handler() != self._on_signal:
-            return
         self._tries += 1
         if not is_programs_own(frame) and self._tries <= _PATIENCE:
             again = threading.Timer(_SOON_S, os.kill, (os.getpid(), number))
@@ -54,9 +51,6 @@ class Termination:
             again.start()
             return
         self.remove()
+        signal.signal(number, signal.SIG_DFL)
         self._guard(self._finish)
         os.kill(os.getpid(), number)
-
-
-def _handler() -> object:
-    return signal.getsignal(signal.SIGTERM)

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from profkit.collect.boundaries.next_boundary import NextBoundary
+from profkit.collect.program.default_actions import stand_in, stands_in, withdraw
 from profkit.plan import EXPLICIT
 from profkit.run import RUN_FILE, load_run, numbered, save
 
@@ -35,21 +36,18 @@ class WindowRequests:
 
     def install(self) -> None:
         """Set the handler, on the main thread only and if the signal is neither handled nor ignored."""
-        if _is_free() and threading.current_thread() is threading.main_thread():
-            signal.signal(_SIGNAL, self._on_signal)  # type: ignore[arg-type]  # it is free only where it exists
-            self._is_installed = True
+        if _SIGNAL is not None and _is_free(_SIGNAL):
+            self._is_installed = stand_in(_SIGNAL, self._on_signal)
 
     def remove(self) -> None:
         """Remove the handler, unless the program has set its own meanwhile."""
         if self._is_installed and _SIGNAL is not None:
             self._is_installed = False
-            with suppress(ValueError):  # on another thread
-                if signal.getsignal(_SIGNAL) == self._on_signal:
-                    signal.signal(_SIGNAL, signal.SIG_DFL)
+            withdraw(_SIGNAL, self._on_signal)
 
     def wake(self) -> None:
         """Interrupt the main thread's wait, so that pending calls run, unless the program now handles the signal."""
-        if self._is_installed and _SIGNAL is not None and signal.getsignal(_SIGNAL) == self._on_signal:
+        if self._is_installed and _SIGNAL is not None and stands_in(_SIGNAL, self._on_signal):
             self._is_waking = True
             signal.pthread_kill(threading.main_thread().ident or 0, _SIGNAL)
 
@@ -87,11 +85,11 @@ def complete(directories: Sequence[Path], exit_status: int | None, was_stopped: 
             save(directory, RUN_FILE, replace(run, exit_status=exit_status, was_stopped=was_stopped))
 
 
-def _is_free() -> bool:
-    """Whether the signal has no handler. Python does not know handlers in C, such as faulthandler's, but Linux does."""
-    if _SIGNAL is None or signal.getsignal(_SIGNAL) is not signal.SIG_DFL or _SCHEDULER in os.environ:
+def _is_free(number: int) -> bool:
+    """Whether the signal has no handler in C, such as faulthandler's: Python does not know those, but Linux does."""
+    if _SCHEDULER in os.environ:
         return False
     with suppress(OSError, IndexError, ValueError):
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-        return not int(status.split("SigCgt:")[1].split()[0], 16) >> (_SIGNAL - 1) & 1
+        return not int(status.split("SigCgt:")[1].split()[0], 16) >> (number - 1) & 1
     return True

@@ -72,9 +72,25 @@ def test_a_program_that_handles_sigterm_goes_on(recordings):
     assert_diagnosed(outcome)
 
 
+def test_a_handler_that_passes_the_signal_on_ends_the_program(recordings):
+    """By the handler of before if there was one, else by the default action, as the program would by itself."""
+    handle = (
+        "def handle(number, frame):\n    print('saved', flush=True)\n"
+        "    if callable(before): before(number, frame)\n"
+        "    else: signal.signal(number, before); os.kill(os.getpid(), number)\n"
+        "before = signal.signal(signal.SIGTERM, handle)\n"
+    )
+    outcome = run(recordings, f"train(7)\n{handle}os.kill(os.getpid(), signal.SIGTERM)\ntrain(8)\n")
+    assert outcome.status == 3
+    assert "saved" in outcome.stdout
+    assert "trained 8 " not in outcome.stdout
+    assert f"exit status {128 + signal.SIGTERM}" in outcome.stderr
+    assert sorted(steps_of(read_events(outcome.run))) == [2, 4, 5]
+
+
 def test_sigterm_ends_a_forked_child_as_usual(recordings):
     fork = (
-        "child = os.fork()\nif child == 0:\n    print(signal.getsignal(signal.SIGTERM), flush=True)\n"
+        "import _signal\nchild = os.fork()\nif child == 0:\n    print(_signal.getsignal(signal.SIGTERM), flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n    os._exit(0)\nprint('child', os.waitpid(child, 0)[1])\n"
     )
     outcome = run(recordings, f"train(7)\n{fork}train(8)\n")
@@ -84,7 +100,7 @@ def test_sigterm_ends_a_forked_child_as_usual(recordings):
 
 
 def test_after_the_recording_sigterm_has_its_default_handler(recordings):
-    say = "print('by default:', signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)\n"
+    say = "import _signal; print('by default:', _signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)\n"
     outcome = run(recordings, f"{say}train(60)\n{say}", "--at-step", "1")  # then no step is timed after the recording
     assert re.findall("by default: (.*)", outcome.stdout) == ["False", "True"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal
 import faulthandler
 import os
 import signal
@@ -187,7 +188,8 @@ def test_a_handler_that_the_program_sets_later_stays(tmp_path):
 
     try:
         with profile(tmp_path / "run"):
-            assert signal.signal(signal.SIGUSR1, own) is not signal.SIG_DFL
+            assert _signal.getsignal(signal.SIGUSR1) is not signal.SIG_DFL
+            assert signal.signal(signal.SIGUSR1, own) is signal.SIG_DFL
         assert signal.getsignal(signal.SIGUSR1) is own
     finally:
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
@@ -214,7 +216,7 @@ def test_an_ignored_signal_stays_ignored(tmp_path):
 def test_under_slurm_the_signal_is_left_to_the_scheduler(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     with profile(tmp_path / "run"):
-        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+        assert _signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
 
 
 def test_on_another_thread_no_handler_is_set(tmp_path):
@@ -222,7 +224,7 @@ def test_on_another_thread_no_handler_is_set(tmp_path):
 
     def record() -> None:
         with profile(tmp_path / "run"):
-            seen.append(signal.getsignal(signal.SIGUSR1))
+            seen.append(_signal.getsignal(signal.SIGUSR1))
 
     thread = threading.Thread(target=record)
     thread.start()
@@ -241,7 +243,7 @@ def test_a_child_process_has_the_default_handler(tmp_path):
     with profile(tmp_path / "run"):
         child = os.fork()
         if child == 0:
-            os._exit(0 if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL else 1)
+            os._exit(0 if _signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL else 1)
         assert os.waitpid(child, 0)[1] == 0
 
 
