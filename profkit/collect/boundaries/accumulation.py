@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 
+from torch._C import TensorBase
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim.optimizer import Optimizer
 
@@ -55,5 +56,5 @@ def _find_gradient(optimizer: Optimizer | None) -> StorageWeakRef | None:
     for group in groups:
         for parameter in group["params"]:
             if parameter.grad is not None and not parameter.grad.is_sparse:
-                return StorageWeakRef(parameter.grad.untyped_storage())  # type: ignore[no-untyped-call]  # torch's
+                return StorageWeakRef(TensorBase.untyped_storage(parameter.grad))  # type: ignore[no-untyped-call]  # torch's
     return None

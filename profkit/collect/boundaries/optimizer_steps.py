@@ -6,9 +6,11 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, Protocol
 
-from torch.optim.optimizer import Optimizer, _global_optimizer_pre_hooks, register_optimizer_step_post_hook
+from torch.optim import optimizer as optimizers
+from torch.optim.optimizer import Optimizer, _global_optimizer_pre_hooks
 from torch.utils.hooks import RemovableHandle
 
 from profkit.collect.program.dropped import WhenDropped
@@ -58,14 +60,29 @@ class OptimizerSteps:
         self._others: Counter[int] = Counter()  # the steps of others since the first one's last
         self._others_since = (0, 0)
         self._handle: RemovableHandle | None = None
+        self._register = self._replaced = optimizers.register_optimizer_step_post_hook
 
     def install(self) -> None:
-        self._handle = register_optimizer_step_post_hook(self._after_step)
+        register = self._register = optimizers.register_optimizer_step_post_hook
+        self._handle = handle = register(self._after_step)
+
+        @wraps(register)
+        def register_before_this(hook: Callable[..., None]) -> RemovableHandle:
+            """The program's hooks come first, so none of them sees what this object's puts into ``kwargs``."""
+            added = register(hook)
+            hooks = optimizers._global_optimizer_post_hooks
+            if handle.id in hooks:
+                hooks[handle.id] = hooks.pop(handle.id)
+            return added
+
+        optimizers.register_optimizer_step_post_hook = self._replaced = register_before_this
 
     def remove(self) -> None:
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
+            if optimizers.register_optimizer_step_post_hook is self._replaced:
+                optimizers.register_optimizer_step_post_hook = self._register
 
     def forget_uses(self) -> None:
         self.uses.clear()

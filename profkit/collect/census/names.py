@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C import TensorBase
 
 from profkit.collect.census.held_by_libraries import Entrusted
 from profkit.collect.census.reachable import Reach, Reached, may_hold, named_values, user_file_of
@@ -347,7 +348,7 @@ class _Storage:
 def _storage_of(tensor: Tensor) -> _Storage | None:
     """None if the tensor has no storage of its own."""
     try:
-        storage = tensor.untyped_storage()
-        return _Storage(storage._cdata, storage.nbytes(), tensor.numel() * tensor.element_size())
+        storage = TensorBase.untyped_storage(tensor)
+        return _Storage(storage._cdata, storage.nbytes(), TensorBase.numel(tensor) * TensorBase.element_size(tensor))
     except (RuntimeError, NotImplementedError):  # sparse tensors, for example
         return None

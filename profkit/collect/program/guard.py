@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 from profkit.errors import ProfkitError
@@ -14,6 +14,7 @@ from profkit.source.user_code import UserFiles
 
 _MAX_MESSAGE = 200
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+Switch = Callable[[], AbstractContextManager[Any]]
 
 
 def uncompiled(function: _Function) -> _Function:
@@ -58,8 +59,18 @@ def noticed(
     return property(read, write)
 
 
+def switches_past_modes() -> tuple[Switch, Switch]:
+    """Contexts for profkit's own calls of PyTorch: past the program's function modes and tensor subclasses, and past
+    its dispatch modes. Both are private; a PyTorch without them lets modes see the calls."""
+    switches = sys.modules["torch"]._C
+    return getattr(switches, "DisableTorchFunction", nullcontext), getattr(
+        switches, "_DisableTorchDispatch", nullcontext
+    )
+
+
 class Guard:
-    """Calls profkit's code inside a program that must not notice: exceptions go to ``on_error`` instead.
+    """Calls profkit's code inside a program that must not notice: exceptions go to ``on_error`` instead, and calls of
+    PyTorch past the program's modes.
 
     In a forked child, which inherits the recording, it calls nothing. Interrupts and exits go to ``on_error`` and then
     on to the program.
@@ -68,12 +79,14 @@ class Guard:
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
         self._on_error = on_error
         self._process = os.getpid()
+        self._past_functions, self._past_dispatch = switches_past_modes()
 
     def __call__(self, action: Callable[[], None]) -> None:
         if os.getpid() != self._process:
             return
         try:
-            action()
+            with self._past_functions(), self._past_dispatch():
+                action()
         except Exception as error:
             self._on_error(error)
         except BaseException as error:

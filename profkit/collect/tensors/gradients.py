@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import TensorBase
 from torch.nn import Parameter
 from torch.optim.optimizer import Optimizer
 
@@ -284,7 +285,7 @@ def _begin(parameter: Tensor, is_held: bool) -> _Followed:
 
 def _is_plain(parameter: Tensor) -> bool:
     """Whether everything that happens to its gradient is seen: hooks would receive what the backward pass adds."""
-    if type(parameter) not in (Tensor, Parameter) or not parameter.requires_grad or parameter.is_inference():
+    if type(parameter) not in (Tensor, Parameter) or not parameter.requires_grad or TensorBase.is_inference(parameter):
         return False
     hooks = (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None))
     return parameter.is_leaf and not any(hooks)
@@ -296,7 +297,7 @@ def _plain_gradient(parameter: Tensor) -> Tensor | None:
 
 
 def _memory_of(gradient: Tensor) -> int:
-    return gradient.untyped_storage().data_ptr()
+    return TensorBase.untyped_storage(gradient).data_ptr()
 
 
 def _tensors_in(event: Any) -> Iterator[Any]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, UntypedStorage
+from torch._C import TensorBase
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Parameter
 
@@ -57,7 +58,7 @@ class Identities:
     def memory_of(self, tensor: Tensor) -> Memory:
         if tensor.layout is not torch.strided:
             return self._object_of(tensor)
-        storage = tensor.untyped_storage()
+        storage = TensorBase.untyped_storage(tensor)
         found = self._memories.get(storage._cdata)
         if found is None:
             reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]  # torch gives no types here
@@ -84,7 +85,7 @@ class Identities:
         seen = memory.number, len(memory.written), tensor._version, tensor.dtype, tuple(tensor.shape)
         if tensor.layout is not torch.strided:
             return seen
-        return (*seen, tensor.storage_offset(), tensor.stride(), tensor.is_neg())
+        return (*seen, TensorBase.storage_offset(tensor), TensorBase.stride(tensor), TensorBase.is_neg(tensor))
 
     def value_of(self, tensor: Tensor) -> int | None:
         identity = self.identity_of(tensor)
@@ -94,7 +95,7 @@ class Identities:
         if found is None:  # its creation was not seen
             found = self.give(tensor)
             if tensor.device.type == "cpu" and tensor.layout is torch.strided:
-                self._prints[identity] = _fingerprint(tensor.untyped_storage())
+                self._prints[identity] = _fingerprint(TensorBase.untyped_storage(tensor))
         return found
 
     def give(self, tensor: Tensor, value: int | None = None) -> int | None:
@@ -110,7 +111,7 @@ class Identities:
         PyTorch made it since. Memory that turns out to be shared has no value from here on."""
         identity = self.identity_of(tensor)
         known = None if identity is None else self._prints.get(identity)
-        if known is not None and known != _fingerprint(tensor.untyped_storage()):
+        if known is not None and known != _fingerprint(TensorBase.untyped_storage(tensor)):
             self.memory_of(tensor).is_shared = True
             return False
         return identity is not None
@@ -122,11 +123,11 @@ def is_plain(value: object) -> bool:
         return False
     assert isinstance(value, Tensor)
     is_known = value.layout in _LAYOUTS and value.device.type in _DEVICES and not value.dtype.is_complex
-    return is_known and not value.is_inference()
+    return is_known and not TensorBase.is_inference(value)
 
 
 def _is_comparable(tensor: Tensor) -> bool:
-    return tensor.device.type == "cpu" and tensor.untyped_storage().nbytes() <= _FOREIGN_BYTES
+    return tensor.device.type == "cpu" and TensorBase.untyped_storage(tensor).nbytes() <= _FOREIGN_BYTES
 
 
 def _fingerprint(storage: UntypedStorage) -> int:

@@ -29,9 +29,10 @@ from torch.autograd import forward_ad
 
 from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.program.engine import in_backward_pass
-from profkit.collect.program.guard import uncompiled
+from profkit.collect.program.guard import switches_past_modes, uncompiled
 from profkit.collect.program.living import living
 from profkit.collect.sessions.host_marks import open_mark
+from profkit.collect.tensors.askers import asking
 from profkit.collect.tensors.identities import Identities, Identity, Memory, is_plain
 from profkit.marks import CALL_MARK
 from profkit.run import Recomputation
@@ -112,6 +113,7 @@ class CallWatch(overrides.TorchFunctionMode):
         self.is_on = self._is_aside = False
         self._spent_ns = self._all_ns = 0
         self._thread = self._step = self._graphs = 0
+        self._past_functions, self._past_dispatch = switches_past_modes()
         self._calls: list[_Call] = []
         self._forget()
 
@@ -212,8 +214,10 @@ class CallWatch(overrides.TorchFunctionMode):
         name = getattr(function, "__name__", "")
         is_passed_by = name in _PASSED_BY or name.startswith(_OPENS_RANGE)
         if not self.is_on or self._is_aside or is_passed_by or in_backward_pass():
-            return function(*arguments, **named)
-        call = self._open(function, name, arguments, named)
+            return asking(function, sys._getframe(1))(*arguments, **named)
+        with self._past_functions(), self._past_dispatch():
+            call = self._open(function, name, arguments, named)
+        function = asking(function, sys._getframe(1))
         if call is None:
             return function(*arguments, **named)
         if self._step or call.call is None:
@@ -225,7 +229,8 @@ class CallWatch(overrides.TorchFunctionMode):
                 result = function(*arguments, **named)
             finally:
                 mark.__exit__(None, None, None)
-        self._close(call, result)
+        with self._past_functions(), self._past_dispatch():
+            self._close(call, result)
         return result
 
     def _open(self, function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> _Open | None:

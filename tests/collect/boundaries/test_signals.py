@@ -77,6 +77,27 @@ def test_a_learning_rate_schedule_that_wraps_the_step_changes_nothing(listener):
     assert listener.ends == [True, False]
 
 
+def test_hooks_of_the_programs_after_the_step_see_nothing_of_profkit(listener):
+    """Whether they were there before or come later, for one optimizer or for all."""
+    optimizer = make_optimizer()
+    seen: list[dict[str, Any]] = []
+
+    def see(optimizer: object, given: object, named: dict[str, Any]) -> None:
+        seen.append(dict(named))
+
+    register = optimizers.register_optimizer_step_post_hook
+    handles = [register(see), optimizer.register_step_post_hook(see)]
+    with listener.on():
+        handles.append(optimizers.register_optimizer_step_post_hook(see))
+        optimizer.step()
+        assert listener.ends == [True]
+    optimizer.step()
+    for handle in handles:
+        handle.remove()
+    assert seen == [{}] * 6
+    assert optimizers.register_optimizer_step_post_hook is register
+
+
 def test_a_hook_of_the_programs_before_the_step_changes_nothing(listener):
     optimizer = make_optimizer()
     kept: dict[str, Any] = {}

@@ -112,6 +112,48 @@ def test_a_module_ends_the_same_and_has_the_same_results(recordings, end):
     assert kept.ended == plain
 
 
+WATCHING = """\
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+calls, backwards = [], []
+
+
+class Functions(TorchFunctionMode):
+    def __torch_function__(self, function, types, given=(), named=None):
+        calls.append(function.__name__)
+        return function(*given, **(named or {}))
+
+
+class Operators(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, given=(), named=None):
+        calls.append(str(function))
+        return function(*given, **(named or {}))
+
+
+original = torch.Tensor.backward
+
+
+def backward(self, *given, **named):
+    backwards.append(self)
+    return original(self, *given, **named)
+
+
+torch.Tensor.backward = backward
+"""
+"""A program that counts PyTorch's calls in three ways."""
+
+
+@pytest.mark.parametrize("modes", ["Functions(), Operators()", "Functions()", "open(os.devnull)"])
+def test_what_a_program_sees_of_its_calls_is_the_same(recordings, modes):
+    files = {"program.py": f"{TRAINING}{WATCHING}with {modes}:\n    train({STEPS})\nprint(calls, len(backwards))\n"}
+    plain = recordings.fork("tests.forks:run_script", ["program.py"], writes=files).ended
+    writes = {**files, "run/.keep": ""}
+    kept = recordings.fork("profkit.collect.launch.script:main", ["--directory=run", "--", "program.py"], writes=writes)
+    assert kept.ended == plain
+    assert list((kept.directory / "run").glob("*.pt.trace.json.gz"))
+
+
 AROUND = """\
 import contextlib, profkit
 with (profkit.profile("run") if {is_on} else contextlib.nullcontext()) as recording:
