@@ -69,11 +69,10 @@ def load(path: str | Path) -> Diagnosis:
 
     Nothing is judged again. Raises `ProfkitError` for anything else.
     """
-    from profkit.report.json import load_json
-    from profkit.run import DIAGNOSIS_FILE
+    from profkit.report.json import load_json, load_run_json
 
     given = Path(path)
-    return load_json(given / DIAGNOSIS_FILE if given.is_dir() else given)
+    return load_run_json(given) if given.is_dir() else load_json(given)
 
 
 def _diagnose_and_write(directory: Path) -> Diagnosis:

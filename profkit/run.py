@@ -26,7 +26,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +36,9 @@ import msgspec
 from msgspec import Struct
 
 from profkit.errors import RunDirectoryError, UnreadableInput
+from profkit.files.kinds import is_own_file
+from profkit.files.reading import read_file
+from profkit.files.writing import create, refuse_links, write_file
 
 RUN_FILE = "run.json"
 LAUNCH_FILE = "launch.json"
@@ -48,6 +51,7 @@ SNAPSHOT_FILE = "snapshot.pickle"
 WORKERS_DIRECTORY = "workers"
 DIAGNOSIS_FILE = "diagnosis.json"
 REPORT_FILE = "report.html"
+REPORTS = (DIAGNOSIS_FILE, REPORT_FILE)
 TRACE_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
 SMALL_FILES = (RUN_FILE, CALLSITES_FILE, SOURCES_FILE, LIVE_FILE, SAMPLES_FILE, DEVICE_MEMORY_FILE)
 """What is read with the trace beside it, except the workers' files and the snapshot."""
@@ -434,12 +438,14 @@ def unused_directory(path: Path) -> Path:
 
 def holds_run(path: Path) -> bool:
     """Whether the directory holds a run, or those of a launch's ranks."""
-    return is_run(path) or (path / LAUNCH_FILE).exists()
+    return is_run(path) or os.path.lexists(path / LAUNCH_FILE)
 
 
 def is_run(path: Path) -> bool:
     """Whether the directory itself is a run."""
-    return any((path / file).exists() for file in (RUN_FILE, DIAGNOSIS_FILE)) or any(path.glob("*.pt.trace.json*"))
+    return any(os.path.lexists(path / file) for file in (RUN_FILE, DIAGNOSIS_FILE)) or any(
+        path.glob("*.pt.trace.json*")
+    )
 
 
 def refuse_other_run(path: Path) -> None:
@@ -456,7 +462,20 @@ def create_directory(path: Path) -> Path:
         _try_to_write(path)
     except OSError as error:
         raise RunDirectoryError(path, f"cannot be written: {error.strerror or error}") from error
+    check_replaceable(path, (*SMALL_FILES, SNAPSHOT_FILE, *REPORTS))
+    if (path / WORKERS_DIRECTORY).is_symlink():
+        raise RunDirectoryError(path, f"cannot be written: {WORKERS_DIRECTORY} is a link")
     return path
+
+
+def check_replaceable(directory: Path, names: Sequence[str]) -> None:
+    """Raises `RunDirectoryError` if a file of that name could not be written, as it is a link or no file at all. Ask
+    before work that takes minutes."""
+    try:
+        for name in names:
+            refuse_links(directory / name)
+    except OSError as error:
+        raise RunDirectoryError(directory, f"cannot be written: {error.strerror or error}") from error
 
 
 def what_keeps_from_writing(directory: Path) -> str | None:
@@ -469,9 +488,10 @@ def what_keeps_from_writing(directory: Path) -> str | None:
 
 
 def _try_to_write(directory: Path) -> None:
-    probe = directory / ".profkit-write-test"
+    probe = directory / f".profkit-write-test.{os.urandom(8).hex()}"
     try:
-        probe.write_bytes(bytes(_LEAST_FREE_BYTES))
+        with create(probe) as file:
+            file.write(bytes(_LEAST_FREE_BYTES))
     finally:
         with suppress(OSError):
             probe.unlink(missing_ok=True)
@@ -494,53 +514,47 @@ def why_not_written(directory: Path, error: OSError) -> str:
 
 def save(directory: Path, file: str, value: object) -> None:
     """Write one side file of the run as JSON, completely or not at all."""
-    text = msgspec.json.format(msgspec.json.encode(value), indent=1)
-    unfinished = directory / f".{file}.{os.getpid()}"
-    try:
-        unfinished.write_bytes(text)
-        unfinished.replace(directory / file)
-    except OSError:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-        raise
+    write_file(directory, file, msgspec.json.format(msgspec.json.encode(value), indent=1))
 
 
 def load_run(directory: Path) -> Run:
     """Read ``run.json``; an empty `Run` if there is none."""
-    return _load(directory / RUN_FILE, Run, Run())
+    return _load(directory, RUN_FILE, Run, Run())
 
 
 def load_launch(directory: Path) -> Launch:
     """Read ``launch.json``; an empty `Launch` if there is none."""
-    return _load(directory / LAUNCH_FILE, Launch, Launch())
+    return _load(directory, LAUNCH_FILE, Launch, Launch())
 
 
 def load_callsites(directory: Path) -> tuple[CallSite, ...]:
-    return _load(directory / CALLSITES_FILE, tuple[CallSite, ...], ())
+    return _load(directory, CALLSITES_FILE, tuple[CallSite, ...], ())
 
 
 def load_sources(directory: Path) -> Sources:
-    return _load(directory / SOURCES_FILE, dict[str, dict[int, str]], {})
+    return _load(directory, SOURCES_FILE, dict[str, dict[int, str]], {})
 
 
 def load_live(directory: Path) -> tuple[LiveSample, ...]:
-    return _load(directory / LIVE_FILE, tuple[LiveSample, ...], ())
+    return _load(directory, LIVE_FILE, tuple[LiveSample, ...], ())
 
 
 def load_samples(directory: Path) -> tuple[LoadSample, ...]:
-    return _load(directory / SAMPLES_FILE, tuple[LoadSample, ...], ())
+    return _load(directory, SAMPLES_FILE, tuple[LoadSample, ...], ())
 
 
 def load_device_memory(directory: Path) -> tuple[DeviceMemorySample, ...]:
-    return _load(directory / DEVICE_MEMORY_FILE, tuple[DeviceMemorySample, ...], ())
+    return _load(directory, DEVICE_MEMORY_FILE, tuple[DeviceMemorySample, ...], ())
 
 
 def find_trace(directory: Path) -> Path | None:
-    """The newest trace in a run directory, None if there is none. Raises `UnreadableInput` if the directory cannot be
-    listed."""
+    """The newest trace in a run directory, None if there is none. Links out of the directory do not count.
+
+    Raises `UnreadableInput` if the directory cannot be listed.
+    """
     try:
         present = directory.iterdir() if directory.is_dir() else ()
-        traces = [p for p in present if p.name.endswith(TRACE_SUFFIXES) and p.is_file()]
+        traces = [p for p in present if p.name.endswith(TRACE_SUFFIXES) and is_own_file(p, directory)]
     except OSError as error:
         raise UnreadableInput(directory, f"cannot be read: {error.strerror or error}") from error
     return max(traces, key=lambda p: p.stat().st_mtime_ns, default=None)
@@ -549,17 +563,14 @@ def find_trace(directory: Path) -> Path | None:
 def find_snapshot(directory: Path) -> Path | None:
     """The memory snapshot in a run directory, None if there is none."""
     path = directory / SNAPSHOT_FILE
-    return path if path.is_file() else None
+    return path if is_own_file(path, directory) else None
 
 
-def _load(path: Path, kind: type[_Value], missing: _Value) -> _Value:
+def _load(directory: Path, file: str, kind: type[_Value], missing: _Value) -> _Value:
+    path = directory / file
     try:
-        if not path.is_file():
-            return missing
-        if path.stat().st_size > _MAX_SIDE_FILE_BYTES:
-            raise UnreadableInput(path, f"is larger than {_MAX_SIDE_FILE_BYTES >> 20} MiB")
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except OSError as error:
-        raise UnreadableInput(path, f"cannot be read: {error.strerror or error}") from error
-    except msgspec.DecodeError as error:
+        return msgspec.json.decode(read_file(path, _MAX_SIDE_FILE_BYTES, directory), type=kind)
+    except FileNotFoundError:
+        return missing
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableInput(path, f"is not what profkit wrote: {error}") from error

@@ -20,6 +20,7 @@ import profkit
 PACKAGE = Path(profkit.__file__).parent
 LAYERS = (
     "errors",
+    "files",
     "failures",
     "units",
     "printing",
@@ -55,7 +56,7 @@ LAYERS = (
     "integrations",
 )
 SIDE_DOORS = {
-    "collect": {"errors", "units", "marks", "plan", "processor", "run", "source", "experiment", "memory_plan"}
+    "collect": {"errors", "files", "units", "marks", "plan", "processor", "run", "source", "experiment", "memory_plan"}
 }
 """What they may import; they themselves are for the command line and the public package only."""
 LEVELS = {*LAYERS, *SIDE_DOORS}

@@ -88,14 +88,16 @@ def diagnose_launch(
     from profkit.cli._reading import ReadingBar
     from profkit.gathering.launching import diagnose_ranks
     from profkit.gathering.remote import path_of
-    from profkit.run import create_directory, default_directory, refuse_other_run
+    from profkit.run import REPORTS, check_replaceable, create_directory, default_directory, refuse_other_run
 
-    if output is not None:
-        refuse_other_run(output)
     path = path_of(target)
+    in_place = path is not None and path.is_dir() and output is None
+    if path is not None and in_place:
+        check_replaceable(path, REPORTS)
+    elif output is not None:
+        refuse_other_run(output)
     with ReadingBar(path or Path(target.rstrip("/"))) as bar:
         found = diagnose_ranks(target, on, choose_measure(measure), settings, bar.count)
-    in_place = path is not None and path.is_dir() and output is None
     directory = path if path is not None and in_place else create_directory(output or default_directory(target))
     return Diagnosed(found.path, found.facts, found.diagnosis, found.rows), directory
 

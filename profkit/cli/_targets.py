@@ -51,7 +51,7 @@ def classify(target: str) -> TargetKind:
     if path.is_file():
         return TargetKind.TRACE
     if path.exists():
-        from profkit.trace.reading import refuse_special_file
+        from profkit.files.reading import refuse_special_file
 
         refuse_special_file(path)
     if "/" in target or "\\" in target or target.endswith(TRACE_ENDINGS):

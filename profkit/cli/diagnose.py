@@ -183,15 +183,17 @@ def _read(
     stop_collecting_garbage()
     reuse_memory_for_columns()
     from profkit.diagnosing import read_facts
-    from profkit.run import create_directory, default_directory, refuse_other_run
+    from profkit.run import REPORTS, check_replaceable, create_directory, default_directory, refuse_other_run
 
-    if output is not None:
+    in_place = path.is_dir() and output is None
+    if in_place:
+        check_replaceable(path, REPORTS)
+    elif output is not None:
         refuse_other_run(output)
     with ReadingBar(path) as bar:
         facts = read_facts(path, bar.show, origin=origin)
     reuse_memory_for_rules()
     diagnosed = _judge(path, facts, measure, settings)
-    in_place = path.is_dir() and output is None
     directory = path if in_place else create_directory(output or default_directory(str(path)))
     return diagnosed, directory
 

@@ -15,11 +15,11 @@ from profkit.diagnosing import diagnose, read_facts
 from profkit.errors import UnreadableInput
 from profkit.evidence.generated import parse_generated
 from profkit.evidence.places import call_site
+from profkit.files.reading import refuse_special_file
 from profkit.findings import Diagnosis
 from profkit.gathering.finding import find_ranks, is_light
 from profkit.run import CallSite, Run, find_trace, unprofiled_steps
 from profkit.trace.events import DEVICE_WORK, Bools, Category, Int64s, Rows
-from profkit.trace.reading import refuse_special_file
 
 _Key = TypeVar("_Key", bound=Hashable)
 LineKey = tuple[str, str, str]

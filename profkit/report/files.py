@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from profkit.errors import RunDirectoryError
+from profkit.files.writing import write_file
 from profkit.findings import Diagnosis
 from profkit.report import render
 from profkit.rules import all_rules
-from profkit.run import DIAGNOSIS_FILE, REPORT_FILE
+from profkit.run import DIAGNOSIS_FILE, REPORT_FILE, REPORTS, check_replaceable
 
 
 def write_reports(diagnosis: Diagnosis, directory: Path, shown: Diagnosis | None = None, editor: str = "") -> None:
@@ -16,10 +17,11 @@ def write_reports(diagnosis: Diagnosis, directory: Path, shown: Diagnosis | None
 
     The page shows ``shown`` instead of the diagnosis if it is given. ``editor`` is the template of links to a line.
     """
+    check_replaceable(directory, REPORTS)
     page = render(shown or diagnosis, "html", pages=rule_pages(), editor=editor)
     try:
-        (directory / DIAGNOSIS_FILE).write_text(render(diagnosis, "json"), encoding="utf-8")
-        (directory / REPORT_FILE).write_text(page, encoding="utf-8")
+        write_file(directory, DIAGNOSIS_FILE, render(diagnosis, "json").encode())
+        write_file(directory, REPORT_FILE, page.encode())
     except OSError as error:
         raise RunDirectoryError(directory, f"cannot be written: {error.strerror or error}") from error
 

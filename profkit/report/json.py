@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 
 from profkit.errors import UnreadableInput
+from profkit.files.reading import read_file
 from profkit.findings import SCHEMA, Diagnosis
+from profkit.run import DIAGNOSIS_FILE
 
 MAX_BYTES = 64 << 20
 """The largest ``diagnosis.json`` that is read; a finding takes about a kilobyte."""
@@ -49,13 +51,18 @@ def _encodable(value: Any) -> Any:
     return [_encodable(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def load_json(path: Path) -> Diagnosis:
-    """The diagnosis in a file. Raises `UnreadableInput` if it cannot be read, or as `parse_json` does."""
+def load_json(path: Path, within: Path | None = None) -> Diagnosis:
+    """The diagnosis in a file; given ``within``, links out of that directory are not followed. Raises `UnreadableInput`
+    if it cannot be read, or as `parse_json` does."""
     try:
-        with path.open("rb") as file:
-            return parse_json(file.read(MAX_BYTES + 1), path)
-    except OSError as error:
+        return parse_json(read_file(path, MAX_BYTES, within), path)
+    except FileNotFoundError as error:
         raise UnreadableInput(path, f"cannot be read: {error.strerror or error}") from error
+
+
+def load_run_json(directory: Path) -> Diagnosis:
+    """The diagnosis in a run directory. Raises as `load_json` does."""
+    return load_json(directory / DIAGNOSIS_FILE, directory)
 
 
 def parse_json(data: bytes, path: Path | str = "diagnosis.json") -> Diagnosis:

@@ -10,9 +10,7 @@ an arrow that begins in it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
@@ -22,6 +20,7 @@ from isal import igzip
 
 from profkit.derive.timeline.intervals import Intervals, union
 from profkit.errors import RunDirectoryError, UsageError
+from profkit.files.writing import replacing
 from profkit.findings import Diagnosis, Finding
 from profkit.report.wording import cost, place, printable, short_place
 from profkit.trace.events import Category, Int64s, Rows, Trace
@@ -51,17 +50,12 @@ def write_perfetto(diagnosis: Diagnosis, trace: Trace, marked: Sequence[Rows], s
     if target.exists() and target.samefile(source):
         raise UsageError(f"{source}: the copy would replace the trace; name another directory with --output")
     events = map(msgspec.json.encode, finding_events(diagnosis, trace, marked))
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        with unfinished.open("wb") as file, _packing(file) as packed:
+        with replacing(target.parent, target.name) as file, _packing(file) as packed:
             for piece in with_events(source, events):
                 packed.write(piece)
-        unfinished.replace(target)
     except OSError as error:
         raise RunDirectoryError(target, f"cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            unfinished.unlink()
 
 
 def _packing(file: BinaryIO) -> IO[bytes]:

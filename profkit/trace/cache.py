@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from profkit.files.reading import open_file
 from profkit.trace.events import NONE, Category, Events, Lane, Recording, Trace
 from profkit.trace.times import DAY_NS
 
@@ -174,7 +175,7 @@ def _load(source: Path, made_from: tuple[int, int, int, int, str]) -> Trace | No
     from zipfile import ZipFile
 
     try:
-        with ZipFile(source) as archive:
+        with open_file(source) as file, ZipFile(file) as archive:
             tables = msgspec.json.decode(_array(archive, _TABLES, (np.uint8,)).tobytes(), type=_Tables)
             if tables.made_from != made_from:
                 return None

@@ -11,6 +11,7 @@ from typing import BinaryIO, Protocol
 from isal import igzip_lib
 
 from profkit.errors import UnreadableInput
+from profkit.files.reading import open_file
 from profkit.units import format_count
 
 MAX_BYTES = 1 << 40
@@ -57,7 +58,7 @@ class Content:
     def __iter__(self) -> Iterator[bytes]:
         """The pieces, none of them empty. Raises `UnreadableInput` for a file that cannot be read or is too large."""
         try:
-            with self.path.open("rb") as file:
+            with open_file(self.path) as file:
                 self.file_bytes = os.fstat(file.fileno()).st_size
                 for piece in self._pieces(file):
                     self.size_bytes += len(piece)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profkit.errors import UnreadableInput
+from profkit.files.reading import open_file, refuse_special_file
 from profkit.trace.cache import Origin, read_through_cache
 from profkit.trace.containers import Content
 from profkit.trace.events import Trace
@@ -61,21 +62,9 @@ def holds_snapshot(path: Path) -> bool:
         return False
 
 
-def refuse_special_file(path: Path) -> None:
-    """Raises `UnreadableInput` for anything but a file or a directory; reading a pipe would wait forever."""
-    kinds = {
-        "a named pipe (FIFO)": path.is_fifo(),
-        "a socket": path.is_socket(),
-        "a device": path.is_char_device() or path.is_block_device(),
-    }
-    for kind, is_it in kinds.items():
-        if is_it:
-            raise UnreadableInput(path, f"is {kind}, and only a file can be read: copy what comes from it into one")
-
-
 def _first_bytes(path: Path, count: int) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return file.read(count)
     except OSError:  # the reader says what is wrong
         return b""

@@ -8,12 +8,16 @@ that profkit does not write are ignored, and only a limited number is read.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from profkit.errors import UnreadableInput
+from profkit.files.kinds import is_own_file
+from profkit.files.reading import read_file
 from profkit.run import WORKERS_DIRECTORY, CallSite
 
 _MAX_FILES = 512
@@ -100,7 +104,8 @@ class _Header(Struct, frozen=True):
 def read_workers(directory: Path) -> Workers:
     """The accounts in a run directory; empty if there are none."""
     try:
-        files = sorted(path for path in (directory / WORKERS_DIRECTORY).iterdir() if path.is_file())[:_MAX_FILES]
+        there = (directory / WORKERS_DIRECTORY).iterdir()
+        files = sorted(path for path in there if is_own_file(path, directory))[:_MAX_FILES]
     except OSError:
         return Workers()
     loaders = [_decode(data, LoaderRecord) for path in files if path.suffix == ".json" for data in _contents(path)]
@@ -113,11 +118,8 @@ def read_workers(directory: Path) -> Workers:
 
 def _contents(path: Path) -> Iterator[bytes]:
     """The file's content, if it is readable and no larger than a worker writes."""
-    try:
-        if path.stat().st_size <= _MAX_FILE_BYTES:
-            yield path.read_bytes()
-    except OSError:
-        return
+    with suppress(OSError, UnreadableInput):
+        yield read_file(path, _MAX_FILE_BYTES)
 
 
 def _record(data: bytes) -> WorkerRecord | None:

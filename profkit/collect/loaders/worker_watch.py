@@ -20,6 +20,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Worker
 from profkit.collect.loaders.account import OVER, WorkerInit
 from profkit.collect.loaders.dataset_copies import describe_objects
 from profkit.collect.program.guard import Guard, uncompiled
+from profkit.files.writing import create, write_file
 from profkit.run import WORKERS_DIRECTORY
 
 _MAX_WORKERS = 256
@@ -33,7 +34,8 @@ class WorkerWatch:
     """From `install` to `remove`, each worker that starts keeps an account in the run directory."""
 
     def __init__(self, directory: Path, is_user: Mapping[str, bool], guard: Guard) -> None:
-        self._directory = os.path.join(os.path.abspath(directory), WORKERS_DIRECTORY)
+        self._run = os.path.abspath(directory)
+        self._directory = os.path.join(self._run, WORKERS_DIRECTORY)
         self._is_user, self._guard = is_user, guard
         self._process = os.getpid()
         self._loaders: dict[int, int] = {}
@@ -59,7 +61,7 @@ class WorkerWatch:
             delattr(WorkersIterator, _NAME)
         if self._loaders and os.getpid() == self._process:
             with suppress(OSError):
-                Path(self._directory, OVER).touch()
+                create(Path(self._directory, OVER)).close()
 
     def _stand_in(self, iterator: Any, original: Any) -> Any:
         if self._begun >= _MAX_WORKERS or type(original) is WorkerInit:
@@ -75,7 +77,6 @@ class WorkerWatch:
         return WorkerInit(original, self._directory, loader, reads_memory)
 
     def _describe(self, iterator: Any, loader: int) -> None:
-        os.makedirs(self._directory, exist_ok=True)
         known: dict[str, object] = {
             "loader": loader,
             "dataset": type(iterator._dataset).__name__[:200],
@@ -85,4 +86,4 @@ class WorkerWatch:
         }
         with suppress(Exception):  # the recording matters more than the dataset's contents
             known["objects"] = describe_objects(iterator._dataset, self._is_user)
-        Path(self._directory, f"loader-{loader}.json").write_text(json.dumps(known), encoding="utf-8")
+        write_file(Path(self._run), f"{WORKERS_DIRECTORY}/loader-{loader}.json", json.dumps(known).encode())

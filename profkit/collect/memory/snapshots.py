@@ -4,12 +4,11 @@ writes, but bounded in size."""
 from __future__ import annotations
 
 import errno
-import os
 import pickle
-from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from profkit.files.writing import replacing
 from profkit.run import SNAPSHOT_FILE
 from profkit.units import format_bytes
 
@@ -21,15 +20,8 @@ _PROTOCOL = 4
 
 def save_snapshot(directory: Path, snapshot: object, most_bytes: int = MOST_BYTES) -> None:
     """Write it completely or not at all. Raises `OSError`."""
-    unfinished = directory / f".{SNAPSHOT_FILE}.{os.getpid()}"
-    try:
-        with unfinished.open("wb") as file:
-            pickle.Pickler(_Bounded(file, most_bytes), protocol=_PROTOCOL).dump(snapshot)
-        unfinished.replace(directory / SNAPSHOT_FILE)
-    except BaseException:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-        raise
+    with replacing(directory, SNAPSHOT_FILE) as file:
+        pickle.Pickler(_Bounded(file, most_bytes), protocol=_PROTOCOL).dump(snapshot)
 
 
 class _Bounded:

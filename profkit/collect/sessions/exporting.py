@@ -15,6 +15,7 @@ from isal import igzip
 
 from profkit.collect.sessions.session import ProfilerSession
 from profkit.errors import RunDirectoryError
+from profkit.files.writing import replacing
 from profkit.marks import STEP_MARK
 from profkit.run import why_not_written
 
@@ -42,7 +43,7 @@ def write_plain(recording: ProfilerSession, directory: Path) -> IO[bytes]:
     """
     path = directory / f".{_worker_name()}.{time.time_ns()}.pt.trace.json"
     try:
-        path.touch()  # raises the error that Kineto would not report
+        path.touch(exist_ok=False)  # raises the error that Kineto would not report
         recording.write(path)
         if not _is_whole(path):
             _write_more(path)
@@ -64,15 +65,11 @@ def export(traces: Sequence[IO[bytes]], directory: Path, unfinished_step: int | 
     Raises `RunDirectoryError` if the trace could not be written completely.
     """
     name = f"{_worker_name()}.{time.time_ns()}.pt.trace.json.gz"
-    packed = directory / f".{name}"
     try:
-        _compress(_joined(traces), packed, unfinished_step)
-        os.replace(packed, directory / name)
+        with replacing(directory, name) as packed:
+            _compress(_joined(traces), packed, unfinished_step)
     except OSError as error:
         raise _not_written(directory, error) from error
-    finally:
-        with suppress(OSError):
-            packed.unlink(missing_ok=True)
     return name
 
 
@@ -136,7 +133,7 @@ def _read(file: IO[bytes], start: int, length: int = -1) -> bytes:
     return file.read(length)
 
 
-def _compress(spans: Iterator[Span | bytes], packed: Path, unfinished_step: int | None) -> None:
+def _compress(spans: Iterator[Span | bytes], packed: IO[bytes], unfinished_step: int | None) -> None:
     """Pack chunks of whole lines, so that no event's name spans two chunks."""
     name, remainder = f'"{STEP_MARK}{unfinished_step}"'.encode(), f'"{_REMAINDER}"'.encode()
     with igzip.open(packed, "wb", _FAST) as target:  # type: ignore[no-untyped-call]  # isal has no types

@@ -21,8 +21,7 @@ from profkit.errors import ProfkitError
 from profkit.failures import describe_failure
 from profkit.integrations.tensorboard.runs import Runs, row_of
 from profkit.integrations.tensorboard.tab import NAME
-from profkit.report.json import load_json
-from profkit.run import DIAGNOSIS_FILE
+from profkit.report.json import load_run_json
 
 _UNKNOWN = "There is no such run."
 Answer = Callable[["Plugin", werkzeug.Request], werkzeug.Response]
@@ -85,7 +84,7 @@ class Plugin(TBPlugin):  # type: ignore[misc] # TensorBoard publishes no types
         folder = self._found.find().get(request.args.get("run", ""))
         if folder is None:
             return _answer(_UNKNOWN, "text/plain", 404)
-        return _answer(render_html(load_json(folder / DIAGNOSIS_FILE)), "text/html", policy=policy())
+        return _answer(render_html(load_run_json(folder)), "text/html", policy=policy())
 
     @_route
     def _compare(self, request: werkzeug.Request) -> werkzeug.Response:

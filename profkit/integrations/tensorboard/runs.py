@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote, urlencode
 from profkit.errors import UnreadableInput
 from profkit.findings import Severity, notable
 from profkit.integrations.tensorboard.tab import NAME
-from profkit.report.json import load_json
+from profkit.report.json import load_run_json
 from profkit.report.wording import printable, verdict
 from profkit.run import DIAGNOSIS_FILE
 
@@ -135,7 +135,7 @@ def row_of(run: str, folder: Path) -> RunRow:
 def _row(run: str, folder: Path, age_ns: int) -> RunRow:  # noqa: ARG001  # a new age is a new diagnosis
     name = printable(unquote(run, errors="surrogateescape"))
     try:
-        found = load_json(folder / DIAGNOSIS_FILE)
+        found = load_run_json(folder)
     except UnreadableInput as error:
         return RunRow(run, name, "", printable(str(error)), None, 0.0, "")
     acted = notable(found.findings)

@@ -17,7 +17,10 @@ from isal import igzip, isal_zlib
 from profkit.derive.steps.steps import WHOLE_RECORDING
 from profkit.diagnosing import read_facts
 from profkit.errors import ProfkitError, RunDirectoryError, UnreadableInput
-from profkit.report.json import load_json
+from profkit.files.kinds import is_own_file
+from profkit.files.reading import open_file, read_file
+from profkit.files.writing import make_folder, replacing, write_file
+from profkit.report.json import load_run_json
 from profkit.report.tensorboard.rewriting import Fields, Window, count_levels, rewrite_events
 from profkit.report.tensorboard.scalars import PREFIX, write_scalars
 from profkit.run import DIAGNOSIS_FILE, TRACE_SUFFIXES
@@ -29,7 +32,7 @@ MAX_BYTES = 1 << 30
 """The largest uncompressed trace that is copied. The plugin itself takes about ten times a trace's size in memory."""
 MOST_LEVELS = 450
 """Levels of nested events. The plugin recurses, with up to two frames per level, and Python allows a thousand."""
-_MARKER = ".gitignore"
+_MARKER, _MARK = ".gitignore", b"*\n"
 _GZIP_MAGIC = b"\x1f\x8b"
 _COMPRESSION_LEVEL = 1
 
@@ -49,15 +52,15 @@ def prepare_logdir(
     """
     if not logdir.is_dir():
         raise UnreadableInput(logdir, "no such directory")
-    sources = list(_traces(logdir, prepared.resolve()))
+    sources = [path for path in _traces(logdir, prepared.resolve()) if is_own_file(path, path.parent)]
     if not sources and not prepared.exists():
         return []
     _claim(prepared)
     copies: set[Path] = set()
     for source in sources:
-        target = prepared / _run_of(source, logdir) / source.name
+        target = _folder_of(_run_of(source, logdir), prepared) / source.name
         try:
-            if not target.is_file() or target.stat().st_mtime_ns != source.stat().st_mtime_ns:
+            if not is_own_file(target, prepared) or target.stat().st_mtime_ns != source.stat().st_mtime_ns:
                 rewrite_trace(source, target)
         except UnreadableInput as error:
             if on_unreadable is None:
@@ -67,7 +70,7 @@ def prepare_logdir(
             copies.add(target)
     runs = {copy.parent for copy in copies}
     for run, folder in {source.parent: prepared / _run_of(source, logdir) for source in sources}.items():
-        copies |= _refresh_scalars(run, folder)
+        copies |= _refresh_scalars(run, folder, prepared)
     _prune(prepared, copies)
     _prune_older(prepared)
     return sorted(runs)
@@ -78,39 +81,60 @@ def rewrite_trace(source: Path, target: Path) -> None:
 
     Raises `UnreadableInput` for anything but a whole trace, and `RunDirectoryError` if the copy cannot be written.
     """
-    text, steps = _read(source), _find_steps(source)
+    text, age_ns = _read(source)
+    steps = _find_steps(source)
     try:
-        copy = _rewrite(text, steps)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        copy = _rewrite_tolerant(source, text, steps)
+        copy = _rewrite_any(text, steps)
     except _TooDeep as error:
         raise UnreadableInput(source, str(error)) from None
+    except RecursionError:
+        raise UnreadableInput(source, "is not whole JSON: nested too deeply") from None
+    except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
+        raise UnreadableInput(source, f"is not a whole profiler trace: {error}") from None
     if target.name.endswith(".gz"):
         copy = igzip.compress(copy, _COMPRESSION_LEVEL)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(copy)
-        age = source.stat().st_mtime_ns
-        os.utime(unfinished, ns=(age, age))
-        unfinished.replace(target)
+        with replacing(target.parent, target.name, age_ns) as file:
+            file.write(copy)
     except OSError as error:
         raise RunDirectoryError(target, f"cannot be written: {error.strerror or error}") from error
 
 
 def _claim(prepared: Path) -> None:
     """Make ``prepared``, or check that profkit made it: only then may it remove copies there."""
-    marker = prepared / _MARKER
     try:
         prepared.mkdir(parents=True, exist_ok=True)
-        if not marker.exists():
+        if _is_foreign_link(prepared):
+            raise RunDirectoryError(prepared, "is a link, which profkit did not make; name another with --copies")
+        if not _is_claimed(prepared):
             if any(prepared.iterdir()):
                 raise RunDirectoryError(prepared, "holds files that profkit did not put there")
-            marker.write_text("*\n", encoding="ascii")
+            write_file(prepared, _MARKER, _MARK)
     except OSError as error:
         raise RunDirectoryError(
             prepared, f"cannot be written: {error.strerror or error}; name another with --copies"
         ) from error
+
+
+def _is_foreign_link(prepared: Path) -> bool:
+    """Whether it is a link in the log directory, where a received archive may have put it. The user's own may be."""
+    return prepared.name.startswith(_ANY_VERSION) and prepared.is_symlink()
+
+
+def _is_claimed(prepared: Path) -> bool:
+    """Whether profkit's mark is there: any git repository has a file of that name, but hardly this content."""
+    try:
+        return read_file(prepared / _MARKER, 1 << 10, prepared) == _MARK
+    except (FileNotFoundError, UnreadableInput):
+        return False
+
+
+def _folder_of(run: Path, prepared: Path) -> Path:
+    try:
+        return make_folder(prepared, str(run))
+    except OSError as error:
+        raise RunDirectoryError(prepared / run, f"cannot be written: {error.strerror or error}") from error
 
 
 def _traces(logdir: Path, left_out: Path | None = None) -> Iterator[Path]:
@@ -120,7 +144,7 @@ def _traces(logdir: Path, left_out: Path | None = None) -> Iterator[Path]:
         )
         for name in sorted(files):
             path = Path(folder, name)
-            if name.endswith(TRACE_SUFFIXES) and not name.startswith(".") and path.is_file():
+            if name.endswith(TRACE_SUFFIXES) and not name.startswith("."):
                 yield path
 
 
@@ -129,15 +153,16 @@ def _run_of(source: Path, logdir: Path) -> Path:
     return run if run.parts else Path(logdir.resolve().name or "run")
 
 
-def _refresh_scalars(run: Path, folder: Path) -> set[Path]:
+def _refresh_scalars(run: Path, folder: Path, prepared: Path) -> set[Path]:
     """The event file of a run, as old as its diagnosis; none without a readable diagnosis."""
     path = run / DIAGNOSIS_FILE
     try:
         age_ns = path.stat().st_mtime_ns
-        kept = {file for file in folder.glob(f"{PREFIX}*") if file.stat().st_mtime_ns == age_ns}
+        there = [file for file in folder.glob(f"{PREFIX}*") if is_own_file(file, prepared)]
+        kept = {file for file in there if file.stat().st_mtime_ns == age_ns}
         if kept or not folder.is_dir():
             return kept
-        written = write_scalars(load_json(path), folder, age_ns / 1e9)
+        written = write_scalars(load_run_json(run), folder, age_ns / 1e9)
         os.utime(written, ns=(age_ns, age_ns))
     except (OSError, UnreadableInput):
         return set()
@@ -146,7 +171,7 @@ def _refresh_scalars(run: Path, folder: Path) -> set[Path]:
 
 def _prune(prepared: Path, copies: set[Path]) -> None:
     for path in [*_traces(prepared), *prepared.rglob(f"{PREFIX}*")]:
-        if path not in copies:
+        if path not in copies and (path.is_symlink() or not path.is_dir()):
             path.unlink()
 
 
@@ -154,24 +179,26 @@ def _prune_older(prepared: Path) -> None:
     """Remove the copies of an older profkit, which TensorBoard would show too."""
     if prepared.name == PREPARED_FOLDER:
         for older in prepared.parent.glob(f"{_ANY_VERSION}*"):
-            if older != prepared and (older / _MARKER).is_file():
+            if older != prepared and not _is_foreign_link(older) and _is_claimed(older):
                 _prune(older, set())
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path) -> tuple[bytes, int]:
+    """The text of a trace, and when it last changed."""
     try:
-        with path.open("rb") as file:
+        with open_file(path, path.parent) as file:
             zipped = file.read(2) == _GZIP_MAGIC
             file.seek(0)
             stream = igzip.IGzipFile(fileobj=file, mode="rb") if zipped else file  # type: ignore[no-untyped-call] # isal
             text: bytes = stream.read(MAX_BYTES + 1)
+            age_ns = os.fstat(file.fileno()).st_mtime_ns
     except FileNotFoundError:
         raise UnreadableInput(path, "no such file") from None
     except (OSError, EOFError, isal_zlib.error) as error:  # type: ignore[misc] # isal's stub calls the class an instance
         raise UnreadableInput(path, f"cannot be read: {error}") from error
     if len(text) > MAX_BYTES:
         raise UnreadableInput(path, f"is larger than {MAX_BYTES >> 20} MiB uncompressed")
-    return text.removeprefix(b"\xef\xbb\xbf")
+    return text.removeprefix(b"\xef\xbb\xbf"), age_ns
 
 
 def _find_steps(source: Path) -> list[Window]:
@@ -211,15 +238,18 @@ def _clock_base_ns(document: Fields) -> int:
         return 0
 
 
-def _rewrite_tolerant(path: Path, text: bytes, steps: Sequence[Window]) -> bytes:
-    """The slow way, for names with control characters or stray bytes, which strict JSON forbids."""
+def _rewrite_any(text: bytes, steps: Sequence[Window]) -> bytes:
+    """Raises what the decoders do for anything but a trace, and `RecursionError` for one that is nested too deeply."""
     try:
-        value: Any = json.loads(text.decode("utf-8", "replace"), strict=False)
-        events = value if isinstance(value, list) else value["traceEvents"]
-        whole = {} if isinstance(value, list) else value
-        strict = {**whole, "traceEvents": [event for event in events if isinstance(event, dict)]}
-        return _rewrite(json.dumps(strict).encode(), steps)
-    except _TooDeep as error:
-        raise UnreadableInput(path, str(error)) from None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UnreadableInput(path, f"is not a whole profiler trace: {error}") from None
+        return _rewrite(text, steps)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _rewrite_tolerant(text, steps)
+
+
+def _rewrite_tolerant(text: bytes, steps: Sequence[Window]) -> bytes:
+    """The slow way, for names with control characters or stray bytes, which strict JSON forbids."""
+    value: Any = json.loads(text.decode("utf-8", "replace"), strict=False)
+    events = value if isinstance(value, list) else value["traceEvents"]
+    whole = {} if isinstance(value, list) else value
+    strict = {**whole, "traceEvents": [event for event in events if isinstance(event, dict)]}
+    return _rewrite(json.dumps(strict).encode(), steps)
