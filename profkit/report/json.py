@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,4 +79,22 @@ def parse_json(data: bytes, path: Path | str = "diagnosis.json") -> Diagnosis:
         raise UnreadableInput(path, f"is not a diagnosis that profkit wrote: {error}") from error
     if diagnosis.schema != SCHEMA:
         raise UnreadableInput(path, f"has the schema {diagnosis.schema!r:.80}; this profkit reads {SCHEMA!r}")
+    for what, lengths in _lengths(diagnosis):
+        if len(set(lengths)) > 1:
+            listed = " and ".join(map(str, sorted(set(lengths))))
+            raise UnreadableInput(path, f"is not a diagnosis that profkit wrote: {what} have {listed} entries")
     return diagnosis
+
+
+def _lengths(diagnosis: Diagnosis) -> Iterator[tuple[str, list[int]]]:
+    """The lengths of what is read side by side: reports take an entry of each for the same moment, step or part."""
+    for device in diagnosis.memory:
+        if (line := device.timeline) is not None:
+            columns = (line.entries, line.reserved_bytes, *(part.bytes for part in line.parts))
+            yield "the columns of a memory timeline", [len(column) for column in columns]
+    if (pictures := diagnosis.pictures) is not None:
+        parts = [len(step.parts) for step in pictures.steps]
+        yield "the parts of the steps", [*parts, *([len(pictures.parts)] if parts else [])]
+    if diagnosis.launch is not None and (ranks := diagnosis.launch.picture) is not None:
+        rows = [len(text) for row in (*ranks.rows, *ranks.singled_out) for text in (row.caused, row.waited)]
+        yield "the columns of the ranks", [len(ranks.steps), *rows]

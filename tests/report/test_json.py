@@ -6,11 +6,12 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from profkit.errors import UnreadableInput
-from profkit.findings import Diagnosis, Finding, Verdict, VerdictKind
+from profkit.findings import DeviceMemory, Diagnosis, Finding, MemorySeries, MemoryTimeline, Verdict, VerdictKind
 from profkit.report import json as report_json
 from profkit.report.json import parse_json, render_json
 
@@ -193,6 +194,36 @@ def test_another_schema_is_refused_by_name(clean_diagnosis: Diagnosis) -> None:
     other = render_json(replace(clean_diagnosis, schema="profkit.diagnosis/2"))
     with pytest.raises(UnreadableInput, match=r"has the schema 'profkit.diagnosis/2'; this profkit reads"):
         parse_json(other.encode())
+
+
+def _shorten(found: Any, path: str) -> None:
+    *way, last = path.split(".")
+    for key in way:
+        found = found[int(key) if key.isdigit() else key]
+    found[last] = found[last][:-1]
+
+
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [
+        ("memory.0.timeline.entries", "the columns of a memory timeline have 1 and 2 entries"),
+        ("memory.0.timeline.reserved_bytes", "the columns of a memory timeline have 1 and 2 entries"),
+        ("memory.0.timeline.parts.1.bytes", "the columns of a memory timeline have 1 and 2 entries"),
+        ("pictures.parts", "the parts of the steps have"),
+        ("pictures.steps.0.parts", "the parts of the steps have"),
+        ("launch.picture.steps", "the columns of the ranks have"),
+        ("launch.picture.rows.0.caused", "the columns of the ranks have"),
+        ("launch.picture.rows.0.waited", "the columns of the ranks have"),
+    ],
+)
+def test_columns_of_unequal_length_are_refused(launched_diagnosis: Diagnosis, path: str, what: str) -> None:
+    series = tuple(MemorySeries(label, (1, 2)) for label in ("parameters", "gradients"))
+    memory = DeviceMemory(0, 1, 1, 0, 0, 0, 2, 2, 0, timeline=MemoryTimeline((0, 1), (3, 4), series))
+    found = json.loads(render_json(replace(launched_diagnosis, memory=(memory,))))
+    parse_json(json.dumps(found).encode())
+    _shorten(found, path)
+    with pytest.raises(UnreadableInput, match=what):
+        parse_json(json.dumps(found).encode())
 
 
 def test_a_file_above_the_size_limit_is_refused(monkeypatch: pytest.MonkeyPatch, clean_diagnosis: Diagnosis) -> None:
