@@ -188,7 +188,10 @@ def weigh(saving: Saving | None, suspicion: Suspicion) -> Severity:
 
 
 def _locate(facts: Facts, suspicion: Suspicion) -> Location | None:
-    """The line that most of the rows come from; if no line is known, the function around them."""
+    """The line that most of the rows come from; if no line is known, the function around them. None without rows: a
+    finding of a memory snapshot whose stacks are lost has neither, and no steps to look in."""
+    if not len(suspicion.rows):
+        return None
     site = call_site(facts, leading_site(facts.lines.site[suspicion.rows]))
     if site is not None:
         return Location.of(site)

@@ -17,6 +17,7 @@ from profkit.judging import gather, judging_tasks
 from profkit.rules import all_rules
 from profkit.run import Run
 from profkit.settings import EVERYTHING
+from tests.snapshots import MIB, Recording, facts_of_snapshot, in_step
 from tests.traces import facts_of, op, step
 
 pytestmark = [
@@ -102,6 +103,16 @@ def test_experiments_are_kept_only_if_they_will_be_run() -> None:
     for wanted in (True, False):
         judged, _ = gather([task() for task in judging_tasks(recording(), EVERYTHING, with_experiments=wanted)])
         assert any(one.suspicion.trial is not None for one in judged) == wanted
+
+
+def test_what_a_snapshot_shows_is_found_although_no_stack_tells_its_line() -> None:
+    recording, base = Recording(), 1 << 40
+    recording.segment(base, 4096 * MIB, is_older=True)
+    recording.alloc(base, 100 * MIB, is_older=True)
+    recording.alloc(base + 1000 * MIB, 200 * MIB, is_older=True)
+    recording.free(base + 1000 * MIB, in_step())
+    found = diagnose(facts_of_snapshot(recording))
+    assert [(one.rule, one.location, one.count) for one in found.findings] == [("optimizer-state-dominated", None, 1)]
 
 
 def test_no_rule_judges_a_rank_with_only_its_collectives_recorded() -> None:

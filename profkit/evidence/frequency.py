@@ -17,7 +17,7 @@ def per_step(facts: Facts, rows: Rows) -> float:
 
 def times_per_step(facts: Facts, rows: Rows) -> int:
     """The same as a whole number for a message, at least 1."""
-    return max(1, round(per_step(facts, rows)))
+    return max(1, round(per_step(facts, rows))) if len(rows) else 1  # a snapshot alone has no steps
 
 
 def sum_per_step(facts: Facts, values: Int64s) -> int:
