@@ -13,6 +13,7 @@ import click
 
 from profkit.errors import ProfkitError
 from profkit.failures import STRICT, describe_failure
+from profkit.files.outlets import outlets
 
 BAD_INPUT = 2
 OWN_FAILURE = 4
@@ -60,6 +61,11 @@ def group() -> None:
 def main() -> None:
     """Run the command line. profkit's own errors, and paths without permission, become one line on stderr and exit
     status 2. Unforeseen errors become one line and exit status 4."""
+    with outlets():
+        _run()
+
+
+def _run() -> None:
     try:
         group(prog_name="profkit")
     except ProfkitError as error:

@@ -1,1 +1,2 @@
-"""Files in directories that anybody may have filled: no link leads out, no pipe is waited for, none is half written."""
+"""Files that anybody may have made: no link leads out of a run, no pipe is waited for, and none is half written. Also
+profkit's own streams, whose readers may leave."""
