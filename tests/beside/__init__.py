@@ -1,0 +1,1 @@
+"""Checks beside the suite: they take longer, or need what the suite does without."""

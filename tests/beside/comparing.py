@@ -1,0 +1,72 @@
+"""What profkit changed in a program: two outcomes compared, piece by piece."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tests.beside.running import Outcome
+
+PROGRAM_FAILED = 3
+_OWN_LINES = re.compile(r"(?m)^(profkit: .*|Written to .*(\n  .*)*|.*/run(-\d+|-window\d+)?)(\n|$)")
+"""What profkit announces on stderr: see docs/programs.md."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    kind: str
+    """stdout, stderr, status, files, processes, hang, or run.json."""
+    text: str
+
+
+def compared(bare: Outcome, watched: Outcome, mode: str, masks: Sequence[str]) -> tuple[Difference, ...]:
+    return tuple(_differences(bare, watched, mode, masks))
+
+
+def _differences(bare: Outcome, watched: Outcome, mode: str, masks: Sequence[str]) -> Iterator[Difference]:
+    if watched.status is None:
+        yield Difference("hang", "it was killed at its limit")
+        return
+    yield from _of_status(bare, watched, mode)
+    expected, got = (_masked(text, masks) for text in (bare.stdout, watched.stdout))
+    if mode == "diagnose":
+        got = got[: len(expected)]  # its report follows
+    if expected != got:
+        yield Difference("stdout", first_difference(expected, got))
+    expected, got = _masked(bare.stderr, masks), _masked(_OWN_LINES.sub("", watched.stderr), masks)
+    if expected != got:
+        yield Difference("stderr", first_difference(expected, got))
+    for name in sorted({*bare.files, *watched.files}):
+        before, after = (one.files.get(name, "absent") for one in (bare, watched))
+        if _masked(before, masks) != _masked(after, masks):
+            yield Difference("files", f"{_masked(name, masks)}: {before} became {after}")
+    if bare.processes != watched.processes:
+        yield Difference("processes", f"left behind: {bare.processes} became {watched.processes}")
+
+
+def _of_status(bare: Outcome, watched: Outcome, mode: str) -> Iterator[Difference]:
+    """The command line ends with 3 where the program failed, and notes how: docs/reports.md#exit-status."""
+    assert bare.status is not None
+    as_shells_say = bare.status if bare.status >= 0 else 128 - bare.status
+    expected = bare.status if mode == "profile" else PROGRAM_FAILED if bare.status else 0
+    if watched.status != expected:
+        yield Difference("status", f"{bare.status} became {watched.status}")
+    elif mode != "profile" and watched.recorded_status != as_shells_say:
+        yield Difference("run.json", f"status {as_shells_say} was noted as {watched.recorded_status}")
+
+
+def _masked(text: str, masks: Sequence[str]) -> str:
+    for mask in masks:
+        text = re.sub(mask, "", text)
+    return text
+
+
+def first_difference(expected: str, got: str) -> str:
+    """The first line that differs."""
+    lines, others = expected.splitlines(), got.splitlines()
+    for number in range(max(len(lines), len(others))):
+        line, other = (of[number] if number < len(of) else "(nothing)" for of in (lines, others))
+        if line != other:
+            return f"line {number + 1}: {line[:120]!r} became {other[:120]!r}"
+    return f"its last line ends differently: {expected[-20:]!r} became {got[-20:]!r}"

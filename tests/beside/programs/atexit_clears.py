@@ -1,0 +1,12 @@
+"""The program forgets all functions registered with atexit, its own and others'."""
+import atexit
+
+from _tiny import begin, digest, step
+
+model, optimizer = begin()
+atexit.register(print, "never")
+for number in range(60):
+    step(model, optimizer)
+    if number == 6:
+        atexit._clear()
+digest(model)

@@ -1,0 +1,16 @@
+"""The program records a part of itself with profkit."""
+import os
+import shutil
+
+import profkit
+from _tiny import begin, digest, step
+
+model, optimizer = begin()
+for _ in range(5):
+    step(model, optimizer)
+with profkit.profile("inner") as prof:
+    for _ in range(60):
+        step(model, optimizer)
+print(prof.directory.name, os.path.isdir("inner"))
+shutil.rmtree("inner")
+digest(model)

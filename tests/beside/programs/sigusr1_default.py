@@ -1,0 +1,13 @@
+"""SIGUSR1 would end the program, as it has no handler."""
+# beside: status -10
+import os
+import signal
+
+from _tiny import begin, step
+
+model, optimizer = begin()
+for number in range(60):
+    step(model, optimizer)
+    if number == 7:
+        os.kill(os.getpid(), signal.SIGUSR1)
+print("after", flush=True)
