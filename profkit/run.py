@@ -29,6 +29,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
@@ -220,6 +221,25 @@ class Recomputation(Struct, frozen=True):
     each_step: tuple[int, ...] = ()
 
 
+class Watch(str, Enum):
+    """What a recording watches besides the trace. The value is its name in ``run.json``."""
+
+    CALLS = "calls"
+    GRADIENTS = "gradients"
+    NAMES = "names"
+    LINES = "lines"
+    OPENING = "opening"
+    BATCHES = "batches"
+
+
+class Unwatched(Struct, frozen=True):
+    """A watch that ended before it had seen everything, or never began. ``watch`` is the value of a `Watch`; ``reason``
+    is a sentence: what stopped it, and what to do."""
+
+    watch: str
+    reason: str
+
+
 class GraphBreak(Struct, frozen=True):
     """A place where PyTorch's compiler had to stop tracing: its reason, how often, and the lines that led there,
     outermost first. The last ``library_frames`` of these are not the user's."""
@@ -348,6 +368,8 @@ class Run:
     Ranks: ``identity`` is None in a program that is not one of several ranks; ``is_light`` says that only collectives
     and steps of this one were recorded.
 
+    Watches: ``unwatched`` says what kept some from seeing everything, and what to do.
+
     Steps: ``window`` counts the recordings of one run of the program, from 1; the first names the directories of the
     others, beside its own. ``signals_per_step`` is how often ``step_signal`` comes in a step: an epoch may be one step,
     of many optimizer steps. ``is_part`` says that the only recorded step was cut off, ``was_stopped`` that profkit
@@ -370,6 +392,7 @@ class Run:
     optimizers: tuple[OptimizerUse, ...] = ()
     gradients: GradientUse | None = None
     recomputation: Recomputation | None = None
+    unwatched: tuple[Unwatched, ...] = ()
     step_signal: str | None = None
     signals_per_step: int = 1
     reference_step_ns: tuple[int, ...] = ()
@@ -398,6 +421,11 @@ class Run:
     children_cpu_ns: int = 0
     notes: tuple[str, ...] = ()
     schema: str = "profkit.run/1"
+
+
+def why_unwatched(run: Run, watch: Watch) -> str:
+    """What stopped the watch, or kept it from beginning; empty if nothing did, or in a recording from elsewhere."""
+    return next((one.reason for one in run.unwatched if one.watch == watch.value), "")
 
 
 def unprofiled_steps(run: Run, bound_by: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:

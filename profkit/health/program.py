@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from profkit.derive.facts import Facts
 from profkit.health.remedies import remedy_for
-from profkit.run import FAILED
+from profkit.run import FAILED, Watch
 from profkit.units import format_time
 
 _SIGNALS = {"SIGINT": 130, "SIGABRT": 134, "SIGKILL": 137, "SIGSEGV": 139, "SIGTERM": 143}
@@ -12,10 +14,20 @@ _LAUNCHERS = ("torch.distributed", "torchrun", "accelerate", "deepspeed")
 
 
 def notes_of_run(facts: Facts) -> tuple[str, ...]:
-    """What the recorder noted. A failure of the program comes with its remedy, unless the verdict gives it."""
-    if check_failure(facts) is not None:
-        return facts.run.notes
-    return tuple(_with_remedy(note) if note.startswith(FAILED) else note for note in facts.run.notes)
+    """What the recorder noted, and which of its watches ended early.
+
+    A failure of the program comes with its remedy, unless the verdict gives it."""
+    notes, is_told = facts.run.notes, check_failure(facts) is not None
+    told = notes if is_told else tuple(_with_remedy(note) if note.startswith(FAILED) else note for note in notes)
+    return (*told, *_ended_watches(facts))
+
+
+def _ended_watches(facts: Facts) -> Iterator[str]:
+    """Why watches ended that left something to look at: a rule that has nothing gives the reason itself."""
+    run = facts.run
+    empty = {Watch.CALLS: run.recomputation, Watch.GRADIENTS: run.gradients}
+    without = {watch.value for watch, seen in empty.items() if seen is None}
+    yield from (one.reason for one in run.unwatched if one.watch not in without and one.reason not in run.notes)
 
 
 def _with_remedy(failure: str) -> str:

@@ -23,6 +23,7 @@ from profkit.findings import Kind, Location, Severity
 from profkit.ranks.edits import JointEdit
 from profkit.ruling.pipelines import may_hide_pipelines
 from profkit.ruling.places import Places
+from profkit.run import Watch, why_unwatched
 from profkit.savings.edits import Edit
 from profkit.savings.launches import predict_launch_saving
 from profkit.savings.replay import replay
@@ -155,6 +156,7 @@ def _share_saved(facts: Facts, found: Suspicion) -> float:
 _NO_STEPS = "no step of the program was recorded, and growth is seen from step to step (call step() after each)"
 _OUTDONE = "the optimizer stepped for the first time after the recording: what grows from call to call may end there"
 _STOPPED = "the program was ended before its optimizer stepped: what grows from call to call may end there"
+_NO_STEP_ENDED = "no step of the program was recorded in which it could be watched (call step() after each)"
 _NEVER_IN_OTHER_KINDS = {
     Need.SHAPES: "tensor shapes and types",
     Need.MEMORY: "memory events of PyTorch's allocator",
@@ -175,6 +177,17 @@ def reason_for(facts: Facts, need: Need) -> str:
     if need is Need.LIVE and facts.run.torch is not None:
         return (_STOPPED if facts.run.was_stopped else _OUTDONE) if facts.run.was_outdone else _NO_STEPS
     return reason
+
+
+def why_not_watched(facts: Facts, watch: Watch, otherwise: str) -> str:
+    """Why a rule cannot look if the watch saw nothing: what stopped it, or that no step ended in which it could see
+    something, or ``otherwise``."""
+    run = facts.run
+    if ended := why_unwatched(run, watch):
+        return ended
+    if run.is_part:
+        return Need.WHOLE_STEP.value
+    return otherwise if run.torch is None or run.step_signal is not None else _NO_STEP_ENDED
 
 
 def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:

@@ -44,9 +44,10 @@ from profkit.evidence.places import call_site, runs_inside_a_call
 from profkit.evidence.program import named_operators, program_operators, repeating_below, spent_ns
 from profkit.evidence.transfers.faults import TransferFault, faulty_transfers
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind, Location
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule, why_not_watched
 from profkit.ruling.places import Places
 from profkit.ruling.pricing import leave_out
+from profkit.run import Watch, why_unwatched
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_count, pick_form
@@ -81,6 +82,9 @@ _UNCERTAINTY = 0.2
 """Nothing is modelled; but what runs next may find less of its input in the cache, and memory is kept for longer."""
 
 
+_NOT_WATCHED = "what PyTorch's functions are given was not recorded (run a program with steps under profkit)"
+
+
 class _Calls(Struct, frozen=True):
     """Calls of the located step whose result existed already, by their marks. ``first`` is the mark of the call in the
     same step that this one repeats, else `NONE`; ``is_each`` says that the next step makes the call again.
@@ -108,12 +112,17 @@ def redundant_recomputation(facts: Facts) -> Suspicions:
     if each_ns > _BENCHMARK * max(int(all_ns), 1):
         raise CannotLook("each step computes what the one before did, as a benchmark does, on purpose")
     site = facts.trace.events.site[calls.line]
+    ended, is_silent = why_unwatched(facts.run, Watch.CALLS), True
     for code in distinct(site).tolist():
         mine = (site == code)[call]
         is_again = calls.first[call] >= 0
         is_each = not (mine & is_again & ~calls.is_each[call]).any()
         chosen = mine if is_each else mine & is_again
-        yield from _judge(facts, calls, rows[chosen], call[chosen], is_each)
+        for found in _judge(facts, calls, rows[chosen], call[chosen], is_each):
+            is_silent = False
+            yield found
+    if ended and is_silent:  # the watch saw the located step, but not whether the next one repeats it
+        raise CannotLook(ended)
 
 
 def _judge(facts: Facts, calls: _Calls, rows: Rows, call: Int64s, is_each: bool) -> Suspicions:
@@ -173,7 +182,7 @@ def _find_calls(facts: Facts) -> _Calls:
     """What the run says of the located step's calls, with their lines."""
     told = facts.run.recomputation
     if told is None:
-        raise CannotLook("what PyTorch's functions are given was not recorded (run a program with steps under profkit)")
+        raise CannotLook(why_not_watched(facts, Watch.CALLS, _NOT_WATCHED))
     mark_of = call_marks(facts)
     again = np.array([*told.again, (NONE, NONE)], dtype=np.int64)
     again = again[((again >= 0) & (again < len(mark_of))).all(axis=1)]

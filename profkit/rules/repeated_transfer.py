@@ -40,8 +40,9 @@ from profkit.evidence.program import works_under
 from profkit.evidence.transfers.copies import waits_below
 from profkit.evidence.transfers.faults import TransferFault, faulty_transfers, lines_coming_again
 from profkit.findings import LOW_FROM, Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule, why_not_watched
 from profkit.ruling.calls import spent_per_step_ns
+from profkit.run import Watch, why_unwatched
 from profkit.savings.edits import combine, remove, unblock
 from profkit.trace.values import distinct
 from profkit.units import format_bytes, format_count, format_time
@@ -51,12 +52,14 @@ _FIX = (
     "`.to(device)` before the loop."
 )
 
+_NOT_WATCHED = "which tensors are sent was not recorded (run a program with steps under profkit)"
+
 
 @rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS)
 def repeated_transfer(facts: Facts) -> Suspicions:
     """One finding for each line that sends."""
-    if facts.run.recomputation is None:
-        raise CannotLook("which tensors are sent was not recorded (run a program with steps under profkit)")
+    if (ended := why_unwatched(facts.run, Watch.CALLS)) or facts.run.recomputation is None:
+        raise CannotLook(ended or why_not_watched(facts, Watch.CALLS, _NOT_WATCHED))
     for line in lines_coming_again(facts, faulty_transfers(facts, TransferFault.REPEATED)):
         places = distinct(line.place)
         gone = remove(places, works_under(facts, facts.trace.mask_of(places)))

@@ -47,10 +47,11 @@ from profkit.evidence.frequency import times_per_step
 from profkit.evidence.loops.located import in_located_step, marks_before
 from profkit.evidence.program import ACCUMULATES, named_operators, spent_ns
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule, why_not_watched
 from profkit.ruling.calls import call_of
 from profkit.ruling.places import Places, name_lines
 from profkit.ruling.pricing import drop_operators, scale_operators
+from profkit.run import Watch
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import NONE, Bools, Float64s, Int64s, Rows
 from profkit.trace.values import among, distinct, distinct_rows
@@ -127,12 +128,15 @@ _UNHELD = (
 )
 
 
+_NOT_WATCHED = "what becomes of gradients was not recorded (run a program that trains under profkit)"
+
+
 @derived_once
 def _find_stores(facts: Facts) -> _Stores:
     """What the run says of the located step's gradients, and the same of the steps that repeat it."""
     use, events = facts.run.gradients, facts.trace.events
     if use is None:
-        raise CannotLook("what becomes of gradients was not recorded (run a program that trains under profkit)")
+        raise CannotLook(why_not_watched(facts, Watch.GRADIENTS, _NOT_WATCHED))
     rows = np.flatnonzero(named_operators(facts, ACCUMULATES))
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     nodes = facts.tree.nearest_ancestor(facts.tree.outermost(facts.lines.backward), include_self=True, of=rows)

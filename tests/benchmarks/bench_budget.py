@@ -76,7 +76,7 @@ def measure(name: str, scale: float, action: str, directory: Path) -> Pair:
     given = [*arguments, str(max(1, round(rounds * scale)))]
     bare = run([sys.executable, str(file), *given])
     recorded = run([sys.executable, "-m", "profkit", action, str(file), "--output", str(directory), "--", *given])
-    return Pair(bare, recorded, tuple(f"{one.watch}: {one.reason}" for one in getattr(load_run(directory), "unwatched", ())))
+    return Pair(bare, recorded, tuple(f"{one.watch}: {one.reason}" for one in load_run(directory).unwatched))
 
 
 @contextmanager

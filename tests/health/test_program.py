@@ -7,7 +7,7 @@ import pytest
 from profkit.diagnosing import diagnose
 from profkit.health import check_recording
 from profkit.health.program import check_children, check_operators
-from profkit.run import LoaderUse, Run
+from profkit.run import LoaderUse, Recomputation, Run, Unwatched, Watch
 from tests.traces import facts_of, kernel, op, step
 
 WORK = op("aten::mul", 0, 50)
@@ -64,6 +64,13 @@ def test_a_recording_without_any_pytorch_operator_is_not_judged():
     assert verdict_of(STEPS, step_signal="epoch") == "Cannot judge: no operator of PyTorch ran in the recording"
     assert check_operators(facts_of([*STEPS, WORK])) is None
     assert check_operators(facts_of([*STEPS, kernel("gemm", 0, 50)])) is None
+
+
+def test_a_watch_that_ended_early_is_told_unless_a_note_or_a_rule_without_its_figures_tells_it():
+    ended = tuple(Unwatched(watch.value, f"{watch.value} ended") for watch in Watch)
+    run = Run(unwatched=ended, notes=("lines ended",), recomputation=Recomputation())
+    told = [note for note in check_recording(facts_of([WORK], run=run)) if note.endswith("ended")]
+    assert told == ["lines ended", "calls ended", "names ended", "opening ended", "batches ended"]
 
 
 def test_the_notes_of_the_recorder_come_first():

@@ -9,7 +9,7 @@ import pytest
 from profkit.marks import CALL_MARK
 from profkit.rules.base import CannotLook
 from profkit.rules.redundant_recomputation import redundant_recomputation
-from profkit.run import CallSite, Recomputation, Run
+from profkit.run import CallSite, Recomputation, Run, Unwatched, Watch
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, mark, op, step
 
@@ -54,11 +54,11 @@ def two_layers(at: float, is_located: bool) -> list[Json]:
     return [*layer(at, 0, 0, is_located), *layer(at + 100, 1, 3, is_located)]
 
 
-def facts_with(told: Recomputation | None, part: Any = two_layers, steps: int = 4, sites: Any = SITES):
+def facts_with(told: Recomputation | None, part: Any = two_layers, steps: int = 4, sites: Any = SITES, **run: Any):
     events = []
     for number in range(steps):
         events += [step(number, LENGTH * number, LENGTH), *part(LENGTH * number, number == 0)]
-    return facts_of(events, run=Run(recomputation=told), callsites=sites)
+    return facts_of(events, run=Run(recomputation=told, **run), callsites=sites)
 
 
 def find(facts) -> list[Any]:
@@ -180,6 +180,32 @@ def test_half_of_the_measured_steps_are_the_least(steps_with_it, reported):
 def test_what_was_not_recorded_it_cannot_judge():
     with pytest.raises(CannotLook, match="was not recorded"):
         find(facts_with(None))
+
+
+USED = "watching for repeated calls used its 600 ms of CPU time after 1,200 of about 40,000 calls"
+ENDED = {"unwatched": (Unwatched(Watch.CALLS.value, USED), Unwatched(Watch.LINES.value, "lines ended"))}
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (ENDED, USED),
+        ({"torch": "2.13", "is_part": True}, "the only recorded step was cut off"),
+        ({"torch": "2.13"}, "no step of the program was recorded in which it could be watched"),
+        ({"torch": "2.13", "step_signal": "optimizer"}, "run a program with steps"),
+    ],
+)
+def test_the_reason_is_what_stopped_the_watch(run, reason):
+    with pytest.raises(CannotLook, match=reason):
+        find(facts_with(None, **run))
+
+
+def test_if_the_watch_ended_in_the_second_step_what_it_saw_in_the_first_is_judged():
+    """And if that shows nothing, the next step is not looked at, which is not the same as nothing found."""
+    assert find(facts_with(AGAIN, **ENDED))
+    with pytest.raises(CannotLook, match=USED):
+        find(facts_with(Recomputation(), **ENDED))
+    assert find(facts_with(Recomputation())) == []
 
 
 @pytest.mark.parametrize(("each", "is_benchmark"), [((0, 1, 2, 3, 4, 5), True), ((0, 1, 2, 3, 4), False)])

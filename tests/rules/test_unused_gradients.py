@@ -8,7 +8,7 @@ import pytest
 
 from profkit.rules.base import CannotLook
 from profkit.rules.unused_gradients import unused_gradients
-from profkit.run import CallSite, GradientUse, Run
+from profkit.run import CallSite, GradientUse, Run, Unwatched
 from profkit.savings.simulate import predict_saving
 from tests.traces import facts_of, mark, op, step
 
@@ -47,11 +47,11 @@ def two_layers(at: float) -> list[Json]:
     return [op("aten::linear", at, 20), *layer(at + 40), *layer(at + 110)]
 
 
-def facts_with(use: GradientUse | None, part: Any = two_layers, steps: int = 4):
+def facts_with(use: GradientUse | None, part: Any = two_layers, steps: int = 4, **run: Any):
     events = [mark(0, 30, 160)]
     for i in range(steps):
         events += [step(i, LENGTH * i, LENGTH), *part(LENGTH * i)]
-    return facts_of(events, run=Run(gradients=use), callsites=SITES)
+    return facts_of(events, run=Run(gradients=use, **run), callsites=SITES)
 
 
 def find(facts) -> list[Any]:
@@ -111,8 +111,10 @@ def test_another_pass_that_an_optimizer_uses_does_not_make_this_one_useless():
 
 
 def test_what_was_not_watched_it_cannot_judge():
-    with pytest.raises(CannotLook):
+    with pytest.raises(CannotLook, match="run a program that trains"):
         find(facts_with(None))
+    with pytest.raises(CannotLook, match="30,000 parameters are alive"):
+        find(facts_with(None, unwatched=(Unwatched("gradients", "30,000 parameters are alive"),)))
 
 
 def test_before_others_that_are_used_the_weights_product_and_the_stores_vanish():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 import weakref
 
 from torch._C import TensorBase
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim.optimizer import Optimizer
 
+from profkit.collect.machine.patience import Patience
 from profkit.collect.program.living import living
 
 PATIENCE_S = 30.0
@@ -27,13 +27,12 @@ class Accumulation:
     def __init__(self) -> None:
         self._optimizers: list[weakref.ref[Optimizer]] = []
         self._looks = 0
-        self._end: float | None = None
+        self._patience: Patience | None = None
         self._before: StorageWeakRef | None = None
 
     def goes_on(self) -> bool:
-        now = time.monotonic()
-        self._end = self._end or now + PATIENCE_S
-        if now > self._end:
+        self._patience = self._patience or Patience(PATIENCE_S)
+        if self._patience.is_over():
             return False
         if not self._optimizers and self._looks < _MOST_LOOKS:
             self._looks += 1

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from threading import current_thread, get_ident, main_thread
 
 from profkit.collect.boundaries.choice import StepBoundary
+from profkit.collect.machine.page_faults import count_crowded_ns_of_all
 from profkit.plan import EXPLICIT, SIGNALS
 
 _TELLING = (EXPLICIT, SIGNALS["optimizer"])
@@ -23,7 +24,8 @@ _ENOUGH = 2
 _IDLE_S = 1.5
 """How long the recorded thread must wait while others work."""
 _IDLE, _AT_WORK = 0.1, 0.5
-"""Shares of that time: the most that the waiting thread may compute, and the least that the whole process must."""
+"""Shares of that time: the most that the waiting thread may compute, and the least that the whole process must compute,
+or wait for a busy CPU to do so."""
 _SOON_S = 0.02
 """How long the main thread may take to answer before profkit wakes it: four of Python's thread switch intervals."""
 MISSED = (
@@ -91,7 +93,7 @@ class RecordedThread:
 
     def _has_waited(self) -> bool:
         """Whether the recorded thread has waited for `_IDLE_S` while others worked."""
-        times = (time.monotonic(), self._computed_s(), time.process_time())
+        times = (time.monotonic(), self._computed_s(), time.process_time() + count_crowded_ns_of_all() / 1e9)
         if self._idle_since is None:
             self._idle_since = times
         wall, own, process = (now - then for now, then in zip(times, self._idle_since, strict=True))

@@ -155,8 +155,10 @@ class Schedule:
         self, now_ns: int, faults: int = 0, moment: Moment | None = None, crowded_ns: int | None = None
     ) -> Phase:
         """The current step ended. Return the phase of the next one."""
-        if self.phase is Phase.ACTIVE and crowded_ns is not None and self._begun_crowded_ns is not None:
-            self.measured_step_crowded_ns.append(crowded_ns - self._begun_crowded_ns)
+        if self.phase.recorded and crowded_ns is not None and self._begun_crowded_ns is not None:
+            self._recorded_ns -= crowded_ns - self._begun_crowded_ns  # others on the machine bring no fewer steps
+            if self.phase is Phase.ACTIVE:
+                self.measured_step_crowded_ns.append(crowded_ns - self._begun_crowded_ns)
         self._count(now_ns - self._begun_ns, faults, (self._begun, moment))
         self.step += 1
         self.phase = self._next()

@@ -63,6 +63,11 @@ class StepSignals:
         return None if self._feeding is None else self._feeding.feeding
 
     @property
+    def workers_ended(self) -> str:
+        """Why not all workers were watched; empty if all were."""
+        return "" if self._workers is None else self._workers.ended
+
+    @property
     def optimizers(self) -> tuple[OptimizerUse, ...]:
         """The optimizers that stepped since `forget_uses`."""
         return tuple(self._optimizer.uses)

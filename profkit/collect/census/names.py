@@ -143,6 +143,7 @@ class Census:
     def __init__(
         self, is_user: Mapping[str, bool], growth: GrowthLines, generators: Callable[[], Iterable[Any]] = tuple
     ) -> None:
+        self._cut_short = 0
         self._taken: list[tuple[int, list[_Held]]] = []
         self._described: list[LiveSample] = []
         self._is_user = is_user
@@ -159,6 +160,16 @@ class Census:
         return self._described
 
     @property
+    def ended(self) -> str:
+        """Why some samples do not hold all names, in a sentence; empty if all do."""
+        if not self._cut_short:
+            return ""
+        return (
+            f"{_MAX_OBJECTS:,} objects were looked at below the program's names, and no more, in {self._cut_short} of "
+            f"{self.taken} censuses: names far from the step are left out"
+        )
+
+    @property
     def taken(self) -> int:
         """How many samples there are."""
         return len(self._taken) + len(self._described)
@@ -167,6 +178,7 @@ class Census:
         """Drop all samples."""
         self._taken.clear()
         self._described.clear()
+        self._cut_short = 0
 
     def take(self, step: int, frame: FrameType | None) -> None:
         """Take a sample of what the variables of ``frame``, its callers and the user's modules hold now."""
@@ -177,6 +189,7 @@ class Census:
                 walk.run(self._roots(frames))
                 walk.run(self._unnamed(frame))
             self._taken.append((step, walk.largest()))
+            self._cut_short += walk.is_cut_short
         finally:
             walk.forget(frames)
 
@@ -264,6 +277,7 @@ class _Walk:
         self.used: defaultdict[int, int] = defaultdict(int)
         self._reach = Reach(is_user)
         self._queue: deque[Reached] = deque()
+        self.is_cut_short = False
         self._seen: set[int] = set()
         self._nodes_left = 2 * _MAX_NODES
 
@@ -278,6 +292,7 @@ class _Walk:
             elif reached.depth < _MAX_DEPTH and id(reached.value) not in self._seen:
                 self._seen.add(id(reached.value))
                 self._queue.extend(held for held in self._reach.look_into(reached) if may_hold(held.value))
+        self.is_cut_short |= bool(self._queue)
 
     def largest(self) -> list[_Held]:
         """The names that hold most, and what they hold."""

@@ -40,7 +40,7 @@ class WorkerWatch:
         self._process = os.getpid()
         self._loaders: dict[int, int] = {}
         self._started: Counter[int] = Counter()
-        self._begun = 0
+        self._begun = self._passed_by = 0
 
     def install(self) -> None:
         @uncompiled
@@ -63,8 +63,21 @@ class WorkerWatch:
             with suppress(OSError):
                 create(Path(self._directory, OVER)).close()
 
+    @property
+    def ended(self) -> str:
+        """Why not all workers were watched, in a sentence; empty if all were."""
+        if not self._passed_by:
+            return ""
+        return (
+            f"{_MAX_WORKERS} workers of DataLoaders noted what they do, and {self._passed_by:,} later ones did not: "
+            "persistent_workers=True starts fewer"
+        )
+
     def _stand_in(self, iterator: Any, original: Any) -> Any:
-        if self._begun >= _MAX_WORKERS or type(original) is WorkerInit:
+        if type(original) is WorkerInit:
+            return original
+        if self._begun >= _MAX_WORKERS:
+            self._passed_by += 1
             return original
         self._begun += 1
         data = id(iterator._dataset)  # the same in all epochs, while each epoch has a new iterator

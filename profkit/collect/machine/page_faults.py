@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import time
 from contextlib import suppress
 
@@ -18,7 +19,7 @@ except ImportError:  # Windows
 
 _TRIAL_BYTES = 4 << 20
 """A thousand pages, which take a few milliseconds at most."""
-_SCHEDSTAT = "/proc/thread-self/schedstat"
+_SCHEDSTAT, _OF_THREAD, _THREADS = "/proc/thread-self/schedstat", "/proc/self/task/{}/schedstat", "/proc/self/task"
 
 
 def count_faults() -> int:
@@ -31,14 +32,24 @@ def count_switches() -> int | None:
     return None if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
 
 
-def count_crowded_ns() -> int | None:
-    """How long this thread has waited for a busy CPU; None if the system does not say.
+def count_crowded_ns(thread: int | None = None) -> int | None:
+    """How long this thread, or the one with that native number, has waited for a busy CPU; None if the system does not
+    say.
 
     It takes 4 µs; `Path.read_text` takes 12, and this is called around each recorded step.
     """
-    with suppress(OSError, ValueError, IndexError), open(_SCHEDSTAT, "rb", buffering=0) as file:
+    path = _SCHEDSTAT if thread is None else _OF_THREAD.format(thread)
+    with suppress(OSError, ValueError, IndexError), open(path, "rb", buffering=0) as file:
         return int(file.read().split()[1])
     return None
+
+
+def count_crowded_ns_of_all() -> int:
+    """The same for all threads of the process together; 0 if the system does not say."""
+    threads: list[str] = []
+    with suppress(OSError):
+        threads = os.listdir(_THREADS)
+    return sum(count_crowded_ns(int(thread)) or 0 for thread in threads)
 
 
 def measure_fault_ns() -> int | None:

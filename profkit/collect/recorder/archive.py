@@ -23,6 +23,8 @@ from profkit.collect.recorder.prologue import Prologue
 from profkit.collect.sessions.detaching import STAYS_ATTACHED, stays_attached
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
+from profkit.collect.tensors.gradients import GradientWatch
+from profkit.collect.tensors.recomputation import CallWatch
 from profkit.plan import Subject
 from profkit.run import (
     CALLSITES_FILE,
@@ -32,6 +34,8 @@ from profkit.run import (
     SAMPLES_FILE,
     SOURCES_FILE,
     Run,
+    Unwatched,
+    Watch,
     save,
 )
 from profkit.source.code import lines_around
@@ -53,6 +57,8 @@ class Parts:
     census: Census
     sampler: Sampler
     memory: MemoryWatch
+    calls: CallWatch
+    gradients: GradientWatch
 
 
 class RunFile:
@@ -142,6 +148,7 @@ class Archive:
             **parts.schedule.counted,
             identity=self._rank.identity,
             feeding=parts.signals.feeding,
+            unwatched=self._unwatched,
             compiled=read_compiled(self._is_user.__getitem__),
             notes=tuple(dict.fromkeys((*self._notes, *parts.tracer.notes, *parts.memory.notes))),
         )
@@ -152,6 +159,20 @@ class Archive:
         save(self._directory, SAMPLES_FILE, list(parts.sampler.samples))
         if parts.memory.counts.samples:
             save(self._directory, DEVICE_MEMORY_FILE, parts.memory.counts.samples)
+
+    @property
+    def _unwatched(self) -> tuple[Unwatched, ...]:
+        """What stopped the watches of this recording early."""
+        parts = self._parts
+        told = {
+            Watch.CALLS: parts.calls.budget.ended,
+            Watch.GRADIENTS: parts.gradients.ended,
+            Watch.NAMES: parts.census.ended,
+            Watch.LINES: parts.tracer.ended,
+            Watch.OPENING: parts.prologue.ended if self._file.run.step_signal is None else "",
+            Watch.BATCHES: parts.signals.workers_ended,
+        }
+        return tuple(Unwatched(watch.value, reason) for watch, reason in told.items() if reason)
 
     @property
     def _stands_back(self) -> bool:

@@ -17,8 +17,6 @@ from profkit.collect.sessions.bounds import Bounds
 from profkit.collect.sessions.device_moments import take_moment
 from profkit.collect.sessions.host_marks import free_cycles
 from profkit.collect.sessions.session import ProfilerSession, mark_located, pause_marked
-from profkit.collect.tensors.gradients import GradientWatch
-from profkit.collect.tensors.recomputation import CallWatch
 from profkit.plan import Plan
 
 _POSTPONED = "recording the large steps had to wait, so that it adds at most 5 s or a tenth to the program's time"
@@ -39,7 +37,6 @@ class PhaseRecordings:
         plan: Plan,
         allowance: Allowance,
         bounds: Bounds,
-        watches: tuple[CallWatch, GradientWatch],
         parts: Parts,
         archive: Archive,
         file: RunFile,
@@ -47,7 +44,7 @@ class PhaseRecordings:
     ) -> None:
         self.is_paused = self._was_dropped = False
         self._plan, self._allowance, self._bounds = plan, allowance, bounds
-        self._calls, self._gradients = watches
+        self._calls, self._gradients = parts.calls, parts.gradients
         self._schedule, self._recordings, self._prologue = parts.schedule, parts.recordings, parts.prologue
         self._tracer, self._parts, self._archive, self._file, self._notes = parts.tracer, parts, archive, file, notes
         self._memory = parts.memory

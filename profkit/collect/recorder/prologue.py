@@ -15,6 +15,7 @@ import sys
 import time
 
 from profkit.collect.machine.heap import give_back
+from profkit.collect.machine.patience import Patience
 from profkit.collect.sessions.allowance import MANY_EVENTS, Allowance
 from profkit.collect.sessions.bounds import Imports
 from profkit.collect.sessions.held_memory import HeldMemory
@@ -36,12 +37,16 @@ _AGAIN = (2.0, 4.0, 8.0)
 """When to record again, in multiples of the prologue's length. Each time costs a second or two in which every line is
 marked, so there are no more."""
 _LEAST_WAIT_S, _AGAIN_S = 2.0, 2.0
-"""The least length that the prologue counts as, and the longest that a later part may last."""
+"""The least length that the prologue counts as, and the longest that a later part may last. This is patience, as is the
+limit of the first part: a program that waits ends no step either."""
+
+_SAY_STEPS = "call step() after each, or choose --steps-from"
 
 
 class Prologue:
     """The parts of the prologue. ``events`` is the size of the last one, which serves to estimate the size of a step.
-    ``was_full`` says that the prologue ended before the first step, ``was_renewed`` that a later part is kept."""
+    ``was_full`` says that the prologue ended before the first step, ``ended`` in a sentence why and what to do, and
+    ``was_renewed`` that a later part is kept."""
 
     def __init__(
         self,
@@ -53,10 +58,11 @@ class Prologue:
     ) -> None:
         self.events = 0
         self.was_full = self.was_renewed = False
+        self.ended = ""
         self._recordings, self._tracer, self._limit_s, self._memory = recordings, tracer, limit_s, memory
         self._allowance = allowance
         self._is_on, self._records = False, True
-        self._begun = self._end = 0.0
+        self._begun, self._patience = 0.0, Patience(limit_s)
         self._full_bytes = self._begun_bytes = 0
         self._spent_lines = self._looks = 0
         self._imports = Imports()
@@ -66,7 +72,7 @@ class Prologue:
         """Begin; if it is not recorded, it ends when a step should have ended by now."""
         self._is_on, self._records = True, is_recorded
         self._begun = time.monotonic()
-        self._end = self._begun + (self._limit_s if is_recorded else _LEAST_WAIT_S)
+        self._patience = Patience(self._limit_s if is_recorded else _LEAST_WAIT_S)
         self._full_bytes = sys.maxsize
         if is_recorded:
             self._begin_part()
@@ -99,7 +105,8 @@ class Prologue:
         self._tracer.stop(sys._getframe())
         has_grown = max(1, self._looks) >= self._least_looks and self._is_larger()
         if self._is_over or has_grown:
-            self._finish()
+            full = f"it held {GROWTH_BYTES >> 20} MB of events"
+            self._finish(full if has_grown else f"{self._limit_s:.0f} s had passed")
         else:
             self._spent_lines += self._tracer.spent_lines
             self._tracer.notes.clear()
@@ -109,9 +116,9 @@ class Prologue:
         return self.was_full
 
     def end(self) -> None:
-        """End the prologue if it is on."""
+        """End the prologue if it is on: the coming backward pass would not fit into it."""
         if self._is_on:
-            self._finish()
+            self._finish("a backward pass came that was too large for it")
 
     def break_off(self) -> None:
         """Stop for a moment; `go_on` begins a new part."""
@@ -121,7 +128,7 @@ class Prologue:
 
     def go_on(self, cuda: bool | None = None) -> None:
         if self._is_on and self._recordings.cut_operators_off:
-            self._finish()
+            self._finish("it was interrupted within an operator")
         elif self._is_on and self._records:
             self._recordings.start(cuda)
             self._may_grow_from_here()
@@ -133,11 +140,12 @@ class Prologue:
         self._recordings.drop_prologue()
         self.go_on(cuda=True)
 
-    def _finish(self) -> None:
+    def _finish(self, why: str) -> None:
         """End: enough was recorded, or the next part would begin inside an operator whose end it must not see."""
         self._tracer.stop(sys._getframe())
         is_first, over = not self.was_full, time.monotonic()
         self._is_on, self.was_full = False, True
+        self.ended = self.ended or f"the opening was recorded until {why}, before any step ended: {_SAY_STEPS}"
         if self._recordings.running is not None:
             free_cycles()
             before, grown_bytes = self._recordings.prologue, self._memory.measure() - self._begun_bytes
@@ -154,7 +162,7 @@ class Prologue:
         """Record where the program is now. Operators that are open now began unrecorded, so their ends do no harm."""
         self._again_at.pop(0)
         if self._recordings.running is None and self._allowance.events_left >= max(MANY_EVENTS, self.events):
-            self._end = time.monotonic() + min(self._limit_s, _AGAIN_S)
+            self._patience = Patience(min(self._limit_s, _AGAIN_S))
             give_back()  # else a million events would fit unseen into the heap that the last stop freed
             self._begin_part()
             self._is_on = True
@@ -195,4 +203,4 @@ class Prologue:
 
     @property
     def _is_over(self) -> bool:
-        return time.monotonic() > self._end
+        return self._patience.is_over()

@@ -105,10 +105,12 @@ class Recorder:
         self.signals = self._make_signals(directory, gradients, is_user)
         self._memory = memory = MemoryWatch(directory, is_user)
         census = Census(is_user, GrowthLines(tracer.was_executed), subject.generators)
-        parts = Parts(schedule, self.choice, self.signals, recordings, prologue, tracer, census, self._sampler, memory)
-        self._archive = Archive(directory, self._file, parts, is_user, self._notes, replaces)
         watches = self._calls, gradients
-        self._phases = PhaseRecordings(plan, allowance, bounds, watches, parts, self._archive, self._file, self._notes)
+        parts = Parts(
+            schedule, self.choice, self.signals, recordings, prologue, tracer, census, self._sampler, memory, *watches
+        )
+        self._archive = Archive(directory, self._file, parts, is_user, self._notes, replaces)
+        self._phases = PhaseRecordings(plan, allowance, bounds, parts, self._archive, self._file, self._notes)
 
     def _make_tracer(self, is_user: UserFiles) -> LineTracer:
         return LineTracer(
@@ -282,7 +284,7 @@ class Recorder:
     def _turn(self, boundary: StepBoundary, at: tuple[int, int], is_first: bool) -> None:
         """Move from the end of one step to the beginning of the next."""
         ended = self._schedule.phase
-        crowded_ns = count_crowded_ns() if ended is Phase.ACTIVE else None
+        crowded_ns = count_crowded_ns() if ended.recorded else None
         moment = self._phases.end_step(boundary.between)
         if is_first:
             self._phases.restart()

@@ -9,11 +9,11 @@ steps is measured, or the only one that the allowance permits is recorded.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from profkit.collect.boundaries.choice import StepBoundary
 from profkit.collect.boundaries.next_boundary import NextBoundary
+from profkit.collect.machine.patience import Patience
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.recorder import Recorder
@@ -37,7 +37,7 @@ class Replacement:
 
     def __init__(self, guard: Guard, is_busy: Callable[[], bool], begin: Callable[[str], None]) -> None:
         self._begin = begin
-        self._end: float | None = None
+        self._patience: Patience | None = None
         self._following = NextBoundary(guard, is_busy, self._begin_in_time, SIGNAL)
 
     def announce(self, boundary: StepBoundary, first: Recorder | None) -> bool:
@@ -51,13 +51,13 @@ class Replacement:
 
     def wait(self) -> None:
         """The first recording is over: wait for the optimizer to step."""
-        if self._end is None:
-            self._end = time.monotonic() + PATIENCE_S
+        if self._patience is None:
+            self._patience = Patience(PATIENCE_S)
             self._following.want()
 
     def remove(self) -> None:
         self._following.remove()
 
     def _begin_in_time(self, signal: str) -> None:
-        if self._end is not None and time.monotonic() <= self._end:
+        if self._patience is not None and not self._patience.is_over():
             self._begin(signal)

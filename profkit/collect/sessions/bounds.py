@@ -13,6 +13,7 @@ import time
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
 from profkit.collect.machine.heap import give_back
+from profkit.collect.machine.patience import Patience
 from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.held_memory import HeldMemory
 
@@ -48,13 +49,15 @@ class Bounds:
 
         The steps ``are_large`` if the first one did not fit into the prologue: a million small operators took 299 MB,
         and then 26 s and 3.6 GB to stop. Such a recording, and one that ``is_second`` to an earlier one, may last twice
-        as long as its events took there; on a crowded machine CPU time counts.
+        as long as its events took there. That limits their number, so on a crowded machine CPU time counts: the
+        process's, as a thread of the program that makes events need not be this one. It may also last twice ``limit_s``
+        of `Patience`, so that a step that waits for something does not stay recorded for ever.
         """
         now = time.monotonic()
         events = self._allowance.events_left // (2 if are_large else 1)  # half is left for what arrives before the cut
         events_per_s = self._allowance.events_per_s if are_large or is_second else 0.0
         foreseen_s = 2 * events / events_per_s if events_per_s else _NEVER
-        self._deadline = now + 2 * self._limit_s
+        self._patience: Patience | None = Patience(2 * self._limit_s)
         self._filled_at = now + foreseen_s, time.process_time() + foreseen_s
         if is_first:
             give_back()  # a stop leaves hundreds of megabytes free
@@ -71,15 +74,18 @@ class Bounds:
     def end(self) -> None:
         """The recording is over."""
         self._begun_bytes, self._imports = 0, Imports()
-        self._deadline = self._full_bytes = self._most_bytes = _NEVER
+        self._patience = None
+        self._full_bytes = self._most_bytes = _NEVER
         self._filled_at = _NEVER, _NEVER
         self._last_look, self._last_held, self._tensors, self._are_large = 0.0, 0, 0, False
 
     def are_exceeded(self, has_ended: bool) -> bool:
         """``has_ended``: the line marks of the step reached their limit. So many lines leave so many events that all
         growth is attributed to them."""
-        now = time.monotonic()
-        if now > self._deadline or min(now - self._filled_at[0], time.process_time() - self._filled_at[1]) > 0:
+        now, patience = time.monotonic(), self._patience
+        if patience is not None and patience.is_over():
+            return True
+        if min(now - self._filled_at[0], time.process_time() - self._filled_at[1]) > 0:
             return True
         held = self._held_by_events(now) if self._most_bytes < _NEVER else 0
         most = min(self._most_bytes, self._full_bytes) if has_ended else self._most_bytes

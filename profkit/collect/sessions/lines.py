@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
 import torch
 
+from profkit.collect.machine.patience import uncrowded_s
 from profkit.collect.program.frames import SUSPENDS, forget_locals, walk_up
 from profkit.collect.program.guard import uncompiled
 from profkit.collect.program.living import living
@@ -31,6 +31,7 @@ _PASSES = {torch.autograd.backward.__code__: "tensors", torch.autograd.grad.__co
 _PASS_NAMES = frozenset(code.co_name for code in _PASSES)
 _FRAME_OF: dict[type, str] = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
 _EXPIRED = float("-inf")
+_SHORTER = " (record a shorter step, --at-step N)"
 _TICK = 256
 """Callbacks between two checks of the clock."""
 _CALLS_PER_LINE = 10
@@ -42,10 +43,13 @@ _MOST_OF_ONE = 0.5
 class LineTracer:
     """Marks the lines of user code on the thread that starts it, until it is stopped or its budget is spent.
 
-    ``max_lines`` and ``max_seconds`` are the budget per start. When it is spent, ``has_ended`` is set and ``on_end`` is
-    called from the last line's callback. Once a function has run half of the lines, its lines are no longer marked; its
-    work is reported at the line that calls it. ``on_backward`` is called before a backward pass, with the tensors that
-    it begins at. ``notes`` say why tracing ended early or could not begin.
+    ``max_lines`` and ``max_seconds`` are the budget per start. The lines are a promise of cost, which no clock measures
+    better. The seconds are patience: a step may wait long for something else (`profkit.collect.machine.patience`).
+
+    When the budget is spent, ``has_ended`` is set and ``on_end`` is called from the last line's callback. Once a
+    function has run half of the lines, its lines are no longer marked; its work is reported at the line that calls it.
+    ``on_backward`` is called before a backward pass, with the tensors that it begins at. ``notes`` say why tracing
+    ended early or could not begin; ``ended`` is the last of them.
     """
 
     def __init__(
@@ -53,7 +57,7 @@ class LineTracer:
         is_user: Mapping[str, bool],
         max_lines: int = 300_000,
         max_seconds: float = 30.0,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = uncrowded_s,
         on_end: Callable[[], None] = lambda: None,
         on_backward: Callable[[Any], None] = lambda _: None,
     ) -> None:
@@ -70,6 +74,10 @@ class LineTracer:
         self._lines_left = self._ticks = self._thread = 0
         self._deadline = 0.0
         self._saw_suspending = self._is_set = False
+
+    @property
+    def ended(self) -> str:
+        return self.notes[-1] if self.notes else ""
 
     @property
     def callsites(self) -> tuple[CallSite, ...]:
@@ -256,11 +264,11 @@ class LineTracer:
     def _look_at_budget(self) -> None:
         self._ticks = _TICK
         if self._lines_left <= 0:
-            self._end(f"lines were located for the first {self.max_lines:,} lines that ran, and no longer")
+            self._end(f"lines were located for the first {self.max_lines:,} lines that ran, and no longer{_SHORTER}")
         elif self._deadline == _EXPIRED:
             self._end("lines were located until the recording had grown large, and no longer")
         elif self._clock() > self._deadline:
-            self._end(f"lines were located for the first {self._max_seconds:.0f} s, and no longer")
+            self._end(f"lines were located for the first {self._max_seconds:.0f} s, and no longer{_SHORTER}")
 
     def _end(self, note: str) -> None:
         self._note(note)

@@ -36,16 +36,27 @@ _MOST_OPERATORS = 200_000
 _STEP = "Optimizer.step#"
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
 _ADDS = "aten::add_"
+_OLD = "gradients were not followed: this PyTorch has no weak references to tensors (use another release)"
+_ELSEWHERE = (
+    "gradients were not followed: an optimizer stepped on a thread that is not recorded (put `with profkit.profile():` "
+    "into that thread's function)"
+)
+_CUT_OFF = (
+    "gradients were not followed: an exception or the end of the recording cut an optimizer's step off (record another "
+    "step, --at-step N)"
+)
 _keep_header: Callable[[Tensor], Any] | None = getattr(torch._C, "_WeakTensorRef", None)
 """A weak reference that keeps a tensor's header but not its memory. It is private; without it nothing is watched."""
 
 
 class GradientWatch:
     """`begin`, `look` after each optimizer step, `read` the recording of the located step when it is over, and `finish`
-    a step later. ``use`` is None if nothing could be watched. The checks run ``aside`` from other watches."""
+    a step later. ``use`` is None if nothing could be watched; if there was something, ``ended`` says why not. The
+    checks run ``aside`` from other watches."""
 
     def __init__(self, aside: Callable[[], AbstractContextManager[None]]) -> None:
         self.use: GradientUse | None = None
+        self.ended = ""
         self._aside = aside
         self.is_on = False
         self._followed: list[_Followed] = []
@@ -54,7 +65,10 @@ class GradientWatch:
     def begin(self) -> None:
         self._followed, self.use, self._looks = _follow(), None, 0
         self._thread = threading.get_ident()
-        self.is_on = _keep_header is not None and 0 < len(self._followed) <= _MOST_PARAMETERS
+        self.ended = _OLD if _keep_header is None else ""
+        if len(self._followed) > _MOST_PARAMETERS:
+            self.ended = _many(len(self._followed))
+        self.is_on = bool(self._followed) and not self.ended
 
     @uncompiled
     def look(self, optimizer: Optimizer) -> None:
@@ -62,7 +76,7 @@ class GradientWatch:
         if not self.is_on:
             return
         if threading.get_ident() != self._thread:
-            self.stop()
+            self._end(_ELSEWHERE)
             return
         with self._aside():
             self._looks += 1
@@ -76,8 +90,8 @@ class GradientWatch:
             return
         if any(one.waiting or one.dropped for one in self._followed):
             seen = _Seen.of(recording.events() if operators <= _MOST_OPERATORS else ())
-            if len(seen.steps) != self._looks:  # an exception or the end of the recording cut one off
-                self.stop()
+            if len(seen.steps) != self._looks:
+                self._end(_dense(operators) if operators > _MOST_OPERATORS else _CUT_OFF)
                 return
             for one in self._followed:
                 one.find(seen)
@@ -97,10 +111,28 @@ class GradientWatch:
         )
         self.stop()
 
+    def _end(self, why: str) -> None:
+        self.ended = why
+        self.stop()
+
     def stop(self) -> None:
         """Stop watching, and release everything."""
         self.is_on = False
         self._followed = []
+
+
+def _many(parameters: int) -> str:
+    return (
+        f"gradients were not followed: {parameters:,} parameters are alive, and at most {_MOST_PARAMETERS:,} can be "
+        "(record a part of the model)"
+    )
+
+
+def _dense(operators: int) -> str:
+    return (
+        f"gradients were not followed: the located step has {operators:,} operators, and at most {_MOST_OPERATORS:,} "
+        "are searched (record a shorter step, --at-step N)"
+    )
 
 
 @dataclass(slots=True)

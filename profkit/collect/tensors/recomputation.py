@@ -15,7 +15,6 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -33,13 +32,11 @@ from profkit.collect.program.guard import switches_past_modes, uncompiled
 from profkit.collect.program.living import living
 from profkit.collect.sessions.host_marks import open_mark
 from profkit.collect.tensors.askers import asking
+from profkit.collect.tensors.call_budget import NOTICED, CallBudget
 from profkit.collect.tensors.identities import Identities, Identity, Memory, is_plain
 from profkit.marks import CALL_MARK
 from profkit.run import Recomputation
 
-_MOST_CALLS = 20_000
-"""In the two steps together; each takes 10 to 20 µs."""
-_MOST_NS = 600_000_000
 _MOST_GIVEN = 64
 """Elements of a list argument: a longer list is data, which would be expensive to compare."""
 _MOST_NESTED = 3
@@ -105,13 +102,13 @@ class _Call:
 
 
 class CallWatch(overrides.TorchFunctionMode):
-    """`begin`, then `end_step` twice. ``found`` is None if nothing could be watched. `take_spent_ns` returns the time
-    spent on watching since its last call."""
+    """`begin`, then `end_step` twice. ``found`` is None if nothing could be watched, and ``budget`` says why.
+    `take_spent_ns` returns the CPU time spent on watching since its last call."""
 
     def __init__(self) -> None:
         self.found: Recomputation | None = None
+        self.budget = CallBudget()
         self.is_on = self._is_aside = False
-        self._spent_ns = self._all_ns = 0
         self._thread = self._step = self._graphs = 0
         self._past_functions, self._past_dispatch = switches_past_modes()
         self._calls: list[_Call] = []
@@ -134,12 +131,14 @@ class CallWatch(overrides.TorchFunctionMode):
     def begin(self) -> None:
         """The located step begins. Watch it, unless the program would notice the mode."""
         self.stop()
-        self.found = None
+        self.found, self.budget = None, CallBudget()
         if _push is not None and not self.is_installed and _is_unnoticed():
-            self._all_ns = self._spent_ns = self._step = self._graphs = 0
+            self._step = self._graphs = 0
             self._thread, self.is_on = threading.get_ident(), True
             _compiler_starts().append(self._make_way)
             _push(self)
+        else:
+            self.budget.end(NOTICED)
 
     def end_step(self) -> None:
         """The located step or the one after it is over."""
@@ -166,8 +165,7 @@ class CallWatch(overrides.TorchFunctionMode):
             self._is_aside = before
 
     def take_spent_ns(self) -> int:
-        spent, self._spent_ns = self._spent_ns, 0
-        return spent
+        return self.budget.take_spent_ns()
 
     def stop(self) -> None:
         """Stop watching, and release everything."""
@@ -180,6 +178,7 @@ class CallWatch(overrides.TorchFunctionMode):
     def _make_way(self, _compiled: Any) -> None:
         """The compiler starts. It cannot trace the mode."""
         with suppress(Exception):
+            self.budget.end(NOTICED)
             self.stop()
 
     def _leave(self, frame: FrameType) -> bool:
@@ -214,7 +213,9 @@ class CallWatch(overrides.TorchFunctionMode):
         name = getattr(function, "__name__", "")
         is_passed_by = name in _PASSED_BY or name.startswith(_OPENS_RANGE)
         if not self.is_on or self._is_aside or is_passed_by or in_backward_pass():
+            self.budget.missed += not (self.is_on or self._is_aside or is_passed_by)
             return asking(function, sys._getframe(1))(*arguments, **named)
+        self.budget.seen += 1
         with self._past_functions(), self._past_dispatch():
             call = self._open(function, name, arguments, named)
         function = asking(function, sys._getframe(1))
@@ -235,29 +236,28 @@ class CallWatch(overrides.TorchFunctionMode):
 
     def _open(self, function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> _Open | None:
         """What is known about a call before it runs; None if that failed, which ends the watch."""
-        begun = time.perf_counter_ns()
+        begun = self.budget.begin()
         try:
             return self._look_at(function, name, arguments, named)
-        except Exception:  # for example a library's mode with objects that only look like tensors
+        except Exception as error:  # for example a library's mode with objects that only look like tensors
             self.is_on = False
+            self.budget.fail(error)
             return None
         finally:
             self._spend(begun)
 
     def _close(self, opened: _Open, result: Any) -> None:
-        begun = time.perf_counter_ns()
+        begun = self.budget.begin()
         try:
             self._keep(opened, result)
-        except Exception:
+        except Exception as error:
             self.is_on = False
+            self.budget.fail(error)
         finally:
             self._spend(begun)
 
     def _spend(self, begun: int) -> None:
-        took = time.perf_counter_ns() - begun
-        self._spent_ns += took
-        self._all_ns += took
-        if self._all_ns > _MOST_NS or len(self._calls) >= _MOST_CALLS or len(self._identities) >= 2 * _MOST_CALLS:
+        if not self.budget.spend(begun, len(self._calls), len(self._identities)):
             self.is_on = False
 
     def _look_at(self, function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> _Open:

@@ -10,6 +10,7 @@ from torch.optim import SGD
 
 from profkit.collect.boundaries import accumulation
 from profkit.collect.boundaries.accumulation import Accumulation
+from profkit.collect.machine import patience
 
 
 def make_optimizer(has_gradient: bool) -> SGD:
@@ -91,7 +92,7 @@ def test_accumulation_is_believed_for_a_limited_time(alive, monkeypatch):
     alive.append(make_optimizer(has_gradient=True))
     accumulating = Accumulation()
     now = 100.0
-    monkeypatch.setattr(accumulation.time, "monotonic", lambda: now)
+    monkeypatch.setattr(patience.time, "monotonic", lambda: now)
     accumulating.goes_on()
     now += accumulation.PATIENCE_S
     assert accumulating.goes_on()

@@ -9,6 +9,7 @@ from profkit.collect.recorder import prologue
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.sessions import bounds, recordings
 from profkit.collect.sessions.recordings import Recordings
+from profkit.collect.tensors import call_budget
 from profkit.diagnosing import diagnose_path
 from profkit.run import load_run
 from tests.collect.reading import read_events, site_of, steps_of
@@ -118,7 +119,9 @@ def test_a_located_step_of_too_many_lines_is_followed_by_the_measured_ones(tmp_p
             spend_lines_of(recording, 3)
             for _ in range(100):
                 len("a line without an operator")
-    assert load_run(tmp_path).notes == ("lines were located for the first 3 lines that ran, and no longer",)
+    assert load_run(tmp_path).notes == (
+        "lines were located for the first 3 lines that ran, and no longer (record a shorter step, --at-step N)",
+    )
     assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
 
 
@@ -158,3 +161,23 @@ def test_of_long_steps_fewer_are_recorded_with_a_note(tmp_path, monkeypatch):
         train(8, recording)
     assert sorted(steps_of(read_events(tmp_path))) == [0, 1]
     assert "fewer steps were recorded than planned, because they are long" in load_run(tmp_path).notes
+
+
+def test_a_watch_that_ended_early_is_told_by_its_rule_and_by_what_stopped_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(call_budget, "MOST_CALLS", 1)
+    with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
+        for _ in range(6):
+            torch.rand(8).relu().exp()
+            recording.step()
+    (ended,) = load_run(tmp_path).unwatched
+    used = "watching for repeated calls used its room for 1 calls after 1 of about 3 calls"
+    assert (ended.watch, ended.reason) == ("calls", f"{used}: record a step with fewer (--at-step N)")
+    assert recording.diagnosis.skipped["redundant-recomputation"] == ended.reason
+
+
+def test_no_watch_ends_early_in_a_small_program(tmp_path):
+    with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
+        for _ in range(6):
+            torch.rand(8).relu().exp()
+            recording.step()
+    assert load_run(tmp_path).unwatched == ()

@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import SGD
 from torch.utils.data import DataLoader
 
+from profkit.collect.machine import patience
 from profkit.collect.recorder import replacement
 from profkit.collect.recorder.profiler import profile
 from profkit.run import find_trace, load_live, load_run
@@ -97,8 +98,8 @@ def test_an_optimizer_that_steps_much_later_replaces_nothing(tmp_path, monkeypat
         player.wait_until_calls_are_steps()
         player.play()
         assert recording.is_over
-        late = replacement.time.monotonic() + replacement.PATIENCE_S + 1
-        monkeypatch.setattr(replacement, "time", SimpleNamespace(monotonic=lambda: late))
+        late = patience.time.monotonic() + replacement.PATIENCE_S + 1
+        monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: late))
         for _ in range(8):
             player.learn()
     run = load_run(tmp_path)

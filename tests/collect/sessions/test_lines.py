@@ -23,6 +23,7 @@ from tests.collect.sessions import traced
 
 Record = Callable[[Callable[[], Any]], list[Event]]
 A = torch.rand(8)
+SHORTER = " (record a shorter step, --at-step N)"
 
 
 def make_tracer(**limits: Any) -> LineTracer:
@@ -181,14 +182,16 @@ def test_the_budget_of_lines_ends_the_tracing_of_an_outermost_loop():
 
     tracer = make_tracer(max_lines=50)
     assert call_alone(tracer, loop) == 499500
-    assert tracer.notes == ["lines were located for the first 50 lines that ran, and no longer"]
+    assert tracer.notes == [
+        "lines were located for the first 50 lines that ran, and no longer (record a shorter step, --at-step N)"
+    ]
 
 
 def test_the_budget_of_time_ends_the_tracing_even_in_library_code():
     times = iter(range(10_000))
     tracer = make_tracer(max_seconds=2, clock=lambda: next(times))
     call_traced(tracer, lambda: [inspect.unwrap(len) for _ in range(2000)])
-    assert tracer.notes == ["lines were located for the first 2 s, and no longer"]
+    assert tracer.notes == [f"lines were located for the first 2 s, and no longer{SHORTER}"]
 
 
 def test_calls_inside_libraries_spend_the_budget_too():
@@ -199,7 +202,9 @@ def test_calls_inside_libraries_spend_the_budget_too():
     tracer = make_tracer(max_lines=100)
     call_alone(tracer, unwrap)
     assert tracer.has_ended
-    assert tracer.notes == ["lines were located for the first 100 lines that ran, and no longer"]
+    assert tracer.notes == [
+        "lines were located for the first 100 lines that ran, and no longer (record a shorter step, --at-step N)"
+    ]
 
 
 def test_after_the_budget_no_operator_lies_in_a_mark(recorded):

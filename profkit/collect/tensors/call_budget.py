@@ -1,0 +1,70 @@
+"""What watching the calls of PyTorch may cost, and why the watch ended.
+
+The budget is a promise of cost, so it counts CPU time: on a crowded machine a call takes many times as long on the
+wall. It is that of the watching thread (`time.thread_time_ns`), as the program's other threads compute meanwhile.
+Reading it is a call of the system: 0.4 µs, four times for each watched call, which takes 10 to 20 µs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from profkit.collect.program.guard import describe
+
+MOST_CALLS = 20_000
+"""In the two steps together; each takes 10 to 20 µs."""
+MOST_TENSORS = 2 * MOST_CALLS
+MOST_NS = 600_000_000
+_FEWER = "record a step with fewer (--at-step N)"
+NOTICED = (
+    "repeated calls were not looked for, as the program would notice: it uses compiled code, several processes, a mode "
+    "or PyTorch's attention layers"
+)
+
+
+class CallBudget:
+    """`begin` returns the time at which some watching begins; `spend` charges it and says whether the watch may go on.
+
+    ``clock`` is the CPU time of the calling thread. ``seen`` counts the calls looked at, ``missed`` those that came
+    after the end.
+    """
+
+    def __init__(self, clock: Callable[[], int] = time.thread_time_ns) -> None:
+        self.begin = clock
+        self._all_ns = self._spent_ns = self.seen = self.missed = 0
+        self._used = self._why = ""
+
+    def spend(self, begun_ns: int, calls: int, tensors: int) -> bool:
+        """``calls`` and ``tensors`` are kept so far."""
+        took_ns = self.begin() - begun_ns
+        self._spent_ns += took_ns
+        self._all_ns += took_ns
+        if self._all_ns > MOST_NS:
+            self._used = f"its {MOST_NS // 1_000_000} ms of CPU time"
+        elif calls >= MOST_CALLS:
+            self._used = f"its room for {MOST_CALLS:,} calls"
+        elif tensors >= MOST_TENSORS:
+            self._used = f"its room for {MOST_TENSORS:,} tensors"
+        return not self._used
+
+    def end(self, why: str) -> None:
+        """The watch ends, or does not begin, for another reason, a sentence."""
+        self._why = self._why or why
+
+    def fail(self, error: Exception) -> None:
+        """A call could not be looked at."""
+        self.end(f"watching for repeated calls failed: {describe(error)}")
+
+    def take_spent_ns(self) -> int:
+        """The time spent since the last call of this."""
+        spent, self._spent_ns = self._spent_ns, 0
+        return spent
+
+    @property
+    def ended(self) -> str:
+        """What stopped the watch and what to do, in a sentence; empty if it saw all that it was to see."""
+        if not self._used:
+            return self._why
+        of = f" of about {self.seen + self.missed:,}" if self.missed else ""
+        return f"watching for repeated calls used {self._used} after {self.seen:,}{of} calls: {_FEWER}"
