@@ -105,10 +105,8 @@ class Recorder:
         self.signals = self._make_signals(directory, gradients, is_user)
         self._memory = memory = MemoryWatch(directory, is_user)
         census = Census(is_user, GrowthLines(tracer.was_executed), subject.generators)
-        watches = self._calls, gradients
-        parts = Parts(
-            schedule, self.choice, self.signals, recordings, prologue, tracer, census, self._sampler, memory, *watches
-        )
+        seen = tracer, census, self._sampler, memory, self._calls, gradients
+        parts = Parts(schedule, self.choice, self.signals, recordings, prologue, *seen)
         self._archive = Archive(directory, self._file, parts, is_user, self._notes, replaces)
         self._phases = PhaseRecordings(plan, allowance, bounds, parts, self._archive, self._file, self._notes)
 
