@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,6 +108,36 @@ def test_the_list_and_the_report_are_served(ask) -> None:
 def test_a_name_that_is_no_run_is_not_used_as_a_path(ask, name: str) -> None:
     assert ask("/report", run=name).status_code == 404
     assert ask("/compare", before=name, after="train/1").status_code == 404
+
+
+@pytest.mark.parametrize("route", ["/index.js", "/runs", "/report", "/compare"])
+def test_no_route_answers_another_host(logdir: Path, route: str) -> None:
+    app = Plugin(str(logdir)).get_plugin_apps()[route]
+    asked = {"run": "train/1", "before": "train/1", "after": "train/2"}
+    refused = Client(app).get("/", query_string=asked, headers={"Host": "attacker.example"})
+    assert refused.status_code == 403
+    assert "train" not in refused.text
+    assert Client(app).get("/", query_string=asked, headers={"Host": "localhost:6006"}).status_code != 403
+
+
+def test_the_tab_answers_the_host_that_tensorboard_was_told_to_serve(logdir: Path) -> None:
+    for flags, status in ((SimpleNamespace(host="gpu7", bind_all=False), 200), (SimpleNamespace(host=None), 403)):
+        plugin = ProfkitTab().load(SimpleNamespace(logdir=str(logdir), flags=flags))
+        answer = Client(plugin.get_plugin_apps()["/runs"]).get("/", headers={"Host": "gpu7:6006"})
+        assert answer.status_code == status
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/etc/hostname", path), os.mkdir])
+def test_what_is_no_diagnosis_is_told_and_costs_no_other_run(logdir: Path, make: Callable[[Path], None]) -> None:
+    hostile = logdir / "hostile"
+    hostile.mkdir()
+    make(hostile / "diagnosis.json")
+    apps = Plugin(str(logdir)).get_plugin_apps()
+    rows = {row["name"]: row["verdict"] for row in Client(apps["/runs"]).get("/").get_json()}
+    assert set(rows) == {"train/1", "train/2", "hostile"}
+    assert re.search(r"is a (named pipe|link out of|directory)", rows["hostile"])
+    assert Client(apps["/report"]).get("/", query_string={"run": "hostile"}).status_code == 500
+    assert Client(apps["/compare"]).get("/", query_string={"before": "hostile", "after": "train/1"}).status_code == 500
 
 
 def test_comparing_runs_without_traces_gives_a_message(ask) -> None:

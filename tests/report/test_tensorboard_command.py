@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +112,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     assert [line for line in running.printed if "odd" in line] == [
         "profkit: torch-tb-profiler cannot show 1 trace of odd\n"
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["", "data/plugin/pytorch_profiler/runs", "data/plugin/profkit/runs", "data/logdir"])
+def test_nothing_is_served_to_a_page_from_elsewhere(server: Server, path: str) -> None:
+    asked = urllib.request.Request(f"{server.address}/{path}", headers={"Host": "attacker.example"})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(asked, timeout=DEADLINE_S)
+    with refused.value as answer:
+        assert answer.code == 403
+        assert b"one" not in answer.read().replace(b"PROFKIT", b"")
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from profkit.failures import describe_failure
 from profkit.integrations.tensorboard.runs import Runs, row_of
 from profkit.integrations.tensorboard.tab import NAME
 from profkit.report.json import load_run_json
+from profkit.report.tensorboard.hosts import Hosts, answer_only
 
 _UNKNOWN = "There is no such run."
 Answer = Callable[["Plugin", werkzeug.Request], werkzeug.Response]
@@ -44,12 +45,13 @@ def _route(answer: Answer) -> Callable[..., Any]:
 
 
 class Plugin(TBPlugin):  # type: ignore[misc] # TensorBoard publishes no types
-    """The tab for the runs in ``folders``, as TensorBoard was given them."""
+    """The tab for the runs in ``folders``, as TensorBoard was given them. It answers requests to these ``hosts``."""
 
     plugin_name = NAME
 
-    def __init__(self, folders: str) -> None:
+    def __init__(self, folders: str, hosts: Hosts = Hosts()) -> None:  # noqa: B008  # a frozen value
         self._found = Runs(folders)
+        self._hosts = hosts
 
     def is_active(self) -> bool:
         """Whether there is a run to show."""
@@ -59,12 +61,13 @@ class Plugin(TBPlugin):  # type: ignore[misc] # TensorBoard publishes no types
         return FrontendMetadata(es_module_path="/index.js", tab_name=NAME, disable_reload=False)
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
-        return {
+        routes = {
             "/index.js": self._script,
             "/runs": self._runs,
             "/report": self._report,
             "/compare": self._compare,
         }
+        return {route: answer_only(self._hosts, answer) for route, answer in routes.items()}
 
     @_route
     def _script(self, request: werkzeug.Request) -> werkzeug.Response:  # noqa: ARG002

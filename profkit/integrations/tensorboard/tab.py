@@ -24,8 +24,9 @@ class ProfkitTab(TBLoader):  # type: ignore[misc] # TensorBoard publishes no typ
         """The plugin; None if it cannot be loaded, or if TensorBoard has no log directory."""
         try:
             from profkit.integrations.tensorboard.plugin import Plugin
+            from profkit.report.tensorboard.hosts import hosts_of
         except Exception as error:  # a package that profkit needs is missing, or broken
             logging.getLogger("tensorboard").error("profkit shows no tab: %s: %s", type(error).__name__, error)
             return None
         folder = self._folder or context.logdir or getattr(context.flags, "logdir_spec", "")
-        return Plugin(folder) if folder else None
+        return Plugin(folder, hosts_of(context.flags)) if folder else None

@@ -35,6 +35,7 @@ from torch_tb_profiler.plugin import TorchProfilerPlugin
 from werkzeug import wrappers
 
 from profkit.errors import UsageError
+from profkit.report.tensorboard.hosts import answer_only, hosts_of
 from profkit.report.tensorboard.overview import of_median_step
 from profkit.run import TRACE_SUFFIXES
 from profkit.units import format_count
@@ -123,6 +124,11 @@ class _LocalTabLoader(TBLoader):  # type: ignore[misc] # TensorBoard publishes n
         return LocalTab(context, self._logdir, self._tell, self._report_of)
 
 
+def _start_for_this_machine(app: Any, flags: Any) -> Any:
+    """TensorBoard's own server, with all that it serves for this machine's names only."""
+    return program.create_port_scanning_werkzeug_server(answer_only(hosts_of(flags), app), flags)
+
+
 def serve(
     prepared: Path,
     logdir: Path,
@@ -142,7 +148,7 @@ def serve(
     logging.getLogger(LocalTab.plugin_name).setLevel(_SILENT)
     os.environ.setdefault("TORCH_PROFILER_LOG_LEVEL", _SILENT)  # for the plugin's processes
     plugins = [CorePluginLoader(), ScalarsPlugin, _LocalTabLoader(logdir, tell, report_of), *tabs]
-    server = program.TensorBoard(plugins=plugins)
+    server = program.TensorBoard(plugins=plugins, server_class=_start_for_this_machine)
     # Its faster data server is a separate program, for larger event files than a few figures per run.
     server.configure(("", "--logdir", str(prepared), "--host", ADDRESS, "--port", str(port), "--load_fast", "false"))
     try:
