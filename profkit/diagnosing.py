@@ -31,6 +31,7 @@ from profkit.evidence.transfers.created import created_tensors
 from profkit.evidence.wait_causes import wait_causes
 from profkit.experiment import Answer, Experiment, Measurement
 from profkit.failures import attempt
+from profkit.files.kinds import links_out
 from profkit.findings import (
     MEASURED_EVIDENCE,
     DeviceMemory,
@@ -63,7 +64,7 @@ from profkit.pictures.from_facts import draw
 from profkit.plan import COUNTED_AS
 from profkit.ranks.launch import Launch
 from profkit.rules import all_rules
-from profkit.run import TRACE_SUFFIXES, Run
+from profkit.run import Run
 from profkit.savings.launches import predict_together
 from profkit.savings.replay import host_at_work_ns
 from profkit.savings.simulate import measured_saving
@@ -125,7 +126,7 @@ def read_facts(
         trace_path, snapshot_path = (None, path) if holds_snapshot(path) else (path, None)
     if trace_path is None:
         if snapshot_path is None:
-            raise UnreadableInput(path, f"holds no trace (*.pt.trace.json or *.pt.trace.json.gz){_links_in(path)}")
+            raise UnreadableInput(path, f"holds no trace (*.pt.trace.json or *.pt.trace.json.gz){links_out(path)}")
         alone = _read_snapshot(snapshot_path)
         if not path.is_dir():
             return Facts(no_trace(), snapshot=alone)
@@ -148,14 +149,6 @@ def read_facts(
         run_directory.load_device_memory(directory),
         launch,
     )
-
-
-def _links_in(directory: Path) -> str:
-    """Why a trace that somebody sees there does not count."""
-    linked = next(
-        (name for end in TRACE_SUFFIXES for name in sorted(directory.glob(f"*{end}")) if name.is_symlink()), None
-    )
-    return "" if linked is None else f"; {linked.name} is a link out of it, which is not followed"
 
 
 def _read_snapshot(path: Path) -> Snapshot:

@@ -74,11 +74,13 @@ def _names_in(folder: Path, pattern: str) -> list[str]:
 
 def latest_run(path: Path) -> Path:
     """``path``, or the latest run below it if it is a directory of runs."""
+    from profkit.files.kinds import leads_out
     from profkit.run import RUN_FILE, find_snapshot, find_trace, load_run
 
     if not path.is_dir() or find_trace(path) is not None or find_snapshot(path) is not None:
         return path
-    runs = [file.parent for depth in _DEPTHS for file in path.glob(f"{depth}{RUN_FILE}")]
+    files = [file for depth in _DEPTHS for file in path.glob(f"{depth}{RUN_FILE}")]
+    runs = [file.parent for file in files if not leads_out(file.parent, path)]
     runs = [run for run in runs if find_trace(run) is not None or find_snapshot(run) is not None]
     return max(runs, key=lambda run: (load_run(run).started or "", run), default=path)
 

@@ -15,6 +15,7 @@ from profkit.diagnosing import diagnose, read_facts
 from profkit.errors import UnreadableInput
 from profkit.evidence.generated import parse_generated
 from profkit.evidence.places import call_site
+from profkit.files.kinds import leads_out, links_out
 from profkit.files.reading import refuse_special_file
 from profkit.findings import Diagnosis
 from profkit.gathering.finding import find_ranks, is_light
@@ -96,9 +97,11 @@ def find_recordings(path: Path) -> list[Path]:
     refuse_special_file(path)
     if not path.is_dir():
         raise UnreadableInput(path, "no such file or directory")
-    runs = _run_at(path) or sorted(run for child in path.iterdir() if child.is_dir() for run in _run_at(child))
+    within = (child for child in path.iterdir() if child.is_dir() and not leads_out(child, path))
+    runs = _run_at(path) or sorted(run for child in within for run in _run_at(child))
     if not runs:
-        raise UnreadableInput(path, "holds no trace (*.pt.trace.json[.gz]) and no run directory with one")
+        missing = "holds no trace (*.pt.trace.json[.gz]) and no run directory with one"
+        raise UnreadableInput(path, f"{missing}{links_out(path)}")
     return runs
 
 

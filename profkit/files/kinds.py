@@ -36,3 +36,9 @@ def leads_out(path: Path, directory: Path) -> bool:
 def is_own_file(path: Path, directory: Path) -> bool:
     """Whether ``path`` is a plain file that lies in ``directory`` or below it, links resolved."""
     return path.is_file() and not leads_out(path, directory)
+
+
+def links_out(directory: Path) -> str:
+    """Why something that somebody sees there does not count, as the end of a message; empty without a link out."""
+    linked = sorted(path.name for path in directory.iterdir() if path.is_symlink() and leads_out(path, directory))
+    return f"; {linked[0]} is a link out of it, which is not followed" if linked else ""

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from profkit.errors import UnreadableInput
+from profkit.files.kinds import leads_out
 from profkit.gathering.remote import MOST_FILES, find_remote, path_of
 from profkit.run import (
     DIAGNOSIS_FILE,
@@ -142,8 +143,11 @@ def _rank_of_folder(folder: Path, trace: Path) -> int | None:
 
 
 def _entries(directory: Path, wanted: Callable[[os.DirEntry[str]], bool]) -> list[Path]:
+    """What lies in a folder, without links that lead out of it: the folder may come from anybody."""
     with os.scandir(directory) as entries:
-        return sorted(Path(entry.path) for entry in islice(entries, MOST_FILES) if wanted(entry))
+        chosen = [entry for entry in islice(entries, MOST_FILES) if wanted(entry)]
+    paths = sorted((Path(entry.path), entry.is_symlink()) for entry in chosen)
+    return [path for path, is_link in paths if not (is_link and leads_out(path, directory))]
 
 
 def number_in(name: str) -> int | None:

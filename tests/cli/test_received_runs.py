@@ -13,6 +13,7 @@ import pytest
 import profkit
 from profkit.run import DIAGNOSIS_FILE, REPORTS, RUN_FILE, SMALL_FILES, SNAPSHOT_FILE
 from tests.cli.test_bad_input import TRACE
+from tests.gathering.test_launching import trace_of_rank
 
 LONGEST_S = 60
 """A command that waits for a pipe waits for ever."""
@@ -168,3 +169,45 @@ def test_a_trace_nested_too_deeply_is_named_and_left_out(run: Path) -> None:
     assert result.returncode == 0, result.stderr
     (line,) = result.stderr.splitlines()
     assert line == f"profkit: left out: {deep / NAME}: is not whole JSON: nested too deeply"
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Path:
+    """Two ranks in a folder."""
+    folder = tmp_path / "launch"
+    for rank in (0, 1):
+        (folder / f"rank{rank}").mkdir(parents=True)
+        (folder / f"rank{rank}" / NAME).write_bytes(trace_of_rank(rank, [5000] * 4, world=2))
+        (folder / f"rank{rank}" / RUN_FILE).write_text(f'{{"trace": "{NAME}", "identity": {{"rank": {rank}}}}}')
+    assert command("diagnose", folder).returncode == 0
+    return folder
+
+
+@pytest.mark.parametrize("name", [*REPORTS, "launch.json", "rank1/run.json", f"rank1/{NAME}", "rank1"])
+def test_a_pipe_in_a_launch_makes_nobody_wait(launch: Path, name: str) -> None:
+    if (launch / name).is_dir():
+        shutil.rmtree(launch / name)
+    (launch / name).unlink(missing_ok=True)
+    os.mkfifo(launch / name)
+    result = command("diagnose", launch)
+    assert result.returncode in {0, 2}, result.stderr
+    assert "failed inside" not in result.stdout + result.stderr
+
+
+def test_ranks_outside_of_a_launch_are_not_read(launch: Path) -> None:
+    for rank in (0, 1):
+        (launch / f"rank{rank}").rename(launch.with_name(f"outside{rank}"))
+        (launch / f"rank{rank}").symlink_to(f"../outside{rank}")
+    before = (launch / "rank1" / RUN_FILE).stat().st_mtime_ns, sorted(os.listdir(launch / "rank1"))
+    for given in (("diagnose", launch), ("compare", launch, launch)):
+        assert one_line(command(*given)).endswith("rank0 is a link out of it, which is not followed")
+    assert ((launch / "rank1" / RUN_FILE).stat().st_mtime_ns, sorted(os.listdir(launch / "rank1"))) == before
+
+
+def test_ranks_may_be_links_within_a_launch(launch: Path) -> None:
+    (launch / "kept").mkdir()
+    (launch / "rank1").rename(launch / "kept" / "one")
+    (launch / "rank1").symlink_to("kept/one")
+    result = command("diagnose", launch)
+    assert result.returncode == 0, result.stderr
+    assert "2 ranks" in result.stdout

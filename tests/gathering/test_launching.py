@@ -23,7 +23,7 @@ STEP_US, SEND_US, STEPS = 100_000, 5_000, 4
 DAY_US = 86_400_000_000
 
 
-def _trace(rank: int, work_us: Sequence[float], *, world: int = 3, late_us: float = 0, size: int = 256) -> bytes:
+def trace_of_rank(rank: int, work_us: Sequence[float], *, world: int = 3, late_us: float = 0, size: int = 256) -> bytes:
     """Steps of a rank that works and then waits for the rank that works longest."""
     events = []
     for number, own_us in enumerate(work_us):
@@ -51,7 +51,11 @@ def _write(folder: Path, traces: Iterable[bytes]) -> Path:
 def _uneven(**changed: Any) -> list[bytes]:
     """Rank 1 works 60 ms longer than the others. Of those, the last begins a little later in each step."""
     slow, quick = STEP_US - SEND_US, STEP_US - SEND_US - 60_000
-    return [_trace(0, [quick] * STEPS), _trace(1, [slow] * STEPS, **changed), _trace(2, [quick + 500] * STEPS)]
+    return [
+        trace_of_rank(0, [quick] * STEPS),
+        trace_of_rank(1, [slow] * STEPS, **changed),
+        trace_of_rank(2, [quick + 500] * STEPS),
+    ]
 
 
 def _launch(diagnosis: Diagnosis) -> LaunchSummary:
@@ -74,7 +78,7 @@ def test_the_late_rank_is_named_and_its_recording_is_judged(tmp_path: Path):
 
 
 def test_for_even_ranks_the_report_says_that_nobody_is_late(tmp_path: Path):
-    even = [_trace(rank, [40_000 + 100 * ((rank + number) % 3) for number in range(STEPS)]) for rank in range(3)]
+    even = [trace_of_rank(rank, [40_000 + 100 * ((rank + number) % 3) for number in range(STEPS)]) for rank in range(3)]
     diagnosis = profkit.diagnose(_write(tmp_path, even))
     assert [one.rule for one in diagnosis.findings if one.rule == "straggler"] == []
     assert all(one.is_by_chance for one in _launch(diagnosis).ranks)
@@ -85,9 +89,9 @@ def test_for_even_ranks_the_report_says_that_nobody_is_late(tmp_path: Path):
     [
         ("rank3.json", b'{"traceEvents": [{"ph": "X", "name": "a"', "rank3.json"),
         ("rank3.json", b"no trace", "not read"),
-        ("rank3.json", _trace(0, [10_000] * STEPS), "rank 0"),
-        ("rank3.json", _trace(3, [10_000] * STEPS, world=64), "64"),
-        ("rank3.json", _trace(3, [10_000] * STEPS, size=7), "rank3.json"),
+        ("rank3.json", trace_of_rank(0, [10_000] * STEPS), "rank 0"),
+        ("rank3.json", trace_of_rank(3, [10_000] * STEPS, world=64), "64"),
+        ("rank3.json", trace_of_rank(3, [10_000] * STEPS, size=7), "rank3.json"),
     ],
     ids=["cut off", "no trace", "the same rank twice", "another world", "another job"],
 )
@@ -116,7 +120,7 @@ def test_a_clock_wrong_by_a_day_changes_nothing(tmp_path: Path):
 def test_an_impossible_rank_is_left_out_with_a_note_unless_its_name_gives_it(tmp_path: Path):
     for number, trace in enumerate(_uneven()):
         (tmp_path / f"node_{number}.1.pt.trace.json").write_bytes(trace)
-    (tmp_path / "node_3.1.pt.trace.json").write_bytes(_trace(-3, [10_000] * STEPS))
+    (tmp_path / "node_3.1.pt.trace.json").write_bytes(trace_of_rank(-3, [10_000] * STEPS))
     launch = _launch(profkit.diagnose(tmp_path))
     assert [one.rank for one in launch.ranks] == [0, 1, 2]
     assert launch.notes == (f"{tmp_path}/node_3.1.pt.trace.json: it does not say which rank it is; it is left out",)
