@@ -5,6 +5,7 @@ Opening a named pipe would wait for its writer for ever, and a link could lead t
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import BinaryIO
@@ -27,6 +28,8 @@ def open_file(path: Path, within: Path | None = None) -> BinaryIO:
     opened = os.open(real, _FLAGS | _BINARY | (0 if within is None else _NO_LINK))
     try:
         kind = kind_of(os.fstat(opened).st_mode)
+        if kind == "a directory":
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if kind is not None:  # it was replaced just now
             raise _refusal(path, kind)
         return os.fdopen(opened, "rb")

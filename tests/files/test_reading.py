@@ -31,7 +31,6 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
         for name, kind in (
             ("pipe", "a named pipe (FIFO)"),
             ("link", "a named pipe (FIFO)"),
-            ("folder", "a directory"),
             ("socket", "a socket"),
             ("/dev/zero", "a device"),
         ):
@@ -39,6 +38,9 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
                 read_file(tmp_path / name, 10)
             assert refused.value.cause.startswith(f"is {kind}, and only a file can be read"), name
             assert not is_own_file(tmp_path / name, tmp_path)
+    with pytest.raises(UnreadableInput, match="cannot be read: Is a directory"):
+        read_file(tmp_path / "folder", 10)
+    assert not is_own_file(tmp_path / "folder", tmp_path)
 
 
 def test_a_link_is_followed_within_the_directory_and_not_out_of_it(tmp_path: Path) -> None:
