@@ -11,8 +11,8 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TextIO, cast
 
 from profkit.errors import UsageError
 
@@ -29,8 +29,9 @@ class _Outlet(io.FileIO):
         self._is_lost = False
 
     def write(self, content: Buffer, /) -> int | None:  # type: ignore[override]
-        if self._is_lost:
-            return len(memoryview(content))
+        size = len(memoryview(content))
+        if self._is_lost or not size:  # click tries a stream with nothing, and swallows what that raises
+            return size
         try:
             return super().write(content)
         except BlockingIOError:
@@ -39,7 +40,7 @@ class _Outlet(io.FileIO):
             self._is_lost = True
             if self._must_arrive and not isinstance(error, BrokenPipeError):
                 raise UsageError(f"the standard output cannot be written: {error.strerror or error}") from error
-        return len(memoryview(content))
+        return size
 
 
 @contextmanager
@@ -55,6 +56,9 @@ def outlets() -> Iterator[None]:
     try:
         yield
     finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, UsageError):
+                stream.flush()
         sys.stdout, sys.stderr = before
 
 
@@ -65,8 +69,9 @@ def _outlet_for(stream: TextIO | None, original: TextIO | None, must_arrive: boo
     if sys.platform == "win32" or stream is not original or not isinstance(stream, io.TextIOWrapper):
         return stream  # a console of Windows, which takes no bytes; a stream that somebody has replaced
     stream.flush()
+    outlet = _Outlet(stream.fileno(), must_arrive, closefd=False)
     return io.TextIOWrapper(
-        io.BufferedWriter(_Outlet(stream.fileno(), must_arrive, closefd=False)),
+        cast("io.BufferedWriter", outlet) if stream.write_through else io.BufferedWriter(outlet),  # python -u
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=stream.line_buffering,

@@ -86,10 +86,24 @@ def test_streams_that_were_closed_before_the_start_change_no_status(
     assert subprocess.run([*shell, *arguments], cwd=tmp_path, check=False).returncode == status
 
 
-def test_a_full_disk_behind_stdout_is_told_in_a_line() -> None:
+@pytest.mark.parametrize("options", [[], ["-u"]])
+def test_what_is_written_arrives_at_once_or_at_the_end(options: Sequence[str]) -> None:
+    code = "import os, sys; from profkit.files.outlets import outlets\n"
+    code += "with outlets(): sys.stdout.write('a'); os.write(1, b'b'); sys.stderr.write('c')\n"
+    code += "print('d')"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    result = subprocess.run(
+        [sys.executable, *options, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    assert (result.stdout, result.stderr) == ("abd\n" if options else "bad\n", "c")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_behind_stdout_is_told_in_a_line(unbuffered: str) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "wb") as full:
         line = [sys.executable, "-m", "profkit", "rules"]
-        result = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        result = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment)
     assert result.returncode == 2
     assert result.stderr == "profkit: the standard output cannot be written: No space left on device\n"
 
