@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from tests.beside.running import Outcome
 PROGRAM_FAILED = 3
 _OWN_LINES = re.compile(r"(?m)^(profkit: .*|Written to .*(\n  .*)*|.*/run(-\d+|-window\d+)?)(\n|$)")
 """What profkit announces on stderr: see docs/programs.md."""
+
+
+_BEFORE, _SHOWN = 40, 120
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,12 @@ def _masked(text: str, masks: Sequence[str]) -> str:
 
 
 def first_difference(expected: str, got: str) -> str:
-    """The first line that differs."""
+    """The first line that differs, from a little before the first character that does."""
     lines, others = expected.splitlines(), got.splitlines()
     for number in range(max(len(lines), len(others))):
         line, other = (of[number] if number < len(of) else "(nothing)" for of in (lines, others))
         if line != other:
-            return f"line {number + 1}: {line[:120]!r} became {other[:120]!r}"
+            begin = max(0, len(os.path.commonprefix([line, other])) - _BEFORE)
+            parts = (("…" if begin else "") + one[begin : begin + _SHOWN] for one in (line, other))
+            return f"line {number + 1}: {' became '.join(map(repr, parts))}"
     return f"its last line ends differently: {expected[-20:]!r} became {got[-20:]!r}"

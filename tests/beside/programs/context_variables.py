@@ -5,8 +5,14 @@ import threading
 from _tiny import begin, digest, step
 
 current = contextvars.ContextVar("current", default="none")
+
+
+def hook(module, inputs):
+    current.set("forward")
+
+
 model, optimizer = begin()
-model.register_forward_pre_hook(lambda *arguments: current.set("forward"))
+model.register_forward_pre_hook(hook)
 for number in range(60):
     current.set(number)
     context = contextvars.copy_context()
