@@ -21,6 +21,9 @@ _FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1")
 _LETHAL = ("SIGTERM", "SIGHUP")
 """Forwarded even if the program does not handle them."""
 _SIGKILL = 9
+_CUT_SHORT = (
+    "the program ended without Python's own exit (os._exit or a signal): the last part of the recording is missing"
+)
 _KILL_COUNTS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
 
 
@@ -137,20 +140,17 @@ def _as_options(values: Mapping[str, str | int | bool]) -> list[str]:
 
 
 def _complete(directory: Path, status: int, failed: OutOfMemory | None) -> None:
-    """Note how a process ended that could not note it itself, because of a signal or a library; also in its windows. If
-    the note cannot be written, reading the recording will show why."""
+    """Note how a process ended that could not note it itself, because of a signal or a library, or that ended otherwise
+    after that, in a function for ``atexit``. If the note cannot be written, reading the recording will show why."""
     run = load_run(directory)
-    if run.exit_status is not None:
+    if run.was_stopped or run.exit_status == status:
         return
-    was_given_up = any(note.startswith(PROFKIT_FAILED) for note in run.notes)
-    note = (
-        "the program ended without Python's own exit (os._exit or a signal): the last part of the recording is missing"
-    )
-    notes, failed = run.notes if was_given_up else (*run.notes, note), failed or run.out_of_memory
+    if run.exit_status is None:
+        was_given_up = any(note.startswith(PROFKIT_FAILED) for note in run.notes)
+        notes = run.notes if was_given_up else (*run.notes, _CUT_SHORT)
+        identity = run.identity or RankWatch(directory).identity
+        run = replace(run, identity=identity, notes=notes, out_of_memory=failed or run.out_of_memory)
     with suppress(OSError):
-        ended = replace(run, identity=run.identity or RankWatch(directory).identity, exit_status=status)
-        save(directory, RUN_FILE, replace(ended, notes=notes, out_of_memory=failed))
-        for window in run.windows:
-            of_window = load_run(directory.with_name(window))
-            if of_window.exit_status is None:
-                save(directory.with_name(window), RUN_FILE, replace(of_window, exit_status=status))
+        save(directory, RUN_FILE, replace(run, exit_status=status))
+        for window in map(directory.with_name, run.windows):
+            save(window, RUN_FILE, replace(load_run(window), exit_status=status))

@@ -209,6 +209,15 @@ def test_an_immediate_exit_is_noted(tmp_path, recorded_into_run):
     assert "os._exit" in run.notes[-1]
 
 
+def test_the_status_is_that_of_a_function_that_runs_at_the_exit(tmp_path, recorded_into_run):
+    (tmp_path / "leave.py").write_text(
+        "import atexit, os, torch\ntorch.ones(2) * 2\natexit.register(lambda: os._exit(9))\n"
+    )
+    assert recorded_into_run("leave.py")[0] == 9
+    run = load_run(tmp_path / "run")
+    assert (run.exit_status, [note for note in run.notes if "exit" in note]) == (9, [])
+
+
 def test_an_interrupt_ends_the_program_as_shells_report_it(tmp_path, plainly, recorded_into_run):
     (tmp_path / "wait.py").write_text(
         "import os, signal, torch\n"
