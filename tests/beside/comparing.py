@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -72,7 +71,9 @@ def first_difference(expected: str, got: str) -> str:
     for number in range(max(len(lines), len(others))):
         line, other = (of[number] if number < len(of) else "(nothing)" for of in (lines, others))
         if line != other:
-            begin = max(0, len(os.path.commonprefix([line, other])) - _BEFORE)
+            pairs = enumerate(zip(line, other, strict=False))
+            parted = next((at for at, (one, two) in pairs if one != two), min(len(line), len(other)))
+            begin = max(0, parted - _BEFORE)
             parts = (("…" if begin else "") + one[begin : begin + _SHOWN] for one in (line, other))
             return f"line {number + 1}: {' became '.join(map(repr, parts))}"
     return f"its last line ends differently: {expected[-20:]!r} became {got[-20:]!r}"

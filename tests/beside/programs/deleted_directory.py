@@ -1,19 +1,12 @@
-"""The working directory does not exist."""
+"""The working directory does not exist, so that torch cannot be imported."""
 # beside: start deleted
+# beside: status 2
 import os
 
-import torch
-from _tiny import digest
-
 try:
-    print(os.getcwd())
+    print(os.getcwd(), flush=True)
 except FileNotFoundError as error:
-    print(error)
-torch.manual_seed(0)
-weight = torch.zeros(8, requires_grad=True)
-optimizer = torch.optim.SGD([weight], 0.1)
-for _ in range(60):
-    optimizer.zero_grad()
-    ((weight - torch.randn(8)) ** 2).sum().backward()
-    optimizer.step()
-digest(weight)
+    print(error, flush=True)
+from _tiny import digest, train
+
+digest(train()[0])
