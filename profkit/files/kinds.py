@@ -40,5 +40,10 @@ def is_own_file(path: Path, directory: Path) -> bool:
 
 def links_out(directory: Path) -> str:
     """Why something that somebody sees there does not count, as the end of a message; empty without a link out."""
-    linked = sorted(path.name for path in directory.iterdir() if path.is_symlink() and leads_out(path, directory))
+    linked = linked_out(directory)
     return f"; {linked[0]} is a link out of it, which is not followed" if linked else ""
+
+
+def linked_out(directory: Path) -> list[str]:
+    """The names there that are links out of it, in order."""
+    return sorted(path.name for path in directory.iterdir() if path.is_symlink() and leads_out(path, directory))

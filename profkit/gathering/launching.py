@@ -18,6 +18,7 @@ from profkit.diagnosing import Measure, diagnose_with_rows, read_facts
 from profkit.errors import UnreadableInput, UsageError
 from profkit.evidence.ranks.table import rank_table
 from profkit.failures import attempt
+from profkit.files.kinds import linked_out
 from profkit.findings import Diagnosis, LaunchSummary, VerdictKind
 from profkit.gathering.finding import find_places, list_traces, number_in
 from profkit.gathering.here import reduce_here
@@ -75,7 +76,7 @@ def diagnose_ranks(
     with _machines(target, on) as (places, reduce):
         if not places:
             raise UnreadableInput(target, "holds no recordings of several ranks")
-        gathered = gather(places, reduce, on_done)
+        gathered = gather(places, reduce, on_done, _links_of(target))
         shown = path_of(gathered.shown)
         if shown is not None and not shown.exists():
             return _judged_there(gathered, settings, reduce)
@@ -84,8 +85,17 @@ def diagnose_ranks(
         return found if shown is not None else structs.replace(found, path=None)  # the copy is removed
 
 
-def gather(places: Sequence[str], reduce: Reduce = reduce_here, on_done: OnDone | None = None) -> Gathered:
-    """Read the recordings at these places, and match what their ranks did together."""
+def _links_of(target: str) -> tuple[str, ...]:
+    """What the launch's notes say of links: somebody who put ranks together by links misses them in the report."""
+    path = path_of(target)
+    linked = linked_out(path) if path is not None and path.is_dir() else []
+    return (f"{format_count(len(linked), 'link')} out of the folder not followed: {linked[0]}",) if linked else ()
+
+
+def gather(
+    places: Sequence[str], reduce: Reduce = reduce_here, on_done: OnDone | None = None, notes: tuple[str, ...] = ()
+) -> Gathered:
+    """Read the recordings at these places, and match what their ranks did together. The launch has these ``notes``."""
     tables: dict[int, RankTable] = {}
     unread: dict[int, str] = {}
     for count, done in enumerate(reduce(read_rank, places), 1):
@@ -101,7 +111,7 @@ def gather(places: Sequence[str], reduce: Reduce = reduce_here, on_done: OnDone 
     if not launch.tables:
         cause = f"none of {format_count(len(tables), 'recording')} fits others"
         raise UnreadableInput(places[0], ": ".join([cause, *launch.notes[:1]]))
-    launch = structs.replace(launch, notes=(*launch.notes, *(unread[number] for number in sorted(unread))))
+    launch = structs.replace(launch, notes=(*launch.notes, *notes, *(unread[number] for number in sorted(unread))))
     toll = weigh_lateness(launch)
     full = [at for at, table in enumerate(launch.tables) if not table.is_light]
     shown = latest_rank(launch, toll, full)

@@ -77,6 +77,15 @@ def test_the_late_rank_is_named_and_its_recording_is_judged(tmp_path: Path):
     assert straggler.saving.fraction == pytest.approx(0.6, abs=0.02)
 
 
+def test_ranks_that_are_links_out_of_the_folder_are_left_out_and_named(tmp_path: Path):
+    folder = _write(tmp_path / "job", _uneven())
+    (folder / "rank2.json").rename(tmp_path / "elsewhere.json")
+    (folder / "rank2.json").symlink_to(tmp_path / "elsewhere.json")
+    launch = _launch(profkit.diagnose(folder))
+    assert [rank.rank for rank in launch.ranks] == [0, 1]
+    assert "1 link out of the folder not followed: rank2.json" in launch.notes
+
+
 def test_for_even_ranks_the_report_says_that_nobody_is_late(tmp_path: Path):
     even = [trace_of_rank(rank, [40_000 + 100 * ((rank + number) % 3) for number in range(STEPS)]) for rank in range(3)]
     diagnosis = profkit.diagnose(_write(tmp_path, even))
