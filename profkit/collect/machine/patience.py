@@ -23,8 +23,3 @@ class Patience:
     def is_over(self) -> bool:
         late_s = time.monotonic() - self._end
         return late_s > 0 and late_s * 1e9 > (count_crowded_ns(self._thread) or 0) - self._crowded_ns
-
-
-def uncrowded_s() -> float:
-    """A clock that stands still while this thread waits for a busy CPU. Reading it takes 4 µs."""
-    return time.monotonic() - (count_crowded_ns() or 0) / 1e9

@@ -48,9 +48,9 @@ class CensusTimes:
         self._were_skipped |= not is_due and ended is Phase.ACTIVE
         if is_due:
             if ended is not Phase.PROLOGUE:
-                begun = time.perf_counter_ns()
+                begun = time.thread_time_ns()  # a promise of cost: this thread takes the census alone
                 self._census.take(self._schedule.step, frame)
-                self._took_ns = time.perf_counter_ns() - begun
+                self._took_ns = time.thread_time_ns() - begun
             if ended.recorded or ended is Phase.PROLOGUE:
                 self._file.set(flags=environment.read_flags())
         if ended is not Phase.ACTIVE:

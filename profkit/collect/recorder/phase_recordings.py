@@ -67,8 +67,7 @@ class PhaseRecordings:
                 self._memory.history.begin()
                 self._tracer.start(sys._getframe(), self._plan.max_lines)
         elif self._recordings.running is not None:
-            free_cycles()
-            self.keep()
+            self._keep_whole()
 
     def end_step(self, between: Callable[[], None] | None) -> Moment | None:
         """A step ended: take stock of what it left, and call ``between``. Return the device's moment of its end."""
@@ -80,7 +79,8 @@ class PhaseRecordings:
         self._look_at_memory(ended)
         is_due = self._census_times.are_due(ended)
         with pause_marked() if running is not None and (is_due or between) else nullcontext():
-            self._census_times.after(ended, is_due, sys._getframe())
+            with self._allowance.spending():
+                self._census_times.after(ended, is_due, sys._getframe())
             if between is not None:
                 between()
         return moment
@@ -121,6 +121,12 @@ class PhaseRecordings:
         self._bounds.end()
         self._archive.keep(unfinished_step)
 
+    def _keep_whole(self, unfinished_step: int | None = None) -> None:
+        """Collect cycles at the end of the recording, and write it."""
+        with self._allowance.spending():
+            free_cycles()
+            self.keep(unfinished_step)
+
     def pause(self) -> None:
         """End a running recording, which must not contain the pause.
 
@@ -136,8 +142,7 @@ class PhaseRecordings:
         if self._schedule.measured and self._was_dropped:
             self._notes.append(_CUT_SHORT)
             self._schedule.limit_recorded(self._schedule.recorded)
-            free_cycles()
-            self.keep(self._schedule.step)
+            self._keep_whole(self._schedule.step)
             self._schedule.let_settle(0)
         else:
             self._bounds.end()
@@ -159,14 +164,16 @@ class PhaseRecordings:
         if not complete:
             self._archive.note_what_is_missing(is_in_prologue=phase is Phase.PROLOGUE)
         if phase is Phase.PROLOGUE:
-            free_cycles()
-            self._prologue.close()
+            with self._allowance.spending():
+                free_cycles()
+                self._prologue.close()
         self.keep(unfinished_step=self._schedule.step if complete else None)
 
     def cut_step_off(self) -> None:
         """End the recording within the step, as it cannot wait for the step's end; call `conclude` next."""
         self._notes.append(_CUT_OFF)
         self.stop_tracing()
+        self._allowance.charge(self._calls.budget.take_uncharged_s())
         if self._schedule.recorded:
             self._recordings.drop_prologue()
         else:
@@ -183,6 +190,10 @@ class PhaseRecordings:
         self._memory.history.drop()
 
     def _begin(self, phase: Phase) -> ProfilerSession:
+        with self._allowance.spending():  # it walks through all of Python's objects, a second for ten million
+            return self._start(phase)
+
+    def _start(self, phase: Phase) -> ProfilerSession:
         is_first = self._recordings.located is None
         if is_first:
             self._parts.signals.forget_uses()
@@ -225,7 +236,9 @@ class PhaseRecordings:
 
     def _end_watches(self, ended: Phase) -> None:
         if self._calls.is_installed:
-            self._calls.end_step()
+            with self._allowance.spending():
+                self._calls.end_step()
+            self._allowance.charge(self._calls.budget.take_uncharged_s())
             self._file.set(recomputation=self._calls.found)
         if ended is Phase.LOCATED:
             self.stop_tracing()

@@ -147,7 +147,8 @@ class Prologue:
         self._is_on, self.was_full = False, True
         self.ended = self.ended or f"the opening was recorded until {why}, before any step ended: {_SAY_STEPS}"
         if self._recordings.running is not None:
-            free_cycles()
+            with self._allowance.spending():
+                free_cycles()
             before, grown_bytes = self._recordings.prologue, self._memory.measure() - self._begun_bytes
             self.events = self._recordings.keep_prologue()
             self._allowance.note_size(self.events, grown_bytes)

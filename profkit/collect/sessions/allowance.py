@@ -2,7 +2,8 @@
 
 Each event costs time: PyTorch's stop, counting, writing, then reading and judging. None of this can be interrupted. So
 each recording measures the cost, and the next one may hold as many events as the rest of the allowance pays for. The
-allowance grows as the program runs.
+allowance grows as the program runs. The promise is one of CPU time: profkit's work counts by its thread's, the
+program's time by that of the whole process, so that neither other programs on the machine nor waiting change either.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ MANY_EVENTS = 9_000
 """This much of a program or step is worth recording: half of what makes a process grow by 8 MB. A part of a step with
 this many events says more than the prologue, however large that is."""
 LEAST_S, SHARE = 5.0, 0.1
-"""How much longer a program may take: this many seconds or this share of its time, whichever is more."""
+"""How much more CPU time a program may take: this many seconds or this share of its own, whichever is more."""
 _FIXED_S = 1.5
-"""The fixed cost: starting profkit and PyTorch's profiler, the census, the end; 0.9 to 1.6 s."""
+"""The fixed cost: starting profkit and PyTorch's profiler, the sampling thread, the end; 0.9 to 1.6 s."""
+WATCH_S = 0.6
+"""The most that the watch of calls may take in one recording. So much is left aside for it, until it has cost more."""
 _JUDGED_S = 9e-6
 """Per event, besides the stop: 1 µs to record it, 8 µs to read and judge it in two processes."""
 _LEAST_EVENT_BYTES, MOST_EVENT_BYTES = 150, 460
@@ -35,8 +38,9 @@ _FEW = 5_000
 
 
 class Allowance:
-    """One for the whole run of a program. Profkit's work is charged in CPU time, so that other load on the machine does
-    not count; the program's time is wall-clock time.
+    """One for the whole run of a program. ``clock`` is the CPU time of the process with all its threads, of which a
+    share is allowed (profkit's own work is taken off). ``computed`` is that of the calling thread: it does profkit's
+    work while other threads of the program go on. Each is read a few times per recording, not per operator.
 
     For a rank of a launch only `MAX_EVENTS` is the limit: a rank that skipped steps which others record could not be
     compared with them.
@@ -44,14 +48,14 @@ class Allowance:
 
     def __init__(
         self,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.process_time,
         computed: Callable[[], float] = time.thread_time,
         *,
         is_rank: bool = False,
     ) -> None:
         self._clock, self._computed, self._is_rank = clock, computed, is_rank
         self._begun = clock()
-        self._spent_s = 0.0
+        self._spent_s = self._watched_s = 0.0
         self._stopped_s = _STOPPED_S
         self._events = self._depth = 0
         self.events_per_s, self.event_bytes = 0.0, MOST_EVENT_BYTES
@@ -67,6 +71,10 @@ class Allowance:
             self._depth -= 1
             if is_outer:
                 self._pay(self._computed() - begun, self._events - events)
+
+    def charge(self, watched_s: float) -> None:
+        """Watching the program's calls took so much CPU time, bit by bit between them."""
+        self._watched_s += watched_s
 
     def note_size(self, events: int, grown_bytes: int) -> None:
         """A recording held ``events``, and the process grew by that much, tensors included."""
@@ -87,8 +95,9 @@ class Allowance:
         """How many events may still be recorded, from 0 to `MAX_EVENTS`."""
         if self._is_rank:
             return max(0, MAX_EVENTS - self._events)
-        allowed_s = max(LEAST_S, SHARE * (self._clock() - self._begun)) - _FIXED_S
-        left_s = allowed_s - self._spent_s - self._events * _JUDGED_S
+        spent_s = self._spent_s + self._watched_s
+        allowed_s = max(LEAST_S, SHARE * (self._clock() - self._begun - spent_s)) - _FIXED_S
+        left_s = allowed_s - self._spent_s - max(WATCH_S, self._watched_s) - self._events * _JUDGED_S
         return max(0, min(MAX_EVENTS, int(left_s / (self._stopped_s + _JUDGED_S))))
 
     def steps_left(self, events: int) -> int:

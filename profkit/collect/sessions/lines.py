@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from profkit.collect.machine.patience import uncrowded_s
+from profkit.collect.machine.patience import Patience
 from profkit.collect.program.frames import SUSPENDS, forget_locals, walk_up
 from profkit.collect.program.guard import uncompiled
 from profkit.collect.program.living import living
@@ -30,7 +30,6 @@ _PASSES = {torch.autograd.backward.__code__: "tensors", torch.autograd.grad.__co
 """The functions that begin a backward pass, and the argument with the tensors that it begins at."""
 _PASS_NAMES = frozenset(code.co_name for code in _PASSES)
 _FRAME_OF: dict[type, str] = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
-_EXPIRED = float("-inf")
 _SHORTER = " (record a shorter step, --at-step N)"
 _TICK = 256
 """Callbacks between two checks of the clock."""
@@ -57,14 +56,14 @@ class LineTracer:
         is_user: Mapping[str, bool],
         max_lines: int = 300_000,
         max_seconds: float = 30.0,
-        clock: Callable[[], float] = uncrowded_s,
+        patience: Callable[[float], Patience] = Patience,
         on_end: Callable[[], None] = lambda: None,
         on_backward: Callable[[Any], None] = lambda _: None,
     ) -> None:
         self.active = self.has_ended = False
         self.notes: list[str] = []
         self._is_user, self._on_end, self._on_backward = is_user, on_end, on_backward
-        self.max_lines, self._max_seconds, self._clock = max_lines, max_seconds, clock
+        self.max_lines, self._max_seconds, self._make_patience = max_lines, max_seconds, patience
         self._sites: dict[tuple[str, int, str], int] = {}
         self._lines: set[tuple[str, int]] = set()
         self._traces: dict[int, tuple[CodeType, _Trace]] = {}
@@ -72,7 +71,8 @@ class LineTracer:
         self._marked: dict[CodeType, int] = {}
         self._global_trace: _Trace = self._on_call
         self._lines_left = self._ticks = self._thread = 0
-        self._deadline = 0.0
+        self._patience = patience(max_seconds)
+        self._is_expired = False
         self._saw_suspending = self._is_set = False
 
     @property
@@ -102,7 +102,7 @@ class LineTracer:
             return False
         self.active, self.has_ended, self._thread = True, False, threading.get_ident()
         self._lines_left, self._ticks = self.max_lines, _TICK
-        self._deadline = self._clock() + self._max_seconds
+        self._patience, self._is_expired = self._make_patience(self._max_seconds), False
         self._marked = {}
         for caller in self._user_frames(frame):
             if caller.f_trace is None:
@@ -113,7 +113,7 @@ class LineTracer:
     def expire(self) -> None:
         """End the tracing, from any thread. It ends at one of the next lines or calls, even in functions whose lines
         are no longer marked."""
-        self._deadline = _EXPIRED
+        self._is_expired = True
         for frame in walk_up(sys._current_frames().get(self._thread)):
             if frame.f_trace is not None:
                 frame.f_trace_lines = True
@@ -219,7 +219,7 @@ class LineTracer:
                     line = frame.f_lineno
                     self._enter(key, names.get(line) or names.setdefault(line, self._name(code, line)))
                     marked = self._marked[code] = self._marked.get(code, 0) + 1
-                    if marked > self._most_of_one and len(opened) > 1 and self._deadline != _EXPIRED:
+                    if marked > self._most_of_one and len(opened) > 1 and not self._is_expired:
                         self._pass_by(frame)
                     self._spend_line()
             except Exception as error:  # it would reach the program
@@ -265,9 +265,9 @@ class LineTracer:
         self._ticks = _TICK
         if self._lines_left <= 0:
             self._end(f"lines were located for the first {self.max_lines:,} lines that ran, and no longer{_SHORTER}")
-        elif self._deadline == _EXPIRED:
+        elif self._is_expired:
             self._end("lines were located until the recording had grown large, and no longer")
-        elif self._clock() > self._deadline:
+        elif self._patience.is_over():
             self._end(f"lines were located for the first {self._max_seconds:.0f} s, and no longer{_SHORTER}")
 
     def _end(self, note: str) -> None:

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable
 
 from profkit.collect.program.guard import describe
+from profkit.collect.sessions.allowance import WATCH_S
 
 MOST_CALLS = 20_000
 """In the two steps together; each takes 10 to 20 µs."""
 MOST_TENSORS = 2 * MOST_CALLS
-MOST_NS = 600_000_000
+MOST_NS = int(WATCH_S * 1e9)
 _FEWER = "record a step with fewer (--at-step N)"
 NOTICED = (
     "repeated calls were not looked for, as the program would notice: it uses compiled code, several processes, a mode "
@@ -32,7 +33,7 @@ class CallBudget:
 
     def __init__(self, clock: Callable[[], int] = time.thread_time_ns) -> None:
         self.begin = clock
-        self._all_ns = self._spent_ns = self.seen = self.missed = 0
+        self._all_ns = self._spent_ns = self._charged_ns = self.seen = self.missed = 0
         self._used = self._why = ""
 
     def spend(self, begun_ns: int, calls: int, tensors: int) -> bool:
@@ -60,6 +61,11 @@ class CallBudget:
         """The time spent since the last call of this."""
         spent, self._spent_ns = self._spent_ns, 0
         return spent
+
+    def take_uncharged_s(self) -> float:
+        """The seconds that no earlier call of this returned."""
+        charged_ns, self._charged_ns = self._charged_ns, self._all_ns
+        return (self._all_ns - charged_ns) / 1e9
 
     @property
     def ended(self) -> str:

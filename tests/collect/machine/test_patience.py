@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profkit.collect.machine import patience
-from profkit.collect.machine.patience import Patience, uncrowded_s
+from profkit.collect.machine.patience import Patience
 
 
 @pytest.mark.parametrize(
@@ -21,9 +21,3 @@ def test_others_on_the_machine_do_not_use_it_up(wall_s, crowded_s, is_over, monk
     now += wall_s
     crowded_ns = None if crowded_s is None else crowded_ns + int(crowded_s * 1e9)
     assert waiting.is_over() is is_over
-
-
-def test_the_clock_stands_still_while_the_thread_waits_for_a_cpu(monkeypatch):
-    monkeypatch.setattr(patience.time, "monotonic", lambda: 100.0)
-    monkeypatch.setattr(patience, "count_crowded_ns", lambda: 2_500_000_000)
-    assert uncrowded_s() == 97.5

@@ -40,7 +40,7 @@ def looked_after(
 ) -> list[tuple[Phase, int]]:
     """The steps of a recording after which a census was taken."""
     names: Any = Names(look_ns)
-    monkeypatch.setattr(looking.time, "perf_counter_ns", lambda: names.clock_ns)
+    monkeypatch.setattr(looking.time, "thread_time_ns", lambda: names.clock_ns)
     schedule = Schedule(plan)
     times = CensusTimes(names, schedule, RunFile(Subject()), plan)
     schedule.begin(0)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from profkit.collect.sessions.allowance import Allowance
 
+LEFT_S = 2.9
+"""Of five seconds, without the fixed cost and what the watch of calls may take."""
+
 
 class Watch:
-    """Two clocks: the program's, and the CPU time of profkit's thread."""
+    """Two clocks: the CPU time of the program's process, and that of profkit's thread."""
 
     def __init__(self) -> None:
         self.now = self.computed = 0.0
@@ -21,27 +26,27 @@ class Watch:
 
 
 def test_at_first_events_may_take_the_rest_of_five_seconds():
-    assert Watch().allowance.events_left == int(3.5 / 26e-6)
+    assert Watch().allowance.events_left == int(LEFT_S / 26e-6)
 
 
 def test_each_recording_leaves_less_for_the_next():
     watch = Watch()
     watch.record(50_000, took_s=0.85)  # 17 µs per event, and 9 µs for the rest
-    assert watch.allowance.events_left == pytest.approx(3.5 / 26e-6 - 50_000, abs=1)
+    assert watch.allowance.events_left == pytest.approx(LEFT_S / 26e-6 - 50_000, abs=1)
 
 
 def test_costlier_events_leave_fewer():
     cheap, dear = Watch(), Watch()
     cheap.record(10_000, took_s=0.07)
     dear.record(10_000, took_s=0.42)
-    assert cheap.allowance.events_left == pytest.approx((3.5 - 0.16) / 16e-6, abs=1)
-    assert dear.allowance.events_left == pytest.approx((3.5 - 0.51) / 51e-6, abs=1)
+    assert cheap.allowance.events_left == pytest.approx((LEFT_S - 0.16) / 16e-6, abs=1)
+    assert dear.allowance.events_left == pytest.approx((LEFT_S - 0.51) / 51e-6, abs=1)
 
 
 def test_a_small_recording_does_not_change_the_price_of_an_event():
     watch = Watch()
     watch.record(10, took_s=0.1)
-    assert watch.allowance.events_left == pytest.approx((3.5 - 0.1) / 26e-6, abs=10)
+    assert watch.allowance.events_left == pytest.approx((LEFT_S - 0.1) / 26e-6, abs=10)
 
 
 def test_after_a_minute_a_tenth_of_the_time_is_the_larger_allowance():
@@ -49,7 +54,7 @@ def test_after_a_minute_a_tenth_of_the_time_is_the_larger_allowance():
     watch.now = 50.0
     before = watch.allowance.events_left
     watch.now = 60.0
-    assert (before, watch.allowance.events_left) == (int(3.5 / 26e-6), int(4.5 / 26e-6))
+    assert (before, watch.allowance.events_left) == (int(LEFT_S / 26e-6), int((LEFT_S + 1) / 26e-6))
 
 
 def test_the_events_left_are_never_negative():
@@ -62,7 +67,7 @@ def test_nested_work_is_charged_once():
     watch = Watch()
     with watch.allowance.spending():
         watch.record(50_000, took_s=0.85)
-    assert watch.allowance.events_left == pytest.approx(3.5 / 26e-6 - 50_000, abs=1)
+    assert watch.allowance.events_left == pytest.approx(LEFT_S / 26e-6 - 50_000, abs=1)
 
 
 def test_the_pace_is_that_of_the_densest_step_of_sufficient_size():
@@ -100,7 +105,7 @@ def test_a_rank_is_limited_by_the_number_of_events_only():
     assert allowance.events_left == 0
 
 
-@pytest.mark.parametrize(("events", "steps"), [(1_000, 134), (200_000, 0), (0, 134_615)])
+@pytest.mark.parametrize(("events", "steps"), [(1_000, 111), (200_000, 0), (0, 111_538)])
 def test_as_many_steps_may_be_recorded_as_fit_into_the_events_left(events, steps):
     assert Watch().allowance.steps_left(events) == steps
 
@@ -108,11 +113,11 @@ def test_as_many_steps_may_be_recorded_as_fit_into_the_events_left(events, steps
 @pytest.mark.parametrize(
     ("spent", "step_ns", "of_one", "of_a_part"),
     [
-        (0, (1e9,), True, True),  # 100,000 events of 134,615
+        (0, (1e9,), True, True),  # 100,000 events of 111,538
         (0, (2e9,), False, True),
         (0, (1e8, 1e9, 2e9), True, True),  # the median
         (0, (), False, True),  # no step is known
-        (126_000, (1e9,), False, False),  # 8,615 are too few for a part
+        (103_000, (1e9,), False, False),  # 8,538 are too few for a part
         (1_000_000, (5e7,), True, True),  # 5,000 are always few enough
         (1_000_000, (6e7,), False, False),
     ],
@@ -123,3 +128,31 @@ def test_a_large_step_is_affordable_if_it_or_enough_of_it_fits(spent, step_ns, o
     watch.record(spent, took_s=17e-6 * spent)
     affords = watch.allowance.affords
     assert (affords(step_ns, a_part_will_do=False), affords(step_ns, a_part_will_do=True)) == (of_one, of_a_part)
+
+
+def test_time_on_the_wall_allows_nothing_and_costs_nothing(monkeypatch):
+    """The promise is one of CPU time: a program that waits for hours must not be recorded for longer."""
+    allowance = Allowance()
+    before = allowance.events_left
+    for clock in ("monotonic", "perf_counter", "time"):
+        monkeypatch.setattr(time, clock, lambda: 1e9)
+    with allowance.spending():
+        pass
+    assert allowance.events_left == pytest.approx(before, rel=0.01)
+
+
+def test_profkits_own_work_is_no_part_of_the_programs_time():
+    watch = Watch()
+    watch.now = 80.0
+    watch.record(0, took_s=10.0)
+    assert watch.allowance.events_left == 0  # a tenth of 70 s, less 2.1 s and those 10
+    watch.now = 180.0
+    assert watch.allowance.events_left == int((17.0 - 2.1 - 10.0) / 26e-6)
+
+
+def test_the_watch_of_calls_costs_what_it_took_beyond_what_is_left_aside():
+    watch = Watch()
+    watch.allowance.charge(0.4)
+    assert watch.allowance.events_left == int(LEFT_S / 26e-6)
+    watch.allowance.charge(0.4)
+    assert watch.allowance.events_left == int((LEFT_S - 0.2) / 26e-6)
