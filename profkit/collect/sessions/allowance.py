@@ -58,7 +58,8 @@ class Allowance:
         self._spent_s = self._watched_s = 0.0
         self._stopped_s = _STOPPED_S
         self._events = self._depth = 0
-        self.events_per_s, self.event_bytes = 0.0, MOST_EVENT_BYTES
+        self.events_per_s = self.events_per_busy_s = 0.0
+        self.event_bytes = MOST_EVENT_BYTES
 
     @contextmanager
     def spending(self) -> Iterator[None]:
@@ -85,10 +86,13 @@ class Allowance:
         """The recording being stopped held ``events``."""
         self._events += events
 
-    def note_pace(self, events: int, took_s: float) -> None:
-        """A recording held at least ``events`` in that time; ``events_per_s`` keeps the highest rate."""
-        if events >= _FEW and took_s > 0:
+    def note_pace(self, events: int, took_s: float, computed_s: float) -> None:
+        """A recording held at least ``events`` in that time on the wall, in which the process computed for so long.
+        ``events_per_s`` keeps the highest rate on the wall, ``events_per_busy_s`` that without waiting for a CPU."""
+        busy_s = min(took_s, computed_s)  # several threads compute for longer
+        if events >= _FEW and busy_s > 0:
             self.events_per_s = max(self.events_per_s, events / took_s)
+            self.events_per_busy_s = max(self.events_per_busy_s, events / busy_s)
 
     @property
     def events_left(self) -> int:

@@ -55,7 +55,7 @@ class Bounds:
         """
         now = time.monotonic()
         events = self._allowance.events_left // (2 if are_large else 1)  # half is left for what arrives before the cut
-        events_per_s = self._allowance.events_per_s if are_large or is_second else 0.0
+        events_per_s = self._allowance.events_per_busy_s if are_large or is_second else 0.0
         foreseen_s = 2 * events / events_per_s if events_per_s else _NEVER
         self._patience: Patience | None = Patience(2 * self._limit_s)
         self._filled_at = now + foreseen_s, time.process_time() + foreseen_s

@@ -41,7 +41,7 @@ class Recordings:
         self.running: ProfilerSession | None = None
         self.cut_operators_off = False
         self.located_events = self._prologue_events = 0
-        self._begun = self._ran_s = 0.0
+        self._begun = self._ran_s = 0.0, 0.0
         self._directory, self._allowance, self._is_light = directory, allowance, is_light
         self._watch = ProfilerWatch(yield_to_program)
         self._collections = CollectorMarks()
@@ -67,7 +67,7 @@ class Recordings:
         recording = ProfilerSession(with_cuda, shapes, memory=not self._is_light)
         with self._watch:
             recording.start()
-        self.running, self._begun = recording, time.monotonic()
+        self.running, self._begun = recording, _read_clocks()
         self._ranges.install()
         self._collections.install()
         self._saves.install()
@@ -79,7 +79,8 @@ class Recordings:
         self._saves.remove()
         running, self.running = self.running, None
         if running is not None:
-            self._ran_s = time.monotonic() - self._begun
+            now, begun = _read_clocks(), self._begun
+            self._ran_s = now[0] - begun[0], now[1] - begun[1]
             running.end_step()
             self._ranges.close_off()
             running.stop()
@@ -152,7 +153,7 @@ class Recordings:
         events, cut_off = stopped.count_events()
         self.cut_operators_off = cut_off > 0
         self._allowance.count(events)
-        self._allowance.note_pace(events, self._ran_s)
+        self._allowance.note_pace(events, *self._ran_s)
         return events
 
     def disown(self) -> None:
@@ -202,3 +203,8 @@ class Recordings:
         if self.located is not None:
             self.located.close()
             self.located = None
+
+
+def _read_clocks() -> tuple[float, float]:
+    """On the wall, and the CPU time of all threads: any of them may run what is recorded."""
+    return time.monotonic(), time.process_time()

@@ -72,9 +72,15 @@ def test_nested_work_is_charged_once():
 
 def test_the_pace_is_that_of_the_densest_step_of_sufficient_size():
     allowance = Watch().allowance
-    for events, took_s in ((10_000, 1.0), (40_000, 2.0), (4_000, 0.01), (10_000, 0.0)):
-        allowance.note_pace(events, took_s)
-    assert allowance.events_per_s == 20_000
+    for events, took_s, computed_s in ((10_000, 1, 1), (40_000, 2, 4), (4_000, 0.01, 0.01), (10_000, 0, 0)):
+        allowance.note_pace(events, took_s, computed_s)
+    assert (allowance.events_per_s, allowance.events_per_busy_s) == (20_000, 20_000)
+
+
+def test_the_pace_is_higher_while_the_program_has_a_cpu():
+    allowance = Watch().allowance
+    allowance.note_pace(10_000, took_s=4.0, computed_s=1.0)
+    assert (allowance.events_per_s, allowance.events_per_busy_s) == (2_500, 10_000)
 
 
 @pytest.mark.parametrize(("grown_bytes", "event_bytes"), [(300_000, 150), (3_000_000, 300), (90_000_000, 460)])
@@ -97,7 +103,7 @@ def test_events_are_limited_however_long_the_program_runs():
 def test_a_rank_is_limited_by_the_number_of_events_only():
     """So a rank on which events cost less records the same steps."""
     allowance = Allowance(lambda: 0.0, lambda: 0.0, is_rank=True)
-    allowance.note_pace(100_000, 1.0)
+    allowance.note_pace(100_000, 1.0, 1.0)
     assert (allowance.events_left, allowance.steps_left(80_000)) == (300_000, 3)
     allowance.count(250_000)
     assert (allowance.events_left, allowance.affords((1e9,), a_part_will_do=False)) == (50_000, False)
@@ -124,7 +130,7 @@ def test_as_many_steps_may_be_recorded_as_fit_into_the_events_left(events, steps
 )
 def test_a_large_step_is_affordable_if_it_or_enough_of_it_fits(spent, step_ns, of_one, of_a_part):
     watch = Watch()
-    watch.allowance.note_pace(100_000, took_s=1.0)
+    watch.allowance.note_pace(100_000, took_s=1.0, computed_s=1.0)
     watch.record(spent, took_s=17e-6 * spent)
     affords = watch.allowance.affords
     assert (affords(step_ns, a_part_will_do=False), affords(step_ns, a_part_will_do=True)) == (of_one, of_a_part)

@@ -41,7 +41,7 @@ class Process:
     ) -> None:
         """Large steps are cut off at half of the events that are left."""
         self.allowance.events_left, self.allowance.event_bytes = events * (2 if are_large else 1), event_bytes
-        self.allowance.events_per_s = events_per_s
+        self.allowance.events_per_busy_s = events_per_s
         self.bounds.begin(is_first, are_large, is_second=events_per_s > 0)
 
     def is_full_at(self, mb: int, after_s: float = 10.0, share: float = 1.0) -> bool:
