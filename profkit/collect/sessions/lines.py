@@ -266,7 +266,7 @@ class LineTracer:
         if self._lines_left <= 0:
             self._end(f"lines were located for the first {self.max_lines:,} lines that ran, and no longer{_SHORTER}")
         elif self._is_expired:
-            self._end("lines were located until the recording had grown large, and no longer")
+            self._end(f"lines were located until the recording had grown large, and no longer{_SHORTER}")
         elif self._patience.is_over():
             self._end(f"lines were located for the first {self._max_seconds:.0f} s, and no longer{_SHORTER}")
 

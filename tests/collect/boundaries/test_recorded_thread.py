@@ -34,9 +34,10 @@ def miss(thread: RecordedThread, signal: str) -> bool:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The times by which a recorded thread is judged."""
-    times = {"wall": 0.0, "own": 0.0, "process": 0.0}
+    times = {"wall": 0.0, "own": 0.0, "process": 0.0, "crowded": 0.0}
     monkeypatch.setattr(recorded_thread.time, "monotonic", lambda: times["wall"])
     monkeypatch.setattr(recorded_thread.time, "process_time", lambda: times["process"])
+    monkeypatch.setattr(recorded_thread, "count_crowded_ns_of_all", lambda: int(times["crowded"] * 1e9))
     monkeypatch.setattr(RecordedThread, "_computed_s", lambda _: times["own"])
     return times
 
@@ -68,12 +69,15 @@ def test_signals_on_the_recorded_thread_are_not_missed():
     assert not thread.others_step
 
 
-@pytest.mark.parametrize(("own", "process", "is_idle"), [(0.15, 0.75, True), (0.16, 0.75, False), (0.15, 0.74, False)])
-def test_a_thread_that_waits_long_while_others_work_is_idle(own, process, is_idle, clock):
-    """In 1.5 s it computes for at most a tenth of the time, and the process for at least half."""
+@pytest.mark.parametrize(
+    ("own", "process", "crowded", "is_idle"),
+    [(0.15, 0.75, 0.0, True), (0.16, 0.75, 0.0, False), (0.15, 0.74, 0.0, False), (0.15, 0.25, 0.5, True)],
+)
+def test_a_thread_that_waits_long_while_others_work_is_idle(own, process, crowded, is_idle, clock):
+    """In 1.5 s it computes for at most a tenth of the time, and the process computes, or would, for at least half."""
     thread = RecordedThread(lambda: True, lambda: None)
     assert not thread.is_idle()
-    clock.update(wall=1.5, own=own, process=process)
+    clock.update(wall=1.5, own=own, process=process, crowded=crowded)
     assert thread.is_idle() == is_idle
 
 

@@ -247,3 +247,14 @@ def test_one_located_step_suffices_only_for_a_better_signal(plan, is_enough):
     assert schedule.advance(10) is not Phase.AFTER
     assert schedule.measured == 0
     assert schedule.has_enough is is_enough
+
+
+def test_waiting_for_a_busy_cpu_brings_no_fewer_recorded_steps():
+    """The recorded steps may last 10 ns. Each takes 8 on the wall, 6 of which others had the CPU."""
+    for crowded_ns, measured in ((6, 3), (0, 2)):
+        schedule = Schedule(Plan(wait=0, warmup=0, active=3, after=0, prologue=False, limit_s=10e-9))
+        for number in range(4):
+            if schedule.phase.recorded:
+                schedule.begin(8 * number, crowded_ns=0)
+                schedule.advance(8 * number + 8, crowded_ns=crowded_ns)
+        assert schedule.measured == measured

@@ -6,12 +6,20 @@ import mmap
 import os
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from profkit.collect.machine import page_faults as faults
-from profkit.collect.machine.page_faults import count_crowded_ns, count_faults, count_switches, measure_fault_ns
+from profkit.collect.machine.page_faults import (
+    count_crowded_ns,
+    count_crowded_ns_of_all,
+    count_faults,
+    count_switches,
+    measure_fault_ns,
+)
 
 _PAGES = 64
 
@@ -71,6 +79,16 @@ def test_time_in_which_another_program_has_the_cpu_is_counted():
     finally:
         os.sched_setaffinity(0, mine)
     assert (count_crowded_ns() or 0) >= before + 10**6
+
+
+@pytest.mark.skipif(count_crowded_ns() is None, reason="only Linux counts this, where it was built to")
+def test_another_thread_may_ask_and_all_threads_together_waited_at_least_as_long():
+    mine = threading.get_native_id()
+    before = count_crowded_ns() or 0
+    with ThreadPoolExecutor(1) as other:
+        asked, of_all = other.submit(count_crowded_ns, mine).result(), other.submit(count_crowded_ns_of_all).result()
+    assert before <= (asked or 0) <= min(of_all, count_crowded_ns() or 0)
+    assert count_crowded_ns(2**30) is None
 
 
 def test_without_scheduler_statistics_no_wait_is_counted(tmp_path, monkeypatch):
