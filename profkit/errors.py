@@ -17,9 +17,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from profkit.printing import visible
+
 
 class ProfkitError(Exception):
-    """Base of every error that profkit raises on purpose. The message is one line: what is wrong, and where."""
+    """Base of every error that profkit raises on purpose. The message is one line: what is wrong, and where. What it
+    quotes from a file is made harmless to print."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(visible(message))
 
 
 class UsageError(ProfkitError):

@@ -1,10 +1,11 @@
-"""What ``print`` and a notebook show of a value: its report.
+"""What ``print`` and a notebook show of a value, its report, and what may be printed of text from a file.
 
 Values do not know the reports: the module that renders a value registers here.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,13 @@ _RENDERERS: dict[tuple[str, str], Callable[[Any], str]] = {}
 """By class name and form: ``"text"``, ``"html"`` (part of a page) or ``"json"``."""
 _IN_ASCII = str.maketrans({"µ": "u", "…": "...", "²": "^2"})
 """Spellings of the non-ASCII characters that profkit writes itself."""
+_COMMAND = re.compile(
+    r"(?:(?<=##)\[|:(?=:))(?=:?(?:add-mask|add-matcher|add-path|debug|echo|endgroup|error|group|internal-set-repo-path|"
+    r"notice|remove-matcher|save-state|set-env|set-output|stop-commands|warning)(?:\s|::|\]|$))",
+    re.IGNORECASE,
+)
+"""What GitHub Actions obeys in any line of a log: ``::error::`` where the line begins, ``##[error]`` anywhere. A report
+wraps its lines, so each place may become a beginning."""
 
 
 def show_as(class_name: str, form: str, render: Callable[[Any], str]) -> None:
@@ -36,3 +44,13 @@ def writable(text: str, encoding: str | None) -> str:
     except LookupError:  # the program's own stream may name any encoding
         return text
     return text
+
+
+def visible(text: str) -> str:
+    """``text`` with characters that could control a terminal, hide text or command a CI system shown as escapes."""
+    shown = text if text.isprintable() else "".join(map(_escaped, text))
+    return _COMMAND.sub(lambda found: f"\\x{ord(found[0]):x}", shown)
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")

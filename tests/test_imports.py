@@ -19,11 +19,11 @@ import profkit
 
 PACKAGE = Path(profkit.__file__).parent
 LAYERS = (
+    "printing",
     "errors",
     "files",
     "failures",
     "units",
-    "printing",
     "marks",
     "plan",
     "forks",

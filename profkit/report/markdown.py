@@ -11,7 +11,9 @@ from profkit.report.ranks_wording import THE_RANKS, short_launch_lines
 from profkit.report.wording import MAX_MORE_PLACES, printable
 from profkit.units import format_count, format_share, format_time
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#+!|~$&])")
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#+!|~$&]|^[-=])")
+_NUMBER = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
+"""At its beginning, this makes an item of a list of the text."""
 
 
 def render_markdown(diagnosis: Diagnosis) -> str:
@@ -118,7 +120,7 @@ def escape(text: str) -> str:
 
     GitHub looks for mentions after it has removed backslashes, so an empty comment prevents them.
     """
-    return _SPECIAL.sub(r"\\\1", text).replace("@", "@<!-- -->")
+    return _NUMBER.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", text)).replace("@", "@<!-- -->")
 
 
 def in_code(text: str) -> str:

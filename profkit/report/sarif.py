@@ -39,7 +39,7 @@ def render_sarif(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) -
 
 def _rule(name: str, page: str) -> dict[str, Any]:
     """A reportingDescriptor (3.49)."""
-    rule: dict[str, Any] = {"id": name, "shortDescription": {"text": name.replace("-", " ")}}
+    rule: dict[str, Any] = {"id": name, "shortDescription": {"text": _plain(printable(name.replace("-", " ")))}}
     if page.strip():
         rule["help"] = {"text": page.strip()}
     return rule
@@ -47,9 +47,9 @@ def _rule(name: str, page: str) -> dict[str, Any]:
 
 def _invocation(diagnosis: Diagnosis) -> dict[str, Any]:
     """What was wrong with the recording, and which rules could not look, as notifications (3.20.21)."""
-    notes = [{"level": "warning", "message": {"text": printable(note)}} for note in diagnosis.health]
+    notes = [{"level": "warning", "message": {"text": _plain(printable(note))}} for note in diagnosis.health]
     notes += [
-        {"level": "note", "message": {"text": f"{printable(rule)} did not look: {printable(why)}"}}
+        {"level": "note", "message": {"text": _plain(f"{printable(rule)} did not look: {printable(why)}")}}
         for rule, why in diagnosis.skipped.items()
     ]
     return {"executionSuccessful": True, "toolExecutionNotifications": notes}
@@ -63,7 +63,7 @@ def _result(finding: Finding, rule_index: int, whole: dict[str, Any] | None) -> 
         "ruleId": finding.rule,
         "ruleIndex": rule_index,
         "level": _LEVELS[finding.severity] if finding.kind is Kind.FAULT else "note",
-        "message": {"text": summary(finding)},
+        "message": {"text": _plain(summary(finding))},
         "occurrenceCount": max(finding.count, 1),
         "properties": _properties(finding),
     }
@@ -79,7 +79,7 @@ def _result(finding: Finding, rule_index: int, whole: dict[str, Any] | None) -> 
         uri = _uri(source_path(finding.change.file))
         result["fixes"] = [
             {
-                "description": {"text": printable(finding.fix) or "Change the line."},
+                "description": {"text": _plain(printable(finding.fix)) or "Change the line."},
                 "artifactChanges": [{"artifactLocation": {"uri": uri}, "replacements": [change]}],
             }
         ]
@@ -100,6 +100,11 @@ def _changed_region(finding: Finding) -> dict[str, int] | None:
         return {"startLine": change.line, "startColumn": 1, "endLine": change.line + 1, "endColumn": 1}
     first = line.index(change.before) + 1
     return {"startLine": change.line, "startColumn": first, "endColumn": first + len(change.before)}
+
+
+def _plain(text: str) -> str:
+    """The text of a message, without what a viewer would take for a link (3.11.6): ``hooks[0](x)`` is none."""
+    return text.replace("](", "] (")
 
 
 def _version() -> dict[str, str]:

@@ -20,6 +20,7 @@ from profkit.findings import (
     grows,
     left_beyond,
 )
+from profkit.printing import visible
 from profkit.units import format_bytes, format_count, format_share, format_time
 
 MAX_MORE_PLACES = 3
@@ -28,22 +29,14 @@ _MEASURED = "; measured on this machine"
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, with characters that could control a terminal or hide text shown as escapes."""
-    return _without_controls(" ".join(text.split()))
-
-
-def _without_controls(line: str) -> str:
-    return line if line.isprintable() else "".join(map(_visible, line))
-
-
-def _visible(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+    """``text`` on one line, with what could control a terminal, hide text or command a CI system shown as escapes."""
+    return visible(" ".join(text.split()))
 
 
 def printable_lines(text: str) -> list[str]:
     """Like `printable`, but keeps line breaks and the indentation of code."""
     lines = text.expandtabs(4).strip("\n").splitlines()
-    return [_without_controls(line.rstrip()) for line in lines]
+    return [visible(line.rstrip()) for line in lines]
 
 
 WHAT_TO_CHANGE = "What to change, the largest gain first"

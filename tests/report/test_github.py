@@ -29,4 +29,4 @@ def test_text_cannot_inject_another_command(full_diagnosis: Diagnosis, hostile_f
     lines = render_github(replace(full_diagnosis, findings=(attack,), health=())).splitlines()
     assert len(lines) == 2
     assert "title=profkit x%2Cfile=y%3A%3Az" in lines[1]
-    assert "a ::error::b" in lines[1]
+    assert "::a \\x3a:error::b" in lines[1]

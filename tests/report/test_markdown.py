@@ -91,6 +91,22 @@ def test_text_outside_code_contains_no_markup_or_mention(full_diagnosis: Diagnos
     assert not re.search(r"@(?!<!-- -->)", prose)
 
 
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("- a", "\\- a"),
+        ("12. a", "12\\. a"),
+        ("3) a", "3\\) a"),
+        ("=== a", "\\=== a"),
+        ("a - b = 12. 3) 4", "a - b = 12. 3) 4"),
+        ("12.5 ms", "12.5 ms"),
+    ],
+)
+def test_text_that_begins_like_a_list_or_below_a_title_stays_text(full_diagnosis, leak, message, shown) -> None:
+    text = render_markdown(replace(full_diagnosis, findings=(replace(leak, message=message),)))
+    assert f"\n{shown}\n" in text
+
+
 def test_code_with_backticks_gets_a_longer_fence(full_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
     lines = render_markdown(replace(full_diagnosis, findings=(hostile_finding,))).splitlines()
     start = lines.index("````")

@@ -131,6 +131,17 @@ def test_a_file_is_named_by_an_encoded_uri(full_diagnosis: Diagnosis, leak: Find
     assert uri_of(full_diagnosis, leak, file) == uri
 
 
+def test_no_message_holds_what_a_viewer_takes_for_a_link(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    """SARIF's messages have links of their own, ``[text](address)``: 3.11.6."""
+    attack = "hooks[0](x) and [here](javascript:alert(1))"
+    finding = replace(leak, message=attack, fix=attack, rule=attack)
+    run = run_of(replace(full_diagnosis, findings=(finding,), health=(attack,), skipped={attack: attack}))
+    shown = json.dumps([run["results"], run["invocations"], run["tool"]["driver"]["rules"][0]["shortDescription"]])
+    assert "hooks[0] (x) and [here] (javascript:alert(1))" in shown
+    assert '"message": {"text": "hooks[0](' not in shown
+    assert "[here](" not in shown.replace(json.dumps(attack), "")
+
+
 def test_an_unknown_line_is_left_out(full_diagnosis: Diagnosis, leak: Finding) -> None:
     finding = replace(leak, location=Location("train.py", 0, ""), also=())
     assert run_of(replace(full_diagnosis, findings=(finding,)))["results"][0]["locations"] == [
