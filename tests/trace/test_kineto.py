@@ -7,6 +7,7 @@ import gzip
 import json
 from unittest.mock import patch
 
+import msgspec
 import pytest
 
 from profkit.trace import containers
@@ -335,6 +336,27 @@ def test_lone_surrogates_are_replaced_so_that_reports_can_be_encoded():
     content = json_of([op("left_right", 0, 1)]).replace(b"left_right", b"left\\ud800right")
     trace = trace_of_bytes(content)
     assert trace.name_of(0) == "left?right"
+
+
+@pytest.mark.parametrize(
+    "other", [b'"\\ud800": 1', b'"deviceProperties": [{"name": "A\\ud800"}]', b'"deviceProperties": ["\xed\xa0"]']
+)
+def test_lone_surrogates_beside_the_events_are_replaced_too(other):
+    content = json_of([op("a", 0, 1)])
+    for whole in (content[:-1] + b", " + other + b"}", b"{" + other + b", " + content[1:]):
+        trace = trace_of_bytes(whole)
+        assert len(trace.events) == 1
+        "".join(trace.recording.devices).encode()
+
+
+def test_damage_costs_no_more_for_many_events(monkeypatch):
+    """What is read event by event asks for the fields once."""
+    asked = []
+    fields = msgspec.structs.fields
+    monkeypatch.setattr(msgspec.structs, "fields", lambda kind: asked.append(kind) or fields(kind))
+    events = [{**op(f"a{i}", i, 1), "dur": [1]} for i in range(50)]
+    assert len(trace_of_bytes(json_of(events)).events) == 50
+    assert len(asked) <= 1
 
 
 @pytest.mark.parametrize(

@@ -292,7 +292,7 @@ def _document(text: bytes) -> Document | None:
     if not isinstance(value, dict) or not isinstance(value.get("traceEvents"), list):
         return None
     try:
-        return msgspec.convert({**value, "traceEvents": []}, Document, strict=False)
+        return Document.from_object(value)
     except msgspec.ValidationError:
         return Document(events=[])
 

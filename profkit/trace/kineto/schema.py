@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -101,6 +102,13 @@ class Document(Struct):
     with_stack: Any = None
     profile_memory: Any = None
 
+    @classmethod
+    def from_object(cls, value: dict[str, Any]) -> Document:
+        """The top level from loosely typed JSON, without its events and what no report could hold."""
+        known = {name: value[name] for name in cls.__struct_encode_fields__ if value.get(name) is not None}
+        kept = json.loads(encodable(json.dumps({**known, "traceEvents": []}, ensure_ascii=False)))
+        return msgspec.convert(kept, cls, strict=False)
+
     @property
     def is_trace(self) -> bool:
         return self.events is not UNSET
@@ -116,9 +124,15 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+@cache
+def _argument_fields() -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Once, because msgspec evaluates the annotations each time, which takes longer than all else about an event."""
+    return msgspec.structs.fields(Arguments)
+
+
 def _loose_arguments(arguments: dict[str, Any]) -> Arguments:
     kept: dict[str, Any] = {}
-    for info in msgspec.structs.fields(Arguments):
+    for info in _argument_fields():
         value = arguments.get(info.encode_name)
         if info.type is msgspec.Raw:
             if value is not None:
