@@ -69,7 +69,7 @@ def test_missing_side_files_are_empty(tmp_path: Path) -> None:
     assert run.load_callsites(tmp_path) == ()
 
 
-@pytest.mark.parametrize("content", [b"", b"[1]", b'{"command": 3}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"[1]", b'{"command": 3}', b"\xff", b'{"target": "\xed"}', b"[" * 10**6])
 def test_a_foreign_side_file_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     (tmp_path / run.RUN_FILE).write_bytes(content)
     with pytest.raises(UnreadableInput, match=r"run\.json: is not what profkit wrote"):
