@@ -21,6 +21,9 @@ from profkit.ranks.subgroups import FOR_ALL, TOLERATED_NS
 from profkit.trace.events import Bools, Int64s
 from profkit.trace.values import distinct, median
 
+_MOST_APART_NS = 1 << 62
+"""A clock that counts from 1970 beside one that counts from the machine's start differ by less."""
+
 
 def align_clocks(launch: Launch) -> Launch:
     """The launch with the offsets of its clocks, and its joint collectives in order of time."""
@@ -150,6 +153,9 @@ def _offsets_by_messages(launch: Launch, offset_ns: Int64s, known: Bools) -> dic
 
 
 def _given_offset(launch: Launch, at: int) -> int | None:
-    """The rank's offset to the first one's clock as the recordings give it, 0 on the same host; None if they do not."""
+    """The rank's offset to the first one's clock as the recordings give it, 0 on the same host; None if they do not, or
+    if no two clocks can be that far apart."""
     first, own = (launch.tables[one].identity.clock_offset_ns for one in (0, at))
-    return None if first is None or own is None else own - first
+    if first is None or own is None or abs(own - first) > _MOST_APART_NS:
+        return None
+    return own - first

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from msgspec import structs
 
 from profkit.ranks.launch import Launch
@@ -49,6 +50,17 @@ def test_a_clock_wrong_by_a_day_only_changes_its_offset():
     launch = match([table(1, some(shift=DAY_US)), table(0, some())])
     assert pairs(launch) == side_by_side(6)
     assert launch.offset_ns.tolist() == [0, -DAY_US * 1000]
+
+
+@pytest.mark.parametrize(("given", "kept"), [(5_000, 5_000), (2**63, 0), (10**30, 0)])
+def test_a_given_clock_offset_that_no_clock_can_have_is_not_believed(given, kept):
+    tables = [table(0, some()), table(1, some())]
+    offsets = (0, given)
+    told = [
+        structs.replace(one, identity=structs.replace(one.identity, clock_offset_ns=offset))
+        for one, offset in zip(tables, offsets, strict=True)
+    ]
+    assert match(told).offset_ns.tolist() == [0, kept]
 
 
 def test_a_clock_offset_is_the_median_so_one_wrong_end_does_not_matter():
