@@ -17,6 +17,7 @@ from tests.traces import annotation, facts_of, kernel, op, python, rows_named, r
         ("", []),
         ("{}", []),
         ("[1, null, [2.5], [[1], 3]]", [[1]]),
+        ("[[true], [3], [[false], [5]]]", [[3], [5]]),
         ("[[4", []),
         ("[" * 100_000, []),
     ],

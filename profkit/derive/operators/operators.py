@@ -118,11 +118,16 @@ def _read_dims(text: str) -> Sequence[Sequence[int]]:
         return []
     shapes: list[list[int]] = []
     for item in value if isinstance(value, list) else []:
-        if isinstance(item, list) and all(isinstance(size, int) for size in item):
+        if _is_shape(item):
             shapes.append(item)
         elif isinstance(item, list):
-            shapes.extend(s for s in item if isinstance(s, list) and all(isinstance(size, int) for size in s))
+            shapes.extend(filter(_is_shape, item))
     return shapes
+
+
+def _is_shape(item: object) -> bool:
+    """A truth value is an integer to Python, but no size."""
+    return isinstance(item, list) and all(type(size) is int for size in item)
 
 
 @lru_cache(TEXTS)
