@@ -82,7 +82,7 @@ def unattributed_time(facts: Facts) -> Suspicions:
     total_ns = int(length_ns(facts, steps.start_ns[steps.measured], steps.end_ns[steps.measured]).sum())
     total_ns -= int(steps.pause_ns[steps.measured].sum())
     outside_ns = int(length_ns(facts, spent.start_ns, spent.end_ns).sum())
-    if outside_ns < _LEAST_SHARE[has_device] * total_ns:
+    if total_ns <= 0 or outside_ns < _LEAST_SHARE[has_device] * total_ns:
         return
     share, per_step_ns = outside_ns / total_ns, steps.per_step_ns(outside_ns)
     yield Suspicion(

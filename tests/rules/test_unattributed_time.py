@@ -37,6 +37,10 @@ def find(events: list[Json], run: Run | None = None) -> list[Suspicion]:
     return list(unattributed_time.check(facts_of(events, run=run or Run(torch="2.13"), callsites=SITES)))
 
 
+def test_steps_that_take_no_time_are_no_matter():
+    assert find([step(i, 2000 * i, 0) for i in range(3)]) == []
+
+
 def test_half_of_the_step_outside_is_said_and_not_priced():
     (found,) = find(steps())
     assert found.evidence == {"unattributed_ns_per_step": 1_000_000, "unattributed_share": 0.5}
