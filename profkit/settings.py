@@ -102,7 +102,7 @@ def read_settings(folder: Path) -> Settings:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES)
         table = tomllib.loads(text.decode("utf-8", "replace")).get("tool", {}).get("profkit", {})
-    except (OSError, tomllib.TOMLDecodeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:  # ValueError: no TOML, or a number too long
         raise UsageError(f"{path}: cannot be read: {error}") from error
     return _settings_of(table, path)
 

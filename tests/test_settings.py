@@ -39,6 +39,7 @@ def test_the_nearest_settings_file_upwards_is_read(tmp_path: Path) -> None:
     [
         ("[tool.profkit", "cannot be read: "),
         ("tool = 3", "cannot be read: "),
+        ("[tool.profkit]\nignore = [" + "9" * 5000 + "]", "cannot be read: "),
         ("tool.profkit = 3", "tool.profkit is not a table"),
         ("[tool.profkit]\nfoo = 1", "tool.profkit.foo is not a setting; the settings are select, ignore, fail-on,"),
         ("[tool.profkit]\nselect = 'x'", "tool.profkit.select: give a list of rule names"),
