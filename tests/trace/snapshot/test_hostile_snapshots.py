@@ -13,11 +13,8 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from profkit.errors import UnreadableInput
-from tests.snapshot_mutations import damage, examine, seeds
 from tests.trace.snapshot.written import Json, flat, read
 
 MOST_BYTES = 64 << 20
@@ -281,8 +278,3 @@ def test_large_hostile_files_are_read_with_little_memory(tmp_path):
     ended = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     assert ended.stderr == ""
     assert ended.stdout.split() == ["refused"] * len(files)
-
-
-@given(st.randoms(use_true_random=False), st.integers(0, len(seeds()) - 1))
-def test_a_damaged_snapshot_is_read_or_refused(tmp_path_factory, rng, number):
-    examine(damage(rng, seeds()[number]), tmp_path_factory.getbasetemp())

@@ -1,37 +1,33 @@
-"""Traces of GPUs, damaged at random: whatever a file holds, profkit diagnoses it or says what is wrong with it.
-
-``python -m tests.mutations --count 10000`` damages that many, diagnoses each strictly and prints what broke, with the
-number that makes it again (``--only NUMBER``). A selection runs with the tests.
-"""
+"""Kineto traces: times, ids, lanes, names, shapes and bytes damaged, alone and together."""
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
+import marshal
 import os
 import random
-import sys
-import time
-import traceback
-import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from profkit.derive.facts import Facts
 from profkit.diagnosing import diagnose
-from profkit.errors import ProfkitError
-from profkit.failures import STRICT, place_of
-from profkit.report import render
+from profkit.evidence.shares import time_shares
+from profkit.findings import Diagnosis
 from profkit.run import CallSite, Run
+from profkit.savings.edits import Edit
+from profkit.savings.replay import replay
+from profkit.trace.limits import memory_limit
+from profkit.trace.reading import read_trace
+from tests.fuzzing.hostile import TEXTS, damage_bytes, damage_tree, json_of, pack
+from tests.fuzzing.reports import check_reports
+from tests.fuzzing.running import Files, Kind
 from tests.traces import (
     Json,
     annotation,
-    json_of,
     kernel,
     mark,
     memcpy,
@@ -42,13 +38,15 @@ from tests.traces import (
     runtime,
     step,
     thread_name,
-    trace_of_bytes,
 )
+from tests.traces import json_of as trace_json
 
-LARGEST_EVENTS = 3000
-"""Of a recording that is damaged: more take a second to judge, and show nothing else."""
+LARGEST_EVENTS = 250
+"""Of a recording that is damaged: more take longer to judge, and show nothing else."""
 LARGEST_BYTES = 400_000
-_CORPUS_SHARE = 0.3
+_CORPUS_SHARE = 0.1
+_WITHOUT_SHARING = 2
+"""The version of marshal's format that writes a value as often as it is held."""
 _LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 _BACKWARD = "autograd::engine::evaluate_function: MmBackward0"
 
@@ -61,17 +59,6 @@ class Seed:
     document: Json
     run: Run = field(default_factory=Run)
     callsites: tuple[CallSite, ...] = ()
-
-
-@dataclass(frozen=True)
-class Broken:
-    """What came out of a damaged trace that should not have."""
-
-    number: int
-    seed: str
-    kind: str
-    place: str
-    trace: str
 
 
 # The seeds
@@ -101,7 +88,7 @@ def _training_step(number: int, at: float, stacks: bool, located: bool) -> Itera
         stream=20,
         size_bytes=2048,
     )
-    products = [(72 + 50 * i, base + 2 + i, 10 + i) for i in range(4)]
+    products = [(72 + 50 * i, base + 2 + i, 10 + i) for i in range(2)]
     for offset, external, sequence in products:
         dims, types = [[8, 64], [64, 64]], ["float", "float"]
         yield op("aten::linear", at + offset, 40, external=external, dims=dims, types=types, sequence=sequence)
@@ -124,7 +111,7 @@ def _training_step(number: int, at: float, stacks: bool, located: bool) -> Itera
         yield from launch("ampere_sgemm_32x32_tn", back + 8, 30, external + 44, tid=2, stream=20)
         yield memory(back + 9, -2048, 4096 * external, device_type=1, tid=2)
     yield annotation("Optimizer.step#Adam.step", at + 700, 200, external=base + 70)
-    for i in range(6):
+    for i in range(3):
         yield op("aten::addcdiv_", at + 705 + 30 * i, 20, external=base + 71 + i, dims=[[64, 64]], types=["float"])
         yield from launch("vectorized_elementwise_kernel", at + 708 + 30 * i, 5, base + 71 + i)
     yield op("aten::item", at + 910, 60, external=base + 80, dims=[[]], types=["float"])
@@ -143,12 +130,12 @@ def launch(name: str, at: float, lasting: float, external: int, *, tid: int = 1,
 
 
 def _graph_step(number: int, at: float) -> Iterator[Json]:
-    """A step that launches a captured graph of twenty kernels, a fill and a collective, and waits for all."""
+    """A step that launches a captured graph of eight kernels, a fill and a collective, and waits for all."""
     yield annotation(f"step {number}", at, 900)
     yield op("aten::copy_", at + 5, 10, external=1000 + number, dims=[[8], [8]], types=["float", "float"])
     yield runtime("cudaGraphLaunch", at + 20, 15, correlation=500 + number)
     yield memset(at + 38, 2, correlation=500 + number)
-    for i in range(20):
+    for i in range(8):
         yield kernel(f"triton_poi_fused_add_{i % 3}", at + 42 + 20 * i, 18, correlation=500 + number)
     yield op("nccl:all_reduce", at + 450, 20, external=1100 + number, dims=[[1000]], types=["float"])
     yield runtime("cudaLaunchKernelExC", at + 455, 6, correlation=600 + number, external=1100 + number)
@@ -209,7 +196,7 @@ def _seeds() -> Iterator[Seed]:
 
 
 def _document(events: list[Json], **top_level: Any) -> Json:
-    document: Json = json.loads(json_of(events, **top_level))
+    document: Json = json.loads(trace_json(events, **top_level))
     return document
 
 
@@ -362,7 +349,7 @@ def _rename(rng: random.Random, events: Events) -> Events:
     name = (
         rng.choice(events).get("name")
         if rng.random() < 0.8
-        else rng.choice((*_OF_OTHER_TYPES, "ProfilerStep#-1", "profkit.line#99999"))
+        else rng.choice((*_OF_OTHER_TYPES, *TEXTS, "ProfilerStep#-1", "profkit.line#99999"))
     )
     for event in _some(rng, events):
         event["name"] = name
@@ -406,7 +393,23 @@ def _damage_shape(rng: random.Random, events: Events) -> Events:
     return events
 
 
+def _plant(rng: random.Random, events: Events) -> Events:
+    """Names that mean something to a reader of reports, in front of or behind what they were."""
+    for event in _some(rng, events):
+        name, text = str(event.get("name")), rng.choice(TEXTS)
+        place = f"{text}(7): {text}"  # a Python frame
+        event["name"] = rng.choice((text, name + text, text + name, place if event.get("tid") else text))
+    return events
+
+
+def _damage_any(rng: random.Random, events: Events) -> Events:
+    damage_tree(rng, events, rng.choice((1, 2, 5, 20)))
+    return events
+
+
 MUTATIONS: tuple[Mutation, ...] = (
+    _plant,
+    _damage_any,
     _set_times,
     _move,
     _stretch,
@@ -427,96 +430,58 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 
 def damage(rng: random.Random, document: Json) -> bytes:
-    """The trace with one to four kinds of damage, and one time in five with damaged bytes."""
-    copied = json.loads(json.dumps(document))
-    events = copied["traceEvents"]
+    """The trace with one to four kinds of damage, some of it damaged as bytes or compressed."""
+    copied: Json = marshal.loads(marshal.dumps(document))
     for _ in range(rng.choice((1, 1, 2, 3, 4))):
+        events = copied.get("traceEvents")
+        if not isinstance(events, list) or not events or not all(isinstance(event, dict) for event in events):
+            break
         # Events that share a part after one mutation must not come to hold each other by the next.
-        events = json.loads(json.dumps(rng.choice(MUTATIONS)(rng, events)))
-    content = json.dumps({**copied, "traceEvents": events}).encode()
-    return _damage_bytes(rng, content) if rng.random() < 0.2 else content
-
-
-def _damage_bytes(rng: random.Random, content: bytes) -> bytes:
-    for _ in range(rng.choice((1, 1, 3, 10))):
-        at = rng.randrange(max(len(content), 1))
-        length = rng.choice((1, 1, 5, 50, 500))
-        how = rng.randrange(5)
-        if how == 0:
-            content = content[:at] + bytes([rng.randrange(256)]) + content[at + 1 :]
-        elif how == 1:
-            content = content[:at] + content[at + length :]
-        elif how == 2:
-            content = content[:at] + content[at : at + length] * 2 + content[at + length :]
-        elif how == 3:
-            other = rng.randrange(max(len(content), 1))
-            content = content[:at] + content[other : other + length] + content[at:]
-        else:
-            content = content[: max(at, 40)]
-    return content
+        copied["traceEvents"] = marshal.loads(marshal.dumps(rng.choice(MUTATIONS)(rng, events), _WITHOUT_SHARING))
+    if rng.random() < 0.2:
+        top = {key: value for key, value in copied.items() if key != "traceEvents" or rng.random() < 0.1}
+        damage_tree(rng, top, rng.choice((1, 3)))
+        copied = {"traceEvents": copied["traceEvents"], **top}
+    content = json_of(rng, copied)
+    content = damage_bytes(rng, content) if rng.random() < 0.15 else content
+    return pack(rng, content) if rng.random() < 0.1 else content
 
 
 # What becomes of them
 
 
-def examine(seed: Seed, content: bytes) -> str:
-    """Diagnose and render; ``refused`` where profkit says what is wrong with the file. Raises whatever breaks."""
-    try:
-        facts = Facts(trace_of_bytes(content), seed.run, seed.callsites)
-    except ProfkitError as error:
-        assert "\n" not in str(error)  # noqa: PT017  # what is raised is what is looked at
-        return "refused"
-    diagnosis = diagnose(facts)
-    render(diagnosis, "text")
-    json.loads(render(diagnosis, "json"))
-    return "diagnosed"
-
-
-def make(number: int, seed: int, found: Sequence[Seed]) -> tuple[Seed, bytes]:
-    """The damaged trace of that number, of a recording made elsewhere for some where there are any."""
-    rng = random.Random(f"{seed}/{number}")
-    own, elsewhere = seeds(), [each for each in found if each not in seeds()]
-    chosen = rng.choice(elsewhere if elsewhere and rng.random() < _CORPUS_SHARE else own)
-    return chosen, damage(rng, chosen.document)
-
-
-def attack(numbers: Sequence[int], seed: int, found: Sequence[Seed]) -> Iterator[tuple[str, Broken | None]]:
-    """What became of each: ``diagnosed``, ``refused``, or ``broken`` with what broke."""
-    for number in numbers:
-        chosen, content = make(number, seed, found)
-        try:
-            yield examine(chosen, content), None
-        except Exception as error:
-            kind = f"{type(error).__name__}: {error}"[:160]
-            yield "broken", Broken(number, chosen.name, kind, place_of(error), traceback.format_exc())
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__)
-    parser.add_argument("--count", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--from", type=int, default=0, dest="first")
-    parser.add_argument("--only", type=int, help="this number alone; its trace is written to stdout")
-    options = parser.parse_args()
-    os.environ[STRICT] = "1"
-    warnings.simplefilter("error")
-    beside = Path(__file__).parents[2] / "shared" / "corpus"
+@cache
+def all_seeds() -> tuple[Seed, ...]:
+    beside = Path(__file__).parents[3] / "shared" / "corpus"
     corpus = Path(os.environ.get("PROFKIT_CORPUS") or beside)
-    found = (*seeds(), *corpus_seeds(corpus if corpus.is_dir() else None))
-    if options.only is not None:
-        sys.stdout.buffer.write(make(options.only, options.seed, found)[1])
-        return 0
-    began, ends, broken = time.monotonic(), Counter[str](), []
-    for end, failure in attack(range(options.first, options.first + options.count), options.seed, found):
-        ends[end] += 1
-        broken += [failure] if failure else []
-    print(f"{dict(ends)} in {time.monotonic() - began:.0f} s, from {len(found)} traces")
-    places = Counter((each.place, each.kind.partition(":")[0]) for each in broken)
-    for (place, kind), count in places.most_common():
-        example = next(each for each in broken if each.place == place)
-        print(f"\n{count} x {kind} at {place}, first {example.number} ({example.seed})\n{example.trace}")
-    return int(bool(broken))
+    return (*seeds(), *corpus_seeds(corpus if corpus.is_dir() else None))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def make(rng: random.Random) -> Files:
+    """A damaged trace; of a recording made elsewhere for some, where there are any."""
+    own, elsewhere = seeds(), all_seeds()[len(seeds()) :]
+    chosen = rng.choice(elsewhere if elsewhere and rng.random() < _CORPUS_SHARE else own)
+    name = rng.choice(("trace.json", "trace.json", "a.pt.trace.json", "trace.json.gz", "trace"))
+    return {name: damage(rng, chosen.document)}
+
+
+def read(folder: Path) -> Callable[[], Diagnosis]:
+    (path,) = folder.iterdir()
+    return partial(judge, Facts(read_trace(path, limit_bytes=memory_limit())))
+
+
+def judge(facts: Facts) -> Diagnosis:
+    """Derive every fact, replay the step as it is, and let every rule look."""
+    assert sum(time_ns for _, time_ns in time_shares(facts)) >= 0
+    derive(facts)
+    return diagnose(facts)
+
+
+def derive(facts: Facts) -> None:
+    facts.lines, facts.waits, facts.memory, facts.operators, facts.loading, facts.optimizing  # noqa: B018  # computed once
+    facts.launches, facts.updates, facts.overhead  # noqa: B018
+    result = replay(facts, Edit())
+    assert abs(result.edited_ns - result.recorded_ns) <= 0.02 * max(result.recorded_ns, 1)
+
+
+KIND = Kind("traces", 100_000, make, read, check_reports, judged_each=10, rendered_each=3)

@@ -1,40 +1,35 @@
-"""Memory snapshots damaged at random: whatever a file holds, it is read as columns that fit together, or profkit says
-what is wrong with it.
-
-``python -m tests.snapshot_mutations --count 100000`` damages that many and prints what broke, with the number that
-makes it again (``--only NUMBER``). A selection runs with the tests.
-"""
+"""Memory snapshots: bytes, opcodes and values damaged. Whatever is read has columns that fit together."""
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import pickle
 import random
-import sys
-import tempfile
-import time
-import traceback
-import tracemalloc
-import warnings
-from collections import Counter
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from profkit.errors import UnreadableInput
+from profkit.derive.facts import Facts
+from profkit.diagnosing import diagnose
+from profkit.findings import Diagnosis
+from profkit.trace.events import no_trace
+from profkit.trace.limits import memory_limit
 from profkit.trace.snapshot.reader import read_snapshot
 from profkit.trace.snapshot.values import Snapshot
+from tests.fuzzing.hostile import TEXTS, pack
+from tests.fuzzing.reports import check_reports
+from tests.fuzzing.running import Files, Kind
 from tests.trace.snapshot.written import WRITERS
 
-RECORDED = Path(__file__).parent / "trace" / "snapshot" / "recorded"
-MOST_BYTES = 48 << 20
+RECORDED = Path(__file__).parents[1] / "trace" / "snapshot" / "recorded"
 _LARGEST_BYTES = 30_000
 _ENTRIES = 60
 _OPCODES = b".NKMJGX}])hj(uetsaqrcRbQioP0122\x80\x81\x85\x86\x87\x88\x89\x8a\x8c\x93\x94\x95"
 _VALUES = (
+    *TEXTS,
     0,
     -1,
     2**31,
@@ -84,12 +79,12 @@ def _small(value: dict[str, Any]) -> dict[str, Any]:
 
 def damage(rng: random.Random, content: bytes) -> bytes:
     """Bytes, opcodes or values changed, moved, repeated or gone."""
-    if rng.random() < 0.4:
+    if rng.random() < 0.5:
         content = _damage_values(rng, content)
     else:
         for _ in range(rng.choice((1, 1, 2, 4, 20))):
             content = _damage_bytes(rng, content)
-    return gzip.compress(content, 1)[: rng.randrange(20, 30_000)] if rng.random() < 0.05 else content
+    return pack(rng, content) if rng.random() < 0.05 else content
 
 
 def _damage_bytes(rng: random.Random, content: bytes) -> bytes:
@@ -130,18 +125,6 @@ def _damage_values(rng: random.Random, content: bytes) -> bytes:
     return pickle.dumps(value, rng.choice((2, 4)))
 
 
-def examine(content: bytes, folder: Path) -> str:
-    """Read it; ``refused`` where profkit says what is wrong. Raises whatever breaks."""
-    path = folder / "damaged.pickle"
-    path.write_bytes(content)
-    try:
-        check(read_snapshot(path))
-    except UnreadableInput as error:
-        assert "\n" not in str(error)  # noqa: PT017  # what is raised is what is looked at
-        return "refused"
-    return "read"
-
-
 def check(snapshot: Snapshot) -> None:
     """What everything that works with a snapshot relies on."""
     segments, blocks, history, stacks = snapshot.segments, snapshot.blocks, snapshot.history, snapshot.stacks
@@ -167,42 +150,14 @@ def check(snapshot: Snapshot) -> None:
     "".join([*stacks.files, *stacks.functions, *snapshot.settings, *snapshot.settings.values()]).encode()
 
 
-def make(number: int, seed: int) -> bytes:
-    rng = random.Random(f"{seed}/{number}")
-    return damage(rng, rng.choice(seeds()))
+def make(rng: random.Random) -> Files:
+    return {"snapshot.pickle": damage(rng, rng.choice(seeds()))}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.snapshot_mutations", description=__doc__)
-    parser.add_argument("--count", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--from", type=int, default=0, dest="first")
-    parser.add_argument("--only", type=int, help="this number alone; its bytes are written to stdout")
-    parser.add_argument("--memory", action="store_true", help="measure the memory of each; three times as long")
-    options = parser.parse_args()
-    warnings.simplefilter("error")
-    if options.only is not None:
-        sys.stdout.buffer.write(make(options.only, options.seed))
-        return 0
-    began, ends, broken, most_bytes = time.monotonic(), Counter[str](), 0, 0
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(options.first, options.first + options.count):
-            content = make(number, options.seed)
-            if options.memory:
-                tracemalloc.start()
-            try:
-                ends[examine(content, Path(folder))] += 1
-            except Exception:
-                broken += 1
-                print(f"{number}: {traceback.format_exc()}")
-            if options.memory:
-                most_bytes = max(most_bytes, tracemalloc.get_traced_memory()[1])
-                tracemalloc.stop()
-    print(f"{dict(ends)}, {broken} broken in {time.monotonic() - began:.0f} s, from {len(seeds())} snapshots")
-    if options.memory:
-        print(f"at most {most_bytes / 1e6:.0f} MB")
-    return int(broken > 0 or most_bytes > MOST_BYTES)
+def read(folder: Path) -> Callable[[], Diagnosis]:
+    snapshot = read_snapshot(folder / "snapshot.pickle", memory_limit())
+    check(snapshot)
+    return partial(diagnose, Facts(no_trace(), snapshot=snapshot))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+KIND = Kind("snapshots", 100_000, make, read, check_reports, judged_each=10, rendered_each=5)
