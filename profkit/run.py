@@ -37,6 +37,7 @@ import msgspec
 from msgspec import Struct
 
 from profkit.errors import RunDirectoryError, UnreadableInput
+from profkit.files.decoding import DAMAGE, decode_own
 from profkit.files.kinds import is_own_file
 from profkit.files.reading import read_file
 from profkit.files.writing import create, refuse_links, write_file
@@ -597,8 +598,8 @@ def find_snapshot(directory: Path) -> Path | None:
 def _load(directory: Path, file: str, kind: type[_Value], missing: _Value) -> _Value:
     path = directory / file
     try:
-        return msgspec.json.decode(read_file(path, _MAX_SIDE_FILE_BYTES, directory), type=kind)
+        return decode_own(read_file(path, _MAX_SIDE_FILE_BYTES, directory), kind)
     except FileNotFoundError:
         return missing
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except DAMAGE as error:
         raise UnreadableInput(path, f"is not what profkit wrote: {error}") from error

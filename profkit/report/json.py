@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from profkit.errors import UnreadableInput
+from profkit.files.decoding import DAMAGE, decode_own
 from profkit.files.reading import read_file
 from profkit.findings import SCHEMA, Diagnosis
 from profkit.run import DIAGNOSIS_FILE
@@ -74,8 +75,8 @@ def parse_json(data: bytes, path: Path | str = "diagnosis.json") -> Diagnosis:
     if len(data) > MAX_BYTES:
         raise UnreadableInput(path, f"is larger than {MAX_BYTES >> 20} MiB")
     try:
-        diagnosis = msgspec.json.decode(data, type=Diagnosis)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        diagnosis = decode_own(data, Diagnosis)
+    except DAMAGE as error:
         raise UnreadableInput(path, f"is not a diagnosis that profkit wrote: {error}") from error
     if diagnosis.schema != SCHEMA:
         raise UnreadableInput(path, f"has the schema {diagnosis.schema!r:.80}; this profkit reads {SCHEMA!r}")
