@@ -96,4 +96,4 @@ def check(rendered: tuple[Diagnosis, Path]) -> None:
         expect(not isinstance(text, str) or text.isprintable(), f"{text!r:.100} in the tab's list")
 
 
-KIND = Kind("diagnoses", 20_000, make, read, check, judged_each=4, rendered_each=3)
+KIND = Kind("diagnoses", 20_000, make, read, check, judged_each=5, rendered_each=3)

@@ -141,4 +141,4 @@ def render(judged: tuple[Diagnosis, Path]) -> None:
             check_comparison(compared)
 
 
-KIND = Kind("run_directories", 20_000, make, read, render, judged_each=4, rendered_each=4)
+KIND = Kind("run_directories", 20_000, make, read, render, judged_each=10, rendered_each=3)

@@ -231,11 +231,3 @@ def test_a_damaged_page_loses_its_rows_with_a_note(tmp_path, content):
 @given(share=st.floats(0, 1))
 def test_a_trace_cut_off_anywhere_is_read_or_refused(tmp_path_factory, content, share):
     _read_and_derive(tmp_path_factory.mktemp("cut") / "export.sqlite", content[: int(share * len(content))])
-
-
-@given(changes=st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), min_size=1, max_size=8))
-def test_an_export_with_changed_bytes_is_read_or_refused(tmp_path_factory, content, changes):
-    damaged = bytearray(content)
-    for share, byte in changes:
-        damaged[int(share**3 * len(content))] = byte  # most of them where the schema stands
-    _read_and_derive(tmp_path_factory.mktemp("flip") / "export.sqlite", bytes(damaged))
