@@ -25,7 +25,7 @@ from tests.fuzzing import traces
 from tests.fuzzing.hostile import damage_bytes, damage_tree, json_of
 from tests.fuzzing.reports import check_reports, expect
 from tests.fuzzing.run_directories import plant
-from tests.fuzzing.running import Files, Kind
+from tests.fuzzing.running import Files, Kind, Odd
 from tests.fuzzing.samples import sample
 from tests.fuzzing.snapshots import RECORDED
 from tests.report.conftest import launch_of
@@ -60,6 +60,8 @@ def _texts() -> tuple[str, ...]:
 
 
 def make(rng: random.Random) -> Files:
+    if rng.random() < 0.01:
+        return {f"run/{DIAGNOSIS_FILE}": rng.choice(list(Odd))}
     document = json.loads(rng.choice(_texts()))
     if rng.random() < 0.75:
         part = (
@@ -96,4 +98,17 @@ def check(rendered: tuple[Diagnosis, Path]) -> None:
         expect(not isinstance(text, str) or text.isprintable(), f"{text!r:.100} in the tab's list")
 
 
-KIND = Kind("diagnoses", 20_000, make, read, check, judged_each=5, rendered_each=3)
+KIND = Kind(
+    "diagnoses",
+    20_000,
+    make,
+    read,
+    check,
+    judged_each=5,
+    rendered_each=3,
+    found=(
+        "A number of more than 64 bits ended in OverflowError in the page.",
+        "Text that begins with a dash or a number was a list in Markdown.",
+        "`hooks[0](x)` in a message was a link to viewers of SARIF.",
+    ),
+)

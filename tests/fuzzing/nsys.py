@@ -229,4 +229,13 @@ def read(folder: Path) -> Callable[[], Diagnosis]:
     return partial(traces.judge, Facts(read_trace(path, limit_bytes=memory_limit())))
 
 
-KIND = Kind("nsys", 100_000, make, read, check_reports, judged_each=16, rendered_each=3)
+KIND = Kind(
+    "nsys",
+    100_000,
+    make,
+    read,
+    check_reports,
+    judged_each=16,
+    rendered_each=3,
+    found=("A range called `##[error]…` was a command of GitHub Actions in the report of a terminal.",),
+)

@@ -34,7 +34,7 @@ from profkit.trace.worker_records import LoaderRecord, WorkerSums
 from tests.fuzzing import snapshots, traces
 from tests.fuzzing.hostile import TEXTS, damage_bytes, damage_tree, json_of
 from tests.fuzzing.reports import check_comparison, check_error, check_reports
-from tests.fuzzing.running import Files, Kind
+from tests.fuzzing.running import Files, Kind, Odd
 from tests.fuzzing.samples import sample
 
 _TRACE = "host_1.1699.pt.trace.json"
@@ -75,7 +75,7 @@ def seeds() -> tuple[tuple[bytes, Documents], ...]:
 
 def make(rng: random.Random) -> Files:
     trace, documents = rng.choice(seeds())
-    files: dict[str, bytes] = {}
+    files: dict[str, bytes | Odd] = {}
     for side in (_BEFORE, _AFTER) if rng.random() < 0.1 else (_BEFORE,):
         files[f"{side}/{_TRACE}"] = trace if rng.random() < 0.95 else damage_bytes(rng, trace)
         chosen = rng.sample(list(documents), rng.choice((1, 1, 1, 2, 4)))
@@ -85,6 +85,8 @@ def make(rng: random.Random) -> Files:
             files[f"{side}/{SNAPSHOT_FILE}"] = snapshots.damage(rng, rng.choice(snapshots.seeds()))
         if rng.random() < 0.1:
             del files[rng.choice(list(files))]
+        if rng.random() < 0.05:
+            files[rng.choice([*files, f"{side}/{SNAPSHOT_FILE}"])] = rng.choice(list(Odd))
     return files
 
 
@@ -141,4 +143,13 @@ def render(judged: tuple[Diagnosis, Path]) -> None:
             check_comparison(compared)
 
 
-KIND = Kind("run_directories", 20_000, make, read, render, judged_each=10, rendered_each=3)
+KIND = Kind(
+    "run_directories",
+    20_000,
+    make,
+    read,
+    render,
+    judged_each=10,
+    rendered_each=3,
+    found=("Side files that are not UTF-8 ended in UnicodeDecodeError, those nested deeply in RecursionError.",),
+)

@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -30,8 +31,20 @@ from profkit.trace.cache import CACHE
 from profkit.trace.limits import MEMORY_LIMIT
 from tests.fuzzing.reports import check_error
 
-Files = Mapping[str, bytes]
-"""An input: what its files hold, by their names within a folder."""
+
+class Odd(Enum):
+    """What lies in a file's place."""
+
+    PIPE = "a pipe that nobody writes to"
+    LINK_OUT = "a link to a file elsewhere"
+    LINK_TO_PIPE = "a link to a pipe"
+    LOOP = "a link to itself"
+    NOWHERE = "a link to nothing"
+    FOLDER = "a folder"
+
+
+Files = Mapping[str, bytes | Odd]
+"""An input: what its files hold, or what lies in their place, by their names within a folder."""
 MOST_SECONDS = 20.0
 MOST_BYTES = 400 << 20
 """Of memory beyond what a worker begins with; `LIMIT` is what profkit itself is allowed."""
@@ -250,7 +263,22 @@ def lay_out(files: Files, folder: Path) -> None:
         path = folder / name
         if "/" in name:
             path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        if isinstance(content, Odd):
+            _lay_odd(content, path)
+        else:
+            path.write_bytes(content)
+
+
+def _lay_odd(odd: Odd, path: Path) -> None:
+    if odd is Odd.PIPE:
+        os.mkfifo(path)
+    elif odd is Odd.FOLDER:
+        path.mkdir()
+    elif odd is Odd.LINK_TO_PIPE:
+        os.mkfifo(path.with_name("pipe"))
+        path.symlink_to("pipe")
+    else:
+        path.symlink_to({Odd.LINK_OUT: "/etc/passwd", Odd.LOOP: path.name, Odd.NOWHERE: "/nowhere/at/all"}[odd])
 
 
 def _most_held_bytes() -> int:

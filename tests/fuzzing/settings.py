@@ -15,7 +15,7 @@ from profkit.report.html.editor import link_to
 from profkit.settings import EDITORS, Settings, is_left_out, read_settings
 from tests.fuzzing.hostile import TEXTS, damage_bytes, damage_tree, value
 from tests.fuzzing.reports import expect
-from tests.fuzzing.running import Files, Kind
+from tests.fuzzing.running import Files, Kind, Odd
 
 _SEEDS: tuple[dict[str, Any], ...] = (
     {"select": ["host-sync-in-step"], "ignore": ["launch-bound"], "fail-on": "medium"},
@@ -56,9 +56,11 @@ def make(rng: random.Random) -> Files:
         table[rng.choice(TEXTS)] = value(rng)
     text = _toml(rng, held)
     content = text.encode("utf-8", "surrogatepass")
-    files = {"pyproject.toml": damage_bytes(rng, content) if rng.random() < 0.3 else content}
+    files: dict[str, bytes | Odd] = {"pyproject.toml": damage_bytes(rng, content) if rng.random() < 0.3 else content}
     rules = rng.choice(("", "[launch-bound]", "[", f"[{rng.choice(TEXTS)}]", "[" + "a," * 3000 + "]", "[" + "-" * 9000))
     source = f"x = 1  # profkit: ignore{rules} {rng.choice(TEXTS)}"
+    if rng.random() < 0.01:
+        files["pyproject.toml"] = rng.choice(list(Odd))
     return {**files, "source": source.encode("utf-8", "surrogatepass")}
 
 
@@ -120,4 +122,14 @@ def check(linked: tuple[Settings, str]) -> None:
         expect(not any(one.isspace() for one in address), f"the address {address!r:.100}")
 
 
-KIND = Kind("settings", 20_000, make, read, check)
+KIND = Kind(
+    "settings",
+    20_000,
+    make,
+    read,
+    check,
+    found=(
+        "The error for an unknown setting printed its control characters to the terminal.",
+        "A number of more than 4,300 digits ended in ValueError.",
+    ),
+)

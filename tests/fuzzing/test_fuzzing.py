@@ -15,7 +15,7 @@ from profkit.errors import ProfkitError, UsageError
 from tests.fuzzing import results, running
 from tests.fuzzing.__main__ import NAMES, kind_of
 from tests.fuzzing.reports import Unescaped
-from tests.fuzzing.running import Kind, Tally, lay_out, run, run_here
+from tests.fuzzing.running import Kind, Odd, Tally, lay_out, run, run_here
 
 COUNT = 60
 """Of each kind: some of them are judged, and a few rendered."""
@@ -136,6 +136,18 @@ def test_an_input_leaves_nothing_to_the_next(tmp_path: Path) -> None:
     lay_out({"a/b": b"1", "c": b"2"}, tmp_path / "input")
     lay_out({"a/d": b"3"}, tmp_path / "input")
     assert [path.name for path in sorted((tmp_path / "input").rglob("*")) if path.is_file()] == ["d"]
+
+
+def test_pipes_links_and_folders_lie_in_a_files_place(tmp_path: Path) -> None:
+    lay_out({odd.name: odd for odd in Odd}, tmp_path)
+    at = {odd: tmp_path / odd.name for odd in Odd}
+    assert at[Odd.PIPE].is_fifo()
+    assert at[Odd.LINK_TO_PIPE].is_symlink()
+    assert at[Odd.LINK_TO_PIPE].is_fifo()
+    assert at[Odd.FOLDER].is_dir()
+    assert [odd for odd in Odd if at[odd].is_symlink() and at[odd].exists()] == [Odd.LINK_OUT, Odd.LINK_TO_PIPE]
+    lay_out({}, tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_run_replaces_the_row_of_its_kind(tmp_path: Path) -> None:

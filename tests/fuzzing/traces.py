@@ -484,4 +484,19 @@ def derive(facts: Facts) -> None:
     assert abs(result.edited_ns - result.recorded_ns) <= 0.02 * max(result.recorded_ns, 1)
 
 
-KIND = Kind("traces", 100_000, make, read, check_reports, judged_each=10, rendered_each=3)
+KIND = Kind(
+    "traces",
+    100_000,
+    make,
+    read,
+    check_reports,
+    judged_each=10,
+    rendered_each=3,
+    found=(
+        "A key with a lone surrogate beside the events ended in UnicodeEncodeError.",
+        "Events that are read singly cost 0.3 ms each, minutes for a large trace with one damaged event.",
+        "unattributed-time divided by zero where no step takes any time.",
+        "Truth values in the shape of an input ended in TypeError.",
+        "A line of the report could begin like a workflow command of GitHub Actions.",
+    ),
+)
