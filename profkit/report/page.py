@@ -73,7 +73,7 @@ class Page:
 
     def write_table(self, rows: Sequence[Sequence[str]], right: frozenset[int]) -> None:
         """Columns as wide as their cells, those in ``right`` right-aligned. Only the first column wraps."""
-        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        widths = [max(1, *map(len, cells)) for cells in zip(*rows, strict=True)]
         others = sum(widths[1:]) + len(_GAP) * (len(widths) - 1)
         widths[0] = min(widths[0], max(self.width - others, _MIN_WIDTH // 4))
         for first, *cells in rows:

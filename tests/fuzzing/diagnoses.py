@@ -108,6 +108,7 @@ KIND = Kind(
     rendered_each=3,
     found=(
         "A number of more than 64 bits ended in OverflowError in the page.",
+        "A table whose parts have no names ended in ValueError in a terminal's report.",
         "Text that begins with a dash or a number was a list in Markdown.",
         "`hooks[0](x)` in a message was a link to viewers of SARIF.",
     ),

@@ -78,6 +78,11 @@ unexplained   300 µs  2.4 %
 """
 
 
+def test_parts_of_a_step_without_a_name_are_rows_too(clean_diagnosis: Diagnosis) -> None:
+    timing = replace(clean_diagnosis.timing, shares=(TimeShare("", 12_300_000, 1.0),))
+    assert "12.3 ms  100 %" in render_text(replace(clean_diagnosis, timing=timing))
+
+
 def test_the_report_begins_with_the_verdict_and_ends_with_the_shares_of_the_time(full_diagnosis: Diagnosis) -> None:
     assert render_text(full_diagnosis) == FULL
 
