@@ -18,6 +18,8 @@ from profkit.run import DIAGNOSIS_FILE
 
 MAX_BYTES = 64 << 20
 """The largest ``diagnosis.json`` that is read; a finding takes about a kilobyte."""
+_MOST_BITS = 512
+"""Of a number: sums and products of what is recorded may take more than 64."""
 _KEY = '\n  "{}": {}'
 """Unique in the text, because line breaks inside values are escaped."""
 
@@ -75,7 +77,7 @@ def parse_json(data: bytes, path: Path | str = "diagnosis.json") -> Diagnosis:
     if len(data) > MAX_BYTES:
         raise UnreadableInput(path, f"is larger than {MAX_BYTES >> 20} MiB")
     try:
-        diagnosis = decode_own(data, Diagnosis)
+        diagnosis = decode_own(data, Diagnosis, _MOST_BITS)
     except DAMAGE as error:
         raise UnreadableInput(path, f"is not a diagnosis that profkit wrote: {error}") from error
     if diagnosis.schema != SCHEMA:

@@ -107,7 +107,7 @@ KIND = Kind(
     judged_each=5,
     rendered_each=3,
     found=(
-        "A number of more than 64 bits ended in OverflowError in the page.",
+        "A number too large for a float ended in OverflowError in the page.",
         "A table whose parts have no names ended in ValueError in a terminal's report.",
         "Text that begins with a dash or a number was a list in Markdown.",
         "`hooks[0](x)` in a message was a link to viewers of SARIF.",

@@ -151,5 +151,8 @@ KIND = Kind(
     render,
     judged_each=10,
     rendered_each=3,
-    found=("Side files that are not UTF-8 ended in UnicodeDecodeError, those nested deeply in RecursionError.",),
+    found=(
+        "Side files that are not UTF-8 ended in UnicodeDecodeError, those nested deeply in RecursionError.",
+        "A number of more than 64 bits in a side file ended in OverflowError.",
+    ),
 )

@@ -275,8 +275,9 @@ def _lay_odd(odd: Odd, path: Path) -> None:
     elif odd is Odd.FOLDER:
         path.mkdir()
     elif odd is Odd.LINK_TO_PIPE:
-        os.mkfifo(path.with_name("pipe"))
-        path.symlink_to("pipe")
+        pipe = path.with_name(f"{path.name}.pipe")
+        os.mkfifo(pipe)
+        path.symlink_to(pipe.name)
     else:
         path.symlink_to({Odd.LINK_OUT: "/etc/passwd", Odd.LOOP: path.name, Odd.NOWHERE: "/nowhere/at/all"}[odd])
 

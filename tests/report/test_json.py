@@ -13,6 +13,7 @@ import pytest
 from profkit.errors import UnreadableInput
 from profkit.findings import DeviceMemory, Diagnosis, Finding, MemorySeries, MemoryTimeline, Verdict, VerdictKind
 from profkit.report import json as report_json
+from profkit.report.html.page import render_html
 from profkit.report.json import parse_json, render_json
 
 FULL = {
@@ -224,6 +225,16 @@ def test_columns_of_unequal_length_are_refused(launched_diagnosis: Diagnosis, pa
     _shorten(found, path)
     with pytest.raises(UnreadableInput, match=what):
         parse_json(json.dumps(found).encode())
+
+
+@pytest.mark.parametrize(("number", "is_read"), [(2**70, True), (10**400, False)])
+def test_a_number_that_no_report_could_show_is_refused(clean_diagnosis: Diagnosis, number: int, is_read: bool) -> None:
+    data = render_json(clean_diagnosis).replace("12300000", str(number)).encode()
+    if is_read:
+        assert render_html(parse_json(data))
+    else:
+        with pytest.raises(UnreadableInput, match="more than 512 bits"):
+            parse_json(data)
 
 
 def test_a_file_above_the_size_limit_is_refused(monkeypatch: pytest.MonkeyPatch, clean_diagnosis: Diagnosis) -> None:
