@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import Any
 
 from profkit.collect.machine.page_faults import count_faults
+from profkit.collect.program.descriptors import Descriptor
 from profkit.collect.program.frames import forget_locals, walk_up
 from profkit.collect.program.guard import noticed
 
@@ -87,7 +88,8 @@ class Account:
 
     def __init__(self, directory: str, loader: int, info: Any, reads_memory: bool) -> None:
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-        self._file = os.open(os.path.join(directory, f"{loader}-{os.getpid()}.jsonl"), flags, 0o644)
+        path = os.path.join(directory, f"{loader}-{os.getpid()}.jsonl")
+        self._file: Descriptor | None = Descriptor(os.open(path, flags, 0o644))
         self._over = os.path.join(directory, OVER)
         self._dataset = info.dataset
         self._thread = threading.get_ident()
@@ -134,14 +136,14 @@ class Account:
         vars(self._queue).pop("put", None)  # the feeder thread keeps its own reference to the send function
         self._dataset = None
         files = [self._file, self._schedule]
-        self._file = self._schedule = -1
+        self._file = self._schedule = None
         for file in files:
-            if file >= 0:
-                os.close(file)
+            if file is not None:
+                file.close()
 
     def _guarded(self, action: Callable[[], int | None]) -> int | None:
         """Run ``action``; on an error stop the account, so that the program never sees it."""
-        if self._file < 0:
+        if self._file is None:
             return None
         try:
             return action()
@@ -211,20 +213,21 @@ class Account:
         self._next_line_ns = now_ns + (_INTERVAL_NS << self._lines // _LINES_PER_INTERVAL)
 
     def write_line(self, line: dict[str, Any]) -> None:
-        os.write(self._file, json.dumps(line).encode() + b"\n")
-        self._lines += 1
+        if self._file is not None:
+            os.write(self._file.number(), json.dumps(line).encode() + b"\n")
+            self._lines += 1
 
     def _read_queued_ns(self) -> int:
         """How long this thread has waited for a CPU; 0 if the system does not report it."""
-        return int(os.pread(self._schedule, 96, 0).split()[1]) if self._schedule >= 0 else 0
+        return int(os.pread(self._schedule.number(), 96, 0).split()[1]) if self._schedule is not None else 0
 
 
-def _open_schedule() -> int:
-    """Open the kernel's record of this thread's time on and waiting for a CPU (``schedstat``); -1 if there is none."""
+def _open_schedule() -> Descriptor | None:
+    """Open the kernel's record of this thread's time on, and waiting for, a CPU (``schedstat``), if there is one."""
     try:
-        return os.open("/proc/thread-self/schedstat", os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        return Descriptor(os.open("/proc/thread-self/schedstat", os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)))
     except OSError:
-        return -1
+        return None
 
 
 def read_memory(process: str = "self") -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import socket
@@ -13,6 +14,7 @@ from typing import IO
 
 from isal import igzip
 
+from profkit.collect.program.descriptors import KeptFile
 from profkit.collect.sessions.session import ProfilerSession
 from profkit.errors import RunDirectoryError
 from profkit.files.writing import replacing
@@ -48,7 +50,7 @@ def write_plain(recording: ProfilerSession, directory: Path) -> IO[bytes]:
         if not _is_whole(path):
             _write_more(path)
             raise RunDirectoryError(directory, "the trace could not be written: it was cut off for an unknown reason")
-        return os.fdopen(os.open(path, os.O_RDONLY | _DELETED_WHEN_CLOSED), "rb")
+        return io.BufferedReader(KeptFile(os.open(path, os.O_RDONLY | _DELETED_WHEN_CLOSED)))
     except OSError as error:
         raise _not_written(directory, error) from error
     finally:
