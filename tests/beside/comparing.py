@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.beside.running import Outcome
 
 PROGRAM_FAILED = 3
-_OWN_LINES = re.compile(r"(?m)^(profkit: .*|Written to .*(\n  .*)*|.*/run(-\d+|-window\d+)?)(\n|$)")
+_OWN_LINES = re.compile(r"(?m)^(profkit: .*|Written to .*(\n  .*)*|/.*/run(-\d+|-window\d+)?)(\n|$)")
 """What profkit announces on stderr: see docs/programs.md."""
 
 

@@ -11,7 +11,7 @@ for number in range(60):
     step(model, optimizer)
     if number == 6:
         sys.stdout.reconfigure(encoding="latin-1", errors="replace", line_buffering=True)
-        sys.stderr.reconfigure(encoding="utf-16")
+        sys.stderr.reconfigure(encoding="latin-1", errors="backslashreplace")
 print("ümläut 漢字 \x1b[31mred\x1b[0m")
 print("ümläut 漢字", file=sys.stderr)
 sys.stdout.buffer.write(b"\xff\xfe\x00bytes\n")
