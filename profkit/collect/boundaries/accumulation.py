@@ -9,6 +9,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim.optimizer import Optimizer
 
 from profkit.collect.machine.patience import Patience
+from profkit.collect.program.attributes import attributes_of
 from profkit.collect.program.living import living
 
 PATIENCE_S = 30.0
@@ -51,7 +52,7 @@ def living_optimizers() -> list[Optimizer]:
 
 def _find_gradient(optimizer: Optimizer | None) -> StorageWeakRef | None:
     """The memory of the first dense gradient that the optimizer would use, if it has one."""
-    groups = vars(optimizer).get("param_groups", ()) if optimizer else ()  # none yet while its __init__ runs
+    groups = attributes_of(optimizer).get("param_groups", ()) if optimizer else ()  # none yet while its __init__ runs
     for group in groups:
         for parameter in group["params"]:
             if parameter.grad is not None and not parameter.grad.is_sparse:

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.hooks import RemovableHandle
 
+from profkit.collect.program.attributes import attributes_of
 from profkit.collect.program.frames import walk_up
 from profkit.collect.program.guard import Guard, uncompiled
 from profkit.collect.program.living import living
@@ -98,10 +99,10 @@ def _given_to_compiler() -> Iterator[bool]:
         return
     for thing in living(FunctionType, nn.Module):
         if type(thing) is FunctionType:
-            attributes = thing.__dict__
+            attributes = attributes_of(thing)
             if "_torchdynamo_orig_callable" in attributes and "_torchdynamo_disable" not in attributes:
                 yield True
-        elif "_orig_mod" in _parts(thing) or thing.__dict__.get("_compiled_call_impl") is not None:
+        elif "_orig_mod" in _parts(thing) or attributes_of(thing).get("_compiled_call_impl") is not None:
             yield True
 
 
@@ -121,12 +122,14 @@ def _has_weights(module: nn.Module, seen: set[int]) -> bool:
     seen.add(id(module))
     if type(module).__module__.startswith(_OPAQUE):
         return True
-    held = (tensors for name in ("_parameters", "_buffers") for tensors in (vars(module).get(name) or {}).values())
+    held = (
+        tensors for name in ("_parameters", "_buffers") for tensors in (attributes_of(module).get(name) or {}).values()
+    )
     parts = (part for part in _parts(module).values() if part is not None)
     return any(tensor is not None for tensor in held) or any(_has_weights(part, seen) for part in parts)
 
 
 def _parts(module: nn.Module) -> dict[str, nn.Module | None]:
     """Its submodules by name; none before `nn.Module.__init__` has run."""
-    parts: dict[str, nn.Module | None] = vars(module).get("_modules") or {}
+    parts: dict[str, nn.Module | None] = attributes_of(module).get("_modules") or {}
     return parts

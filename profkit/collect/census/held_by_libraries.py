@@ -19,6 +19,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from profkit.collect.program.attributes import attributes_of
 from profkit.collect.program.frames import forget_locals
 
 _MAX_OBJECTS = 4_000
@@ -80,7 +81,4 @@ def _held_by(value: Any) -> Iterable[Any]:
         return islice(value, _MAX_ELEMENTS)
     if kind is dict:
         return islice(value.values(), _MAX_ELEMENTS)
-    try:
-        return list(object.__getattribute__(value, "__dict__").values())
-    except AttributeError:  # it has slots, or its type is written in C
-        return ()
+    return list(attributes_of(value).values())

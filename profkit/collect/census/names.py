@@ -21,6 +21,7 @@ from torch._C import TensorBase
 
 from profkit.collect.census.held_by_libraries import Entrusted
 from profkit.collect.census.reachable import Reach, Reached, may_hold, named_values, user_file_of
+from profkit.collect.program.attributes import attributes_of
 from profkit.collect.program.engine import node_of
 from profkit.collect.program.frames import forget_locals, walk_up
 from profkit.run import LiveHolder, LiveSample, SharedHold
@@ -261,8 +262,8 @@ class _UserModules:
                 yield names
 
     def _find(self, name: str) -> dict[str, Any] | None:
-        names = getattr(sys.modules.get(name), "__dict__", None)
-        file = names.get("__file__") if type(names) is dict else None
+        names = attributes_of(sys.modules.get(name))
+        file = names.get("__file__")
         return names if isinstance(file, str) and self._is_user[file] else None
 
 

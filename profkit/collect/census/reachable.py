@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from profkit.collect.program.attributes import attributes_of
 from profkit.collect.program.engine import node_of
 from profkit.source.code import source_file
 from profkit.source.growth import Origin
@@ -191,9 +192,7 @@ def _items(values: dict[Any, Any], reached: Reached) -> Iterator[Reached]:
 def _state_of(value: object) -> dict[str, Any]:
     """Instance attributes and slots. For a module also its submodules and the buffers that may grow, but not its
     parameters."""
-    names: dict[str, Any] = {}
-    with suppress(AttributeError):  # a class with slots alone
-        names.update(object.__getattribute__(value, "__dict__"))
+    names = dict(attributes_of(value))
     for kind in type(value).__mro__:
         for name, slot in vars(kind).items():
             if type(slot) is MemberDescriptorType:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from itertools import islice
 from typing import Any, TypeGuard
 
+from profkit.collect.program.attributes import attributes_of
 from profkit.source.code import source_line
 from profkit.source.index import parsed_file
 
@@ -59,9 +59,7 @@ def _containers(owner: object, path: str, depth: int, seen: set[int]) -> Iterato
 
 
 def _attributes(owner: object) -> list[tuple[str, Any]]:
-    with suppress(AttributeError):
-        return list(object.__getattribute__(owner, "__dict__").items())
-    return []
+    return list(attributes_of(owner).items())
 
 
 def _measure(value: object, depth: int) -> tuple[float, float]:

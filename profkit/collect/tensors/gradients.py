@@ -24,6 +24,7 @@ from torch._C import TensorBase
 from torch.nn import Parameter
 from torch.optim.optimizer import Optimizer
 
+from profkit.collect.program.attributes import attributes_of
 from profkit.collect.program.guard import uncompiled
 from profkit.collect.program.living import living
 from profkit.collect.sessions.session import ProfilerSession
@@ -300,7 +301,7 @@ def _follow() -> list[_Followed]:
     others: dict[int, Tensor] = {}
     for thing in living(Optimizer, Parameter):
         if isinstance(thing, Optimizer):
-            groups = vars(thing).get("param_groups", ())  # an optimizer that is being made has none yet
+            groups = attributes_of(thing).get("param_groups", ())  # an optimizer that is being made has none yet
             held |= {id(one): one for group in groups for one in group["params"]}
         elif type(thing) is Parameter:
             others[id(thing)] = thing
