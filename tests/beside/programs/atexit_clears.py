@@ -1,4 +1,5 @@
 """The program forgets all functions registered with atexit, its own and others'."""
+# beside: mask 0x[0-9a-f]+
 import atexit
 
 from _tiny import begin, digest, step

@@ -1,4 +1,5 @@
 """Finalizers print, train and raise, also in cycles that only the collector frees."""
+# beside: mask 0x[0-9a-f]+
 import gc
 
 from _tiny import begin, digest, step

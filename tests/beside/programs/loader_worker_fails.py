@@ -27,8 +27,10 @@ for kills in (False, True):
     try:
         for batch in torch.utils.data.DataLoader(Items(kills), num_workers=1):
             step(model, optimizer)
-    except (KeyError, RuntimeError) as error:
-        print(type(error).__name__, error)
+    except KeyError as error:
+        print(error)
+    except (RuntimeError, OSError):
+        print("killed")
 for _ in range(60):
     step(model, optimizer)
 digest(model)
