@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from enum import Enum, auto
 from threading import get_ident
@@ -10,6 +9,7 @@ from threading import get_ident
 from msgspec import Struct
 
 from profkit.collect.boundaries.accumulation import Accumulation, living_optimizers
+from profkit.collect.program.clocks import time
 from profkit.collect.program.engine import in_backward_pass
 from profkit.plan import EXPLICIT, SIGNALS
 

@@ -8,13 +8,13 @@ which the next step ends.
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from threading import current_thread, get_ident, main_thread
 
 from profkit.collect.boundaries.choice import StepBoundary
 from profkit.collect.machine.page_faults import count_crowded_ns_of_all
+from profkit.collect.program.clocks import time
 from profkit.plan import EXPLICIT, SIGNALS
 
 _TELLING = (EXPLICIT, SIGNALS["optimizer"])

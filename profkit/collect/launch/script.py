@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
+import profkit.collect.program.clocks  # noqa: F401  # before the program replaces any
 from profkit.collect.launch.import_watch import ImportWatch
 from profkit.collect.launch.main_module import Program, load_module, load_script
 from profkit.collect.launch.unusual_ends import catch_unusual_ends

@@ -14,13 +14,13 @@ import json
 import os
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from profkit.collect.machine.page_faults import count_faults
+from profkit.collect.program.clocks import time
 from profkit.collect.program.descriptors import Descriptor
 from profkit.collect.program.frames import forget_locals, walk_up
 from profkit.collect.program.guard import noticed

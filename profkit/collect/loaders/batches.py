@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from profkit.collect.loaders.feeding import FeedingWatch
 from profkit.collect.loaders.sites import LoaderSites
+from profkit.collect.program.clocks import time
 from profkit.collect.program.guard import Guard, noticed
 from profkit.run import CallSite, LoaderUse
 

@@ -7,11 +7,11 @@ between two operators, as they occupy a CPU too. Intervals that overlap a record
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from statistics import median
 from typing import NamedTuple
 
+from profkit.collect.program.clocks import time
 from profkit.run import Feeding
 
 _MOST = 64

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import time
 from contextlib import suppress
+
+from profkit.collect.program.clocks import time
 
 try:
     import resource

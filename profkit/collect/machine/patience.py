@@ -8,9 +8,9 @@ was: other programs on the machine must not decide what is recorded.
 from __future__ import annotations
 
 import threading
-import time
 
 from profkit.collect.machine.page_faults import count_crowded_ns
+from profkit.collect.program.clocks import time
 
 
 class Patience:

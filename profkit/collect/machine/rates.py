@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -18,6 +17,7 @@ from tempfile import NamedTemporaryFile
 import msgspec
 import torch
 
+from profkit.collect.program.clocks import time
 from profkit.processor import processor_name
 from profkit.run import Rates
 

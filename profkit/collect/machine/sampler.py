@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
 from profkit.collect.machine.page_faults import count_switches
+from profkit.collect.program.clocks import time
 from profkit.run import LoadSample
 
 _INTERVAL_S = 0.2

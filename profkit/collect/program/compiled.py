@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
+from profkit.collect.program.clocks import time
 from profkit.run import CallSite, Compilation, Compiled, GraphBreak, SkippedGraph
 from profkit.source.code import PROFKIT, source_line
 

@@ -13,7 +13,6 @@ the earlier launches.
 from __future__ import annotations
 
 import os
-import time
 from contextlib import suppress
 from hashlib import blake2s
 from multiprocessing import parent_process
@@ -22,6 +21,7 @@ from pathlib import Path
 import msgspec
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
+from profkit.collect.program.clocks import time
 from profkit.collect.ranks.identity import SPAWNED, find_place, launch_in
 from profkit.collect.ranks.launchers import STARTED_BY_FIRST, Place, is_loopback, meeting_point
 from profkit.errors import RunDirectoryError, UnreadableInput

@@ -8,13 +8,13 @@ many that are timed there. If too few steps are timed there, some measured steps
 
 from __future__ import annotations
 
-import time
 from statistics import median
 from types import FrameType
 
 from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.census.names import Census
 from profkit.collect.machine import environment
+from profkit.collect.program.clocks import time
 from profkit.collect.recorder.archive import RunFile
 from profkit.plan import Plan
 

@@ -6,9 +6,9 @@ import ctypes
 import os
 import sys
 import threading
-import time
 from types import FrameType
 
+from profkit.collect.program.clocks import time
 from profkit.collect.program.frames import walk_up
 from profkit.source.code import PROFKIT
 

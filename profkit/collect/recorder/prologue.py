@@ -12,10 +12,10 @@ about the same size.
 from __future__ import annotations
 
 import sys
-import time
 
 from profkit.collect.machine.heap import give_back
 from profkit.collect.machine.patience import Patience
+from profkit.collect.program.clocks import time
 from profkit.collect.sessions.allowance import MANY_EVENTS, Allowance
 from profkit.collect.sessions.bounds import Imports
 from profkit.collect.sessions.held_memory import HeldMemory

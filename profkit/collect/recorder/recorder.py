@@ -5,7 +5,6 @@ Everything here may raise; `profkit.collect.recorder.profiler` guards the progra
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
@@ -29,6 +28,7 @@ from profkit.collect.machine.page_faults import count_crowded_ns, count_faults
 from profkit.collect.machine.sampler import Sampler, rss_bytes_of
 from profkit.collect.memory.watch import MemoryWatch
 from profkit.collect.program.children import ProcessorTime
+from profkit.collect.program.clocks import time
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.archive import Archive, Parts, RunFile

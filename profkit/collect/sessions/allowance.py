@@ -8,11 +8,12 @@ program's time by that of the whole process, so that neither other programs on t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 from statistics import median
+
+from profkit.collect.program.clocks import time
 
 MAX_EVENTS = 300_000
 """For all recorded steps together, as the prologue predicts them: some five seconds to stop, and 800 MB."""

@@ -8,12 +8,12 @@ belongs to the program's own tensors, such as those of an evaluation that keeps 
 from __future__ import annotations
 
 import sys
-import time
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
 from profkit.collect.machine.heap import give_back
 from profkit.collect.machine.patience import Patience
+from profkit.collect.program.clocks import time
 from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.held_memory import HeldMemory
 

@@ -10,11 +10,12 @@ inherit it. The call that detaches is made here, because a session that began be
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import torch
+
+from profkit.collect.program.clocks import time
 
 _VARIABLE = "TEARDOWN_CUPTI"
 _SINCE = (12, 6)

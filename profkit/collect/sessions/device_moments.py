@@ -6,13 +6,13 @@ event is queued on the device behind the program's work, and read much later.
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 
 import torch
 
 from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.machine.page_faults import count_crowded_ns, count_faults
+from profkit.collect.program.clocks import time
 from profkit.collect.sessions.session import is_capturing, pause_marked
 
 _LONGEST_WAIT_S, _LOOK_S = 1.0, 0.01

@@ -6,7 +6,6 @@ import io
 import os
 import re
 import socket
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import IO
 
 from isal import igzip
 
+from profkit.collect.program.clocks import time
 from profkit.collect.program.descriptors import KeptFile
 from profkit.collect.sessions.session import ProfilerSession
 from profkit.errors import RunDirectoryError

@@ -7,12 +7,12 @@ free memory belongs neither to the recording nor to the program, but the system 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
 from profkit.collect.machine.heap import give_back, in_use_bytes
+from profkit.collect.program.clocks import time
 
 _MOST_KEPT_BYTES = 128 << 20
 """How much may lie free, beyond the most that the program used at once, before it is given back. Giving back this much

@@ -3,7 +3,6 @@ the measured steps."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 
 from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.machine.heap import give_back
+from profkit.collect.program.clocks import time
 from profkit.collect.sessions.allowance import MANY_EVENTS, Allowance
 from profkit.collect.sessions.collectives import reduce_to_collectives
 from profkit.collect.sessions.exporting import export, write_plain

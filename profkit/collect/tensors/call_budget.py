@@ -7,9 +7,9 @@ Reading it is a call of the system: 0.4 µs, four times for each watched call, w
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
+from profkit.collect.program.clocks import time
 from profkit.collect.program.guard import describe
 from profkit.collect.sessions.allowance import WATCH_S
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import torch
 
+from profkit.collect.program.clocks import time
 from profkit.collect.tensors import call_budget, recomputation
 from profkit.collect.tensors.call_budget import MOST_NS, CallBudget
 from profkit.collect.tensors.recomputation import CallWatch
