@@ -77,6 +77,12 @@ def test_more_and_less_output_differ():
     assert first_difference("1\n", "1\n2\n") == "line 2: '(nothing)' became '2'"
 
 
+def test_the_speed_that_a_trainer_prints_is_no_difference_and_its_loss_is():
+    told = "{{'train_runtime': '{}', 'train_steps_per_second': '{}', 'train_loss': '{}'}}"
+    assert first_difference(told.format(1, 2, 3), told.format(4, 5, 3)) == ""
+    assert first_difference(told.format(1, 2, 3), told.format(1, 2, 4)) != ""
+
+
 def test_what_is_wrong_stands_out():
     package = Package("a|b", "a")
     right = Row(package, "1", statuses=(0, 0), is_recorded=True, signal="optimizer", measured=4)

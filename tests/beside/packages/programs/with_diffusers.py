@@ -18,7 +18,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 images = torch.randn(2, 1, 8, 8)
 for _ in range(50):
     noise = torch.randn_like(images)
-    timesteps = torch.randint(0, 100, (4,))
+    timesteps = torch.randint(0, 100, (2,))
     noisy = scheduler.add_noise(images, noise, timesteps)
     loss = torch.nn.functional.mse_loss(model(noisy, timesteps).sample, noise)
     loss.backward()
