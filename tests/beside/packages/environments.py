@@ -20,6 +20,7 @@ from tests.beside.packages.packages import Package
 
 _BUILD_TOOLS = ("setuptools", "wheel", "ninja")
 """What the packages without a wheel ask for; they are built where torch is seen."""
+_LIMIT_S = 900
 _WITHOUT_CUDA = """
 
 import torch as _torch
@@ -63,6 +64,7 @@ def version_of(package: Package, environments: Path) -> str:
 
 def _make(home: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+    _pip([str(_python_of(home)), "-m", "pip", "install", "-q", *_BUILD_TOOLS])
     beside = "".join(f"{path}\n" for path in site.getsitepackages())
     (_site_of(home) / "beside.pth").write_text(beside, encoding="utf-8")
 
@@ -72,18 +74,21 @@ def _install(python: Path, package: Package, environments: Path) -> str:
     constraints = environments / "constraints.txt"
     constraints.write_text(f"torch=={version('torch').split('+')[0]}\ntorchvision==0.28.0\n", encoding="utf-8")
     pip = [str(python), "-m", "pip", "install", "-q", "--no-build-isolation", "-c", str(constraints)]
-    planned = _pip([*pip, "--dry-run", "--report", "-", *_BUILD_TOOLS, *(package.requirements or (package.name,))])
+    planned = _pip([*pip, "--dry-run", "--report", "-", *(package.requirements or (package.name,))])
     if planned.returncode:
         return _reason(planned.stdout + planned.stderr)
     if "nvidia-" in planned.stdout.replace("nvidia-ml-py", ""):
         return "it brings CUDA's libraries"
-    installed = _pip([*pip, *_BUILD_TOOLS, *(package.requirements or (package.name,))])
+    installed = _pip([*pip, *(package.requirements or (package.name,))])
     return _reason(installed.stdout + installed.stderr) if installed.returncode else ""
 
 
 def _pip(command: list[str]) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"DS_BUILD_OPS": "0", "MAX_JOBS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1800, check=False)
+    try:
+        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"ERROR: pip takes more than {_LIMIT_S} s")
 
 
 def _reason(output: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAMS = Path(__file__).parent / "programs"
-OPTIMIZER, BACKWARD = "optimizer", "backward"
+OPTIMIZER, BACKWARD, LOADER = "optimizer", "backward", "dataloader"
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ PACKAGES = (
     Package("lightning", "lightning"),
     Package("pytorch-lightning", "pytorch_lightning"),
     Package("pytorch-ignite", "ignite"),
-    Package("fastai", "fastai"),
+    Package("fastai", "fastai", signal=LOADER, remark="Its optimizers are its own, so its batches end the steps."),
     Package("skorch", "skorch"),
     Package("timm", "timm"),
     Package("kornia", "kornia"),

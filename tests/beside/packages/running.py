@@ -17,8 +17,8 @@ from tests.beside.packages.packages import Package
 
 _CHECKOUT = Path(__file__).parents[3]
 _LIMIT_S = 240
-_SPEEDS = re.compile(r"'train_(runtime|\w+_per_second)': '[^']*'")
-"""What the trainers of Hugging Face print of their speed."""
+_TIMES = re.compile(r"'train_(runtime|\w+_per_second)': '[^']*'|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
+"""What the trainers of Hugging Face print of their speed, and the time in TorchRL's log."""
 _SETTINGS = {
     "PYTHONHASHSEED": "0",
     "MPLBACKEND": "Agg",
@@ -140,7 +140,7 @@ def turn(command: list[str], work: Path) -> Turn:
 
 
 def first_difference(bare: str, watched: str) -> str:
-    expected, got = (_SPEEDS.sub("#", text).splitlines() for text in (bare, watched))
+    expected, got = (_TIMES.sub("#", text).splitlines() for text in (bare, watched))
     for number in range(max(len(expected), len(got))):
         line, there = (lines[number] if number < len(lines) else "(nothing)" for lines in (expected, got))
         if line != there:

@@ -77,7 +77,9 @@ def test_more_and_less_output_differ():
     assert first_difference("1\n", "1\n2\n") == "line 2: '(nothing)' became '2'"
 
 
-def test_the_speed_that_a_trainer_prints_is_no_difference_and_its_loss_is():
+def test_speeds_and_times_that_packages_print_are_no_difference_and_losses_are():
+    assert first_difference("2026-01-01 00:00:00,000 begun", "2027-02-03 11:22:33,444 begun") == ""
+    assert first_difference("2026-01-01 00:00:00,000 begun", "2026-01-01 00:00:00,000 ended") != ""
     told = "{{'train_runtime': '{}', 'train_steps_per_second': '{}', 'train_loss': '{}'}}"
     assert first_difference(told.format(1, 2, 3), told.format(4, 5, 3)) == ""
     assert first_difference(told.format(1, 2, 3), told.format(1, 2, 4)) != ""
