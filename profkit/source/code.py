@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
 PROFKIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """The folder of profkit's own code."""
@@ -29,6 +30,18 @@ def source_file(code: CodeType) -> str:
     program = getattr(sys.modules.get("__main__"), "__file__", None)
     is_the_programs = isinstance(program, str) and os.path.isabs(program) and program.endswith(f"{os.sep}{name}")
     return os.path.abspath(str(program) if is_the_programs else name)
+
+
+def module_names(name: str) -> dict[str, Any]:
+    """What a loaded module defines, empty if there is none of that name.
+
+    A lazy module (``importlib.util.LazyLoader``, SpeechBrain's) imports what it stands for once an attribute is read.
+    """
+    try:
+        names = object.__getattribute__(sys.modules[name], "__dict__")
+    except (KeyError, AttributeError):
+        return {}
+    return names if type(names) is dict else {}
 
 
 def function_name(code: CodeType) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from profkit.run import CallSite, Remark
 from profkit.source import remark_kinds as kinds
-from profkit.source.code import source_line
+from profkit.source.code import module_names, source_line
 from profkit.source.doubles import double_makers
 from profkit.source.evaluations import rarely_used
 from profkit.source.evaluations_with_grad import evaluations_with_grad
@@ -28,7 +28,7 @@ _MOST_REMARKS = 100
 
 def user_sources(is_user: Callable[[str], bool]) -> list[str]:
     """The files of the user's modules that are loaded now."""
-    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    files = (module_names(name).get("__file__") for name in list(sys.modules))
     return [file for file in dict.fromkeys(files) if isinstance(file, str) and is_user(file)][:_MOST_FILES]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -114,6 +115,20 @@ def test_an_unreadable_file_is_skipped(tmp_path, source):
 
 def test_only_modules_of_the_program_are_read():
     assert user_sources(lambda file: file == __file__) == [sys.modules[__name__].__file__]
+
+
+class _Lazy(ModuleType):
+    def __getattribute__(self, name):
+        raise ImportError(f"an attribute was read: {name}")
+
+
+def test_a_lazy_module_is_not_loaded_to_see_where_it_comes_from(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lazy", _Lazy("lazy"))
+    monkeypatch.setitem(sys.modules, "no_module", object())
+    own = ModuleType("own")
+    own.__file__ = "own.py"
+    monkeypatch.setitem(sys.modules, "own", own)
+    assert user_sources(lambda file: file == "own.py") == ["own.py"]
 
 
 def test_lines_that_set_the_number_of_threads_are_remarked(tmp_path):

@@ -25,7 +25,7 @@ from profkit.collect.program.attributes import attributes_of
 from profkit.collect.program.engine import node_of
 from profkit.collect.program.frames import forget_locals, walk_up
 from profkit.run import LiveHolder, LiveSample, SharedHold
-from profkit.source.code import function_name, source_file
+from profkit.source.code import function_name, module_names, source_file
 from profkit.source.growth import GrowthLines, Origin
 from profkit.source.syntax import Parts
 
@@ -262,7 +262,7 @@ class _UserModules:
                 yield names
 
     def _find(self, name: str) -> dict[str, Any] | None:
-        names = attributes_of(sys.modules.get(name))
+        names = module_names(name)
         file = names.get("__file__")
         return names if isinstance(file, str) and self._is_user[file] else None
 

@@ -6,7 +6,6 @@ None of the user's code runs: containers are read with the methods of their buil
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -20,7 +19,7 @@ from torch.optim import Optimizer
 
 from profkit.collect.program.attributes import attributes_of
 from profkit.collect.program.engine import node_of
-from profkit.source.code import source_file
+from profkit.source.code import module_names, source_file
 from profkit.source.growth import Origin
 from profkit.source.syntax import ANY_ITEM, Parts
 
@@ -142,7 +141,7 @@ class Reach:
 
 def user_file_of(kind: type, is_user: Mapping[str, bool]) -> str | None:
     """The file of one of the user's classes. None for a library's, and for optimizers, whose state is their own."""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    file = module_names(kind.__module__).get("__file__")
     return file if isinstance(file, str) and is_user[file] and not issubclass(kind, Optimizer) else None
 
 

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, TypeGuard
 
 from profkit.collect.program.attributes import attributes_of
-from profkit.source.code import source_line
+from profkit.source.code import module_names, source_line
 from profkit.source.index import parsed_file
 
 _SAMPLE = 64
@@ -88,7 +88,7 @@ def _sample(value: Any, size: int) -> list[Any]:
 def _find_line(owner: type, name: str, is_user: Mapping[str, bool]) -> dict[str, Any] | None:
     """The line in the owner's class or one of its bases that fills ``self.<name>``."""
     for kind in owner.__mro__:
-        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+        file = module_names(kind.__module__).get("__file__")
         if not isinstance(file, str) or not is_user[file]:
             continue
         source = parsed_file(file)
