@@ -12,7 +12,7 @@ from pathlib import Path
 
 import profkit
 from profkit.errors import ProfkitError
-from profkit.run import find_trace, load_run
+from profkit.run import PROFKIT_FAILED, find_trace, load_run
 from tests.beside.packages.packages import Package
 
 _CHECKOUT = Path(__file__).parents[3]
@@ -72,7 +72,9 @@ class Row:
 
     @property
     def is_right(self) -> bool:
-        return self.is_recorded and self.has_steps and not self.difference and len(set(self.statuses)) == 1
+        gave_up = any(note.startswith(PROFKIT_FAILED) for note in self.notes)
+        same = not self.difference and len(set(self.statuses)) == 1
+        return self.is_recorded and self.has_steps and same and not gave_up
 
 
 def run(package: Package, python: Path, version: str, work: Path) -> Row:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import sys
+from dataclasses import replace
 
 import pytest
 
+from profkit.run import PROFKIT_FAILED
 from tests.beside.packages import environments, packages, running
 from tests.beside.packages.packages import PACKAGES, Package
 from tests.beside.packages.running import Reach, Row, first_difference, run
@@ -90,7 +92,8 @@ def test_what_is_wrong_stands_out():
     right = Row(package, "1", statuses=(0, 0), is_recorded=True, signal="optimizer", measured=4)
     wrong = Row(package, "1", statuses=(0, 1), difference="line 1", signal="backward", measured=1)
     absent = Row(package, absent="no wheel")
-    assert [row.is_right for row in (right, wrong, absent)] == [True, False, False]
+    given_up = replace(right, notes=(f"{PROFKIT_FAILED}ImportError",))
+    assert [row.is_right for row in (right, wrong, absent, given_up)] == [True, False, False, False]
     page = render([right, wrong, absent], "torch 0")
     assert r"| a\|b 1 | not at all | yes | optimizer, 4, 0 | same, status 0 |" in page
     assert "| NO | backward, 1, 0 (EXPECTED optimizer) | OUTPUT DIFFERS, line 1, STATUS 0 BECAME 1 |" in page
