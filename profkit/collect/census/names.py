@@ -21,7 +21,6 @@ from torch._C import TensorBase
 
 from profkit.collect.census.held_by_libraries import Entrusted
 from profkit.collect.census.reachable import Reach, Reached, may_hold, named_values, user_file_of
-from profkit.collect.program.attributes import attributes_of
 from profkit.collect.program.engine import node_of
 from profkit.collect.program.frames import forget_locals, walk_up
 from profkit.run import LiveHolder, LiveSample, SharedHold
