@@ -33,6 +33,9 @@ _FEW_LINES = 1_000
 _LOOKS = 4
 """If few lines ran, so many looks in a row must find the process larger: 0.2 s. Events stay, while large results that a
 line makes are dropped again a few lines later."""
+_LOOK_S = 0.04
+"""CPU time of the process between two looks that count: on a crowded machine a line keeps its large results for longer,
+but makes no more events. Alone a program of one thread computes for 0.05 s from look to look."""
 _AGAIN = (2.0, 4.0, 8.0)
 """When to record again, in multiples of the prologue's length. Each time costs a second or two in which every line is
 marked, so there are no more."""
@@ -65,6 +68,7 @@ class Prologue:
         self._begun, self._patience = 0.0, Patience(limit_s)
         self._full_bytes = self._begun_bytes = 0
         self._spent_lines = self._looks = 0
+        self._looked_s = 0.0
         self._imports = Imports()
         self._again_at: list[float] = []
 
@@ -89,7 +93,10 @@ class Prologue:
         """Whether it is time for `look_at`; called on another thread."""
         if not self._is_on:
             return bool(self._again_at) and time.monotonic() > self._again_at[0]
-        self._looks = self._looks + 1 if self._is_larger() else 0
+        computed_s = time.process_time()
+        if computed_s - self._looked_s >= _LOOK_S:
+            self._looked_s = computed_s
+            self._looks = self._looks + 1 if self._is_larger() else 0
         return self._is_over or self._tracer.has_ended or self._looks >= self._least_looks
 
     def look_at(self) -> bool:

@@ -70,8 +70,9 @@ class Parts:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
-    times = {"now": 100.0}
+    times = {"now": 100.0, "cpu_s": 1.0}
     monkeypatch.setattr("profkit.collect.recorder.prologue.time.monotonic", lambda: times["now"])
+    monkeypatch.setattr("profkit.collect.recorder.prologue.time.process_time", lambda: times["cpu_s"])
     return times
 
 
@@ -82,10 +83,18 @@ def begin(parts: Parts, held: HeldMemory = NOTHING, allowance: Allowance | None 
     return prologue
 
 
+def look(prologue: Prologue, clock: dict[str, float], computed_s: float = 0.05) -> bool:
+    """One look of the sampling thread, before which the program computed for so long."""
+    clock["now"] += 0.05
+    clock["cpu_s"] += computed_s
+    return prologue.is_due()
+
+
 def run_for(seconds: int, prologue: Prologue, clock: dict[str, float]) -> None:
     """Check it five times a second, as the sampling thread and the main thread do."""
     for _ in range(5 * seconds):
         clock["now"] += 0.2
+        clock["cpu_s"] += 0.2
         if prologue.is_due():
             prologue.look_at()
 
@@ -142,9 +151,9 @@ def test_memory_of_imported_modules_does_not_end_the_prologue(monkeypatch, clock
     held[0] += 80 << 20
     for number in range(modules):
         monkeypatch.setitem(sys.modules, f"module_{number}", sys)
-    assert prologue.is_due() == is_over
+    assert look(prologue, clock) == is_over
     held[0] += 25 << 20
-    assert prologue.is_due()
+    assert look(prologue, clock)
 
 
 @pytest.mark.parametrize(
@@ -159,10 +168,22 @@ def test_after_few_lines_only_lasting_growth_ends_the_prologue(clock, spent_line
     parts = Parts(clock, 9)
     prologue = begin(parts, HeldMemory(lambda: held[0], lambda: None))
     parts.spent_lines = spent_lines
-    assert not prologue.is_due()
+    assert not look(prologue, clock)
     for size, is_due in zip([300] * 1 + [340] * 4, looks, strict=False):
         held[0] = size << 20
-        assert prologue.is_due() == is_due
+        assert look(prologue, clock) == is_due
+
+
+def test_looks_between_which_the_program_hardly_computed_do_not_count(clock):
+    """On a crowded machine it holds large results for many looks; once it has computed for as long, they do."""
+    held = [300 << 20]
+    parts = Parts(clock, 9)
+    prologue = begin(parts, HeldMemory(lambda: held[0], lambda: None))
+    parts.spent_lines = 20
+    held[0] = 340 << 20
+    clock["cpu_s"] += 1.0
+    assert [look(prologue, clock, computed_s=0.01) for _ in range(12)] == [False] * 12
+    assert look(prologue, clock)
 
 
 def test_large_results_that_are_dropped_again_do_not_end_the_prologue(clock):
@@ -172,7 +193,7 @@ def test_large_results_that_are_dropped_again_do_not_end_the_prologue(clock):
     parts.spent_lines = 20
     for size in (350, 330, 350, 302, 350, 350, 330, 303):
         held[0] = size << 20
-        assert not prologue.is_due()
+        assert not look(prologue, clock)
 
 
 def test_the_prologue_does_not_begin_again_if_no_more_may_be_recorded(clock):
