@@ -27,13 +27,12 @@ NOTICED = (
 class CallBudget:
     """`begin` returns the time at which some watching begins; `spend` charges it and says whether the watch may go on.
 
-    ``clock`` is the CPU time of the calling thread. ``seen`` counts the calls looked at, ``missed`` those that came
-    after the end.
+    ``clock`` is the CPU time of the calling thread. ``seen`` counts the calls looked at.
     """
 
     def __init__(self, clock: Callable[[], int] = time.thread_time_ns) -> None:
         self.begin = clock
-        self._all_ns = self._spent_ns = self._charged_ns = self.seen = self.missed = 0
+        self._all_ns = self._spent_ns = self._charged_ns = self.seen = 0
         self._used = self._why = ""
 
     def spend(self, begun_ns: int, calls: int, tensors: int) -> bool:
@@ -72,5 +71,4 @@ class CallBudget:
         """What stopped the watch and what to do, in a sentence; empty if it saw all that it was to see."""
         if not self._used:
             return self._why
-        of = f" of about {self.seen + self.missed:,}" if self.missed else ""
-        return f"watching for repeated calls used {self._used} after {self.seen:,}{of} calls: {_FEWER}"
+        return f"watching for repeated calls used {self._used} after {self.seen:,} calls: {_FEWER}"

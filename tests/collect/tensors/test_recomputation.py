@@ -17,6 +17,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from profkit.collect.recorder.profiler import profile
+from profkit.collect.tensors import call_budget
 from profkit.collect.tensors.recomputation import CallWatch
 from profkit.diagnosing import read_facts
 from profkit.evidence.loops.located import in_located_step
@@ -371,6 +372,21 @@ def test_a_watch_that_ends_amid_a_call_leaves_at_the_next_function():
     assert torch.relu(Meddling()) == 7
     matrix()
     assert not torch.overrides._len_torch_function_stack()
+
+
+def test_a_watch_that_has_used_its_budget_leaves_within_a_loop_of_operators(monkeypatch):
+    """No function of Python is called there, and a mode that stays makes each operator several times dearer."""
+    monkeypatch.setattr(call_budget, "MOST_CALLS", 10)
+    watch, modes = CallWatch(), set()
+    x = matrix()
+    watch.begin()
+    for number in range(30):
+        x = x + 1
+        if number > 12:
+            modes.add(torch._C._len_torch_function_stack())
+    assert modes == {0}
+    assert not watch.is_installed
+    watch.stop()
 
 
 def test_a_recording_names_repetitions_by_the_numbers_of_its_events(tmp_path):
