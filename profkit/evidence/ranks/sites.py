@@ -27,6 +27,7 @@ def site_of(facts: Facts, rows: Rows) -> Int64s:
     known = np.flatnonzero(rows >= 0)
     mine = rows[known]
     site = facts.lines.forward_site[mine].astype(np.int64)
+    site[site >= len(facts.callsites)] = NONE  # a mark whose line was never written down
     frames = user_frames(facts)
     if frames.any() and (site < 0).any():
         forward = facts.lines.forward[mine]

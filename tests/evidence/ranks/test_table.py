@@ -261,6 +261,14 @@ def test_what_lies_between_operators_has_the_line_that_the_located_step_shows_th
     }
 
 
+@pytest.mark.parametrize(("number", "line"), [(1, 5), (7, 0), (99_999, 0)])
+def test_a_mark_of_a_line_that_was_never_written_down_is_of_no_line(number: int, line: int):
+    """Numbers beyond the lines stand for functions and DataLoaders, of which there may be none."""
+    sites = (CallSite("train.py", 4, "main"), CallSite("train.py", 5, "main"))
+    events = [step(0, 0, 100), mark(number, 0, 90), op("aten::mm", 10, 60), *reduce_on_gloo(75, 80)]
+    assert (Cause.COMPUTE, line) in spent_us(table_of(events, callsites=sites))
+
+
 def test_a_loader_with_workers_is_told_where_it_is_made():
     made = CallSite("data.py", 3, "make")
     run = Run(loaders=(LoaderUse(2, 8, False, False, made, 100),), identity=RankIdentity(1, 2, host="a"))
