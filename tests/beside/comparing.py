@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from tests.beside.running import Outcome
 
 PROGRAM_FAILED = 3
-_OWN_LINES = re.compile(r"(?m)^(profkit: .*|Written to .*(\n  .*)*|/.*/run(-\d+|-window\d+)?)(\n|$)")
-"""What profkit announces on stderr: see docs/programs.md."""
+_OWN_LINES = re.compile(r"(?m)(profkit: .*|^Written to .*(\n  .*)*|/\S*/run(-\d+|-window\d+)?)(\n|\Z)")
+"""What profkit announces on stderr, also after a line that the program has not ended: see docs/programs.md."""
 
 
 _BEFORE, _SHOWN = 40, 120

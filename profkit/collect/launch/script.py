@@ -21,11 +21,11 @@ from profkit.collect.launch.import_watch import ImportWatch
 from profkit.collect.launch.main_module import Program, load_module, load_script
 from profkit.collect.launch.unusual_ends import catch_unusual_ends
 from profkit.collect.program.frames import walk_up
-from profkit.collect.program.guard import describe_end
+from profkit.collect.program.guard import describe, describe_end, say
 from profkit.collect.ranks.identity import RankWatch
 from profkit.collect.ranks.launchers import read_place
 from profkit.plan import ACTIVE_STEPS, AFTER_STEPS, BEST_SIGNAL, FULL_RANKS, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
-from profkit.run import FAILED, RUN_FILE, Run, save
+from profkit.run import FAILED, PROFKIT_FAILED, RUN_FILE, Run, save
 from profkit.source.code import PROFKIT
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class Child:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._profile: profile | None = None
+        self._failure: str | None = None
         self._is_finished = False
         self._process = os.getpid()
 
@@ -85,7 +86,7 @@ class Child:
         return self._profile is not None and self._profile.has_steps
 
     def watch_for_torch(self, program: Program) -> None:
-        ImportWatch("torch", _LATE_NAME, lambda: self._begin(program)).install()
+        ImportWatch("torch", _LATE_NAME, lambda: self._try_to_begin(program)).install()
 
     def leave(self, leaving: SystemExit) -> None:
         """The program called ``sys.exit``, or profkit ended it once it was recorded."""
@@ -108,7 +109,7 @@ class Child:
         if self._profile is not None:
             self._profile.finish(status, note, was_stopped, error)
             return
-        notes = (_why_nothing_was_recorded(), *([note] if note else []))
+        notes = (self._failure or _why_nothing_was_recorded(), *([note] if note else []))
         directory = Path(self._options.directory)
         identity = RankWatch(directory).identity
         run = Run(self._command, target=self._options.target, identity=identity, exit_status=status, notes=notes)
@@ -130,6 +131,14 @@ class Child:
     def _command(self) -> tuple[str, ...]:
         how = ("-m",) if self._options.module else ()
         return ("python", *how, self._options.target, *self._options.arguments)
+
+    def _try_to_begin(self, program: Program) -> None:
+        """Record from here on, unless profkit fails: the program's module of a library's name is all that it takes."""
+        try:
+            self._begin(program)
+        except Exception as error:
+            self._failure = PROFKIT_FAILED + describe(error)
+            say(f"not recording: {describe(error)}")
 
     def _begin(self, program: Program) -> None:
         from profkit.collect.recorder.profiler import profile

@@ -1,4 +1,6 @@
 """Hooks of one and of all optimizers print their arguments, keywords too."""
+import sys
+
 import torch
 from _tiny import begin, digest
 
@@ -12,7 +14,7 @@ def showing(name):
     return hook
 
 
-optim = torch.optim.optimizer
+optim = sys.modules["torch.optim.optimizer"]
 optim.register_optimizer_step_pre_hook(showing("global pre"))
 optim.register_optimizer_step_post_hook(showing("global post"))
 model, optimizer = begin()

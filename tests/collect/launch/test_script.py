@@ -218,6 +218,17 @@ def test_the_status_is_that_of_a_function_that_runs_at_the_exit(tmp_path, record
     assert (run.exit_status, [note for note in run.notes if "exit" in note]) == (9, [])
 
 
+def test_a_program_runs_on_if_profkit_cannot_begin(tmp_path, plainly, recorded_into_run):
+    (tmp_path / "psutil.py").write_text("value = 'mine'\n")
+    (tmp_path / "train.py").write_text("import torch\nimport psutil\nprint(torch.ones(2) * 2, psutil.value)\n")
+    plain = plainly("train.py")
+    status, output, said = recorded_into_run("train.py")
+    assert (status, output, plain[0]) == (0, plain[1], 0)
+    assert said.startswith("profkit: not recording: ImportError: ")
+    assert said.count("\n") == 1
+    assert load_run(tmp_path / "run").notes[0].startswith("profkit failed: ImportError: cannot import name ")
+
+
 def test_an_interrupt_ends_the_program_as_shells_report_it(tmp_path, plainly, recorded_into_run):
     (tmp_path / "wait.py").write_text(
         "import os, signal, torch\n"
