@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 from torch import Tensor, nn, overrides
+from torch._C import TensorBase
 from torch.autograd import forward_ad
 
 from profkit.collect.machine.devices import cuda_is_used
@@ -388,7 +389,7 @@ def _random_state() -> list[bytes]:
     """The random number generators' states, read without an operator, which would be recorded."""
     generators = [torch.default_generator, *(torch.cuda.default_generators if cuda_is_used() else ())]
     states = [generator.get_state() for generator in generators]
-    return [ctypes.string_at(state.data_ptr(), state.nbytes) for state in states]
+    return [ctypes.string_at(TensorBase.data_ptr(state), state.nbytes) for state in states]
 
 
 def _compiler_is_used() -> bool:

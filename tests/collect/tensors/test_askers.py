@@ -64,6 +64,34 @@ def test_a_patched_function_with_defaults_runs_once_with_the_same_result(monkeyp
     assert calls == {"softmax": 1}
 
 
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("sum", lambda x: x.sum()),
+        ("mul", lambda x: x.mul(6).sum() - 12),
+        ("__mul__", lambda x: (x * 6).sum() - 12),
+        ("item", lambda x: x.sum().item()),
+        ("detach", lambda x: x.detach().sum()),
+    ],
+)
+def test_a_patched_method_in_c_runs_once(name, call, monkeypatch):
+    calls = counted(torch.Tensor, name, monkeypatch)
+    assert while_watched(lambda: call(torch.full((3,), 2.0 if "mul" not in name else 1.0))) == 6
+    assert calls == {name: 1}
+
+
+def test_an_operator_does_not_call_what_the_program_put_in_place_of_the_method(monkeypatch):
+    calls = counted(torch.Tensor, "mul", monkeypatch)
+    assert while_watched(lambda: (torch.ones(3) * 2).sum()) == 6
+    assert not calls
+
+
+def test_the_random_state_is_read_past_what_the_program_patched(monkeypatch):
+    calls = counted(torch.Tensor, "data_ptr", monkeypatch)
+    while_watched(lambda: [torch.ones(3).exp() for _ in range(3)])
+    assert not calls
+
+
 def made_with(factor: int) -> Callable[..., Tensor]:
     def scaled(x: Tensor, extra: int = 1, *, shift: int = 2) -> Tensor:
         """Like PyTorch's own Python functions, and with a variable from outside."""
