@@ -123,8 +123,10 @@ class Child:
         _strip(error, set())
         if self._options.module:
             error.__traceback__ = _below(sys._getframe(), error.__traceback__)
-        sys.excepthook(type(error), error, error.__traceback__)
-        sys.excepthook = lambda *_: None  # already shown; raised again only for the exit status
+        _show(error)
+        if not interrupted:
+            sys.exit(1)
+        sys.excepthook = lambda *_: None  # raised again, as Python then ends the process by the signal
         raise error
 
     @property
@@ -237,6 +239,22 @@ def _status_of(code: object) -> int:
     if code is None:
         return 0
     return code & 0xFF if isinstance(code, int) else 1
+
+
+def _show(error: BaseException) -> None:
+    """Show the program's error as Python does when it ends a program, except that profkit's frames are not there."""
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    if sys.version_info >= (3, 12):
+        sys.last_exc = error
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except Exception as in_hook:
+        _strip(in_hook, set())
+        in_hook.__context__ = None
+        sys.stderr.write("Error in sys.excepthook:\n")
+        sys.__excepthook__(type(in_hook), in_hook, in_hook.__traceback__)
+        sys.stderr.write("\nOriginal exception was:\n")
+        sys.__excepthook__(type(error), error, error.__traceback__)
 
 
 def _strip(error: BaseException | None, seen: set[int]) -> None:

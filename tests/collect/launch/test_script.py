@@ -124,6 +124,39 @@ def test_a_programs_traceback_shows_nothing_of_profkit(tmp_path, plainly, record
     assert (site.line, site.function) == (12, "<module>")
 
 
+LOOKING_BACK = """\
+import atexit
+import sys
+import traceback
+
+import torch
+
+
+def hook(kind, error, trace):
+    if len(sys.argv) > 1:
+        raise LookupError("in the hook")
+    print("shown", kind.__name__, len(traceback.extract_tb(trace)))
+
+
+@atexit.register
+def look_back():
+    print(sys.last_type, sys.last_value, len(traceback.extract_tb(sys.last_traceback)), sys.excepthook is hook)
+
+
+sys.excepthook = hook
+torch.ones(2).reshape(3)
+"""
+
+
+@pytest.mark.parametrize("arguments", [(), ("fail",)])
+def test_what_python_keeps_of_an_error_is_the_programs(tmp_path, plainly, recorded_into_run, arguments):
+    (tmp_path / "fail.py").write_text(LOOKING_BACK)
+    plain = plainly("fail.py", *arguments)
+    assert plain[0] == 1
+    assert ("Error in sys.excepthook" in plain[2]) is bool(arguments)
+    assert recorded_into_run("fail.py", *arguments) == plain
+
+
 def test_a_script_with_a_syntax_error_fails_as_in_python(tmp_path, plainly, recorded_into_run):
     (tmp_path / "broken.py").write_text("import torch\nif :\n")
     assert recorded_into_run("broken.py") == plainly("broken.py")
