@@ -39,6 +39,8 @@ from profkit.collect.tensors.identities import Identities, Identity, Memory, is_
 from profkit.marks import CALL_MARK
 from profkit.run import Recomputation
 
+_SOON_S, _MOST_TRIES = 0.002, 1000
+"""How often a mode that found itself in use tries to leave: each try starts a thread, which takes 50 µs."""
 _MOST_GIVEN = 64
 """Elements of a list argument: a longer list is data, which would be expensive to compare."""
 _MOST_NESTED = 3
@@ -113,7 +115,7 @@ class CallWatch(overrides.TorchFunctionMode):
         self.is_on = self._is_aside = False
         self._thread = self._step = self._graphs = 0
         self._past_functions, self._past_dispatch = switches_past_modes()
-        self._departure = MainThreadCall(self._depart)
+        self._departure, self._tries = MainThreadCall(self._depart), 0
         self._calls: list[_Call] = []
         self._forget()
 
@@ -136,7 +138,7 @@ class CallWatch(overrides.TorchFunctionMode):
         self.stop()
         self.found, self.budget = None, CallBudget()
         if _push is not None and not self.is_installed and _is_unnoticed():
-            self._step = self._graphs = 0
+            self._step = self._graphs = self._tries = 0
             self._thread, self.is_on = threading.get_ident(), True
             _compiler_starts().append(self._make_way)
             _push(self)
@@ -177,16 +179,24 @@ class CallWatch(overrides.TorchFunctionMode):
         is_mine = self.is_installed and threading.get_ident() == self._thread
         if is_mine and not self._leave(sys._getframe()):  # during a call the mode is off the stack: it returns after it
             if threading.current_thread() is threading.main_thread():
-                self._departure.request()
+                self._depart_soon()
             elif sys.gettrace() is None:
                 sys.settrace(self._leave_later)
 
+    def _depart_soon(self) -> None:
+        """A mode that only passes calls on costs 4 µs a call: in a loop of a million operators as much as profkit may
+        cost in all. Such a loop calls no function of Python. Asking for the next bytecode here would stop within this
+        very call, so another thread asks, a moment later."""
+        again = threading.Timer(_SOON_S, self._departure.request)
+        again.daemon = True
+        again.start()
+
     def _depart(self) -> None:
-        """Between two bytecodes of the program: leave, or else between the next two. A mode that only passes calls on
-        costs 4 µs a call, in a loop of a million calls as much as profkit may cost in all."""
         with suppress(Exception):
             if self.is_installed and not self.is_on and not self._leave(sys._getframe()):
-                self._departure.request()
+                self._tries += 1
+                if self._tries < _MOST_TRIES:
+                    self._depart_soon()
 
     def _make_way(self, _compiled: Any) -> None:
         """The compiler starts. It cannot trace the mode."""
