@@ -37,7 +37,7 @@ CUT_OFF = "the program ended while one of its own threads was recorded: none of 
 
 class RecordedThread:
     """``is_waiting`` says that no step has ended on the recorded thread yet. ``wake`` interrupts a waiting main thread.
-    ``on_end`` is called on an adopted thread when that thread ends."""
+    ``on_end`` is called on the recorded thread when it ends, unless it is the main thread."""
 
     def __init__(
         self, is_waiting: Callable[[], bool], on_end: Callable[[], None], wake: Callable[[], None] = lambda: None
@@ -48,6 +48,7 @@ class RecordedThread:
         self._asked_at: float | None = None
         self._idle_since: tuple[float, float, float] | None = None
         self._local = threading.local()
+        self._watch_for_end()
 
     @property
     def is_current(self) -> bool:
@@ -66,8 +67,7 @@ class RecordedThread:
             return False
         if self.ident is None:
             self.ident = here
-            if current_thread() is not main_thread():
-                self._local.end = _AtTheEnd(self._ended)
+            self._watch_for_end()
         elif boundary.signal in _TELLING and self.is_waiting():
             self._ends[here] += 1
             return self._ends[here] >= _ENOUGH
@@ -106,6 +106,10 @@ class RecordedThread:
         if self.ident is None or not hasattr(time, "pthread_getcpuclockid"):
             return time.monotonic()
         return time.clock_gettime(time.pthread_getcpuclockid(self.ident))
+
+    def _watch_for_end(self) -> None:
+        if current_thread() is not main_thread():
+            self._local.end = _AtTheEnd(self._ended)
 
     def _ended(self) -> None:
         if self.is_current:

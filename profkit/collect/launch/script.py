@@ -6,10 +6,12 @@ It does not import PyTorch before the program does: the order of setup (threads,
 from __future__ import annotations
 
 import argparse
+import atexit
 import ctypes
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -68,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise
     except BaseException as error:
         child.fail(error)
-    child.finish(0)
+    child.finish_with_threads(0)
 
 
 class Child:
@@ -94,7 +96,16 @@ class Child:
         if stopping is not None and isinstance(leaving, stopping.RecordingComplete):
             self.finish(stopping.STOPPED, "the program was ended once it was recorded, as asked", was_stopped=True)
         else:
-            self.finish(_status_of(leaving.code))
+            self.finish_with_threads(_status_of(leaving.code))
+
+    def finish_with_threads(self, status: int) -> None:
+        """The main thread is at its end. Python waits for the program's other threads, which may still train, and only
+        then calls what is registered with ``atexit``, the latest first."""
+        main = threading.main_thread()
+        if any(not (thread.daemon or thread is main) for thread in threading.enumerate()):
+            atexit.register(self.finish, status)
+        else:
+            self.finish(status)
 
     def finish(
         self,

@@ -57,6 +57,21 @@ def test_batches_and_calls_of_a_model_on_another_thread_do_not_make_it_idle(name
     assert (thread.is_idle(), thread.others_step) == (False, False)
 
 
+def test_if_the_thread_that_began_the_recording_ends_the_next_one_that_steps_is_recorded(tmp_path):
+    """A thread may do no more than import PyTorch."""
+    recordings: list[profile] = []
+
+    def begin() -> None:
+        recordings.append(profile(tmp_path / "run"))
+        recordings[0].__enter__()
+
+    on_another_thread(begin)
+    train(12)
+    recordings[0].__exit__(None, None, None)
+    assert load_run(recordings[0].directory).step_signal == OPTIMIZER
+    assert len(steps_of(read_events(recordings[0].directory))) >= 4
+
+
 def test_other_threads_do_not_count_once_steps_end_on_the_recorded_one(clock):
     thread = RecordedThread(lambda: False, lambda: None)
     on_another_thread(lambda: [miss(thread, OPTIMIZER) for _ in range(9)])

@@ -262,6 +262,43 @@ def test_a_program_runs_on_if_profkit_cannot_begin(tmp_path, plainly, recorded_i
     assert load_run(tmp_path / "run").notes[0].startswith("profkit failed: ImportError: cannot import name ")
 
 
+LATE_THREAD = """\
+import threading
+
+import torch
+from concurrent.futures import ThreadPoolExecutor
+
+may_begin = threading.Event()
+
+
+def train():
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    may_begin.wait()
+    for _ in range(2000):
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).square().mean().backward()
+        optimizer.step()
+    print("trained")
+
+
+idle = ThreadPoolExecutor(1)
+idle.submit(int).result()
+threading.Thread(target=train).start()
+print("the main thread is at its end")
+may_begin.set()
+raise SystemExit(5)
+"""
+
+
+def test_a_thread_that_trains_after_the_end_of_the_main_thread_is_recorded(tmp_path, recorded_into_run):
+    (tmp_path / "train.py").write_text(LATE_THREAD)
+    assert recorded_into_run("train.py") == (5, "the main thread is at its end\ntrained\n", "")
+    run = load_run(tmp_path / "run")
+    assert (run.exit_status, run.step_signal) == (5, "optimizer")
+    assert "aten::addmm" in {event["name"] for event in read_events(tmp_path / "run")}
+
+
 def test_an_interrupt_ends_the_program_as_shells_report_it(tmp_path, plainly, recorded_into_run):
     (tmp_path / "wait.py").write_text(
         "import os, signal, torch\n"
