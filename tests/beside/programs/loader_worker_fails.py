@@ -29,7 +29,7 @@ for kills in (False, True):
             step(model, optimizer)
     except KeyError as error:
         print(error)
-    except (RuntimeError, OSError):
+    except (RuntimeError, OSError, EOFError):
         print("killed")
 for _ in range(60):
     step(model, optimizer)

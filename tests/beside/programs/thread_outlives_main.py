@@ -1,6 +1,7 @@
 """A thread goes on training after the last line of the program."""
 import threading
 
+import torch  # noqa: F401  # Python lets nobody import it after the main thread
 from _tiny import begin, digest, step
 
 done = threading.Event()

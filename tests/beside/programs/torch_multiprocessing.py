@@ -6,7 +6,7 @@ from _tiny import begin, digest, step
 
 def add(tensor, queue):
     tensor += 1
-    queue.put(tensor.sum())
+    queue.put(tensor.sum().item())
 
 
 context = mp.get_context("fork")
@@ -19,7 +19,7 @@ for number in range(60):
     if number in (3, 6, 30):
         process = context.Process(target=add, args=(shared, queue))
         process.start()
-        print(queue.get().item())
+        print(queue.get())
         process.join()
 print(shared, shared.is_shared(), model[0].weight.is_shared())
 digest(model)

@@ -1,6 +1,7 @@
 """All training happens after the main module's end, in a non-daemon timer."""
 import threading
 
+import torch  # noqa: F401  # Python lets nobody import it after the main thread
 from _tiny import begin, digest, step
 
 
