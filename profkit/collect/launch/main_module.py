@@ -11,6 +11,10 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
+_AS_SPAWNED = "__mp_main__"
+"""What spawned processes call the main module. Once it is imported, `multiprocessing` has that name in the main process
+too, for the objects that they send back."""
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -28,6 +32,8 @@ class Program:
         if not getattr(sys.flags, "safe_path", False):  # else Python adds no such entry
             sys.path[0] = self.directory
         sys.modules["__main__"] = self.module
+        if _AS_SPAWNED in sys.modules:
+            sys.modules[_AS_SPAWNED] = self.module
 
     def run(self) -> None:
         exec(self.code, vars(self.module))  # noqa: S102  # running the user's program is the point

@@ -183,6 +183,7 @@ PROCESSES = '''\
 import multiprocessing
 import os
 import sys
+from concurrent.futures import ProcessPoolExecutor
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -196,15 +197,16 @@ class Numbers(Dataset):
         return torch.tensor([index, torch.autograd._profiler_enabled() and torch.ones(1).mul(1).numel() > 1])
 
 
-def double(number):
-    return number * 2, __name__, sys.gettrace() is None
+class Doubled:
+    def __init__(self, number):
+        self.number, self.name, self.is_untraced = number * 2, __name__, sys.gettrace() is None
 
 
 if __name__ == "__main__":
     for batch in DataLoader(Numbers(), batch_size=4, num_workers=2):
         print(batch.sum(0).tolist())
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        print(pool.map(double, [1, 2]))
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        print([vars(doubled) for doubled in pool.map(Doubled, [1, 2])])
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
