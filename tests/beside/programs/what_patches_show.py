@@ -1,5 +1,6 @@
 """Which functions of torch are not torch's own, before, within and after the recorded steps."""
 import inspect
+import sys
 
 import torch
 from _tiny import begin, digest, step
@@ -24,5 +25,5 @@ for number in range(60):
         print(number, foreign(), type(model).__mro__, type(optimizer).__mro__, sorted(vars(optimizer.step)))
         hooks = torch.nn.modules.module
         print({name: len(value) for name, value in vars(hooks).items() if name.startswith("_global") and hasattr(value, "__len__")})
-        print(len(torch.optim.optimizer._global_optimizer_pre_hooks), len(torch.optim.optimizer._global_optimizer_post_hooks))
+        print(len(sys.modules["torch.optim.optimizer"]._global_optimizer_pre_hooks), len(sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks))
 digest(model)
