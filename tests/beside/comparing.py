@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import islice, zip_longest
 
 from tests.beside.running import Outcome
 
@@ -14,6 +16,7 @@ _OWN_LINES = re.compile(r"(?m)(profkit: .*|^Written to .*(\n  .*)*|/\S*/run(-\d+
 
 
 _BEFORE, _SHOWN = 40, 120
+_MOST_LINES = 20
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,9 @@ def _differences(bare: Outcome, watched: Outcome, mode: str, masks: Sequence[str
     expected, got = (_masked(text, masks) for text in (bare.stdout, watched.stdout))
     if mode == "diagnose":
         got = got[: len(expected)]  # its report follows
-    if expected != got:
-        yield Difference("stdout", first_difference(expected, got))
+    yield from (Difference("stdout", text) for text in differing_lines(expected, got))
     expected, got = _masked(bare.stderr, masks), _masked(_OWN_LINES.sub("", watched.stderr), masks)
-    if expected != got:
-        yield Difference("stderr", first_difference(expected, got))
+    yield from (Difference("stderr", text) for text in differing_lines(expected, got))
     for name in sorted({*bare.files, *watched.files}):
         before, after = (one.files.get(name, "absent") for one in (bare, watched))
         if _masked(before, masks) != _masked(after, masks):
@@ -65,15 +66,22 @@ def _masked(text: str, masks: Sequence[str]) -> str:
     return text
 
 
-def first_difference(expected: str, got: str) -> str:
-    """The first line that differs, from a little before the first character that does."""
-    lines, others = expected.splitlines(), got.splitlines()
-    for number in range(max(len(lines), len(others))):
-        line, other = (of[number] if number < len(of) else "(nothing)" for of in (lines, others))
-        if line != other:
-            pairs = enumerate(zip(line, other, strict=False))
-            parted = next((at for at, (one, two) in pairs if one != two), min(len(line), len(other)))
-            begin = max(0, parted - _BEFORE)
-            parts = (("…" if begin else "") + one[begin : begin + _SHOWN] for one in (line, other))
-            return f"line {number + 1}: {' became '.join(map(repr, parts))}"
-    return f"its last line ends differently: {expected[-20:]!r} became {got[-20:]!r}"
+def differing_lines(expected: str, got: str) -> Iterator[str]:
+    """Each line that differs, from a little before the first character that does; the first few of many."""
+    if expected.splitlines() == got.splitlines():
+        if expected != got:
+            yield f"its last line ends differently: {expected[-20:]!r} became {got[-20:]!r}"
+        return
+    before, after = expected.splitlines(), got.splitlines()
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    changed = (code[1:] for code in matcher.get_opcodes() if code[0] != "equal")
+    pairs = (
+        (number, line or "(nothing)", other or "(nothing)")
+        for start, end, begin, stop in changed
+        for number, (line, other) in enumerate(zip_longest(before[start:end], after[begin:stop]), start + 1)
+    )
+    for number, line, other in islice(pairs, _MOST_LINES):
+        parted = next((at for at, (one, two) in enumerate(zip(line, other, strict=False)) if one != two), 0)
+        begin = max(0, parted - _BEFORE)
+        parts = (("…" if begin else "") + one[begin : begin + _SHOWN] for one in (line, other))
+        yield f"line {number}: {' became '.join(map(repr, parts))}"

@@ -29,7 +29,7 @@ _ENVIRONMENT = {
 _OURS = ("PROFKIT_STRICT", "PROFKIT_CACHE", "XDG_CACHE_HOME", "PYTEST_CURRENT_TEST")
 """What the runner of the tests sets, and a user does not."""
 _REDIRECTED = {"no-stdin": "<&-", "no-stdout": ">&-", "no-stderr": "2>&-"}
-_LINGER_S = 3.0
+LINGER_S = 3.0
 """How long processes of a run may outlive it before they count as left behind."""
 
 
@@ -50,7 +50,7 @@ class Outcome:
     cpu_s: float = 0.0
 
 
-def outcome(program: Program, mode: str, at: Path, limit_s: float) -> Outcome:
+def outcome(program: Program, mode: str, at: Path, limit_s: float, linger_s: float = LINGER_S) -> Outcome:
     """Run the program afresh. Raises `PermissionError` if this user may not make what it needs."""
     with staged(program, at) as ready:
         line = command(mode, ready)
@@ -74,7 +74,7 @@ def outcome(program: Program, mode: str, at: Path, limit_s: float) -> Outcome:
                 os.close(writing)
             status, cpu_s = _wait(process, began + limit_s)
         seconds = time.perf_counter() - began
-        left = _left_behind(process.pid, 0 if status is None else _LINGER_S)
+        left = _left_behind(process.pid, 0 if status is None else linger_s)
         files = {name: content for part in ("work", "home", "temporary") for name, content in _files(at / part)}
         texts = [(at / name).read_bytes().decode("utf-8", "backslashreplace") for name in ("out", "err")]
         return Outcome(status, *texts, files, left, _recorded_status(ready.run), seconds, cpu_s)
