@@ -49,8 +49,8 @@ DOCUMENTED: tuple[Documented, ...] = (
         _NOTHING,
         _LAUNCHED,
     ),
-    Documented(("anomaly_mode",), "stderr", "runpy|profkit/", "programs.md", _STACKS, _LAUNCHED),
-    Documented(("anomaly_mode",), "stderr", "__torch_function__", "programs.md", _ONE_MORE_FRAME),
+    Documented(("anomaly_mode",), "stderr", "line ", "programs.md", _STACKS, _LAUNCHED),
+    Documented(("anomaly_mode",), "stderr", "line ", "programs.md", _ONE_MORE_FRAME),
     Documented(("call_stack",), "stdout", "main_module.py", "programs.md", _STACKS, _LAUNCHED),
     Documented(("call_stack_in_hooks",), "stdout", "__torch_function__", "programs.md", _ONE_MORE_FRAME),
     Documented(("hooks_on_everything",), "stderr", "profkit/.*Warning", "programs.md", _ONE_MORE_FRAME),
@@ -98,10 +98,17 @@ DOCUMENTED: tuple[Documented, ...] = (
     Documented(
         ("what_tracers_show",),
         "stdout",
-        "line 3: 'True 0.005 ",
+        "'True 0.005 ",
         "programs.md",
         "The recursion limit is raised by those frames",
         _LAUNCHED,
+    ),
+    Documented(("what_tracers_show",), "stdout", r"\['method'\]", "programs.md", "an entry in `gc.callbacks`"),
+    Documented(
+        ("what_tracers_show",), "stdout", "'False True' became 'True True'", "programs.md", "it is on in recorded steps"
+    ),
+    Documented(
+        ("own_finders",), "stdout", "profkit.collect", "programs.md", "and its imports pass the program's finders"
     ),
 )
 
