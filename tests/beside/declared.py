@@ -6,9 +6,11 @@ A program is a file with a docstring of one line. Comments of the form ``# besid
 - ``stdin TEXT``: what it reads; by default nothing
 - ``status N``: how it ends bare, if not with 0; of a signal -N
 - ``start KIND``: one of `STARTS`; by default as a script
-- ``mount KIND``: its working directory is a small file system: ``full`` or ``read-only``
+- ``mount KIND``: a small file system, ``full`` or ``read-only``, is its working directory; ``run-scarce`` and
+  ``run-read-only``: profkit's run directory, with a few kilobytes left or none
+- ``environment NAME=VALUE``: a variable of its environment
 - ``skip MODE: REASON``: it cannot be compared in this mode
-- ``needs MODULE``, ``needs MODULE.ATTRIBUTE`` or ``needs tty``: it is skipped where that is absent
+- ``needs MODULE`` or ``needs MODULE.ATTRIBUTE``: it is skipped where that is absent
 - ``mask PATTERN``: what differs between any two runs of it
 """
 
@@ -38,7 +40,6 @@ STARTS = {
     "broken-pipe": "with an output that nobody reads",
     "no-home": "without HOME",
     "deleted": "in a directory that no longer exists",
-    "unwritable": "in a directory that cannot be written",
 }
 AS_MODULES = ("module", "package", "zipped")
 NO_TARGETS = {
@@ -47,7 +48,7 @@ NO_TARGETS = {
     "text": "profkit records scripts and modules: a script on stdin is no target",
 }
 """Starts that the command line does not know, so that only a profile is compared."""
-_KEYS = ("start", "arguments", "stdin", "status", "mount", "skip", "mask", "needs")
+_KEYS = ("start", "arguments", "stdin", "status", "mount", "environment", "skip", "mask", "needs")
 _DECLARED = re.compile(r"(?m)^# beside: (\S+) ?(.*)$")
 
 
@@ -61,6 +62,7 @@ class Program:
     stdin: str = ""
     status: int = 0
     mount: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
     masks: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     skips: Mapping[str, str] = field(default_factory=dict)
@@ -103,6 +105,7 @@ def read(path: Path) -> Program:
         one.get("stdin", "").encode().decode("unicode_escape"),
         int(one.get("status", "0")),
         one.get("mount", ""),
+        dict(value.split("=", 1) for key, value in rows if key == "environment"),
         tuple(value for key, value in rows if key == "mask"),
         tuple(value for key, value in rows if key == "needs"),
         skips,

@@ -41,6 +41,8 @@ DOCUMENTED: tuple[Documented, ...] = (
             "named_like_ours",
             "no_torch",
             "refusing_open",
+            "run_directory_full",
+            "run_directory_removed",
             "takes_all_descriptors",
         ),
         "status",
@@ -53,8 +55,10 @@ DOCUMENTED: tuple[Documented, ...] = (
     Documented(("anomaly_mode",), "stderr", "line ", "programs.md", _ONE_MORE_FRAME),
     Documented(("call_stack",), "stdout", "main_module.py", "programs.md", _STACKS, _LAUNCHED),
     Documented(("call_stack_in_hooks",), "stdout", "__torch_function__", "programs.md", _ONE_MORE_FRAME),
-    Documented(("hooks_on_everything",), "stderr", "profkit/.*Warning", "programs.md", _ONE_MORE_FRAME),
-    Documented(("classes_counted",), "stdout", "CallWatch", "programs.md", "its modules and classes"),
+    Documented(
+        ("hooks_on_everything",), "stderr", "profkit/.*Warning|result = function", "programs.md", _ONE_MORE_FRAME
+    ),
+    Documented(("classes_counted",), "stdout", "CallWatch|ProfkitError", "programs.md", "its modules and classes"),
     Documented(("few_descriptors",), "stderr", "process name", "programs.md", "or all descriptors are in use"),
     Documented(
         ("torch_imported_in_a_thread",), "stderr", "must run in same thread", "programs.md", "must run in same thread"

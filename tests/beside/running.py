@@ -101,7 +101,7 @@ def _environment(program: Program, at: Path) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(at / "compiled"),
     }
     environment = {name: value for name, value in os.environ.items() if name not in _OURS}
-    environment |= _ENVIRONMENT | places
+    environment |= _ENVIRONMENT | places | program.environment
     if program.start == "no-home":
         del environment["HOME"]
     return environment

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import zipapp
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.beside.declared import FOLDER, Program
 from tests.beside.modes import Staged
 
 PACKAGE = "started_package"
+_FOR_RUN = "run-"
 _FULL_BYTES = 65_536
 
 
@@ -20,11 +22,12 @@ _FULL_BYTES = 65_536
 def staged(program: Program, at: Path) -> Iterator[Staged]:
     """The program's code, an empty working directory, home and place for temporary files, all of them in ``at``."""
     shutil.rmtree(at, ignore_errors=True)
-    for name in ("code", "work", "home", "temporary"):
+    for name in ("code", "work", "home", "temporary", "runs"):
         (at / name).mkdir(parents=True)
     target = _lay_out(program, at / "code")
-    with _mounted(program.mount, at / "work"):
-        yield Staged(program, target, at / "run")
+    is_for_run = program.mount.startswith(_FOR_RUN)
+    with _mounted(program.mount.removeprefix(_FOR_RUN), at / ("runs" if is_for_run else "work")):
+        yield Staged(program, target, at / "runs" / "run")
 
 
 def _lay_out(program: Program, code: Path) -> str:
@@ -64,9 +67,18 @@ def _mounted(kind: str, at: Path) -> Iterator[None]:
         raise PermissionError("this user may mount no file system")
     try:
         if kind == "full":
-            (at / "filler").write_bytes(b"0" * _FULL_BYTES)
+            _fill(at / "filler")
+        elif kind == "scarce":
+            _fill(at / "filler")
+            os.truncate(at / "filler", _FULL_BYTES // 2)
         else:
             subprocess.run(["mount", "-o", "remount,ro", str(at)], check=True)
         yield
     finally:
         subprocess.run(["umount", "-l", str(at)], check=True)
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"0" * 4096)

@@ -234,7 +234,7 @@ def test_the_three_modes_are_started_with_profkit(tmp_path):
     program = Program(FOLDER / "one_step.py", "", arguments=("--one",))
     with staged(program, tmp_path / "at") as ready:
         lines = [command(mode, ready) for mode in MODES]
-    run, target = str(tmp_path / "at" / "run"), str(tmp_path / "at" / "code" / "one_step.py")
+    run, target = str(tmp_path / "at" / "runs" / "run"), str(tmp_path / "at" / "code" / "one_step.py")
     assert lines == [
         [sys.executable, "-m", "profkit", "record", "--output", run, target, "--", "--one"],
         [sys.executable, "-m", "profkit", "diagnose", "--output", run, target, "--", "--one"],

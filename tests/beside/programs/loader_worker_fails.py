@@ -1,4 +1,6 @@
 """A worker of a DataLoader raises; the program catches it, goes on, and it raises again."""
+import gc
+
 import torch
 from _tiny import begin, digest, step
 
@@ -20,6 +22,7 @@ for _ in range(2):
             step(model, optimizer)
     except KeyError as error:
         print(error)
+    gc.collect()  # the iterator, which the error held
 for _ in range(60):
     step(model, optimizer)
 digest(model)
