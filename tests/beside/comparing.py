@@ -41,10 +41,11 @@ def _differences(bare: Outcome, watched: Outcome, mode: str, masks: Sequence[str
     yield from (Difference("stdout", text) for text in differing_lines(expected, got))
     expected, got = _masked(bare.stderr, masks), _masked(_OWN_LINES.sub("", watched.stderr), masks)
     yield from (Difference("stderr", text) for text in differing_lines(expected, got))
-    for name in sorted({*bare.files, *watched.files}):
-        before, after = (one.files.get(name, "absent") for one in (bare, watched))
+    files, others = ({_masked(name, masks): text for name, text in one.files.items()} for one in (bare, watched))
+    for name in sorted({*files, *others}):
+        before, after = (of.get(name, "absent") for of in (files, others))
         if _masked(before, masks) != _masked(after, masks):
-            yield Difference("files", f"{_masked(name, masks)}: {before} became {after}")
+            yield Difference("files", f"{name}: {before} became {after}")
     if bare.processes != watched.processes:
         yield Difference("processes", f"left behind: {bare.processes} became {watched.processes}")
 

@@ -1,4 +1,5 @@
 """A worker of a DataLoader raises; the program catches it, goes on, and it raises again."""
+# beside: mask (pymp|listener)-\w+
 import gc
 
 import torch
