@@ -67,7 +67,7 @@ DOCUMENTED: tuple[Documented, ...] = (
         ("gc_callbacks",), "stdout", r"'\d+ 0 1 0' became '\d+ 0 2 0'", "programs.md", "an entry in `gc.callbacks`"
     ),
     Documented(("lengths_of_memory",), "stdout", "collect/", "programs.md", "profkit's objects in counts and lists"),
-    Documented(("named_like_ours",), "stdout", "msgspec", "programs.md", "is taken for that library"),
+    Documented(("named_like_ours",), "stdout", "not mine", "programs.md", "is taken for that library"),
     Documented(
         ("own_finders", "torch_imported_late", "what_imports_show"),
         "stdout",

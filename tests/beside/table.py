@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,10 +71,10 @@ def sums(rows: Sequence[Row]) -> str:
 def write(rows: Sequence[Row], condition: str, machine: str) -> None:
     """Replace the part of RESULTS.md that is about this condition."""
     text = _PAGE.read_text(encoding="utf-8") if _PAGE.exists() else _HEAD
-    parts = re.split(r"(?m)^(?=## )", text)
-    head, sections = parts[0], {part.splitlines()[0]: part for part in parts[1:]}
+    head, *parts = (part.rstrip() + "\n" for part in re.split(r"(?m)^(?=## )", text))
+    sections = {part.splitlines()[0]: part for part in parts}
     sections[f"## {condition}"] = _section(rows, condition, machine)
-    _PAGE.write_text(head + "".join(sections[name] for name in sorted(sections)), encoding="utf-8")
+    _PAGE.write_text("\n".join([head, *(sections[name] for name in sorted(sections))]), encoding="utf-8")
 
 
 def _section(rows: Sequence[Row], condition: str, machine: str) -> str:
@@ -84,16 +85,21 @@ def _section(rows: Sequence[Row], condition: str, machine: str) -> str:
         cells = [by_mode.get(mode, "broken" if row.broken else "") for mode in MODES]
         lines.append(f"| {row.program.name} | {_cell(row.program.says)} | {' | '.join(cells)} |")
     details = [line for row in rows for line in _details(row)]
-    return "\n".join([*lines, "", *details, ""]) + ("\n" if details else "")
+    return "\n".join([*lines, *([""] if details else []), *details]) + "\n"
 
 
 def _details(row: Row) -> list[str]:
     lines = [f"- {row.program.name}, broken: {row.broken}"] if row.broken else []
-    for result in row.results:
-        if result.skipped:
-            lines.append(f"- {row.program.name}, {result.mode}, skipped: {result.skipped}")
-        for one, page in result.differences:
-            lines.append(f"- {row.program.name}, {result.mode}, {one.kind}: `{one.text}` ({page or 'not documented'})")
+    reasons = {result.mode: result.skipped for result in row.results if result.skipped}
+    for reason in dict.fromkeys(reasons.values()):
+        modes = ", ".join(mode for mode, said in reasons.items() if said == reason)
+        lines.append(f"- {row.program.name}, {modes}, skipped: {reason}")
+    found = [(result.mode, one, page) for result in row.results for one, page in result.differences]
+    for kind, page in dict.fromkeys((one.kind, page) for _, one, page in found):
+        alike = [(mode, one.text) for mode, one, of in found if (one.kind, of) == (kind, page)]
+        counts = ", ".join(f"{mode} {count}" for mode, count in Counter(mode for mode, _ in alike).items())
+        told = f"docs/{page}" if page else f"NOT DOCUMENTED: `{alike[0][1]}`"
+        lines.append(f"- {row.program.name}, {kind} ({counts}): {told}")
     return lines
 
 

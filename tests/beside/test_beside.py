@@ -15,7 +15,7 @@ from tests.beside.driver import __file__ as driver
 from tests.beside.modes import MODES, command
 from tests.beside.running import Outcome, outcome
 from tests.beside.staging import staged
-from tests.beside.table import Result, Row, render, sums
+from tests.beside.table import Result, Row, render, sums, write
 from tests.forks import Forks
 
 _DOCS = Path(__file__).parents[2] / "docs"
@@ -194,6 +194,35 @@ def test_a_row_names_its_differences():
     ]
     expected = "2 programs, 3 comparisons: 0 same, 1 documented, 1 DIFFERS, 1 skipped; 1 programs broken"
     assert sums([row, Row(program, (), "it fails bare")]) == expected
+
+
+def test_the_page_of_results_has_a_part_for_each_condition(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.beside.table._PAGE", tmp_path / "RESULTS.md")
+    row = Row(read(FOLDER / "one_step.py"), (Result("record"), Result("profile", "it has none")))
+    write([row], "On a quiet machine", "2 CPUs.")
+    write([replace(row, results=row.results[:1])], "Beside four busy processes", "2 CPUs.")
+    write([row], "On a quiet machine", "4 CPUs.")
+    head, busy, quiet = (tmp_path / "RESULTS.md").read_text(encoding="utf-8").split("## ")
+    assert head.startswith("# What profkit changes in programs\n")
+    assert busy.splitlines()[-2:] == ["| one_step | A single step | same |  |  |", ""]
+    assert quiet.splitlines()[2] == "4 CPUs."
+    assert quiet.splitlines()[-3:] == [
+        "| one_step | A single step | same |  | skipped |",
+        "",
+        "- one_step, profile, skipped: it has none",
+    ]
+
+
+def test_differences_are_told_by_kind_and_page(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.beside.table._PAGE", tmp_path / "RESULTS.md")
+    told = [Difference("stdout", "a became b"), Difference("status", "c"), Difference("stdout", "d")]
+    differences = tuple((one, "x.md" if one.kind == "status" else "") for one in told)
+    results = (Result("record", "", differences), Result("profile", "", differences[1:]))
+    write([Row(read(FOLDER / "one_step.py"), results)], "On a quiet machine", "2 CPUs.")
+    assert (tmp_path / "RESULTS.md").read_text(encoding="utf-8").splitlines()[-2:] == [
+        "- one_step, stdout (record 2, profile 1): NOT DOCUMENTED: `a became b`",
+        "- one_step, status (record 1, profile 1): docs/x.md",
+    ]
 
 
 WAITING = """\"\"\"Waits for ever, as does its child.\"\"\"
