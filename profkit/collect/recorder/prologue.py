@@ -31,11 +31,11 @@ _LINES = 10_000
 _FEW_LINES = 1_000
 """They leave less than `GROWTH_BYTES` of events, unless one of them runs a large backward pass."""
 _LOOKS = 4
-"""If few lines ran, so many looks in a row must find the process larger: 0.4 s. Events stay, while large results that a
+"""If few lines ran, so many looks in a row must find the process larger: 0.2 s. Events stay, while large results that a
 line makes are dropped again a few lines later."""
-_LOOK_S, _LASTING_LOOK_S = 0.04, 0.1
-"""CPU time of the process between two looks that count, and if few lines ran: on a crowded machine a line keeps its
-large results for longer, but makes no more events. Alone a look comes every 0.05 s at first, then every 0.2 s."""
+_LOOK_S = 0.04
+"""CPU time of the process between two looks that count: on a crowded machine a line keeps its large results for longer,
+but makes no more events. Alone a program of one thread computes for 0.05 s from look to look."""
 _AGAIN = (2.0, 4.0, 8.0)
 """When to record again, in multiples of the prologue's length. Each time costs a second or two in which every line is
 marked, so there are no more."""
@@ -94,7 +94,7 @@ class Prologue:
         if not self._is_on:
             return bool(self._again_at) and time.monotonic() > self._again_at[0]
         computed_s = time.process_time()
-        if computed_s - self._looked_s >= (_LOOK_S if self._least_looks == 1 else _LASTING_LOOK_S):
+        if computed_s - self._looked_s >= _LOOK_S:
             self._looked_s = computed_s
             self._looks = self._looks + 1 if self._is_larger() else 0
         return self._is_over or self._tracer.has_ended or self._looks >= self._least_looks
