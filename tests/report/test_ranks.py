@@ -109,7 +109,7 @@ def test_the_page_has_a_table_of_the_stages(launched_diagnosis: Diagnosis) -> No
     assert "<td>2</td><td>4</td><td>2</td><td>1</td><td>80.0 ms</td><td>10.0 ms</td>" in page
     assert "Pipelines" not in str(render_ranks(launch))
     diagnosis = replace(launched_diagnosis, launch=_with_pipelines(launch))
-    assert parse_json(render_json(diagnosis)).launch == diagnosis.launch
+    assert parse_json(render_json(diagnosis).encode()).launch == diagnosis.launch
 
 
 def test_unrecorded_ranks_are_counted(launched_diagnosis: Diagnosis) -> None:

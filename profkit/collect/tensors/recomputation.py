@@ -28,6 +28,7 @@ from torch._C import TensorBase
 from torch.autograd import forward_ad
 
 from profkit.collect.machine.devices import cuda_is_used
+from profkit.collect.program.clocks import time
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import switches_past_modes, uncompiled
 from profkit.collect.program.interrupts import MainThreadCall
@@ -40,7 +41,7 @@ from profkit.marks import CALL_MARK
 from profkit.run import Recomputation
 
 _SOON_S, _MOST_TRIES = 0.002, 1000
-"""How often a mode that found itself in use tries to leave: each try starts a thread, which takes 50 µs."""
+"""How often, and how many times, a mode that is in use asks to leave."""
 _MOST_GIVEN = 64
 """Elements of a list argument: a longer list is data, which would be expensive to compare."""
 _MOST_NESTED = 3
@@ -115,7 +116,8 @@ class CallWatch(overrides.TorchFunctionMode):
         self.is_on = self._is_aside = False
         self._thread = self._step = self._graphs = 0
         self._past_functions, self._past_dispatch = switches_past_modes()
-        self._departure, self._tries = MainThreadCall(self._depart), 0
+        self._departure = MainThreadCall(self._depart)
+        self._asker: threading.Thread | None = None
         self._calls: list[_Call] = []
         self._forget()
 
@@ -138,7 +140,7 @@ class CallWatch(overrides.TorchFunctionMode):
         self.stop()
         self.found, self.budget = None, CallBudget()
         if _push is not None and not self.is_installed and _is_unnoticed():
-            self._step = self._graphs = self._tries = 0
+            self._step = self._graphs = 0
             self._thread, self.is_on = threading.get_ident(), True
             _compiler_starts().append(self._make_way)
             _push(self)
@@ -185,18 +187,24 @@ class CallWatch(overrides.TorchFunctionMode):
 
     def _depart_soon(self) -> None:
         """A mode that only passes calls on costs 4 µs a call: in a loop of a million operators as much as profkit may
-        cost in all. Such a loop calls no function of Python. Asking for the next bytecode here would stop within this
-        very call, so another thread asks, a moment later."""
-        again = threading.Timer(_SOON_S, self._departure.request)
-        again.daemon = True
-        again.start()
+        cost in all. Such a loop calls no function of Python. To ask for the next bytecode from here would stop within
+        this very call, so another thread asks."""
+        if self._asker is None or not self._asker.is_alive():
+            self._asker = threading.Thread(target=self._ask, name="profkit-departure", daemon=True)
+            with suppress(RuntimeError):  # no thread can start: the end of the step asks once more
+                self._asker.start()
+
+    def _ask(self) -> None:
+        for _ in range(_MOST_TRIES):
+            time.sleep(_SOON_S)
+            if self.is_on or not self.is_installed:
+                return
+            self._departure.request()
 
     def _depart(self) -> None:
         with suppress(Exception):
-            if self.is_installed and not self.is_on and not self._leave(sys._getframe()):
-                self._tries += 1
-                if self._tries < _MOST_TRIES:
-                    self._depart_soon()
+            if self.is_installed and not self.is_on:
+                self._leave(sys._getframe())
 
     def _make_way(self, _compiled: Any) -> None:
         """The compiler starts. It cannot trace the mode."""

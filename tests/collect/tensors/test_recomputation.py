@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from profkit.collect.recorder.profiler import profile
-from profkit.collect.tensors import call_budget
+from profkit.collect.tensors import call_budget, recomputation
 from profkit.collect.tensors.recomputation import CallWatch
 from profkit.diagnosing import read_facts
 from profkit.evidence.loops.located import in_located_step
@@ -392,17 +392,18 @@ def test_a_watch_that_has_used_its_budget_leaves_within_a_loop_of_operators(monk
     watch.stop()
 
 
-def test_a_watch_that_ended_costs_a_bounded_number_of_tries(monkeypatch):
-    """A mode that never finds itself on the stack gives up."""
+def test_a_watch_that_cannot_leave_asks_a_bounded_number_of_times(monkeypatch):
     monkeypatch.setattr(CallWatch, "_leave", lambda watch, frame: False)
-    asked: list[object] = []
-    monkeypatch.setattr(CallWatch, "_depart_soon", lambda watch: asked.append(watch))
+    monkeypatch.setattr(recomputation, "_SOON_S", 0)
+    asked: list[None] = []
     watch = CallWatch()
+    monkeypatch.setattr(watch._departure, "request", lambda: asked.append(None))
     watch._thread = threading.get_ident()
-    watch.stop()
-    for _ in range(3000):
-        watch._depart()
-    assert len(asked) == 1000
+    for _ in range(3):
+        watch.stop()
+    assert watch._asker is not None
+    watch._asker.join()
+    assert len(asked) == recomputation._MOST_TRIES
 
 
 def test_a_recording_names_repetitions_by_the_numbers_of_its_events(tmp_path):
