@@ -12,6 +12,8 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch.autograd.profiler import profile as autograd_profile
+from torch.autograd.profiler import record_function
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as torch_profile
 
@@ -50,7 +52,7 @@ class ProfilerSession:
         )
         self.cuda = cuda
         self._allocator = QuietAllocator()
-        self._step: torch.autograd.profiler.record_function | None = None
+        self._step: record_function | None = None
 
     def start(self) -> None:
         let_forked_children_exit()
@@ -64,7 +66,7 @@ class ProfilerSession:
 
     def begin_step(self, step: int) -> None:
         """Open a step's annotation, under the name that the TensorBoard plugin looks for."""
-        self._step = torch.autograd.profiler.record_function(f"{STEP_MARK}{step}")
+        self._step = record_function(f"{STEP_MARK}{step}")
         self._step.__enter__()  # type: ignore[no-untyped-call]  # torch gives no types here
 
     def end_step(self) -> None:
@@ -139,14 +141,14 @@ def without_inductor() -> Iterator[None]:
 @contextmanager
 def pause_marked() -> Iterator[None]:
     """Marks profkit's own work in the trace."""
-    with torch.autograd.profiler.record_function(PAUSE_MARK):
+    with record_function(PAUSE_MARK):
         yield
 
 
 def mark_located() -> None:
     """Tell readers of a light recording, which has no line marks, that this step is recorded with shapes and is not a
     measured one: add an empty mark of a line."""
-    with torch.autograd.profiler.record_function(f"{LINE_MARK}0"):
+    with record_function(f"{LINE_MARK}0"):
         pass
 
 
@@ -174,7 +176,7 @@ def another_profiler_runs() -> bool:
     """Whether the program itself is profiling or about to: a second profiler would destroy the first."""
     if _is_profiling():
         return True
-    return any(map(_is_prepared, living(torch.autograd.profiler.profile)))
+    return any(map(_is_prepared, living(autograd_profile)))
 
 
 class ProfilerWatch:
@@ -190,7 +192,7 @@ class ProfilerWatch:
         self._ours = 0
 
     def install(self) -> None:
-        kind = torch.autograd.profiler.profile
+        kind = autograd_profile
         original = self._original = getattr(kind, "_prepare_trace", None)
         if original is None:
             return
@@ -205,7 +207,7 @@ class ProfilerWatch:
 
     def remove(self) -> None:
         if self._original is not None:
-            setattr(torch.autograd.profiler.profile, "_prepare_trace", self._original)  # noqa: B010  # as above
+            setattr(autograd_profile, "_prepare_trace", self._original)  # noqa: B010  # as above
             self._original = None
 
     def __enter__(self) -> None:

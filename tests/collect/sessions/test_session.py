@@ -174,6 +174,25 @@ def test_without_another_profiler_none_is_seen():
     assert not another_profiler_runs()
 
 
+def test_a_recording_goes_past_what_the_program_put_in_place_of_the_profiler(tmp_path, monkeypatch):
+    def refuse(*_arguments, **_named):
+        raise AssertionError
+
+    gc.collect()  # profilers of other tests
+    monkeypatch.setattr(torch.profiler, "profile", refuse)
+    for holder in (torch.profiler, torch.autograd.profiler):
+        monkeypatch.setattr(holder, "record_function", refuse)
+    assert not another_profiler_runs()
+    recording = ProfilerSession(cuda=False)
+    recording.start()
+    recording.begin_step(1)
+    with pause_marked():
+        torch.rand(1)
+    recording.stop()
+    export_whole([recording], tmp_path)
+    assert {"profkit.pause", "ProfilerStep#1"} <= {event["name"] for event in read_events(tmp_path)}
+
+
 def test_a_running_profiler_is_seen():
     with profile(activities=[ProfilerActivity.CPU]):
         assert another_profiler_runs()
