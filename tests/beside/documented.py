@@ -35,7 +35,9 @@ _NOTHING = "If nothing can be recorded, the program runs as without profkit"
 DOCUMENTED: tuple[Documented, ...] = (
     Documented(
         (
+            "changes_root",
             "closes_all_descriptors",
+            "drops_privileges",
             "few_descriptors",
             "limited_files",
             "named_like_ours",
@@ -59,7 +61,9 @@ DOCUMENTED: tuple[Documented, ...] = (
         ("hooks_on_everything",), "stderr", "profkit/.*Warning|result = function", "programs.md", _ONE_MORE_FRAME
     ),
     Documented(("classes_counted",), "stdout", "CallWatch|ProfkitError", "programs.md", "its modules and classes"),
-    Documented(("few_descriptors",), "stderr", "process name", "programs.md", "or all descriptors are in use"),
+    Documented(
+        ("changes_root", "few_descriptors"), "stderr", "process name", "programs.md", "if it cannot read `/proc`"
+    ),
     Documented(
         ("torch_imported_in_a_thread",), "stderr", "must run in same thread", "programs.md", "must run in same thread"
     ),
