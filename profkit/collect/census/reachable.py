@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from profkit.collect.program.attributes import attributes_of
+from profkit.collect.program.attributes import attributes_of, names_of
 from profkit.collect.program.engine import node_of
 from profkit.source.code import module_names, source_file
 from profkit.source.growth import Origin
@@ -96,7 +96,7 @@ class Reach:
         if kind in (GeneratorType, FunctionType):
             return self._suspended(value.gi_frame) if kind is GeneratorType else self._captured(value)
         if issubclass(kind, type) and self._is_user_class(value):
-            return self._attributes(vars(value), value, reached)
+            return self._attributes(names_of(value), value, reached)
         if issubclass(kind, (nn.Module, SimpleNamespace)) or self._is_user_class(kind):
             return self._attributes(_state_of(value), kind, reached)
         return ()
@@ -193,7 +193,7 @@ def _state_of(value: object) -> dict[str, Any]:
     parameters."""
     names = dict(attributes_of(value))
     for kind in type(value).__mro__:
-        for name, slot in vars(kind).items():
+        for name, slot in names_of(kind).items():
             if type(slot) is MemberDescriptorType:
                 with suppress(AttributeError):  # an empty slot
                     names[name] = slot.__get__(value)

@@ -5,13 +5,19 @@ A class may have a property, or anything else, of the name ``__dict__``, which e
 
 from __future__ import annotations
 
-from types import GetSetDescriptorType, MemberDescriptorType
+from types import GetSetDescriptorType, MappingProxyType, MemberDescriptorType
 from typing import Any
 
 _bases_of = type.__dict__["__mro__"].__get__
 _names_of = type.__dict__["__dict__"].__get__
 _OF_PYTHON = (GetSetDescriptorType, MemberDescriptorType)
 """What Python itself puts under that name into a class; a module's is the second."""
+
+
+def names_of(kind: type) -> MappingProxyType[str, Any]:
+    """What a class defines itself."""
+    names: MappingProxyType[str, Any] = _names_of(kind)
+    return names
 
 
 def attributes_of(value: object) -> dict[str, Any]:

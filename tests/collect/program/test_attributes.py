@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from profkit.collect.program.attributes import attributes_of
+from profkit.collect.program.attributes import attributes_of, names_of
 
 
 class Plain:
@@ -79,3 +79,8 @@ def test_a_lazy_module_is_not_loaded(monkeypatch):
     assert type(module) is not ModuleType
     assert module.rgb_to_hsv
     assert "rgb_to_hsv" in attributes_of(module)
+
+
+def test_what_a_class_defines_is_read_past_its_metaclass():
+    assert names_of(Plain) == vars(Plain)
+    assert "__doc__" in names_of(WithMeta)
