@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import sys
 from contextlib import suppress
 
 from profkit.collect.program.clocks import time
@@ -31,6 +32,12 @@ def count_faults() -> int:
 def count_switches() -> int | None:
     """How often threads of the process have gone to sleep voluntarily; None if the system does not say."""
     return None if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+
+
+def count_peak_bytes() -> int:
+    """The most memory that the process had so far; 0 if the system does not say."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def count_crowded_ns(thread: int | None = None) -> int | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
-from profkit.collect.machine.page_faults import count_switches
+from profkit.collect.machine.page_faults import count_peak_bytes, count_switches
 from profkit.collect.program.clocks import time
 from profkit.run import LoadSample
 
@@ -23,13 +23,19 @@ _MOST_CPUS = 64
 _TIMES = 8
 """The fields from user to steal; user already includes the guests' time."""
 _MAX_SAMPLES = 2000
+_UNREADABLE = (psutil.Error, OSError)
+"""The process is ending, or opens no file for a while. Nothing of this thread may reach the program."""
 _SOON = 0.25
 """Share of the interval: over a shorter time the load is not accurate."""
 
 
 def rss_bytes_of(process: psutil.Process) -> int:
-    """The process's resident memory now."""
-    return int(process.memory_info().rss)
+    """The process's resident memory now; its most so far if the system's files cannot be read, as when the program has
+    used up its descriptors."""
+    try:
+        return int(process.memory_info().rss)
+    except (psutil.Error, OSError):
+        return count_peak_bytes()
 
 
 class Sampler:
@@ -88,13 +94,12 @@ class Sampler:
             is_over = self._stopped.wait(self._interval_s * (_EARLY if early > 0 else 1))
             early -= 1
             if not is_over or time.monotonic() - taken >= self._interval_s * _SOON:
-                try:
+                with suppress(*_UNREADABLE):
                     self._take()
-                except (psutil.Error, OSError):  # the process is ending
-                    return
                 taken = time.monotonic()
             if not is_over:
-                self._on_tick()
+                with suppress(*_UNREADABLE):
+                    self._on_tick()
 
     def _take(self) -> None:
         gpu_share, gpu_memory = self._gpu.read() if self._gpu is not None else (None, None)

@@ -6,9 +6,10 @@ import threading
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 
-from profkit.collect.machine.sampler import Sampler, _Others
+from profkit.collect.machine.sampler import Sampler, _Others, rss_bytes_of
 
 LONG_S = 30.0
 SHORT_S = 0.01
@@ -22,6 +23,34 @@ def test_the_load_is_sampled_again_and_again():
     sampler.stop()
     times = [sample.time_ns for sample in sampler.samples]
     assert times == sorted(times)
+
+
+def test_errors_of_the_system_reach_nobody_and_end_nothing(monkeypatch):
+    """The program may open no file for a while, and the thread has no caller that could handle that."""
+    ticks, enough, reached = list[int](), threading.Event(), list[object]()
+    monkeypatch.setattr(threading, "excepthook", reached.append)
+
+    def tick() -> None:
+        ticks.append(len(sampler.samples))
+        if len(ticks) > 4:
+            enough.set()
+        raise psutil.AccessDenied if len(ticks) % 2 else PermissionError
+
+    sampler = Sampler(1, SHORT_S, on_tick=tick)
+    take, takes = sampler._take, iter([False, True, False] + 1000 * [True])
+    monkeypatch.setattr(sampler, "_take", lambda: take() if next(takes) else psutil.Process(2**30))
+    sampler.start()
+    assert enough.wait(LONG_S)
+    sampler.stop()
+    assert ticks[:4] == [0, 1, 1, 2]
+    assert reached == []
+
+
+def test_memory_is_known_where_the_systems_files_cannot_be_read(monkeypatch):
+    process = psutil.Process()
+    known = rss_bytes_of(process)
+    monkeypatch.setattr(process, "memory_info", lambda: open("/no/such/file"))
+    assert rss_bytes_of(process) >= 0.9 * known > 0
 
 
 def test_a_last_sample_is_taken_at_the_end(monkeypatch):
