@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from profkit.cli._settings import working_directory
 from profkit.printing import writable
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def shown_to_others(shown: Shown, shared: bool, no_source: bool, *around: Path) 
     from profkit.report.sharing.anonymous import names_of_this_machine, project_of, share, without_source
 
     if shared:
-        roots = {project_of(place) for place in (Path.cwd(), *around)}
+        roots = {project_of(place) for place in (working_directory(), *around) if place is not None}
         shown = share(shown, sorted(roots), names_of_this_machine())
     return without_source(shown) if no_source else shown
 

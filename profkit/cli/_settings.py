@@ -42,6 +42,14 @@ _OPTIONS = (
 )
 
 
+def working_directory() -> Path | None:
+    """The folder that the user is in; None if it no longer exists."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
+
+
 def settings_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options to a command, and pass them, merged with the project's, as ``settings``."""
 
@@ -57,9 +65,11 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
         from profkit.cli._memory_reuse import reuse_memory_for_columns
 
         reuse_memory_for_columns()  # the rules import NumPy, whose threads would keep this process from forking
-        from profkit.settings import read_settings
+        from profkit.settings import Settings, read_settings
 
-        settings = read_settings(Path.cwd()).overridden(select, ignore, fail_on, fail_on_opportunity)
+        folder = working_directory()
+        project = Settings() if folder is None else read_settings(folder)
+        settings = project.overridden(select, ignore, fail_on, fail_on_opportunity)
         command(settings=settings, **options)
 
     decorated: Callable[..., None] = with_settings

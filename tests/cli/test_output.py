@@ -73,3 +73,15 @@ def test_no_source_leaves_out_the_lines_of_the_program(recording: Path) -> None:
     assert json.loads((recording / "diagnosis.json").read_text())["findings"][0]["location"]["source"]
     assert "gelu_by_hand.py:" in page
     assert "# expect" not in page
+
+
+def test_a_report_is_made_in_a_working_directory_that_no_longer_exists(
+    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for option in ("--no-source", "--share"):
+        shown = CliRunner().invoke(command, [str(recording), option], catch_exceptions=False)
+        assert (shown.exit_code, (recording / "report.html").is_file()) == (0, True)
+        (recording / "report.html").unlink()
