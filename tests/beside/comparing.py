@@ -37,7 +37,7 @@ def _differences(bare: Outcome, watched: Outcome, mode: str, masks: Sequence[str
     yield from _of_status(bare, watched, mode)
     expected, got = (_masked(text, masks) for text in (bare.stdout, watched.stdout))
     if mode == "diagnose":
-        got = got[: len(expected)]  # its report follows
+        got = without_report(expected, got)
     yield from (Difference("stdout", text) for text in differing_lines(expected, got))
     expected, got = _masked(bare.stderr, masks), _masked(_OWN_LINES.sub("", watched.stderr), masks)
     yield from (Difference("stderr", text) for text in differing_lines(expected, got))
@@ -59,6 +59,15 @@ def _of_status(bare: Outcome, watched: Outcome, mode: str) -> Iterator[Differenc
         yield Difference("status", f"{bare.status} became {watched.status}")
     elif mode != "profile" and watched.recorded_status != as_shells_say:
         yield Difference("run.json", f"status {as_shells_say} was noted as {watched.recorded_status}")
+
+
+def without_report(expected: str, got: str) -> str:
+    """As many lines as the program writes bare: profkit's report follows, on the last line if that has no end."""
+    before = expected.splitlines(keepends=True)
+    lines = got.splitlines(keepends=True)[: len(before)]
+    if len(lines) == len(before) and before and not before[-1].endswith("\n"):
+        lines[-1] = lines[-1][: len(before[-1])]
+    return "".join(lines)
 
 
 def _masked(text: str, masks: Sequence[str]) -> str:

@@ -55,8 +55,8 @@ DOCUMENTED: tuple[Documented, ...] = (
     ),
     Documented(("anomaly_mode",), "stderr", "line ", "programs.md", _STACKS, _LAUNCHED),
     Documented(("anomaly_mode",), "stderr", "line ", "programs.md", _ONE_MORE_FRAME),
-    Documented(("call_stack",), "stdout", "main_module.py", "programs.md", _STACKS, _LAUNCHED),
-    Documented(("call_stack_in_hooks",), "stdout", "__torch_function__", "programs.md", _ONE_MORE_FRAME),
+    Documented(("call_stack",), "stdout", "line ", "programs.md", _STACKS, _LAUNCHED),
+    Documented(("call_stack_in_hooks",), "stdout", "line ", "programs.md", _ONE_MORE_FRAME),
     Documented(
         ("hooks_on_everything",), "stderr", "profkit/.*Warning|result = function", "programs.md", _ONE_MORE_FRAME
     ),

@@ -110,7 +110,11 @@ def test_each_difference_is_found(change, kind):
 def test_the_report_may_follow_what_a_program_wrote_and_nothing_else_may():
     watched = replace(BARE, recorded_status=0)
     assert kinds(replace(watched, stdout="a\nb\nNo fault found\n"), "diagnose") == []
+    assert kinds(replace(watched, stdout="a\nbb\nNo fault found\n"), "diagnose") == ["stdout"]
     assert set(kinds(replace(watched, stdout="No fault found\na\nb\n"), "diagnose")) == {"stdout"}
+    unended = replace(watched, stdout="a\nbNo fault found\n")
+    assert kinds(unended, "diagnose", replace(BARE, stdout="a\nb")) == []
+    assert kinds(unended, "diagnose", replace(BARE, stdout="a\nc")) == ["stdout"]
     assert kinds(replace(watched, stdout="a\nb\nNo fault found\n"), "record") == ["stdout"]
 
 
