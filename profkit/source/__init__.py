@@ -1,1 +1,2 @@
-"""Reading the program's source: what the text says and a recording of a few steps cannot show. Nothing is run."""
+"""Reading the program: what its text says and a recording of a few steps cannot show, and its objects' attributes.
+Nothing of it is run."""

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from profkit.source.attributes import attributes_of
+
 PROFKIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """The folder of profkit's own code."""
 _MOST_FILE_BYTES = 1 << 20
@@ -37,11 +39,7 @@ def module_names(name: str) -> dict[str, Any]:
 
     A lazy module (``importlib.util.LazyLoader``, SpeechBrain's) imports what it stands for once an attribute is read.
     """
-    try:
-        names = object.__getattribute__(sys.modules[name], "__dict__")
-    except (KeyError, AttributeError):
-        return {}
-    return names if type(names) is dict else {}
+    return attributes_of(sys.modules.get(name))
 
 
 def function_name(code: CodeType) -> str:

@@ -9,8 +9,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim.optimizer import Optimizer
 
 from profkit.collect.machine.patience import Patience
-from profkit.collect.program.attributes import attributes_of
 from profkit.collect.program.living import living
+from profkit.source.attributes import attributes_of
 
 PATIENCE_S = 30.0
 """How long to wait for the optimizer to step: as long as the prologue may last."""

@@ -13,10 +13,10 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.hooks import RemovableHandle
 
-from profkit.collect.program.attributes import attributes_of
 from profkit.collect.program.frames import walk_up
 from profkit.collect.program.guard import Guard, uncompiled
 from profkit.collect.program.living import living
+from profkit.source.attributes import attributes_of
 
 _OPAQUE = ("torch.ao.nn", "torch.jit")
 """Modules from these packages keep their weights packed or outside Python."""

@@ -19,8 +19,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from profkit.collect.program.attributes import attributes_of
 from profkit.collect.program.frames import forget_locals
+from profkit.source.attributes import attributes_of
 
 _MAX_OBJECTS = 4_000
 """They take four milliseconds, once."""

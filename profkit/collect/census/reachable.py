@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from profkit.collect.program.attributes import attributes_of, names_of
 from profkit.collect.program.engine import node_of
+from profkit.source.attributes import attributes_of, names_of
 from profkit.source.code import module_names, source_file
 from profkit.source.growth import Origin
 from profkit.source.syntax import ANY_ITEM, Parts

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeGuard
 
-from profkit.collect.program.attributes import attributes_of
+from profkit.source.attributes import attributes_of
 from profkit.source.code import module_names, source_line
 from profkit.source.index import parsed_file
 

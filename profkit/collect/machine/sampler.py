@@ -34,7 +34,7 @@ def rss_bytes_of(process: psutil.Process) -> int:
     used up its descriptors."""
     try:
         return int(process.memory_info().rss)
-    except (psutil.Error, OSError):
+    except _UNREADABLE:
         return count_peak_bytes()
 
 

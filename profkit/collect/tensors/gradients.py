@@ -24,11 +24,11 @@ from torch._C import TensorBase
 from torch.nn import Parameter
 from torch.optim.optimizer import Optimizer
 
-from profkit.collect.program.attributes import attributes_of
 from profkit.collect.program.guard import uncompiled
 from profkit.collect.program.living import living
 from profkit.collect.sessions.session import ProfilerSession
 from profkit.run import GradientUse
+from profkit.source.attributes import attributes_of
 
 _MOST_PARAMETERS = 20_000
 """Checking one takes half a microsecond."""

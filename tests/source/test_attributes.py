@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from profkit.collect.program.attributes import attributes_of, names_of
+from profkit.source.attributes import attributes_of, names_of
 
 
 class Plain:
