@@ -29,14 +29,18 @@ class Program:
         """Make it the main program of this process and of the children that multiprocessing spawns, which run the file
         or import the module that ``__main__`` came from."""
         sys.argv[:] = [self.argument, *arguments]
-        if not getattr(sys.flags, "safe_path", False):  # else Python adds no such entry
-            sys.path[0] = self.directory
+        _look_first_in(self.directory)
         sys.modules["__main__"] = self.module
         if _AS_SPAWNED in sys.modules:
             sys.modules[_AS_SPAWNED] = self.module
 
     def run(self) -> None:
         exec(self.code, vars(self.module))  # noqa: S102  # running the user's program is the point
+
+
+def _look_first_in(directory: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):  # else Python adds no such entry
+        sys.path[0] = directory
 
 
 def load_script(target: str) -> Program:
@@ -50,6 +54,7 @@ def load_script(target: str) -> Program:
 
 def load_module(name: str) -> Program:
     """Load what ``python -m name`` runs: the module, or the package's ``__main__``. Raises `ImportError` if absent."""
+    _look_first_in(os.getcwd())
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
         spec = importlib.util.find_spec(f"{name}.__main__")

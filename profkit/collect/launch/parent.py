@@ -16,7 +16,7 @@ from typing import Any
 from profkit.collect.ranks.identity import RankWatch
 from profkit.run import KILLED, PROFKIT_FAILED, RUN_FILE, OutOfMemory, fixed, load_run, save
 
-_CHILD = "profkit.collect.launch.script"
+_CHILD = "profkit.collect.launch.entry"
 _FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1")
 _LETHAL = ("SIGTERM", "SIGHUP")
 """Forwarded even if the program does not handle them."""

@@ -1,4 +1,4 @@
-"""``python -m profkit.collect.launch.script OPTIONS -- ARGS`` runs a user's program and records it.
+"""Running a user's program, and recording it.
 
 It does not import PyTorch before the program does: the order of setup (threads, devices, allocator) matters.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 """The exit status that shells report for a program that was interrupted."""
-_THIS = "profkit.collect.launch.script"
+_ENTRY = "profkit.collect.launch.entry"
 _PR_SET_PDEATHSIG = 1
 """From ``linux/prctl.h``: sets the signal that a process gets when its parent ends."""
 
@@ -198,7 +198,7 @@ class Announcer:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Everything after the first ``--`` belongs to the program, further ``--`` included."""
     end = list(arguments).index("--")
-    parser = argparse.ArgumentParser(prog=f"python -m {_THIS}")
+    parser = argparse.ArgumentParser(prog=f"python -m {_ENTRY}")
     parser.add_argument("--directory", required=True)
     parser.add_argument("--wait", type=int, default=WAIT_STEPS)
     parser.add_argument("--warmup", type=int, default=WARMUP_STEPS)
@@ -225,7 +225,7 @@ def _why_nothing_was_recorded() -> str:
 def _recording_anew(given: Sequence[str]) -> list[str]:
     """Python's arguments that record another program as these do this one, up to its name."""
     options = [one for one in given[: list(given).index("--")] if one != "--module"]
-    return ["-m", _THIS, *options]
+    return ["-m", _ENTRY, *options]
 
 
 def _end_with_launcher() -> None:
@@ -295,7 +295,3 @@ def _below(frame: FrameType | None, trace: TracebackType | None) -> TracebackTyp
         if not caller.f_code.co_filename.startswith(PROFKIT):
             trace = TracebackType(trace, caller, caller.f_lasti, caller.f_lineno)
     return trace
-
-
-if __name__ == "__main__":
-    main()

@@ -55,7 +55,7 @@ def test_at_a_terminal_progress_goes_to_stderr_only(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "run").mkdir()
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "profkit.collect.launch.script", "--directory=run", "--", "program.py"]
+    command = [sys.executable, "-m", "profkit.collect.launch.entry", "--directory=run", "--", "program.py"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs) as process:
         os.close(theirs)
         said = b""

@@ -301,6 +301,25 @@ def test_a_thread_that_trains_after_the_end_of_the_main_thread_is_recorded(tmp_p
     assert "aten::addmm" in {event["name"] for event in read_events(tmp_path / "run")}
 
 
+@pytest.mark.parametrize("safe_path", ["", "1"])
+def test_files_named_like_the_standard_librarys_do_not_matter_in_the_working_directory(tmp_path, safe_path):
+    for name in ("argparse", "ctypes", "difflib", "gzip", "html", "secrets", "signal", "socket", "statistics"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('not the standard library')\n")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "train.py").write_text(
+        "import sys, torch\nprint(torch.ones(2) * 2, [path for path in sys.path if sys.argv[1] in path])\n"
+    )
+    script = [str(tmp_path / "elsewhere" / "train.py"), str(tmp_path)]
+    environment = os.environ | {"PYTHONSAFEPATH": safe_path}
+    ended = [
+        subprocess.run(
+            [sys.executable, *how], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        for how in (script, ["-m", "profkit", "diagnose", "--output", "run", *script])
+    ]
+    assert ended[1].stdout.splitlines()[0] == ended[0].stdout.strip()
+
+
 def test_an_interrupt_ends_the_program_as_shells_report_it(tmp_path, plainly, recorded_into_run):
     (tmp_path / "wait.py").write_text(
         "import os, signal, torch\n"

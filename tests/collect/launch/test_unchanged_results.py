@@ -69,7 +69,7 @@ REAL = ("text", "chain", "recursion", "own hook", "atexit", "thread", "closed", 
 STDIN = "a line\nanother\n"
 STEPS = 50
 """Enough for a complete recording and for steps after it."""
-RECORDED = ("-m", "profkit.collect.launch.script", "--directory=run")
+RECORDED = ("-m", "profkit.collect.launch.entry", "--directory=run")
 
 
 def run_both_ways(recordings: Recordings, command: Sequence[str], *target: str, **files: str) -> tuple[Kept, Ended]:
