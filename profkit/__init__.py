@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profkit.collect.recorder.diagnosis import diagnose_with
-from profkit.printing import show_as
+from profkit.core.printing import show_as
 
 if TYPE_CHECKING:
     from profkit.collect.recorder.profiler import profile as profile
-    from profkit.comparing.values import Comparison as Comparison
-    from profkit.findings import Diagnosis as Diagnosis
+    from profkit.diagnosis.compare.values import Comparison as Comparison
+    from profkit.findings.values import Diagnosis as Diagnosis
 
 __version__ = "0.1.0"
 __all__ = ["Comparison", "Diagnosis", "ProfkitError", "__version__", "compare", "diagnose", "load", "profile"]
@@ -41,12 +41,12 @@ def diagnose(target: str | Path) -> Diagnosis:
     do count. Nothing is written. Raises `ProfkitError` for anything else, with a message of one line that names the
     file and the cause.
     """
-    from profkit.diagnosing import diagnose_path
-    from profkit.gathering.finding import find_ranks
+    from profkit.diagnosis.launch.finding import find_ranks
+    from profkit.diagnosis.pipeline import diagnose_path
 
     path = Path(target)
     if path.is_dir() and find_ranks(path):
-        from profkit.gathering.launching import diagnose_ranks
+        from profkit.diagnosis.launch.launching import diagnose_ranks
 
         return diagnose_ranks(str(path)).diagnosis
     return diagnose_path(path)
@@ -59,7 +59,7 @@ def compare(before: str | Path, after: str | Path, *, force: bool = False) -> Co
     turns, tell smaller changes from noise. Raises `ProfkitError` for anything else, for the same recording twice and,
     without ``force``, for recordings of different programs.
     """
-    from profkit.comparing import compare_paths
+    from profkit.diagnosis.compare import compare_paths
 
     return compare_paths(Path(before), Path(after), force)
 
@@ -77,7 +77,7 @@ def load(path: str | Path) -> Diagnosis:
 
 def _diagnose_and_write(directory: Path) -> Diagnosis:
     """The diagnosis of a run directory, also written into it if possible."""
-    from profkit.errors import ProfkitError
+    from profkit.core.errors import ProfkitError
     from profkit.report.files import write_reports
 
     diagnosis = diagnose(directory)
@@ -109,15 +109,15 @@ def __getattr__(name: str) -> Any:
 
         return profile
     if name == "Diagnosis":
-        from profkit.findings import Diagnosis
+        from profkit.findings.values import Diagnosis
 
         return Diagnosis
     if name == "Comparison":
-        from profkit.comparing.values import Comparison
+        from profkit.diagnosis.compare.values import Comparison
 
         return Comparison
     if name == "ProfkitError":
-        from profkit.errors import ProfkitError
+        from profkit.core.errors import ProfkitError
 
         return ProfkitError
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,7 +20,7 @@ from types import FunctionType
 from typing import Any
 
 import profkit
-from profkit.errors import ProfkitError
+from profkit.core.errors import ProfkitError
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
 _WIDTH = 100

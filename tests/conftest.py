@@ -32,7 +32,7 @@ _CACHE = tempfile.TemporaryDirectory(prefix="profkit-cache-")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
 _HAS_FAILED = pytest.StashKey[bool]()
-_RECORDING = {Path(__file__).parent / name for name in ("collect", "end_to_end", "integrations")}
+_RECORDING = {Path(__file__).parent / name for name in ("collect", "end_to_end", "integrations", "memory_planner")}
 """Folders whose tests record programs as they run."""
 _BESIDE_THE_CHECKOUT = Path(__file__).parents[2] / "shared" / "corpus"
 

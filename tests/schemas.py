@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from profkit.findings import SCHEMA, Diagnosis
-from profkit.run import Run
+from profkit.findings.values import SCHEMA, Diagnosis
+from profkit.run.directory import Run
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from profkit.comparing import compare_paths
-from profkit.diagnosing import diagnose_path
+from profkit.diagnosis.compare import compare_paths
+from profkit.diagnosis.pipeline import diagnose_path
 from profkit.report.files import write_reports
 from profkit.report.html.comparison import render_html
 

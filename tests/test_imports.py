@@ -19,52 +19,28 @@ import profkit
 
 PACKAGE = Path(profkit.__file__).parent
 LAYERS = (
-    "printing",
-    "errors",
-    "files",
-    "failures",
-    "units",
-    "marks",
-    "plan",
-    "forks",
-    "processor",
+    "core",
     "run",
     "source",
-    "experiment",
-    "memory_plan",
     "trace",
-    "ranks",
     "derive",
-    "evidence",
-    "pictures",
     "findings",
+    "patterns",
     "savings",
-    "ruling",
     "rules",
-    "health",
-    "settings",
-    "catalogue",
-    "judging",
-    "concluding",
-    "diagnosing",
-    "gathering",
-    "measuring",
-    "comparing",
-    "verifying",
+    "diagnosis",
     "report",
-    "cli",
     "integrations",
+    "cli",
 )
-SIDE_DOORS = {
-    "collect": {"errors", "files", "units", "marks", "plan", "processor", "run", "source", "experiment", "memory_plan"}
-}
+SIDE_DOORS = {"collect": {"core", "run", "source"}, "memory_planner": {"core", "source"}}
 """What they may import; they themselves are for the command line and the public package only."""
 LEVELS = {*LAYERS, *SIDE_DOORS}
 MOST_FILES = 20
 TOP = {"", "__main__", "cli", "integrations"}
 HEAVY = {
     # torch takes seconds to import, and a recorded trace must be readable where it is not installed.
-    "torch": {"collect"},
+    "torch": {"collect", "memory_planner"},
     # The other reports are plain text and must not pay for it.
     "rich": {"cli"},
     # These are no dependencies: only who uses one imports the module for it.
@@ -72,8 +48,8 @@ HEAVY = {
     "pytorch_lightning": {"integrations.lightning"},
     "transformers": {"integrations.transformers"},
     "IPython": {"integrations.ipython"},
-    "ray": {"gathering.on_ray"},
-    "fsspec": {"gathering.remote"},
+    "ray": {"diagnosis.launch.on_ray"},
+    "fsspec": {"diagnosis.launch.remote"},
     "pytest": {"integrations.pytest_plugin", "integrations.pytest_checks"},
 }
 
@@ -172,11 +148,11 @@ def test_heavy_packages_are_imported_only_where_they_are_needed(heavy):
         ("savings", "findings", True),
         ("collect", "trace", False),
         ("collect", "run", True),
-        ("diagnosing", "collect", False),
-        ("comparing", "diagnosing", True),
-        ("diagnosing", "comparing", False),
-        ("catalogue", "run", True),
-        ("rules", "catalogue", False),
+        ("diagnosis", "collect", False),
+        ("diagnosis", "rules", True),
+        ("rules", "diagnosis", False),
+        ("savings", "rules", False),
+        ("patterns", "core", True),
         ("cli", "collect", True),
         ("", "collect", True),
         ("derive", "", False),
@@ -203,7 +179,7 @@ def _imported_by(statement: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "statement",
-    ["import profkit.diagnosing", "from profkit.rules import all_rules; all_rules()", "import profkit.report"],
+    ["import profkit.diagnosis.pipeline", "from profkit.rules import all_rules; all_rules()", "import profkit.report"],
 )
 def test_diagnosing_imports_neither_torch_nor_rich(statement):
     imported = _imported_by(statement)

@@ -23,7 +23,7 @@ WHAT_NAMES_ALL_RULES = (
     "tests/scenarios/test_programs.py",
     "tests/test_imports.py",
     "tests/test_house_style.py",
-    "tests/test_judging.py",
+    "tests/diagnosis/test_judge.py",
     "tests/cli/test_commands.py::test_rules_lists_every_rule_with_its_summary",
     f"tests/cli/test_commands.py::test_explain_shows_a_page_with_all_its_headings_in_order[{NAME}]",
 )

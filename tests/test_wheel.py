@@ -57,5 +57,5 @@ def test_scenarios_of_the_user_and_of_profkit_do_not_shadow_each_other(installed
     (own / "__init__.py").write_text("NAME = 'mine'\n")
     (own / "loss_list.py").write_text("raise RuntimeError('profkit must not import this')\n")
     assert "loss-list" in python(installed, tmp_path, "-m", "profkit", "scenarios").split()
-    code = "import profkit.catalogue as c; c.list_scenarios(); import scenarios; print(scenarios.NAME)"
+    code = "import profkit.diagnosis.catalogue as c; c.list_scenarios(); import scenarios; print(scenarios.NAME)"
     assert python(installed, tmp_path, "-c", code).strip() == "mine"

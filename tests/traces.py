@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from profkit.core.marks import LINE_MARK, PAUSE_MARK, STEP_MARK
 from profkit.derive.facts import Facts
-from profkit.marks import LINE_MARK, PAUSE_MARK, STEP_MARK
-from profkit.run import CallSite, LiveSample, LoadSample, Run
+from profkit.run.directory import CallSite, LiveSample, LoadSample, Run
 from profkit.trace.events import Trace
 from profkit.trace.kineto.reader import read_kineto
 from profkit.trace.worker_records import Workers

@@ -11,9 +11,9 @@ import sys
 
 import click
 
-from profkit.errors import ProfkitError
-from profkit.failures import STRICT, describe_failure
-from profkit.files.outlets import outlets
+from profkit.core.errors import ProfkitError
+from profkit.core.failures import STRICT, describe_failure
+from profkit.core.files.outlets import outlets
 
 BAD_INPUT = 2
 OWN_FAILURE = 4

@@ -12,13 +12,13 @@ import click
 
 from profkit.cli import BAD_INPUT
 from profkit.cli._recording import PROGRAM_FAILED, RecordedProgram, run_program
-from profkit.errors import RunDirectoryError, UsageError
+from profkit.core.errors import RunDirectoryError, UsageError
 
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
-    from profkit.diagnosing import Measure
-    from profkit.findings import Diagnosis
-    from profkit.settings import Settings
+    from profkit.diagnosis.pipeline import Measure
+    from profkit.diagnosis.settings import Settings
+    from profkit.findings.values import Diagnosis
     from profkit.trace.events import Rows
 
 _LAUNCH = "launch"
@@ -47,15 +47,15 @@ def run(
 def names_recording(target: str) -> bool:
     """Whether the target is the address of a single file, judging by its name."""
     from profkit.cli._targets import TRACE_ENDINGS
-    from profkit.gathering.remote import is_url
+    from profkit.diagnosis.launch.remote import is_url
 
     return is_url(target) and target.endswith(TRACE_ENDINGS)
 
 
 def holds_launch(target: str) -> bool:
     """Whether the target is read as several ranks: a folder of recordings, or a place on another file system."""
-    from profkit.gathering.finding import find_ranks
-    from profkit.gathering.remote import path_of
+    from profkit.diagnosis.launch.finding import find_ranks
+    from profkit.diagnosis.launch.remote import path_of
 
     path = path_of(target)
     return path is None or (path.is_dir() and bool(find_ranks(path)))
@@ -63,7 +63,7 @@ def holds_launch(target: str) -> bool:
 
 def launch_of(run_directory: Path) -> Path:
     """The launch that a run directory belongs to, or the run directory itself."""
-    from profkit.gathering import finding
+    from profkit.diagnosis.launch import finding
 
     return finding.launch_of(run_directory) or run_directory
 
@@ -72,7 +72,7 @@ def choose_measure(wanted: bool) -> Measure | None:
     """The function that runs the experiments of ``--measure``."""
     if not wanted:
         return None
-    from profkit.measuring import measure
+    from profkit.diagnosis.experiments import measure
 
     return measure
 
@@ -86,9 +86,9 @@ def diagnose_launch(
 
     stop_collecting_garbage()
     from profkit.cli._reading import ReadingBar
-    from profkit.gathering.launching import diagnose_ranks
-    from profkit.gathering.remote import path_of
-    from profkit.run import REPORTS, check_replaceable, create_directory, default_directory, refuse_other_run
+    from profkit.diagnosis.launch.launching import diagnose_ranks
+    from profkit.diagnosis.launch.remote import path_of
+    from profkit.run.directory import REPORTS, check_replaceable, create_directory, default_directory, refuse_other_run
 
     path = path_of(target)
     in_place = path is not None and path.is_dir() and output is None
@@ -111,7 +111,7 @@ def _run_ranks(
     wishes: dict[str, Any],
 ) -> RecordedProgram:
     from profkit.collect.launch.parent import launch_ranks
-    from profkit.run import create_directory, find_trace
+    from profkit.run.directory import create_directory, find_trace
 
     if wishes["stop_after_recording"]:
         raise UsageError("--stop-after-recording: with --nproc one rank would leave the others waiting")
@@ -126,7 +126,7 @@ def _run_ranks(
 
 def _new_directory(target: str) -> Path:
     """The first of ``traces/<target>/launch``, ``launch-2`` … that does not exist."""
-    from profkit.run import create_directory, directory_of_target, numbered
+    from profkit.run.directory import create_directory, directory_of_target, numbered
 
     first = directory_of_target(target) / _LAUNCH
     for path in numbered(first):
@@ -142,7 +142,7 @@ def _new_directory(target: str) -> Path:
 
 def _folders_of(directory: Path) -> list[Path]:
     """The ranks' folders, in the order of the ranks."""
-    from profkit.run import load_run
+    from profkit.run.directory import load_run
 
     folders = [path for path in directory.iterdir() if path.is_dir()]
     identities = [(load_run(path).identity, path) for path in folders]

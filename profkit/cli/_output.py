@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from profkit.cli._settings import working_directory
-from profkit.printing import writable
+from profkit.core.printing import writable
 
 if TYPE_CHECKING:
-    from profkit.comparing.values import Comparison
-    from profkit.findings import Diagnosis
-    from profkit.settings import Settings
+    from profkit.diagnosis.compare.values import Comparison
+    from profkit.diagnosis.settings import Settings
+    from profkit.findings.values import Diagnosis
 
 Shown = TypeVar("Shown", "Diagnosis", "Comparison")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -75,7 +75,7 @@ def open_page(directory: Path) -> None:
     """Open the page of a run in the default browser, or print its path if nobody would see it."""
     import webbrowser
 
-    from profkit.run import REPORT_FILE
+    from profkit.run.directory import REPORT_FILE
 
     page = directory / REPORT_FILE
     address = page.absolute().as_uri()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from profkit.units import format_bytes, format_count
+from profkit.core.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar

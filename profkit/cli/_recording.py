@@ -11,8 +11,8 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from profkit.cli import BAD_INPUT
-from profkit.errors import RunDirectoryError, UsageError
-from profkit.plan import ACTIVE_STEPS, BEST_SIGNAL, FULL_RANKS, SIGNALS, WAIT_STEPS, WARMUP_STEPS
+from profkit.core.errors import RunDirectoryError, UsageError
+from profkit.run.plan import ACTIVE_STEPS, BEST_SIGNAL, FULL_RANKS, SIGNALS, WAIT_STEPS, WARMUP_STEPS
 
 PROGRAM_FAILED = 3
 PROGRAMS_ONLY = ("steps_from", "at_step", "stop_after_recording", "nproc", "ranks")
@@ -110,7 +110,7 @@ def run_program(
     """Record a script or module. Ends profkit with one line if nothing was recorded."""
     from profkit.collect.launch.parent import launch_script
     from profkit.collect.ranks.identity import launch_in
-    from profkit.run import REPLACED_ITSELF, find_trace, load_run, what_keeps_from_writing
+    from profkit.run.directory import REPLACED_ITSELF, find_trace, load_run, what_keeps_from_writing
 
     directory = _make_directory(target, arguments, output, module)
     is_rank = bool(launch_in(directory.parent))
@@ -138,7 +138,7 @@ def _make_directory(target: str, arguments: tuple[str, ...], output: Path | None
     """Where this process records. A rank that cannot write runs unrecorded, because the others would wait for it."""
     from profkit.collect.launch.parent import run_unrecorded
     from profkit.collect.ranks.launches import claim_directory
-    from profkit.run import create_directory, default_directory, directory_of_target
+    from profkit.run.directory import create_directory, default_directory, directory_of_target
 
     try:
         claimed = claim_directory(output, directory_of_target(target))
@@ -149,14 +149,14 @@ def _make_directory(target: str, arguments: tuple[str, ...], output: Path | None
 
 
 def _remedy(notes: tuple[str, ...]) -> str:
-    from profkit.health.remedies import remedy_for
+    from profkit.diagnosis.health.remedies import remedy_for
 
     return next((remedy for note in notes if (remedy := remedy_for(note))), "")
 
 
 def fail_as(status: int, remedy: str = "", is_rank: bool = False) -> NoReturn:
     """End profkit because the program failed with ``status``, in a rank with the same status."""
-    from profkit.health.program import describe_status
+    from profkit.diagnosis.health.program import describe_status
 
     advice = f": {remedy}" if remedy else ""
     click.echo(f"profkit: the program itself failed with {describe_status(status)}{advice}", err=True)

@@ -65,7 +65,7 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
         from profkit.cli._memory_reuse import reuse_memory_for_columns
 
         reuse_memory_for_columns()  # the rules import NumPy, whose threads would keep this process from forking
-        from profkit.settings import Settings, read_settings
+        from profkit.diagnosis.settings import Settings, read_settings
 
         folder = working_directory()
         project = Settings() if folder is None else read_settings(folder)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from profkit.errors import UnreadableInput, UsageError
+from profkit.core.errors import UnreadableInput, UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -51,7 +51,7 @@ def classify(target: str) -> TargetKind:
     if path.is_file():
         return TargetKind.TRACE
     if path.exists():
-        from profkit.files.reading import refuse_special_file
+        from profkit.core.files.reading import refuse_special_file
 
         refuse_special_file(path)
     if "/" in target or "\\" in target or target.endswith(TRACE_ENDINGS):
@@ -74,8 +74,8 @@ def _names_in(folder: Path, pattern: str) -> list[str]:
 
 def latest_run(path: Path) -> Path:
     """``path``, or the latest run below it if it is a directory of runs."""
-    from profkit.files.kinds import leads_out
-    from profkit.run import RUN_FILE, find_snapshot, find_trace, load_run
+    from profkit.core.files.kinds import leads_out
+    from profkit.run.directory import RUN_FILE, find_snapshot, find_trace, load_run
 
     if not path.is_dir() or find_trace(path) is not None or find_snapshot(path) is not None:
         return path
@@ -105,8 +105,8 @@ def choose_device(device: str, needs_gpu: bool, gpus: int = 1) -> str:
 def find_recording(scenario: str, variant: str) -> Path:
     """The committed recording of a scenario's variant, the newest if there are several. Raises `UsageError` if there is
     none."""
-    from profkit.catalogue import recordings_root
-    from profkit.run import load_run
+    from profkit.diagnosis.catalogue import recordings_root
+    from profkit.run.directory import load_run
 
     root = recordings_root()
     found = sorted(root.glob(f"*/{scenario}/{variant}")) if root else []
@@ -131,7 +131,7 @@ def complete_rules(_: click.Context, __: click.Parameter, incomplete: str) -> li
 
 
 def complete_scenarios(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from profkit.catalogue import scenario_names
+    from profkit.diagnosis.catalogue import scenario_names
 
     return _beginning_with(incomplete, scenario_names())
 
@@ -143,7 +143,7 @@ def complete_recordings(_: click.Context, __: click.Parameter, incomplete: str) 
 
 def complete_targets(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Scenarios, runs, and files in the working directory; if none fits, any path."""
-    from profkit.catalogue import scenario_names
+    from profkit.diagnosis.catalogue import scenario_names
 
     return _or_path(incomplete, _beginning_with(incomplete, [*scenario_names(), *_runs(), *_files()]))
 

@@ -9,7 +9,7 @@ import click
 
 from profkit.cli._output import say, sharing_options, shown_to_others, terminal_settings
 from profkit.cli._targets import complete_recordings
-from profkit.errors import UsageError
+from profkit.core.errors import UsageError
 
 REGRESSION_FOUND = 1
 FORMATS = ("text", "json", "markdown", "html")
@@ -51,7 +51,7 @@ def command(
 
     reuse_memory_for_columns()
     reuse_memory_for_rules()  # each recording is judged before the next is read
-    from profkit.comparing import compare_paths
+    from profkit.diagnosis.compare import compare_paths
     from profkit.report import render_comparison
 
     least = None if threshold is None else parse_percent(threshold)

@@ -23,12 +23,12 @@ from profkit.cli._output import Delivery, open_page, print_report, sharing_optio
 from profkit.cli._recording import PROGRAMS_ONLY, RecordedProgram, fail_as, recording_options, refuse_wishes
 from profkit.cli._settings import settings_options
 from profkit.cli._targets import TargetKind, choose_device, classify, complete_targets, find_recording, latest_run
-from profkit.errors import UsageError
+from profkit.core.errors import UsageError
 
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
-    from profkit.findings import Diagnosis
-    from profkit.settings import Settings
+    from profkit.diagnosis.settings import Settings
+    from profkit.findings.values import Diagnosis
     from profkit.trace.cache import Origin
 
 FORMATS = ("text", "json", "markdown", "html", "sarif", "github", "junit", "perfetto", "memory-timeline")
@@ -151,8 +151,8 @@ def _read_target(
 
 def _read_elsewhere(target: str, output: Path | None, measure: bool, settings: Settings) -> tuple[Diagnosed, Path]:
     """Diagnose a recording by its address, from a temporary copy."""
-    from profkit.gathering.remote import path_of, within_reach
-    from profkit.run import default_directory
+    from profkit.diagnosis.launch.remote import path_of, within_reach
+    from profkit.run.directory import default_directory
 
     with within_reach(target) as reached:
         directory = output or default_directory(target)
@@ -161,13 +161,13 @@ def _read_elsewhere(target: str, output: Path | None, measure: bool, settings: S
 
 
 def _diagnose(path: Path, measure: bool, settings: Settings) -> Diagnosed:
-    from profkit.diagnosing import read_facts
+    from profkit.diagnosis.pipeline import read_facts
 
     return _judge(path, read_facts(path), measure, settings)
 
 
 def _judge(path: Path, facts: Facts, measure: bool, settings: Settings) -> Diagnosed:
-    from profkit.diagnosing import diagnose_with_rows
+    from profkit.diagnosis.pipeline import diagnose_with_rows
 
     return Diagnosed(path, facts, *diagnose_with_rows(facts, choose_measure(measure), settings))
 
@@ -182,8 +182,8 @@ def _read(
 
     stop_collecting_garbage()
     reuse_memory_for_columns()
-    from profkit.diagnosing import read_facts
-    from profkit.run import REPORTS, check_replaceable, create_directory, default_directory, refuse_other_run
+    from profkit.diagnosis.pipeline import read_facts
+    from profkit.run.directory import REPORTS, check_replaceable, create_directory, default_directory, refuse_other_run
 
     in_place = path.is_dir() and output is None
     if in_place:
@@ -207,8 +207,8 @@ def _run_scenario(
     measure: bool,
     settings: Settings,
 ) -> tuple[Diagnosed, Path]:
-    from profkit.catalogue import find_scenario
-    from profkit.run import create_directory, default_directory
+    from profkit.diagnosis.catalogue import find_scenario
+    from profkit.run.directory import create_directory, default_directory
 
     scenario = find_scenario(name)
     chosen = choose_device(device, scenario.needs_gpu, scenario.gpus)
@@ -264,7 +264,7 @@ def _deliver(found: Diagnosed, directory: Path, wished: Delivery, settings: Sett
 def _write_copy(found: Diagnosed, directory: Path) -> Path:
     """Write a copy of the trace for Perfetto, with the findings in it, and return its path."""
     from profkit.report.perfetto import PERFETTO_FILE, write_perfetto
-    from profkit.run import find_trace
+    from profkit.run.directory import find_trace
 
     if found.path is None or found.facts is None:
         raise UsageError("--format perfetto copies a trace on this machine, and this one is elsewhere")

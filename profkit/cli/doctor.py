@@ -36,7 +36,7 @@ def _version(package: str) -> str:
 
 def _describe_torch() -> None:
     from profkit.collect.machine.devices import look_for_devices
-    from profkit.units import format_count
+    from profkit.core.units import format_count
 
     devices = look_for_devices()
     can = "can be recorded" if devices.records_kernels else "cannot be recorded by this build of PyTorch"

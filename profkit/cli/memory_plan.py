@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from profkit.cli._recording import PROGRAM_FAILED
-from profkit.errors import UsageError
+from profkit.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from profkit.memory_plan import InputSpec
+    from profkit.memory_planner.plan import InputSpec
 
 _INPUT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>(?:B|\d+)(?:x(?:B|\d+))*)?(?::(?P<dtype>\w+))?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([KMGT])(i?))?B?", re.IGNORECASE)
@@ -76,9 +76,9 @@ def command(
     profkit memory-plan train.py:make_model --batch 32 --optimizer adamw --precision bf16-amp
     """
     from profkit.cli._output import say, terminal_settings
-    from profkit.collect.planning.parent import make_plan
-    from profkit.memory_plan import PlanRequest
-    from profkit.report.memory_plan import render_memory_plan
+    from profkit.memory_planner.parent import make_plan
+    from profkit.memory_planner.plan import PlanRequest
+    from profkit.memory_planner.report import render_memory_plan
 
     request = PlanRequest(
         target=target,
@@ -100,7 +100,7 @@ def command(
 
 def parse_input(text: str) -> InputSpec:
     """``'3x224x224'``, ``'ids=1024:int64'``, ``'100xBx32'``. Raises `UsageError` for anything else."""
-    from profkit.memory_plan import DTYPES, InputSpec
+    from profkit.memory_planner.plan import DTYPES, InputSpec
 
     match = _INPUT.fullmatch(text)
     sizes = (match["shape"] or "").split("x") if match else []

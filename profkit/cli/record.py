@@ -12,7 +12,7 @@ import click
 from profkit.cli._launching import run
 from profkit.cli._recording import PROGRAMS_ONLY, fail_as, recording_options, refuse_wishes
 from profkit.cli._targets import TargetKind, classify, complete_targets
-from profkit.errors import UsageError
+from profkit.core.errors import UsageError
 
 _VARIANTS = ("pitfall", "fix")
 
@@ -60,9 +60,9 @@ def _record_program(
 
 
 def _record_scenarios(names: tuple[str, ...], output: Path | None, plan: dict[str, Any]) -> None:
-    from profkit.catalogue import find_scenario, list_scenarios
     from profkit.collect.launch.scenario import run_scenario
     from profkit.collect.machine.devices import look_for_devices
+    from profkit.diagnosis.catalogue import find_scenario, list_scenarios
 
     devices = look_for_devices()
     if devices.gpu is None:

@@ -28,7 +28,7 @@ def command(logdir: Path, port: int, copies: Path | None, prepare_only: bool) ->
     Only this machine can reach the server (127.0.0.1), and its pages need no internet: plain tables and curves replace
     Google Charts, and the Trace view is profkit's timeline.
     """
-    from profkit.errors import UsageError
+    from profkit.core.errors import UsageError
     from profkit.report.tensorboard.copies import PREPARED_FOLDER, prepare_logdir
 
     prepared = copies or logdir / PREPARED_FOLDER
@@ -39,10 +39,10 @@ def command(logdir: Path, port: int, copies: Path | None, prepare_only: bool) ->
         for run in runs:
             click.echo(run)
         return
+    from profkit.core.units import format_count
     from profkit.integrations.tensorboard.runs import report_address
     from profkit.integrations.tensorboard.tab import ProfkitTab
     from profkit.report.tensorboard.server import serve
-    from profkit.units import format_count
 
     _tell(f"starting TensorBoard with {format_count(len(runs), 'run')} ...")
     serve(prepared, logdir, port, _tell, partial(report_address, str(logdir)), [ProfkitTab(str(logdir))])

@@ -34,13 +34,13 @@ def command(names: tuple[str, ...], everything: bool, as_json: bool, as_markdown
     profkit verify cat-in-loop
     profkit verify --all --json
     """
-    from profkit.catalogue import find_scenario, list_scenarios
     from profkit.cli._output import say
     from profkit.cli._progress import Progress
     from profkit.cli._targets import choose_device
-    from profkit.errors import UsageError
+    from profkit.core.errors import UsageError
+    from profkit.diagnosis.catalogue import find_scenario, list_scenarios
+    from profkit.diagnosis.verify import verify
     from profkit.report.verification import render_verification
-    from profkit.verifying import verify
 
     if everything == bool(names):
         raise UsageError("name the scenarios to verify, or use --all")

@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from profkit.core.failures import attempt
 from profkit.derive.device.accelerator import Accelerator, find_accelerator
 from profkit.derive.device.busy import Device, describe_device
 from profkit.derive.device.first_calls import find_first_calls
 from profkit.derive.device.launches import Launches, link_launches
 from profkit.derive.device.waits import Waits, find_waits
+from profkit.derive.launch.launch import Launch
 from profkit.derive.memory.allocator import Allocator, describe_allocator
 from profkit.derive.operators.operators import Operators, describe_operators
 from profkit.derive.operators.source_lines import Lines, find_lines
@@ -27,9 +29,7 @@ from profkit.derive.timeline.intervals import union
 from profkit.derive.timeline.nesting import BATCH
 from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
 from profkit.derive.timeline.tree import Tree, build_tree
-from profkit.failures import attempt
-from profkit.ranks.launch import Launch
-from profkit.run import CallSite, DeviceMemorySample, LiveSample, LoadSample, Run, Sources
+from profkit.run.directory import CallSite, DeviceMemorySample, LiveSample, LoadSample, Run, Sources
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
 from profkit.trace.snapshot.values import Snapshot
 from profkit.trace.values import distinct

@@ -11,8 +11,8 @@ from typing import Any
 
 import profkit
 from profkit.collect.program.frames import walk_up
-from profkit.findings import Diagnosis, Finding, Location
-from profkit.plan import Plan
+from profkit.findings.values import Diagnosis, Finding, Location
+from profkit.run.plan import Plan
 
 _MAGIC = "profkit"
 

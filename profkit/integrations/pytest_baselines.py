@@ -1,4 +1,4 @@
-"""The baselines of tests: run directories, stored here and compared by `profkit.comparing`."""
+"""The baselines of tests: run directories, stored here and compared by `profkit.diagnosis.compare`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from profkit.comparing import compare_paths
-from profkit.comparing.values import Comparison, Verdict
-from profkit.errors import UnreadableInput
+from profkit.core.errors import UnreadableInput
+from profkit.core.units import format_share
+from profkit.diagnosis.compare import compare_paths
+from profkit.diagnosis.compare.values import Comparison, Verdict
 from profkit.report.comparison_wording import difference_note, headline
-from profkit.run import DIAGNOSIS_FILE, REPORT_FILE, RUN_FILE, load_run
-from profkit.units import format_share
+from profkit.run.directory import DIAGNOSIS_FILE, REPORT_FILE, RUN_FILE, load_run
 
 _MACHINE = ("device", "CPUs")
 """Differences which show that two runs come from different machines."""

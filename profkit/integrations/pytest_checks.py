@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from profkit.errors import UsageError
-from profkit.findings import Diagnosis, Finding, Kind, Severity
+from profkit.core.errors import UsageError
+from profkit.core.units import format_count
+from profkit.findings.values import Diagnosis, Finding, Kind, Severity
 from profkit.integrations.pytest_baselines import compare_with, store
 from profkit.report.wording import cost, place, printable, printable_lines, verdict
 from profkit.rules import find_rule
 from profkit.rules.base import Need
-from profkit.run import REPORT_FILE, find_trace, load_run
-from profkit.units import format_count
+from profkit.run.directory import REPORT_FILE, find_trace, load_run
 
 if TYPE_CHECKING:
     from profkit.collect.recorder.profiler import profile
 
 _MOST_REGRESSION = 0.05
-"""About the least that two single runs can distinguish (`profkit.comparing.step_times.EQUIVALENCE_BAND`)."""
+"""About the least that two single runs can distinguish (`profkit.diagnosis.compare.step_times.EQUIVALENCE_BAND`)."""
 _SEVERITIES = tuple(severity.value for severity in Severity if severity is not Severity.INFO)
 
 

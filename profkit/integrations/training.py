@@ -7,13 +7,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from profkit.plan import ACTIVE_STEPS, LIMIT_S, WAIT_STEPS, WARMUP_STEPS, Plan
 from profkit.report.wording import verdict
-from profkit.run import REPORT_FILE
+from profkit.run.directory import REPORT_FILE
+from profkit.run.plan import ACTIVE_STEPS, LIMIT_S, WAIT_STEPS, WARMUP_STEPS, Plan
 
 if TYPE_CHECKING:
     from profkit.collect.recorder.profiler import profile
-    from profkit.findings import Diagnosis
+    from profkit.findings.values import Diagnosis
 
 
 class TrainingRecording:

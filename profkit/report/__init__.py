@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from profkit.errors import UsageError
-from profkit.findings import Diagnosis, Finding
+from profkit.core.errors import UsageError
+from profkit.findings.values import Diagnosis, Finding
 
 if TYPE_CHECKING:
-    from profkit.comparing.values import Comparison
+    from profkit.diagnosis.compare.values import Comparison
 
 
 @dataclass(frozen=True, slots=True)

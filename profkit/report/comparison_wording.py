@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from profkit.comparing.values import Comparison, Difference, Fate, FindingMove, Move, Side, StepTime, Verdict
-from profkit.findings import Severity
+from profkit.core.units import format_count, format_share, format_time
+from profkit.diagnosis.compare.values import Comparison, Difference, Fate, FindingMove, Move, Side, StepTime, Verdict
+from profkit.findings.values import Severity
 from profkit.report.wording import printable, short_place
-from profkit.units import format_count, format_share, format_time
 
 _MANY_TIMES = 10
 OPERATORS_MOVED = "Operators that moved, per recorded step"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from profkit.errors import RunDirectoryError
-from profkit.files.writing import write_file
-from profkit.findings import Diagnosis
+from profkit.core.errors import RunDirectoryError
+from profkit.core.files.writing import write_file
+from profkit.findings.values import Diagnosis
 from profkit.report import render
 from profkit.rules import all_rules
-from profkit.run import DIAGNOSIS_FILE, REPORT_FILE, REPORTS, check_replaceable
+from profkit.run.directory import DIAGNOSIS_FILE, REPORT_FILE, REPORTS, check_replaceable
 
 
 def write_reports(diagnosis: Diagnosis, directory: Path, shown: Diagnosis | None = None, editor: str = "") -> None:

@@ -5,7 +5,7 @@ Their syntax: https://docs.github.com/en/actions/reference/workflow-commands-for
 
 from __future__ import annotations
 
-from profkit.findings import Diagnosis, Finding, Kind, Severity
+from profkit.findings.values import Diagnosis, Finding, Kind, Severity
 from profkit.report.wording import printable, source_path, summary, verdict
 
 _COMMANDS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "notice", Severity.INFO: "notice"}

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from profkit.errors import UnreadableInput
-from profkit.files.decoding import DAMAGE, decode_own
-from profkit.files.reading import read_file
-from profkit.findings import SCHEMA, Diagnosis
-from profkit.run import DIAGNOSIS_FILE
+from profkit.core.errors import UnreadableInput
+from profkit.core.files.decoding import DAMAGE, decode_own
+from profkit.core.files.reading import read_file
+from profkit.findings.values import SCHEMA, Diagnosis
+from profkit.run.directory import DIAGNOSIS_FILE
 
 MAX_BYTES = 64 << 20
 """The largest ``diagnosis.json`` that is read; a finding takes about a kilobyte."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timezone
 from xml.etree import ElementTree as Xml
 
-from profkit.findings import Diagnosis, Finding, VerdictKind
+from profkit.findings.values import Diagnosis, Finding, VerdictKind
 from profkit.report.wording import cost, place, price_label, printable, printable_lines, verdict
 
 _NAME = "profkit"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from profkit.findings import DeviceMemory, Diagnosis, Finding, Kind, notable
+from profkit.core.units import format_count, format_share, format_time
+from profkit.findings.values import DeviceMemory, Diagnosis, Finding, Kind, notable
 from profkit.report import wording
 from profkit.report.ranks_wording import THE_RANKS, short_launch_lines
 from profkit.report.wording import MAX_MORE_PLACES, printable
-from profkit.units import format_count, format_share, format_time
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#+!|~$&]|^[-=])")
 _NUMBER = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from profkit.errors import UsageError
-from profkit.findings import DeviceMemory, Diagnosis, MemoryTimeline
+from profkit.core.errors import UsageError
+from profkit.core.units import format_bytes, format_time
+from profkit.findings.values import DeviceMemory, Diagnosis, MemoryTimeline
 from profkit.report.wording import memory_title, printable
-from profkit.units import format_bytes, format_time
 
 _WIDTH, _HEIGHT = 900, 300
 _LEFT, _TOP, _LINE = 70, 24, 18

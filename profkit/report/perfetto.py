@@ -18,10 +18,10 @@ import msgspec
 import numpy as np
 from isal import igzip
 
+from profkit.core.errors import RunDirectoryError, UsageError
+from profkit.core.files.writing import replacing
 from profkit.derive.timeline.intervals import Intervals, union
-from profkit.errors import RunDirectoryError, UsageError
-from profkit.files.writing import replacing
-from profkit.findings import Diagnosis, Finding
+from profkit.findings.values import Diagnosis, Finding
 from profkit.report.wording import cost, place, printable, short_place
 from profkit.trace.events import Category, Int64s, Rows, Trace
 from profkit.trace.kineto.insertion import with_events

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from statistics import median
 
-from profkit.findings import LATE_BECAUSE, MEDIUM_FROM, GroupSummary, LaunchSummary, RankSummary
+from profkit.core.units import format_bytes, format_count, format_share, format_time, pick_form
+from profkit.findings.values import LATE_BECAUSE, MEDIUM_FROM, GroupSummary, LaunchSummary, RankSummary
 from profkit.report.wording import printable, short_place
-from profkit.units import format_bytes, format_count, format_share, format_time, pick_form
 
 THE_RANKS = "The ranks"
 _MOST_NOTES = 5

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import quote
 
-from profkit.findings import Diagnosis, Finding, Kind, Location, Severity
+from profkit.findings.values import Diagnosis, Finding, Kind, Location, Severity
 from profkit.report.wording import printable, source_path, summary, verdict
 
 _SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

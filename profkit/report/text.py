@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profkit.findings import Diagnosis, Finding, Kind, Location, Severity, notable
+from profkit.core.units import format_count, format_share, format_time
+from profkit.findings.values import Diagnosis, Finding, Kind, Location, Severity, notable
 from profkit.report import wording
 from profkit.report.page import BOLD, DIM, ITALIC, Page, Style
 from profkit.report.ranks_wording import THE_RANKS, short_launch_lines
 from profkit.report.wording import MAX_MORE_PLACES, printable
-from profkit.units import format_count, format_share, format_time
 
 _LOOKS: dict[Severity, Style] = {
     Severity.HIGH: {"fg": "red", "bold": True},

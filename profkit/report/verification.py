@@ -12,10 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
-from profkit.processor import processor_name
+from profkit.core.processor import processor_name
+from profkit.core.units import format_count
+from profkit.diagnosis.verify import Proof, Share
 from profkit.trace.events import Float64s
-from profkit.units import format_count
-from profkit.verifying import Proof, Share
 
 _NONE = "-"
 _HEAD = ("scenario", "kind", "predicted", "measured", "verdict")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from profkit.concluding import conclude, step_figure
-from profkit.findings import (
+from profkit.core.printing import visible
+from profkit.core.units import format_bytes, format_count, format_share, format_time
+from profkit.diagnosis.verdict import conclude, step_figure
+from profkit.findings.values import (
     MEASURED_EVIDENCE,
     DeviceMemory,
     Diagnosis,
@@ -20,8 +22,6 @@ from profkit.findings import (
     grows,
     left_beyond,
 )
-from profkit.printing import visible
-from profkit.units import format_bytes, format_count, format_share, format_time
 
 MAX_MORE_PLACES = 3
 """Further places of a finding, in text and Markdown."""

@@ -14,7 +14,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 
-from profkit.errors import UsageError
+from profkit.core.errors import UsageError
 from profkit.rules.base import Rule
 
 GROUP = "profkit.rules"

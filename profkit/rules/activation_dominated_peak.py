@@ -35,23 +35,23 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.units import format_bytes, format_share
 from profkit.derive.facts import Facts
 from profkit.derive.memory.origins import Origin, calling_frames, innermost, outermost
 from profkit.derive.memory.purposes import Purpose
-from profkit.evidence.allocator.lines import allocator_of, site_of, user_frames
-from profkit.evidence.allocator.purposes import DOMINATES, LARGE_BYTES, held_for
-from profkit.evidence.loops.located import marks_around
-from profkit.evidence.memory_use import MemoryUse, memory_use
-from profkit.evidence.places import call_site
-from profkit.evidence.program import ACCUMULATES
-from profkit.evidence.retention.lifetimes import NEVER_NS, lifetimes, live_bytes
-from profkit.findings import Kind, Severity
+from profkit.findings.values import Kind, Severity
+from profkit.patterns.allocator.lines import allocator_of, site_of, user_frames
+from profkit.patterns.allocator.purposes import DOMINATES, LARGE_BYTES, held_for
+from profkit.patterns.loops.located import marks_around
+from profkit.patterns.memory_use import MemoryUse, memory_use
+from profkit.patterns.named_lines import Places
+from profkit.patterns.places.events import call_site
+from profkit.patterns.program import ACCUMULATES
+from profkit.patterns.retention.lifetimes import NEVER_NS, lifetimes, live_bytes
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import Places
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.trace.events import NONE, Int64s, Rows
 from profkit.trace.values import distinct
-from profkit.units import format_bytes, format_share
 
 _OF_BLOCKS = (
     "Where memory is what limits the batch: call it as `checkpoint(block, x, use_reentrant=False)` of "

@@ -33,17 +33,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.core.units import format_count, format_time
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
-from profkit.evidence.attribution import order_sites
-from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.attribution import order_sites
+from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns.named_lines import name_lines
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import name_lines
 from profkit.savings.edits import shrink
 from profkit.trace.events import Category
 from profkit.trace.values import median
-from profkit.units import format_count, format_time
 
 _PLANNED = frozenset(
     (

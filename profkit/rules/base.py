@@ -18,14 +18,14 @@ import numpy as np
 from msgspec import Struct, field
 
 from profkit.derive.facts import Facts
-from profkit.evidence.retention.holding import MIN_SAMPLES
-from profkit.findings import Kind, Location, Severity
-from profkit.ranks.edits import JointEdit
-from profkit.ruling.pipelines import may_hide_pipelines
-from profkit.ruling.places import Places
-from profkit.run import Watch, why_unwatched
+from profkit.derive.launch.edits import JointEdit
+from profkit.findings.values import Kind, Location, Severity
+from profkit.patterns.named_lines import Places
+from profkit.patterns.retention.holding import MIN_SAMPLES
+from profkit.run.directory import Watch, why_unwatched
 from profkit.savings.edits import Edit
 from profkit.savings.launches import predict_launch_saving
+from profkit.savings.pipelines import may_hide_pipelines
 from profkit.savings.replay import replay
 from profkit.savings.trial import Trial
 from profkit.source.changes import Rewrite

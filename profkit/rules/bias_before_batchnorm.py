@@ -33,9 +33,11 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
-from profkit.evidence.attribution import frequent_lines
-from profkit.evidence.frequency import times_per_step
-from profkit.evidence.program import (
+from profkit.findings.values import Kind
+from profkit.patterns.attribution import frequent_lines
+from profkit.patterns.calls import Call, by_call, each_step
+from profkit.patterns.frequency import times_per_step
+from profkit.patterns.program import (
     ACCUMULATES,
     backward_of,
     clearing_ranges,
@@ -43,12 +45,10 @@ from profkit.evidence.program import (
     program_operators,
     spent_ns,
 )
-from profkit.evidence.shapes import Shapes, by_shapes, first_shape
-from profkit.findings import Kind
+from profkit.patterns.shapes import Shapes, by_shapes, first_shape
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.calls import Call, by_call, each_step
-from profkit.ruling.pricing import call_ns, drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine, shrink
+from profkit.savings.pricing import call_ns, drop_operators, scale_operators
 from profkit.trace.events import NONE, Bools, Category, Rows
 
 _LAYERS = frozenset(

@@ -34,20 +34,20 @@ import re
 
 import numpy as np
 
+from profkit.core.units import format_time
 from profkit.derive.facts import Facts
-from profkit.evidence.attribution import order_sites
-from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.program import named_operators, program_operators, spent_ns
-from profkit.evidence.shapes import by_shapes, first_shape
-from profkit.experiment import RUNNABLE_ON_IMAGES
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.attribution import order_sites
+from profkit.patterns.calls import Call, by_call, each_step
+from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns.named_lines import Places, model_places, name_lines
+from profkit.patterns.program import named_operators, program_operators, spent_ns
+from profkit.patterns.shapes import by_shapes, first_shape
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.calls import Call, by_call, each_step
-from profkit.ruling.places import Places, model_places, name_lines
-from profkit.ruling.pricing import run_in_both, share_with_backward
+from profkit.run.experiment import RUNNABLE_ON_IMAGES
 from profkit.savings.edits import combine, remove, shrink_work
+from profkit.savings.pricing import run_in_both, share_with_backward
 from profkit.trace.events import Category, Int64s, Rows
-from profkit.units import format_time
 
 _TRANSPOSES = re.compile(r"nchwtonhwc|nhwctonchw|batched_transpose", re.IGNORECASE)
 """Names of the cuDNN and MIOpen kernels that change an image's layout."""

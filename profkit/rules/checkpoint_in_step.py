@@ -30,17 +30,17 @@ import math
 
 import numpy as np
 
+from profkit.core.marks import SAVE_MARK
+from profkit.core.units import format_share, format_time
 from profkit.derive.facts import Facts
-from profkit.evidence.attribution import frequent_lines
-from profkit.evidence.program import spent_ns
-from profkit.findings import MEDIUM_FROM, Kind
-from profkit.marks import SAVE_MARK
+from profkit.findings.values import MEDIUM_FROM, Kind
+from profkit.patterns.attribution import frequent_lines
+from profkit.patterns.calls import spent_per_step_ns, times_a_step
+from profkit.patterns.program import spent_ns
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.calls import spent_per_step_ns, times_a_step
 from profkit.savings.edits import remove, shrink
 from profkit.savings.replay import replay
 from profkit.trace.events import Category
-from profkit.units import format_share, format_time
 
 _BUDGET = 0.01
 """The share of the time that checkpoints may cost: little against what a crash loses, n/2 steps on average."""

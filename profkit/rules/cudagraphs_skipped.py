@@ -36,20 +36,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from profkit.core.units import format_time
 from profkit.derive.facts import Facts
-from profkit.evidence.compiling import frame_of_regions, has_compiler_events
-from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.program import length_ns
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.calls import each_step
+from profkit.patterns.compiling import frame_of_regions, has_compiler_events
+from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns.named_lines import Places
+from profkit.patterns.program import length_ns
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.calls import each_step
-from profkit.ruling.places import Places
-from profkit.ruling.pricing import closer_in_a_graph
-from profkit.run import Compilation, SkippedGraph
+from profkit.run.directory import Compilation, SkippedGraph
 from profkit.savings.edits import combine, shrink_spans
+from profkit.savings.pricing import closer_in_a_graph
 from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import among, distinct
-from profkit.units import format_time
 
 _MANAGER = re.compile(r"^torch/_inductor/cudagraph_trees\.py\(\d+\): (deferred_cudagraphify|run|_run)$")
 """Every call of a function with graphs asked for goes through one of these, whether it launches a graph or not."""

@@ -32,21 +32,21 @@ import re
 
 import numpy as np
 
+from profkit.core.units import format_time, pick_form
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
-from profkit.evidence.attribution import order_sites
-from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.program import program_operators
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.attribution import order_sites
+from profkit.patterns.calls import each_step
+from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns.named_lines import costliest_lines, name_lines
+from profkit.patterns.program import program_operators
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.calls import each_step
-from profkit.ruling.places import costliest_lines, name_lines
-from profkit.ruling.pricing import run_in_both, share_with_backward
 from profkit.savings.cases import dtype_of
 from profkit.savings.edits import Edit, combine, remove, shrink_spans, unblock
+from profkit.savings.pricing import run_in_both, share_with_backward
 from profkit.trace.events import Category, Rows
 from profkit.trace.values import distinct
-from profkit.units import format_time, pick_form
 
 _FORWARD = frozenset(("conv1d", "conv2d", "conv3d"))
 _INNER = frozenset(

@@ -35,13 +35,16 @@ import math
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.units import format_bytes, format_share
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
 from profkit.derive.operators.operators import item_bytes
-from profkit.evidence.attribution import by_line
-from profkit.evidence.frequency import in_most_steps, per_step
-from profkit.evidence.places import runs_inside_a_call
-from profkit.evidence.program import (
+from profkit.findings.values import LOW_FROM, Kind
+from profkit.patterns.attribution import by_line
+from profkit.patterns.calls import Call, by_call, times_a_step
+from profkit.patterns.frequency import in_most_steps, per_step
+from profkit.patterns.places.events import runs_inside_a_call
+from profkit.patterns.program import (
     backward_of,
     named_operators,
     program_elementwise,
@@ -50,18 +53,15 @@ from profkit.evidence.program import (
     spent_ns,
     works_under,
 )
-from profkit.evidence.shapes import Shapes, by_shapes, shapes_of, with_shapes
-from profkit.evidence.wait_causes import WaitCause, wait_causes
-from profkit.findings import LOW_FROM, Kind
+from profkit.patterns.shapes import Shapes, by_shapes, shapes_of, with_shapes
+from profkit.patterns.time.wait_causes import WaitCause, wait_causes
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, missing_needs, rule
-from profkit.ruling.calls import Call, by_call, times_a_step
-from profkit.ruling.pricing import call_ns, computing_ns, scale_with_backward
 from profkit.savings.edits import combine, remove, unblock
+from profkit.savings.pricing import call_ns, computing_ns, scale_with_backward
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct
-from profkit.units import format_bytes, format_share
 
 _SEARCHES = ("aten::nonzero", "aten::masked_select")
 _SELECTIONS = ("aten::index", "aten::index_put", "aten::index_put_", "aten::masked_select")

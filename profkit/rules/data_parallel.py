@@ -39,18 +39,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.core.units import format_time
 from profkit.derive.facts import Facts
-from profkit.evidence.attribution import busiest_site
-from profkit.evidence.frequency import in_most_steps
-from profkit.evidence.program import length_ns, works_under
-from profkit.findings import LOW_FROM, Kind
+from profkit.findings.values import LOW_FROM, Kind
+from profkit.patterns.attribution import busiest_site
+from profkit.patterns.calls import times_a_step
+from profkit.patterns.frequency import in_most_steps
+from profkit.patterns.named_lines import name_lines
+from profkit.patterns.program import length_ns, works_under
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.calls import times_a_step
-from profkit.ruling.places import name_lines
 from profkit.savings.edits import Edit, combine, remove, shrink_spans
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct
-from profkit.units import format_time
 
 _FORWARD = "DataParallel.forward"
 """The range that PyTorch records around the wrapper's forward (``torch/nn/parallel/data_parallel.py``)."""

@@ -36,20 +36,20 @@ from functools import partial
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.units import format_count, format_time
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, operators_of
-from profkit.evidence.averaging.gradients import FORWARD
-from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.program import ACCUMULATES, clearing_ranges, named_operators
-from profkit.evidence.shapes import Shapes, by_shapes
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.averaging.gradients import FORWARD
+from profkit.patterns.calls import Call, distinct_calls
+from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns.named_lines import costliest_lines
+from profkit.patterns.program import ACCUMULATES, clearing_ranges, named_operators
+from profkit.patterns.shapes import Shapes, by_shapes
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.calls import Call, distinct_calls
-from profkit.ruling.places import costliest_lines
-from profkit.ruling.pricing import computing_ns, scale_operators
+from profkit.savings.pricing import computing_ns, scale_operators
 from profkit.trace.events import Float64s, Rows
 from profkit.trace.values import distinct
-from profkit.units import format_count, format_time
 
 Shape = tuple[int, int]
 _BACKWARD = "aten::embedding_dense_backward"

@@ -33,21 +33,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.core.units import format_bytes, format_share, format_time
 from profkit.derive.facts import Facts
-from profkit.evidence.frequency import sum_per_step
-from profkit.evidence.transfers import faults
-from profkit.evidence.transfers.copies import Transfers
-from profkit.evidence.transfers.unawaited import unawaited_reads
-from profkit.evidence.wait_causes import WaitCause, wait_causes
-from profkit.findings import LOW_FROM, Kind, Severity
+from profkit.findings.values import LOW_FROM, Kind, Severity
+from profkit.patterns.calls import times_a_step
+from profkit.patterns.frequency import sum_per_step
+from profkit.patterns.time.wait_causes import WaitCause, wait_causes
+from profkit.patterns.transfers import faults
+from profkit.patterns.transfers.copies import Transfers
+from profkit.patterns.transfers.unawaited import unawaited_reads
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.calls import times_a_step
-from profkit.ruling.pricing import divide_saving
-from profkit.savings.bus import host_link, pin
+from profkit.savings.cost_models.bus import host_link, pin
 from profkit.savings.edits import Edit, combine, unblock
+from profkit.savings.pricing import divide_saving
 from profkit.savings.replay import replay
 from profkit.trace.values import among, distinct
-from profkit.units import format_bytes, format_share, format_time
 
 _FIX = (
     "Compute on the device what is now computed of it on the host. What the host must have, copy into pinned memory "

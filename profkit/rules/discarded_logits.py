@@ -35,15 +35,15 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import base_name, operators_of
 from profkit.derive.operators.operators import parse_dims
-from profkit.evidence.attribution import frequent_lines
-from profkit.evidence.frequency import times_per_step
-from profkit.evidence.program import backward_of
-from profkit.evidence.shapes import result_of_linear
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.attribution import frequent_lines
+from profkit.patterns.calls import Call, by_call, distinct_calls
+from profkit.patterns.frequency import times_per_step
+from profkit.patterns.program import backward_of
+from profkit.patterns.shapes import result_of_linear
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.calls import Call, by_call, distinct_calls
-from profkit.ruling.pricing import call_ns, computing_ns, memory_bytes_per_ns, take_less
 from profkit.savings.edits import Edit, combine
+from profkit.savings.pricing import call_ns, computing_ns, memory_bytes_per_ns, take_less
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import among, distinct
 

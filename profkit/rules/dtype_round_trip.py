@@ -30,19 +30,19 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.units import format_bytes
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import item_bytes
-from profkit.evidence.attribution import sites_by_time
-from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.program import named_operators, program_elementwise, program_operators
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.attribution import sites_by_time
+from profkit.patterns.calls import Call, by_call, each_step
+from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns.named_lines import name_lines
+from profkit.patterns.program import named_operators, program_elementwise, program_operators
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.calls import Call, by_call, each_step
-from profkit.ruling.places import name_lines
-from profkit.ruling.pricing import scale_with_backward
+from profkit.savings.pricing import scale_with_backward
 from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.values import distinct_rows
-from profkit.units import format_bytes
 
 _MIN_ELEMENTS = 4096
 """On fewer, a cast's time is that of its dispatch: counters, losses and metrics change their type for good reasons."""

@@ -39,18 +39,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.core.units import format_time
 from profkit.derive.facts import Facts
-from profkit.evidence.averaging.exposed import Exposed, PerStep, add_up, find_exposed, measure_steps
-from profkit.evidence.averaging.gathers import gathered_again
-from profkit.evidence.averaging.kinds import Exchange, beside, cannot_be_hidden, is_told_elsewhere, kinds_of
-from profkit.evidence.ranks.exchanges import find_exchanges
-from profkit.findings import HIGH_FROM, MEDIUM_FROM, Kind
-from profkit.ranks.chance import LEAST_STEPS
+from profkit.derive.launch.chance import LEAST_STEPS
+from profkit.findings.values import HIGH_FROM, MEDIUM_FROM, Kind
+from profkit.patterns.averaging.exposed import Exposed, PerStep, add_up, find_exposed, measure_steps
+from profkit.patterns.averaging.gathers import gathered_again
+from profkit.patterns.averaging.kinds import Exchange, beside, cannot_be_hidden, is_told_elsewhere, kinds_of
+from profkit.patterns.ranks.exchanges import find_exchanges
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.transfers import places_of, shorten
+from profkit.savings.transfer_edits import places_of, shorten
 from profkit.trace.events import Bools
 from profkit.trace.values import median
-from profkit.units import format_time
 
 _MOST_STEPS = 0.5
 _UNCERTAINTY, _UNCERTAINTY_ALONE = 0.4, 0.7

@@ -42,19 +42,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.core.units import format_bytes, format_time
 from profkit.derive.facts import Facts
-from profkit.evidence.frequency import sum_per_step
-from profkit.evidence.transfers.copies import Transfers, has_unlinked_copies, program_transfers
-from profkit.evidence.transfers.faults import TransferFault, coming_again, transfer_faults
-from profkit.evidence.wait_causes import STAGED_BYTES, WaitCause, wait_causes
-from profkit.findings import HIGH_FROM, Kind
+from profkit.findings.values import HIGH_FROM, Kind
+from profkit.patterns.frequency import sum_per_step
+from profkit.patterns.named_lines import costliest_lines
+from profkit.patterns.time.wait_causes import STAGED_BYTES, WaitCause, wait_causes
+from profkit.patterns.transfers.copies import Transfers, has_unlinked_copies, program_transfers
+from profkit.patterns.transfers.faults import TransferFault, coming_again, transfer_faults
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import costliest_lines
 from profkit.savings.edits import Edit, shrink_work
 from profkit.savings.replay import device_alone_ns
 from profkit.trace.events import Bools, Category
 from profkit.trace.values import among, distinct
-from profkit.units import format_bytes, format_time
 
 _UNCERTAINTY = 0.2
 """Kernels and copies share the device's memory."""

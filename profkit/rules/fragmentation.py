@@ -32,16 +32,16 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.units import format_bytes, format_count, format_share
 from profkit.derive.facts import Facts
 from profkit.derive.memory.allocator import DeviceUse, held_after, reserved_after
-from profkit.evidence.allocator.failures import Failure, failures
-from profkit.evidence.allocator.lines import allocator_of, frames_of_stacks, holding_lines, site_of
-from profkit.evidence.allocator.purposes import LARGE_BYTES
-from profkit.findings import Kind, Severity
+from profkit.findings.values import Kind, Severity
+from profkit.patterns.allocator.failures import Failure, failures
+from profkit.patterns.allocator.lines import allocator_of, frames_of_stacks, holding_lines, site_of
+from profkit.patterns.allocator.purposes import LARGE_BYTES
+from profkit.patterns.named_lines import Places
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import Places
 from profkit.trace.snapshot.values import Action, Snapshot, State
-from profkit.units import format_bytes, format_count, format_share
 
 _LEAST_SHARE = 0.1
 _SMALL_SEGMENT = 2 << 20

@@ -42,18 +42,18 @@ from msgspec import structs
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX
 from profkit.derive.operators.operators import has_type
-from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.program import launching, program_operators
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.calls import Call, by_call, each_step
+from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns.named_lines import costliest_lines
+from profkit.patterns.program import launching, program_operators
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.calls import Call, by_call, each_step
-from profkit.ruling.places import costliest_lines
-from profkit.ruling.pricing import run_in_both, scale_with_backward, share_with_backward
-from profkit.run import Rates
-from profkit.savings.alignment import is_misaligned, misaligned_least_ns
-from profkit.savings.devices import ALLOWING_TF32, has_tf32, rates_of
+from profkit.run.directory import Rates
+from profkit.savings.cost_models.alignment import is_misaligned, misaligned_least_ns
+from profkit.savings.cost_models.devices import ALLOWING_TF32, has_tf32, rates_of
+from profkit.savings.cost_models.roofline import ITEM_BYTES, is_convolution, product_of, work_of
+from profkit.savings.pricing import run_in_both, scale_with_backward, share_with_backward
 from profkit.savings.replay import replay
-from profkit.savings.roofline import ITEM_BYTES, is_convolution, product_of, work_of
 from profkit.trace.events import Bools, Category, Rows
 
 _MIN_OPERATIONS = 4e6

@@ -30,20 +30,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.core.marks import GC_AUTOMATIC
+from profkit.core.units import format_count, format_time
 from profkit.derive.facts import Facts
 from profkit.derive.steps.steps import compiling
-from profkit.evidence.attribution import by_line
-from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.program import garbage_collections
-from profkit.evidence.requests import picked_one_by_one
-from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind
-from profkit.marks import GC_AUTOMATIC
+from profkit.findings.values import LOW_FROM, MEDIUM_FROM, Kind
+from profkit.patterns.attribution import by_line
+from profkit.patterns.calls import spent_per_step_ns, times_a_step
+from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns.program import garbage_collections
+from profkit.patterns.requests import picked_one_by_one
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.calls import spent_per_step_ns, times_a_step
 from profkit.savings.edits import remove
 from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import distinct
-from profkit.units import format_count, format_time
 
 _WORTH_TUNING = MEDIUM_FROM
 """Python's own collections take about a percent of any program that creates many small objects."""

@@ -36,18 +36,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.core.units import format_count, format_time
 from profkit.derive.facts import Facts
-from profkit.evidence.averaging.exchanged import own_number
-from profkit.evidence.averaging.exposed import Exposed, find_exposed
-from profkit.evidence.averaging.gathers import Held, LateGathers, find_late_gathers
-from profkit.evidence.frequency import are_most_steps
-from profkit.evidence.ranks.exchanges import find_exchanges
-from profkit.findings import MEDIUM_FROM, Kind
+from profkit.findings.values import MEDIUM_FROM, Kind
+from profkit.patterns.averaging.exchanged import own_number
+from profkit.patterns.averaging.exposed import Exposed, find_exposed
+from profkit.patterns.averaging.gathers import Held, LateGathers, find_late_gathers
+from profkit.patterns.frequency import are_most_steps
+from profkit.patterns.ranks.exchanges import find_exchanges
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.transfers import places_of, shorten
+from profkit.savings.transfer_edits import places_of, shorten
 from profkit.trace.events import Bools
 from profkit.trace.values import among, distinct
-from profkit.units import format_count, format_time
 
 _UNCERTAINTY = 0.4
 """Transfers and kernels slow each other down."""

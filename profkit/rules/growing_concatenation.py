@@ -45,20 +45,20 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
+from profkit.core.units import format_bytes, format_count
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, VIEW, operators_of
 from profkit.derive.operators.operators import parse_dims
-from profkit.evidence.attribution import by_line
-from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.places import runs_inside_a_call
-from profkit.evidence.program import backward_of, program_operators
-from profkit.evidence.shapes import Shapes, by_shapes, with_shapes
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.attribution import by_line
+from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns.places.events import runs_inside_a_call
+from profkit.patterns.program import backward_of, program_operators
+from profkit.patterns.shapes import Shapes, by_shapes, with_shapes
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.pricing import call_ns, computing_ns, take_less
+from profkit.savings.pricing import call_ns, computing_ns, take_less
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct, distinct_rows, quantile
-from profkit.units import format_bytes, format_count
 
 _MIN_CALLS = 8
 """Eight pieces are copied 4.5 times over. Skip connections and heads of a network join fewer."""

@@ -24,18 +24,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.core.units import format_bytes, format_time
 from profkit.derive.facts import Facts
-from profkit.evidence.attribution import frequent_lines
-from profkit.evidence.frequency import sum_per_step, times_per_step
-from profkit.evidence.program import named_operators
-from profkit.evidence.transfers.created import FACTORIES, FILLS, created_tensors
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.attribution import frequent_lines
+from profkit.patterns.calls import each_step
+from profkit.patterns.frequency import sum_per_step, times_per_step
+from profkit.patterns.program import named_operators
+from profkit.patterns.transfers.created import FACTORIES, FILLS, created_tensors
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.calls import each_step
 from profkit.savings.edits import remove
 from profkit.source.changes import MadeOnDevice
 from profkit.trace.events import Rows
-from profkit.units import format_bytes, format_time
 
 
 @rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS)

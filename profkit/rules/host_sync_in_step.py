@@ -48,24 +48,24 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profkit.core.units import format_count, format_share, format_time
 from profkit.derive.facts import Facts, derived_once
-from profkit.evidence.calls_between import sites_of_calls
-from profkit.evidence.frequency import in_most_steps, per_step
-from profkit.evidence.loops.reading_loops import reading_loops
-from profkit.evidence.program import calling_operator, named_operators, program_operators, spent_ns, works_under
-from profkit.evidence.transfers.copies import program_transfers
-from profkit.evidence.transfers.faults import waits_told_of
-from profkit.evidence.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
-from profkit.findings import LOW_FROM, Kind
+from profkit.findings.values import LOW_FROM, Kind
+from profkit.patterns.calls import spent_per_step_ns, times_a_step
+from profkit.patterns.frequency import in_most_steps, per_step
+from profkit.patterns.loops.reading_loops import reading_loops
+from profkit.patterns.named_lines import name_lines
+from profkit.patterns.places.calls_between import sites_of_calls
+from profkit.patterns.program import calling_operator, named_operators, program_operators, spent_ns, works_under
+from profkit.patterns.time.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
+from profkit.patterns.transfers.copies import program_transfers
+from profkit.patterns.transfers.faults import waits_told_of
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, missing_needs, reason_for, rule
-from profkit.ruling.calls import spent_per_step_ns, times_a_step
-from profkit.ruling.places import name_lines
-from profkit.ruling.pricing import divide_saving, one_round_ns
 from profkit.savings.edits import Edit, combine, remove, shrink_spans, unblock
+from profkit.savings.pricing import divide_saving, one_round_ns
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Bools, Category, Rows
 from profkit.trace.values import among, distinct
-from profkit.units import format_count, format_share, format_time
 
 _ELEMENT_LOOP = 64
 """Without a GPU, this many reads on one line in one step are a loop over a tensor's elements. tensor-element-loop

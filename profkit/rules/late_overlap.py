@@ -36,19 +36,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.core.units import format_bytes, format_count, format_time, pick_form
 from profkit.derive.facts import Facts
-from profkit.evidence.averaging.exchanged import own_table, waits_for
-from profkit.evidence.averaging.exposed import latency_ns
-from profkit.evidence.averaging.gradients import default_buckets
-from profkit.evidence.averaging.late import LateAverages, find_late_averages, is_averaged_within
-from profkit.evidence.frequency import are_most_steps
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.averaging.exchanged import own_table, waits_for
+from profkit.patterns.averaging.exposed import latency_ns
+from profkit.patterns.averaging.gradients import default_buckets
+from profkit.patterns.averaging.late import LateAverages, find_late_averages, is_averaged_within
+from profkit.patterns.frequency import are_most_steps
+from profkit.patterns.named_lines import busiest_call_lines
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import busiest_call_lines
 from profkit.savings.edits import Edit, shrink_spans
 from profkit.trace.events import Bools, Int64s
 from profkit.trace.values import distinct
-from profkit.units import format_bytes, format_count, format_time, pick_form
 
 _UNCERTAINTY = 0.4
 """Transfers and the compute that they overlap slow each other down."""

@@ -34,24 +34,24 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, VIEW, operators_of
-from profkit.evidence.loops.located import lines_between, marks_around
-from profkit.evidence.loops.loop_source import calls_independent_modules, is_named_lambda
-from profkit.evidence.places import call_site
-from profkit.evidence.program import (
+from profkit.findings.values import Kind
+from profkit.patterns.loops.located import lines_between, marks_around
+from profkit.patterns.loops.loop_source import calls_independent_modules, is_named_lambda
+from profkit.patterns.named_lines import name_lines
+from profkit.patterns.places.events import call_site
+from profkit.patterns.program import (
     backward_of,
     length_ns,
     located_operators,
     program_operators,
     spent_ns,
 )
-from profkit.evidence.releases import INDUCTOR, note_since
-from profkit.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
-from profkit.findings import Kind
+from profkit.patterns.releases import INDUCTOR, note_since
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import name_lines
-from profkit.ruling.pricing import dispatch_ns
+from profkit.run.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.savings.cases import case_of
 from profkit.savings.edits import Edit, combine, shrink_spans
+from profkit.savings.pricing import dispatch_ns
 from profkit.savings.trial import Trial
 from profkit.trace.events import Rows
 from profkit.trace.values import among, distinct

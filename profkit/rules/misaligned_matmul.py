@@ -39,21 +39,21 @@ import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 
+from profkit.core.units import format_count, format_time, pick_form
 from profkit.derive.facts import Facts
-from profkit.evidence.attribution import order_sites
-from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.attribution import order_sites
+from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns.named_lines import name_lines
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import name_lines
-from profkit.run import Rates
-from profkit.savings.alignment import ALIGNED_SHARE, LOADED_BYTES, aligned_elements, padded
+from profkit.run.directory import Rates
 from profkit.savings.cases import dtype_of
-from profkit.savings.devices import rates_of
+from profkit.savings.cost_models.alignment import ALIGNED_SHARE, LOADED_BYTES, aligned_elements, padded
+from profkit.savings.cost_models.devices import rates_of
+from profkit.savings.cost_models.roofline import ITEM_BYTES, Product, product_of
 from profkit.savings.edits import Edit, shrink_work
-from profkit.savings.roofline import ITEM_BYTES, Product, product_of
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct_rows
-from profkit.units import format_count, format_time, pick_form
 
 _OF_TILES = re.compile(r"tensorop|_tensor\d+x\d+x\d+")
 """What CUTLASS, and cuBLAS in its own kernels, call the units that multiply tiles."""

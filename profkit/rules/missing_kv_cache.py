@@ -42,16 +42,16 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
-from profkit.evidence.callers import model_call_sites
-from profkit.evidence.frequency import times_per_step
-from profkit.evidence.program import backward_of, named_operators
-from profkit.evidence.shapes import Shapes, shapes_of, with_shapes
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.calls import call_of
+from profkit.patterns.frequency import times_per_step
+from profkit.patterns.named_lines import name_lines
+from profkit.patterns.places.callers import model_call_sites
+from profkit.patterns.program import backward_of, named_operators
+from profkit.patterns.shapes import Shapes, shapes_of, with_shapes
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.calls import call_of
-from profkit.ruling.places import name_lines
-from profkit.ruling.pricing import computing_ns, dispatch_ns, memory_bytes_per_ns, take_less
 from profkit.savings.edits import Edit
+from profkit.savings.pricing import computing_ns, dispatch_ns, memory_bytes_per_ns, take_less
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import among, distinct, distinct_rows
 

@@ -30,25 +30,25 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.core.units import format_bytes, format_count, pick_form
 from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
-from profkit.evidence.attribution import order_sites
-from profkit.evidence.callers import where_marked
-from profkit.evidence.frames import commonest_function, user_frames
-from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.memory_use import memory_use
-from profkit.evidence.program import spent_ns
-from profkit.findings import Kind, Location
+from profkit.findings.values import Kind, Location
+from profkit.patterns.attribution import order_sites
+from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns.memory_use import memory_use
+from profkit.patterns.named_lines import Places, name_lines
+from profkit.patterns.places.callers import where_marked
+from profkit.patterns.places.frames import commonest_function, user_frames
+from profkit.patterns.program import spent_ns
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import Places, name_lines
-from profkit.ruling.pricing import scale_operators
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.savings.edits import Edit, combine, shrink_spans
+from profkit.savings.pricing import scale_operators
 from profkit.savings.replay import replay
 from profkit.source.syntax import calls
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct
-from profkit.units import format_bytes, format_count, pick_form
 
 _MIN_OPERATORS = 4
 """That one node of the backward pass runs again: a block of a network has as many, most gradients' formulas fewer."""

@@ -36,19 +36,19 @@ import ast
 
 import numpy as np
 
+from profkit.core.units import format_bytes
 from profkit.derive.facts import Facts
 from profkit.derive.steps.backward import backward_nodes
-from profkit.evidence.loops.located import located_marks
-from profkit.evidence.places import call_site
-from profkit.evidence.retention.growing_graphs import growing_graphs
-from profkit.evidence.retention.lifetimes import lifetimes, live_bytes
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.loops.located import located_marks
+from profkit.patterns.named_lines import Places, locations_of
+from profkit.patterns.places.events import call_site
+from profkit.patterns.retention.growing_graphs import growing_graphs
+from profkit.patterns.retention.lifetimes import lifetimes, live_bytes
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import Places, locations_of
 from profkit.source.syntax import name_called, parse_piece
 from profkit.trace.events import NONE, Int64s, Rows
 from profkit.trace.values import distinct
-from profkit.units import format_bytes
 
 _FLAG, _HIGHER_ORDER = "retain_graph", "create_graph"
 _LEAST_STEPS = 2

@@ -21,14 +21,14 @@ Memory: three quarters of the state. It is assumed to be in float32, of which ei
 
 from __future__ import annotations
 
+from profkit.core.units import format_bytes, format_share
 from profkit.derive.facts import Facts
 from profkit.derive.memory.purposes import Purpose
-from profkit.evidence.allocator.lines import allocator_of, holding_lines
-from profkit.evidence.allocator.purposes import DOMINATES, LARGE_BYTES, held_for
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.allocator.lines import allocator_of, holding_lines
+from profkit.patterns.allocator.purposes import DOMINATES, LARGE_BYTES, held_for
+from profkit.patterns.named_lines import Places
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import Places
-from profkit.units import format_bytes, format_share
 
 _SAVED = 0.75
 

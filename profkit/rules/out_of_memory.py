@@ -34,17 +34,17 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from profkit.core.units import format_bytes, format_count, format_share
 from profkit.derive.facts import Facts
 from profkit.derive.memory.origins import Origin
 from profkit.derive.memory.purposes import LABELS, Purpose
-from profkit.evidence.allocator.failures import Failure, failures
-from profkit.evidence.allocator.lines import allocator_of, frames_of_stacks, holding_lines, site_of
-from profkit.evidence.allocator.purposes import purposes_of
-from profkit.evidence.allocator.rounds import held_passes, kept_rounds
-from profkit.findings import Kind, Severity
+from profkit.findings.values import Kind, Severity
+from profkit.patterns.allocator.failures import Failure, failures
+from profkit.patterns.allocator.lines import allocator_of, frames_of_stacks, holding_lines, site_of
+from profkit.patterns.allocator.purposes import purposes_of
+from profkit.patterns.allocator.rounds import held_passes, kept_rounds
+from profkit.patterns.named_lines import Places
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import Places
-from profkit.units import format_bytes, format_count, format_share
 
 _MOST_NAMED = 3
 _SEVERAL = 2

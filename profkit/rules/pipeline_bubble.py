@@ -32,20 +32,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.core.units import format_count, format_share
 from profkit.derive.facts import Facts
-from profkit.findings import MEDIUM_FROM, Kind
-from profkit.ranks.bubbles import Bubble, even_share, measure_bubble, with_half_batches
-from profkit.ranks.chance import LEAST_STEPS
-from profkit.ranks.edits import JointEdit
-from profkit.ranks.lateness import Toll, weigh_lateness
-from profkit.ranks.launch import Launch
-from profkit.ranks.pipelines import Pipeline
+from profkit.derive.launch.bubbles import Bubble, even_share, measure_bubble, with_half_batches
+from profkit.derive.launch.chance import LEAST_STEPS
+from profkit.derive.launch.edits import JointEdit
+from profkit.derive.launch.lateness import Toll, weigh_lateness
+from profkit.derive.launch.launch import Launch
+from profkit.derive.launch.pipelines import Pipeline
+from profkit.findings.values import MEDIUM_FROM, Kind
+from profkit.patterns.named_lines import Places, call_lines
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.pipelines import pipelines_in_training
-from profkit.ruling.places import Places, call_lines
 from profkit.savings.launches import predict_launch_saving
+from profkit.savings.pipelines import pipelines_in_training
 from profkit.trace.values import among, distinct
-from profkit.units import format_count, format_share
 
 _ENOUGH = 4
 """With this many micro-batches for each stage the bubble costs next to nothing (Huang et al., GPipe: Efficient Training

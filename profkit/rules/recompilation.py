@@ -38,18 +38,18 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profkit.core.units import format_count, format_time
 from profkit.derive.facts import Facts
-from profkit.evidence.compiling import RESUMED, compilations, function_run_next
-from profkit.evidence.frames import is_library
-from profkit.evidence.frequency import in_most_steps
-from profkit.findings import HIGH_FROM, LOW_FROM, Kind, Location, Severity
+from profkit.findings.values import HIGH_FROM, LOW_FROM, Kind, Location, Severity
+from profkit.patterns.compiling import RESUMED, compilations, function_run_next
+from profkit.patterns.frequency import in_most_steps
+from profkit.patterns.named_lines import Places
+from profkit.patterns.places.frames import is_library
 from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
-from profkit.ruling.places import Places
-from profkit.run import CallSite, Compilation
+from profkit.run.directory import CallSite, Compilation
 from profkit.savings.edits import remove
 from profkit.trace.events import Rows
 from profkit.trace.values import distinct
-from profkit.units import format_count, format_time
 
 _MOST_TO_LEARN = 2
 """With `dynamic=None` the first other size makes that dimension dynamic, and a size of 0 or 1 is always special."""

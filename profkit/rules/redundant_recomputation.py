@@ -36,21 +36,21 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.units import format_count, pick_form
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, operators_of
-from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.loops.located import call_marks, marks_around
-from profkit.evidence.places import call_site, runs_inside_a_call
-from profkit.evidence.program import named_operators, program_operators, repeating_below, spent_ns
-from profkit.evidence.transfers.faults import TransferFault, faulty_transfers
-from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind, Location
+from profkit.findings.values import LOW_FROM, MEDIUM_FROM, Kind, Location
+from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns.loops.located import call_marks, marks_around
+from profkit.patterns.named_lines import Places
+from profkit.patterns.places.events import call_site, runs_inside_a_call
+from profkit.patterns.program import named_operators, program_operators, repeating_below, spent_ns
+from profkit.patterns.transfers.faults import TransferFault, faulty_transfers
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule, why_not_watched
-from profkit.ruling.places import Places
-from profkit.ruling.pricing import leave_out
-from profkit.run import Watch, why_unwatched
+from profkit.run.directory import Watch, why_unwatched
+from profkit.savings.pricing import leave_out
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
-from profkit.units import format_count, pick_form
 
 _FILLS = tuple(
     f"aten::{name}"

@@ -34,22 +34,22 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.units import format_bytes
 from profkit.derive.facts import Facts
-from profkit.evidence.attribution import order_sites
-from profkit.evidence.loops.located import located_marks
-from profkit.evidence.places import call_sites
-from profkit.evidence.program import garbage_collections
-from profkit.evidence.retention.holding import notable_growth_bytes
-from profkit.evidence.retention.lifetimes import lifetimes, live_bytes
-from profkit.findings import Kind, Location
+from profkit.findings.values import Kind, Location
+from profkit.patterns.attribution import order_sites
+from profkit.patterns.loops.located import located_marks
+from profkit.patterns.named_lines import Places, locations_of, remarked
+from profkit.patterns.places.events import call_sites
+from profkit.patterns.program import garbage_collections
+from profkit.patterns.retention.holding import notable_growth_bytes
+from profkit.patterns.retention.lifetimes import lifetimes, live_bytes
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import Places, locations_of, remarked
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.source.remark_kinds import CYCLE_CLOSED
 from profkit.source.syntax import identifiers, parse_piece
 from profkit.trace.events import Bools, Int64s
 from profkit.trace.values import median
-from profkit.units import format_bytes
 
 _MIN_STEPS = 3
 """Garbage of fewer steps may come from a start, an exception's traceback or an epoch's iterator."""

@@ -34,14 +34,14 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.loops.located import located_marks
-from profkit.evidence.program import repeating_below
-from profkit.findings import LOW_FROM, Kind, Location
+from profkit.findings.values import LOW_FROM, Kind, Location
+from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns.loops.located import located_marks
+from profkit.patterns.named_lines import Places
+from profkit.patterns.program import repeating_below
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import Places
-from profkit.ruling.pricing import leave_out
-from profkit.run import Remark
+from profkit.run.directory import Remark
+from profkit.savings.pricing import leave_out
 from profkit.source.remark_kinds import RARELY_USED
 from profkit.trace.events import Bools
 

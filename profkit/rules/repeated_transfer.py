@@ -34,18 +34,18 @@ The recorded steps are replayed without the calls, the copies and the waits for 
 
 from __future__ import annotations
 
+from profkit.core.units import format_bytes, format_count, format_time
 from profkit.derive.facts import Facts
-from profkit.evidence.frequency import sum_per_step, times_per_step
-from profkit.evidence.program import works_under
-from profkit.evidence.transfers.copies import waits_below
-from profkit.evidence.transfers.faults import TransferFault, faulty_transfers, lines_coming_again
-from profkit.findings import LOW_FROM, Kind
+from profkit.findings.values import LOW_FROM, Kind
+from profkit.patterns.calls import spent_per_step_ns
+from profkit.patterns.frequency import sum_per_step, times_per_step
+from profkit.patterns.program import works_under
+from profkit.patterns.transfers.copies import waits_below
+from profkit.patterns.transfers.faults import TransferFault, faulty_transfers, lines_coming_again
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule, why_not_watched
-from profkit.ruling.calls import spent_per_step_ns
-from profkit.run import Watch, why_unwatched
+from profkit.run.directory import Watch, why_unwatched
 from profkit.savings.edits import combine, remove, unblock
 from profkit.trace.values import distinct
-from profkit.units import format_bytes, format_count, format_time
 
 _FIX = (
     "Move it once: `self.register_buffer(name, tensor)` in a module, so that `model.to(device)` takes it along, or "

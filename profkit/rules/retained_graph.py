@@ -42,9 +42,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from profkit.core.units import format_bytes, format_count
 from profkit.derive.facts import Facts
-from profkit.evidence.allocator.rounds import kept_rounds
-from profkit.evidence.retention.growing_graphs import (
+from profkit.findings.values import Kind
+from profkit.patterns.allocator.rounds import kept_rounds
+from profkit.patterns.named_lines import growing_lines, kept_lines
+from profkit.patterns.retention.growing_graphs import (
     GrowingGraph,
     adds_to_itself,
     carried_graph,
@@ -53,11 +56,8 @@ from profkit.evidence.retention.growing_graphs import (
     growth_bytes,
     uses_itself,
 )
-from profkit.evidence.retention.holding import first_at_each_line
-from profkit.findings import Kind
+from profkit.patterns.retention.holding import first_at_each_line
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import growing_lines, kept_lines
-from profkit.units import format_bytes, format_count
 
 _UNTRAINED = (
     "Run it under `with torch.inference_mode():`: nothing is trained in the recorded steps, so nobody needs the graph. "

@@ -29,19 +29,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.core.units import format_count, format_time
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims, parse_types
-from profkit.evidence.attribution import frequent_lines
-from profkit.evidence.frequency import times_per_step
-from profkit.evidence.program import length_ns, named_operators
-from profkit.evidence.shapes import Shapes, by_shapes, first_shape
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.attribution import frequent_lines
+from profkit.patterns.frequency import times_per_step
+from profkit.patterns.program import length_ns, named_operators
+from profkit.patterns.shapes import Shapes, by_shapes, first_shape
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.pricing import BANDWIDTH
 from profkit.savings.edits import shrink_spans
+from profkit.savings.pricing import BANDWIDTH
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import among
-from profkit.units import format_count, format_time
 
 _MIN_ELEMENTS = 1024
 """A tenth of a millisecond; shorter lists are labels, lengths, the settings of a layer or one observation."""

@@ -27,18 +27,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.core.units import format_bytes, format_count, format_time
 from profkit.derive.facts import Facts
-from profkit.evidence.averaging.exchanged import gradient_messages, on_trace_clock, own_table, sizes_by_order, waits_for
-from profkit.evidence.averaging.exposed import find_exposed, latency_ns
-from profkit.evidence.averaging.gradients import are_too_many, default_buckets
-from profkit.evidence.frequency import are_most_steps
-from profkit.findings import LOW_FROM, Kind
+from profkit.findings.values import LOW_FROM, Kind
+from profkit.patterns.averaging.exchanged import gradient_messages, on_trace_clock, own_table, sizes_by_order, waits_for
+from profkit.patterns.averaging.exposed import find_exposed, latency_ns
+from profkit.patterns.averaging.gradients import are_too_many, default_buckets
+from profkit.patterns.frequency import are_most_steps
+from profkit.patterns.named_lines import busiest_call_lines
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import busiest_call_lines
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.trace.events import Int64s
 from profkit.trace.values import among, distinct, median
-from profkit.units import format_bytes, format_count, format_time
 
 _UNCERTAINTY = 0.5
 

@@ -36,18 +36,18 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
 from profkit.derive.timeline.intervals import stretches
-from profkit.evidence.attribution import order_sites
-from profkit.evidence.frequency import in_most_steps
-from profkit.evidence.loops.accesses import TINY_ELEMENTS, count_accesses
-from profkit.evidence.loops.independent_rounds import head_of, rounds_are_independent
-from profkit.evidence.loops.located import body_and_called, in_located_step, marks_around
-from profkit.evidence.program import program_operators, run_for_the_program, spent_ns
-from profkit.findings import Kind, Location
+from profkit.findings.values import Kind, Location
+from profkit.patterns.attribution import order_sites
+from profkit.patterns.frequency import in_most_steps
+from profkit.patterns.loops.accesses import TINY_ELEMENTS, count_accesses
+from profkit.patterns.loops.independent_rounds import head_of, rounds_are_independent
+from profkit.patterns.loops.located import body_and_called, in_located_step, marks_around
+from profkit.patterns.named_lines import Places, locations_of
+from profkit.patterns.program import program_operators, run_for_the_program, spent_ns
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import Places, locations_of
-from profkit.ruling.pricing import one_round_ns, scale_beside_spans
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.savings.edits import Edit, combine, shrink_spans
+from profkit.savings.pricing import one_round_ns, scale_beside_spans
 from profkit.trace.events import Category, Rows
 from profkit.trace.values import distinct, distinct_rows
 

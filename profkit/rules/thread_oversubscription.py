@@ -36,14 +36,15 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.units import format_count, format_share
 from profkit.derive.facts import Facts
-from profkit.evidence.attribution import sites_by_time
-from profkit.evidence.loader_accounts import loader_accounts
-from profkit.evidence.program import backward_of, program_operators, spent_ns
-from profkit.experiment import Experiment
-from profkit.findings import MEDIUM_FROM, Kind, Location
+from profkit.findings.values import MEDIUM_FROM, Kind, Location
+from profkit.patterns.attribution import sites_by_time
+from profkit.patterns.loader_accounts import loader_accounts
+from profkit.patterns.named_lines import Places, locations_of, remarked
+from profkit.patterns.program import backward_of, program_operators, spent_ns
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import Places, locations_of, remarked
+from profkit.run.experiment import Experiment
 from profkit.savings.cases import cases_of
 from profkit.savings.edits import Edit, shrink
 from profkit.savings.replay import replay
@@ -54,7 +55,6 @@ from profkit.source.settings import threads_set
 from profkit.source.syntax import parse_line
 from profkit.trace.events import Category, Rows
 from profkit.trace.values import median
-from profkit.units import format_count, format_share
 
 _SLEEP_NS = 10_000
 """Half of it is a context switch each way and the waking (lmbench's ``lat_ctx`` for processes with data: 5 µs). The

@@ -33,21 +33,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.core.units import format_share, format_time
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.timeline.intervals import Intervals, union
-from profkit.evidence.frames import parse_frame
-from profkit.evidence.hottest import lines_by_time
-from profkit.evidence.idling import HOST_OPERATORS, Around, idle_parts, place_around
-from profkit.evidence.program import length_ns, named_operators
-from profkit.evidence.ranks.standing import standing_still
-from profkit.findings import HIGH_FROM, Kind, Location, Severity
+from profkit.findings.values import HIGH_FROM, Kind, Location, Severity
+from profkit.patterns.named_lines import Places, locations_of
+from profkit.patterns.places.frames import parse_frame
+from profkit.patterns.program import length_ns, named_operators
+from profkit.patterns.ranks.standing import standing_still
+from profkit.patterns.time.hottest import lines_by_time
+from profkit.patterns.time.idling import HOST_OPERATORS, Around, idle_parts, place_around
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import Places, locations_of
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.savings.edits import shrink_spans
 from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import among
-from profkit.units import format_share, format_time
 
 _LEAST_STRETCH_NS = {False: 200_000, True: 1_000_000}
 """Without and with a device. Python takes microseconds from one operator to the next, even for hundreds of lines, which

@@ -31,17 +31,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.core.units import format_share, format_time
 from profkit.derive.facts import Facts
-from profkit.findings import Kind
-from profkit.ranks.chance import LEAST_STEPS
-from profkit.ranks.imbalance import Imbalance
-from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import OwnWork
+from profkit.derive.launch.chance import LEAST_STEPS
+from profkit.derive.launch.imbalance import Imbalance
+from profkit.derive.launch.launch import Launch
+from profkit.derive.launch.own_work import OwnWork
+from profkit.findings.values import Kind
+from profkit.patterns.named_lines import loader_places
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import loader_places
-from profkit.ruling.uneven_inputs import uneven_inputs
+from profkit.savings.uneven_inputs import uneven_inputs
 from profkit.trace.values import distinct
-from profkit.units import format_share, format_time
 
 _FIX = (
     "Give all ranks about as much to compute in a step: sort samples by length into buckets and draw the batches of a "

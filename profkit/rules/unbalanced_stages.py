@@ -30,19 +30,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from profkit.core.units import format_time
 from profkit.derive.facts import Facts
-from profkit.findings import MEDIUM_FROM, Kind
-from profkit.ranks.bubbles import stage_work, with_even_stages
-from profkit.ranks.chance import LEAST_STEPS, is_beyond_chance
-from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import OwnWork, place_site
-from profkit.ranks.pipelines import Pipeline
+from profkit.derive.launch.bubbles import stage_work, with_even_stages
+from profkit.derive.launch.chance import LEAST_STEPS, is_beyond_chance
+from profkit.derive.launch.launch import Launch
+from profkit.derive.launch.own_work import OwnWork, place_site
+from profkit.derive.launch.pipelines import Pipeline
+from profkit.findings.values import MEDIUM_FROM, Kind
+from profkit.patterns.named_lines import Places
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.pipelines import pipelines_in_training
-from profkit.ruling.places import Places
-from profkit.ruling.uneven_inputs import uneven_inputs
+from profkit.savings.pipelines import pipelines_in_training
+from profkit.savings.uneven_inputs import uneven_inputs
 from profkit.trace.events import Float64s
-from profkit.units import format_time
 
 _FIX = (
     "Move layers from this stage to those with less to do, counting what the embedding and the loss cost too. If all "

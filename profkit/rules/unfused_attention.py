@@ -38,25 +38,25 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.units import format_count
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
-from profkit.evidence.attribution import frequent_lines
-from profkit.evidence.frequency import per_step, times_per_step
-from profkit.evidence.program import backward_of, program_operators, program_traffic
-from profkit.evidence.releases import INDUCTOR, note_since
-from profkit.evidence.shapes import shapes_of
-from profkit.experiment import Case, Experiment
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.attribution import frequent_lines
+from profkit.patterns.frequency import per_step, times_per_step
+from profkit.patterns.named_lines import name_lines
+from profkit.patterns.program import backward_of, program_operators, program_traffic
+from profkit.patterns.releases import INDUCTOR, note_since
+from profkit.patterns.shapes import shapes_of
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import name_lines
-from profkit.ruling.pricing import computing_ns, scale_operators
+from profkit.run.experiment import Case, Experiment
 from profkit.savings.cases import dtype_of
-from profkit.savings.devices import rates_of
+from profkit.savings.cost_models.devices import rates_of
+from profkit.savings.cost_models.roofline import work_of
 from profkit.savings.edits import Edit, combine
-from profkit.savings.roofline import work_of
+from profkit.savings.pricing import computing_ns, scale_operators
 from profkit.savings.trial import Trial
 from profkit.trace.events import Float64s, Rows
-from profkit.units import format_count
 
 _REACH = 64
 """Operators to look at on either side: a scale and a mask are a few, a bias by relative position is about forty."""

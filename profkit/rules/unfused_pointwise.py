@@ -40,17 +40,19 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.units import format_bytes
 from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
 from profkit.derive.operators.operators import parse_types
 from profkit.derive.timeline.intervals import stretches
-from profkit.evidence.attribution import group_by_place, sites_by_time
-from profkit.evidence.callers import sole_call_site
-from profkit.evidence.freeing import frees
-from profkit.evidence.frequency import in_most_steps
-from profkit.evidence.loops.accesses import MAX_GAP_NS, TINY_ELEMENTS
-from profkit.evidence.places import runs_inside_a_call
-from profkit.evidence.program import (
+from profkit.findings.values import Kind
+from profkit.patterns.attribution import group_by_place, sites_by_time
+from profkit.patterns.frequency import in_most_steps
+from profkit.patterns.loops.accesses import MAX_GAP_NS, TINY_ELEMENTS
+from profkit.patterns.named_lines import name_lines
+from profkit.patterns.places.callers import sole_call_site
+from profkit.patterns.places.events import runs_inside_a_call
+from profkit.patterns.program import (
     backward_of,
     length_ns,
     program_elementwise,
@@ -58,16 +60,14 @@ from profkit.evidence.program import (
     program_traffic,
     spent_ns,
 )
-from profkit.evidence.releases import INDUCTOR, note_since
-from profkit.findings import Kind
+from profkit.patterns.releases import INDUCTOR, note_since
+from profkit.patterns.time.freeing import frees
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import name_lines
-from profkit.ruling.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink_spans
+from profkit.savings.pricing import scale_operators
 from profkit.savings.replay import replay
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
-from profkit.units import format_bytes
 
 _MIN_OPERATORS = 3
 """Two operators in a row (add and relu, scale and shift) are everywhere, and fusing them saves a third at best."""

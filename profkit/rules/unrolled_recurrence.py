@@ -44,25 +44,25 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
 from profkit.derive.operators.operators import has_type
-from profkit.evidence.attribution import group_by_place
-from profkit.evidence.frequency import in_most_steps, per_step
-from profkit.evidence.loops.located import in_located_step, lines_between, marks_around
-from profkit.evidence.loops.loop_source import CellCall, read_cell_call
-from profkit.evidence.places import call_site
-from profkit.evidence.program import backward_of, program_operators, spent_ns, works_under
-from profkit.evidence.shapes import Shapes, by_operator, by_shapes, first_shape, shapes_of
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.attribution import group_by_place
+from profkit.patterns.frequency import in_most_steps, per_step
+from profkit.patterns.loops.located import in_located_step, lines_between, marks_around
+from profkit.patterns.loops.loop_source import CellCall, read_cell_call
+from profkit.patterns.named_lines import costliest_lines, name_lines
+from profkit.patterns.places.events import call_site
+from profkit.patterns.program import backward_of, program_operators, spent_ns, works_under
+from profkit.patterns.shapes import Shapes, by_operator, by_shapes, first_shape, shapes_of
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import costliest_lines, name_lines
-from profkit.ruling.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
-from profkit.ruling.written_recurrence import (
+from profkit.savings.edits import Edit, combine, shrink, shrink_spans
+from profkit.savings.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
+from profkit.savings.written_recurrence import (
     LEAST_ROUNDS,
     UNCERTAINTY,
     call_written_once,
     find_written_loops,
     may_give_state,
 )
-from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
 

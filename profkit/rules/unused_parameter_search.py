@@ -26,17 +26,17 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.units import format_count
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims
-from profkit.evidence.averaging.gradients import ALL_REDUCES, FORWARD, storing_gradients, within
-from profkit.evidence.frequency import in_most_steps
-from profkit.evidence.program import COPIES_BACK, works_under
-from profkit.findings import Kind
+from profkit.findings.values import Kind
+from profkit.patterns.averaging.gradients import ALL_REDUCES, FORWARD, storing_gradients, within
+from profkit.patterns.frequency import in_most_steps
+from profkit.patterns.named_lines import parallel_pass_line
+from profkit.patterns.program import COPIES_BACK, works_under
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.ruling.places import parallel_pass_line
 from profkit.savings.edits import Edit, combine, remove, shrink_spans
 from profkit.trace.events import Int64s, Rows
-from profkit.units import format_count
 
 _SEARCH = "torch.distributed.ddp.reducer::search_unused_parameters"
 _ASKS = "c10d::allreduce_"

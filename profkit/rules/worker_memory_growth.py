@@ -35,14 +35,14 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.units import format_bytes, format_count, pick_form
 from profkit.derive.facts import Facts
-from profkit.evidence.attribution import busiest_site
-from profkit.evidence.requests import worker_requests
-from profkit.findings import Kind, Location, Severity
+from profkit.findings.values import Kind, Location, Severity
+from profkit.patterns.attribution import busiest_site
+from profkit.patterns.named_lines import Places, locations_of
+from profkit.patterns.requests import worker_requests
 from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
-from profkit.ruling.places import Places, locations_of
 from profkit.trace.worker_records import HeldObjects, LoaderRecord, WorkerRecord, WorkerSums
-from profkit.units import format_bytes, format_count, pick_form
 
 _MIN_READINGS = 4
 """Three intervals: with fewer, growth may be a single jump."""

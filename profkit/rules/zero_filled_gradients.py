@@ -34,11 +34,13 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.units import format_bytes, format_count
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims
-from profkit.evidence.attribution import by_line
-from profkit.evidence.frequency import in_most_steps, per_step, sum_per_step
-from profkit.evidence.program import (
+from profkit.findings.values import Kind
+from profkit.patterns.attribution import by_line
+from profkit.patterns.frequency import in_most_steps, per_step, sum_per_step
+from profkit.patterns.program import (
     ACCUMULATES,
     clearing_ranges,
     launches_anything,
@@ -46,15 +48,13 @@ from profkit.evidence.program import (
     program_operators,
     spent_ns,
 )
-from profkit.evidence.releases import INDUCTOR, has_release
-from profkit.findings import Kind
+from profkit.patterns.releases import INDUCTOR, has_release
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.ruling.pricing import call_ns, drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine
+from profkit.savings.pricing import call_ns, drop_operators, scale_operators
 from profkit.source.changes import Argument, ChangedCall
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import among, distinct_rows
-from profkit.units import format_bytes, format_count
 
 _FILLS = ("aten::zero_", "aten::_foreach_zero_")
 _MOST_ADDED = 1.5

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
 from profkit.derive.operators.operators import parse_dims, parse_types
-from profkit.experiment import RUNNABLE, RUNNABLE_ON_IMAGES, Case
+from profkit.run.experiment import RUNNABLE, RUNNABLE_ON_IMAGES, Case
 from profkit.trace.events import Rows
 from profkit.trace.values import distinct_rows
 

@@ -8,10 +8,10 @@ import numpy as np
 from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts, derived_once
-from profkit.findings import Saving
-from profkit.ranks.edits import JointEdit, combine_joint
-from profkit.ranks.launch import Launch
-from profkit.ranks.replay import JointReplay, replay_launch
+from profkit.derive.launch.edits import JointEdit, combine_joint
+from profkit.derive.launch.launch import Launch
+from profkit.derive.launch.replay import JointReplay, replay_launch
+from profkit.findings.values import Saving
 from profkit.savings.edits import Edit, combine
 from profkit.savings.own_edits import edit_of_launch
 from profkit.savings.simulate import predict_saving

@@ -11,15 +11,15 @@ import numpy as np
 from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts, derived_once
+from profkit.derive.launch.edits import JointEdit
+from profkit.derive.launch.own_edits import OwnEdit, on_all_ranks
+from profkit.derive.launch.own_work import Place
 from profkit.derive.timeline.intervals import NOTHING, Intervals, union
-from profkit.evidence.averaging.exchanged import own_number
-from profkit.evidence.ranks.exchanges import Exchanges, find_exchanges
-from profkit.evidence.ranks.sites import read_site
-from profkit.evidence.ranks.standing import standing_still
-from profkit.evidence.ranks.working import Spent, cut_pieces, spend
-from profkit.ranks.edits import JointEdit
-from profkit.ranks.own_edits import OwnEdit, on_all_ranks
-from profkit.ranks.own_work import Place
+from profkit.patterns.averaging.exchanged import own_number
+from profkit.patterns.ranks.exchanges import Exchanges, find_exchanges
+from profkit.patterns.ranks.sites import read_site
+from profkit.patterns.ranks.standing import standing_still
+from profkit.patterns.ranks.working import Spent, cut_pieces, spend
 from profkit.savings.edits import Edit
 from profkit.savings.replay import removed_host_time, replay
 from profkit.trace.events import NONE, Bools, Float64s, Int64s

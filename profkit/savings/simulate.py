@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profkit.derive.facts import Facts
-from profkit.findings import Saving
+from profkit.findings.values import Saving
 from profkit.savings.edits import Edit
 from profkit.savings.replay import Replay, device_alone_ns, replay
 from profkit.savings.step_time import DEVICE, SLOWED, step_time

@@ -11,7 +11,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.steps.distortion import FRAMES_FACTOR
 from profkit.derive.steps.steps import WHOLE_RECORDING
-from profkit.run import unprofiled_steps
+from profkit.run.directory import unprofiled_steps
 from profkit.savings.edits import Edit
 from profkit.savings.replay import device_alone_ns, host_at_work_ns, replay
 from profkit.trace.events import Category

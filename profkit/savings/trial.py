@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from profkit.experiment import Experiment
+from profkit.run.experiment import Experiment
 from profkit.savings.edits import Edit
 
 

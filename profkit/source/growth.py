@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType
 
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.source.code import source_line
 from profkit.source.index import SourceFile, parsed_file
 from profkit.source.syntax import ANY_ITEM, LEAVES, LOOPS, Parts, flat_targets, name_called, parts_of

@@ -1,4 +1,4 @@
-"""What a program's source may say about a line: the kinds of `profkit.run.Remark`."""
+"""What a program's source may say about a line: the kinds of `profkit.run.directory.Remark`."""
 
 EVALUATION_WITH_GRAD = "evaluation-with-grad"
 """A model in evaluation mode is called in a loop with autograd on."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 
-from profkit.run import CallSite, Remark
+from profkit.run.directory import CallSite, Remark
 from profkit.source import remark_kinds as kinds
 from profkit.source.code import module_names, source_line
 from profkit.source.doubles import double_makers

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from profkit.files.reading import open_file
+from profkit.core.files.reading import open_file
 from profkit.trace.events import NONE, Category, Events, Lane, Recording, Trace
 from profkit.trace.times import DAY_NS
 

@@ -10,9 +10,9 @@ from typing import BinaryIO, Protocol
 
 from isal import igzip_lib
 
-from profkit.errors import UnreadableInput
-from profkit.files.reading import open_file
-from profkit.units import format_count
+from profkit.core.errors import UnreadableInput
+from profkit.core.files.reading import open_file
+from profkit.core.units import format_count
 
 MAX_BYTES = 1 << 40
 """The largest uncompressed content that is read. More is no recording but a file that never ends."""

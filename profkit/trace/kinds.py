@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.marks import CALL_MARK, GC_MARK, LINE_MARK, PAUSE_MARK, SAVE_MARK, STEP_MARK, UNMARKED
+from profkit.core.marks import CALL_MARK, GC_MARK, LINE_MARK, PAUSE_MARK, SAVE_MARK, STEP_MARK, UNMARKED
 from profkit.trace.events import DEVICE_WORK, NONE, Category, Int32s
 
 _CATEGORIES = {

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from profkit.core.units import format_count
 from profkit.trace.events import DEVICE_WORK, Bools, Category, Int64s
 from profkit.trace.kinds import category_of
-from profkit.units import format_count
 
 LEFT_OUT = "left out, because unreadable or without a usable time"
 _IMPLIED = ("overhead", "Trace", "__metadata", "")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 
-from profkit.errors import UsageError
-from profkit.units import format_bytes
+from profkit.core.errors import UsageError
+from profkit.core.units import format_bytes
 
 MEMORY_LIMIT = "PROFKIT_MEMORY_LIMIT"
 """The environment variable that sets another limit, such as ``500 MB`` or ``8GB``."""

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profkit.errors import UnreadableInput
-from profkit.files.reading import open_file, refuse_special_file
+from profkit.core.errors import UnreadableInput
+from profkit.core.files.reading import open_file, refuse_special_file
 from profkit.trace.cache import Origin, read_through_cache
 from profkit.trace.containers import Content
 from profkit.trace.events import Trace

@@ -15,10 +15,10 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Struct
 
-from profkit.errors import UnreadableInput
-from profkit.files.kinds import is_own_file
-from profkit.files.reading import read_file
-from profkit.run import WORKERS_DIRECTORY, CallSite
+from profkit.core.errors import UnreadableInput
+from profkit.core.files.kinds import is_own_file
+from profkit.core.files.reading import read_file
+from profkit.run.directory import WORKERS_DIRECTORY, CallSite
 
 _MAX_FILES = 512
 _MAX_FILE_BYTES = 4 << 20

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from profkit.run import load_run
+from profkit.run.directory import load_run
 
 LEAST_S, SHARE = 5.0, 0.1
 _HERE = Path(__file__).parent

@@ -29,8 +29,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from profkit.comparing import compare
-from profkit.comparing.recorded import Recorded, read_recording
+from profkit.diagnosis.compare import compare
+from profkit.diagnosis.compare.recorded import Recorded, read_recording
 
 PROGRAM = Path(__file__).parent / "training_program.py"
 KINDS = ("perceptron", "convolutions", "attention")

@@ -3,9 +3,10 @@
     python tests/benchmarks/bench_late.py [--launches 300]
 
 Each launch is a table of own work by rank, step and place, with noise of one kind; half of the work lies at one place,
-the rest at seven others. Printed are shares of the launches in per cent: for profkit's test (`profkit.ranks.late`), and
-for Student's t of each rank by itself, by all of its work or its worst place, with its level divided by the number of
-ranks (and places). With nobody late that is how often anybody is named; else how often exactly the late ones are.
+the rest at seven others. Printed are shares of the launches in per cent: for profkit's test
+(`profkit.derive.launch.late`), and for Student's t of each rank by itself, by all of its work or its worst place, with
+its level divided by the number of ranks (and places). With nobody late that is how often anybody is named; else how
+often exactly the late ones are.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from profkit.ranks.chance import is_beyond_chance
-from profkit.ranks.late import find_late
-from profkit.ranks.own_work import OwnWork
+from profkit.derive.launch.chance import is_beyond_chance
+from profkit.derive.launch.late import find_late
+from profkit.derive.launch.own_work import OwnWork
 from profkit.trace.events import Float64s
 
 SHARES = np.array([0.5, 0.2, 0.1, 0.06, 0.05, 0.04, 0.03, 0.02])

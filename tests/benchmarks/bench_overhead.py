@@ -45,7 +45,7 @@ from torch.profiler import profile as torch_profile
 import profkit
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.sessions.detaching import detach, detachable
-from profkit.plan import Plan, Subject
+from profkit.run.plan import Plan, Subject
 
 STEPS = 4
 BEFORE = 3

@@ -20,9 +20,9 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-from profkit import diagnosing
-from profkit.diagnosing import diagnose_path
-from profkit.findings import Diagnosis
+from profkit.diagnosis import pipeline as diagnosing
+from profkit.diagnosis.pipeline import diagnose_path
+from profkit.findings.values import Diagnosis
 from profkit.report.files import rule_pages
 from profkit.report.html.page import render_html
 from tests.screenshots import find_browser

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from repeat_trace import repeat
 
-from profkit.diagnosing import read_facts
+from profkit.diagnosis.pipeline import read_facts
 from profkit.savings.edits import Edit, unblock
 from profkit.savings.replay import replay
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from profkit.catalogue import read_scenario
-from profkit.verifying import diagnose_variant, effect_of, measure
+from profkit.diagnosis.catalogue import read_scenario
+from profkit.diagnosis.verify import diagnose_variant, effect_of, measure
 
 PROGRAMS = Path(__file__).with_name("several_faults")
 

@@ -7,7 +7,7 @@ import sys
 
 def main() -> None:
     from profkit import cli
-    from profkit.collect.planning import parent, process
+    from profkit.memory_planner import parent, process
 
     setattr(parent, "make_plan", process.answer)  # noqa: B010  # for this process
     sys.path[0] = ""  # as ``python -m profkit`` has it

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.catalogue import list_scenarios
+from profkit.diagnosis.catalogue import list_scenarios
 from profkit.rules import all_rules
 from profkit.rules.base import HEADINGS
 

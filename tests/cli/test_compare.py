@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from profkit.cli.compare import parse_percent
-from profkit.errors import UsageError
-from tests.comparing.runs import around, write_run
+from profkit.core.errors import UsageError
+from tests.diagnosis.compare.runs import around, write_run
 
 
 def compare(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
-from profkit.catalogue import list_scenarios
 from profkit.cli import group
 from profkit.cli._targets import RULE_GROUP, rule_names
+from profkit.diagnosis.catalogue import list_scenarios
 from profkit.rules import GROUP, all_rules
 
 RULES = sorted(all_rules())

@@ -9,8 +9,8 @@ import pytest
 
 from profkit.cli import _launching
 from profkit.collect.launch import parent
-from profkit.errors import RunDirectoryError, UsageError
-from profkit.run import RankIdentity, Run, save
+from profkit.core.errors import RunDirectoryError, UsageError
+from profkit.run.directory import RankIdentity, Run, save
 
 WISHES = {"stop_after_recording": False}
 

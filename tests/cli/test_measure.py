@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from profkit.processor import processor_name
-from profkit.run import RUN_FILE, Host, Run, save
+from profkit.core.processor import processor_name
+from profkit.run.directory import RUN_FILE, Host, Run, save
 from tests.traces import json_of, op, step
 
 TRACE = "host_1.2.pt.trace.json"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from profkit.cli.memory_plan import parse_input, parse_size
-from profkit.errors import UsageError
-from profkit.memory_plan import InputSpec
+from profkit.core.errors import UsageError
+from profkit.memory_planner.plan import InputSpec
 from tests.forks import Ended, Forks
 
 MODELS = """

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import profkit
-from profkit.run import DIAGNOSIS_FILE, REPORTS, RUN_FILE, SMALL_FILES, SNAPSHOT_FILE
+from profkit.run.directory import DIAGNOSIS_FILE, REPORTS, RUN_FILE, SMALL_FILES, SNAPSHOT_FILE
 from tests.cli.test_bad_input import TRACE
-from tests.gathering.test_launching import trace_of_rank
+from tests.diagnosis.launch.test_launching import trace_of_rank
 
 LONGEST_S = 60
 """A command that waits for a pipe waits for ever."""

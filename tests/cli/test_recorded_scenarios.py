@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from profkit import catalogue
-from profkit.catalogue import find_scenario, recordings_root
 from profkit.cli._targets import find_recording
-from profkit.errors import UsageError
+from profkit.core.errors import UsageError
+from profkit.diagnosis import catalogue
+from profkit.diagnosis.catalogue import find_scenario, recordings_root
 
 RECORDED = sorted((path.parent.name, path.name) for path in (recordings_root() or Path()).glob("*/*/*/"))
 
@@ -42,7 +42,7 @@ def test_a_scenario_that_needs_no_gpu_is_not_said_to_need_one(tmp_path):
 
 @pytest.mark.parametrize(("name", "variant"), RECORDED)
 def test_a_recording_shows_the_pitfall_and_not_the_fix(name, variant):
-    from profkit.diagnosing import diagnose_path
+    from profkit.diagnosis.pipeline import diagnose_path
 
     triggers = find_scenario(name).triggers
     found = {

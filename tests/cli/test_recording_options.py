@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.run import find_trace, load_run
+from profkit.run.directory import find_trace, load_run
 from tests.forks import Forks
 
 PROGRAM = """\

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.diagnosing import diagnose, read_facts
+from profkit.diagnosis.pipeline import diagnose, read_facts
 from tests.snapshots import MIB, Recording, at, in_model, moving
 
 BASE = 1 << 40

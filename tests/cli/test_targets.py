@@ -8,9 +8,9 @@ import pytest
 
 from profkit.cli._output import print_report
 from profkit.cli._targets import latest_run
-from profkit.findings import Diagnosis, Finding, Kind, RunSummary, Severity, Timing
-from profkit.run import RUN_FILE, Run, save
-from profkit.settings import Settings
+from profkit.diagnosis.settings import Settings
+from profkit.findings.values import Diagnosis, Finding, Kind, RunSummary, Severity, Timing
+from profkit.run.directory import RUN_FILE, Run, save
 
 
 def _run(directory: Path, started: str) -> Path:

@@ -14,7 +14,7 @@ from profkit.collect.census.names import _UserModules
 from profkit.collect.machine.sampler import Sampler
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.sessions.session import ProfilerSession
-from profkit.plan import Plan
+from profkit.run.plan import Plan
 from tests.collect.reading import Event, export_whole, read_events
 from tests.forks import ROOT
 

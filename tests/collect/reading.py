@@ -11,8 +11,8 @@ from typing import Any
 
 from profkit.collect.sessions.exporting import export, write_plain
 from profkit.collect.sessions.session import ProfilerSession
-from profkit.marks import LINE_MARK
-from profkit.run import CallSite, load_callsites
+from profkit.core.marks import LINE_MARK
+from profkit.run.directory import CallSite, load_callsites
 
 Event = dict[str, Any]
 

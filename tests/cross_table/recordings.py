@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from profkit.catalogue import list_scenarios, recordings_root
-from profkit.run import RUN_FILE, load_run
+from profkit.diagnosis.catalogue import list_scenarios, recordings_root
+from profkit.run.directory import RUN_FILE, load_run
 from tests.end_to_end.programs import all_programs
 from tests.h100.survey import PROGRAMS, SCENARIOS, Recording, find_recordings
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from profkit.diagnosing import diagnose_path
-from profkit.findings import Finding, notable
+from profkit.core.units import format_share
+from profkit.diagnosis.pipeline import diagnose_path
+from profkit.findings.values import Finding, notable
 from profkit.rules import all_rules
-from profkit.units import format_share
 from tests.cross_table.recordings import Recorded, read_known
 
 FOUND, MISSED, EXPLAINED, UNEXPLAINED, NOT_LOOKED, SILENT = "#", "-", "o", "!", "?", "."

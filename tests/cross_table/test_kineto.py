@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from profkit.diagnosing import diagnose_path
-from profkit.findings import MEDIUM_FROM, Diagnosis, Finding, Severity, notable
+from profkit.diagnosis.pipeline import diagnose_path
+from profkit.findings.values import MEDIUM_FROM, Diagnosis, Finding, Severity, notable
 from tests.cross_table.recordings import expected_elsewhere
 
 EXPECTED = expected_elsewhere()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.catalogue import list_scenarios
+from profkit.diagnosis.catalogue import list_scenarios
 from profkit.rules import all_rules
 from tests.cross_table import table
 from tests.cross_table.recordings import Recorded, expected_elsewhere, find_all

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from profkit.core.marks import UNMARKED
 from profkit.derive.operators.source_lines import find_lines
-from profkit.diagnosing import read_facts
-from profkit.marks import UNMARKED
+from profkit.diagnosis.pipeline import read_facts
 from profkit.trace.events import NONE, Category
 from tests.traces import annotation, facts_of, mark, op, rows_named, step
 

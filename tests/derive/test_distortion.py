@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from profkit.core.marks import GC_AUTOMATIC, GC_MARK
 from profkit.derive.steps.distortion import _water_level
-from profkit.marks import GC_AUTOMATIC, GC_MARK
-from profkit.run import Run
+from profkit.run.directory import Run
 from tests.traces import annotation, facts_of, kernel, mark, memory, op, pause, python, runtime, step
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.evidence.shares import time_shares
+from profkit.patterns.time.shares import time_shares
 from tests.traces import annotation, facts_of, kernel, memcpy, op, runtime, step
 
 Json = dict[str, Any]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.evidence.places import call_site, enclosing_function, runs_inside_a_call
-from profkit.run import CallSite
+from profkit.patterns.places.events import call_site, enclosing_function, runs_inside_a_call
+from profkit.run.directory import CallSite
 from profkit.trace.events import NONE
 from tests.traces import annotation, facts_of, mark, memory, op, python, rows_named, runtime, step
 

@@ -11,7 +11,7 @@ import pytest
 from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import Intervals, intersection, union
 from profkit.derive.timeline.thinned import UNTOUCHED
-from profkit.evidence.shares import time_shares
+from profkit.patterns.time.shares import time_shares
 from profkit.savings.edits import Edit
 from profkit.savings.replay import replay
 from profkit.trace.events import Category, Rows

@@ -10,10 +10,10 @@ import pytest
 
 from profkit.derive.facts import Facts
 from profkit.derive.memory.purposes import Purpose
-from profkit.diagnosing import diagnose, read_facts
-from profkit.evidence.allocator.lines import allocator_of
-from profkit.evidence.allocator.purposes import purposes_of
-from profkit.findings import Diagnosis, VerdictKind
+from profkit.diagnosis.pipeline import diagnose, read_facts
+from profkit.findings.values import Diagnosis, VerdictKind
+from profkit.patterns.allocator.lines import allocator_of
+from profkit.patterns.allocator.purposes import purposes_of
 from profkit.report import FORMATS, render
 
 SITUATIONS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.shares import time_shares
+from profkit.patterns.time.shares import time_shares
 from tests.traces import annotation, facts_of, op, step
 
 STEP = "Optimizer.step#SGD.step"

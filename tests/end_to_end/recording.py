@@ -31,7 +31,7 @@ def record_variant() -> None:
     import numpy as np
 
     from profkit.collect.launch import scenario
-    from profkit.run import create_directory
+    from profkit.run.directory import create_directory
 
     path, variant = Path(sys.argv[1]), sys.argv[2]
     setattr(scenario, "_detach", _keep)  # noqa: B010  # for this process

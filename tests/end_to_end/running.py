@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit.catalogue import Scenario
+from profkit.diagnosis.catalogue import Scenario
 from tests.end_to_end.recording import RUN
 from tests.forks import Ended, Forks
 from tests.recordings import NO_FILES, Files, Kept, Recordings
@@ -55,9 +55,9 @@ def record_variant(recordings: Recordings, scenario: Scenario, variant: str) -> 
 
 def judge(kept: Kept) -> Outcome:
     """Diagnose a kept recording. The report comes after the program's output."""
-    from profkit.diagnosing import diagnose_path
+    from profkit.diagnosis.pipeline import diagnose_path
     from profkit.report.json import render_json
-    from profkit.run import find_trace
+    from profkit.run.directory import find_trace
 
     ended, run = kept.ended, kept.directory / RUN
     if find_trace(run) is None:

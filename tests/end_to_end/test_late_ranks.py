@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from profkit.diagnosing import read_facts
-from profkit.gathering.launching import gather
-from profkit.ranks.launch import Launch
-from profkit.ranks.replay import replay_launch
+from profkit.derive.launch.launch import Launch
+from profkit.derive.launch.replay import replay_launch
+from profkit.diagnosis.launch.launching import gather
+from profkit.diagnosis.pipeline import read_facts
 from profkit.rules.straggler import straggler
 from tests.recordings import Recordings
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profkit.diagnosing import read_facts
-from profkit.evidence.ranks.table import rank_table
-from profkit.run import Run, find_trace, load_launch, load_run
+from profkit.diagnosis.pipeline import read_facts
+from profkit.patterns.ranks.table import rank_table
+from profkit.run.directory import Run, find_trace, load_launch, load_run
 from tests.collect.reading import read_events, steps_of
 from tests.recordings import Recordings
 

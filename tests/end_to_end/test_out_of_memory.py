@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from profkit.run import load_run
+from profkit.run.directory import load_run
 from tests.end_to_end.recording import RUN
 from tests.end_to_end.running import Outcome, judge, record_program
 from tests.recordings import Recordings

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.gathering.launching import gather
-from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import measure_own_work
-from profkit.ranks.pipelines import find_staging
-from profkit.ranks.replay import replay_launch
+from profkit.derive.launch.launch import Launch
+from profkit.derive.launch.own_work import measure_own_work
+from profkit.derive.launch.pipelines import find_staging
+from profkit.derive.launch.replay import replay_launch
+from profkit.diagnosis.launch.launching import gather
 from tests.recordings import Recordings
 
 TRAINS = """\

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from profkit.catalogue import Scenario, list_scenarios
-from profkit.findings import no_gain_note
+from profkit.diagnosis.catalogue import Scenario, list_scenarios
+from profkit.findings.values import no_gain_note
 from tests.end_to_end.recording import RUN
 from tests.end_to_end.running import Outcome, diagnose, judge, record_variant
 from tests.recordings import Recordings

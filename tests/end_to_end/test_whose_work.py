@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.run import load_run
+from profkit.run.directory import load_run
 from tests.end_to_end.running import diagnose_forked, judge, record_program
 from tests.forks import Forks
 from tests.recordings import Recordings

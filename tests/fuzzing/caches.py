@@ -19,7 +19,7 @@ from unittest.mock import patch
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.findings import Diagnosis
+from profkit.findings.values import Diagnosis
 from profkit.trace import cache as cached
 from profkit.trace.events import Trace
 from profkit.trace.limits import memory_limit

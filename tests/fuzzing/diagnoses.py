@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from profkit.derive.facts import Facts
-from profkit.diagnosing import diagnose
-from profkit.findings import Diagnosis, Finding, LaunchSummary
+from profkit.diagnosis.pipeline import diagnose
+from profkit.findings.values import Diagnosis, Finding, LaunchSummary
 from profkit.integrations.tensorboard.runs import id_of, row_of
 from profkit.report import FORMATS, render
 from profkit.report.json import load_json, render_json
 from profkit.report.sharing.anonymous import share
-from profkit.run import DIAGNOSIS_FILE
+from profkit.run.directory import DIAGNOSIS_FILE
 from profkit.trace.events import no_trace
 from profkit.trace.snapshot.reader import read_snapshot
 from tests.fuzzing import traces

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from profkit.derive.facts import Facts
-from profkit.findings import Diagnosis
+from profkit.findings.values import Diagnosis
 from profkit.trace.limits import memory_limit
 from profkit.trace.reading import read_trace
 from tests.fuzzing import traces

@@ -11,17 +11,17 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from profkit.errors import UnreadableInput
-from profkit.findings import Diagnosis
-from profkit.gathering.finding import find_places
-from profkit.gathering.launching import diagnose_ranks, gather
-from profkit.gathering.turns import Done, do_at
-from profkit.run import LAUNCH_FILE, RUN_FILE
+from profkit.core.errors import UnreadableInput
+from profkit.diagnosis.launch.finding import find_places
+from profkit.diagnosis.launch.launching import diagnose_ranks, gather
+from profkit.diagnosis.launch.turns import Done, do_at
+from profkit.findings.values import Diagnosis
+from profkit.run.directory import LAUNCH_FILE, RUN_FILE
+from tests.diagnosis.launch.hostile_ranks import DAMAGES, _before, gloo, nccl
 from tests.fuzzing import traces
 from tests.fuzzing.hostile import NUMBERS, TEXTS, damage_bytes, damage_tree, json_of, pack
 from tests.fuzzing.reports import check_reports
 from tests.fuzzing.running import Files, Kind, Odd
-from tests.gathering.hostile_ranks import DAMAGES, _before, gloo, nccl
 
 _MOST_RANKS = 3
 _STEPS = 4

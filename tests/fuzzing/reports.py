@@ -12,14 +12,14 @@ from xml.etree import ElementTree as Xml
 
 from markdown_it import MarkdownIt
 
-from profkit.comparing.values import Comparison
-from profkit.errors import ProfkitError, UsageError
-from profkit.findings import Diagnosis, Severity
+from profkit.core.errors import ProfkitError, UsageError
+from profkit.diagnosis.compare.values import Comparison
+from profkit.diagnosis.settings import EDITORS
+from profkit.findings.values import Diagnosis, Severity
 from profkit.report import COMPARISON_FORMATS, FORMATS, render, render_comparison
 from profkit.report.files import rule_pages
 from profkit.report.html.environment import asset
 from profkit.report.json import parse_json
-from profkit.settings import EDITORS
 from tests.fuzzing.hostile import CANARY
 
 _PAGE_TAGS = frozenset(

@@ -10,12 +10,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from profkit.comparing import compare_paths
+from profkit.core.errors import ProfkitError
 from profkit.derive.facts import Facts
-from profkit.diagnosing import diagnose, read_facts
-from profkit.errors import ProfkitError
-from profkit.findings import Diagnosis
-from profkit.run import (
+from profkit.diagnosis.compare import compare_paths
+from profkit.diagnosis.pipeline import diagnose, read_facts
+from profkit.findings.values import Diagnosis
+from profkit.run.directory import (
     CALLSITES_FILE,
     DEVICE_MEMORY_FILE,
     LIVE_FILE,

@@ -24,9 +24,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from profkit.errors import ProfkitError
-from profkit.failures import STRICT, place_of
-from profkit.forks import PROCESSES
+from profkit.core.errors import ProfkitError
+from profkit.core.failures import STRICT, place_of
+from profkit.core.forks import PROCESSES
 from profkit.trace.cache import CACHE
 from profkit.trace.limits import MEMORY_LIMIT
 from tests.fuzzing.reports import check_error

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from profkit.findings import Finding, Location, Severity
-from profkit.findings import Kind as FindingKind
+from profkit.diagnosis.settings import EDITORS, Settings, is_left_out, read_settings
+from profkit.findings.values import Finding, Location, Severity
+from profkit.findings.values import Kind as FindingKind
 from profkit.report.html.editor import link_to
-from profkit.settings import EDITORS, Settings, is_left_out, read_settings
 from tests.fuzzing.hostile import TEXTS, damage_bytes, damage_tree, value
 from tests.fuzzing.reports import expect
 from tests.fuzzing.running import Files, Kind, Odd

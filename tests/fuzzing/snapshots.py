@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.diagnosing import diagnose
-from profkit.findings import Diagnosis
+from profkit.diagnosis.pipeline import diagnose
+from profkit.findings.values import Diagnosis
 from profkit.trace.events import no_trace
 from profkit.trace.limits import memory_limit
 from profkit.trace.snapshot.reader import read_snapshot

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from profkit.errors import ProfkitError, UsageError
+from profkit.core.errors import ProfkitError, UsageError
 from tests.fuzzing import results, running
 from tests.fuzzing.__main__ import NAMES, kind_of
 from tests.fuzzing.reports import Unescaped

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from profkit.findings import Diagnosis, RunSummary, Timing
+from profkit.findings.values import Diagnosis, RunSummary, Timing
 from profkit.report import render
 from tests.fuzzing import reports
 from tests.fuzzing.hostile import TEXTS

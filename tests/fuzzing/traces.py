@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from profkit.derive.facts import Facts
-from profkit.diagnosing import diagnose
-from profkit.evidence.shares import time_shares
-from profkit.findings import Diagnosis
-from profkit.run import CallSite, Run
+from profkit.diagnosis.pipeline import diagnose
+from profkit.findings.values import Diagnosis
+from profkit.patterns.time.shares import time_shares
+from profkit.run.directory import CallSite, Run
 from profkit.savings.edits import Edit
 from profkit.savings.replay import replay
 from profkit.trace.limits import memory_limit

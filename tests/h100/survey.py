@@ -18,8 +18,8 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import union
-from profkit.diagnosing import diagnose, read_facts
-from profkit.findings import Diagnosis, Finding, Location, Severity
+from profkit.diagnosis.pipeline import diagnose, read_facts
+from profkit.findings.values import Diagnosis, Finding, Location, Severity
 from profkit.rules import all_rules
 
 PROGRAMS, SCRIPTS, SCENARIOS = "programs", "scripts", "scenarios"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from profkit.diagnosing import read_facts
-from profkit.evidence.memory_use import memory_use
+from profkit.diagnosis.pipeline import read_facts
+from profkit.patterns.memory_use import memory_use
 
 OF_THE_FIRST_STEP = {"allocator_retries"}
 """Its batches differ, and the peak was measured for the first alone."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.findings import Location
+from profkit.findings.values import Location
 from tests.h100.sums import Part, Pitfalls, is_step_covered, is_step_right, is_surprise, sum_up
 from tests.h100.survey import (
     FIX,

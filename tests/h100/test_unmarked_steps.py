@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.diagnosing import read_facts
+from profkit.diagnosis.pipeline import read_facts
 
 RECORDINGS = Path(__file__).parent / "recordings"
 _MARKS = ("ProfilerStep#", "Optimizer.step#")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from profkit.run import load_run
+from profkit.run.directory import load_run
 from tests.collect.reading import is_inside, read_events, steps_of
 from tests.integrations import accelerate_program, lightning_program, transformers_program
 from tests.recordings import Kept, Recordings, all_code

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from profkit.findings import Diagnosis
+from profkit.findings.values import Diagnosis
 from profkit.report import render
-from profkit.run import load_run
+from profkit.run.directory import load_run
 from tests.integrations import ipython_program
 from tests.recordings import Recordings, all_code
 
@@ -93,7 +93,7 @@ def test_the_frame_contains_the_page_with_all_permissions_denied(hostile: Diagno
 
 @pytest.fixture
 def hostile() -> Diagnosis:
-    from profkit.findings import Finding, Kind, Location, RunSummary, Severity, Timing
+    from profkit.findings.values import Finding, Kind, Location, RunSummary, Severity, Timing
 
     evil = "\"'></iframe><script>alert(1)</script>"
     place = Location(evil, 3, evil, evil)

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import pytest
 
 import profkit
-from profkit.run import RUN_FILE, load_run
+from profkit.run.directory import RUN_FILE, load_run
 from tests.forks import Forks
 from tests.recordings import Recordings, all_code
 
@@ -328,7 +328,7 @@ def test_loading_the_pytest_plugin_imports_nothing_heavy() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     plugin = ["profkit.integrations", "profkit.integrations.pytest_plugin"]
     registry = ["profkit.collect", "profkit.collect.recorder", "profkit.collect.recorder.diagnosis"]
-    assert result.stdout.split() == ["profkit", *registry, *plugin, "profkit.printing"]
+    assert result.stdout.split() == ["profkit", *registry, *plugin, "profkit.core.printing"]
 
 
 def test_the_package_names_the_plugin() -> None:

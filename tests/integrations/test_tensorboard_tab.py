@@ -16,8 +16,8 @@ from types import SimpleNamespace
 import pytest
 from werkzeug.test import Client, TestResponse
 
-from profkit.diagnosing import diagnose_path
-from profkit.findings import Diagnosis, Finding, Kind, RunSummary, Saving, Severity, Timing
+from profkit.diagnosis.pipeline import diagnose_path
+from profkit.findings.values import Diagnosis, Finding, Kind, RunSummary, Saving, Severity, Timing
 from profkit.integrations.tensorboard import runs as runs_module
 from profkit.integrations.tensorboard.plugin import Plugin
 from profkit.integrations.tensorboard.runs import Runs, report_address, row_of

@@ -10,7 +10,7 @@ import torch
 import profkit
 from profkit.collect.recorder.profiler import profile
 from profkit.integrations.training import TrainingRecording
-from profkit.run import load_run
+from profkit.run.directory import load_run
 from tests.collect.reading import read_events, steps_of
 
 

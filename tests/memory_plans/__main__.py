@@ -13,8 +13,8 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from profkit.collect.planning.parent import make_plan
-from profkit.memory_plan import PlanRequest
+from profkit.memory_planner.parent import make_plan
+from profkit.memory_planner.plan import PlanRequest
 
 _MODELS = "tests.memory_plans.models"
 

@@ -160,7 +160,7 @@ def unet():
 
 
 class Tower(nn.Module):
-    """Eight blocks; `tests/collect/planning/test_against_an_h100.py` says more."""
+    """Eight blocks; `tests/memory_planner/test_against_an_h100.py` says more."""
 
     def __init__(self):
         super().__init__()

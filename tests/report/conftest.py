@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profkit.findings import (
+from profkit.diagnosis.pictures.of_ranks import draw_ranks
+from profkit.findings.pictures import Branch, Lane, Mark, MemoryCurve, MemoryHolder, Pictures, StepPicture
+from profkit.findings.values import (
     CallSummary,
     Diagnosis,
     Finding,
@@ -28,8 +30,6 @@ from profkit.findings import (
     TimeShare,
     Timing,
 )
-from profkit.pictures.of_ranks import draw_ranks
-from profkit.pictures.values import Branch, Lane, Mark, MemoryCurve, MemoryHolder, Pictures, StepPicture
 
 _LEAK = Finding(
     rule="retained-graph",

@@ -10,11 +10,11 @@ from typing import Literal
 
 import pytest
 
-from profkit.findings import Diagnosis, Finding
+from profkit.core.units import format_bytes, format_share, format_time
+from profkit.findings.values import Diagnosis, Finding
 from profkit.report import render_comparison
 from profkit.report.html.page import render_html
 from profkit.report.json import render_json
-from profkit.units import format_bytes, format_share, format_time
 from tests.report.test_comparison import WORSE
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -7,9 +7,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from profkit.comparing.values import Comparison, Difference, Fate, FindingMove, Move, Side, StepTime, Verdict
-from profkit.errors import UsageError
-from profkit.findings import Location, Severity
+from profkit.core.errors import UsageError
+from profkit.diagnosis.compare.values import Comparison, Difference, Fate, FindingMove, Move, Side, StepTime, Verdict
+from profkit.findings.values import Location, Severity
 from profkit.report import render_comparison
 
 WORSE = Comparison(

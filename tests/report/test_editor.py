@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from profkit.errors import UsageError
-from profkit.findings import Location
+from profkit.core.errors import UsageError
+from profkit.diagnosis.settings import EDITORS, read_settings
+from profkit.findings.values import Location
 from profkit.report.html.editor import link_to, usual_editor
-from profkit.settings import EDITORS, read_settings
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from profkit.errors import UsageError
-from profkit.findings import Diagnosis
+from profkit.core.errors import UsageError
+from profkit.findings.values import Diagnosis
 from profkit.report import FORMATS, render
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from profkit.findings import Diagnosis, Finding
+from profkit.findings.values import Diagnosis, Finding
 from profkit.report.github import render_github
 
 

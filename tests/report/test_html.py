@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from profkit.findings import Change, Diagnosis, Finding, Location, TimeShare, Timing, WorkerTimes
-from profkit.pictures.values import Branch, Lane, Mark, MemoryCurve, Pictures, StepPicture
+from profkit.findings.pictures import Branch, Lane, Mark, MemoryCurve, Pictures, StepPicture
+from profkit.findings.values import Change, Diagnosis, Finding, Location, TimeShare, Timing, WorkerTimes
 from profkit.report.html.page import render_html
 
 VOID = {"meta", "br", "input"}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from profkit.errors import UnreadableInput
-from profkit.findings import DeviceMemory, Diagnosis, Finding, MemorySeries, MemoryTimeline, Verdict, VerdictKind
+from profkit.core.errors import UnreadableInput
+from profkit.findings.values import DeviceMemory, Diagnosis, Finding, MemorySeries, MemoryTimeline, Verdict, VerdictKind
 from profkit.report import json as report_json
 from profkit.report.html.page import render_html
 from profkit.report.json import parse_json, render_json

@@ -8,9 +8,9 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from profkit.findings import Diagnosis, Finding, Kind, Location, Severity, Verdict, VerdictKind
+from profkit.diagnosis.settings import Settings
+from profkit.findings.values import Diagnosis, Finding, Kind, Location, Severity, Verdict, VerdictKind
 from profkit.report.junit import render_junit
-from profkit.settings import Settings
 
 RULES = ("launch-bound", "input-bound", "pageable-transfer")
 ANY_FAULT = Settings(fail_on="low").fails

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from profkit.findings import Change, Diagnosis, Finding, TimeShare, Timing
+from profkit.findings.values import Change, Diagnosis, Finding, TimeShare, Timing
 from profkit.report.markdown import render_markdown
 
 FULL = """\

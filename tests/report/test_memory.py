@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from profkit.concluding import conclude
-from profkit.errors import UsageError
-from profkit.findings import (
+from profkit.core.errors import UsageError
+from profkit.diagnosis.verdict import conclude
+from profkit.findings.values import (
     DeviceMemory,
     Diagnosis,
     Location,

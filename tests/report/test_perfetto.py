@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profkit.diagnosing import diagnose_with_rows, read_facts
-from profkit.errors import UsageError
-from profkit.findings import Diagnosis, Finding
+from profkit.core.errors import UsageError
+from profkit.diagnosis.pipeline import diagnose_with_rows, read_facts
+from profkit.findings.values import Diagnosis, Finding
 from profkit.report import perfetto
 from profkit.report.perfetto import write_perfetto
-from profkit.run import find_trace
+from profkit.run.directory import find_trace
 from profkit.trace.events import Rows, Trace
 from profkit.trace.kineto.reader import read_kineto
 from tests.traces import Json, json_of, kernel, memory, op, python, rows_named, runtime, step

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profkit.findings import (
+from profkit.findings.values import (
     CallSummary,
     Diagnosis,
     Finding,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from profkit.findings import Change, Diagnosis, Finding, Kind, Location, Severity
+from profkit.findings.values import Change, Diagnosis, Finding, Kind, Location, Severity
 from profkit.report.sarif import render_sarif
 
 

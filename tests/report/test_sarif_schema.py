@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from profkit.findings import Change, Diagnosis, Finding, Location, RunSummary
+from profkit.findings.values import Change, Diagnosis, Finding, Location, RunSummary
 from profkit.report.files import rule_pages
 from profkit.report.sarif import render_sarif
 

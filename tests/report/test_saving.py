@@ -12,7 +12,7 @@ import pytest
 
 import profkit
 from profkit import Diagnosis, ProfkitError
-from profkit.findings import Finding
+from profkit.findings.values import Finding
 from profkit.report import render
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +91,7 @@ def test_a_file_without_a_diagnosis_gives_one_line(tmp_path: Path, content: byte
 def test_a_diagnosis_that_was_made_in_another_process_can_be_saved_at_once(tmp_path: Path) -> None:
     """Its methods do not rely on imports made elsewhere."""
     code = (
-        "from profkit.findings import Diagnosis, RunSummary, Timing\n"
+        "from profkit.findings.values import Diagnosis, RunSummary, Timing\n"
         "one = Diagnosis(RunSummary((), None, None, None, None), Timing(0, None, ''), (), {}, ())\n"
         "one.save('a.json'); assert one.to_dict()['schema'] == 'profkit.diagnosis/1'"
     )

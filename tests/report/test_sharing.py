@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from profkit.comparing.values import Comparison, Difference, Fate, FindingMove, Move, Side, StepTime
-from profkit.comparing.values import Verdict as StepVerdict
-from profkit.findings import Change, Diagnosis, Finding, HotSpot, Location, RunSummary, Severity
-from profkit.pictures.values import Branch, Pictures
+from profkit.diagnosis.compare.values import Comparison, Difference, Fate, FindingMove, Move, Side, StepTime
+from profkit.diagnosis.compare.values import Verdict as StepVerdict
+from profkit.findings.pictures import Branch, Pictures
+from profkit.findings.values import Change, Diagnosis, Finding, HotSpot, Location, RunSummary, Severity
 from profkit.report import FORMATS, render, render_comparison
 from profkit.report.sharing.anonymous import project_of, share, without_source
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.errors import RunDirectoryError, UnreadableInput
+from profkit.core.errors import RunDirectoryError, UnreadableInput
 from profkit.report.tensorboard import copies
 from profkit.report.tensorboard.copies import PREPARED_FOLDER, prepare_logdir, rewrite_trace
 from tests.report.gpu_trace import gpu_trace

@@ -22,8 +22,8 @@ import pytest
 from click.testing import CliRunner
 
 from profkit.cli.tensorboard import command
-from profkit.diagnosing import diagnose_path
-from profkit.errors import UnreadableInput, UsageError
+from profkit.core.errors import UnreadableInput, UsageError
+from profkit.diagnosis.pipeline import diagnose_path
 from profkit.report.files import write_reports
 from profkit.report.tensorboard.copies import PREPARED_FOLDER
 from tests.report.gpu_trace import OVERVIEW_US, gpu_trace
@@ -222,7 +222,8 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         program = (
-            f"from profkit.errors import UsageError\ntry:\n    {PROGRAM}\nexcept UsageError as error:\n    print(error)"
+            "from profkit.core.errors import UsageError\n"
+            f"try:\n    {PROGRAM}\nexcept UsageError as error:\n    print(error)"
         )
         done = subprocess.run(
             [sys.executable, "-c", program, tmp_path, "--port", port],

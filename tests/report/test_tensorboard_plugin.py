@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from profkit.diagnosing import diagnose_path, read_facts
+from profkit.diagnosis.pipeline import diagnose_path, read_facts
 from profkit.report.tensorboard.copies import rewrite_trace
 from profkit.report.tensorboard.overview import of_median_step
 from tests.forks import Forks

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from profkit.findings import Diagnosis, Finding, Kind, MemoryPeak, RunSummary, Saving, Severity, Timing
+from profkit.findings.values import Diagnosis, Finding, Kind, MemoryPeak, RunSummary, Saving, Severity, Timing
 from profkit.report.json import render_json
 from profkit.report.tensorboard.copies import PREPARED_FOLDER, prepare_logdir
 from profkit.report.tensorboard.overview import of_median_step

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.text import Text
 
-from profkit.findings import (
+from profkit.findings.values import (
     GROWTH_EVIDENCE,
     Change,
     Diagnosis,
@@ -210,7 +210,7 @@ def test_shares_outside_zero_to_one_are_shown_as_they_are(clean_diagnosis: Diagn
     assert lines[-2:] == ["overlap   30.0 ms  240 %  ##############", "gap      -1.00 µs  -10 %"]
 
 
-@pytest.mark.parametrize("module", ["profkit.report", "profkit.findings"])
+@pytest.mark.parametrize("module", ["profkit.report", "profkit.findings.values"])
 def test_rich_is_not_imported_before_a_report_is_wanted(module: str) -> None:
     program = f"import sys, {module}; sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

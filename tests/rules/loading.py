@@ -6,7 +6,7 @@ from typing import Any
 
 from profkit.rules.base import Suspicion
 from profkit.rules.input_bound import input_bound
-from profkit.run import Feeding, Host, LoaderUse, Run
+from profkit.run.directory import Feeding, Host, LoaderUse, Run
 from tests.traces import annotation, kernel, op, runtime, step
 
 Json = dict[str, Any]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.findings import Kind, Severity
+from profkit.findings.values import Kind, Severity
 from profkit.rules.activation_dominated_peak import activation_dominated_peak
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
-from profkit.run import CallSite, Host, LoadSample, Run
+from profkit.run.directory import CallSite, Host, LoadSample, Run
 from tests.traces import facts_of, kernel, mark, memory, op, runtime, step
 
 Json = dict[str, Any]

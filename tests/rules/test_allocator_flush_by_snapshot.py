@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.findings import Severity
+from profkit.findings.values import Severity
 from profkit.rules.allocator_flush_in_step import allocator_flush_in_step
 from profkit.rules.base import Suspicion
 from tests.snapshots import MIB, TORCH, Frame, Recording, at, facts_of_snapshot, in_model

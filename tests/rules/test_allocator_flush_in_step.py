@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from profkit.findings import Severity
+from profkit.findings.values import Severity
 from profkit.rules.allocator_flush_in_step import allocator_flush_in_step
 from profkit.rules.base import CannotLook, Suspicion
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.savings.simulate import predict_saving
 from tests.traces import facts_of, kernel, mark, op, python, rows_named, runtime, step
 

@@ -9,7 +9,7 @@ import pytest
 from profkit.derive.facts import Facts
 from profkit.rules.attention_plan_per_shape import attention_plan_per_shape
 from profkit.rules.base import Need, Suspicion, missing_needs
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.savings.replay import replay
 from tests.traces import facts_of, kernel, mark, op, runtime, step
 

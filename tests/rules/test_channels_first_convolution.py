@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from profkit.diagnosing import diagnose
-from profkit.experiment import Answer, Case, Measurement
+from profkit.diagnosis.pipeline import diagnose
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.channels_first_convolution import channels_first_convolution
-from profkit.run import CallSite, Run
+from profkit.run.directory import CallSite, Run
+from profkit.run.experiment import Answer, Case, Measurement
 from profkit.savings.simulate import predict_saving
 from tests.traces import facts_of, kernel, mark, op, python, rows_named, runtime, step
 

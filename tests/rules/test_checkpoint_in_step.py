@@ -8,7 +8,7 @@ import pytest
 
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.checkpoint_in_step import checkpoint_in_step
-from profkit.run import CallSite, Run
+from profkit.run.directory import CallSite, Run
 from profkit.savings.simulate import predict_saving
 from profkit.trace.events import Category
 from tests.traces import facts_of, mark, op, rows_named, step, trace_of

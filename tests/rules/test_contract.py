@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from profkit import rules
-from profkit.evidence.attribution import order_sites
-from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.findings import Kind, Location
+from profkit.findings.values import Kind, Location
+from profkit.patterns.attribution import order_sites
+from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns.named_lines import Places
 from profkit.rules import all_rules
 from profkit.rules.base import Suspicion, rule
-from profkit.ruling.places import Places
 from profkit.savings import replay as replaying
 from profkit.savings.edits import remove
 from profkit.savings.replay import replay

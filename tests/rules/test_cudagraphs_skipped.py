@@ -8,7 +8,7 @@ import pytest
 
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.cudagraphs_skipped import cudagraphs_skipped
-from profkit.run import CallSite, Compilation, Compiled, Run, SkippedGraph
+from profkit.run.directory import CallSite, Compilation, Compiled, Run, SkippedGraph
 from profkit.savings.simulate import predict_saving
 from tests.traces import facts_of, kernel, op, python, rows_named, runtime, step
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.diagnosing import diagnose
-from profkit.experiment import Answer, Measurement
-from profkit.findings import Kind
+from profkit.diagnosis.pipeline import diagnose
+from profkit.findings.values import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.cudnn_benchmark_mismatch import cudnn_benchmark_mismatch
-from profkit.run import CallSite, Run
+from profkit.run.directory import CallSite, Run
+from profkit.run.experiment import Answer, Measurement
 from profkit.savings.replay import replay
 from tests.traces import facts_of, kernel, mark, op, runtime, step
 

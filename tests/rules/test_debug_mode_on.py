@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from profkit.diagnosing import diagnose
-from profkit.findings import Change
+from profkit.diagnosis.pipeline import diagnose
+from profkit.findings.values import Change
 from profkit.rules.base import Suspicion
 from profkit.rules.debug_mode_on import debug_mode_on
-from profkit.run import CallSite, Remark, Run
+from profkit.run.directory import CallSite, Remark, Run
 from profkit.savings.simulate import predict_saving
 from profkit.source.remark_kinds import ANOMALY_MODE_SET, DETERMINISM_SET, DOUBLES_MADE
 from tests.traces import facts_of, kernel, op, rows_named, runtime, step

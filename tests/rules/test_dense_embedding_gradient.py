@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from profkit.findings import Kind
+from profkit.findings.values import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.dense_embedding_gradient import dense_embedding_gradient
 from profkit.savings.simulate import predict_saving

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.findings import Severity
+from profkit.findings.values import Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.device_to_host_in_step import device_to_host_in_step
 from profkit.rules.host_sync_in_step import host_sync_in_step

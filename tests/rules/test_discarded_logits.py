@@ -8,7 +8,7 @@ import pytest
 
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.discarded_logits import discarded_logits
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.savings.simulate import predict_saving
 from tests.traces import facts_of, mark, op, step
 

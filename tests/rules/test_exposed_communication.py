@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from profkit.evidence.averaging.exposed import find_exposed_of
-from profkit.ranks.launch import Launch
-from profkit.ranks.table import Cause
+from profkit.derive.launch.launch import Launch
+from profkit.derive.launch.table import Cause
+from profkit.patterns.averaging.exposed import find_exposed_of
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.exposed_communication import exposed_communication
 from profkit.rules.late_overlap import late_overlap
 from profkit.rules.straggler import straggler
 from profkit.savings.launches import predict_launch_saving
 from profkit.savings.simulate import predict_saving
-from tests.ranks.launches import Act, ask, both, end_step, facts_of_launch, launch_of, wait, work
-from tests.ranks.tables import Did, table
+from tests.derive.launch.launches import Act, ask, both, end_step, facts_of_launch, launch_of, wait, work
+from tests.derive.launch.tables import Did, table
 from tests.traces import annotation, facts_of, kernel, op, runtime, step
 
 Json = dict[str, Any]

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from profkit.experiment import Case, Experiment
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.float64_compute import float64_compute
-from profkit.run import CallSite, Rates, Remark, Run
+from profkit.run.directory import CallSite, Rates, Remark, Run
+from profkit.run.experiment import Case, Experiment
 from profkit.savings.simulate import predict_saving
 from profkit.source.remark_kinds import DOUBLES_ASKED_FOR, DOUBLES_BY_DEFAULT, DOUBLES_MADE
 from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step

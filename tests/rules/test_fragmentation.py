@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.findings import Severity
+from profkit.findings.values import Severity
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.fragmentation import fragmentation
 from tests.snapshots import MIB, Recording, at, facts_of_snapshot

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from profkit.diagnosing import diagnose
-from profkit.experiment import Case
+from profkit.diagnosis.pipeline import diagnose
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.full_precision_matmul import full_precision_matmul
-from profkit.run import CallSite, Host, Rates, Run
+from profkit.run.directory import CallSite, Host, Rates, Run
+from profkit.run.experiment import Case
 from profkit.savings.simulate import predict_saving
 from tests.traces import facts_of, kernel, mark, op, runtime, step
 

@@ -11,7 +11,7 @@ from profkit.collect.sessions import host_marks
 from profkit.collect.sessions.host_marks import CollectorMarks
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.garbage_collection_in_step import garbage_collection_in_step
-from profkit.run import CallSite, Run
+from profkit.run.directory import CallSite, Run
 from profkit.savings.simulate import predict_saving
 from profkit.trace.events import Category
 from tests.traces import annotation, facts_of, mark, op, pause, rows_named, step, trace_of

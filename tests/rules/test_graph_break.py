@@ -8,7 +8,7 @@ import pytest
 
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.graph_break import graph_break
-from profkit.run import CallSite, Compilation, Compiled, GraphBreak, Run
+from profkit.run.directory import CallSite, Compilation, Compiled, GraphBreak, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import facts_of, mark, op, python, rows_named, step
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from profkit.findings import Kind
+from profkit.findings.values import Kind
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.growing_concatenation import growing_concatenation
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, kernel, mark, memory, op, rows_named, runtime, step
 

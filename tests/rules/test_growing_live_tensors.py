@@ -11,7 +11,7 @@ import pytest
 from profkit.derive.facts import Facts
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.growing_live_tensors import growing_live_tensors
-from profkit.run import CallSite, LiveHolder, LiveSample, SharedHold
+from profkit.run.directory import CallSite, LiveHolder, LiveSample, SharedHold
 from tests.traces import facts_of, mark, memory, op, step
 
 Json = dict[str, Any]

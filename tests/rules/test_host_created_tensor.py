@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from profkit.diagnosing import diagnose
-from profkit.findings import Change
+from profkit.diagnosis.pipeline import diagnose
+from profkit.findings.values import Change
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.host_created_tensor import host_created_tensor
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.savings.simulate import predict_saving
 from tests.traces import facts_of, kernel, mark, memcpy, op, rows_named, runtime, step
 

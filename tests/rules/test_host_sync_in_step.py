@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from profkit.diagnosing import read_facts
+from profkit.diagnosis.pipeline import read_facts
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.device_to_host_in_step import device_to_host_in_step
 from profkit.rules.host_sync_in_step import host_sync_in_step
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.savings.simulate import predict_part, predict_saving
 from tests.traces import annotation, facts_of, kernel, mark, memcpy, op, python, rows_named, runtime, step
 

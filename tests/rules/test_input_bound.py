@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from profkit.comparing.step_times import compare_step_times
-from profkit.diagnosing import diagnose, read_facts
-from profkit.findings import Change, Severity
+from profkit.diagnosis.compare.step_times import compare_step_times
+from profkit.diagnosis.pipeline import diagnose, read_facts
+from profkit.findings.values import Change, Severity
 from profkit.rules.base import CannotLook, Suspicion
-from profkit.run import CallSite, Feeding, Host, LoaderUse, LoadSample, Run
+from profkit.run.directory import CallSite, Feeding, Host, LoaderUse, LoadSample, Run
 from profkit.savings.simulate import predict_saving
 from tests.rules.loading import SINGLE, batches, find, on_device, run_on
 from tests.traces import annotation, facts_of, mark, memcpy, op, rows_named, runtime, step

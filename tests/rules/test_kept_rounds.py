@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.judging import judging_tasks
+from profkit.diagnosis.judge import judging_tasks
+from profkit.diagnosis.settings import EVERYTHING, Settings
 from profkit.rules.base import Suspicion
 from profkit.rules.growing_live_tensors import growing_live_tensors
 from profkit.rules.retained_graph import retained_graph
-from profkit.run import CallSite, LiveHolder, LiveSample
-from profkit.settings import EVERYTHING, Settings
+from profkit.run.directory import CallSite, LiveHolder, LiveSample
 from tests.snapshots import BACKWARD, MIB, Recording, at, facts_of_snapshot, in_model, moving, snapshot_of
 from tests.traces import facts_of, op, step
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profkit.evidence.averaging.exchanged import own_table
-from profkit.evidence.averaging.exposed import latency_ns
+from profkit.patterns.averaging.exchanged import own_table
+from profkit.patterns.averaging.exposed import latency_ns
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.late_overlap import late_overlap
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, mark, op, step
 

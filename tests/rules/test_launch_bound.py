@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from profkit.diagnosing import read_facts
+from profkit.diagnosis.pipeline import read_facts
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.launch_bound import launch_bound
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, busy_fraction, facts_of, kernel, mark, op, runtime, step
 

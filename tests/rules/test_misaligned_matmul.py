@@ -9,7 +9,7 @@ import pytest
 from profkit.derive.facts import Facts
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.misaligned_matmul import misaligned_matmul
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.savings.simulate import predict_saving
 from tests.traces import facts_of, kernel, mark, op, runtime, step
 

@@ -9,7 +9,7 @@ import pytest
 
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.missing_kv_cache import missing_kv_cache
-from profkit.run import CallSite, Rates, Run
+from profkit.run.directory import CallSite, Rates, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import facts_of, mark, memory, op, step
 

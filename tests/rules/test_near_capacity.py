@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.findings import Kind, Severity
+from profkit.findings.values import Kind, Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.near_capacity import near_capacity
-from profkit.run import CallSite, DeviceMemorySample, Host, LoadSample, Run
+from profkit.run.directory import CallSite, DeviceMemorySample, Host, LoadSample, Run
 from tests.traces import facts_of, kernel, mark, memory, op, runtime, step
 
 TOTAL = 1_000_000

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from profkit.findings import Kind
+from profkit.findings.values import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.needless_checkpointing import needless_checkpointing
-from profkit.run import CallSite, Host, LoadSample, Run
+from profkit.run.directory import CallSite, Host, LoadSample, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import facts_of, kernel, mark, memory, op, python, runtime, step
 

@@ -10,7 +10,7 @@ import pytest
 from profkit.derive.facts import Facts
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.needless_retain_graph import asks_to_retain, needless_retain_graph
-from profkit.run import CallSite, LiveHolder, LiveSample
+from profkit.run.directory import CallSite, LiveHolder, LiveSample
 from tests.traces import facts_of, mark, memory, op, step
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.findings import Kind
+from profkit.findings.values import Kind
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.optimizer_state_dominated import optimizer_state_dominated
 from tests.snapshots import MIB, Recording, at, facts_of_snapshot, in_model, in_step, moving

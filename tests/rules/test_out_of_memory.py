@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.findings import Severity
+from profkit.findings.values import Severity
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.out_of_memory import out_of_memory
 from tests.snapshots import BACKWARD, MIB, Recording, at, clearing, facts_of_snapshot, in_model, in_step, moving

@@ -12,7 +12,7 @@ from profkit.derive.facts import Facts
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.growing_live_tensors import growing_live_tensors
 from profkit.rules.oversized_storage import oversized_storage
-from profkit.run import CallSite, LiveHolder, LiveSample
+from profkit.run.directory import CallSite, LiveHolder, LiveSample
 from tests.traces import facts_of, mark, memory, op, step
 
 Json = dict[str, Any]

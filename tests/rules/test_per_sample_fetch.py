@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from profkit.findings import Kind
+from profkit.findings.values import Kind
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.input_bound import input_bound
 from profkit.rules.per_sample_fetch import per_sample_fetch
-from profkit.run import CallSite, LoaderUse, Remark, Run
+from profkit.run.directory import CallSite, LoaderUse, Remark, Run
 from profkit.savings.simulate import predict_saving
 from profkit.source.remark_kinds import LOADER_MADE
 from tests.traces import annotation, facts_of, mark, op, rows_named, step

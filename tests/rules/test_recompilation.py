@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from profkit.findings import Severity
+from profkit.findings.values import Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.recompilation import recompilation
-from profkit.run import CallSite, Compilation, Compiled, Run
+from profkit.run.directory import CallSite, Compilation, Compiled, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, op, step
 

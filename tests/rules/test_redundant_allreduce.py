@@ -9,7 +9,7 @@ import pytest
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.late_overlap import late_overlap
 from profkit.rules.redundant_allreduce import redundant_allreduce
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
 

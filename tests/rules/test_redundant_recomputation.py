@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from profkit.marks import CALL_MARK
+from profkit.core.marks import CALL_MARK
 from profkit.rules.base import CannotLook
 from profkit.rules.redundant_recomputation import redundant_recomputation
-from profkit.run import CallSite, Recomputation, Run, Unwatched, Watch
+from profkit.run.directory import CallSite, Recomputation, Run, Unwatched, Watch
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, mark, op, step
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from profkit.core.marks import GC_MARK
 from profkit.derive.facts import Facts
-from profkit.marks import GC_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.reference_cycle import reference_cycle
-from profkit.run import CallSite, Remark, Run
+from profkit.run.directory import CallSite, Remark, Run
 from profkit.source.remark_kinds import CYCLE_CLOSED
 from tests.traces import annotation, facts_of, mark, memory, op, step
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.evidence.releases import has_release, note_since
-from profkit.run import Run
+from profkit.patterns.releases import has_release, note_since
+from profkit.run.directory import Run
 from tests.traces import facts_of, op
 
 NOW = 1_790_857_026_000_000_000

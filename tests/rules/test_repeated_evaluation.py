@@ -8,7 +8,7 @@ import pytest
 
 from profkit.rules.base import CannotLook
 from profkit.rules.repeated_evaluation import repeated_evaluation
-from profkit.run import CallSite, Remark, Run
+from profkit.run.directory import CallSite, Remark, Run
 from profkit.savings.simulate import predict_saving
 from profkit.source.remark_kinds import RARELY_USED
 from tests.traces import annotation, facts_of, mark, op, step

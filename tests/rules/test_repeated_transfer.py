@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.marks import CALL_MARK
+from profkit.core.marks import CALL_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.host_sync_in_step import host_sync_in_step
 from profkit.rules.pageable_transfer import pageable_transfer
 from profkit.rules.redundant_recomputation import redundant_recomputation
 from profkit.rules.repeated_transfer import repeated_transfer
-from profkit.run import CallSite, Recomputation, Run
+from profkit.run.directory import CallSite, Recomputation, Run
 from profkit.savings.simulate import predict_saving
 from tests.rules.transferring import PINNED, Json, computed, sent, stepped
 from tests.traces import annotation, facts_of, mark, op, rows_named

@@ -10,7 +10,7 @@ import pytest
 from profkit.derive.facts import Facts
 from profkit.rules.base import Need, Suspicion, missing_needs, reason_for
 from profkit.rules.retained_graph import retained_graph
-from profkit.run import CallSite, LiveHolder, LiveSample, Run, SharedHold
+from profkit.run.directory import CallSite, LiveHolder, LiveSample, Run, SharedHold
 from tests.traces import annotation, facts_of, mark, memory, op, step
 
 Json = dict[str, Any]

@@ -24,7 +24,7 @@ How the saving is estimated
 The step is replayed without them.
 """
 
-from profkit.findings import Kind
+from profkit.findings.values import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.savings.edits import remove
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from profkit.diagnosing import read_facts
-from profkit.experiment import Case, Experiment
-from profkit.findings import Kind
+from profkit.diagnosis.pipeline import read_facts
+from profkit.findings.values import Kind
 from profkit.rules.base import Suspicion
 from profkit.rules.single_tensor_optimizer import single_tensor_optimizer
-from profkit.run import CallSite, Host, OptimizerUse, Run
+from profkit.run.directory import CallSite, Host, OptimizerUse, Run
+from profkit.run.experiment import Case, Experiment
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
 

@@ -8,7 +8,7 @@ import pytest
 
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.slow_tensor_construction import slow_tensor_construction
-from profkit.run import CallSite, Rates, Run
+from profkit.run.directory import CallSite, Rates, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, mark, op, rows_named, step
 

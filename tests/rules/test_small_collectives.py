@@ -8,8 +8,8 @@ import pytest
 from msgspec import structs
 
 from profkit.derive.facts import Facts
-from profkit.evidence.averaging.exchanged import own_table
-from profkit.ranks.matching import match
+from profkit.derive.launch.matching import match
+from profkit.patterns.averaging.exchanged import own_table
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.small_collectives import small_collectives
 from profkit.savings.simulate import predict_saving

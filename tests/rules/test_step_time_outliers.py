@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profkit.findings import Severity
+from profkit.findings.values import Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.step_time_outliers import step_time_outliers
-from profkit.run import CallSite, Run
+from profkit.run.directory import CallSite, Run
 from tests.traces import annotation, facts_of, mark, op, rows_named, step
 
 Json = dict[str, Any]

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from profkit.ranks.table import Cause
+from profkit.derive.launch.table import Cause
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.straggler import straggler
 from profkit.savings.launches import predict_launch_saving
-from tests.ranks.launches import Act, ask, both, end_step, facts_of_launch, launch_of, length_of, wait, work
+from tests.derive.launch.launches import Act, ask, both, end_step, facts_of_launch, launch_of, length_of, wait, work
 
 TRANSFERS = {"grads": 10.0, "flag": 1.0}
 JITTER = [3.0, -2.0, 4.0, -4.0, 1.0, -1.0, 2.0, -3.0]

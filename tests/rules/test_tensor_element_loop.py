@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from profkit.evidence.program import COPIES_BACK
+from profkit.patterns.program import COPIES_BACK
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.tensor_element_loop import tensor_element_loop
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, mark, op, step
 

@@ -10,7 +10,7 @@ import pytest
 from profkit.derive.facts import Facts
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.thread_oversubscription import thread_oversubscription
-from profkit.run import CallSite, Host, LoadSample, Remark, Run
+from profkit.run.directory import CallSite, Host, LoadSample, Remark, Run
 from profkit.savings.simulate import predict_saving
 from profkit.source.remark_kinds import THREADS_SET
 from profkit.trace.worker_records import WorkerRecord, Workers, WorkerSums

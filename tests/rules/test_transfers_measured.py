@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from profkit.diagnosing import diagnose_path
+from profkit.diagnosis.pipeline import diagnose_path
 
 RULES = {"pageable-transfer", "many-small-transfers", "repeated-transfer", "device-to-host-in-step"}
 FORMS = ("pitfall", "pitfall.plain.pt.trace.json.gz")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from profkit.diagnosing import diagnose
-from profkit.findings import Location, Severity
+from profkit.diagnosis.pipeline import diagnose
+from profkit.findings.values import Location, Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.unattributed_time import unattributed_time
-from profkit.run import CallSite, Run
+from profkit.run.directory import CallSite, Run
 from tests.traces import annotation, facts_of, kernel, mark, op, pause, python, runtime, step
 
 Json = dict[str, Any]

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from profkit.ranks.launch import Launch
-from profkit.ranks.table import Cause, Inputs
+from profkit.derive.launch.launch import Launch
+from profkit.derive.launch.table import Cause, Inputs
 from profkit.rules.base import CannotLook, Need, missing_needs
 from profkit.rules.straggler import straggler
 from profkit.rules.unbalanced_input import unbalanced_input
 from profkit.savings.launches import predict_launch_saving
-from tests.ranks.launches import Act, both, end_step, facts_of_launch, launch_of, length_of, work
+from tests.derive.launch.launches import Act, both, end_step, facts_of_launch, launch_of, length_of, work
 
 TRANSFERS = {"grads": 10.0, "flag": 1.0}
 TURNS = [[100, 200, 100, 200, 100, 200], [200, 100, 200, 100, 200, 100]]

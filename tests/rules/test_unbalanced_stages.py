@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from profkit.ranks.launch import Launch
-from profkit.ranks.matching import match
+from profkit.derive.launch.launch import Launch
+from profkit.derive.launch.matching import match
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.straggler import straggler
 from profkit.rules.unbalanced_stages import unbalanced_stages
 from profkit.savings.launches import predict_launch_saving
-from tests.ranks.launches import facts_of_launch, length_of
-from tests.ranks.pipelines import launch, pipeline, stage, transfers_of
-from tests.ranks.test_pipelines import borders
+from tests.derive.launch.launches import facts_of_launch, length_of
+from tests.derive.launch.pipelines import launch, pipeline, stage, transfers_of
+from tests.derive.launch.test_pipelines import borders
 
 JITTER = (0.5, -0.5, 0.2, -0.4, 0.3)
 

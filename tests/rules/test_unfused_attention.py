@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from profkit.experiment import Case, Experiment
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.unfused_attention import unfused_attention
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
+from profkit.run.experiment import Case, Experiment
 from profkit.savings.simulate import predict_saving
 from tests.traces import facts_of, kernel, mark, op, rows_named, runtime, step
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from profkit.findings import Kind
+from profkit.findings.values import Kind
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.unfused_pointwise import unfused_pointwise
-from profkit.run import CallSite, Host, Run
+from profkit.run.directory import CallSite, Host, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, kernel, mark, memcpy, memory, op, rows_named, runtime, step
 

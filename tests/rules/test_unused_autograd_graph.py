@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.diagnosing import diagnose, read_facts
-from profkit.findings import Severity
+from profkit.diagnosis.pipeline import diagnose, read_facts
+from profkit.findings.values import Severity
 from profkit.rules.base import CannotLook, Need, missing_needs
 from profkit.rules.unused_autograd_graph import unused_autograd_graph
-from profkit.run import CallSite, LiveHolder, LiveSample, Remark, Run
+from profkit.run.directory import CallSite, LiveHolder, LiveSample, Remark, Run
 from profkit.source.remark_kinds import EVALUATION_WITH_GRAD
 from tests.rules.forward_passes import LENGTH, Json, backward, ending, evaluating, find, forward, training
 from tests.traces import annotation, facts_of, mark, op, rows_named, step

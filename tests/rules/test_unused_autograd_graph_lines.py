@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from tests.rules.forward_passes import LENGTH, backward, ending, evaluating, find, forward, located, training
 from tests.traces import facts_of, mark, memory, step
 

@@ -8,7 +8,7 @@ import pytest
 
 from profkit.rules.base import CannotLook
 from profkit.rules.unused_gradients import unused_gradients
-from profkit.run import CallSite, GradientUse, Run, Unwatched
+from profkit.run.directory import CallSite, GradientUse, Run, Unwatched
 from profkit.savings.simulate import predict_saving
 from tests.traces import facts_of, mark, op, step
 

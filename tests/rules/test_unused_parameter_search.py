@@ -8,7 +8,7 @@ import pytest
 
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.unused_parameter_search import unused_parameter_search
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, mark, op, rows_named, step
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.findings import Severity
+from profkit.findings.values import Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.worker_memory_growth import worker_memory_growth
-from profkit.run import CallSite, Host, LoaderUse, LoadSample, Run
+from profkit.run.directory import CallSite, Host, LoaderUse, LoadSample, Run
 from profkit.trace.worker_records import HeldObjects, LoaderRecord, WorkerRecord, Workers, WorkerSums
 from tests.traces import annotation, facts_of, mark, op, step
 

@@ -8,7 +8,7 @@ import pytest
 
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.workers_respawned import workers_respawned
-from profkit.run import LoaderUse, Run
+from profkit.run.directory import LoaderUse, Run
 from profkit.savings.simulate import predict_saving
 from profkit.trace.worker_records import LoaderRecord, WorkerRecord, Workers, WorkerSums
 from tests.traces import annotation, facts_of, mark, op, step

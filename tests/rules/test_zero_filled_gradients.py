@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from profkit.diagnosing import diagnose
-from profkit.findings import Change
+from profkit.diagnosis.pipeline import diagnose
+from profkit.findings.values import Change
 from profkit.rules.base import Suspicion
 from profkit.rules.zero_filled_gradients import zero_filled_gradients
-from profkit.run import CallSite, Run
+from profkit.run.directory import CallSite, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profkit import judging
 from profkit.derive.facts import Facts
-from profkit.diagnosing import diagnose, diagnose_path
-from profkit.findings import Finding, Kind
+from profkit.diagnosis import judge as judging
+from profkit.diagnosis.pipeline import diagnose, diagnose_path
+from profkit.findings.values import Finding, Kind
 from profkit.rules.base import Rule, Suspicion
-from profkit.run import RUN_FILE
+from profkit.run.directory import RUN_FILE
 from profkit.savings.edits import remove
 from tests.traces import facts_of, op, step
 

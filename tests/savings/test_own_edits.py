@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profkit import judging
 from profkit.derive.facts import Facts
-from profkit.diagnosing import diagnose, read_facts
-from profkit.findings import Kind
-from profkit.gathering.finding import find_ranks
-from profkit.gathering.launching import gather
-from profkit.ranks.edits import JointEdit, shrink_ranks_work
+from profkit.derive.launch.edits import JointEdit, shrink_ranks_work
+from profkit.diagnosis import judge as judging
+from profkit.diagnosis.launch.finding import find_ranks
+from profkit.diagnosis.launch.launching import gather
+from profkit.diagnosis.pipeline import diagnose, read_facts
+from profkit.findings.values import Kind
 from profkit.rules.base import Rule, Suspicion
 from profkit.savings.edits import Edit, remove, shrink_spans
 from profkit.savings.launches import predict_launch_saving, predict_together

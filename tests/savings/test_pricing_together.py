@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from profkit import judging
 from profkit.derive.facts import Facts
-from profkit.diagnosing import diagnose
-from profkit.findings import Finding, Kind
+from profkit.diagnosis import judge as judging
+from profkit.diagnosis.pipeline import diagnose
+from profkit.findings.values import Finding, Kind
 from profkit.rules.base import Rule, Suspicion
 from profkit.savings.edits import combine, remove
 from tests.traces import facts_of, op, step

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profkit.derive.facts import Facts
-from profkit.run import Run
+from profkit.run.directory import Run
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans, shrink_work, unblock
 from profkit.savings.replay import Replay, replay
 from profkit.savings.simulate import predict_saving

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.run import Run
+from profkit.run.directory import Run
 from profkit.savings.step_time import StepTime, step_time
 from tests.savings.replaying import LAUNCH
 from tests.traces import facts_of, kernel, op, runtime, step

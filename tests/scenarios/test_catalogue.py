@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from profkit import catalogue
-from profkit.errors import UnreadableInput, UsageError
+from profkit.core.errors import UnreadableInput, UsageError
+from profkit.diagnosis import catalogue
 
 ROOT = Path(__file__).parents[2]
 
@@ -162,7 +162,7 @@ def test_scenarios_of_the_user_and_of_profkit_do_not_shadow_each_other(
 
 def test_listing_the_scenarios_imports_neither_torch_nor_numpy() -> None:
     code = (
-        "import sys, profkit.catalogue as c\n"
+        "import sys, profkit.diagnosis.catalogue as c\n"
         "assert c.list_scenarios()\n"
         "print(sorted({'torch', 'numpy', 'rich'} & set(sys.modules)))\n"
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profkit.catalogue import ANOTHER_RESULT, EFFECTS, NOTHING, Scenario, list_scenarios
+from profkit.diagnosis.catalogue import ANOTHER_RESULT, EFFECTS, NOTHING, Scenario, list_scenarios
 from profkit.rules import all_rules
 from tests.end_to_end.recording import RESULTS
 from tests.end_to_end.running import record_variant

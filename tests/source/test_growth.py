@@ -9,7 +9,7 @@ from types import CodeType
 
 import pytest
 
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.source.growth import GrowthLines, Origin
 from profkit.source.syntax import Parts
 

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from profkit.run import Remark
+from profkit.run.directory import Remark
 from profkit.source.remarks import review_sources, user_sources
 
 EVALUATE = """

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.diagnosing import diagnose
-from profkit.evidence.shares import time_shares
-from profkit.health import check_recording
+from profkit.diagnosis.health import check_recording
+from profkit.diagnosis.pipeline import diagnose
+from profkit.patterns.time.shares import time_shares
 from profkit.savings.edits import Edit
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Category, Trace

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from profkit.errors import UnreadableInput
+from profkit.core.errors import UnreadableInput
 from profkit.trace import containers
 from profkit.trace.events import Trace
 from profkit.trace.kineto import decoding, event_text

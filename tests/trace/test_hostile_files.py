@@ -14,9 +14,9 @@ from backports import zstd
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from profkit.core.errors import ProfkitError, UnreadableInput
 from profkit.derive.facts import Facts
-from profkit.errors import ProfkitError, UnreadableInput
-from profkit.evidence.shares import time_shares
+from profkit.patterns.time.shares import time_shares
 from profkit.savings.edits import Edit
 from profkit.savings.replay import replay
 from profkit.trace import containers

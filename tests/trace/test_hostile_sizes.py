@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from profkit.core.errors import ProfkitError
 from profkit.derive.facts import Facts
-from profkit.diagnosing import diagnose
-from profkit.errors import ProfkitError
+from profkit.diagnosis.pipeline import diagnose
 from tests.trace.test_hostile_files import SYNTHESISED
 from tests.traces import json_of, mark, op, step, trace_of_bytes
 

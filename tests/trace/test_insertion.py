@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from backports import zstd
 
-from profkit.errors import UnreadableInput
+from profkit.core.errors import UnreadableInput
 from profkit.trace.kineto.insertion import with_events
 from tests.traces import json_of, op
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from profkit.core.errors import UnreadableInput
 from profkit.derive.facts import Facts
-from profkit.diagnosing import diagnose, diagnose_path, read_facts
-from profkit.errors import UnreadableInput
+from profkit.diagnosis.pipeline import diagnose, diagnose_path, read_facts
 from profkit.trace.events import NONE, Category, Trace
 from profkit.trace.limits import EMPTY_BYTES, EVENT_BYTES, MEMORY_LIMIT
 from profkit.trace.reading import read_trace

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profkit.core.errors import ProfkitError, UnreadableInput
 from profkit.derive.facts import Facts
-from profkit.errors import ProfkitError, UnreadableInput
-from profkit.evidence.shares import time_shares
+from profkit.patterns.time.shares import time_shares
 from profkit.trace.nsys import tables as nsys_tables
 from profkit.trace.reading import read_trace
 from tests.trace.exports import PROCESS, Table, calls, export_of, kernels, ranges, strings, write_export

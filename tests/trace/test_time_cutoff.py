@@ -8,9 +8,9 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from profkit.core.errors import UnreadableInput, UsageError
 from profkit.derive.facts import Facts
-from profkit.errors import UnreadableInput, UsageError
-from profkit.health import check_recording
+from profkit.diagnosis.health import check_recording
 from profkit.trace import containers
 from profkit.trace.events import Category
 from profkit.trace.kineto import columns

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from profkit.run import WORKERS_DIRECTORY, CallSite
+from profkit.run.directory import WORKERS_DIRECTORY, CallSite
 from profkit.trace import worker_records
 from profkit.trace.worker_records import HeldObjects, LoaderRecord, WorkerRecord, Workers, WorkerSums, read_workers
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from profkit.collect.boundaries.accumulation import Accumulation, living_optimizers
 from profkit.collect.program.clocks import time
 from profkit.collect.program.engine import in_backward_pass
-from profkit.plan import EXPLICIT, SIGNALS
+from profkit.run.plan import EXPLICIT, SIGNALS
 
 OPTIMIZER, DATALOADER, BACKWARD, FORWARD = (SIGNALS[one] for one in ("optimizer", "dataloader", "backward", "forward"))
 _STRENGTH = {None: 0, FORWARD: 1, BACKWARD: 2, DATALOADER: 3, OPTIMIZER: 4, EXPLICIT: 5}
@@ -21,7 +21,7 @@ _MOST_SUCCESSORS = 2
 
 
 class StepBoundary(Struct, frozen=True):
-    """A place where a step of the program may have ended, reported by ``signal`` (a value of `profkit.plan.SIGNALS`) on
+    """A place where a step of the program may have ended, reported by ``signal`` (one of `profkit.run.plan.SIGNALS`) on
     ``thread`` at ``time_ns`` (``time.perf_counter_ns``). The recorder calls ``between`` before the next step begins. It
     ``is_successor`` if the signal comes from another optimizer than before, which has taken its place."""
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import median
 
 from profkit.collect.boundaries.schedule import Phase, Schedule
-from profkit.plan import Plan
+from profkit.run.plan import Plan
 
 MEASURED = 3
 """Cycles to measure after the located one: growth shows in four."""

@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from profkit.collect.program.dropped import WhenDropped
 from profkit.collect.program.guard import Guard, uncompiled
-from profkit.run import OptimizerUse
+from profkit.run.directory import OptimizerUse
 
 OnStep = Callable[[bool], None]
 """Is told whether the optimizer has taken the place of another one."""

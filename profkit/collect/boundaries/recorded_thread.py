@@ -15,7 +15,7 @@ from threading import current_thread, get_ident, main_thread
 from profkit.collect.boundaries.choice import StepBoundary
 from profkit.collect.machine.page_faults import count_crowded_ns_of_all
 from profkit.collect.program.clocks import time
-from profkit.plan import EXPLICIT, SIGNALS
+from profkit.run.plan import EXPLICIT, SIGNALS
 
 _TELLING = (EXPLICIT, SIGNALS["optimizer"])
 """Batches and calls of the model do not count: they may come from a thread that only helps the recorded one."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
-from profkit.plan import Plan
+from profkit.run.plan import Plan
 
 _MOST_TIMED = 30
 """How many of the last unprofiled steps before the recorded ones keep their times."""

@@ -22,8 +22,8 @@ from profkit.collect.loaders.feeding import FeedingWatch
 from profkit.collect.loaders.sites import LoaderSites
 from profkit.collect.loaders.worker_watch import WorkerWatch
 from profkit.collect.program.guard import Guard
-from profkit.plan import SIGNALS
-from profkit.run import Feeding, LoaderUse, OptimizerUse
+from profkit.run.directory import Feeding, LoaderUse, OptimizerUse
+from profkit.run.plan import SIGNALS
 
 _MOST_AHEAD = 8
 """The most batches to wait out: with more, a short program would have no steps left to measure."""

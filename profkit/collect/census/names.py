@@ -23,7 +23,7 @@ from profkit.collect.census.held_by_libraries import Entrusted
 from profkit.collect.census.reachable import Reach, Reached, may_hold, named_values, user_file_of
 from profkit.collect.program.engine import node_of
 from profkit.collect.program.frames import forget_locals, walk_up
-from profkit.run import LiveHolder, LiveSample, SharedHold
+from profkit.run.directory import LiveHolder, LiveSample, SharedHold
 from profkit.source.code import function_name, module_names, source_file
 from profkit.source.growth import GrowthLines, Origin
 from profkit.source.syntax import Parts
@@ -113,7 +113,8 @@ class _Holder:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What one name held at the end of a step, as figures only; the fields are those of `profkit.run.LiveHolder`."""
+    """What one name held at the end of a step, as figures only; the fields are those of
+    `profkit.run.directory.LiveHolder`."""
 
     parts: Parts
     origin: Origin

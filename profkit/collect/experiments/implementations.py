@@ -1,6 +1,6 @@
 """Both forms of an experiment's case as calls to time: what the program does, and what it could do.
 
-Only operators listed in `profkit.experiment` are ever looked up, and tensors are only made if they fit.
+Only operators listed in `profkit.run.experiment` are ever looked up, and tensors are only made if they fit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import psutil  # type: ignore[import-untyped]  # its types are a package of thei
 import torch
 from torch import Tensor
 
-from profkit.experiment import (
+from profkit.run.experiment import (
     RUNNABLE_BINARY,
     RUNNABLE_ON_IMAGES,
     RUNNABLE_PRODUCTS,

@@ -20,8 +20,8 @@ from profkit.collect.experiments.implementations import Call, CannotRun, forms_o
 from profkit.collect.machine.page_faults import count_crowded_ns
 from profkit.collect.machine.rates import keep_rates
 from profkit.collect.program.guard import describe
-from profkit.experiment import Answer, Experiment, Measurement, Request
-from profkit.processor import processor_name
+from profkit.core.processor import processor_name
+from profkit.run.experiment import Answer, Experiment, Measurement, Request
 
 _BUDGET_S = 2.0
 """For all cases of an experiment together."""

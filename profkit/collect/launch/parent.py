@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from profkit.collect.ranks.identity import RankWatch
-from profkit.run import KILLED, PROFKIT_FAILED, RUN_FILE, OutOfMemory, fixed, load_run, save
+from profkit.run.directory import KILLED, PROFKIT_FAILED, RUN_FILE, OutOfMemory, fixed, load_run, save
 
 _CHILD = "profkit.collect.launch.entry"
 _FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1")

@@ -26,9 +26,9 @@ from torch import distributed
 
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.recorder import Progress
-from profkit.errors import UnreadableInput, UsageError
-from profkit.plan import ACTIVE_STEPS, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
-from profkit.run import create_directory
+from profkit.core.errors import UnreadableInput, UsageError
+from profkit.run.directory import create_directory
+from profkit.run.plan import ACTIVE_STEPS, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
 
 VARIANTS = ("pitfall", "fix")
 _STEPS = 8

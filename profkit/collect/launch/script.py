@@ -26,8 +26,8 @@ from profkit.collect.program.frames import walk_up
 from profkit.collect.program.guard import describe, describe_end, say
 from profkit.collect.ranks.identity import RankWatch
 from profkit.collect.ranks.launchers import read_place
-from profkit.plan import ACTIVE_STEPS, AFTER_STEPS, BEST_SIGNAL, FULL_RANKS, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
-from profkit.run import FAILED, PROFKIT_FAILED, RUN_FILE, Run, save
+from profkit.run.directory import FAILED, PROFKIT_FAILED, RUN_FILE, Run, save
+from profkit.run.plan import ACTIVE_STEPS, AFTER_STEPS, BEST_SIGNAL, FULL_RANKS, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
 from profkit.source.code import PROFKIT
 
 if TYPE_CHECKING:

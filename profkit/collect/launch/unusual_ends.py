@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
-from profkit.run import REPLACED_ITSELF
+from profkit.run.directory import REPLACED_ITSELF
 
 _TAKES_VALUE = "WX"
 """Python's options with a value: ``-W ignore`` or ``-Wignore``."""

@@ -10,7 +10,7 @@ from profkit.collect.loaders.feeding import FeedingWatch
 from profkit.collect.loaders.sites import LoaderSites
 from profkit.collect.program.clocks import time
 from profkit.collect.program.guard import Guard, noticed
-from profkit.run import CallSite, LoaderUse
+from profkit.run.directory import CallSite, LoaderUse
 
 
 class LoaderBatches:

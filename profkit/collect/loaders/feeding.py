@@ -12,7 +12,7 @@ from statistics import median
 from typing import NamedTuple
 
 from profkit.collect.program.clocks import time
-from profkit.run import Feeding
+from profkit.run.directory import Feeding
 
 _MOST = 64
 """Batches to time; each takes two readings of the process clock, a microsecond each."""

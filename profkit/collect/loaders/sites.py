@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from profkit.collect.program.frames import forget_locals, walk_up
 from profkit.collect.program.guard import Guard, noticed
-from profkit.run import CallSite
+from profkit.run.directory import CallSite
 from profkit.source.code import function_name, source_file, source_line
 
 _NAME = "dataset"

@@ -20,8 +20,8 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Worker
 from profkit.collect.loaders.account import OVER, WorkerInit
 from profkit.collect.loaders.dataset_copies import describe_objects
 from profkit.collect.program.guard import Guard, uncompiled
-from profkit.files.writing import create, write_file
-from profkit.run import WORKERS_DIRECTORY
+from profkit.core.files.writing import create, write_file
+from profkit.run.directory import WORKERS_DIRECTORY
 
 _MAX_WORKERS = 256
 """Without a limit, loaders that start new workers for each epoch would fill the directory."""

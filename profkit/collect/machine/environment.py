@@ -24,8 +24,8 @@ import psutil  # type: ignore[import-untyped]  # its types are a package of thei
 import torch
 
 from profkit.collect.machine.devices import cuda_is_used
-from profkit.processor import multiplies_bfloat16, processor_name
-from profkit.run import Host, Run
+from profkit.core.processor import multiplies_bfloat16, processor_name
+from profkit.run.directory import Host, Run
 
 Flags = dict[str, str | int | bool | None]
 

@@ -18,8 +18,8 @@ import msgspec
 import torch
 
 from profkit.collect.program.clocks import time
-from profkit.processor import processor_name
-from profkit.run import Rates
+from profkit.core.processor import processor_name
+from profkit.run.directory import Rates
 
 _MOST_BYTES = 1 << 16
 _COPY_BYTES = {"cpu": 64 << 20, "cuda": 256 << 20}

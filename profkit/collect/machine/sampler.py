@@ -12,7 +12,7 @@ import psutil  # type: ignore[import-untyped]  # its types are a package of thei
 
 from profkit.collect.machine.page_faults import count_peak_bytes, count_switches
 from profkit.collect.program.clocks import time
-from profkit.run import LoadSample
+from profkit.run.directory import LoadSample
 
 _INTERVAL_S = 0.2
 _EARLY, _EARLY_SAMPLES = 0.25, 16

@@ -19,7 +19,7 @@ from profkit.collect.memory.allocator import CudaAllocator, OnFailure
 from profkit.collect.memory.snapshots import save_snapshot
 from profkit.collect.program.frames import walk_up
 from profkit.collect.program.guard import describe, uncompiled
-from profkit.run import CallSite, OutOfMemory
+from profkit.run.directory import CallSite, OutOfMemory
 from profkit.source.code import function_name, source_line
 
 _MOST_SNAPSHOTS = 4

@@ -11,7 +11,7 @@ from pathlib import Path
 from profkit.collect.memory.allocator import CudaAllocator
 from profkit.collect.memory.snapshots import save_snapshot
 from profkit.collect.program.guard import describe
-from profkit.run import why_not_written
+from profkit.run.directory import why_not_written
 
 _MOST_ENTRIES = 100_000
 """Enough for a step with some 30,000 tensors, at three or four entries each. An entry with frames takes 1 kB."""

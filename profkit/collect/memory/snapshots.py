@@ -8,9 +8,9 @@ import pickle
 from pathlib import Path
 from typing import IO
 
-from profkit.files.writing import replacing
-from profkit.run import SNAPSHOT_FILE
-from profkit.units import format_bytes
+from profkit.core.files.writing import replacing
+from profkit.core.units import format_bytes
+from profkit.run.directory import SNAPSHOT_FILE
 
 MOST_BYTES = 256 << 20
 """An entry of the history takes about 1 kB, because each stack is written only once."""

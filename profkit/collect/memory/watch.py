@@ -10,7 +10,7 @@ from profkit.collect.memory.allocator import CudaAllocator
 from profkit.collect.memory.failures import FailureWatch
 from profkit.collect.memory.history import LocatedHistory
 from profkit.collect.program.guard import describe
-from profkit.run import DeviceMemorySample
+from profkit.run.directory import DeviceMemorySample
 
 _MOST_SAMPLES = 2000
 _AT_THE_END = -1

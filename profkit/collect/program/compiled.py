@@ -18,7 +18,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
 from profkit.collect.program.clocks import time
-from profkit.run import CallSite, Compilation, Compiled, GraphBreak, SkippedGraph
+from profkit.run.directory import CallSite, Compilation, Compiled, GraphBreak, SkippedGraph
 from profkit.source.code import PROFKIT, source_line
 
 _IsUser = Callable[[str], bool]

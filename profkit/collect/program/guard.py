@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
-from profkit.errors import ProfkitError
+from profkit.core.errors import ProfkitError
 from profkit.source.user_code import UserFiles
 
 _MAX_MESSAGE = 200

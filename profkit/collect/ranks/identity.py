@@ -19,9 +19,9 @@ from multiprocessing import parent_process
 from pathlib import Path
 
 from profkit.collect.ranks.launchers import Place, is_loopback, meeting_point, read_place
-from profkit.errors import UnreadableInput
-from profkit.plan import Plan
-from profkit.run import RankIdentity, load_launch
+from profkit.core.errors import UnreadableInput
+from profkit.run.directory import RankIdentity, load_launch
+from profkit.run.plan import Plan
 
 _OWN_ENVIRONMENT = Path("/proc/self/environ")
 """The variables that the process was started with, without later changes."""

@@ -24,8 +24,8 @@ import psutil  # type: ignore[import-untyped]  # its types are a package of thei
 from profkit.collect.program.clocks import time
 from profkit.collect.ranks.identity import SPAWNED, find_place, launch_in
 from profkit.collect.ranks.launchers import STARTED_BY_FIRST, Place, is_loopback, meeting_point
-from profkit.errors import RunDirectoryError, UnreadableInput
-from profkit.run import LAUNCH_FILE, Launch, create_directory, is_run, load_run, numbered
+from profkit.core.errors import RunDirectoryError, UnreadableInput
+from profkit.run.directory import LAUNCH_FILE, Launch, create_directory, is_run, load_run, numbered
 
 _TRIES, _PATIENCE_S = 40, 0.05
 """How often and how long to wait until another rank has written the file that it created: two seconds in all, many

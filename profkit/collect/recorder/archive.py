@@ -25,8 +25,8 @@ from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
 from profkit.collect.tensors.gradients import GradientWatch
 from profkit.collect.tensors.recomputation import CallWatch
-from profkit.plan import Subject
-from profkit.run import (
+from profkit.core.units import format_count, pick_form
+from profkit.run.directory import (
     CALLSITES_FILE,
     DEVICE_MEMORY_FILE,
     LIVE_FILE,
@@ -38,10 +38,10 @@ from profkit.run import (
     Watch,
     save,
 )
+from profkit.run.plan import Subject
 from profkit.source.code import lines_around
 from profkit.source.index import forget_source_files
 from profkit.source.remarks import review_sources, user_sources
-from profkit.units import format_count, pick_form
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from profkit.collect.census.names import Census
 from profkit.collect.machine import environment
 from profkit.collect.program.clocks import time
 from profkit.collect.recorder.archive import RunFile
-from profkit.plan import Plan
+from profkit.run.plan import Plan
 
 ENOUGH = 4
-"""How many samples show growth (`profkit.evidence.retention.holding`): the last measured step and three behind it."""
+"""How many samples show growth (`profkit.patterns.retention.holding`): the last measured step and three behind it."""
 _MOST_BEHIND = ENOUGH - 1
 _DEAR = 0.01
 """Share of a step that a census after each step may take: within the noise of most machines."""

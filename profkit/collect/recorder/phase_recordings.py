@@ -17,7 +17,7 @@ from profkit.collect.sessions.bounds import Bounds
 from profkit.collect.sessions.device_moments import take_moment
 from profkit.collect.sessions.host_marks import free_cycles
 from profkit.collect.sessions.session import ProfilerSession, mark_located, pause_marked
-from profkit.plan import Plan
+from profkit.run.plan import Plan
 
 _POSTPONED = "recording the large steps had to wait, so that it adds at most 5 s or a tenth to the program's time"
 _CUT_OFF = "a step was so long that the recording ended in the middle of it"

@@ -24,7 +24,17 @@ from profkit.collect.recorder.replacement import NOTES, PATIENCE_S, Replacement
 from profkit.collect.recorder.termination import NOTE, STATUS, Termination
 from profkit.collect.recorder.windows import WindowRequests, complete, note_outdone, note_window, window_directory
 from profkit.collect.sessions.allowance import Allowance
-from profkit.plan import (
+from profkit.run.directory import (
+    FAILED,
+    PROFKIT_FAILED,
+    create_directory,
+    default_directory,
+    directory_of_target,
+    find_trace,
+    fixed,
+    unused_directory,
+)
+from profkit.run.plan import (
     ACTIVE_STEPS,
     BEST_SIGNAL,
     EXPLICIT,
@@ -34,16 +44,6 @@ from profkit.plan import (
     WARMUP_STEPS,
     Plan,
     Subject,
-)
-from profkit.run import (
-    FAILED,
-    PROFKIT_FAILED,
-    create_directory,
-    default_directory,
-    directory_of_target,
-    find_trace,
-    fixed,
-    unused_directory,
 )
 
 _SUCCEEDED = "another optimizer took over amid the recorded steps: profkit recorded its steps instead"

@@ -44,7 +44,7 @@ from profkit.collect.sessions.recordings import Recordings
 from profkit.collect.sessions.session import is_capturing, when_cuda_starts
 from profkit.collect.tensors.gradients import GradientWatch
 from profkit.collect.tensors.recomputation import CallWatch
-from profkit.plan import Plan, Subject
+from profkit.run.plan import Plan, Subject
 from profkit.source.growth import GrowthLines
 from profkit.source.user_code import UserFiles
 

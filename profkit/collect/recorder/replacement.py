@@ -18,7 +18,7 @@ from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.recorder import Recorder
 from profkit.collect.sessions.session import is_capturing
-from profkit.plan import EXPLICIT
+from profkit.run.plan import EXPLICIT
 
 PATIENCE_S = 60.0
 """How long the optimizer may take to step after the first recording: work that lasts longer without it deserves a

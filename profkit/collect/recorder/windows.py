@@ -17,8 +17,8 @@ from types import FrameType
 
 from profkit.collect.boundaries.next_boundary import NextBoundary
 from profkit.collect.program.default_actions import stand_in, stands_in, withdraw
-from profkit.plan import EXPLICIT
-from profkit.run import RUN_FILE, load_run, numbered, save
+from profkit.run.directory import RUN_FILE, load_run, numbered, save
+from profkit.run.plan import EXPLICIT
 
 _SIGNAL = getattr(signal, "SIGUSR1", None)
 _SCHEDULER = "SLURM_JOB_ID"

@@ -16,10 +16,10 @@ from isal import igzip
 from profkit.collect.program.clocks import time
 from profkit.collect.program.descriptors import KeptFile
 from profkit.collect.sessions.session import ProfilerSession
-from profkit.errors import RunDirectoryError
-from profkit.files.writing import replacing
-from profkit.marks import STEP_MARK
-from profkit.run import why_not_written
+from profkit.core.errors import RunDirectoryError
+from profkit.core.files.writing import replacing
+from profkit.core.marks import STEP_MARK
+from profkit.run.directory import why_not_written
 
 _FAST = 1
 """Compression level of isal: 0 is barely faster, 3 takes twice as long and saves a tenth."""

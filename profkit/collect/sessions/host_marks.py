@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from profkit.collect.program.guard import noticed, uncompiled
-from profkit.marks import GC_AUTOMATIC, GC_MARK, SAVE_MARK
+from profkit.core.marks import GC_AUTOMATIC, GC_MARK, SAVE_MARK
 
 
 class Mark(Protocol):

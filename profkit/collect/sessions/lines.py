@@ -21,8 +21,8 @@ from profkit.collect.program.frames import SUSPENDS, forget_locals, walk_up
 from profkit.collect.program.guard import uncompiled
 from profkit.collect.program.living import living
 from profkit.collect.sessions.host_marks import Mark, open_mark
-from profkit.marks import LINE_MARK, UNMARKED
-from profkit.run import CallSite
+from profkit.core.marks import LINE_MARK, UNMARKED
+from profkit.run.directory import CallSite
 from profkit.source.code import function_name, source_file, source_line
 
 _Trace = Callable[[FrameType, str, Any], Any]

@@ -23,7 +23,7 @@ from profkit.collect.program.living import living
 from profkit.collect.sessions.detaching import detach, detachable
 from profkit.collect.sessions.host_marks import open_mark
 from profkit.collect.sessions.kineto import QuietAllocator, let_forked_children_exit, quiet_log
-from profkit.marks import LINE_MARK, PAUSE_MARK, STEP_MARK
+from profkit.core.marks import LINE_MARK, PAUSE_MARK, STEP_MARK
 
 _OWN = "profkit."
 _STOP = f"{PAUSE_MARK}.stop"

@@ -27,7 +27,7 @@ from torch.optim.optimizer import Optimizer
 from profkit.collect.program.guard import uncompiled
 from profkit.collect.program.living import living
 from profkit.collect.sessions.session import ProfilerSession
-from profkit.run import GradientUse
+from profkit.run.directory import GradientUse
 from profkit.source.attributes import attributes_of
 
 _MOST_PARAMETERS = 20_000

@@ -37,8 +37,8 @@ from profkit.collect.sessions.host_marks import open_mark
 from profkit.collect.tensors.askers import asking
 from profkit.collect.tensors.call_budget import NOTICED, CallBudget
 from profkit.collect.tensors.identities import Identities, Identity, Memory, is_plain
-from profkit.marks import CALL_MARK
-from profkit.run import Recomputation
+from profkit.core.marks import CALL_MARK
+from profkit.run.directory import Recomputation
 
 _SOON_S, _MOST_TRIES = 0.002, 1000
 """How often, and how many times, a mode that is in use asks to leave."""

@@ -12,9 +12,9 @@ import re
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.units import format_count
 from profkit.trace.events import DEVICE_WORK, Category, Trace
 from profkit.trace.values import distinct
-from profkit.units import format_count
 
 _DEVICE_TYPES = {
     1: "CUDA",

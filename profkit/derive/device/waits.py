@@ -7,9 +7,9 @@ import re
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.marks import STEP_MARK
 from profkit.derive.device.launches import Launches
 from profkit.derive.timeline.tree import Tree
-from profkit.marks import STEP_MARK
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
 
 _WAITING_CALLS = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize", "CtxSynchronize")

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.core.marks import UNMARKED
 from profkit.derive.steps.matching import combine_codes
 from profkit.derive.steps.steps import Steps
 from profkit.derive.timeline.tree import Tree
-from profkit.marks import UNMARKED
 from profkit.trace.events import NONE, Bools, Category, Int32s, Int64s, Rows, Trace
 from profkit.trace.values import among, distinct
 

@@ -23,14 +23,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.core.marks import GC_AUTOMATIC
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.device.waits import Waits
 from profkit.derive.steps.steps import Steps
 from profkit.derive.timeline.intervals import NOTHING, Intervals, union
 from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
 from profkit.derive.timeline.tree import Tree
-from profkit.marks import GC_AUTOMATIC
-from profkit.run import Run
+from profkit.run.directory import Run
 from profkit.trace.events import Bools, Category, Events, Int64s, Rows, Trace
 from profkit.trace.values import distinct, median
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.marks import STEP_MARK
 from profkit.derive.steps.steps import Steps
 from profkit.derive.timeline.tree import Tree
-from profkit.marks import STEP_MARK
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
 from profkit.trace.values import constant
 

@@ -17,6 +17,7 @@ import re
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.marks import STEP_MARK
 from profkit.derive.device.completion import counts_inside, lost_work, sums_inside, when_done
 from profkit.derive.device.driver_memory import allocating, freeing
 from profkit.derive.device.launches import Launches
@@ -27,7 +28,6 @@ from profkit.derive.steps.repetition import find_period
 from profkit.derive.timeline.intervals import stretches
 from profkit.derive.timeline.outliving import COMPILING
 from profkit.derive.timeline.tree import Tree
-from profkit.marks import STEP_MARK
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
 from profkit.trace.values import distinct, median
 

@@ -17,8 +17,8 @@ import werkzeug
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBPlugin
 from werkzeug import wrappers
 
-from profkit.errors import ProfkitError
-from profkit.failures import describe_failure
+from profkit.core.errors import ProfkitError
+from profkit.core.failures import describe_failure
 from profkit.integrations.tensorboard.runs import Runs, row_of
 from profkit.integrations.tensorboard.tab import NAME
 from profkit.report.json import load_run_json
@@ -91,7 +91,7 @@ class Plugin(TBPlugin):  # type: ignore[misc] # TensorBoard publishes no types
 
     @_route
     def _compare(self, request: werkzeug.Request) -> werkzeug.Response:
-        from profkit.comparing import compare_paths
+        from profkit.diagnosis.compare import compare_paths
         from profkit.report.html.comparison import policy, render_html
 
         runs = self._found.find()

@@ -10,12 +10,12 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote, unquote, urlencode
 
-from profkit.errors import UnreadableInput
-from profkit.findings import Severity, notable
+from profkit.core.errors import UnreadableInput
+from profkit.findings.values import Severity, notable
 from profkit.integrations.tensorboard.tab import NAME
 from profkit.report.json import load_run_json
 from profkit.report.wording import printable, verdict
-from profkit.run import DIAGNOSIS_FILE
+from profkit.run.directory import DIAGNOSIS_FILE
 
 _MOST_RUNS = 500
 _MOST_FOLDERS = 20_000

@@ -9,11 +9,11 @@ from jinja2 import Template
 from markupsafe import Markup
 from msgspec import Struct
 
-from profkit.comparing.values import Comparison, Move
+from profkit.core.units import format_time
+from profkit.diagnosis.compare.values import Comparison, Move
 from profkit.report import comparison_wording as wording
 from profkit.report.html.drawing import percent
 from profkit.report.html.environment import asset, digest, environment
-from profkit.units import format_time
 
 _MOST_DOTS = 200
 _HIGHEST_STEP = 4.0

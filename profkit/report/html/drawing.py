@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from profkit.findings import Diagnosis, Finding, Saving, Severity, WorkerTimes, faults, notable
-from profkit.pictures.values import LEVELS, Branch, Lane, MemoryCurve, Pictures, levels_of
+from profkit.core.units import format_bytes, format_count, format_share, format_time
+from profkit.findings.pictures import LEVELS, Branch, Lane, MemoryCurve, Pictures, levels_of
+from profkit.findings.values import Diagnosis, Finding, Saving, Severity, WorkerTimes, faults, notable
 from profkit.report.wording import printable, worker_lines
-from profkit.units import format_bytes, format_count, format_share, format_time
 
 LANE_HEIGHT = len(LEVELS) - 1
 MARK_WIDTH = 2000

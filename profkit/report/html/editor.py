@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from profkit.findings import Location
-from profkit.settings import EDITORS
+from profkit.diagnosis.settings import EDITORS
+from profkit.findings.values import Location
 
 _JETBRAINS = "JetBrains"
 

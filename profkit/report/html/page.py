@@ -13,9 +13,10 @@ from typing import Any
 from jinja2 import Template
 from markupsafe import Markup
 
-from profkit.concluding import conclude
-from profkit.findings import DeviceMemory, Diagnosis, VerdictKind, notable
-from profkit.pictures.values import Pictures
+from profkit.core.units import format_count, format_share
+from profkit.diagnosis.verdict import conclude
+from profkit.findings.pictures import Pictures
+from profkit.findings.values import DeviceMemory, Diagnosis, VerdictKind, notable
 from profkit.report import wording
 from profkit.report.html import drawing
 from profkit.report.html.editor import link_to
@@ -23,7 +24,6 @@ from profkit.report.html.environment import asset, digest, environment
 from profkit.report.html.ranks import render_ranks
 from profkit.report.memory_timeline import draw_timeline
 from profkit.report.wording import printable
-from profkit.units import format_count, format_share
 
 
 def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None, editor: str = "") -> str:

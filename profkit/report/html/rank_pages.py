@@ -13,7 +13,8 @@ from typing import Any
 from jinja2 import Template
 from markupsafe import Markup
 
-from profkit.findings import (
+from profkit.core.units import format_bytes, format_count, format_share, format_time, pick_form
+from profkit.findings.values import (
     LATE_BECAUSE,
     CallSummary,
     LaunchSummary,
@@ -26,7 +27,6 @@ from profkit.report.html.drawing import percent
 from profkit.report.html.environment import asset, environment
 from profkit.report.ranks_wording import group_title, name_of
 from profkit.report.wording import place, printable, short_place
-from profkit.units import format_bytes, format_count, format_share, format_time, pick_form
 
 _OWN = {
     "input": ("waiting for its DataLoader", "data"),

@@ -10,13 +10,13 @@ from jinja2 import Template
 from markupsafe import Markup
 from msgspec import Struct
 
-from profkit.findings import GroupSummary, LaunchSummary, PipelineSummary, RankSummary
-from profkit.pictures.values import RankPicture, RankRow
+from profkit.core.units import format_count, format_time
+from profkit.findings.pictures import RankPicture, RankRow
+from profkit.findings.values import GroupSummary, LaunchSummary, PipelineSummary, RankSummary
 from profkit.report.html.drawing import LANE_HEIGHT, outline
 from profkit.report.html.environment import asset, environment
 from profkit.report.ranks_wording import THE_RANKS, bandwidth, group_name, launch_lines, reason, size_parts
 from profkit.report.wording import printable
-from profkit.units import format_count, format_time
 
 MOST_ROWS = 256
 """Ranks in the table, those that others wait for longest first. A row takes a kilobyte; diagnosis.json has all."""

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from profkit.comparing.values import Comparison
-from profkit.findings import Diagnosis
+from profkit.diagnosis.compare.values import Comparison
+from profkit.findings.values import Diagnosis
 
 _MARKS = (".git", "pyproject.toml", "setup.py")
 """They mark the top folder of a project."""

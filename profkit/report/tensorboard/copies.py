@@ -14,16 +14,16 @@ from typing import Any
 import msgspec
 from isal import igzip, isal_zlib
 
+from profkit.core.errors import ProfkitError, RunDirectoryError, UnreadableInput
+from profkit.core.files.kinds import is_own_file
+from profkit.core.files.reading import open_file, read_file
+from profkit.core.files.writing import make_folder, replacing, write_file
 from profkit.derive.steps.steps import WHOLE_RECORDING
-from profkit.diagnosing import read_facts
-from profkit.errors import ProfkitError, RunDirectoryError, UnreadableInput
-from profkit.files.kinds import is_own_file
-from profkit.files.reading import open_file, read_file
-from profkit.files.writing import make_folder, replacing, write_file
+from profkit.diagnosis.pipeline import read_facts
 from profkit.report.json import load_run_json
 from profkit.report.tensorboard.rewriting import Fields, Window, count_levels, rewrite_events
 from profkit.report.tensorboard.scalars import PREFIX, write_scalars
-from profkit.run import DIAGNOSIS_FILE, TRACE_SUFFIXES
+from profkit.run.directory import DIAGNOSIS_FILE, TRACE_SUFFIXES
 
 _ANY_VERSION = ".profkit-tensorboard-"
 PREPARED_FOLDER = f"{_ANY_VERSION}2"

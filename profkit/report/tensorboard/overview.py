@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from profkit.units import format_count
+from profkit.core.units import format_count
 
 
 def of_median_step(overview: dict[str, Any]) -> dict[str, Any]:

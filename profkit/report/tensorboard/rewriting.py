@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from profkit.marks import STEP_MARK
+from profkit.core.marks import STEP_MARK
 
 Fields = dict[str, msgspec.Raw]
 """One event. Values stay the text in the file, so that what is not changed is copied exactly."""

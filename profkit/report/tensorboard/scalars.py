@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from profkit.findings import Diagnosis
+from profkit.findings.values import Diagnosis
 
 PREFIX = "events.out.tfevents."
 """How TensorBoard recognises event files."""

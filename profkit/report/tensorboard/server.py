@@ -34,11 +34,11 @@ from tensorboard.plugins.scalar.scalars_plugin import ScalarsPlugin
 from torch_tb_profiler.plugin import TorchProfilerPlugin
 from werkzeug import wrappers
 
-from profkit.errors import UsageError
+from profkit.core.errors import UsageError
+from profkit.core.units import format_count
 from profkit.report.tensorboard.hosts import answer_only, hosts_of
 from profkit.report.tensorboard.overview import of_median_step
-from profkit.run import TRACE_SUFFIXES
-from profkit.units import format_count
+from profkit.run.directory import TRACE_SUFFIXES
 
 ADDRESS = "127.0.0.1"
 _GOOGLE_CHARTS = b'<script src="https://www.gstatic.com/charts/loader.js">'

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct, field
 
-from profkit.marks import STEP_MARK
+from profkit.core.marks import STEP_MARK
 from profkit.trace.events import HOST, NONE, Bools, Int64s
 from profkit.trace.kinds import MEMORY_EVENT, ON_DEVICE
 from profkit.trace.kineto.codes import KindCodes, TextCodes, codes_of, text_codes

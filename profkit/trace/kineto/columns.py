@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
+from profkit.core.units import format_count
 from profkit.trace.events import (
     NONE,
     Bools,
@@ -32,7 +33,6 @@ from profkit.trace.left_out import describe_left_out, find_clockless
 from profkit.trace.limits import DEFAULT_LIMIT_BYTES, EMPTY_BYTES, EVENT_BYTES
 from profkit.trace.times import plausible_starts
 from profkit.trace.values import constant
-from profkit.units import format_count
 
 _COLUMNS: dict[str, tuple[type[Any], int]] = {
     "correlation": (np.int64, NONE),

@@ -19,7 +19,7 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct
 
-from profkit.forks import Channel, Fork
+from profkit.core.forks import Channel, Fork
 from profkit.trace.containers import PIECE_BYTES
 from profkit.trace.kineto.chunks import Chunk, ChunkDecoder, Translation
 

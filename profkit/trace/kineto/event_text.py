@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from profkit.forks import processes_at_hand
+from profkit.core.forks import processes_at_hand
 from profkit.trace.kineto.chunks import Chunk
 from profkit.trace.kineto.columns import ColumnBuilder
 from profkit.trace.kineto.decoding import UNDECODABLE, Decoders, Undecoded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from profkit.errors import UnreadableInput
+from profkit.core.errors import UnreadableInput
 from profkit.trace.containers import Content
 from profkit.trace.kineto.event_text import find_opening
 from profkit.trace.kineto.reader import open_window

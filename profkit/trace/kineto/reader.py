@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from profkit.errors import UnreadableInput
+from profkit.core.errors import UnreadableInput
+from profkit.core.units import format_count
 from profkit.trace.containers import Content, OnProgress
 from profkit.trace.events import Recording, Trace
 from profkit.trace.kineto.columns import ColumnBuilder, TooMuch
@@ -20,7 +21,6 @@ from profkit.trace.kineto.event_text import EventText, NoEvents
 from profkit.trace.kineto.schema import Document, encodable
 from profkit.trace.kineto.text_window import Losses, Window
 from profkit.trace.limits import DEFAULT_LIMIT_BYTES
-from profkit.units import format_count
 
 _LARGE_BYTES = 1 << 20
 """Reading a file of this size, compressed or not, takes longer than starting another process."""

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from profkit.core.units import format_count, format_time
 from profkit.trace.events import Bools, Int64s
 from profkit.trace.kinds import BOUNDARIES
 from profkit.trace.kineto.chunks import Chunk, is_step_mark
 from profkit.trace.kineto.convert import Part
 from profkit.trace.limits import describe_partial
-from profkit.units import format_count, format_time
 
 _KEPT = 0.85
 """The share of what fits that stays after a cut: less would waste memory, more would mean more cuts."""

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from profkit.errors import UnreadableInput
+from profkit.core.errors import UnreadableInput
+from profkit.core.units import format_count, format_time
 from profkit.trace.events import NONE, Bools, Events, Int32s, Int64s, Lane, Recording, Trace, timeline_order
 from profkit.trace.kinds import BOUNDARIES, classify
 from profkit.trace.left_out import LEFT_OUT
@@ -26,7 +27,6 @@ from profkit.trace.nsys.parts import TABLES, Part, read_parts
 from profkit.trace.nsys.tables import MISSING, Tables
 from profkit.trace.times import DAY_NS, plausible_starts
 from profkit.trace.values import distinct, distinct_rows
-from profkit.units import format_count, format_time
 
 KIND = "an Nsight Systems export"
 _LAYERS = ("", ", ranges that need not nest", ", profiler and driver")

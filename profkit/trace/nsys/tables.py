@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from profkit.errors import UnreadableInput
+from profkit.core.errors import UnreadableInput
+from profkit.core.units import format_count
 from profkit.trace.events import NONE, Int32s, Int64s
-from profkit.units import format_count
 
 MISSING = -(2**63)
 """Stands for an integer that is missing or not an integer."""

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from profkit.core.units import format_count, pick_form
 from profkit.trace.events import NONE, Int32s, Int64s
 from profkit.trace.snapshot.opcodes import Malformed, Token
 from profkit.trace.snapshot.tables import Tables
 from profkit.trace.snapshot.tokens import Texts, Tokens
 from profkit.trace.snapshot.values import Blocks, History, Segments, Snapshot, Stacks
 from profkit.trace.snapshot.words import WORDS, Word
-from profkit.units import format_count, pick_form
 
 _MOST_DICTIONARIES = 8
 """Dictionaries of settings to read: the main one, and one for each setting with several values."""

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from profkit.errors import UnreadableInput
+from profkit.core.errors import UnreadableInput
+from profkit.core.units import format_bytes, format_count
 from profkit.trace.containers import Content
 from profkit.trace.limits import DEFAULT_LIMIT_BYTES, EMPTY_BYTES, MEMORY_LIMIT
 from profkit.trace.snapshot.assembly import assemble
@@ -32,7 +33,6 @@ from profkit.trace.snapshot.tokens import (
 )
 from profkit.trace.snapshot.values import Snapshot, is_snapshot
 from profkit.trace.snapshot.words import WORDS
-from profkit.units import format_bytes, format_count
 
 _PIECE_BYTES = 256 << 10
 """The least content per round: enough that NumPy's time for each operation hardly counts."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import profkit
-from profkit.errors import ProfkitError
-from profkit.run import PROFKIT_FAILED, find_trace, load_run
+from profkit.core.errors import ProfkitError
+from profkit.run.directory import PROFKIT_FAILED, find_trace, load_run
 from tests.beside.packages.packages import Package
 
 _CHECKOUT = Path(__file__).parents[3]

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from profkit.run import PROFKIT_FAILED
+from profkit.run.directory import PROFKIT_FAILED
 from tests.beside.packages import environments, packages, running
 from tests.beside.packages.packages import PACKAGES, Package
 from tests.beside.packages.running import Reach, Row, first_difference, run

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from profkit.collect.boundaries import backward_passes, signals
 from profkit.collect.recorder.profiler import profile
-from profkit.run import load_run
+from profkit.run.directory import load_run
 from tests.collect.boundaries.listening import Listener, make_optimizer
 from tests.collect.reading import read_events, steps_of
 

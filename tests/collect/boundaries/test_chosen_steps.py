@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import profkit
 from profkit.collect.boundaries import forwards
 from profkit.collect.recorder.profiler import profile
-from profkit.plan import COUNTED_AS, SIGNALS
-from profkit.run import load_run
+from profkit.run.directory import load_run
+from profkit.run.plan import COUNTED_AS, SIGNALS
 from tests.collect.reading import is_inside, read_events, steps_of
 
 EPOCHS, BATCHES = 12, 3

@@ -17,8 +17,8 @@ from torch.optim import SGD
 from profkit.collect.boundaries import cycles
 from profkit.collect.boundaries.cycles import Cycle, find_period
 from profkit.collect.recorder.profiler import profile
-from profkit.plan import Plan
-from profkit.run import load_live, load_run
+from profkit.run.directory import load_live, load_run
+from profkit.run.plan import Plan
 from tests.collect.reading import Event, read_events, steps_of
 
 MS = 10**6

@@ -16,7 +16,7 @@ from profkit.collect.boundaries.forwards import ForwardCalls
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder import prologue
 from profkit.collect.recorder.profiler import profile
-from profkit.run import load_run
+from profkit.run.directory import load_run
 from tests.collect.reading import read_events, steps_of
 
 Install = Callable[[], tuple[ForwardCalls, list[str]]]

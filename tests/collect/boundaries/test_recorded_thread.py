@@ -13,7 +13,7 @@ from profkit.collect.boundaries.choice import StepBoundary
 from profkit.collect.boundaries.recorded_thread import CUT_OFF, MISSED, RecordedThread
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.windows import WindowRequests
-from profkit.run import load_callsites, load_live, load_run
+from profkit.run.directory import load_callsites, load_live, load_run
 from tests.collect.guarded import run
 from tests.collect.reading import is_inside, marks_around, read_events, steps_of
 from tests.collect.training import train

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profkit.collect.boundaries.schedule import _COUNT_NS, Phase, Schedule
-from profkit.plan import EXPLICIT, Plan
+from profkit.run.plan import EXPLICIT, Plan
 
 SECOND_NS = 1_000_000_000
 

@@ -18,8 +18,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from profkit.collect.boundaries.choice import StepBoundary
 from profkit.collect.boundaries.signals import StepSignals
 from profkit.collect.program.guard import Guard
-from profkit.plan import EXPLICIT
-from profkit.run import LoaderUse, OptimizerUse
+from profkit.run.directory import LoaderUse, OptimizerUse
+from profkit.run.plan import EXPLICIT
 from tests.collect.boundaries.listening import Listener, installed, make_optimizer
 from tests.collect.reading import Event
 

@@ -11,7 +11,7 @@ from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.boundaries.signals import StepSignals
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.profiler import profile
-from profkit.plan import Plan, Subject
+from profkit.run.plan import Plan, Subject
 from tests.collect.boundaries.listening import Listener, installed, make_optimizer
 from tests.collect.reading import read_events, steps_of
 

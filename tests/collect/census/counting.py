@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from profkit.collect.census.names import Census
-from profkit.run import LiveHolder
+from profkit.run.directory import LiveHolder
 from profkit.source.growth import GrowthLines
 from profkit.source.user_code import UserFiles
 

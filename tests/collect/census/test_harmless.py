@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from profkit.run import LiveHolder
+from profkit.run.directory import LiveHolder
 from tests.collect.census.counting import STORAGE_BYTES, count, one
 
 

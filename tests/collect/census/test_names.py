@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from profkit.run import LIVE_FILE, LiveHolder, load_live
+from profkit.run.directory import LIVE_FILE, LiveHolder, load_live
 from tests.collect.census.counting import STORAGE_BYTES, count, one
 
 MODULE_LEVEL: list[Tensor] = []

@@ -10,8 +10,8 @@ from profkit.collect.experiments import implementations as forms
 from profkit.collect.experiments import process as experiments
 from profkit.collect.experiments.implementations import CannotRun, forms_of
 from profkit.collect.experiments.process import answer, choose_device, run, take_turns
-from profkit.experiment import RUNNABLE, RUNNABLE_BINARY, RUNNABLE_PRODUCTS, Case, Experiment, Request
-from profkit.processor import processor_name
+from profkit.core.processor import processor_name
+from profkit.run.experiment import RUNNABLE, RUNNABLE_BINARY, RUNNABLE_PRODUCTS, Case, Experiment, Request
 
 LINEAR = Case("linear", ((4, 8), (6, 8), (6,)), "float64", 2.0)
 ATTENTION = Case("scaled_dot_product_attention", ((2, 8, 4), (2, 8, 4), (2, 8, 4)))

@@ -16,7 +16,7 @@ import pytest
 from profkit.collect.launch import parent
 from profkit.collect.launch.parent import count_kills, launch_script
 from profkit.collect.launch.script import INTERRUPTED
-from profkit.run import KILLED, OutOfMemory, load_callsites, load_run
+from profkit.run.directory import KILLED, OutOfMemory, load_callsites, load_run
 from tests.collect.reading import read_events, site_of, steps_of
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from profkit.run import load_run
+from profkit.run.directory import load_run
 from tests.forks import ROOT, Ended
 from tests.recordings import Kept, Recordings
 

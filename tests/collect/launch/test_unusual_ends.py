@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from profkit.collect.launch.unusual_ends import Invocation, read_invocation
-from profkit.run import REPLACED_ITSELF, find_trace, load_run
+from profkit.run.directory import REPLACED_ITSELF, find_trace, load_run
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from profkit.collect.loaders.feeding import FeedingWatch
 from profkit.collect.recorder.profiler import profile
-from profkit.run import Feeding, load_run
+from profkit.run.directory import Feeding, load_run
 
 
 class Clocks:

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from profkit.collect.loaders.sites import LoaderSites
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.profiler import profile
-from profkit.run import CallSite, load_run
+from profkit.run.directory import CallSite, load_run
 from profkit.source.user_code import UserFiles
 
 HERE = __file__

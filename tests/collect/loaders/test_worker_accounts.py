@@ -25,7 +25,7 @@ from profkit.collect.loaders import worker_watch as workers
 from profkit.collect.loaders.account import OVER, WorkerInit
 from profkit.collect.loaders.worker_watch import WorkerWatch
 from profkit.collect.program.guard import Guard
-from profkit.run import WORKERS_DIRECTORY
+from profkit.run.directory import WORKERS_DIRECTORY
 from profkit.source.user_code import UserFiles
 from profkit.trace.worker_records import Workers, read_workers
 

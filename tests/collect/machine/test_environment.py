@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profkit.collect.machine.environment import count_memory
-from profkit.processor import multiplies_bfloat16
+from profkit.core.processor import multiplies_bfloat16
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 from profkit.collect.machine import rates as module
 from profkit.collect.machine.rates import cache_file, keep_rates, measure_rates, read_rates
 from profkit.collect.recorder.profiler import profile
-from profkit.processor import processor_name
-from profkit.run import Rates, load_run
+from profkit.core.processor import processor_name
+from profkit.run.directory import Rates, load_run
 from tests.collect.training import train
 
 KEPT = Rates(processor_name(), 1e10, {"float64": 1e10, "float32": 2e10})

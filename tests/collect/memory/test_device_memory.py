@@ -18,7 +18,7 @@ from profkit.collect.memory.history import LocatedHistory
 from profkit.collect.memory.snapshots import save_snapshot
 from profkit.collect.memory.watch import DeviceCounts
 from profkit.collect.recorder.profiler import profile
-from profkit.run import DEVICE_MEMORY_FILE, SNAPSHOT_FILE, DeviceMemorySample, load_device_memory, load_run
+from profkit.run.directory import DEVICE_MEMORY_FILE, SNAPSHOT_FILE, DeviceMemorySample, load_device_memory, load_run
 from tests.collect.training import make_training, train
 
 PRIVATE = AttributeError("module 'torch._C' has no attribute '_cuda_memorySnapshot'")

@@ -12,7 +12,7 @@ import pytest
 import profkit
 from profkit.collect.program import compiled
 from profkit.collect.program.compiled import read_compiled
-from profkit.run import CallSite, Compilation, Compiled, GraphBreak, load_run
+from profkit.run.directory import CallSite, Compilation, Compiled, GraphBreak, load_run
 
 USERS = "/home/me/train.py"
 LIBRARY = "/site-packages/lib.py"

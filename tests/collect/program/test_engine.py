@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from profkit.collect.program.engine import EVENTS_PER_NODE, in_backward_pass, is_larger, node_of
 from profkit.collect.recorder.profiler import profile
-from profkit.run import load_run
+from profkit.run.directory import load_run
 from tests.collect.reading import read_events
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from profkit.collect.program import compiled
 from profkit.collect.program.compiled import read_skipped_graphs
-from profkit.run import CallSite, SkippedGraph
+from profkit.run.directory import CallSite, SkippedGraph
 
 USERS = "/home/me/train.py"
 TRACE = (

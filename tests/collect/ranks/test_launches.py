@@ -15,9 +15,9 @@ from profkit.collect.ranks import identity, launches
 from profkit.collect.ranks.identity import RankWatch, for_rank, full_ranks
 from profkit.collect.ranks.launchers import Place, read_place
 from profkit.collect.ranks.launches import claim_directory, name_launch, settle
-from profkit.errors import RunDirectoryError
-from profkit.plan import Plan
-from profkit.run import RankIdentity, Run, is_run, save
+from profkit.core.errors import RunDirectoryError
+from profkit.run.directory import RankIdentity, Run, is_run, save
+from profkit.run.plan import Plan
 
 Become = Callable[..., None]
 

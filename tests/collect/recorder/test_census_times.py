@@ -12,8 +12,8 @@ from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.recorder import census_times as looking
 from profkit.collect.recorder.archive import RunFile
 from profkit.collect.recorder.census_times import ENOUGH, CensusTimes
-from profkit.evidence.retention.holding import MIN_SAMPLES
-from profkit.plan import Plan, Subject
+from profkit.patterns.retention.holding import MIN_SAMPLES
+from profkit.run.plan import Plan, Subject
 
 STEP_NS = 10**9
 

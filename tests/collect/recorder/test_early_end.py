@@ -10,8 +10,8 @@ import torch
 
 from profkit.collect.recorder.early_end import STOPPED, RecordingComplete, Stopper
 from profkit.collect.recorder.profiler import profile
-from profkit.plan import Plan, Subject
-from profkit.run import load_run
+from profkit.run.directory import load_run
+from profkit.run.plan import Plan, Subject
 from tests.collect.reading import read_events, steps_of
 from tests.end_to_end.running import diagnose_forked
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from profkit.run import load_run
+from profkit.run.directory import load_run
 from tests.collect.guarded import RECORDED, TRAINING, assert_diagnosed, run
 from tests.collect.reading import read_events, steps_of
 from tests.end_to_end.running import judge, record_program

@@ -14,8 +14,8 @@ from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.prologue import Prologue
 from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.lines import LineTracer
-from profkit.plan import Plan, Subject
-from profkit.run import load_run
+from profkit.run.directory import load_run
+from profkit.run.plan import Plan, Subject
 from profkit.source.user_code import UserFiles
 from tests.collect.reading import read_events, steps_of
 from tests.collect.training import train

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from profkit.collect.recorder.profiler import profile
-from profkit.run import load_run
+from profkit.run.directory import load_run
 from tests.collect.reading import is_inside, read_events, steps_of
 
 EVALUATION_S = 0.05

@@ -18,8 +18,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import profkit
 from profkit.collect.recorder.profiler import profile
-from profkit.errors import UnreadableInput
-from profkit.run import load_callsites, load_live, load_run, load_samples
+from profkit.core.errors import UnreadableInput
+from profkit.run.directory import load_callsites, load_live, load_run, load_samples
 from tests.collect.reading import is_inside, marks_around, marks_of, read_events, steps_of, traces_in
 from tests.collect.training import compute_until, make_training, train
 

@@ -17,7 +17,7 @@ from torch.profiler import profile as torch_profile
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.recorder import Recorder
 from profkit.collect.sessions.session import ProfilerSession
-from profkit.run import load_run
+from profkit.run.directory import load_run
 from tests.collect.reading import marks_of, read_events, steps_of, traces_in
 from tests.collect.training import train
 

@@ -10,8 +10,8 @@ from profkit.collect.recorder.profiler import profile
 from profkit.collect.sessions import bounds, recordings
 from profkit.collect.sessions.recordings import Recordings
 from profkit.collect.tensors import call_budget
-from profkit.diagnosing import diagnose_path
-from profkit.run import load_run
+from profkit.diagnosis.pipeline import diagnose_path
+from profkit.run.directory import load_run
 from tests.collect.reading import read_events, site_of, steps_of
 from tests.collect.training import compute_until, train
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from profkit.collect.recorder.profiler import profile
-from profkit.run import load_run
+from profkit.run.directory import load_run
 from tests.collect.reading import is_inside, read_events, site_of, steps_of
 from tests.collect.training import make_training, train
 

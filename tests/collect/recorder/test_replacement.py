@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from profkit.collect.machine import patience
 from profkit.collect.recorder import replacement
 from profkit.collect.recorder.profiler import profile
-from profkit.run import find_trace, load_live, load_run
+from profkit.run.directory import find_trace, load_live, load_run
 from tests.collect.reading import is_inside, read_events, steps_of
 
 ROUND = 40

@@ -9,7 +9,7 @@ import torch
 from torch.optim import SGD, Adam
 
 from profkit.collect.recorder.profiler import _SUCCEEDED, profile
-from profkit.run import load_run
+from profkit.run.directory import load_run
 from tests.collect.reading import read_events, steps_of
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from profkit.run import find_trace, load_run
+from profkit.run.directory import find_trace, load_run
 from tests.collect.guarded import RECORDED, assert_diagnosed, run
 from tests.collect.reading import read_events, steps_of
 

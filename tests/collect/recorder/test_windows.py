@@ -23,8 +23,8 @@ from profkit.collect.boundaries.next_boundary import NextBoundary, _calls_hooks
 from profkit.collect.launch.parent import _catches
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.windows import WindowRequests, window_directory
-from profkit.plan import Plan
-from profkit.run import load_run
+from profkit.run.directory import load_run
+from profkit.run.plan import Plan
 from tests.collect.reading import read_events, steps_of
 from tests.end_to_end.running import diagnose_forked
 

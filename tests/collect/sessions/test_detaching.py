@@ -12,7 +12,7 @@ from profkit.collect.recorder.profiler import profile
 from profkit.collect.sessions import detaching, session
 from profkit.collect.sessions.detaching import STAYS_ATTACHED, detachable, stays_attached
 from profkit.collect.sessions.session import ProfilerSession
-from profkit.run import load_run
+from profkit.run.directory import load_run
 from tests.collect.training import train
 
 VARIABLE = "TEARDOWN_CUPTI"

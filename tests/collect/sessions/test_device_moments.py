@@ -10,8 +10,8 @@ import torch
 from profkit.collect.boundaries.schedule import _MOST_LATER, Phase, Schedule
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.sessions import device_moments
-from profkit.plan import Plan, Subject
-from profkit.run import load_run
+from profkit.run.directory import load_run
+from profkit.run.plan import Plan, Subject
 from tests.collect.reading import read_events
 from tests.collect.training import make_training, train
 

@@ -15,7 +15,7 @@ from profkit.collect.recorder.profiler import profile
 from profkit.collect.sessions import bounds, held_memory
 from profkit.collect.sessions.held_memory import HeldMemory
 from profkit.collect.sessions.session import ProfilerSession
-from profkit.run import load_run
+from profkit.run.directory import load_run
 
 MB = 1 << 20
 needs_told = pytest.mark.skipif(in_use_bytes() is None, reason="the C library does not tell what is in use")

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from profkit.collect.sessions.lines import LineTracer
-from profkit.marks import UNMARKED
-from profkit.run import CallSite
+from profkit.core.marks import UNMARKED
+from profkit.run.directory import CallSite
 from profkit.source.user_code import UserFiles
 from tests.collect.reading import Event, is_inside, marks_around, marks_of
 from tests.collect.sessions import traced

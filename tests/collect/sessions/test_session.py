@@ -28,7 +28,7 @@ from profkit.collect.sessions.session import (
     pause_marked,
     when_cuda_starts,
 )
-from profkit.errors import RunDirectoryError
+from profkit.core.errors import RunDirectoryError
 from tests.collect.reading import export_whole, read_events, steps_of
 
 _PLUGIN_PATTERN = re.compile(r"^(.*?)(\.\d+)?\.pt\.trace\.json(?:\.gz)?$")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from profkit.collect.recorder.profiler import profile
-from profkit.run import GradientUse, load_run
+from profkit.run.directory import GradientUse, load_run
 
 NOTHING = GradientUse()
 STEPS = 12

@@ -19,10 +19,10 @@ from torch.utils.checkpoint import checkpoint
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.tensors import call_budget, recomputation
 from profkit.collect.tensors.recomputation import CallWatch
-from profkit.diagnosing import read_facts
-from profkit.evidence.loops.located import in_located_step
-from profkit.marks import CALL_MARK
-from profkit.run import Recomputation, load_run
+from profkit.core.marks import CALL_MARK
+from profkit.diagnosis.pipeline import read_facts
+from profkit.patterns.loops.located import in_located_step
+from profkit.run.directory import Recomputation, load_run
 from tests.traces import rows_named
 
 SIZE = 8

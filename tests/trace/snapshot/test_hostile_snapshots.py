@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.errors import UnreadableInput
+from profkit.core.errors import UnreadableInput
 from tests.trace.snapshot.written import Json, flat, read
 
 MOST_BYTES = 64 << 20
@@ -237,7 +237,7 @@ def test_a_file_that_unpacks_beyond_the_limit_is_refused(tmp_path):
 _CHILD = """
 import resource, sys
 from pathlib import Path
-from profkit.errors import UnreadableInput
+from profkit.core.errors import UnreadableInput
 from profkit.trace.snapshot.reader import read_snapshot
 resource.setrlimit(resource.RLIMIT_AS, (700_000_000, 700_000_000))
 for name in sys.argv[1:]:

@@ -1,0 +1,1 @@
+"""What every other room may use: errors, units, marks, printing, files, the guard around unforeseen failures."""

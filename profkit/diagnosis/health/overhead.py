@@ -1,0 +1,52 @@
+"""What the recording itself cost."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.core.units import format_share
+from profkit.derive.facts import Facts
+from profkit.derive.timeline.intervals import union
+from profkit.diagnosis.health.window import window_ns
+from profkit.savings.step_time import step_time
+from profkit.trace.events import Category
+from profkit.trace.values import distinct
+
+_NOTABLE_SLOWDOWN_SHARE = 0.25
+_NOTABLE_SPEEDUP = 2.0
+"""Recording makes no step faster; a machine with other work doubles some."""
+_NOTABLE_WORK_SHARE = 0.05
+_OWN_WORK = ("Activity Buffer Request", "Buffer Flush", "Instrumentation", "Resource")
+"""CUPTI's own overhead (``CUpti_ActivityOverheadKind``); the other kinds are the driver's."""
+
+
+def check_slowdown(facts: Facts) -> str | None:
+    time = step_time(facts)
+    if time.source != "measured" or not time.unrecorded_ns:
+        return None
+    if time.unrecorded_ns >= _NOTABLE_SPEEDUP * time.recorded_ns:
+        return (
+            f"the steps without the profiler took {time.unrecorded_ns / time.recorded_ns:.1f} times as long as the "
+            "recorded ones: the machine was busy, or these steps were unlike the others"
+        )
+    overhead = time.recorded_ns / time.unrecorded_ns - 1
+    if overhead < _NOTABLE_SLOWDOWN_SHARE:
+        return None
+    excess_ns = (time.recorded_ns - time.unrecorded_ns) * facts.steps.measured_count
+    if facts.overhead.total_ns < excess_ns / 2:
+        return (
+            f"the recorded steps took {format_share(overhead)} longer than those without the profiler, more than its "
+            "own work explains: the machine was busy, or these steps were unlike the others"
+        )
+    return f"recording made the steps {format_share(overhead)} slower: times of many small operators are overstated"
+
+
+def check_own_work(facts: Facts) -> str | None:
+    """The time in which the profiler says that it was at work itself, on any thread."""
+    events = facts.trace.events
+    rows = np.flatnonzero(facts.trace.named(*_OWN_WORK) & (events.category == Category.OTHER) & facts.measured)
+    share = union(events.start_ns[rows], events.ends_of(rows)).total_ns / window_ns(facts)
+    if share < _NOTABLE_WORK_SHARE:
+        return None
+    names = ", ".join(sorted({facts.trace.names[code] for code in distinct(events.name_code[rows]).tolist()}))
+    return f"the profiler itself was at work for {format_share(share)} of the time ({names}): step times are too long"

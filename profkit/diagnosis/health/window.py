@@ -1,0 +1,148 @@
+"""Is the recording the window that it seems to be: are there steps, and does it hold the causes of what it shows?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.core.units import format_count, format_time
+from profkit.derive.device.driver_memory import allocating
+from profkit.derive.facts import Facts
+from profkit.derive.timeline.intervals import intersection, union
+from profkit.patterns.time.idling import while_queued
+from profkit.patterns.time.wait_causes import await_unrecorded_work
+from profkit.run.directory import unprofiled_steps
+from profkit.trace.values import distinct, median
+
+_NOTABLE_SHARE = 0.01
+_MOST_NAMED = 6
+_LONG_PAUSE_NS = 100_000
+"""Between two queued kernels pass 1 to 2 µs."""
+_LONGER_FACTOR, _LAST_STEPS = 2.0, 30
+"""How much longer the median of how many steps must be: more than machines vary, over steps of one kind."""
+
+
+def is_notable(part: float, whole: float) -> bool:
+    """Whether the effect is worth a line: a hundredth of what it is counted against."""
+    return part > 0 and part >= _NOTABLE_SHARE * whole
+
+
+def check_foreign(facts: Facts) -> str | None:
+    """Events of categories that the reader does not know, which no figure includes."""
+    foreign = facts.trace.recording.foreign
+    if not foreign:
+        return None
+    total = format_count(sum(count for _, count in foreign), "event")
+    kinds = ", ".join(f"{name} {count:,}" for name, count in sorted(foreign, key=lambda each: -each[1])[:_MOST_NAMED])
+    more = f" and {len(foreign) - _MOST_NAMED:,} more" if len(foreign) > _MOST_NAMED else ""
+    return f"no figure includes {total} of kinds that profkit does not know: {kinds}{more}"
+
+
+def check_steps(facts: Facts) -> str | None:
+    if len(facts.steps) > 1 or facts.steps.source.startswith("the profiler"):
+        return None
+    return "no steps were found: the whole recording is treated as one step"
+
+
+def check_part(facts: Facts) -> str | None:
+    if not facts.run.is_part:
+        return None
+    return "the only recorded step was cut off: times and shares are those of the part that was recorded"
+
+
+def check_cut_off(facts: Facts) -> str | None:
+    if not facts.trace.recording.is_cut_off:
+        return None
+    return "the file is cut off, and what is lost may be from any part of the recording"
+
+
+def check_located(facts: Facts) -> str | None:
+    if not facts.steps.located.all():
+        return None
+    return "every recorded step was traced line by line, which slows Python down: times are too long, shares less so"
+
+
+def check_later(facts: Facts) -> str | None:
+    """The last timed steps take much longer than those around the recording."""
+    usual, later = unprofiled_steps(facts.run, None)
+    if not usual or len(later) < _LAST_STEPS:
+        return None
+    recorded_ns, last_ns = median(usual), median(later[-_LAST_STEPS:])
+    if last_ns <= _LONGER_FACTOR * recorded_ns:
+        return None
+    return (
+        f"later steps take {format_time(last_ns)}, those around the recorded ones {format_time(recorded_ns)}: what the "
+        "program does later was not recorded (begin later with --at-step, or choose the moment with SIGUSR1)"
+    )
+
+
+def check_first_calls(facts: Facts) -> str | None:
+    """What happens once in a run: code is loaded onto the device, libraries set themselves up, and memory is taken from
+    the driver."""
+    trace, steps, first = facts.trace, facts.steps, facts.trace.mask_of(facts.first_calls)
+    calls = np.flatnonzero(facts.tree.outermost(first | allocating(trace)))
+    index = facts.step_of(calls)
+    left_out = (index >= 0) & ~(steps.measured | steps.located)[index]
+    kept = (index >= 0) & steps.measured[index] & first[calls]
+    gone_ns, kept_ns = (int(trace.events.duration_ns[calls[chosen]].sum()) for chosen in (left_out, kept))
+    what = "first calls (code is loaded, libraries and the allocator start)"
+    if is_notable(kept_ns, window_ns(facts)):
+        return f"{what} took {format_time(kept_ns)} of the measured time: they come once, and later steps take less"
+    count = len(distinct(index[left_out]))
+    if not is_notable(gone_ns, int(steps.duration_ns[distinct(index[left_out])].sum())):
+        return None
+    steps_told = format_count(count, "recorded step")
+    return f"{what} took {format_time(gone_ns)} in {steps_told}, left out of the measured ones"
+
+
+def check_inherited_work(facts: Facts) -> str | None:
+    """The recording begins while the device still works on what was launched earlier."""
+    inherited_ns = facts.device.inherited.total_ns
+    if not is_notable(inherited_ns, window_ns(facts)):
+        return None
+    return (
+        f"the GPU spent its first {format_time(inherited_ns)} on work launched before the recording began, about which "
+        "nothing is known"
+    )
+
+
+def check_waits(facts: Facts) -> str | None:
+    """Waits for the device with no recorded work to wait for: their cause lies outside the recording."""
+    if not facts.device.present:
+        return None
+    waits, start_ns = facts.waits, facts.trace.events.start_ns[facts.waits.rows]
+    unexplained = ~waits.own & await_unrecorded_work(facts)
+    lost_ns = int(waits.duration_ns[unexplained].sum())
+    if not is_notable(lost_ns, window_ns(facts)):
+        return None
+    times, first = format_count(int(unexplained.sum()), "time"), int(start_ns[unexplained].min())
+    return (
+        f"the host waits {times}, {format_time(lost_ns)} in all and first {format_time(first)} into the recording, for "
+        "work of the GPU that was not recorded: the GPU seems idle meanwhile, but may not have been"
+    )
+
+
+def check_queued(facts: Facts) -> str | None:
+    """Long idle times of the device although it has work: it does something that is missing from the recording."""
+    idle = union(facts.steps.begun_ns, facts.steps.done_ns).minus(facts.device.any_occupied)
+    queued = intersection(idle.clipped_to(*facts.steps.window_ns), while_queued(facts))
+    length_ns = queued.end_ns - queued.start_ns
+    lost_ns = int(length_ns[length_ns >= _LONG_PAUSE_NS].sum())
+    if not is_notable(lost_ns, window_ns(facts)):
+        return None
+    return (
+        f"the GPU seems idle for {format_time(lost_ns)} in which work is queued: it waits for something that was not "
+        "recorded, such as work that is missing here"
+    )
+
+
+def check_nesting(facts: Facts) -> str | None:
+    count = facts.tree.overlapping
+    if not is_notable(count, len(facts.trace.events)):
+        return None
+    return f"host events overlap without nesting ({count:,}): they are cut where the event that they began in ends"
+
+
+def window_ns(facts: Facts) -> int:
+    """The measured time."""
+    start_ns, end_ns = facts.steps.window_ns
+    return max(end_ns - start_ns, 1)

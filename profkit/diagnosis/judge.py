@@ -1,0 +1,208 @@
+"""What the rules suspect, and what becomes of it: each rule judges, and a replay of the step prices its edits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from msgspec import Struct, structs
+
+from profkit.core.failures import describe_failure
+from profkit.core.units import format_time
+from profkit.derive.facts import Facts
+from profkit.derive.launch.edits import JointEdit
+from profkit.diagnosis.settings import Settings
+from profkit.findings.values import (
+    GROWTH_EVIDENCE,
+    Change,
+    Finding,
+    Location,
+    Saving,
+    Severity,
+    rank_order,
+    severity_of,
+)
+from profkit.patterns.attribution import leading_site
+from profkit.patterns.frequency import times_per_step
+from profkit.patterns.places.events import call_site, enclosing_function
+from profkit.rules import all_rules
+from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
+from profkit.savings.edits import Edit
+from profkit.savings.launches import predict_launch_saving, predict_together
+from profkit.savings.simulate import predict_part, predict_saving
+from profkit.source.changes import rewrite_line
+from profkit.source.code import MOST_SOURCE
+
+
+class Judged(Struct, frozen=True):
+    """What a rule suspects, and the finding made of it. ``edit`` is the one behind the saving."""
+
+    rule: str
+    suspicion: Suspicion
+    finding: Finding
+    edit: Edit | None
+
+
+class Outcome(Struct, frozen=True):
+    """What one rule found, or why it could not look."""
+
+    rule: str
+    judged: tuple[Judged, ...] = ()
+    reason: str | None = None
+
+
+def judging_tasks(facts: Facts, settings: Settings, with_experiments: bool = False) -> list[Callable[[], Outcome]]:
+    """A task for each rule that the settings ask for. Its result can be sent to another process, unless it comes with
+    experiments, which hold functions."""
+    judge = _judge_by if with_experiments else _judge_without_experiments
+    return [partial(judge, facts, rule) for rule in all_rules().values() if settings.wants(rule.name)]
+
+
+def gather(outcomes: Sequence[Outcome]) -> tuple[list[Judged], dict[str, str]]:
+    """What the rules found, and why some could not look."""
+    judged = [one for outcome in outcomes for one in outcome.judged]
+    return judged, {outcome.rule: outcome.reason for outcome in outcomes if outcome.reason is not None}
+
+
+_MOST_TOGETHER = 8
+"""Findings priced beyond those above them. Each takes a replay, and nobody reads as far as the ninth to save time."""
+
+
+def price_together(facts: Facts, judged: Sequence[Judged]) -> list[Judged]:
+    """The findings as they rank, each with what it gives back beyond those above it: two fixes may free the same time,
+    which nobody gets twice."""
+    ranked = [judged[at] for at in rank_order([one.finding for one in judged])]
+    priced = [at for at, one in enumerate(ranked) if _frees_time(one)][:_MOST_TOGETHER]
+    edits: list[Edit | JointEdit] = []
+    gains: dict[int, float] = {}
+    for at in priced if len(priced) > 1 else ():
+        one, suspicion = ranked[at], ranked[at].suspicion
+        edit = suspicion.joint or edit_behind(one) or Edit()  # places with one cause share an edit
+        if id(edit) not in gains:
+            edits.append(edit)
+            gains[id(edit)] = predict_together(facts, edits).fraction - sum(gains.values())
+        if at != priced[0] and one.finding.saving is not None:
+            gain = max(0.0, gains[id(edit)] * (suspicion.part if suspicion.joint else 1.0))
+            saving = replace(one.finding.saving, beyond=round(min(gain, one.finding.saving.fraction), 6))
+            ranked[at] = structs.replace(one, finding=replace(one.finding, saving=saving))
+    return ranked
+
+
+def _frees_time(one: Judged) -> bool:
+    saving, severity = one.finding.saving, one.finding.severity
+    is_free = saving is not None and saving.fraction > 0
+    return is_free and edit_behind(one) is not None and severity is not Severity.INFO
+
+
+def edit_behind(one: Judged) -> Edit | JointEdit | None:
+    """The change behind the finding's price: to the launch, or to this rank."""
+    return one.suspicion.launch_edit or one.edit
+
+
+def _judge_without_experiments(facts: Facts, rule: Rule) -> Outcome:
+    outcome = _judge_by(facts, rule)
+    judged = (structs.replace(one, suspicion=structs.replace(one.suspicion, trial=None)) for one in outcome.judged)
+    return structs.replace(outcome, judged=tuple(judged))
+
+
+def _judge_by(facts: Facts, rule: Rule) -> Outcome:
+    try:
+        return Outcome(rule.name, tuple(_judge(facts, rule, suspicion) for suspicion in _suspect(facts, rule)))
+    except CannotLook as reason:
+        return Outcome(rule.name, reason=str(reason))
+    except Exception as error:  # one broken rule must not cost the user the findings of the others
+        return Outcome(rule.name, reason=describe_failure(error))
+
+
+def _suspect(facts: Facts, rule: Rule) -> list[Suspicion]:
+    """What the rule sees in the recording. If that is nothing, or it cannot look, what it sees in a memory snapshot."""
+    if facts.run.is_light:
+        raise CannotLook("of this rank only collectives and steps were recorded")
+    by_snapshot = rule.by_snapshot if facts.snapshot is not None else None
+    try:
+        missing = missing_needs(facts, rule.needs)
+        if missing:
+            raise CannotLook(reason_for(facts, missing[0]))
+        found = list(rule.check(facts))
+    except CannotLook:
+        if by_snapshot is None:
+            raise
+        found = []
+    return found or list(by_snapshot(facts) if by_snapshot is not None else ())
+
+
+def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Judged:
+    saving = _price(facts, suspicion)
+    if saving is None and suspicion.size_bytes:
+        saving = Saving(0, 0.0, 0.0, 0.0, suspicion.size_bytes)
+    growth = {GROWTH_EVIDENCE: suspicion.size_bytes} if suspicion.grows else {}
+    location = suspicion.location or _locate(facts, suspicion)
+    finding = Finding(
+        rule=rule.name,
+        kind=suspicion.kind or rule.kind,
+        severity=suspicion.severity or weigh(saving, suspicion),
+        message=_tell(suspicion, saving),
+        count=suspicion.count if suspicion.count is not None else times_per_step(facts, suspicion.rows),
+        confidence=suspicion.confidence,
+        fix=suspicion.fix,
+        location=location,
+        also=suspicion.also,
+        saving=saving,
+        evidence={**suspicion.evidence, **growth},
+        change=_change(suspicion, location),
+    )
+    return Judged(rule.name, suspicion, finding, suspicion.edit)
+
+
+def _change(suspicion: Suspicion, location: Location | None) -> Change | None:
+    """The fix as a changed line, if the line was recorded whole and proves that the change fits."""
+    if suspicion.rewrite is None or location is None or location.precision != "call":
+        return None
+    before = location.source
+    after = rewrite_line(before, suspicion.rewrite) if len(before) < MOST_SOURCE else None
+    return None if after is None else Change(location.file, location.line, before, after)
+
+
+def _tell(suspicion: Suspicion, saving: Saving | None) -> str:
+    """The message. If the saving exceeds the time that the message names, it also says why: the two figures would
+    contradict each other."""
+    if saving is None or not suspicion.spent_ns or saving.time_ns_per_step <= suspicion.spent_ns:
+        return suspicion.message
+    return (
+        f"{suspicion.message} Without it the {saving.whole} would be {format_time(saving.time_ns_per_step)} shorter: "
+        "what runs around it, or waits for it, goes too."
+    )
+
+
+def _price(facts: Facts, suspicion: Suspicion) -> Saving | None:
+    if suspicion.launch_edit is not None:
+        return predict_launch_saving(facts, suspicion.launch_edit)
+    if suspicion.joint is not None:
+        return predict_part(facts, suspicion.joint, suspicion.part)
+    return predict_saving(facts, suspicion.edit, suspicion.size_bytes) if suspicion.edit else None
+
+
+def weigh(saving: Saving | None, suspicion: Suspicion) -> Severity:
+    """By time. A lower memory peak counts too: medium from half of the peak, low from a tenth."""
+    by_time = severity_of(saving, suspicion.grows)
+    by_peak = (
+        Severity.MEDIUM
+        if suspicion.peak_fraction >= 0.5
+        else Severity.LOW
+        if suspicion.peak_fraction >= 0.1
+        else Severity.INFO
+    )
+    return min(by_time, by_peak, key=lambda severity: severity.rank)
+
+
+def _locate(facts: Facts, suspicion: Suspicion) -> Location | None:
+    """The line that most of the rows come from; if no line is known, the function around them. None without rows: a
+    finding of a memory snapshot whose stacks are lost has neither, and no steps to look in."""
+    if not len(suspicion.rows):
+        return None
+    site = call_site(facts, leading_site(facts.lines.site[suspicion.rows]))
+    if site is not None:
+        return Location.of(site)
+    around = enclosing_function(facts, suspicion.rows)
+    return Location.in_function(around) if around else None

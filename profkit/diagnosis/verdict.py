@@ -1,0 +1,230 @@
+"""The verdict, a report's first line: what was found, else where the time goes, else why nothing can be said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from profkit.core.units import format_bytes, format_count, format_share, format_time, pick_form
+from profkit.derive.launch.chance import LEAST_STEPS
+from profkit.findings.values import (
+    Diagnosis,
+    Finding,
+    Kind,
+    LaunchSummary,
+    Saving,
+    Severity,
+    TimeShare,
+    Timing,
+    Verdict,
+    VerdictKind,
+    faults,
+    grows,
+    left_beyond,
+    opportunities,
+    rank,
+)
+from profkit.patterns.time.shares import COMMUNICATING, COMPUTING, COPYING, HOST_COMPUTING, IDLE, INHERITED
+from profkit.run.directory import FAILED
+
+_MOSTLY_COMPUTING_SHARE = 0.9
+"""From this share on, the verdict says that the step computes, and nothing more."""
+_MOST_REASONS = 2
+_LEAST_REASON_SHARE = 0.01
+_UPDATE = "Optimizer.step#"
+"""PyTorch's name for an optimizer's step, before the class."""
+_ON_DEVICE = {
+    COMMUNICATING: ("communicates", " while nothing is computed"),
+    COPYING: ("copies and clears memory", ""),
+    INHERITED: ("works on what was launched before the recording", ""),
+}
+"""What the device does besides computing: the words before and after its share of the step."""
+
+
+def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
+    """The verdict on a diagnosis. ``obstacles`` are reasons why finding nothing would not mean that the program is
+    fine. Findings are named all the same, with the first obstacle as a caveat."""
+    mend, chances = faults(diagnosis.findings), opportunities(diagnosis.findings)
+    failure, ended = _capitalised(diagnosis.failure or ""), "" if obstacles else _capitalised(_end_of(diagnosis))
+    if mend or chances:
+        first = f"{failure or ended}; " if failure or ended else ""
+        if obstacles and not mend and rank(chances)[0].saving is None:
+            stands_out = f"what stands out, its gain not measured: {_short_name(rank(chances)[0])}"
+            return Verdict(VerdictKind.CANNOT_JUDGE, f"{first}Cannot judge: {obstacles[0]}; {stands_out}")
+        doubt = f"; doubtful, as {obstacles[0]}" if obstacles else ""
+        return Verdict(VerdictKind.FOUND, f"{first}{_found(diagnosis, mend, chances, bool(obstacles))}{doubt}")
+    if failure:
+        return Verdict(VerdictKind.CANNOT_JUDGE, failure)
+    if not obstacles and diagnosis.memory and not diagnosis.timing.steps:
+        return Verdict(VerdictKind.NOTHING_FOUND, f"No fault found in the memory; {_memory(diagnosis)}")
+    if not obstacles and not diagnosis.timing.steps:
+        obstacles = (*diagnosis.health, "the recording holds no steps to measure")
+    if obstacles:
+        return Verdict(VerdictKind.CANNOT_JUDGE, f"Cannot judge: {obstacles[0]}")
+    unseen = len(diagnosis.skipped)
+    limit = f"; {format_count(unseen, 'rule')} could not look" if unseen else ""
+    what = f"{_largest_part(diagnosis.timing)}{_optimizer(diagnosis)}{_hottest_line(diagnosis)}"
+    nothing = f"{ended}; no fault found until then" if ended else "No fault found"
+    return Verdict(VerdictKind.NOTHING_FOUND, f"{nothing}{_hardly_compared(diagnosis.launch)}; {what}{limit}")
+
+
+def _hardly_compared(launch: LaunchSummary | None) -> str:
+    """`` in rank 0, and 2 steps in common are too few to compare 4 ranks``; empty if there are enough."""
+    if launch is None or len(launch.ranks) <= 1 or launch.steps >= LEAST_STEPS:
+        return ""
+    where = "" if launch.shown_rank is None else f" in rank {launch.shown_rank}"
+    steps = format_count(launch.steps, "step") if launch.steps else "no step"
+    common = f"{steps} in common {pick_form(launch.steps or 1, 'is', 'are')}"
+    return f"{where}, and {common} too few to compare {len(launch.ranks)} ranks"
+
+
+def _end_of(diagnosis: Diagnosis) -> str:
+    """``the program failed: ValueError (at train.py:12)``; empty if it did not."""
+    return next((note for note in diagnosis.health if note.startswith(FAILED)), "")
+
+
+def _capitalised(sentence: str) -> str:
+    return f"{sentence[:1].upper()}{sentence[1:]}"
+
+
+def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding], in_doubt: bool) -> str:
+    """Leads with the top-ranked finding, fault or opportunity. If its gain is small, also says where the step's time
+    goes. ``in_doubt`` it never claims that there is no fault."""
+    lead = rank([*mend, *chances])[0]
+    if lead.kind is Kind.FAULT:
+        found = _faults(diagnosis, mend)
+    elif mend:
+        found = f"An opportunity {_gain(lead)}: {_short_name(lead)}; {_faults(diagnosis, mend)}"
+    elif lead.saving is None:
+        found = f"No fault found; what stands out, its gain not measured: {_short_name(lead)}"
+    else:
+        count = "an opportunity" if len(chances) == 1 else f"{len(chances)} opportunities; the largest"
+        found = f"{_capitalised(count) if in_doubt else f'No fault, but {count}'} {_gain(lead)}: {_short_name(lead)}"
+    is_little = lead.severity is Severity.LOW and diagnosis.timing.shares
+    return f"{found}; {_largest_part(diagnosis.timing)}{_optimizer(diagnosis)}" if is_little else found
+
+
+def _faults(diagnosis: Diagnosis, mend: list[Finding]) -> str:
+    worst = rank(mend)[0]
+    if len(mend) == 1:
+        return f"1 fault {_cost(worst)}{_beyond(worst)}: {_short_name(worst)}"
+    total = diagnosis.total
+    together = f" cost {_share_of(total)} together" if total else ""
+    return f"{len(mend)} faults{together}; the worst {_cost(worst)}{_beyond(worst)}: {_short_name(worst)}"
+
+
+def _beyond(finding: Finding) -> str:
+    """`` (4 % beyond that)`` where the findings above free part of the same time."""
+    left = left_beyond(finding)
+    return "" if left is None else f" ({format_share(left)} beyond that)"
+
+
+def _hottest_line(diagnosis: Diagnosis) -> str:
+    """``, the hottest line is train.py:31 with 43 %``; empty if lines are not known."""
+    spot = next((spot for spot in diagnosis.hottest if spot.location is not None and not spot.operator), None)
+    if spot is None or spot.location is None:
+        return ""
+    return f", the hottest line is {spot.location.short} with {format_share(spot.fraction)}"
+
+
+def _optimizer(diagnosis: Diagnosis) -> str:
+    """``, Adadelta's update at main.py:31 takes 20 %``; empty if no optimizer takes much."""
+    spot = next((spot for spot in diagnosis.hottest if spot.operator.startswith(_UPDATE)), None)
+    if spot is None:
+        return ""
+    name = spot.operator.removeprefix(_UPDATE).partition(".")[0]
+    place = f" at {spot.location.short}" if spot.location else ""
+    return f", {name}'s update{place} takes {format_share(spot.fraction)}"
+
+
+def _short_name(finding: Finding) -> str:
+    """``retained-graph at train.py:31``."""
+    return f"{finding.rule} at {finding.location.short}" if finding.location else finding.rule
+
+
+def _cost(finding: Finding) -> str:
+    """``costs 43 % (30 to 50) of the step``."""
+    saving = finding.saving
+    if saving is None:
+        return "has no measured cost"
+    if grows(finding) and (saving.fraction < 0.10 or saving.time_ns_per_step <= 0):
+        return f"makes memory grow by {format_bytes(saving.bytes)} per step"
+    if saving.time_ns_per_step > 0:
+        return f"costs {_share_of(saving)}"
+    return f"holds {format_bytes(saving.bytes)} of memory" if saving.bytes > 0 else "costs no time here"
+
+
+def _gain(finding: Finding) -> str:
+    """``would give back 43 % (30 to 50) of the step``."""
+    saving = finding.saving
+    if saving is None or (saving.time_ns_per_step <= 0 and saving.bytes <= 0):
+        return "has a gain that was not measured"
+    if saving.time_ns_per_step <= 0:
+        return f"would free {format_bytes(saving.bytes)} of memory"
+    return f"would give back {_share_of(saving)}"
+
+
+def _share_of(saving: Saving) -> str:
+    """``43 % (30 to 50) of the step``."""
+    low, high = format_share(saving.low), format_share(saving.high)
+    likely = f" ({low.removesuffix(' %')} to {high.removesuffix(' %')})" if low != high else ""
+    return f"{format_share(saving.fraction)}{likely} of the {saving.whole}"
+
+
+def _memory(diagnosis: Diagnosis) -> str:
+    """The peak of the fullest device, its main use, and how much more was reserved."""
+    device = max(diagnosis.memory, key=lambda one: one.peak_bytes)
+    part = device.parts[0] if device.parts else None
+    mostly = f", {format_share(part.fraction)} of it {part.label}" if part else ""
+    which = f" on GPU {device.device}" if len(diagnosis.memory) > 1 else ""
+    peak = "the peak" if device.history_entries else "what is held"
+    reserved = format_bytes(max(device.reserved_bytes, device.reserved_peak_bytes))
+    return f"{peak} is {format_bytes(device.peak_bytes)}{which}{mostly}, and {reserved} reserved at most"
+
+
+def _largest_part(timing: Timing) -> str:
+    """How much of the step computes, and the largest part that does not."""
+    shares = timing.shares
+    if not shares:
+        return step_figure(timing)
+    has_device = any(share.label in (COMPUTING, *_ON_DEVICE) for share in shares)
+    return _of_device(shares) if has_device else _of_host(shares)
+
+
+def _of_device(shares: Sequence[TimeShare]) -> str:
+    computing = sum(share.fraction for share in shares if share.label == COMPUTING)
+    idle = [share for share in shares if share.label.startswith(IDLE)]
+    parts = [(share.fraction, *_ON_DEVICE[share.label]) for share in shares if share.label in _ON_DEVICE]
+    fraction, does, besides = max([*parts, (sum(share.fraction for share in idle), "idles", _reasons(idle))])
+    computes = f"the device computes {format_share(computing)} of the step"
+    if computing >= _MOSTLY_COMPUTING_SHARE:
+        return computes
+    if computing >= fraction:
+        return f"{computes} and {does} {format_share(fraction)}{besides}"
+    return f"the device {does} {format_share(fraction)} of the step{besides}"
+
+
+def _reasons(idle: Sequence[TimeShare]) -> str:
+    """``: launching work 61 %, waiting for data 20 %``."""
+    largest = sorted(idle, key=lambda share: -share.fraction)[:_MOST_REASONS]
+    named = [share for share in largest if share.fraction >= _LEAST_REASON_SHARE]
+    parts = (f"{share.label.removeprefix(IDLE)} {format_share(share.fraction)}" for share in named)
+    return f": {', '.join(parts)}" if named else ""
+
+
+def _of_host(shares: Sequence[TimeShare]) -> str:
+    computing = sum(share.fraction for share in shares if share.label in HOST_COMPUTING)
+    others = [(share.fraction, share.label) for share in shares if share.label not in HOST_COMPUTING]
+    fraction, label = max(others, default=(0.0, ""))
+    operators = f"operators take {format_share(computing)} of the step"
+    if computing >= _MOSTLY_COMPUTING_SHARE or not label:
+        return operators
+    if computing >= fraction:
+        return f"{operators}, {label} {format_share(fraction)}"
+    return f"{label}: {format_share(fraction)} of the step"
+
+
+def step_figure(timing: Timing) -> str:
+    """``5 steps of 12.3 ms``."""
+    if timing.step_time_ns is None:
+        return format_count(timing.steps, "step")
+    return f"{format_count(timing.steps, 'step')} of {format_time(timing.step_time_ns)}"

@@ -1,0 +1,326 @@
+"""Proof of a prediction: both variants of a scenario are measured, and compared with what profkit predicted.
+
+Each variant runs in a process of its own, unrecorded and with one thread. They take turns of a few steps, so whatever
+else the machine does affects both. The measured effect is the median over rounds of ``1 - fix / pitfall``, of the
+step's time or of its peak memory: the two turns of a round are so close that a change in the machine's speed changes
+both alike. The interval is the percentile bootstrap over rounds (Efron and Tibshirani, An Introduction to the
+Bootstrap, 1993, chapter 13): over rounds, not steps, because what disturbs one step often disturbs the next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO
+
+import numpy as np
+
+from profkit.core.errors import ProfkitError
+from profkit.diagnosis import experiments
+from profkit.diagnosis.catalogue import ANOTHER_RESULT, NOTHING, Scenario
+from profkit.diagnosis.pipeline import diagnose_path
+from profkit.findings.values import GROWTH_EVIDENCE, Diagnosis, Finding, Saving, Severity, faults, no_gain_note
+from profkit.trace.events import Int64s
+
+_ROUNDS = 12
+"""A bootstrap over fewer rounds says little about the spread."""
+_BLOCK_S = 0.15
+"""The length of a turn, at least one step: long enough that switching processes weighs little."""
+_LARGEST_BLOCK = 50
+_MEMORY_STEPS = 12
+_BUDGET_S = 8.0
+_FIRST_ON_DEVICE = 3
+"""Steps before the length of a turn is chosen. The first step on a GPU loads libraries for seconds, which would make
+each turn one step, and then each step would wait for the device."""
+_WARM_UP = 2
+"""Rounds that do not count: lazy initialisation, cold caches, first touch of memory."""
+_RESAMPLES = 2000
+_CONFIDENCE = (2.5, 97.5)
+_TIMEOUT_S = 300
+_THREADS = "1"
+"""The idle threads of one process must not take the other's CPUs. Recordings are made alike."""
+_MEMORY_SETTINGS = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+"""With these glibc gives freed tensors back at once, so that the process holds what the program holds
+(``mallopt(3)``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share of the pitfall's step time or peak memory, with a range."""
+
+    fraction: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What one scenario showed. ``measured`` is None if it was not run, ``predicted`` if no rule gave a price."""
+
+    name: str
+    kind: str
+    verdict: str
+    measured: Share | None = None
+    predicted: Share | None = None
+    fired: bool = False
+    exact_line: bool = False
+    silent_on_fix: bool = False
+
+    @property
+    def holds(self) -> bool:
+        return self.verdict == HOLDS
+
+    @property
+    def was_run(self) -> bool:
+        return not self.verdict.startswith(_NOT_RUN)
+
+
+_Answer = dict[str, list[int]]
+SILENCE = "silence"
+"""The kind of proof that no fault is reported where nothing is wrong; nothing is measured."""
+HOLDS = "holds"
+INCONCLUSIVE = "inconclusive: the difference lies inside the noise"
+NOT_HERE = "not run: it needs a GPU"
+_NOT_RUN = "not run: "
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Medians by round (rows) and variant (pitfall, fix): time, peak memory, and the number of steps so far."""
+
+    ns: Int64s
+    peak_bytes: Int64s
+    number: Int64s
+
+
+def _environment(kind: str) -> dict[str, str]:
+    settings = _MEMORY_SETTINGS if kind == "memory" else {}
+    return {**os.environ, "OMP_NUM_THREADS": _THREADS, "MKL_NUM_THREADS": _THREADS, **settings}
+
+
+def verify(scenario: Scenario, device: str = "cpu") -> Proof:
+    """Record and diagnose both variants, measure both, and compare. If a scenario fails, the verdict says so."""
+    kind = "memory" if scenario.effect == "memory" else "time"
+    kind = SILENCE if scenario.effect in (NOTHING, ANOTHER_RESULT) else kind
+    if device == "cpu" and (scenario.needs_gpu or scenario.effect == "time on a GPU"):
+        return Proof(scenario.name, kind, NOT_HERE)
+    try:
+        return _prove(scenario, device, kind) if scenario.triggers else _prove_silence(scenario, device, kind)
+    except ProfkitError as error:
+        return Proof(scenario.name, kind, f"failed: {error}")
+
+
+def _prove(scenario: Scenario, device: str, kind: str) -> Proof:
+    pitfall = diagnose_variant(scenario, "pitfall", device)
+    found = [finding for finding in pitfall.findings if finding.rule in scenario.triggers]
+    unable = [pitfall.skipped[rule] for rule in scenario.triggers if rule in pitfall.skipped]
+    unable += [note for note in pitfall.health if note.startswith(tuple(map(no_gain_note, scenario.triggers)))]
+    if scenario.needs_measuring and not found and unable:  # a machine without what the fix needs, or that gains nothing
+        return Proof(scenario.name, kind, f"{_NOT_RUN}{unable[0]}")
+    with _processes(scenario, device, kind) as variants:  # they import PyTorch while the fix is still being recorded
+        fix = diagnose_variant(scenario, "fix", device)
+        measurement = _measure(variants, kind)
+    values = measurement.ns if kind == "time" else measurement.peak_bytes
+    measured = effect_of(values)
+    fired, exact_line = bool(found), any(is_expected(finding, scenario) for finding in found)
+    silent = not any(finding.rule in scenario.triggers for finding in fix.findings)
+    return Proof(
+        name=scenario.name,
+        kind=kind,
+        measured=measured,
+        predicted=_predicted(pitfall, found, kind, measurement),
+        fired=fired,
+        exact_line=exact_line,
+        silent_on_fix=silent,
+        verdict=_judge(measured, fired, exact_line, silent),
+    )
+
+
+def _prove_silence(scenario: Scenario, device: str, kind: str) -> Proof:
+    """No rule reports a fault above low severity in either variant, and the effect is real if there should be one."""
+    found = [
+        finding
+        for variant in ("pitfall", "fix")
+        for finding in faults(diagnose_variant(scenario, variant, device).findings)
+        if finding.severity is not Severity.LOW
+    ]
+    measured = None
+    if kind != SILENCE:
+        measurement = measure(scenario, device, kind)
+        measured = effect_of(measurement.ns if kind == "time" else measurement.peak_bytes)
+    verdict = _judge_effect(measured) if measured else HOLDS
+    verdict = f"{found[0].rule} is reported where nothing is wrong" if found else verdict
+    return Proof(scenario.name, kind, verdict, measured, fired=bool(found), silent_on_fix=not found)
+
+
+def diagnose_variant(scenario: Scenario, variant: str, device: str) -> Diagnosis:
+    """Record one variant in a process of its own and diagnose the recording."""
+    with TemporaryDirectory(prefix="profkit-") as directory:
+        run = Path(directory) / "run"
+        child = "profkit.collect.launch.scenario"
+        command = [sys.executable, "-m", child, str(scenario.path), variant, device, str(run)]
+        result = subprocess.run(  # noqa: S603  # profkit itself
+            command, env=_environment("time"), capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+        )
+        if result.returncode:
+            raise ProfkitError(f"{scenario.name}: the {variant} could not be recorded: {_last_line(result.stderr)}")
+        return diagnose_path(run, experiments.measure if scenario.needs_measuring else None)
+
+
+def is_expected(finding: Finding, scenario: Scenario) -> bool:
+    """Whether a finding is on a line that the scenario marks for its rule."""
+    location = finding.location
+    return location is not None and (location.line, finding.rule) in scenario.expected["pitfall"]
+
+
+def measure(scenario: Scenario, device: str, kind: str, clock: Callable[[], float] = time.monotonic) -> Measurement:
+    """Run both variants in turns until there are enough rounds and the time is up."""
+    with _processes(scenario, device, kind) as variants:
+        return _measure(variants, kind, clock)
+
+
+@contextmanager
+def _processes(scenario: Scenario, device: str, kind: str) -> Iterator[list[_Variant]]:
+    """The processes of the pitfall and of the fix."""
+    environment = _environment(kind)
+    with ExitStack() as stack:
+        yield [stack.enter_context(_Variant(scenario, variant, device, environment)) for variant in ("pitfall", "fix")]
+
+
+def _measure(variants: list[_Variant], kind: str, clock: Callable[[], float] = time.monotonic) -> Measurement:
+    rounds = _by_turns(variants, clock) if kind == "time" else _step_by_step(variants)
+    return Measurement(*(_medians(rounds, name) for name in ("ns", "peak_bytes", "number")))
+
+
+def _by_turns(variants: list[_Variant], clock: Callable[[], float]) -> list[list[_Answer]]:
+    slowest_s = max(min(sum(variant.run(1)["ns"]) for _ in range(variant.first)) for variant in variants) / 1e9
+    block = max(1, min(_LARGEST_BLOCK, int(_BLOCK_S / max(slowest_s, 1e-4))))
+    rounds: list[list[_Answer]] = []
+    end = clock() + _BUDGET_S
+    while len(rounds) < _ROUNDS + _WARM_UP or clock() < end:
+        rounds.append([variant.run(block) for variant in variants])
+    return rounds[_WARM_UP:]
+
+
+def _step_by_step(variants: list[_Variant]) -> list[list[_Answer]]:
+    """The later half of the twelve steps that every scenario has. Memory is compared at the same step of both, and
+    never after a variant starts over, as the process then still holds what was freed."""
+    return [[variant.run(1) for variant in variants] for _ in range(_MEMORY_STEPS)][_MEMORY_STEPS // 2 :]
+
+
+def _medians(rounds: list[list[_Answer]], name: str) -> Int64s:
+    return np.array([[int(np.median(answer[name])) for answer in answers] for answers in rounds], dtype=np.int64)
+
+
+def effect_of(values: Int64s, seed: int = 0) -> Share:
+    """The effect in ``values`` (a row per round: pitfall, fix) with its 95 % interval."""
+    effects = 1 - values[:, 1] / np.maximum(values[:, 0], 1)
+    chosen = np.random.default_rng(seed).integers(len(effects), size=(_RESAMPLES, len(effects)))
+    low, high = np.percentile(np.median(effects[chosen], axis=1), _CONFIDENCE)
+    return Share(float(np.median(effects)), float(low), float(high))
+
+
+def _predicted(diagnosis: Diagnosis, found: list[Finding], kind: str, measurement: Measurement) -> Share | None:
+    """The saving of the finding on the pitfall, or of all of them together if the mistake is on several lines."""
+    first = next((finding.saving for finding in found if finding.saving), None)
+    saving = diagnosis.total if len(found) > 1 and diagnosis.total else first
+    if saving is None:
+        return None
+    if kind == "time":
+        return Share(saving.fraction, saving.low, saving.high)
+    return _predicted_memory(found, saving, measurement)
+
+
+def _predicted_memory(found: list[Finding], saving: Saving, measurement: Measurement) -> Share:
+    """Bytes as a share of the pitfall's peak. What grows with each step has grown for the median number of steps."""
+    peak = max(1.0, float(np.median(measurement.peak_bytes[:, 0])))
+    grows = any(GROWTH_EVIDENCE in finding.evidence for finding in found)
+    grown = float(np.median(measurement.number[:, 0])) if grows else 1.0
+    share = min(1.0, saving.bytes * grown / peak)
+    return Share(share, share, share)
+
+
+def _judge(measured: Share, fired: bool, exact_line: bool, silent: bool) -> str:
+    if not fired:
+        return "the rule did not fire"
+    if not exact_line:
+        return "the rule named another line"
+    if not silent:
+        return "the rule fired on the fix too"
+    return _judge_effect(measured)
+
+
+def _judge_effect(measured: Share) -> str:
+    if measured.low > 0:
+        return HOLDS
+    return "the fix made it worse" if measured.high < 0 else INCONCLUSIVE
+
+
+class _Variant:
+    """The process that runs one variant. Its first turn has ``first`` steps, as it is unknown how long one takes."""
+
+    def __init__(self, scenario: Scenario, variant: str, device: str, environment: dict[str, str]) -> None:
+        self._name = f"{scenario.name}, {variant}"
+        self.first = 1 if device == "cpu" else _FIRST_ON_DEVICE
+        child = "profkit.collect.launch.trial"
+        command = [sys.executable, "-m", child, str(scenario.path), variant, device, scenario.effect]
+        self._process = subprocess.Popen(  # noqa: S603  # profkit itself
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> _Variant:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._signal("SIGKILL")
+        self._process.communicate()
+
+    def _signal(self, name: str) -> None:
+        """Send a signal to the process and its children, such as a loader's workers. On systems without process groups
+        only kill it."""
+        number = getattr(signal, name, None)
+        if number is not None and hasattr(os, "killpg"):
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+        elif name == "SIGKILL":
+            self._process.kill()
+
+    def run(self, steps: int) -> _Answer:
+        """Run that many steps. The process is stopped between turns, or its workers would prepare what the next turn
+        measures."""
+        self._signal("SIGCONT")
+        stdin, stdout = _pipe(self._process.stdin), _pipe(self._process.stdout)
+        try:
+            stdin.write(f"{steps}\n")
+            stdin.flush()
+            answer: _Answer = json.loads(stdout.readline())
+        except (OSError, ValueError):
+            said = _last_line(self._process.communicate()[1])
+            raise ProfkitError(f"{self._name}: the scenario failed: {said}") from None
+        self._signal("SIGSTOP")
+        return answer
+
+
+def _pipe(stream: IO[str] | None) -> IO[str]:
+    if stream is None:
+        raise ProfkitError("a process without pipes")
+    return stream
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it said nothing")

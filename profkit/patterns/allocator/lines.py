@@ -1,0 +1,86 @@
+"""The lines of the program that allocated what is held."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.facts import Facts, derived_once
+from profkit.derive.memory.allocator import Allocator
+from profkit.derive.memory.origins import calling_frames, innermost, outermost, python_frames
+from profkit.patterns.places.frames import is_library
+from profkit.run.directory import CallSite
+from profkit.source.code import recorded_line
+from profkit.trace.events import NONE, Bools, Rows
+from profkit.trace.snapshot.values import Stacks
+
+
+class HoldingLine(Struct, frozen=True):
+    """What one line of the program allocated of some pieces, ``count`` of them. ``site`` is None for memory without a
+    known Python frame, such as the backward pass's. ``frame`` is the line's among the snapshot's frames."""
+
+    frame: int
+    site: CallSite | None
+    size_bytes: int
+    count: int
+
+
+def allocator_of(facts: Facts) -> Allocator:
+    """The allocator as the snapshot shows it, for rules that need a snapshot."""
+    if facts.allocator is None:
+        raise ValueError("there is no memory snapshot")
+    return facts.allocator
+
+
+@derived_once
+def frames_of_stacks(facts: Facts) -> Rows:
+    """For each stack the innermost frame of the user's code, else the innermost Python frame, `NONE` without any."""
+    stacks = allocator_of(facts).snapshot.stacks
+    own, any_python = innermost(stacks, user_frames(facts)), innermost(stacks, python_frames(stacks))
+    return _frames_at(stacks, np.where(own == NONE, any_python, own))
+
+
+@derived_once
+def calling_frames_of_stacks(facts: Facts) -> Rows:
+    """For each stack the innermost frame of the user's code outside all calls of modules: where the model is called.
+    `NONE` without any."""
+    stacks = allocator_of(facts).snapshot.stacks
+    called = outermost(stacks, calling_frames(stacks))
+    begin = np.where(called == NONE, stacks.starts[:-1], called + 1)
+    return _frames_at(stacks, innermost(stacks, user_frames(facts), begin))
+
+
+def _frames_at(stacks: Stacks, places: Rows) -> Rows:
+    frames = np.full(len(places), NONE, dtype=np.int64)
+    known = places != NONE
+    frames[known] = stacks.frames[places[known]]
+    return frames
+
+
+@derived_once
+def user_frames(facts: Facts) -> Bools:
+    """Which of the snapshot's distinct frames are the user's code."""
+    stacks = allocator_of(facts).snapshot.stacks
+    library = np.array([is_library(file.replace("\\", "/")) for file in stacks.files], dtype=bool)
+    python = python_frames(stacks)
+    return python & ~library[stacks.file] if len(library) else python
+
+
+def site_of(facts: Facts, frame: int) -> CallSite | None:
+    """The place of a frame of the snapshot, None for `NONE`."""
+    if frame == NONE:
+        return None
+    stacks = allocator_of(facts).snapshot.stacks
+    file, line = stacks.files[int(stacks.file[frame])], int(stacks.line[frame])
+    return CallSite(file, line, stacks.functions[int(stacks.function[frame])], recorded_line(file, line))
+
+
+def holding_lines(facts: Facts, pieces: Bools) -> list[HoldingLine]:
+    """The lines that allocated these pieces, the one with most bytes first."""
+    found = allocator_of(facts).allocations
+    frames = frames_of_stacks(facts)[found.stack[pieces]]
+    known, at = np.unique(frames, return_inverse=True)
+    sizes = np.bincount(at, found.size_bytes[pieces], len(known)).astype(np.int64)
+    counts = np.bincount(at, minlength=len(known))
+    order = np.argsort(-sizes, kind="stable")
+    return [HoldingLine(int(known[i]), site_of(facts, int(known[i])), int(sizes[i]), int(counts[i])) for i in order]

@@ -1,0 +1,242 @@
+"""Do the rounds of a Python loop need each other, as far as the source of its lines shows?"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Container, Iterable, Sequence
+
+from msgspec import Struct
+
+from profkit.patterns.loops.loop_source import COLLECTING, OF_TENSORS, names_in
+from profkit.run.directory import CallSite
+from profkit.source.syntax import closing_brackets, flat_targets, only_names, parse_line
+
+_LIBRARIES = frozenset(("F", "functional", "math", "nn", "np", "numpy", "torch"))
+"""Common names of modules whose functions change nothing, unless the function's name ends in `_`."""
+_LOOKING = """
+    all amax amin any argmax argmin bool cpu cumprod cumsum dim double float get half int item items keys log_softmax
+    logsumexp long max mean median min norm numel numpy prod size softmax std sum tolist values var"""
+_METHODS = OF_TENSORS | frozenset(_LOOKING.split())
+"""Methods of tensors and containers that change nothing."""
+_WITH_EFFECT = frozenset(("eval", "exec", "input", "next", "open", "print", "setattr"))
+_OF_MODELS = frozenset(
+    ("buffers", "data", "grad", "named_buffers", "named_parameters", "param_groups", "parameters", "state_dict")
+)
+"""Loops over these belong to an optimizer, to clipping or to averaging weights. Stacking what a model holds would copy
+it; `torch._foreach_…` is the cure there."""
+_ACCUMULATING = frozenset(("add", "max", "maximum", "min", "minimum", "mul", "sub"))
+
+
+class _Effect(Struct, frozen=True):
+    """What a statement of a round does: the names to which it gives new values, what it adds or appends to, and what it
+    reads. The last two may be attributes, such as `self.losses`."""
+
+    renews: frozenset[str] = frozenset()
+    gathers: frozenset[str] = frozenset()
+    reads: frozenset[str] = frozenset()
+
+
+def rounds_are_independent(
+    body: Iterable[CallSite], called: Iterable[CallSite], may_go_through_a_model: bool = False
+) -> bool:
+    """Whether no round of a loop needs what an earlier one computed, except to add or append to it.
+
+    ``body`` are the loop's own lines, ``called`` those of functions that it calls. The answer is no if a line cannot be
+    parsed, or may change what the next round finds: a state in an object, an iterator that advances, a tensor that is
+    written to, a branch. It is also no for parameters and gradients, unless the caller says otherwise.
+    """
+    statements = _statements(body)
+    if not all(_keeps_to_itself(statement) for statement in _statements(called)):
+        return False
+    if any(statement is None for statement in statements):
+        return False
+    if not may_go_through_a_model and any(map(_touches_a_model, statements)):
+        return False
+    heads = [statement for statement in statements if isinstance(statement, ast.For)]
+    if not heads:
+        return len(statements) == 1 and _is_comprehension_of_its_own(statements[0])
+    known = names_in(heads[0].target).union(*map(_renewed, statements))
+    effects = [_effect_of(statement, known) for statement in statements if statement is not heads[0]]
+    shown = [effect for effect in effects if effect is not None]
+    return len(effects) == len(shown) and _goes_through_inputs(heads[0], shown) and not _is_carried(heads[0], shown)
+
+
+def head_of(body: Sequence[CallSite]) -> CallSite:
+    """The line that makes the rounds of a loop: its `for`, or the comprehension if that is the only line."""
+    return next((site for site in body if isinstance(parse_line(site.source), ast.For)), body[0])
+
+
+def rounds_recur(body: Iterable[CallSite], computing: Container[CallSite]) -> bool:
+    """Whether a line of a loop computes a value from its own value in the round before, `last = x + decay * last`,
+    other than by adding to it, multiplying it or taking the larger: these are `cumsum`, `cumprod` and `cummax`.
+
+    Only ``computing`` lines count. In nested loops the answer is no: the rounds of the other loop may be independent.
+    """
+    lines = [(site, parse_line(site.source)) for site in sorted(body, key=lambda site: site.line)]
+    if sum(isinstance(statement, (ast.For, ast.While)) for _, statement in lines) != 1:
+        return False
+    known = set[str]()
+    for site, statement in lines:
+        if isinstance(statement, ast.Assign):
+            given = {part.id for part in flat_targets(statement.targets) if isinstance(part, ast.Name)}
+            carried = given & names_in(statement.value) - known
+            if site in computing and any(not _is_accumulated(name, statement.value) for name in carried):
+                return True
+            known |= given
+    return False
+
+
+def _is_accumulated(name: str, value: ast.expr) -> bool:
+    """Whether a value is the sum, product, larger or smaller of a name's value and something else."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub, ast.Mult)):
+        parts = [value.left] if isinstance(value.op, ast.Sub) else [value.left, value.right]
+        others = [value.left, value.right]
+    elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _ACCUMULATING:
+        others = [value.func.value, *value.args]
+        parts = others
+    else:
+        return False
+    alone = [part for part in parts if isinstance(part, ast.Name) and part.id == name]
+    return len(alone) == sum(name in names_in(other) for other in others) == 1
+
+
+def _statements(sites: Iterable[CallSite]) -> list[ast.stmt | None]:
+    """The lines as statements, None for a line that is none. Lines after an open bracket belong to its statement; a
+    last line with only closing brackets does not run, so it is missing here."""
+    found: list[ast.stmt | None] = []
+    text, last = "", CallSite("", 0, "")
+    for site in sorted({(site.file, site.line): site for site in sites}.values(), key=lambda one: (one.file, one.line)):
+        follows = site.file == last.file and site.line == last.line + 1
+        if text and not (closing_brackets(text) and follows):
+            found.append(parse_line(f"{text}\n{closing_brackets(text)}"))
+            text = ""
+        text, last = f"{text}\n{site.source.strip()}".strip(), site
+    return [*found, parse_line(f"{text}\n{closing_brackets(text)}")] if text else found
+
+
+def _is_comprehension_of_its_own(statement: ast.stmt | None) -> bool:
+    """Whether a line repeats only because of its comprehensions, whose elements are made independently."""
+    kinds = (ast.ListComp, ast.GeneratorExp, ast.SetComp)
+    loops = [node for node in ast.walk(statement or ast.Pass()) if isinstance(node, kinds)]
+    for loop in loops:
+        varying = set[str]().union(*(names_in(part.target) for part in loop.generators))
+        alone = len(loop.generators) == 1 and not loop.generators[0].ifs and names_in(loop.elt) & varying
+        if not alone or not _is_pure(loop.elt, varying):
+            return False
+    return bool(loops)
+
+
+def _touches_a_model(statement: ast.stmt | None) -> bool:
+    nodes = ast.walk(statement or ast.Pass())
+    return any(isinstance(node, ast.Attribute) and node.attr in _OF_MODELS for node in nodes)
+
+
+def _keeps_to_itself(statement: ast.stmt | None) -> bool:
+    """Whether a statement of a function has no effect beyond the function's result."""
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant)
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)) and not _renewed(statement):
+        return False
+    known = (ast.Return, ast.Assign, ast.AnnAssign, ast.If, ast.Assert, ast.For, ast.Pass)
+    parts = (node for node in ast.iter_child_nodes(statement or ast.Pass()) if isinstance(node, ast.expr))
+    return isinstance(statement, known) and all(_is_pure(part, set()) for part in parts)
+
+
+def _effect_of(statement: ast.stmt | None, known: set[str]) -> _Effect | None:
+    """What a statement does; None if it may do more than a round is allowed to. ``known`` are the names of the
+    round."""
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.op, (ast.Add, ast.Sub)):
+        return _gathering(statement.target, [statement.value], known)
+    if isinstance(statement, ast.Assign) and (added := _added_to(statement)) is not None:
+        return _gathering(statement.targets[0], [added], known)
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
+        names = frozenset(_renewed(statement))
+        return _Effect(names, reads=_reads(statement.value)) if names and _is_pure(statement.value, known) else None
+    if not isinstance(statement, ast.Expr):
+        return None
+    call = statement.value
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in COLLECTING:
+        return _gathering(call.func.value, call.args, known) if not call.keywords else None
+    return _Effect(reads=_reads(call)) if _is_pure(call, known) else None
+
+
+def _gathering(where: ast.expr, what: Sequence[ast.expr], known: set[str]) -> _Effect | None:
+    """Adding or appending values to a name or an attribute."""
+    if not isinstance(where, (ast.Name, ast.Attribute)) or not all(_is_pure(value, known) for value in what):
+        return None
+    return _Effect(gathers=frozenset((ast.unparse(where),)), reads=frozenset[str]().union(*map(_reads, what)))
+
+
+def _added_to(statement: ast.Assign) -> ast.expr | None:
+    """What `total = total + x` adds to its target."""
+    value = statement.value
+    if len(statement.targets) != 1 or not isinstance(value, ast.BinOp) or not isinstance(value.op, (ast.Add, ast.Sub)):
+        return None
+    target = ast.unparse(statement.targets[0])
+    if ast.unparse(value.left) == target:
+        return value.right
+    return value.left if isinstance(value.op, ast.Add) and ast.unparse(value.right) == target else None
+
+
+def _is_carried(head: ast.For, effects: Sequence[_Effect]) -> bool:
+    """Whether a round reads what an earlier one made: a name before the round gives it a value, or what the round adds
+    or appends to."""
+    varying = names_in(head.target)
+    renewed = frozenset[str]().union(*(effect.renews for effect in effects))
+    gathered = frozenset[str]().union(*(effect.gathers for effect in effects))
+    read = _reads(head.iter).union(*(effect.reads for effect in effects))
+    if gathered & (renewed | varying | read) or renewed & _reads(head.iter):
+        return True
+    known = frozenset(varying)
+    for effect in effects:
+        if (effect.reads & renewed) - known:
+            return True
+        known |= effect.renews
+    return False
+
+
+def _goes_through_inputs(head: ast.For, effects: Sequence[_Effect]) -> bool:
+    """Whether each round has its own input and its result is kept, unlike loops that repeat work to time it, or to
+    converge. Of a comprehension over several lines only pieces are known."""
+    takes = any(effect.reads & names_in(head.target) for effect in effects)
+    return takes and (any(effect.gathers for effect in effects) or not any(effect.renews for effect in effects))
+
+
+def _renewed(statement: ast.stmt | None) -> set[str]:
+    """The names to which an assignment gives new values; none if it assigns to anything else."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    targets = [statement.target] if isinstance(statement, ast.AnnAssign) else targets
+    return only_names(targets) or set()
+
+
+def _reads(expression: ast.expr) -> frozenset[str]:
+    """The names and attributes (`self.gamma`) that an expression reads."""
+    found = (node for node in ast.walk(expression) if isinstance(node, (ast.Name, ast.Attribute)))
+    return frozenset(ast.unparse(node) for node in found)
+
+
+def _is_pure(expression: ast.expr, known: set[str]) -> bool:
+    """Whether computing an expression changes nothing, as far as the names of what it calls show."""
+    doing_more = (ast.NamedExpr, ast.Lambda, ast.Await, ast.Yield, ast.YieldFrom)
+    nodes = list(ast.walk(expression))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    return not any(isinstance(node, doing_more) for node in nodes) and all(_is_harmless(call, known) for call in calls)
+
+
+def _is_harmless(call: ast.Call, known: set[str]) -> bool:
+    """Harmless are functions and losses called by their own name or as an attribute of `self`, methods that change
+    nothing, and any method of what the round itself made. A name that ends in `_` writes to a tensor."""
+    function = call.func
+    if any(keyword.arg in {"out", "inplace"} for keyword in call.keywords):
+        return False
+    if isinstance(function, ast.Name):
+        return function.id not in _WITH_EFFECT
+    if not isinstance(function, ast.Attribute) or function.attr.endswith("_"):
+        return False
+    root: ast.expr = function.value
+    direct = isinstance(root, ast.Name) and root.id == "self"
+    while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
+        root = root.func if isinstance(root, ast.Call) else root.value
+    name = root.id if isinstance(root, ast.Name) else ""
+    changes = function.attr in {*COLLECTING, "backward", "pop", "step", "zero_grad"}
+    return not changes and (direct or function.attr in _METHODS or name in known or name in _LIBRARIES)

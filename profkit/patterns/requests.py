@@ -1,0 +1,92 @@
+"""What a request for a batch consists of."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.patterns.program import named_operators
+from profkit.patterns.shapes import by_shapes, first_shape
+from profkit.trace.events import Bools, Category, Float64s, Int64s, Rows
+
+PICKS = ("aten::select", "aten::index", "aten::index_select", "aten::slice", "aten::narrow")
+"""Operators by which a dataset picks a sample out of a tensor."""
+LEAST_PICKS = 64
+"""Fewer calls, at some microseconds each, are lost in the noise of most steps."""
+_LEAST_PICKING = 0.25
+"""Of the time of a dataset that only picks, operators take half or more; the rest is Python's calls of them."""
+
+
+def asked_of_workers(facts: Facts) -> Bools:
+    """Requests for batches that worker processes prepare, and anything else that names their iterator."""
+    return facts.trace.where_name(lambda name: "MultiProcessing" in name)
+
+
+def begins_an_iterator(facts: Facts, rows: Rows) -> Bools:
+    """Which of all requests for a batch are the first of their iterator: a seed was drawn outside of requests since the
+    one before.
+
+    An iterator draws its workers' seed when it is made, and a sampler its own: ``torch.empty(()).random_().item()``.
+    """
+    events = facts.trace.events
+    drawn = named_operators(facts, "aten::random_") & (events.lane == facts.steps.main_lane)
+    drawn = facts.tree.outermost(drawn & (facts.tree.nearest_ancestor(named_operators(facts, "aten::randint")) < 0))
+    seeds = np.sort(events.start_ns[drawn & ~facts.tree.under(facts.loading)])
+    before = np.searchsorted(seeds, events.start_ns[rows])
+    return np.diff(before, prepend=0) > 0
+
+
+def main_requests(facts: Facts) -> Bools:
+    """The main thread's requests for a batch."""
+    return facts.tree.outermost(facts.loading & (facts.trace.events.lane == facts.steps.main_lane))
+
+
+def worker_requests(facts: Facts) -> Bools:
+    """Those of `main_requests` that workers serve."""
+    asked = facts.loading & asked_of_workers(facts)
+    return facts.tree.outermost(asked & (facts.trace.events.lane == facts.steps.main_lane))
+
+
+def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
+    """Which of the requests for a batch, none inside another, pick 64 samples or more out of tensors in memory and do
+    little else. Operators take at least a quarter of their time; otherwise most samples are read, decoded or made in
+    Python. If shapes are known, the picked tensors hold at least 64 samples, and the picks yield at least half of the
+    elements that become tensors out of Python objects (``lift_fresh``): if a sample is made in Python from what was
+    picked, an index or a seed, they yield less. (Half, as two tensors may hold a text and what follows each of its
+    words.)
+    """
+    events, tree = facts.trace.events, facts.tree
+    wanted = facts.trace.mask_of(requests)
+    request = tree.nearest_ancestor(wanted)
+    # What an operator calls itself is not a pick of the program's.
+    called = np.flatnonzero(tree.outermost(events.category == Category.OPERATOR) & (request >= 0))
+    picks, fresh = (called[named_operators(facts, *names)[called]] for names in (PICKS, ("aten::lift_fresh",)))
+    picks, held = _picked_of_many(facts, picks)
+
+    def of_request(rows: Rows, weights: Float64s | Int64s | None = None) -> Float64s:
+        return np.bincount(request[rows], weights, len(events))[requests].astype(np.float64)
+
+    # As recorded: the overhead of such short operators cannot be told from their time.
+    taken_ns = tree.end_ns - events.start_ns
+    operating, made = of_request(called, taken_ns[called]), of_request(fresh, _elements(facts, fresh)[1])
+    is_much = 2 * of_request(picks, held) >= made
+    return (of_request(picks) >= LEAST_PICKS) & (operating >= _LEAST_PICKING * taken_ns[requests]) & is_much
+
+
+def _picked_of_many(facts: Facts, picks: Rows) -> tuple[Rows, Float64s]:
+    """The picks out of tensors that may hold a data set, and how many elements each yields: infinitely many for a
+    stretch, or if no shape is known."""
+    first, every = _elements(facts, picks)
+    known, stretches = first > 0, named_operators(facts, "aten::slice", "aten::narrow")[picks]
+    many = ~known | (first >= LEAST_PICKS)
+    held = np.where(known & ~stretches, every / np.maximum(first, 1), np.inf)
+    return picks[many], held[many]
+
+
+def _elements(facts: Facts, rows: Rows) -> tuple[Float64s, Float64s]:
+    """For the inputs of each event: the length of the first input's first dimension, and the number of elements of all
+    of them; 0 if no shape is known."""
+    first = by_shapes(facts, rows, lambda shapes: next(iter(first_shape(shapes)), 0), of=float)
+    return first, by_shapes(facts, rows, lambda shapes: sum(math.prod(shape) for shape in shapes if shape), of=float)

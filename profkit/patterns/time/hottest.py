@@ -1,0 +1,119 @@
+"""Where most of the step's time goes, at fault or not: lines of the program, and operators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.timeline.intervals import Intervals, union
+from profkit.patterns.attribution import leading_site
+from profkit.patterns.time.idling import own_time
+from profkit.trace.events import Category, Int64s, Rows
+
+if TYPE_CHECKING:
+    from profkit.derive.facts import Facts
+
+MOST = 5
+_LEAST_SHARE = 0.01
+"""A smaller share is no place to begin."""
+_LEAST_UPDATE_SHARE = 0.1
+"""An optimizer is named from a tenth of the step on: a fault that costs as much has high severity."""
+BACKWARD = "autograd::engine::evaluate_function: "
+"""What the autograd engine puts before the name of a node that it runs."""
+
+
+class Hot(Struct, frozen=True):
+    """``site`` is the call site of a line, ``name`` the name of an operator; ``fraction`` is of the steps looked at. An
+    optimizer's step has both if its line is known."""
+
+    fraction: float
+    site: int = -1
+    name: str = ""
+
+
+def hottest_lines(facts: Facts) -> tuple[Hot, ...]:
+    """The lines of the main thread in the located steps. A line has the time of everything it calls, except for time
+    under other lines of the program. Empty if no lines were recorded."""
+    steps = facts.steps
+    return lines_by_time(facts, union(steps.start_ns[steps.located], steps.end_ns[steps.located]))
+
+
+def lines_by_time(facts: Facts, spent: Intervals) -> tuple[Hot, ...]:
+    """The lines of the main thread at which these times were spent, with their shares."""
+    events = facts.trace.events
+    marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == facts.steps.main_lane))
+    own_ns = own_time(facts, marks, spent)
+    known = events.site[marks] >= 0
+    sites, inverse = np.unique(events.site[marks][known], return_inverse=True)  # numbers from a file may be anything
+    by_site = np.bincount(inverse, own_ns[known], len(sites)) / max(spent.total_ns, 1)
+    return tuple(Hot(fraction, site=int(sites[at])) for at, fraction in _largest(by_site))
+
+
+def narrowest_line(facts: Facts, spent: Intervals, share: float) -> Hot | None:
+    """The line of the main thread that, with all that it calls, takes at least this share of these times; the innermost
+    if there are several. The share has to be a half or more, so that they lie inside each other."""
+    events, tree = facts.trace.events, facts.tree
+    marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == facts.steps.main_lane))
+    taken_ns = spent.covered_within(events.start_ns[marks], tree.end_ns[marks])
+    found: list[tuple[int, Hot]] = []
+    sites, number = np.unique(events.site[marks], return_inverse=True)
+    most_ns = np.bincount(number, taken_ns, len(sites))  # a line inside itself counts twice
+    for site in sites[most_ns >= share * max(spent.total_ns, 1)].tolist():
+        mine = events.site[marks] == site
+        outermost = tree.outermost(facts.trace.mask_of(marks[mine]))[marks] & mine
+        fraction = float(taken_ns[outermost].sum()) / max(spent.total_ns, 1)
+        if fraction >= share:
+            found.append((int(tree.depth[marks[outermost & (taken_ns > 0)]].max()), Hot(min(fraction, 1.0), site=site)))
+    return max(found, key=lambda one: one[0])[1] if found else None
+
+
+def hottest_operators(facts: Facts) -> tuple[Hot, ...]:
+    """By their time on the device if it was recorded, else on the main thread. Backward work counts towards the
+    operator that it belongs to."""
+    rows, taken_ns, whole_ns = _device_work(facts) if facts.device.present else _host_work(facts)
+    names = facts.trace.names
+    by_name = np.bincount(facts.trace.events.name_code[rows], taken_ns, len(names)) / max(whole_ns, 1)
+    return tuple(Hot(fraction, name=names[code].removeprefix(BACKWARD)) for code, fraction in _largest(by_name))
+
+
+def hottest_updates(facts: Facts) -> tuple[Hot, ...]:
+    """Optimizers that take a tenth of the measured steps or more, with the line that calls most of their steps. Each of
+    their many operators is too short to show. None with a device: the host's time then says nothing about the
+    update."""
+    steps, updates, names = facts.steps, facts.updates, facts.trace.names
+    if facts.device.present:
+        return ()
+    chosen = facts.measured[updates.rows]
+    rows, taken_ns = updates.rows[chosen], (updates.end_ns - updates.start_ns)[chosen]
+    whole_ns = max(int((steps.end_ns[steps.measured] - steps.start_ns[steps.measured]).sum()), 1)
+    codes, sites = facts.trace.events.name_code[rows], facts.lines.site[rows]
+    by_name = np.bincount(codes, taken_ns, len(names)) / whole_ns
+    return tuple(
+        Hot(fraction, site=leading_site(sites[codes == code]), name=names[code])
+        for code, fraction in _largest(by_name)
+        if fraction >= _LEAST_UPDATE_SHARE
+    )
+
+
+def _host_work(facts: Facts) -> tuple[Rows, Int64s, int]:
+    events, steps = facts.trace.events, facts.steps
+    rows = facts.operators.rows[facts.measured[facts.operators.rows]]
+    whole_ns = int((steps.end_ns[steps.measured] - steps.start_ns[steps.measured]).sum())
+    return rows, events.duration_ns[rows], whole_ns
+
+
+def _device_work(facts: Facts) -> tuple[Rows, Int64s, int]:
+    """The operators that launched the work, and how long it took. Streams that work at the same time both count."""
+    events, launches = facts.trace.events, facts.launches
+    wanted = facts.steps.in_measured(launches.launched_ns) & (launches.operator >= 0)
+    duration_ns = events.duration_ns[launches.work[wanted]]
+    steps = facts.steps
+    whole_ns = int((steps.done_ns[steps.measured] - steps.begun_ns[steps.measured]).sum())
+    return launches.operator[wanted].astype(np.int64), duration_ns, whole_ns
+
+
+def _largest(fractions: np.ndarray) -> list[tuple[int, float]]:
+    order = np.argsort(-fractions, kind="stable")[:MOST]
+    return [(int(code), min(float(fractions[code]), 1.0)) for code in order if fractions[code] >= _LEAST_SHARE]

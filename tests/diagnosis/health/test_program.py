@@ -1,0 +1,78 @@
+"""What the notes say about the program: how it ended, which process did the work, and what the recorder noted."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.diagnosis.health import check_recording
+from profkit.diagnosis.health.program import check_children, check_operators
+from profkit.diagnosis.pipeline import diagnose
+from profkit.run.directory import LoaderUse, Recomputation, Run, Unwatched, Watch
+from tests.traces import facts_of, kernel, op, step
+
+WORK = op("aten::mul", 0, 50)
+STEPS = [step(0, 0, 100), step(1, 100, 100)]
+FAILED = "the program failed: ImportError: No module named 'lost'"
+
+
+def verdict_of(events, **run) -> str:
+    verdict = diagnose(facts_of(events, run=Run(torch="2.13", trace="t", **run))).verdict
+    assert verdict is not None
+    return verdict.text
+
+
+def test_a_program_that_failed_is_judged_if_it_failed_after_the_first_step():
+    before = "Cannot judge: the program failed before any step of it was recorded: ImportError: No module named 'lost'"
+    assert verdict_of([WORK], notes=(FAILED,), exit_status=1) == before
+    assert verdict_of([WORK], exit_status=139) == (
+        "Cannot judge: the program ended with exit status 139 (SIGSEGV) before any step of it was recorded"
+    )
+    assert verdict_of([*STEPS, WORK], notes=(FAILED,), exit_status=1, step_signal="optimizer").startswith(
+        "The program failed: ImportError: No module named 'lost'; no fault found until then; "
+    )
+
+
+def test_a_program_whose_child_processes_did_the_work_is_not_judged():
+    verdict = verdict_of([WORK], own_cpu_ns=1_000_000_000, children_cpu_ns=9_000_000_000, target="sweep.py")
+    assert verdict.startswith(
+        "Cannot judge: only the program that starts the work was recorded: the processes that it started used 9.00 s "
+        "of CPU time, the program itself 1.00 s. Put `with profkit.profile(DIRECTORY):`"
+    )
+    verdict = verdict_of([WORK], own_cpu_ns=1, children_cpu_ns=2, target="torch.distributed.run")
+    assert "`torchrun ... -m profkit record train.py`" in verdict
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        {"own_cpu_ns": 2, "children_cpu_ns": 1},  # a helper
+        {"own_cpu_ns": 1, "children_cpu_ns": 2, "step_signal": "optimizer"},  # environments beside a training
+        {"own_cpu_ns": 1, "children_cpu_ns": 2, "loaders": (LoaderUse(2, 8, False, False),)},  # workers load its data
+    ],
+)
+def test_child_processes_that_only_help_do_not_prevent_judging(run):
+    assert check_children(facts_of([WORK], run=Run(torch="2.13", **run))) is None
+
+
+def test_a_rank_with_only_its_collectives_recorded_is_not_judged():
+    verdict = verdict_of(STEPS, is_light=True, step_signal="optimizer")
+    assert verdict.startswith("Cannot judge: of this rank only collectives and steps were recorded")
+    assert not verdict_of(STEPS, step_signal="optimizer").startswith("Cannot judge: of this rank")
+
+
+def test_a_recording_without_any_pytorch_operator_is_not_judged():
+    assert verdict_of(STEPS, step_signal="epoch") == "Cannot judge: no operator of PyTorch ran in the recording"
+    assert check_operators(facts_of([*STEPS, WORK])) is None
+    assert check_operators(facts_of([*STEPS, kernel("gemm", 0, 50)])) is None
+
+
+def test_a_watch_that_ended_early_is_told_unless_a_note_or_a_rule_without_its_figures_tells_it():
+    ended = tuple(Unwatched(watch.value, f"{watch.value} ended") for watch in Watch)
+    run = Run(unwatched=ended, notes=("lines ended",), recomputation=Recomputation())
+    told = [note for note in check_recording(facts_of([WORK], run=run)) if note.endswith("ended")]
+    assert told == ["lines ended", "calls ended", "names ended", "opening ended", "batches ended"]
+
+
+def test_the_notes_of_the_recorder_come_first():
+    notes = check_recording(facts_of([WORK], run=Run(notes=("the disk was full",))))
+    assert notes[0] == "the disk was full"

@@ -1,0 +1,261 @@
+"""The verdict: what was found, what was not, and when none can be given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from profkit.diagnosis.pipeline import diagnose
+from profkit.diagnosis.verdict import conclude
+from profkit.findings.values import (
+    Diagnosis,
+    Finding,
+    Kind,
+    LaunchSummary,
+    Location,
+    RankSummary,
+    RunSummary,
+    Saving,
+    Severity,
+    TimeShare,
+    Timing,
+    VerdictKind,
+    severity_of,
+)
+from tests.traces import annotation, facts_of, kernel, op, runtime, step
+
+NO_STEPS = "no steps were found"
+
+
+def finding(rule: str, fraction: float, kind: Kind = Kind.FAULT, size_bytes: int = 0, grows: bool = False) -> Finding:
+    saving = Saving(int(fraction * 1e7), fraction, fraction, fraction, size_bytes)
+    evidence = {"growth_bytes_per_step": size_bytes} if grows else {}
+    return Finding(
+        rule,
+        kind,
+        severity_of(saving, grows),
+        "",
+        1,
+        1.0,
+        "",
+        Location("a/train.py", 7, "f"),
+        saving=saving,
+        evidence=evidence,
+    )
+
+
+def chance(rule: str, fraction: float, size_bytes: int = 0) -> Finding:
+    return finding(rule, fraction, Kind.OPPORTUNITY, size_bytes)
+
+
+def diagnosis(*findings: Finding, shares: dict[str, float] | None = None, skipped: int = 0) -> Diagnosis:
+    parts = tuple(TimeShare(label, int(share * 1e7), share) for label, share in (shares or {}).items())
+    rules = {f"rule-{i}": "no reason" for i in range(skipped)}
+    run = RunSummary((), None, None, None, None)
+    return Diagnosis(run, Timing(4, 10_000_000, "", shares=parts), findings, rules, ())
+
+
+def text_of(*findings: Finding, **more) -> str:
+    return conclude(diagnosis(*findings, **more)).text
+
+
+def test_one_fault_is_named_with_its_cost():
+    found = conclude(diagnosis(finding("a", 0.43)))
+    assert (found.kind, found.text) == (VerdictKind.FOUND, "1 fault costs 43 % of the step: a at train.py:7")
+
+
+def test_running_out_of_memory_comes_before_everything():
+    failure = "out of memory: train.py:3 asked for 2 GB"
+    alone = conclude(replace(diagnosis(), failure=failure), ["the program failed"])
+    assert (alone.kind, alone.text) == (VerdictKind.CANNOT_JUDGE, "Out of memory: train.py:3 asked for 2 GB")
+    with_fault = conclude(replace(diagnosis(finding("a", 0.43)), failure=failure))
+    assert (with_fault.kind, with_fault.text) == (
+        VerdictKind.FOUND,
+        "Out of memory: train.py:3 asked for 2 GB; 1 fault costs 43 % of the step: a at train.py:7",
+    )
+
+
+def test_the_largest_gain_comes_first_whether_fault_or_opportunity():
+    assert text_of(finding("a", 0.2), chance("b", 0.5), chance("c", 0.3)) == (
+        "An opportunity would give back 50 % of the step: b at train.py:7; "
+        "1 fault costs 20 % of the step: a at train.py:7"
+    )
+    assert text_of(finding("a", 0.5), chance("b", 0.2)) == "1 fault costs 50 % of the step: a at train.py:7"
+
+
+def test_a_fault_states_what_it_saves_beyond_the_opportunity_before_it():
+    shared = finding("a", 0.2)
+    assert text_of(chance("b", 0.5), replace(shared, saving=replace(shared.saving, beyond=0.04))) == (
+        "An opportunity would give back 50 % of the step: b at train.py:7; "
+        "1 fault costs 20 % of the step (4.0 % beyond that): a at train.py:7"
+    )
+
+
+def test_memory_that_grows_until_the_program_dies_comes_before_time():
+    leak = finding("a", 0.0, size_bytes=4_000_000, grows=True)
+    assert text_of(leak, chance("b", 0.5)) == "1 fault makes memory grow by 4.00 MB per step: a at train.py:7"
+
+
+def test_several_faults_are_stated_with_their_joint_cost():
+    both = replace(diagnosis(finding("a", 0.2), finding("b", 0.1)), total=Saving(2_500_000, 0.25, 0.2, 0.3))
+    assert conclude(both).text == (
+        "2 faults cost 25 % (20 to 30) of the step together; the worst costs 20 % of the step: a at train.py:7"
+    )
+
+
+@pytest.mark.parametrize(
+    ("findings", "text"),
+    [
+        ((chance("b", 0.5),), "No fault, but an opportunity would give back 50 % of the step: b at train.py:7"),
+        (
+            (chance("b", 0.5), chance("c", 0.4)),
+            "No fault, but 2 opportunities; the largest would give back 50 % of the step: b at train.py:7",
+        ),
+        (
+            (replace(chance("b", 0.0, 3_000_000), severity=Severity.MEDIUM),),
+            "No fault, but an opportunity would free 3.00 MB of memory: b at train.py:7",
+        ),
+        (
+            (replace(chance("b", 0.0), severity=Severity.MEDIUM, saving=None),),
+            "No fault found; what stands out, its gain not measured: b at train.py:7",
+        ),
+    ],
+)
+def test_opportunities_alone_are_not_called_faults(findings, text):
+    assert text_of(*findings) == text
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [(0.03, ""), (0.02, "; the device idles 80 % of the step: launching work 80 %")],
+)
+def test_if_little_was_found_the_step_is_described_too(fraction, text):
+    found = text_of(finding("a", fraction), shares={"device: computing": 0.2, "idle: launching work": 0.8})
+    assert found == f"1 fault costs {fraction * 100:.1f} % of the step: a at train.py:7{text}"
+
+
+def test_findings_for_information_count_as_nothing_found():
+    assert conclude(diagnosis(finding("a", 0.001))).kind is VerdictKind.NOTHING_FOUND
+
+
+@pytest.mark.parametrize(
+    ("shares", "text"),
+    [
+        ({"device: computing": 0.9, "idle: launching work": 0.1}, "the device computes 90 % of the step"),
+        (
+            {"device: computing": 0.89, "idle: launching work": 0.11},
+            "the device computes 89 % of the step and idles 11 %: launching work 11 %",
+        ),
+        (
+            {"device: computing": 0.11, "idle: waiting for data": 0.2, "idle: launching work": 0.61, "idle: x": 0.08},
+            "the device idles 89 % of the step: launching work 61 %, waiting for data 20 %",
+        ),
+        (
+            {"idle: launching work": 0.995, "device: computing": 0.003, "idle: nothing recorded": 0.002},
+            "the device idles 100 % of the step: launching work 100 %",
+        ),
+        (
+            {"device: computing": 0.3, "device: communicating, nothing computed meanwhile": 0.64, "idle: x": 0.06},
+            "the device communicates 64 % of the step while nothing is computed",
+        ),
+        (
+            {"device: computing": 0.6, "device: copying and clearing memory": 0.3, "idle: x": 0.1},
+            "the device computes 60 % of the step and copies and clears memory 30 %",
+        ),
+        (
+            {"device: at work launched before the recording": 1.0},
+            "the device works on what was launched before the recording 100 % of the step",
+        ),
+        (
+            {"optimizer": 0.1, "backward": 0.5, "operators of the forward pass and others": 0.35, "waiting": 0.05},
+            "operators take 95 % of the step",
+        ),
+        (
+            {"backward": 0.5, "waiting for data": 0.3, "Python and all else between operators": 0.2},
+            "operators take 50 % of the step, waiting for data 30 %",
+        ),
+        ({"backward": 0.2, "Python in load (data.py:7)": 0.8}, "Python in load (data.py:7): 80 % of the step"),
+        ({}, "4 steps of 10.0 ms"),
+    ],
+)
+def test_a_verdict_without_findings_describes_the_step(shares, text):
+    found = conclude(diagnosis(shares=shares))
+    assert (found.kind, found.text) == (VerdictKind.NOTHING_FOUND, f"No fault found; {text}")
+
+
+def test_a_verdict_without_findings_counts_the_rules_that_could_not_look():
+    assert text_of(skipped=2) == "No fault found; 4 steps of 10.0 ms; 2 rules could not look"
+
+
+def test_the_first_obstacle_is_the_reason_not_to_judge():
+    found = conclude(diagnosis(), [NO_STEPS, "the file is cut off"])
+    assert (found.kind, found.text) == (VerdictKind.CANNOT_JUDGE, "Cannot judge: no steps were found")
+
+
+def test_with_an_obstacle_the_verdict_does_not_say_that_there_is_no_fault():
+    found = conclude(diagnosis(chance("b", 0.5)), ["no steps were found"])
+    assert found.text == f"An opportunity would give back 50 % of the step: b at train.py:7; doubtful, as {NO_STEPS}"
+    unpriced = replace(chance("b", 0.0), severity=Severity.MEDIUM, saving=None)
+    found = conclude(diagnosis(unpriced), ["no steps were found"])
+    assert found.kind is VerdictKind.CANNOT_JUDGE
+    assert found.text == "Cannot judge: no steps were found; what stands out, its gain not measured: b at train.py:7"
+
+
+def test_the_verdict_begins_with_the_failure_of_the_program():
+    failed = replace(diagnosis(), health=("the program failed: ValueError (at train.py:12)",))
+    end = "The program failed: ValueError (at train.py:12)"
+    assert conclude(failed).text.startswith(f"{end}; no fault found until then; ")
+    assert conclude(failed, ["no steps were found"]).text == "Cannot judge: no steps were found"
+    found = conclude(replace(failed, findings=(finding("a", 0.43),)))
+    assert found.text == f"{end}; 1 fault costs 43 % of the step: a at train.py:7"
+
+
+def test_findings_despite_an_obstacle_are_called_doubtful():
+    found = conclude(diagnosis(finding("a", 0.43)), [NO_STEPS])
+    assert found.kind is VerdictKind.FOUND
+    assert found.text == "1 fault costs 43 % of the step: a at train.py:7; doubtful, as no steps were found"
+
+
+def test_without_steps_the_first_note_is_the_reason():
+    empty = replace(diagnosis(), timing=Timing(0, None, ""))
+    assert conclude(empty).text == "Cannot judge: the recording holds no steps to measure"
+    assert conclude(replace(empty, health=("it holds nothing",))).text == "Cannot judge: it holds nothing"
+
+
+def test_a_diagnosis_carries_its_verdict():
+    launched = [
+        event
+        for i in range(4)
+        for event in (
+            step(i, 100 * i, 100),
+            runtime("cudaLaunchKernel", 100 * i + 5, 5, correlation=i + 1),
+            annotation("evaluate", 100 * i + 20, 70),
+            kernel("sgemm", 100 * i + 8, 10, correlation=i + 1),
+        )
+    ]
+    verdict = diagnose(facts_of(launched)).verdict
+    assert verdict is not None
+    assert verdict.kind is VerdictKind.NOTHING_FOUND
+    assert verdict.text.startswith("No fault found; the device idles 90 % of the step: ")
+    unsure = diagnose(facts_of([op("aten::mm", 0, 50)])).verdict
+    assert unsure is not None
+    assert unsure.text == "Cannot judge: no steps were found: the whole recording is treated as one step"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "steps", "text"),
+    [
+        (4, 0, " in rank 1, and no step in common is too few to compare 4 ranks"),
+        (4, 1, " in rank 1, and 1 step in common is too few to compare 4 ranks"),
+        (4, 2, " in rank 1, and 2 steps in common are too few to compare 4 ranks"),
+        (4, 3, ""),
+        (1, 2, ""),
+    ],
+)
+def test_a_verdict_without_findings_says_if_the_ranks_had_too_few_steps_in_common(ranks, steps, text):
+    recorded = tuple(RankSummary(rank, f"rank-{rank}.json.gz") for rank in range(ranks))
+    launch = LaunchSummary(ranks, recorded, steps, shown_rank=1)
+    verdict = conclude(replace(diagnosis(), launch=launch))
+    assert verdict.kind is VerdictKind.NOTHING_FOUND
+    assert verdict.text.startswith(f"No fault found{text};")

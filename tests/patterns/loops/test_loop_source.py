@@ -1,0 +1,116 @@
+"""Which loops call independent modules, and what a loop shows about the inputs of a recurrent cell."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.patterns.loops.loop_source import CellCall, calls_independent_modules, read_cell_call
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        ("scores = torch.stack([model(x) for model in self.models])", []),
+        ("scores = torch.stack([model(x).softmax(-1) for model in self.models])", []),
+        ("return sum(head(x) for head in heads) / len(heads)", []),
+        ("out = {name: head(x) for name, head in self.heads.items()}", []),
+        ("out = torch.cat([self.heads[i](x) for i in range(4)])", []),
+        ("return dict(zip(self.seats, map(lambda seat: seat(x), self.seats.values())))", []),
+        ("outputs.append(expert(x))", ["for expert in self.experts:"]),
+        ("outputs.append(expert(x))  # its own", ["for expert in self.experts:  # each alone"]),
+        ("answer = head(shared)", ["for w, head in enumerate(self.heads, 1):", "total = total + answer / w"]),
+        ("total += head(x)", ["for head in heads:"]),
+        ("model(x)", ["for model in models"]),
+        ("scores[i] = self.models[i](x)", ["for i in range(len(self.models)):"]),
+        ("outs.append(net.encode(x))", ["for net in nets:"]),
+        ("outs.append(net.linear(x))", ["for net in nets:"]),
+        ("ask = lambda net: net(x)", []),
+    ],
+)
+def test_a_loop_that_calls_independent_modules(call: str, body: list[str]) -> None:
+    assert calls_independent_modules(call, [*body, call])
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        ("x = layer(x)", ["for layer in self.layers:"]),
+        ("encode = lambda row: net(row)", []),
+        ("h = block(previous)", ["for block in blocks:", "previous = norm(h)"]),
+        ("x = x + block(x)", ["for block in blocks:"]),
+        ("total += head(total)", ["for head in heads:"]),
+        ("hidden = self.cell(x[t], hidden)", ["for t in range(steps):"]),
+        ("outputs.append(self.cell(x[t]))", ["for t in range(steps):"]),
+        ("out = torch.stack([self.linear(x[:, t]) for t in range(steps)])", []),
+        ("features.append(block(features[-1]))", ["for block in blocks:"]),
+        ("loss = model(batch)", ["for batch in micro_batches:", "loss.backward()"]),
+        ("loss = model(batch).square().mean()", ["for batch in micro_batches:", "loss.backward()"]),
+        ("outputs.append(model(x[i : i + 64]).argmax(-1))", ["for i in range(0, len(x), 64):"]),
+        ("scores = torch.cat([model(part).softmax(-1) for part in x.split(64)])", []),
+        ("outputs = [expert(part) for expert, part in zip(experts, parts)]", []),
+        ("outputs.append(self.heads[i](x[i]))", ["for i in range(heads):"]),
+        ("a, b = [tower(x) for tower in towers]", ["for x in batches:", "loss = distance(a, b)"]),
+        ("y = layer(", ["for layer in layers:"]),
+        ("x = torch.tanh(w_in @ u.unsqueeze(1) + w @ x)", ["for u in inputs:"]),
+        ("rows.append(row.matmul(weight))", ["for row in table:"]),
+        ("parts = [part.reshape(2, -1) @ weight for part in parts]", []),
+        ("total += part.sum() @ weight", ["for part in parts:"]),
+        ("outputs = list(map(lambda part: model(part), parts))", []),
+        ("outputs = map(model)", []),
+        ("", []),
+    ],
+)
+def test_a_loop_that_only_looks_like_independent_modules(call: str, body: list[str]) -> None:
+    assert not calls_independent_modules(call, [*body, call])
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        ("h, c = self.cell(x[:, t], (h, c))", ["for t in range(x.size(1)):", "out.append(self.head(h))"]),
+        ("h = cell(part, h)", ["for part in x.unbind(1):", "y = head(h)", "total = total + y"]),
+        ("h, c = cell(embed(words[t]), (h, c))", ["for t in range(n):", "logits[:, t] = head(h)"]),
+        ("h2, c2 = second(h, (h2, c2))", ["for part in parts:", "h, c = first(part, (h, c))", "outs += [head(h2)]"]),
+        ("h[i] = cells[i](part, h[i])", ["for part in parts:", "outs.append(h[i])"]),
+    ],
+)
+def test_a_cell_whose_inputs_all_exist_before_the_loop(call: str, body: list[str]) -> None:
+    assert read_cell_call(call, [*body, call]) == CellCall(feeds_back=False, keeps_state=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        ("h, c = cell(y, (h, c))", ["for _ in range(future):", "y = head(h)", "outs += [y]"]),
+        ("h, c = cell(h, (h, c))", ["for _ in range(future):"]),
+        ("h, c = first(y, (h, c))", ["for _ in range(n):", "h2, c2 = second(h, (h2, c2))", "y = head(h2)"]),
+        ("h = cell(torch.cat([x[t], seen], 1), h)", ["for t in range(n):", "seen = attend(h, memory)"]),
+        ("h = cell(part, h)", ["for t in range(n):", "part = x[t] if teacher else y", "y = head(h)"]),
+    ],
+)
+def test_a_cell_that_gets_its_own_output(call: str, body: list[str]) -> None:
+    assert read_cell_call(call, [*body, call]).feeds_back
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        pytest.param("h = cell(x[:, t], h)", ["x[:, t + 1] = head(h)"], id="written into the sequence"),
+        pytest.param("h = cell(queue[-1], h)", ["queue.append(head(h))"], id="put where inputs come from"),
+        pytest.param("h = cell(x[t], h)", ["x[t + 1].copy_(head(h))"], id="copied into the sequence"),
+        pytest.param("h = cell(y, h)", ["if random() < ratio:", "y = x[t]"], id="a branch may have another side"),
+        pytest.param("h[l] = cells[l](y, h[l])", ["y = x[t]", "y = h[l]"], id="of two values one comes from outside"),
+        pytest.param("h = cell(x[t], h)", ["outs.append("], id="a line that cannot be read"),
+        pytest.param("h = cell(x[t])", [], id="a new state each time"),
+        pytest.param("new = cell(x[t], h)", ["h = mask * new"], id="a state that others assign"),
+        pytest.param("return cell(x, h)", [], id="the line of another function"),
+    ],
+)
+def test_in_some_loops_the_source_does_not_show_the_input(call: str, body: list[str]) -> None:
+    assert read_cell_call(call, [*body, call]) == CellCall()
+
+
+@pytest.mark.parametrize("line", ["h = h * mask", "h[done] = 0", "h *= mask", "h.zero_()", "if done: h = start"])
+def test_a_state_that_another_line_may_change_is_found(line: str) -> None:
+    call = "h = cell(x[t], h)"
+    assert read_cell_call(call, ["for t in range(n):", line, call]) == CellCall(feeds_back=False)
