@@ -11,6 +11,26 @@
     profkit.diagnose("trace.json.gz")
     profkit.compare("traces/before", "traces/after")
     profkit.load("traces/exp1").findings
+
+Inside, a room is a folder, and each knows only those above it here, in the order in which data flows:
+
+========================  ============================================================================
+``core``                  what all may use: errors, units, marks, files, failures
+``run``                   what one recording is on disk
+``collect``               a program → a run directory; with the planner it alone imports PyTorch
+``source``                the program's text
+``trace``                 files → columns
+``derive``                columns → facts
+``findings``              the values that a diagnosis consists of
+``patterns``              facts → what several rules look for
+``savings``               the step replayed without a fault
+``rules``                 one file for each fault that has a name
+``diagnosis``             facts and rules → one verdict
+``report``                a diagnosis → text, pages, files for other tools
+``memory_planner``        what memory a training would take, before it runs: a product of its own
+``integrations``          profkit inside IPython, pytest, Lightning, Transformers and TensorBoard
+``cli``                   the commands
+========================  ============================================================================
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from textwrap import fill
 
-from tests.test_imports import LAYERS, PACKAGE, SIDE_DOORS
+from tests.test_imports import LAYERS, PACKAGE, ROOMS, SIDE_DOORS
 
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
 _WIDTH = 118
@@ -51,9 +51,13 @@ def with_parts(page: str) -> str:
 
 def _folders(folder: Path) -> Iterator[Path]:
     yield folder
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() and path.name != "__pycache__":
-            yield from _folders(path)
+    inner = (path for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__")
+    for path in sorted(inner, key=_place):
+        yield from _folders(path)
+
+
+def _place(folder: Path) -> tuple[int, str]:
+    return (ROOMS.index(folder.name) if folder.parent == PACKAGE else 0, folder.name)
 
 
 def _row(path: Path, name: str, sentence: str) -> str:

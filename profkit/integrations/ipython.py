@@ -9,7 +9,6 @@ from dataclasses import replace
 from types import CodeType
 from typing import Any
 
-import profkit
 from profkit.collect.program.frames import walk_up
 from profkit.findings.values import Diagnosis, Finding, Location
 from profkit.run.plan import Plan
@@ -41,9 +40,11 @@ def unload(shell: Any) -> None:
 
 def run_cell(shell: Any, line: str, cell: str) -> Diagnosis | None:
     """Run a cell under `profkit.profile`; its errors propagate unchanged. None if nothing was recorded."""
+    from profkit.collect.recorder.profiler import profile
+
     settings = _parse(line)
     body, last = _compile(shell, line, cell)
-    with profkit.profile(target="notebook", **settings) as recording:
+    with profile(target="notebook", **settings) as recording:
         exec(body, shell.user_ns)  # noqa: S102  # running the user's cell is the purpose
         value = None if last is None else eval(last, shell.user_ns)  # noqa: S307  # as above
     if value is not None:

@@ -72,7 +72,7 @@ class Session:
 
     @contextmanager
     def __call__(self, **settings: Any) -> Iterator[profile]:
-        import profkit
+        from profkit.collect.recorder.profiler import profile
 
         __tracebackhide__ = True
         demands = None if self._mark is None else Demands.of(self._mark)
@@ -81,7 +81,7 @@ class Session:
             _refuse("a test with a baseline makes one recording")
         traced = _is_traced()
         directory = self._directories.mktemp("profkit") / _name_of(self._item)
-        with profkit.profile(directory, target=self._item.nodeid, **settings) as recording:
+        with profile(directory, target=self._item.nodeid, **settings) as recording:
             yield recording
         if demands is not None:
             self._check(demands, recording.diagnosis if _was_recorded(directory) else None, directory, traced)

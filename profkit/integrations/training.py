@@ -47,9 +47,9 @@ class TrainingRecording:
         if self._profile is not None:
             return
         self._reports = reports
-        import profkit
+        from profkit.collect.recorder.profiler import profile
 
-        self._profile = profkit.profile(self._directory, **self._settings)
+        self._profile = profile(self._directory, **self._settings)
         self._profile.__enter__()
         self._is_open, self._is_own = True, not self._profile.is_over
 

@@ -19,8 +19,7 @@ from werkzeug import wrappers
 
 from profkit.core.errors import ProfkitError
 from profkit.core.failures import describe_failure
-from profkit.integrations.tensorboard.runs import Runs, row_of
-from profkit.integrations.tensorboard.tab import NAME
+from profkit.integrations.tensorboard.runs import NAME, Runs, row_of
 from profkit.report.json import load_run_json
 from profkit.report.tensorboard.hosts import Hosts, answer_only
 

@@ -12,11 +12,12 @@ from urllib.parse import quote, unquote, urlencode
 
 from profkit.core.errors import UnreadableInput
 from profkit.findings.values import Severity, notable
-from profkit.integrations.tensorboard.tab import NAME
 from profkit.report.json import load_run_json
 from profkit.report.wording import printable, verdict
 from profkit.run.directory import DIAGNOSIS_FILE
 
+NAME = "profkit"
+"""The tab's, in addresses and on the page."""
 _MOST_RUNS = 500
 _MOST_FOLDERS = 20_000
 """The rest of a larger log directory is ignored."""

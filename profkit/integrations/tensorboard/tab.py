@@ -11,8 +11,6 @@ from typing import Any
 
 from tensorboard.plugins.base_plugin import TBLoader
 
-NAME = "profkit"
-
 
 class ProfkitTab(TBLoader):  # type: ignore[misc] # TensorBoard publishes no types
     """Makes the tab for ``folder`` or, by default, for the log directory."""
