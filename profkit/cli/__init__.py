@@ -1,6 +1,11 @@
 """The command line: a file per command, whose docstring is its help text.
 
 Nothing heavy is imported at the top of a command's module, so ``profkit --help`` stays fast.
+
+Decisions, and why they were made:
+
+- A process that only reads a trace keeps freed memory (``_memory_reuse.py``). New pages took up to a fifth of the time
+  at 1 GB.
 """
 
 from __future__ import annotations

@@ -95,11 +95,11 @@ def has_screen(environment: Mapping[str, str], system: str) -> bool:
 def print_report(diagnosis: Diagnosis, format_name: str, settings: Settings) -> None:
     """Print the report: on a terminal in colour and as wide as it is, otherwise plain at 80 columns. ``settings`` say
     which findings fail the command."""
-    from profkit.report import render
+    from profkit.report import FORMATS, PAGES, render
     from profkit.report.files import rule_pages
 
     width, color = terminal_settings()
-    pages = rule_pages() if format_name in ("html", "sarif", "junit") else {}
+    pages = rule_pages() if PAGES in FORMATS[format_name].settings else {}
     text = render(diagnosis, format_name, width=width, color=color, pages=pages, fails=settings.fails)
     say(text.removesuffix("\n"), color=color)
 

@@ -10,9 +10,9 @@ import click
 from profkit.cli._output import say, sharing_options, shown_to_others, terminal_settings
 from profkit.cli._targets import complete_recordings
 from profkit.core.errors import UsageError
+from profkit.report import COMPARISON_FORMATS
 
 REGRESSION_FOUND = 1
-FORMATS = ("text", "json", "markdown", "html")
 
 
 @click.command("compare")
@@ -23,7 +23,7 @@ FORMATS = ("text", "json", "markdown", "html")
     "format_name",
     default="text",
     show_default=True,
-    type=click.Choice(FORMATS),
+    type=click.Choice(list(COMPARISON_FORMATS)),
     help="What goes to stdout.",
 )
 @sharing_options

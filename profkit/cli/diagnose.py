@@ -24,6 +24,7 @@ from profkit.cli._recording import PROGRAMS_ONLY, RecordedProgram, fail_as, reco
 from profkit.cli._settings import settings_options
 from profkit.cli._targets import TargetKind, choose_device, classify, complete_targets, find_recording, latest_run
 from profkit.core.errors import UsageError
+from profkit.report import FORMATS, TRACE_COPY
 
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from profkit.findings.values import Diagnosis
     from profkit.trace.cache import Origin
 
-FORMATS = ("text", "json", "markdown", "html", "sarif", "github", "junit", "perfetto", "memory-timeline")
 FAULTS_FOUND = 1
 
 
@@ -50,7 +50,7 @@ FAULTS_FOUND = 1
     "format_name",
     default="text",
     show_default=True,
-    type=click.Choice(FORMATS),
+    type=click.Choice([*FORMATS, TRACE_COPY]),
     help="What to print; perfetto writes a file and prints its path.",
 )
 @sharing_options
@@ -126,7 +126,7 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
 def _wished(format_name: str, around: Path, settings: Settings, wishes: dict[str, Any]) -> Delivery:
     """How to deliver the report; takes these options out of ``wishes``."""
     shared, without_source, opened = map(wishes.pop, ("share", "no_source", "opened"))
-    if format_name == "perfetto" and (shared or without_source):
+    if format_name == TRACE_COPY and (shared or without_source):
         raise UsageError("--format perfetto copies the trace, which --share and --no-source do not change")
     return Delivery(format_name, shared, without_source, opened, around, settings.editor)
 
@@ -252,7 +252,7 @@ def _finish(found: Diagnosed, directory: Path, wished: Delivery, settings: Setti
 def _deliver(found: Diagnosed, directory: Path, wished: Delivery, settings: Settings) -> None:
     """Write the files, print the report, and open the page if asked to."""
     shown = write(found.diagnosis, directory, wished)
-    if wished.format_name == "perfetto":
+    if wished.format_name == TRACE_COPY:
         click.echo(_write_copy(found, directory))
     else:
         print_report(shown, wished.format_name, settings)

@@ -1,4 +1,13 @@
-"""Reports: a diagnosis in, text out. A format's module is imported only when that format is asked for."""
+"""A diagnosis becomes text, a page, or a file for another tool. A format is imported only when it is asked for.
+
+Decisions, and why they were made:
+
+- JUnit fails what fails the command. A test case that fails beside a command that passes would give a CI job two
+  answers.
+- Every SARIF result has a place, if only the script. GitHub refuses a whole file for one result without.
+- Formats are checked with the official tool where it can be installed (SARIF's schema, Perfetto's trace processor).
+  Elsewhere tests imitate the rules.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +17,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from profkit.core.errors import UsageError
-from profkit.findings.values import Diagnosis, Finding
 
 if TYPE_CHECKING:
     from profkit.diagnosis.compare.values import Comparison
+    from profkit.findings.values import Diagnosis, Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +36,20 @@ class Format:
         return function(value, **{name: settings[name] for name in self.settings})
 
 
+PAGES = "pages"
+"""The setting of formats that show each rule's page."""
 FORMATS: dict[str, Format] = {
     "text": Format("text", "render_text", ("width", "color")),
     "json": Format("json", "render_json"),
     "markdown": Format("markdown", "render_markdown"),
-    "html": Format("html.page", "render_html", ("pages", "editor")),
-    "sarif": Format("sarif", "render_sarif", ("pages",)),
+    "html": Format("html.page", "render_html", (PAGES, "editor")),
+    "sarif": Format("sarif", "render_sarif", (PAGES,)),
     "github": Format("github", "render_github"),
-    "junit": Format("junit", "render_junit", ("pages", "fails")),
+    "junit": Format("junit", "render_junit", (PAGES, "fails")),
     "memory-timeline": Format("memory_timeline", "render_memory_timeline"),
 }
+TRACE_COPY = "perfetto"
+"""No rendering of a diagnosis but a copy of its trace with the findings, which `profkit.report.perfetto` writes."""
 
 
 def render(
