@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import fill
 
@@ -17,14 +16,12 @@ from tests.test_imports import LAYERS, PACKAGE, ROOMS, SIDE_DOORS
 
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
 _WIDTH = 118
-_NAMES = 24
+_NAMES = 16
 
 
 def draw_tree() -> str:
-    """Every folder of profkit, and every file outside its folders, with the first sentence of its docstring."""
-    rooms = (_row(folder, f"{folder.name}/", _summary(folder / "__init__.py")) for folder in _folders(PACKAGE))
-    files = (_row(path, path.name, _summary(path)) for path in sorted(PACKAGE.glob("[!_]*.py")))
-    return "\n".join(["```", *rooms, *files, "```"])
+    """The rooms of profkit in the order in which data flows, each with its sentence."""
+    return "\n".join(["```", *(_row(room, summary(PACKAGE / room / "__init__.py")) for room in ROOMS), "```"])
 
 
 def list_layers() -> str:
@@ -49,24 +46,12 @@ def with_parts(page: str) -> str:
     return page
 
 
-def _folders(folder: Path) -> Iterator[Path]:
-    yield folder
-    inner = (path for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__")
-    for path in sorted(inner, key=_place):
-        yield from _folders(path)
-
-
-def _place(folder: Path) -> tuple[int, str]:
-    return (ROOMS.index(folder.name) if folder.parent == PACKAGE else 0, folder.name)
-
-
-def _row(path: Path, name: str, sentence: str) -> str:
-    indented = "  " * len(path.relative_to(PACKAGE).parts) + name
+def _row(room: str, sentence: str) -> str:
     text = re.sub(r"``?", "", sentence)
-    return fill(indented.ljust(_NAMES) + text, _WIDTH, subsequent_indent=" " * _NAMES)
+    return fill(f"{room}/".ljust(_NAMES) + text, _WIDTH, subsequent_indent=" " * _NAMES)
 
 
-def _summary(path: Path) -> str:
+def summary(path: Path) -> str:
     """The first paragraph of a file's docstring."""
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return docstring.partition("\n\n")[0].replace("\n", " ")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contributing import PAGE, draw_tree, with_parts
+from tests.contributing import PAGE, draw_tree, summary, with_parts
+from tests.test_imports import PACKAGE
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", PAGE, *sorted((ROOT / "docs").rglob("*.md"))]
@@ -69,5 +70,11 @@ def test_the_readme_has_the_test_command_that_continuous_integration_runs() -> N
     assert commands[0] in script
 
 
-def test_every_room_and_file_has_a_sentence() -> None:
-    assert [line for line in draw_tree().splitlines() if line.endswith(("/", ".py"))] == []
+def test_every_room_has_a_sentence() -> None:
+    assert [line for line in draw_tree().splitlines() if line.endswith("/")] == []
+    assert [str(path) for path in PACKAGE.rglob("__init__.py") if not summary(path)] == []
+
+
+def test_the_page_stays_short_enough_to_be_read() -> None:
+    """What one room alone needs to know stands in its `__init__.py`."""
+    assert PAGE.stat().st_size <= 12_500

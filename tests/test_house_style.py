@@ -1,4 +1,5 @@
-"""Functions stay small enough to be read at a glance. A file is as long as its subject: no number makes one good."""
+"""Functions stay small enough to be read at a glance. A file is as long as its subject: no number makes one good.
+A limit of 300 lines once split one package into 65 files."""
 
 from __future__ import annotations
 

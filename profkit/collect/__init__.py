@@ -1,4 +1,4 @@
-"""Recording a program: the only package that imports torch.
+"""A program runs and leaves its recording behind, a run directory. With the planner, only this room imports PyTorch.
 
 Its folders in the order of imports; each may import those before it::
 

@@ -1,1 +1,7 @@
-"""What several rules, and the reports, ask of the facts: places in the code, idle time, loops, memory that is held."""
+"""What several rules look for in the facts: lines, loops, transfers, waits, memory that is held.
+
+Decisions, and why they were made:
+
+- A fix names what the recorded PyTorch has (``releases.py``). If the release is unknown, the fix says which release an
+  option needs.
+"""

@@ -1,7 +1,14 @@
-"""Rules: one file, one rule, one page. They are found by walking this package; nothing lists them.
+"""The faults that profkit knows by name: one file for each is its rule and its page. Nothing lists them.
 
 Those of other packages come by an entry point in the group ``profkit.rules`` that names a `Rule`. One that cannot be
 loaded, is no rule, or has the name of another is passed over with a line on stderr: it must not cost the others.
+
+Decisions, and why they were made:
+
+- Waits with one cause have one price (``host_sync_in_step.py``). If many lines wait, removing one wait only makes the
+  next longer. So all are removed together, and each line gets its part.
+- A step that was cut off is reported as a part. Rules that judge something that comes once per step, or that a later
+  operator may explain (``Need.WHOLE_STEP``), do not look.
 """
 
 from __future__ import annotations

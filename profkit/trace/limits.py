@@ -1,4 +1,9 @@
-"""How much memory the diagnosis of one trace may take."""
+"""How much memory the diagnosis of one trace may take.
+
+``read_facts`` (``diagnosis/pipeline.py``) gives the limit to every reader. Kineto's hands it to the ``ColumnBuilder``,
+which counts what it holds and what the facts will take. Beyond the limit ``time_cutoff.py`` drops later events, and a
+sentence about what is left joins the trace's ``health``, which the report shows under "The recording".
+"""
 
 from __future__ import annotations
 

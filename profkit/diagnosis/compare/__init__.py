@@ -1,6 +1,12 @@
 """Before and after: can the two sides be compared, is the step longer or shorter, and what moved?
 
 A side is a trace, a run directory, or a directory of several run directories, which then are its samples.
+
+Decisions, and why they were made:
+
+- ``compare`` counts calls if the times leave the verdict open (``counted.py``). Two runs differ by several per cent
+  because of the machine, but the number of calls has no noise. Counts confirm a change that the times allow and never
+  deny one.
 """
 
 from __future__ import annotations
