@@ -1,0 +1,43 @@
+"""Names of kernels as they stand in traces, and what is shown of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.patterns.kernel_names import short_kernel_name
+
+_SHORT = {
+    "vectorized_elementwise_kernel (MulFunctor)": """void at::native::vectorized_elementwise_kernel<4,
+ at::native::BinaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> >,
+ std::array<char*, 3ul> >(int, float)""",
+    "reduce_kernel (sum_functor)": """void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float,
+ at::native::func_wrapper_t<float, at::native::sum_functor<float, float, float>::operator()(at::TensorIterator&)
+::{lambda(float, float)#1}>, unsigned int, float, 4> >(int)""",
+    "vectorized_elementwise_kernel (GeluCUDAKernelImpl)": """void at::native::vectorized_elementwise_kernel<4,
+ at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#2}> >(int)""",
+    "vectorized_layer_norm_kernel": "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float>(int)",
+    "Kernel (cutlass_80_simt_sgemm_nn)": "void cutlass::Kernel<cutlass_80_simt_sgemm_nn>(cutlass::Params)",
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs<4096ul>)",
+}
+_KEPT = (
+    "std::enable_if<true, void>::type flash::run<1>(int)",
+    "Memcpy HtoD (Pageable -> Device)",
+    "ampere_sgemm_128x128_tn",
+    "triton_poi_fused_add_0",
+    "",
+)
+
+
+@pytest.mark.parametrize("short", _SHORT)
+def test_what_a_person_would_say(short: str) -> None:
+    assert short_kernel_name(_SHORT[short].replace("\n", "")) == short
+
+
+@pytest.mark.parametrize("name", _KEPT)
+def test_other_names_stay(name: str) -> None:
+    assert short_kernel_name(name) == name
+
+
+def test_a_long_hostile_name_takes_no_time() -> None:
+    assert short_kernel_name("void " + "a<" * 100_000) == "a"
+    assert short_kernel_name("(" * 100_000) == "(" * 100_000
