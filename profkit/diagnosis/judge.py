@@ -13,6 +13,7 @@ from profkit.core.units import format_time
 from profkit.derive.facts import Facts
 from profkit.derive.launch.edits import JointEdit
 from profkit.diagnosis.settings import Settings
+from profkit.findings.accounts import Account
 from profkit.findings.values import (
     GROWTH_EVIDENCE,
     Change,
@@ -28,6 +29,7 @@ from profkit.patterns.frequency import times_per_step
 from profkit.patterns.places.events import call_site, enclosing_function
 from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
+from profkit.savings.accounts import account_of, account_of_launch
 from profkit.savings.edits import Edit
 from profkit.savings.launches import predict_launch_saving, predict_together
 from profkit.savings.simulate import predict_part, predict_saving
@@ -151,8 +153,17 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Judged:
         saving=saving,
         evidence={**suspicion.evidence, **growth},
         change=_change(suspicion, location),
+        account=_account(facts, suspicion),
     )
     return Judged(rule.name, suspicion, finding, suspicion.edit)
+
+
+def _account(facts: Facts, suspicion: Suspicion) -> Account | None:
+    if suspicion.launch_edit is not None:
+        return account_of_launch(facts, suspicion.launch_edit)
+    if suspicion.joint is not None:
+        return account_of(facts, suspicion.joint, suspicion.part)
+    return account_of(facts, suspicion.edit) if suspicion.edit is not None else None
 
 
 def _change(suspicion: Suspicion, location: Location | None) -> Change | None:

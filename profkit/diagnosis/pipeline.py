@@ -67,6 +67,7 @@ from profkit.run import directory as run_directory
 from profkit.run.directory import Run
 from profkit.run.experiment import Answer, Experiment, Measurement
 from profkit.run.plan import COUNTED_AS
+from profkit.savings.accounts import account_of
 from profkit.savings.launches import predict_together
 from profkit.savings.replay import host_at_work_ns
 from profkit.savings.simulate import measured_saving
@@ -325,6 +326,7 @@ def _price_as_measured(facts: Facts, judged: Judged, trial: Trial, found: Measur
     edits = trial.edit_of(found.low), trial.edit_of(found.factor), trial.edit_of(found.high)
     saving = measured_saving(facts, edits, judged.suspicion.size_bytes)
     half_range = (saving.high - saving.low) / 2 / max(saving.fraction, 1e-9)
+    replaced = structs.replace(edits[1], uncertainty=min(1.0, half_range))
     evidence = {
         MEASURED_EVIDENCE: round(found.factor, 4),
         "measured_ns_as_it_is": found.first_ns,
@@ -335,8 +337,9 @@ def _price_as_measured(facts: Facts, judged: Judged, trial: Trial, found: Measur
         saving=saving,
         severity=weigh(saving, judged.suspicion),
         evidence={**judged.finding.evidence, **evidence},
+        account=account_of(facts, replaced),
     )
-    return structs.replace(judged, finding=finding, edit=structs.replace(edits[1], uncertainty=min(1.0, half_range)))
+    return structs.replace(judged, finding=finding, edit=replaced)
 
 
 def _predict_total(facts: Facts, judged: list[Judged]) -> Saving | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from profkit.core.errors import RunDirectoryError
 from profkit.core.printing import shown
+from profkit.findings.accounts import Account
 from profkit.findings.pictures import Pictures, RankPicture
 from profkit.run.directory import CallSite, Sources
 
@@ -152,7 +153,8 @@ class Finding:
     code on lines of its own. ``change`` is the fix as a changed line, if the text of the line proves that it fits.
     ``count`` is how often it happens per step. ``confidence`` (0 to 1) is that of the evidence, not of the price.
     ``location`` is the line to change, None if no single line is at fault; ``also`` are related lines. ``saving`` is
-    None if the recording does not show a price. ``evidence`` are the figures behind the message, by name."""
+    None if the recording does not show a price. ``evidence`` are the figures behind the message, by name. ``account``
+    is how the time of the saving came about, None if no time was predicted."""
 
     rule: str
     kind: Kind
@@ -166,6 +168,7 @@ class Finding:
     saving: Saving | None = None
     evidence: Mapping[str, float | int | str] = field(default_factory=dict)
     change: Change | None = None
+    account: Account | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,12 @@ class Rule:
         """The first line of the page."""
         return self.page.splitlines()[0]
 
+    @property
+    def model(self) -> list[str]:
+        """The lines of the page that say how the saving is estimated."""
+        lines = self.page.splitlines()
+        return lines[lines.index(HEADINGS[-1]) + 1 :] if HEADINGS[-1] in lines else []
+
 
 def rule(kind: Kind, *needs: Need, by_snapshot: Check | None = None) -> Callable[[Check], Rule]:
     """Make a `Rule` from a judgement. The docstring of its file is the page."""

@@ -20,9 +20,9 @@ from profkit.trace.values import relative_deviation
 
 def predict_launch_saving(facts: Facts, edit: JointEdit) -> Saving:
     """What the job gains per step, with a range from the edit's uncertainty and the spread of the steps."""
-    unedited, edited = _replay_unedited(facts), facts.once(_Replaying(edit))
+    unedited, edited = replay_of_launch(facts), replay_of_launch(facts, edit)
     fraction = max(0, unedited.replayed_ns - edited.replayed_ns) / max(unedited.replayed_ns, 1)
-    margin = edit.uncertainty + _spread_of_steps(_launch_of(facts))
+    margin = edit.uncertainty + _spread_of_steps(launch_of(facts))
     return Saving(
         time_ns_per_step=int(fraction * unedited.recorded_ns / unedited.steps),
         fraction=round(fraction, 6),
@@ -53,7 +53,7 @@ def _uncertainty(facts: Facts, parts: Sequence[JointEdit]) -> float:
     return sum(gain * part.uncertainty for gain, part in zip(gains, parts, strict=True)) / sum(gains)
 
 
-def _launch_of(facts: Facts) -> Launch:
+def launch_of(facts: Facts) -> Launch:
     assert facts.launch is not None, "only rules with Need.RANKS hand over such an edit"
     return facts.launch
 
@@ -65,12 +65,17 @@ class _Replaying(Struct, frozen=True):
     edit: JointEdit
 
     def __call__(self, facts: Facts) -> JointReplay:
-        return replay_launch(_launch_of(facts), self.edit)
+        return replay_launch(launch_of(facts), self.edit)
 
 
 @derived_once
 def _replay_unedited(facts: Facts) -> JointReplay:
-    return replay_launch(_launch_of(facts))
+    return replay_launch(launch_of(facts))
+
+
+def replay_of_launch(facts: Facts, edit: JointEdit | None = None) -> JointReplay:
+    """The replay of all ranks, as recorded or with an edit; each is made once."""
+    return _replay_unedited(facts) if edit is None else facts.once(_Replaying(edit))
 
 
 def _spread_of_steps(launch: Launch) -> float:

@@ -82,6 +82,7 @@ FULL = {
             },
             "evidence": {"growth_bytes_per_step": 4_000_000},
             "change": None,
+            "account": None,
         },
         {
             "rule": "launch-bound",
@@ -112,6 +113,7 @@ FULL = {
             },
             "evidence": {},
             "change": None,
+            "account": None,
         },
         {
             "rule": "zero-filled-gradients",
@@ -126,6 +128,7 @@ FULL = {
             "saving": None,
             "evidence": {},
             "change": None,
+            "account": None,
         },
     ],
     "skipped": {"pageable-transfer": "the recording holds no GPU", "fragmentation": "the recording holds no GPU"},
