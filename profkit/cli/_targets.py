@@ -54,9 +54,14 @@ def classify(target: str) -> TargetKind:
         from profkit.core.files.reading import refuse_special_file
 
         refuse_special_file(path)
-    if "/" in target or "\\" in target or target.endswith(TRACE_ENDINGS):
+    if looks_like_path(target):
         raise UnreadableInput(path, "no such file")
     return TargetKind.SCENARIO
+
+
+def looks_like_path(target: str) -> bool:
+    """Whether this can only be meant as a path, whatever lies there."""
+    return "/" in target or "\\" in target or target.endswith(TRACE_ENDINGS)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -139,6 +144,11 @@ def complete_scenarios(_: click.Context, __: click.Parameter, incomplete: str) -
 def complete_recordings(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Runs where profkit leaves them, or else any path."""
     return _or_path(incomplete, _beginning_with(incomplete, _runs()))
+
+
+def complete_explained(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Rules, and runs where profkit leaves them."""
+    return _or_path(incomplete, _beginning_with(incomplete, [*rule_names(), *_runs()]))
 
 
 def complete_targets(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:

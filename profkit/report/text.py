@@ -46,6 +46,8 @@ def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False) -> s
     if diagnosis.findings:
         page.write()
         page.write(f"What a rule means, with an example: profkit explain {printable(diagnosis.findings[0].rule)}")
+        if any(finding.account is not None for finding in diagnosis.findings):
+            page.write("How a saving comes about, piece by piece: profkit explain RUN --finding 1")
     _write_hottest(page, diagnosis)
     _write_memory(page, diagnosis)
     _write_skipped(page, diagnosis)

@@ -18,6 +18,7 @@ from profkit.diagnosis.verdict import conclude
 from profkit.findings.pictures import Pictures
 from profkit.findings.values import DeviceMemory, Diagnosis, VerdictKind, notable
 from profkit.report import wording
+from profkit.report.account_wording import HEADER, account_rows, account_sentences
 from profkit.report.html import drawing
 from profkit.report.html.editor import link_to
 from profkit.report.html.environment import asset, digest, environment
@@ -39,6 +40,8 @@ def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None, ed
         memory_lines=wording.MEMORY_LINES,
         pages=pages or {},
         link=partial(link_to, template=editor),
+        account_header=HEADER,
+        account_sentences=partial(account_sentences, diagnosis),
         pictures=pictures,
         ranks=render_ranks(diagnosis.launch),
         policy=policy(),
@@ -143,6 +146,7 @@ def _template() -> Template:
         times=lambda count: format_count(count, "time"),
         counted=lambda count: format_count(count, "rule"),
         evidence=wording.evidence,
+        account_rows=account_rows,
         whisker=drawing.whisker,
         pieces=_pieces,
     )
