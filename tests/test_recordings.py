@@ -77,7 +77,7 @@ def test_a_change_of_collect_makes_every_run_new_and_one_of_a_rule_does_not(
     tmp_path: Path, forks: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = {path.relative_to(ROOT / "profkit").as_posix() for path in collecting_code()}
-    assert {"collect/recorder/recorder.py", "plan.py", "source/growth.py", "run.py", "marks.py"} <= code
+    assert {"collect/recorder/recorder.py", "run/plan.py", "source/growth.py", "core/marks.py"} <= code
     above = {"rules", "derive", "savings", "report", "__init__.py"}
     assert not [path for path in code if path.partition("/")[0] in above]
     Recordings(tmp_path / "kept", forks).fork(FUNCTION)

@@ -168,7 +168,7 @@ def test_the_line_to_report_is_the_last_one_inside_profkit():
     value, notes = attempt("reading", lambda: Path("/nowhere/at/all").read_text(encoding="utf-8"), "")
     assert value == ""
     assert re.fullmatch(
-        rf"reading {OWN_ERROR} \(FileNotFoundError at failures\.py:\d+\), please report it", "".join(notes)
+        rf"reading {OWN_ERROR} \(FileNotFoundError at core/failures\.py:\d+\), please report it", "".join(notes)
     )
 
 

@@ -98,7 +98,7 @@ def test_a_rule_that_breaks_in_either_process_is_reported(monkeypatch: pytest.Mo
     monkeypatch.delenv(STRICT)
     monkeypatch.setattr(judging, "predict_saving", broken)
     reason = diagnose(recording()).skipped["tensor-element-loop"]
-    assert re.fullmatch(rf"{OWN_ERROR} \(RuntimeError at judging.py:\d+\), please report it", reason)
+    assert re.fullmatch(rf"{OWN_ERROR} \(RuntimeError at diagnosis/judge.py:\d+\), please report it", reason)
 
 
 def test_experiments_are_kept_only_if_they_will_be_run() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from profkit.core.errors import RunDirectoryError, UnreadableInput
+from profkit.run import directory as run
 from profkit.run.directory import CallSite, Host, LiveHolder, LiveSample, LoaderUse, LoadSample, Run, unprofiled_steps
-from profkit.run.directory import directory as run
 
 
 def test_a_new_directory_is_made_with_its_parents(tmp_path: Path) -> None:
