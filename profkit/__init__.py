@@ -45,7 +45,7 @@ from profkit.core.printing import show_as
 
 if TYPE_CHECKING:
     from profkit.collect.recorder.profiler import profile as profile
-    from profkit.diagnosis.compare.values import Comparison as Comparison
+    from profkit.diagnosis.compare.comparison import Comparison as Comparison
     from profkit.findings.values import Diagnosis as Diagnosis
 
 __version__ = "0.1.0"
@@ -133,7 +133,7 @@ def __getattr__(name: str) -> Any:
 
         return Diagnosis
     if name == "Comparison":
-        from profkit.diagnosis.compare.values import Comparison
+        from profkit.diagnosis.compare.comparison import Comparison
 
         return Comparison
     if name == "ProfkitError":

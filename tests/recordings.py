@@ -94,8 +94,8 @@ class Recordings:
                 _write(directory, writes)
                 begun = time.monotonic()
                 ended = [asdict(run(directory)) for run in runs]
-                told = {"ended": ended, "seconds": time.monotonic() - begun}
-                _account(directory).write_text(json.dumps(told), encoding="utf-8")
+                known = {"ended": ended, "seconds": time.monotonic() - begun}
+                _account(directory).write_text(json.dumps(known), encoding="utf-8")
         kept = _read(directory)
         self.used.append(kept)
         return kept
@@ -116,9 +116,9 @@ def _write(directory: Path, files: Files) -> None:
 
 
 def _read(directory: Path) -> Kept:
-    told = json.loads(_account(directory).read_text(encoding="utf-8"))
-    *before, ended = (Ended(**one) for one in told["ended"])
-    return Kept(directory, ended, told["seconds"], tuple(before))
+    known = json.loads(_account(directory).read_text(encoding="utf-8"))
+    *before, ended = (Ended(**one) for one in known["ended"])
+    return Kept(directory, ended, known["seconds"], tuple(before))
 
 
 def _start(command: Sequence[str], stdin: str, directory: Path) -> Ended:

@@ -14,8 +14,8 @@ from typing import Any
 
 from profkit.derive.facts import Facts
 from profkit.trace.events import no_trace
+from profkit.trace.snapshot.columns import Snapshot
 from profkit.trace.snapshot.reader import read_snapshot
-from profkit.trace.snapshot.values import Snapshot
 
 Json = dict[str, Any]
 Frame = tuple[str, int, str]

@@ -16,7 +16,7 @@ from profkit.cli._settings import working_directory
 from profkit.core.printing import writable
 
 if TYPE_CHECKING:
-    from profkit.diagnosis.compare.values import Comparison
+    from profkit.diagnosis.compare.comparison import Comparison
     from profkit.diagnosis.settings import Settings
     from profkit.findings.values import Diagnosis
 

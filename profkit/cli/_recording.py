@@ -137,7 +137,7 @@ def run_program(
 def _make_directory(target: str, arguments: tuple[str, ...], output: Path | None, module: bool) -> Path:
     """Where this process records. A rank that cannot write runs unrecorded, because the others would wait for it."""
     from profkit.collect.launch.parent import run_unrecorded
-    from profkit.collect.ranks.launches import claim_directory
+    from profkit.collect.ranks.folders import claim_directory
     from profkit.run.directory import create_directory, default_directory, directory_of_target
 
     try:

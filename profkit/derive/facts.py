@@ -22,17 +22,17 @@ from profkit.derive.operators.operators import Operators, describe_operators
 from profkit.derive.operators.source_lines import Lines, find_lines
 from profkit.derive.operators.updates import Updates, find_updates
 from profkit.derive.steps.allocations import Memory, follow_memory
+from profkit.derive.steps.boundaries import Steps, find_steps, take_whole
 from profkit.derive.steps.distortion import estimate_overhead, find_overhead, may_hide_overhead
 from profkit.derive.steps.matching import Repeats, allocated_bytes, copy_shapes, match_located
-from profkit.derive.steps.steps import Steps, find_steps, take_whole
 from profkit.derive.timeline.intervals import union
 from profkit.derive.timeline.nesting import BATCH
 from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
 from profkit.derive.timeline.tree import Tree, build_tree
 from profkit.run.directory import CallSite, DeviceMemorySample, LiveSample, LoadSample, Run, Sources
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
-from profkit.trace.snapshot.values import Snapshot
-from profkit.trace.values import distinct
+from profkit.trace.snapshot.columns import Snapshot
+from profkit.trace.statistics import distinct
 from profkit.trace.worker_records import Workers
 
 Derived = TypeVar("Derived")

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from profkit.core.failures import describe_failure
 from profkit.core.units import format_time
 from profkit.derive.facts import Facts
-from profkit.derive.launch.edits import JointEdit
+from profkit.derive.launch.joint_edits import JointEdit
 from profkit.diagnosis.settings import Settings
 from profkit.findings.accounts import Account
 from profkit.findings.values import (
@@ -29,15 +29,15 @@ from profkit.patterns.frequency import times_per_step
 from profkit.patterns.places.events import call_site, enclosing_function
 from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
-from profkit.savings.accounts import account_of, account_of_launch
 from profkit.savings.edits import Edit
-from profkit.savings.launches import predict_launch_saving, predict_together
+from profkit.savings.launch_savings import predict_launch_saving, predict_together
 from profkit.savings.simulate import predict_part, predict_saving
+from profkit.savings.taken_out import account_of, account_of_launch
 from profkit.source.changes import rewrite_line
 from profkit.source.code import MOST_SOURCE
 
 
-class Judged(Struct, frozen=True):
+class PricedFinding(Struct, frozen=True):
     """What a rule suspects, and the finding made of it. ``edit`` is the one behind the saving."""
 
     rule: str
@@ -50,7 +50,7 @@ class Outcome(Struct, frozen=True):
     """What one rule found, or why it could not look."""
 
     rule: str
-    judged: tuple[Judged, ...] = ()
+    judged: tuple[PricedFinding, ...] = ()
     reason: str | None = None
 
 
@@ -61,7 +61,7 @@ def judging_tasks(facts: Facts, settings: Settings, with_experiments: bool = Fal
     return [partial(judge, facts, rule) for rule in all_rules().values() if settings.wants(rule.name)]
 
 
-def gather(outcomes: Sequence[Outcome]) -> tuple[list[Judged], dict[str, str]]:
+def gather(outcomes: Sequence[Outcome]) -> tuple[list[PricedFinding], dict[str, str]]:
     """What the rules found, and why some could not look."""
     judged = [one for outcome in outcomes for one in outcome.judged]
     return judged, {outcome.rule: outcome.reason for outcome in outcomes if outcome.reason is not None}
@@ -71,7 +71,7 @@ _MOST_TOGETHER = 8
 """Findings priced beyond those above them. Each takes a replay, and nobody reads as far as the ninth to save time."""
 
 
-def price_together(facts: Facts, judged: Sequence[Judged]) -> list[Judged]:
+def price_together(facts: Facts, judged: Sequence[PricedFinding]) -> list[PricedFinding]:
     """The findings as they rank, each with what it gives back beyond those above it: two fixes may free the same time,
     which nobody gets twice."""
     ranked = [judged[at] for at in rank_order([one.finding for one in judged])]
@@ -91,13 +91,13 @@ def price_together(facts: Facts, judged: Sequence[Judged]) -> list[Judged]:
     return ranked
 
 
-def _frees_time(one: Judged) -> bool:
+def _frees_time(one: PricedFinding) -> bool:
     saving, severity = one.finding.saving, one.finding.severity
     is_free = saving is not None and saving.fraction > 0
     return is_free and edit_behind(one) is not None and severity is not Severity.INFO
 
 
-def edit_behind(one: Judged) -> Edit | JointEdit | None:
+def edit_behind(one: PricedFinding) -> Edit | JointEdit | None:
     """The change behind the finding's price: to the launch, or to this rank."""
     return one.suspicion.launch_edit or one.edit
 
@@ -134,7 +134,7 @@ def _suspect(facts: Facts, rule: Rule) -> list[Suspicion]:
     return found or list(by_snapshot(facts) if by_snapshot is not None else ())
 
 
-def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Judged:
+def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> PricedFinding:
     saving = _price(facts, suspicion)
     if saving is None and suspicion.size_bytes:
         saving = Saving(0, 0.0, 0.0, 0.0, suspicion.size_bytes)
@@ -155,7 +155,7 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Judged:
         change=_change(suspicion, location),
         account=_account(facts, suspicion),
     )
-    return Judged(rule.name, suspicion, finding, suspicion.edit)
+    return PricedFinding(rule.name, suspicion, finding, suspicion.edit)
 
 
 def _account(facts: Facts, suspicion: Suspicion) -> Account | None:

@@ -21,11 +21,11 @@ from profkit.derive.launch.launch import Launch
 from profkit.derive.memory.allocator import Allocator, DeviceUse
 from profkit.derive.memory.purposes import LABELS
 from profkit.derive.memory.timeline import memory_timeline
-from profkit.derive.steps.steps import measured_numbers
+from profkit.derive.steps.boundaries import measured_numbers
 from profkit.diagnosis.health import check_recording, check_snapshot, find_obstacles
 from profkit.diagnosis.health.device import describe_unrecorded
 from profkit.diagnosis.health.memory import describe_end_of_memory
-from profkit.diagnosis.judge import Judged, Outcome, edit_behind, gather, judging_tasks, price_together, weigh
+from profkit.diagnosis.judge import Outcome, PricedFinding, edit_behind, gather, judging_tasks, price_together, weigh
 from profkit.diagnosis.pictures.from_facts import draw
 from profkit.diagnosis.settings import EVERYTHING, UNCHOSEN, Settings, is_left_out
 from profkit.diagnosis.verdict import conclude
@@ -67,18 +67,18 @@ from profkit.run import directory as run_directory
 from profkit.run.directory import Run
 from profkit.run.experiment import Answer, Experiment, Measurement
 from profkit.run.plan import COUNTED_AS
-from profkit.savings.accounts import account_of
-from profkit.savings.launches import predict_together
+from profkit.savings.launch_savings import predict_together
 from profkit.savings.replay import host_at_work_ns
 from profkit.savings.simulate import measured_saving
 from profkit.savings.step_time import StepTime, step_time
+from profkit.savings.taken_out import account_of
 from profkit.savings.trial import Trial
 from profkit.trace.cache import Origin
 from profkit.trace.containers import OnProgress
 from profkit.trace.events import NONE, Rows, no_trace
 from profkit.trace.limits import memory_limit
 from profkit.trace.reading import holds_snapshot, read_trace
-from profkit.trace.snapshot.values import Snapshot
+from profkit.trace.snapshot.columns import Snapshot
 from profkit.trace.worker_records import read_workers
 
 _SHARED_EVENTS = 100_000
@@ -292,7 +292,7 @@ def _share_out(facts: Facts, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
     return share_out(tasks)
 
 
-def _measure_all(facts: Facts, judged: list[Judged], measure: Measure) -> tuple[list[Judged], list[str]]:
+def _measure_all(facts: Facts, judged: list[PricedFinding], measure: Measure) -> tuple[list[PricedFinding], list[str]]:
     """The findings, priced by their experiment if they have one, and a note for each that could not be."""
     chosen = [
         i
@@ -321,7 +321,7 @@ def _describe_no_gain(rule: str, found: Measurement) -> str:
     return f"{no_gain_note(rule)}: what takes {before} a step on this machine takes {after} with the change"
 
 
-def _price_as_measured(facts: Facts, judged: Judged, trial: Trial, found: Measurement) -> Judged:
+def _price_as_measured(facts: Facts, judged: PricedFinding, trial: Trial, found: Measurement) -> PricedFinding:
     """The finding, priced by how much of the time the experiment left; the rounds give the range."""
     edits = trial.edit_of(found.low), trial.edit_of(found.factor), trial.edit_of(found.high)
     saving = measured_saving(facts, edits, judged.suspicion.size_bytes)
@@ -342,14 +342,14 @@ def _price_as_measured(facts: Facts, judged: Judged, trial: Trial, found: Measur
     return structs.replace(judged, finding=finding, edit=replaced)
 
 
-def _predict_total(facts: Facts, judged: list[Judged]) -> Saving | None:
+def _predict_total(facts: Facts, judged: list[PricedFinding]) -> Saving | None:
     """What fixing all faults at once gives back: less than the sum, as fixes overlap. None for fewer than two."""
     mended = (edit_behind(one) for one in judged if is_worth_mending(one.finding))
     edits = [edit for edit in mended if edit is not None]
     return predict_together(facts, edits) if len(edits) > 1 else None
 
 
-def _awaits_price(judged: Judged) -> bool:
+def _awaits_price(judged: PricedFinding) -> bool:
     """Only an experiment can price it, and none has."""
     return bool(judged.suspicion.unpriced) and judged.edit is None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from profkit.core.errors import UnreadableInput
 from profkit.core.units import format_share
 from profkit.diagnosis.compare import compare_paths
-from profkit.diagnosis.compare.values import Comparison, Verdict
+from profkit.diagnosis.compare.comparison import Comparison, Verdict
 from profkit.report.comparison_wording import difference_note, headline
 from profkit.run.directory import DIAGNOSIS_FILE, REPORT_FILE, RUN_FILE, load_run
 

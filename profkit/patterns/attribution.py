@@ -18,7 +18,7 @@ from profkit.patterns.places.events import call_site, call_sites, enclosing_func
 from profkit.patterns.program import spent_ns
 from profkit.run.directory import CallSite
 from profkit.trace.events import NONE, Int32s, Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 Run = TypeVar("Run")
 _NEAR = 0.75

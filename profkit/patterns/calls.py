@@ -15,7 +15,7 @@ from profkit.derive.operators.operators import parse_dims, parse_types
 from profkit.patterns.frequency import times_per_step
 from profkit.patterns.program import spent_ns
 from profkit.trace.events import Rows
-from profkit.trace.values import distinct_rows
+from profkit.trace.statistics import distinct_rows
 
 
 class Call(Struct, frozen=True):

@@ -8,9 +8,9 @@ import numpy as np
 
 from profkit.core.units import format_count, format_time
 from profkit.derive.facts import Facts, derived_once
-from profkit.derive.steps.steps import compiling
+from profkit.derive.steps.boundaries import compiling
 from profkit.trace.events import NONE, Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 COMPILED_REGION = "Torch-Compiled Region"
 """Prefix of the events around each run of a compiled function (``_dynamo/output_graph.py``)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from profkit.derive.facts import Facts
 from profkit.trace.events import Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _MOST_STEPS = 0.5
 """What is in fewer steps may be rare on purpose, as logging is, and a few recorded steps do not show its rate."""

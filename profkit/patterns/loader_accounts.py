@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profkit.derive.facts import Facts, derived_once
-from profkit.trace.values import median
+from profkit.trace.statistics import median
 from profkit.trace.worker_records import HeldObjects, WorkerRecord, WorkerSums
 
 _LEAST_EPOCHS = 3

@@ -88,7 +88,7 @@ def _peaks(facts: Facts, recorded: Iterable[tuple[int, int]], column: str) -> di
 
 def _total(facts: Facts, device: int) -> int:
     """All memory of a device; that of the smallest device if the recording does not say which one it is."""
-    told = [one.total_bytes for one in facts.device_memory if one.device == device]
+    known = [one.total_bytes for one in facts.device_memory if one.device == device]
     totals = facts.trace.recording.memory_bytes
     listed = totals[device] if 0 <= device < len(totals) else min(totals, default=0)
-    return max([listed, *told])
+    return max([listed, *known])

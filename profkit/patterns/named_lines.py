@@ -21,7 +21,7 @@ from profkit.patterns.retention.holding import outliving_sites
 from profkit.run.directory import CallSite
 from profkit.source.remark_kinds import LOADER_MADE
 from profkit.trace.events import Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _FEW_LOADERS = 3
 """One each for training, validation and test."""

@@ -10,7 +10,7 @@ from profkit.derive.families import operators_of
 from profkit.patterns.loops.located import in_located_step
 from profkit.patterns.loops.traffic import Traffic, measure_traffic, tell_elementwise
 from profkit.trace.events import Bools, Category, Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 ACCUMULATES = "torch::autograd::AccumulateGrad"
 """Stores one gradient, or adds it to the one that is there."""

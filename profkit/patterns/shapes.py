@@ -12,7 +12,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
 from profkit.derive.operators.operators import parse_dims
 from profkit.trace.events import Rows
-from profkit.trace.values import distinct_rows
+from profkit.trace.statistics import distinct_rows
 
 Shapes = Sequence[Sequence[int]]
 
@@ -47,16 +47,16 @@ def by_operator(
     them."""
     names, codes = facts.trace.events.name_code[rows], facts.trace.events.dims_code[rows]
     first, kind = distinct_rows(names, codes)
-    told = [
+    known = [
         tell(base_name(facts.trace.names[name]), [tuple(shape) for shape in parse_dims(facts.trace.text_of(code))])
         for name, code in zip(names[first].tolist(), codes[first].tolist(), strict=True)
     ]
-    return np.array(told, dtype=of)[kind]
+    return np.array(known, dtype=of)[kind]
 
 
 def by_shapes(facts: Facts, rows: Rows | slice, tell: Callable[[Shapes], Any], of: type = bool) -> NDArray[Any]:
     """For each row what ``tell`` says of its inputs' shapes. It is asked once per distinct list of shapes."""
     codes = facts.trace.events.dims_code[rows]
     first, kind = distinct_rows(codes)
-    told = [tell(parse_dims(facts.trace.text_of(code))) for code in codes[first].tolist()]
-    return np.array(told, dtype=of)[kind]
+    known = [tell(parse_dims(facts.trace.text_of(code))) for code in codes[first].tolist()]
+    return np.array(known, dtype=of)[kind]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from profkit.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from profkit.diagnosis.compare.values import Comparison
+    from profkit.diagnosis.compare.comparison import Comparison
     from profkit.findings.values import Diagnosis, Finding
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from profkit.diagnosis.compare.values import Comparison, Move, Verdict
+from profkit.diagnosis.compare.comparison import Comparison, Move, Verdict
 from profkit.report import comparison_wording as wording
 
 _COLORS = {Verdict.BETTER: "1;32", Verdict.WORSE: "1;31", Verdict.NO_DIFFERENCE: "1", Verdict.INCONCLUSIVE: "1;33"}

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from profkit.core.units import format_count, format_share, format_time
-from profkit.diagnosis.compare.values import Comparison, Difference, Fate, FindingMove, Move, Side, StepTime, Verdict
+from profkit.diagnosis.compare.comparison import (
+    Comparison,
+    Difference,
+    Fate,
+    FindingMove,
+    Move,
+    Side,
+    StepTime,
+    Verdict,
+)
 from profkit.findings.values import Severity
 from profkit.report.wording import printable, short_place
 

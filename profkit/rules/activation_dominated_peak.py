@@ -51,7 +51,7 @@ from profkit.patterns.retention.lifetimes import NEVER_NS, lifetimes, live_bytes
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.run.directory import CallSite
 from profkit.trace.events import NONE, Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _OF_BLOCKS = (
     "Where memory is what limits the batch: call it as `checkpoint(block, x, use_reentrant=False)` of "

@@ -40,7 +40,7 @@ from profkit.core.units import format_bytes, format_count, format_share, format_
 from profkit.derive.device.driver_memory import freeing, getting
 from profkit.derive.device.launches import launch_calls
 from profkit.derive.facts import Facts
-from profkit.derive.steps.steps import compiling
+from profkit.derive.steps.boundaries import compiling
 from profkit.findings.values import LOW_FROM, Kind, Severity
 from profkit.patterns.allocator.flushes import flushes
 from profkit.patterns.allocator.lines import site_of
@@ -52,7 +52,7 @@ from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import remove
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Bools, Category, Rows
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 _CALL = "empty_cache"
 _FRAME = re.compile(r"torch/.*\.py\(\d+\): empty_cache$")

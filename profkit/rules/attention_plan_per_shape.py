@@ -43,7 +43,7 @@ from profkit.patterns.named_lines import name_lines
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import shrink
 from profkit.trace.events import Category
-from profkit.trace.values import median
+from profkit.trace.statistics import median
 
 _PLANNED = frozenset(
     (

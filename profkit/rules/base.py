@@ -18,13 +18,13 @@ import numpy as np
 from msgspec import Struct, field
 
 from profkit.derive.facts import Facts
-from profkit.derive.launch.edits import JointEdit
+from profkit.derive.launch.joint_edits import JointEdit
 from profkit.findings.values import Kind, Location, Severity
 from profkit.patterns.named_lines import Places
 from profkit.patterns.retention.holding import MIN_SAMPLES
 from profkit.run.directory import Watch, why_unwatched
 from profkit.savings.edits import Edit
-from profkit.savings.launches import predict_launch_saving
+from profkit.savings.launch_savings import predict_launch_saving
 from profkit.savings.pipelines import may_hide_pipelines
 from profkit.savings.replay import replay
 from profkit.savings.trial import Trial

@@ -49,7 +49,7 @@ from profkit.run.directory import Compilation, SkippedGraph
 from profkit.savings.edits import combine, shrink_spans
 from profkit.savings.pricing import closer_in_a_graph
 from profkit.trace.events import Bools, Category, Rows
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 _MANAGER = re.compile(r"^torch/_inductor/cudagraph_trees\.py\(\d+\): (deferred_cudagraphify|run|_run)$")
 """Every call of a function with graphs asked for goes through one of these, whether it launches a graph or not."""

@@ -46,7 +46,7 @@ from profkit.savings.cases import dtype_of
 from profkit.savings.edits import Edit, combine, remove, shrink_spans, unblock
 from profkit.savings.pricing import run_in_both, share_with_backward
 from profkit.trace.events import Category, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _FORWARD = frozenset(("conv1d", "conv2d", "conv3d"))
 _INNER = frozenset(

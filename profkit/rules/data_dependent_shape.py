@@ -61,7 +61,7 @@ from profkit.savings.pricing import call_ns, computing_ns, scale_with_backward
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time
 from profkit.trace.events import Bools, Category, Int64s, Rows
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 _SEARCHES = ("aten::nonzero", "aten::masked_select")
 _SELECTIONS = ("aten::index", "aten::index_put", "aten::index_put_", "aten::masked_select")

@@ -50,7 +50,7 @@ from profkit.patterns.program import length_ns, works_under
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import Edit, combine, remove, shrink_spans
 from profkit.trace.events import Bools, Category, Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _FORWARD = "DataParallel.forward"
 """The range that PyTorch records around the wrapper's forward (``torch/nn/parallel/data_parallel.py``)."""

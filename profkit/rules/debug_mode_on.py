@@ -58,7 +58,7 @@ from profkit.source.remark_kinds import ANOMALY_MODE_SET, DETERMINISM_SET
 from profkit.source.settings import anomaly_mode_setters, sync_debug_setters
 from profkit.source.syntax import parse_line
 from profkit.trace.events import Bools, Category, Rows
-from profkit.trace.values import distinct, median
+from profkit.trace.statistics import distinct, median
 
 _ENGINE, _NODE = "autograd::engine::evaluate_function", re.compile(r"Backward\d*$")
 _CHECKS = ("aten::isnan", "aten::any", "aten::_is_any_true", "aten::item", "aten::is_nonzero")

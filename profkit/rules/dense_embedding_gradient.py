@@ -49,7 +49,7 @@ from profkit.patterns.shapes import Shapes, by_shapes
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.savings.pricing import computing_ns, scale_operators
 from profkit.trace.events import Float64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 Shape = tuple[int, int]
 _BACKWARD = "aten::embedding_dense_backward"

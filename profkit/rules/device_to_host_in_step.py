@@ -47,7 +47,7 @@ from profkit.savings.cost_models.bus import host_link, pin
 from profkit.savings.edits import Edit, combine, unblock
 from profkit.savings.pricing import divide_saving
 from profkit.savings.replay import replay
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 _FIX = (
     "Compute on the device what is now computed of it on the host. What the host must have, copy into pinned memory "

@@ -45,7 +45,7 @@ from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import Edit, combine
 from profkit.savings.pricing import call_ns, computing_ns, memory_bytes_per_ns, take_less
 from profkit.trace.events import Int64s, Rows
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 _MIN_POSITIONS = 8
 """Of fewer positions a good part is used, and their product hardly costs more than that of one."""

@@ -42,7 +42,7 @@ from profkit.patterns.program import named_operators, program_elementwise, progr
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.savings.pricing import scale_with_backward
 from profkit.trace.events import NONE, Bools, Int64s, Rows
-from profkit.trace.values import distinct_rows
+from profkit.trace.statistics import distinct_rows
 
 _MIN_ELEMENTS = 4096
 """On fewer, a cast's time is that of its dispatch: counters, losses and metrics change their type for good reasons."""

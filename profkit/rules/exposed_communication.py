@@ -50,7 +50,7 @@ from profkit.patterns.ranks.exchanges import find_exchanges
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.savings.transfer_edits import places_of, shorten
 from profkit.trace.events import Bools
-from profkit.trace.values import median
+from profkit.trace.statistics import median
 
 _MOST_STEPS = 0.5
 _UNCERTAINTY, _UNCERTAINTY_ALONE = 0.4, 0.7

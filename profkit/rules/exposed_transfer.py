@@ -54,7 +54,7 @@ from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import Edit, shrink_work
 from profkit.savings.replay import device_alone_ns
 from profkit.trace.events import Bools, Category
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 _UNCERTAINTY = 0.2
 """Kernels and copies share the device's memory."""

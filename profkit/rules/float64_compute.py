@@ -57,7 +57,7 @@ from profkit.source.doubles import double_makers
 from profkit.source.remark_kinds import DOUBLES_ASKED_FOR, DOUBLES_BY_DEFAULT, DOUBLES_MADE
 from profkit.source.syntax import parse_line
 from profkit.trace.events import NONE, Bools, Category, Float64s, Rows
-from profkit.trace.values import median
+from profkit.trace.statistics import median
 
 _MIN_ELEMENTS = 4096
 """32 KiB of doubles fill a first-level cache. On fewer, an operator's time is that of its dispatch, not of its data."""

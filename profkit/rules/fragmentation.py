@@ -41,7 +41,7 @@ from profkit.patterns.allocator.lines import allocator_of, frames_of_stacks, hol
 from profkit.patterns.allocator.purposes import LARGE_BYTES
 from profkit.patterns.named_lines import Places
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.trace.snapshot.values import Action, Snapshot, State
+from profkit.trace.snapshot.columns import Action, Snapshot, State
 
 _LEAST_SHARE = 0.1
 _SMALL_SEGMENT = 2 << 20

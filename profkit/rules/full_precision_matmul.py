@@ -98,8 +98,8 @@ def _on_processor(facts: Facts, rows: Rows) -> Suspicion:
     trial = run_in_both(facts, rows, "reduced-precision", _UNCERTAINTY, "float32", "bfloat16")
     if trial is None:
         raise CannotLook(_UNMEASURED)
-    told = "in full float32 on a processor with instructions for bfloat16."
-    found = _suspicion(facts, rows, "multiplies", "multiply", told, _FIX.format(device="cpu"))
+    known = "in full float32 on a processor with instructions for bfloat16."
+    found = _suspicion(facts, rows, "multiplies", "multiply", known, _FIX.format(device="cpu"))
     return structs.replace(found, trial=trial, unpriced=_UNMEASURED)
 
 
@@ -115,8 +115,8 @@ def _on_device(facts: Facts, rows: Rows) -> Suspicions:
         edit = scale_with_backward(facts, rows[full], kept, _UNCERTAINTY)
         if in_most_steps(facts, rows[full]) and replay(facts, edit).fraction >= _MIN_GAIN:
             gained = replay(facts, edit).fraction
-            told = "in full float32 on a GPU that has TF32; that would keep 11 of the 24 bits."
-            found = _suspicion(facts, rows[full], "multiplies", "multiply", told, _TF32_FIX)
+            known = "in full float32 on a GPU that has TF32; that would keep 11 of the 24 bits."
+            found = _suspicion(facts, rows[full], "multiplies", "multiply", known, _TF32_FIX)
             trial = run_in_both(facts, rows[full], "reduced-precision", _UNCERTAINTY, "float32", "tf32")
             yield structs.replace(found, edit=edit, trial=trial)
     if "bfloat16" in rates.products:
@@ -136,16 +136,16 @@ def _in_bfloat16(facts: Facts, rows: Rows, full: Bools, rates: Rates, by_tf32: f
     slower = "float32" if full.any() and not by_tf32 else "tf32"
     times = rates.products["bfloat16"] / rates.products[slower]
     name = {"tf32": "TF32"}.get(slower, slower)
-    told = f"float32 tensors on a GPU that multiplies bfloat16 {times:.2g} times as fast as {name}; that would keep 8 "
+    known = f"float32 tensors on a GPU that multiplies bfloat16 {times:.2g} times as fast as {name}; that would keep 8 "
     fix = _FIX.format(device="cuda") + (" The gain is what comes on top of that of TF32." if by_tf32 else "")
-    found = _suspicion(facts, rows, "takes", "take", f"{told}of the 24 bits.", fix)
+    found = _suspicion(facts, rows, "takes", "take", f"{known}of the 24 bits.", fix)
     yield structs.replace(found, joint=edit, part=(gained - by_tf32) / gained)
 
 
-def _suspicion(facts: Facts, rows: Rows, verb: str, verbs: str, told: str, fix: str) -> Suspicion:
+def _suspicion(facts: Facts, rows: Rows, verb: str, verbs: str, known: str, fix: str) -> Suspicion:
     count = times_per_step(facts, rows)
     return Suspicion(
-        message=f"{each_step(count, 'product', verb, verbs)} {told}",
+        message=f"{each_step(count, 'product', verb, verbs)} {known}",
         fix=fix,
         rows=rows,
         confidence=0.8,

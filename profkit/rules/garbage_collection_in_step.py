@@ -33,7 +33,7 @@ import numpy as np
 from profkit.core.marks import GC_AUTOMATIC
 from profkit.core.units import format_count, format_time
 from profkit.derive.facts import Facts
-from profkit.derive.steps.steps import compiling
+from profkit.derive.steps.boundaries import compiling
 from profkit.findings.values import LOW_FROM, MEDIUM_FROM, Kind
 from profkit.patterns.attribution import by_line
 from profkit.patterns.calls import spent_per_step_ns, times_a_step
@@ -43,7 +43,7 @@ from profkit.patterns.requests import picked_one_by_one
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import remove
 from profkit.trace.events import Bools, Category, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _WORTH_TUNING = MEDIUM_FROM
 """Python's own collections take about a percent of any program that creates many small objects."""

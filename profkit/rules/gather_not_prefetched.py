@@ -47,7 +47,7 @@ from profkit.patterns.ranks.exchanges import find_exchanges
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.savings.transfer_edits import places_of, shorten
 from profkit.trace.events import Bools
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 _UNCERTAINTY = 0.4
 """Transfers and kernels slow each other down."""

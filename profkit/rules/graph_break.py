@@ -58,7 +58,7 @@ from profkit.run.directory import CallSite, Compilation, GraphBreak
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans, unblock
 from profkit.savings.pricing import drop_operators, leave_out
 from profkit.trace.events import Category, Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _ASKED_FOR = re.compile(r"torch\._dynamo\.graph_break\(\)|_?dynamo\.disable|compiler\.disable", re.IGNORECASE)
 _LOOKUP = "TorchDynamo Cache Lookup"
@@ -257,15 +257,15 @@ def _cut_here(facts: Facts, regions: Rows, reason: str, fix: str, places: Places
         edit = _without_entries(facts, regions)
         whole = (spent_ns(facts, edit.rows) - edit.kept_ns).sum() + (edit.span_end_ns - edit.span_start_ns).sum()
         spent = facts.steps.per_step_ns(whole)
-        told = f", {times_a_step(facts, regions)}: entering it takes {format_time(spent)}."
+        known = f", {times_a_step(facts, regions)}: entering it takes {format_time(spent)}."
         evidence |= {"entries_per_step": times_per_step(facts, regions), "entering_ns_per_step": spent}
     elif has_compiler_events(facts):
-        told = "; no recorded step entered it."
+        known = "; no recorded step entered it."
     else:
-        told = "; what that costs was not recorded."
+        known = "; what that costs was not recorded."
     why = f" ({reason})" if reason else ""
     return Suspicion(
-        message=f"The compiler stops here{why} and continues after the line with another graph{told}",
+        message=f"The compiler stops here{why} and continues after the line with another graph{known}",
         fix=fix,
         rows=regions,
         edit=edit,

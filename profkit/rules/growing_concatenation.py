@@ -58,7 +58,7 @@ from profkit.patterns.shapes import Shapes, by_shapes, with_shapes
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.savings.pricing import call_ns, computing_ns, take_less
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
-from profkit.trace.values import among, distinct, distinct_rows, quantile
+from profkit.trace.statistics import among, distinct, distinct_rows, quantile
 
 _MIN_CALLS = 8
 """Eight pieces are copied 4.5 times over. Skip connections and heads of a network join fewer."""

@@ -65,7 +65,7 @@ from profkit.savings.edits import Edit, combine, remove, shrink_spans, unblock
 from profkit.savings.pricing import divide_saving, one_round_ns
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Bools, Category, Rows
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 _ELEMENT_LOOP = 64
 """Without a GPU, this many reads on one line in one step are a loop over a tensor's elements. tensor-element-loop
@@ -155,8 +155,8 @@ def waiting_lines(facts: Facts) -> Iterator[tuple[_Remedy, list[_Line]]]:
     cause = wait_causes(facts)
     for remedy in REMEDIES:
         rows = facts.waits.rows[among(cause, np.array(remedy.causes))]
-        told = waits_told_of(facts)[rows]
-        lines = [*_lines(facts, rows[~told]), *_lines(facts, rows[told])]
+        known = waits_told_of(facts)[rows]
+        lines = [*_lines(facts, rows[~known]), *_lines(facts, rows[known])]
         yield remedy, [_with_loop(facts, line) for line in lines] if remedy is _READ else lines
 
 

@@ -70,7 +70,7 @@ from profkit.savings.edits import Edit, remove, shrink
 from profkit.savings.replay import replay
 from profkit.source.changes import Argument, ChangedCall
 from profkit.trace.events import Category, Rows
-from profkit.trace.values import among, median
+from profkit.trace.statistics import among, median
 
 _WORTH = MEDIUM_FROM
 """The least gain that justifies worker processes, with their memory and start-up time."""
@@ -380,15 +380,15 @@ def _describe(facts: Facts, loading: _Loading, plan: _Plan, saved: float, ready:
         loading.workers, f"{format_count(loading.workers or 0, 'worker')} cannot keep up"
     )
     meanwhile = "the device idles" if facts.device.present else "the model stands still"
-    told, most = format_share(saved), format_share(ready)
+    reported, most = format_share(saved), format_share(ready)
     gain = all_of_it = f"with each batch ready the step would be {most} shorter"
     if plan.workers not in (None, loading.workers):
         others = "" if plan.is_alone else " and other programs"
         shared = f", which share the CPUs with the model{others}," if plan.cpus and plan.lacking_ns > 0 else ""
-        gain = f"{format_count(plan.workers or 0, 'worker')}{shared} would make the step {told} shorter"
-        gain += "" if told == most else f"; {all_of_it}"
-    elif told != most:
-        gain += f", of which handing batches over leaves {told}"
+        gain = f"{format_count(plan.workers or 0, 'worker')}{shared} would make the step {reported} shorter"
+        gain += "" if reported == most else f"; {all_of_it}"
+    elif reported != most:
+        gain += f", of which handing batches over leaves {reported}"
     return f"Each step waits {format_time(loading.wait_ns)} for its batch, because {who} while {meanwhile}; {gain}."
 
 

@@ -48,7 +48,7 @@ from profkit.patterns.named_lines import busiest_call_lines
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import Edit, shrink_spans
 from profkit.trace.events import Bools, Int64s
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _UNCERTAINTY = 0.4
 """Transfers and the compute that they overlap slow each other down."""
@@ -58,15 +58,15 @@ _UNCERTAINTY = 0.4
 def late_overlap(facts: Facts) -> Suspicions:
     """Look for all-reduces of gradients between the backward pass and the optimizer."""
     late = find_late_averages(facts)
-    told = facts.steps.measured[late.step] & ~is_averaged_within(facts)[late.step]
-    if not are_most_steps(facts, int(told.sum())):
+    known = facts.steps.measured[late.step] & ~is_averaged_within(facts)[late.step]
+    if not are_most_steps(facts, int(known.sum())):
         return
     taken = own_table(facts).collectives
-    mine = told[late.of] & taken.waited[late.rows]
-    waited_ns = int((taken.wait_end_ns - taken.wait_start_ns)[late.rows[mine]].sum() / told.sum())
+    mine = known[late.of] & taken.waited[late.rows]
+    waited_ns = int((taken.wait_end_ns - taken.wait_start_ns)[late.rows[mine]].sum() / known.sum())
     if not waited_ns:
         return
-    count, size = round(told[late.of].sum() / told.sum()), int(late.size_bytes[told].mean())
+    count, size = round(known[late.of].sum() / known.sum()), int(late.size_bytes[known].mean())
     yield Suspicion(
         message=f"After the backward pass {format_count(count, 'all-reduce')} of {format_bytes(size)} of gradients "
         f"{pick_form(count, 'keeps', 'keep')} the program waiting for {format_time(waited_ns)} a step; nothing is "

@@ -49,7 +49,7 @@ from profkit.savings.pricing import closer_in_a_graph
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time
 from profkit.trace.events import Bools, Category, Rows
-from profkit.trace.values import among, distinct, median
+from profkit.trace.statistics import among, distinct, median
 
 _IDLE_SHARE = 0.2
 """Of the shortest that the step can be. With less, the device hardly waits for the host."""

@@ -54,7 +54,7 @@ from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.pricing import dispatch_ns
 from profkit.savings.trial import Trial
 from profkit.trace.events import Rows
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 _MIN_CALLS = 4
 """Two or three towers of one shape are an architecture (a Siamese network, two critics); from four on it is a loop."""

@@ -39,7 +39,7 @@ from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.savings.cost_models.bus import Link, host_link
 from profkit.savings.edits import Edit, combine, shrink_spans, shrink_work, unblock
 from profkit.trace.events import Int64s
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _FIX = (
     "Pack them where the batch is made (`torch.cat` or one buffer with a slice for each, in `collate_fn`), send that "

@@ -47,7 +47,7 @@ from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import Edit, combine
 from profkit.savings.pricing import drop_operators, scale_operators, scale_with_backward
 from profkit.trace.events import NONE, Bools, Int64s, Rows
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 _MIN_BYTES = 64 << 10
 """Copying less takes less time than the call. Beyond it the second-level cache begins."""
@@ -131,11 +131,11 @@ def _find_repeats(facts: Facts) -> _Repeats:
     )
     distinct, kind = np.unique(keys, axis=1, return_inverse=True)
     kind = kind.reshape(-1)
-    told = [_repetition(facts, *map(int, key)) for key in distinct.T]
-    real = np.array([bool(one.shape) for one in told], dtype=bool)[kind]
-    small = np.array([one.small_bytes for one in told], dtype=np.int64)[kind][real]
-    large = np.array([one.large_bytes for one in told], dtype=np.int64)[kind][real]
-    takers = _find_takers(facts, called, at[real], told, kind[real])
+    known = [_repetition(facts, *map(int, key)) for key in distinct.T]
+    real = np.array([bool(one.shape) for one in known], dtype=bool)[kind]
+    small = np.array([one.small_bytes for one in known], dtype=np.int64)[kind][real]
+    large = np.array([one.large_bytes for one in known], dtype=np.int64)[kind][real]
+    takers = _find_takers(facts, called, at[real], known, kind[real])
     return _Repeats(own[real], takers, small, large)
 
 
@@ -212,7 +212,7 @@ def _numbers(text: str) -> Shape:
     return tuple(map(int, parts)) if all(part.lstrip("-").isdecimal() for part in parts) else ()
 
 
-def _find_takers(facts: Facts, called: Rows, at: Int64s, told: list[_Repetition], kind: Int64s) -> Rows:
+def _find_takers(facts: Facts, called: Rows, at: Int64s, known: list[_Repetition], kind: Int64s) -> Rows:
     """For each repetition the operator that first uses its result, if it is an elementwise operator of two tensors or a
     product with weights.
 
@@ -227,7 +227,7 @@ def _find_takers(facts: Facts, called: Rows, at: Int64s, told: list[_Repetition]
         there = (at + ahead).clip(max=len(called) - 1)
         searching &= (at + ahead < len(called)) & (step[there] == step[at])
         rows = called[there]
-        alone, together, weighed = _takes(facts, rows, told, kind)
+        alone, together, weighed = _takes(facts, rows, known, kind)
         used = searching & (alone | together) & ~aside[rows]
         takes = used & ((together & elementwise[rows]) | (weighed & weighing[rows]))
         takers[takes] = rows[takes]
@@ -235,14 +235,14 @@ def _find_takers(facts: Facts, called: Rows, at: Int64s, told: list[_Repetition]
     return takers
 
 
-def _takes(facts: Facts, rows: Rows, told: list[_Repetition], kind: Int64s) -> tuple[Bools, Bools, Bools]:
+def _takes(facts: Facts, rows: Rows, known: list[_Repetition], kind: Int64s) -> tuple[Bools, Bools, Bools]:
     """Three masks over the operators: whether the repeated tensor is the only one they take, whether they take it with
     another, and whether it is the left operand of a product with one matrix, and perhaps a vector to add."""
     dims = facts.trace.events.dims_code[rows]
     distinct, inverse = np.unique(np.stack([dims, kind]), axis=1, return_inverse=True)
     verdicts = np.zeros((3, distinct.shape[1]), dtype=bool)
     for i, (code, which) in enumerate(distinct.T):
-        one = told[which]
+        one = known[which]
         inputs = [tuple(shape) for shape in parse_dims(facts.trace.text_of(int(code))) if shape]
         matrices = [shape for shape in inputs if len(shape) > 1]
         verdicts[:, i] = (

@@ -53,7 +53,7 @@ from profkit.savings.cost_models.devices import rates_of
 from profkit.savings.cost_models.roofline import ITEM_BYTES, Product, product_of
 from profkit.savings.edits import Edit, shrink_work
 from profkit.trace.events import Bools, Category, Int64s, Rows
-from profkit.trace.values import distinct_rows
+from profkit.trace.statistics import distinct_rows
 
 _OF_TILES = re.compile(r"tensorop|_tensor\d+x\d+x\d+")
 """What CUTLASS, and cuBLAS in its own kernels, call the units that multiply tiles."""
@@ -133,10 +133,12 @@ def misaligned_matmul(facts: Facts) -> Suspicions:
     rates = rates_of(facts)
     if rates is None:
         raise CannotLook("no data sheet says how fast this GPU multiplies aligned matrices")
-    yield _told(facts, slow, _as_aligned(facts, slow, rates, _reached_share(facts, kernels.take(~load_little), rates)))
+    yield _report(
+        facts, slow, _as_aligned(facts, slow, rates, _reached_share(facts, kernels.take(~load_little), rates))
+    )
 
 
-def _told(facts: Facts, slow: _Kernels, edit: Edit) -> Suspicion:
+def _report(facts: Facts, slow: _Kernels, edit: Edit) -> Suspicion:
     took_ns = facts.trace.events.duration_ns[slow.work]
     count, spent_ns = times_per_step(facts, slow.work), facts.steps.per_step_ns(took_ns.sum())
     odd = Counter[tuple[int, int]]()

@@ -53,7 +53,7 @@ from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import Edit
 from profkit.savings.pricing import computing_ns, dispatch_ns, memory_bytes_per_ns, take_less
 from profkit.trace.events import Int64s, Rows
-from profkit.trace.values import among, distinct, distinct_rows
+from profkit.trace.statistics import among, distinct, distinct_rows
 
 _MIN_CALLS = 8
 """Fewer tokens are a label or an answer, which is not worth the code of a cache."""
@@ -94,7 +94,7 @@ class _Pass(Struct, frozen=True):
 @rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def missing_kv_cache(facts: Facts) -> Suspicions:
     """Look at the lookups of each table, and report those that lead to one call of a model once."""
-    told: set[int] = set()
+    reported: set[int] = set()
     for passes in _growing_passes(facts):
         rows = np.concatenate([each.rows for each in passes])
         lookups = np.array([each.rows[0] for each in passes])
@@ -102,9 +102,9 @@ def missing_kv_cache(facts: Facts) -> Suspicions:
         if backward_of(facts, rows).size or not any(_draws(facts, passes, batch) for batch in batches):
             continue
         site = int(model_call_sites(facts, passes[0].known[:1])[0])
-        if site in told:
+        if site in reported:
             continue
-        told.add(site)
+        reported.add(site)
         lengths = [each.length for each in passes]
         calls = times_per_step(facts, lookups)
         yield Suspicion(

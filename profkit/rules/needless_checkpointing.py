@@ -48,7 +48,7 @@ from profkit.savings.pricing import scale_operators
 from profkit.savings.replay import replay
 from profkit.source.syntax import calls
 from profkit.trace.events import Bools, Category, Int64s, Rows
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 _MIN_OPERATORS = 4
 """That one node of the backward pass runs again: a block of a network has as many, most gradients' formulas fewer."""

@@ -48,7 +48,7 @@ from profkit.patterns.retention.lifetimes import lifetimes, live_bytes
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.source.syntax import name_called, parse_piece
 from profkit.trace.events import NONE, Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _FLAG, _HIGHER_ORDER = "retain_graph", "create_graph"
 _LEAST_STEPS = 2

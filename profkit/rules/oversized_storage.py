@@ -39,7 +39,7 @@ from profkit.patterns.program import program_operators
 from profkit.patterns.retention import holding
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.source.syntax import parse_line
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _TAKING_PARTS = frozenset(("chunk", "narrow", "select", "slice", "split", "split_with_sizes", "unbind"))
 """Views of less than the whole."""

@@ -47,7 +47,7 @@ from profkit.savings.cost_models.bus import Link, host_link, pin
 from profkit.savings.edits import Edit, combine, shrink_work, unblock
 from profkit.savings.outliers import LEAST_STEPS, MOST_TIMES_MEDIAN
 from profkit.savings.replay import replay
-from profkit.trace.values import among, distinct, median
+from profkit.trace.statistics import among, distinct, median
 
 _FIX = (
     "Have the batch in pinned memory before the step needs it (`pin_memory=True` in the DataLoader, or a buffer made "
@@ -107,8 +107,10 @@ def _why_unknown(facts: Facts) -> str:
     """AMD's profiler does not name the kind of memory."""
     sent = program_transfers(facts)
     large = sent.to_device & (sent.size_bytes > STAGED_BYTES)
-    is_told = (sent.is_pageable | sent.is_pinned)[large]
-    return "" if is_told.any() or not large.any() else "the recording does not say which of the host's memory is pinned"
+    is_known = (sent.is_pageable | sent.is_pinned)[large]
+    return (
+        "" if is_known.any() or not large.any() else "the recording does not say which of the host's memory is pinned"
+    )
 
 
 def _message(facts: Facts, large: Transfers, link: Link, waited: int, before: int) -> str:

@@ -44,7 +44,7 @@ from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import shrink
 from profkit.savings.pricing import call_ns
 from profkit.trace.events import Category, Int64s, Rows
-from profkit.trace.values import median
+from profkit.trace.statistics import median
 
 _MOST_NAMED = 3
 _FREE = (

@@ -36,16 +36,16 @@ from profkit.core.units import format_count, format_share
 from profkit.derive.facts import Facts
 from profkit.derive.launch.bubbles import Bubble, even_share, measure_bubble, with_half_batches
 from profkit.derive.launch.chance import LEAST_STEPS
-from profkit.derive.launch.edits import JointEdit
-from profkit.derive.launch.lateness import Toll, weigh_lateness
+from profkit.derive.launch.joint_edits import JointEdit
+from profkit.derive.launch.lateness import WaitCosts, weigh_lateness
 from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.pipelines import Pipeline
 from profkit.findings.values import MEDIUM_FROM, Kind
 from profkit.patterns.named_lines import Places, call_lines
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.savings.launches import predict_launch_saving
+from profkit.savings.launch_savings import predict_launch_saving
 from profkit.savings.pipelines import pipelines_in_training
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 _ENOUGH = 4
 """With this many micro-batches for each stage the bubble costs next to nothing (Huang et al., GPipe: Efficient Training
@@ -72,8 +72,8 @@ def pipeline_bubble(facts: Facts) -> Suspicions:
     few = [one for one in pipelines if one.micro_batches < _ENOUGH * len(one.stages)]
     if not few:
         return
-    toll = weigh_lateness(launch)
-    bubble, worst = max(((measure_bubble(launch, toll, one), one) for one in few), key=lambda found: found[0].share)
+    costs = weigh_lateness(launch)
+    bubble, worst = max(((measure_bubble(launch, costs, one), one) for one in few), key=lambda found: found[0].share)
     yield Suspicion(
         message=_tell(worst, bubble),
         fix=_FIX,
@@ -81,7 +81,7 @@ def pipeline_bubble(facts: Facts) -> Suspicions:
         worth=MEDIUM_FROM,
         count=1,
         confidence=0.5,
-        places=_places(launch, toll, few),
+        places=_places(launch, costs, few),
         evidence={
             "stages": len(worst.stages),
             "micro_batches": worst.micro_batches,
@@ -110,8 +110,8 @@ def _tell(pipeline: Pipeline, bubble: Bubble) -> str:
     )
 
 
-def _places(launch: Launch, toll: Toll, pipelines: list[Pipeline]) -> Places:
+def _places(launch: Launch, costs: WaitCosts, pipelines: list[Pipeline]) -> Places:
     """The lines at which the stages wait for each other, the longest wait first."""
     parts = launch.parts
     mine = among(parts.joint, np.concatenate([one.joint for one in pipelines]))
-    return call_lines(launch.tables, parts.table[mine], parts.row[mine], toll.waited_ns[mine])
+    return call_lines(launch.tables, parts.table[mine], parts.row[mine], costs.waited_ns[mine])

@@ -49,7 +49,7 @@ from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
 from profkit.run.directory import CallSite, Compilation
 from profkit.savings.edits import remove
 from profkit.trace.events import Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _MOST_TO_LEARN = 2
 """With `dynamic=None` the first other size makes that dimension dynamic, and a size of 0 or 1 is always special."""

@@ -52,7 +52,7 @@ from profkit.patterns.ranks.exchanges import find_exchanges
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
 from profkit.trace.events import Bools, Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _UNCERTAINTY = 0.3
 """Part of a wait is for the slowest process; if processes drift apart, the pass that still waits waits longer."""

@@ -50,7 +50,7 @@ from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule, wh
 from profkit.run.directory import Watch, why_unwatched
 from profkit.savings.pricing import leave_out
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
-from profkit.trace.values import distinct, distinct_rows
+from profkit.trace.statistics import distinct, distinct_rows
 
 _FILLS = tuple(
     f"aten::{name}"
@@ -167,11 +167,11 @@ def _place(facts: Facts, marks: Rows) -> Location | None:
 
 def _same_again(where: Location, first: Location | None, ways: list[Location | None]) -> str:
     if first is not None and first != where:
-        told = f"first at {_name(first, where)}"
+        known = f"first at {_name(first, where)}"
     else:
         names = [_name(way, where) for way in ways if way is not None and way != where]
-        told = "first at this line too" + (f", called from {' and '.join(dict.fromkeys(names))}" if names else "")
-    return f"again what the same step has computed of the same inputs, {told}."
+        known = "first at this line too" + (f", called from {' and '.join(dict.fromkeys(names))}" if names else "")
+    return f"again what the same step has computed of the same inputs, {known}."
 
 
 def _name(place: Location, where: Location) -> str:
@@ -180,13 +180,13 @@ def _name(place: Location, where: Location) -> str:
 
 def _find_calls(facts: Facts) -> _Calls:
     """What the run says of the located step's calls, with their lines."""
-    told = facts.run.recomputation
-    if told is None:
+    known = facts.run.recomputation
+    if known is None:
         raise CannotLook(why_not_watched(facts, Watch.CALLS, _NOT_WATCHED))
     mark_of = call_marks(facts)
-    again = np.array([*told.again, (NONE, NONE)], dtype=np.int64)
+    again = np.array([*known.again, (NONE, NONE)], dtype=np.int64)
     again = again[((again >= 0) & (again < len(mark_of))).all(axis=1)]
-    each = np.array([number for number in told.each_step if 0 <= number < len(mark_of)], dtype=np.int64)
+    each = np.array([number for number in known.each_step if 0 <= number < len(mark_of)], dtype=np.int64)
     again = again[~np.isin(again[:, 0], each) & (mark_of[again] >= 0).all(axis=1)]
     each = each[mark_of[each] >= 0]
     rows = mark_of[np.concatenate([again[:, 0], each])]
@@ -243,7 +243,7 @@ def _operators_of(facts: Facts, calls: _Calls) -> tuple[Rows, Int64s]:
     """The measured steps' operators that repeat those of these calls, and the number of the call. Not those that send a
     tensor to the device again, which `repeated-transfer` reports."""
     rows, mark = repeating_below(facts, facts.trace.mask_of(calls.rows))
-    told = facts.trace.mask_of(faulty_transfers(facts, TransferFault.REPEATED).place)[rows]
-    rows, mark = rows[~told], mark[~told]
+    known = facts.trace.mask_of(faulty_transfers(facts, TransferFault.REPEATED).place)[rows]
+    rows, mark = rows[~known], mark[~known]
     order = np.argsort(calls.rows, kind="stable")
     return rows, order[np.searchsorted(calls.rows[order], mark)]

@@ -49,7 +49,7 @@ from profkit.run.directory import CallSite
 from profkit.source.remark_kinds import CYCLE_CLOSED
 from profkit.source.syntax import identifiers, parse_piece
 from profkit.trace.events import Bools, Int64s
-from profkit.trace.values import median
+from profkit.trace.statistics import median
 
 _MIN_STEPS = 3
 """Garbage of fewer steps may come from a start, an exception's traceback or an epoch's iterator."""

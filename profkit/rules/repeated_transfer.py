@@ -45,7 +45,7 @@ from profkit.patterns.transfers.faults import TransferFault, faulty_transfers, l
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule, why_not_watched
 from profkit.run.directory import Watch, why_unwatched
 from profkit.savings.edits import combine, remove, unblock
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _FIX = (
     "Move it once: `self.register_buffer(name, tensor)` in a module, so that `model.to(device)` takes it along, or "

@@ -58,7 +58,7 @@ from profkit.savings.edits import Edit, combine, shrink, shrink_work
 from profkit.savings.pricing import call_ns
 from profkit.savings.trial import Trial
 from profkit.trace.events import Category, Float64s, Rows
-from profkit.trace.values import among, distinct, quantile
+from profkit.trace.statistics import among, distinct, quantile
 
 _FUSED = {"Adam": 2, "AdamW": 2, "SGD": 1, "Adagrad": 1}
 """Optimizers that take ``fused=True`` (torch.optim's documentation), and how many state tensors each keeps."""

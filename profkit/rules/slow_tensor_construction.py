@@ -41,7 +41,7 @@ from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import shrink_spans
 from profkit.savings.pricing import BANDWIDTH
 from profkit.trace.events import Int64s, Rows
-from profkit.trace.values import among
+from profkit.trace.statistics import among
 
 _MIN_ELEMENTS = 1024
 """A tenth of a millisecond; shorter lists are labels, lengths, the settings of a layer or one observation."""

@@ -38,7 +38,7 @@ from profkit.patterns.named_lines import busiest_call_lines
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.trace.events import Int64s
-from profkit.trace.values import among, distinct, median
+from profkit.trace.statistics import among, distinct, median
 
 _UNCERTAINTY = 0.5
 

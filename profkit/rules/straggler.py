@@ -43,17 +43,17 @@ import numpy as np
 from profkit.core.units import format_count, format_time, pick_form
 from profkit.derive.facts import Facts
 from profkit.derive.launch.chance import LEAST_STEPS, stand_out
-from profkit.derive.launch.edits import JointEdit, combine_joint, shrink_ranks_work
+from profkit.derive.launch.joint_edits import JointEdit, combine_joint, shrink_ranks_work
 from profkit.derive.launch.late import MOST_OF_IT, Late, find_late, usual_ns
 from profkit.derive.launch.launch import Launch
-from profkit.derive.launch.own_work import OwnWork, place_codes, place_site, step_index
 from profkit.derive.launch.table import Cause
+from profkit.derive.launch.work_by_rank import WorkByRank, place_codes, place_site, step_index
 from profkit.findings.values import LOW_FROM, Kind
 from profkit.patterns.named_lines import Places
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.savings.uneven_inputs import uneven_inputs
 from profkit.trace.events import Bools, Int64s
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _UNCERTAINTY = 0.15
 """The median of the others varies from step to step."""
@@ -115,7 +115,7 @@ def straggler(facts: Facts) -> Suspicions:
     yield _tell(launch, own, late, reasons, edit)
 
 
-def _longer_anywhere(own: OwnWork) -> Bools:
+def _longer_anywhere(own: WorkByRank) -> Bools:
     """By rank and place: whether the rank works longer there than others of its kind, by more than chance."""
     longer = np.zeros((len(own.kind), len(own.places)), dtype=bool)
     for code in distinct(own.kind):
@@ -125,7 +125,7 @@ def _longer_anywhere(own: OwnWork) -> Bools:
     return longer
 
 
-def _longer_places(own: OwnWork, late: Late, rank: int, longer: Bools) -> Int64s:
+def _longer_places(own: WorkByRank, late: Late, rank: int, longer: Bools) -> Int64s:
     """The places where the late rank works longer, the worst first; none if they explain less than half of its
     lateness."""
     excess_ns = (own.place_ns[rank] - usual_ns(own.place_ns, own.kind, late.late, rank)).mean(axis=0)
@@ -134,7 +134,7 @@ def _longer_places(own: OwnWork, late: Late, rank: int, longer: Bools) -> Int64s
     return places[np.argsort(-excess_ns[places], kind="stable")] if explains else places[:0]
 
 
-def _as_fast_as_usual(launch: Launch, own: OwnWork, late: Late, rank: int, places: Int64s) -> JointEdit:
+def _as_fast_as_usual(launch: Launch, own: WorkByRank, late: Late, rank: int, places: Int64s) -> JointEdit:
     """The rank's work at these places, or all of it, takes what the median of the ranks that are not late takes in the
     same step."""
     table = launch.tables[rank]
@@ -152,7 +152,7 @@ def _as_fast_as_usual(launch: Launch, own: OwnWork, late: Late, rank: int, place
     return shrink_ranks_work(rank, row, kept_ns, _UNCERTAINTY)
 
 
-def _tell(launch: Launch, own: OwnWork, late: Late, reasons: Reasons, edit: JointEdit) -> Suspicion:
+def _tell(launch: Launch, own: WorkByRank, late: Late, reasons: Reasons, edit: JointEdit) -> Suspicion:
     mine_ns = late.excess_ns[late.ranks].mean(axis=0)
     longer_ns, late_steps = float(mine_ns.mean()), int((mine_ns > 0).sum())
     worst = dict.fromkeys(_worst(places) for places in reasons.values())
@@ -182,7 +182,7 @@ def _worst(places: Int64s) -> int | None:
     return int(places[0]) if len(places) else None
 
 
-def _why(launch: Launch, own: OwnWork, reasons: Reasons) -> str:
+def _why(launch: Launch, own: WorkByRank, reasons: Reasons) -> str:
     """Each distinct reason once, starting with the latest rank's."""
     shared: dict[int | None, list[int]] = {}
     for rank, places in reasons.items():

@@ -50,7 +50,7 @@ from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.pricing import scale_beside_spans
 from profkit.trace.events import Bools, Int64s, Rows
-from profkit.trace.values import distinct, median
+from profkit.trace.statistics import distinct, median
 
 _MIN_ACCESSES = 64
 """Unrolled loops over heads, layers or the parts of a state are shorter, and 64 times a few microseconds show."""

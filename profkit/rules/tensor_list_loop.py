@@ -49,7 +49,7 @@ from profkit.run.directory import CallSite
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.pricing import one_round_ns, scale_beside_spans
 from profkit.trace.events import Category, Rows
-from profkit.trace.values import distinct, distinct_rows
+from profkit.trace.statistics import distinct, distinct_rows
 
 _MIN_ROUNDS = 32
 """Loops over heads, layers or the parts of a state are shorter."""

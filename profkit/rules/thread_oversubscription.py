@@ -54,7 +54,7 @@ from profkit.source.remark_kinds import THREADS_SET
 from profkit.source.settings import threads_set
 from profkit.source.syntax import parse_line
 from profkit.trace.events import Category, Rows
-from profkit.trace.values import median
+from profkit.trace.statistics import median
 
 _SLEEP_NS = 10_000
 """Half of it is a context switch each way and the waking (lmbench's ``lat_ctx`` for processes with data: 5 µs). The

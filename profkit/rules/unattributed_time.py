@@ -40,14 +40,14 @@ from profkit.findings.values import HIGH_FROM, Kind, Location, Severity
 from profkit.patterns.named_lines import Places, locations_of
 from profkit.patterns.places.frames import parse_frame
 from profkit.patterns.program import length_ns, named_operators
-from profkit.patterns.ranks.standing import standing_still
+from profkit.patterns.ranks.blocked import blocked_time
 from profkit.patterns.time.hottest import lines_by_time
 from profkit.patterns.time.idling import HOST_OPERATORS, Around, idle_parts, place_around
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.run.directory import CallSite
 from profkit.savings.edits import shrink_spans
 from profkit.trace.events import Bools, Category, Rows
-from profkit.trace.values import among
+from profkit.trace.statistics import among
 
 _LEAST_STRETCH_NS = {False: 200_000, True: 1_000_000}
 """Without and with a device. Python takes microseconds from one operator to the next, even for hundreds of lines, which
@@ -177,7 +177,7 @@ def _explained(facts: Facts) -> Intervals:
     kinds = (Category.OPERATOR, Category.COMPILED_CODE, Category.RUNTIME, Category.HOST_MARK, Category.PAUSE)
     rows = np.flatnonzero(facts.serial_lanes[events.lane] & (facts.trace.in_categories(*kinds) | facts.loading))
     updates = facts.updates.on(facts.serial_lanes[events.lane])
-    waits_ns = standing_still(facts)
+    waits_ns = blocked_time(facts)
     return union(
         np.concatenate([events.start_ns[rows], updates.start_ns, waits_ns[0]]),
         np.concatenate([tree.end_ns[rows], updates.end_ns, waits_ns[1]]),

@@ -36,12 +36,12 @@ from profkit.derive.facts import Facts
 from profkit.derive.launch.chance import LEAST_STEPS
 from profkit.derive.launch.imbalance import Imbalance
 from profkit.derive.launch.launch import Launch
-from profkit.derive.launch.own_work import OwnWork
+from profkit.derive.launch.work_by_rank import WorkByRank
 from profkit.findings.values import Kind
 from profkit.patterns.named_lines import loader_places
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.savings.uneven_inputs import uneven_inputs
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _FIX = (
     "Give all ranks about as much to compute in a step: sort samples by length into buckets and draw the batches of a "
@@ -79,7 +79,7 @@ def unbalanced_input(facts: Facts) -> Suspicions:
         )
 
 
-def _why_not(launch: Launch, own: OwnWork) -> str:
+def _why_not(launch: Launch, own: WorkByRank) -> str:
     if len(distinct(own.kind)) == len(launch.tables):
         return "no two of the recorded ranks take part in the same collectives"
     known = [one.inputs for one in launch.tables if one.inputs is not None and (one.inputs.operators > 0).any()]

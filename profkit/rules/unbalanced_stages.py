@@ -35,8 +35,8 @@ from profkit.derive.facts import Facts
 from profkit.derive.launch.bubbles import stage_work, with_even_stages
 from profkit.derive.launch.chance import LEAST_STEPS, is_beyond_chance
 from profkit.derive.launch.launch import Launch
-from profkit.derive.launch.own_work import OwnWork, place_site
 from profkit.derive.launch.pipelines import Pipeline
+from profkit.derive.launch.work_by_rank import WorkByRank, place_site
 from profkit.findings.values import MEDIUM_FROM, Kind
 from profkit.patterns.named_lines import Places
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
@@ -96,7 +96,7 @@ def _tell(launch: Launch, ranks: Sequence[int], longest: int, worked_ns: Float64
     )
 
 
-def _places(launch: Launch, own: OwnWork, pipelines: Sequence[Pipeline], longest: int) -> Places:
+def _places(launch: Launch, own: WorkByRank, pipelines: Sequence[Pipeline], longest: int) -> Places:
     """Where the stage works longest."""
     spent_ns = np.sum([own.place_ns[one.stages[longest]].sum(axis=0) for one in pipelines], axis=0)
     ordered = (place_site(launch, own.places[at]) for at in np.argsort(-spent_ns, kind="stable").tolist())

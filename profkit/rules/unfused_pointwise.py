@@ -67,7 +67,7 @@ from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.pricing import scale_operators
 from profkit.savings.replay import replay
 from profkit.trace.events import Int64s, Rows
-from profkit.trace.values import distinct, distinct_rows
+from profkit.trace.statistics import distinct, distinct_rows
 
 _MIN_OPERATORS = 3
 """Two operators in a row (add and relu, scale and shift) are everywhere, and fusing them saves a third at best."""

@@ -64,7 +64,7 @@ from profkit.savings.written_recurrence import (
     may_give_state,
 )
 from profkit.trace.events import Bools, Int64s, Rows
-from profkit.trace.values import distinct, distinct_rows
+from profkit.trace.statistics import distinct, distinct_rows
 
 _CELLS = frozenset(("gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"))
 _LAYERS = PRODUCTS | {"linear", "matmul"}

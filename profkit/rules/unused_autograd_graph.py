@@ -51,7 +51,7 @@ from profkit.patterns.retention.lifetimes import lifetimes
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.source.remark_kinds import EVALUATION_WITH_GRAD
 from profkit.trace.events import NONE, Category, Int64s, Rows
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 _MIN_SHARE = 1 / 3
 """In training: a pass of a model makes this share of all nodes per optimizer step. A metric, or an output that the loss

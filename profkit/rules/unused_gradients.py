@@ -55,7 +55,7 @@ from profkit.run.directory import Watch
 from profkit.savings.edits import Edit, combine
 from profkit.savings.pricing import drop_operators, scale_operators
 from profkit.trace.events import NONE, Bools, Float64s, Int64s, Rows
-from profkit.trace.values import among, distinct, distinct_rows
+from profkit.trace.statistics import among, distinct, distinct_rows
 
 _PRODUCTS = ("aten::mm", "aten::bmm")
 _SUM = "aten::sum"

@@ -51,7 +51,7 @@ from profkit.patterns.requests import asked_of_workers, begins_an_iterator, work
 from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.trace.events import NONE, Category, Rows
-from profkit.trace.values import median
+from profkit.trace.statistics import median
 
 _LEAST_START_NS = 1_000_000
 """No system starts a process with PyTorch in it faster: anything shorter was not a start of workers."""

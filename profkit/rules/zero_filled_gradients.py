@@ -54,7 +54,7 @@ from profkit.savings.edits import Edit, combine
 from profkit.savings.pricing import call_ns, drop_operators, scale_operators
 from profkit.source.changes import Argument, ChangedCall
 from profkit.trace.events import Int64s, Rows
-from profkit.trace.values import among, distinct_rows
+from profkit.trace.statistics import among, distinct_rows
 
 _FILLS = ("aten::zero_", "aten::_foreach_zero_")
 _MOST_ADDED = 1.5

@@ -10,7 +10,7 @@ from profkit.derive.families import base_name
 from profkit.derive.operators.operators import parse_dims, parse_types
 from profkit.run.experiment import RUNNABLE, RUNNABLE_ON_IMAGES, Case
 from profkit.trace.events import Rows
-from profkit.trace.values import distinct_rows
+from profkit.trace.statistics import distinct_rows
 
 _MOST_CASES = 6
 """Each takes a fraction of a second to measure."""

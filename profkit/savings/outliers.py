@@ -13,7 +13,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import Intervals
 from profkit.savings.edits import Edit
 from profkit.trace.events import Category
-from profkit.trace.values import median
+from profkit.trace.statistics import median
 
 LEAST_STEPS = 3
 MOST_TIMES_MEDIAN = 3.0

@@ -19,7 +19,7 @@ from profkit.savings.replay import replay
 from profkit.savings.streams import GAP_NS
 from profkit.savings.trial import Trial
 from profkit.trace.events import Category, Float64s, Int64s, Rows
-from profkit.trace.values import among, quantile
+from profkit.trace.statistics import among, quantile
 
 _CHEAPEST = 0.05
 """The quantile of all operators' times that stands for the cost of a call."""

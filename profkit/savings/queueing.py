@@ -10,7 +10,7 @@ import numpy as np
 
 from profkit.savings.streams import Queue
 from profkit.trace.events import Events, Rows
-from profkit.trace.values import distinct, median
+from profkit.trace.statistics import distinct, median
 
 _LEAST_QUEUED_LAUNCHES = 256
 """With fewer outstanding launches no known device's queue is full: a long launch among them waits for something else,

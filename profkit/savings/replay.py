@@ -32,7 +32,7 @@ from profkit.savings.outliers import outliers_ns
 from profkit.savings.queueing import find_full_queue
 from profkit.savings.streams import Edited, HostWaits, Queue, find_waits_for, replay_streams
 from profkit.trace.events import NONE, Category, Rows
-from profkit.trace.values import among
+from profkit.trace.statistics import among
 
 
 class Replay(Struct, frozen=True):

@@ -7,7 +7,7 @@ from profkit.findings.values import Saving
 from profkit.savings.edits import Edit
 from profkit.savings.replay import Replay, device_alone_ns, replay
 from profkit.savings.step_time import DEVICE, SLOWED, step_time
-from profkit.trace.values import relative_deviation
+from profkit.trace.statistics import relative_deviation
 
 
 def predict_saving(facts: Facts, edit: Edit, size_bytes: int = 0) -> Saving:

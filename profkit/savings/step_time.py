@@ -9,13 +9,13 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
+from profkit.derive.steps.boundaries import WHOLE_RECORDING
 from profkit.derive.steps.distortion import FRAMES_FACTOR
-from profkit.derive.steps.steps import WHOLE_RECORDING
 from profkit.run.directory import unprofiled_steps
 from profkit.savings.edits import Edit
 from profkit.savings.replay import device_alone_ns, host_at_work_ns, replay
 from profkit.trace.events import Category
-from profkit.trace.values import median
+from profkit.trace.statistics import median
 
 DEVICE, HOST = "device", "host"
 """The side that bounds a step."""

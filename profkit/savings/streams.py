@@ -26,7 +26,7 @@ from msgspec import Struct
 from profkit.derive.timeline.crossing import greatest
 from profkit.derive.timeline.thinned import Removed
 from profkit.trace.events import NONE, Bools, Events, Int64s, Rows
-from profkit.trace.values import distinct, median
+from profkit.trace.statistics import distinct, median
 
 _LATENCY_NS = 10_000
 """The time from a launch to the start on an idle device, if no launch of the trace shows it: 6.5 µs on an H100, 11.6 on

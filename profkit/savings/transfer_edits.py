@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.derive.launch.edits import JointEdit, shrink_transfers
+from profkit.derive.launch.joint_edits import JointEdit, shrink_transfers
 from profkit.patterns.averaging.exchanged import on_trace_clock
 from profkit.patterns.averaging.exposed import Exposed
 from profkit.patterns.named_lines import Places, call_lines

@@ -20,7 +20,7 @@ from profkit.patterns.shapes import by_operator, result_of_linear
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.savings.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
 from profkit.trace.events import Bools, Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 LEAST_ROUNDS = 8
 """Refinement and message passing take fewer steps; sequences are longer."""

@@ -47,9 +47,9 @@ class CollectiveArguments(Struct, frozen=True, array_like=True):
             return tuple(self.first_rank + self.rank_stride * i for i in range(self.size))
         cut = _CUT_LIST.fullmatch(self.ranks)
         if cut is not None and 0 < self.size <= _MOST_RANKS:
-            told = [int(rank) for rank in cut[1].split(",")]
-            found = tuple(told[0] + (told[1] - told[0]) * i for i in range(self.size))
-            if found[: len(told)] == tuple(told) and found[-1] == int(cut[2]) and len(told) < self.size:
+            known = [int(rank) for rank in cut[1].split(",")]
+            found = tuple(known[0] + (known[1] - known[0]) * i for i in range(self.size))
+            if found[: len(known)] == tuple(known) and found[-1] == int(cut[2]) and len(known) < self.size:
                 return found
         return None
 

@@ -12,7 +12,7 @@ from profkit.trace.cache import Origin, read_through_cache
 from profkit.trace.containers import Content
 from profkit.trace.events import Trace
 from profkit.trace.limits import DEFAULT_LIMIT_BYTES
-from profkit.trace.snapshot.values import is_snapshot
+from profkit.trace.snapshot.columns import is_snapshot
 
 if TYPE_CHECKING:
     from profkit.trace.containers import OnProgress

@@ -19,7 +19,7 @@ import numpy as np
 
 from profkit.derive.launch.chance import is_beyond_chance
 from profkit.derive.launch.late import find_late
-from profkit.derive.launch.own_work import OwnWork
+from profkit.derive.launch.work_by_rank import WorkByRank
 from profkit.trace.events import Float64s
 
 SHARES = np.array([0.5, 0.2, 0.1, 0.06, 0.05, 0.04, 0.03, 0.02])
@@ -76,17 +76,17 @@ NOISE: dict[str, Draw] = {
 LATE: dict[str, Callable[[int], int]] = {"nobody": lambda _: 0, "one": lambda _: 1, "half": lambda ranks: ranks // 2}
 
 
-def draw_launch(chance: np.random.Generator, noise: Draw, shape: tuple[int, int], late: int, by: float) -> OwnWork:
+def draw_launch(chance: np.random.Generator, noise: Draw, shape: tuple[int, int], late: int, by: float) -> WorkByRank:
     """A step takes 1; ``late`` ranks work ``by`` longer at the second place."""
     ranks, steps = shape
     place_ns = noise(chance, ranks, steps)[:, :, None] * SHARES
     place_ns = place_ns * np.exp(0.05 * chance.standard_normal(place_ns.shape))
     place_ns[:late, :, 1] += by
     places = tuple((1, "train.py", line) for line in range(len(SHARES)))
-    return OwnWork(np.arange(steps), place_ns.sum(axis=2), places, place_ns, np.zeros(ranks, dtype=np.int64))
+    return WorkByRank(np.arange(steps), place_ns.sum(axis=2), places, place_ns, np.zeros(ranks, dtype=np.int64))
 
 
-def alone(own: OwnWork) -> set[int]:
+def alone(own: WorkByRank) -> set[int]:
     """Student's t of each rank by itself."""
     ranks, late = len(own.kind), set()
     for rank in range(ranks):
@@ -102,7 +102,7 @@ def alone(own: OwnWork) -> set[int]:
     return late if len(late) * 2 < max(ranks, 3) else set()
 
 
-def together(own: OwnWork) -> set[int]:
+def together(own: WorkByRank) -> set[int]:
     """profkit's."""
     found = find_late(own)
     return set() if found is None else set(found.ranks.tolist())

@@ -98,8 +98,8 @@ def _details(row: Row) -> list[str]:
     for kind, page in dict.fromkeys((one.kind, page) for _, one, page in found):
         alike = [(mode, one.text) for mode, one, of in found if (one.kind, of) == (kind, page)]
         counts = ", ".join(f"{mode} {count}" for mode, count in Counter(mode for mode, _ in alike).items())
-        told = f"docs/{page}" if page else f"NOT DOCUMENTED: `{alike[0][1]}`"
-        lines.append(f"- {row.program.name}, {kind} ({counts}): {told}")
+        known = f"docs/{page}" if page else f"NOT DOCUMENTED: `{alike[0][1]}`"
+        lines.append(f"- {row.program.name}, {kind} ({counts}): {known}")
     return lines
 
 

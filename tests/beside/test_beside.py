@@ -219,8 +219,8 @@ def test_the_page_of_results_has_a_part_for_each_condition(tmp_path, monkeypatch
 
 def test_differences_are_told_by_kind_and_page(tmp_path, monkeypatch):
     monkeypatch.setattr("tests.beside.table._PAGE", tmp_path / "RESULTS.md")
-    told = [Difference("stdout", "a became b"), Difference("status", "c"), Difference("stdout", "d")]
-    differences = tuple((one, "x.md" if one.kind == "status" else "") for one in told)
+    known = [Difference("stdout", "a became b"), Difference("status", "c"), Difference("stdout", "d")]
+    differences = tuple((one, "x.md" if one.kind == "status" else "") for one in known)
     results = (Result("record", "", differences), Result("profile", "", differences[1:]))
     write([Row(read(FOLDER / "one_step.py"), results)], "On a quiet machine", "2 CPUs.")
     assert (tmp_path / "RESULTS.md").read_text(encoding="utf-8").splitlines()[-2:] == [

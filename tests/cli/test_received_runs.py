@@ -75,12 +75,12 @@ def test_no_other_file_is_written_through_a_link(run: Path, name: str) -> None:
 def test_a_pipe_in_place_of_a_file_makes_nobody_wait(run: Path, name: str) -> None:
     (run / name).unlink(missing_ok=True)
     os.mkfifo(run / name)
-    told = command("diagnose", run)
-    assert told.returncode == (0 if name == SNAPSHOT_FILE else 2), told.stderr
-    assert len(told.stderr.splitlines()) == 1
+    known = command("diagnose", run)
+    assert known.returncode == (0 if name == SNAPSHOT_FILE else 2), known.stderr
+    assert len(known.stderr.splitlines()) == 1
     if name in {*SMALL_FILES, DIAGNOSIS_FILE}:
-        assert f"{name}" in told.stderr
-        assert "is a named pipe" in told.stderr
+        assert f"{name}" in known.stderr
+        assert "is a named pipe" in known.stderr
     if name == DIAGNOSIS_FILE:
         with pytest.raises(profkit.ProfkitError, match="is a named pipe"):
             profkit.load(run)

@@ -115,12 +115,12 @@ def _hits(rows: Sequence[Row]) -> list[str]:
     hits = sorted((hit for row in rows for hit in row.hits), key=lambda hit: (hit.finding.rule, hit.recording))
     unexplained = [hit for hit in hits if hit.reason is None]
     lines = [f"Off the diagonal without a reason: {len(unexplained)} of {len(hits)}"]
-    lines += [f"  {_told(hit)}" for hit in unexplained]
+    lines += [f"  {_report(hit)}" for hit in unexplained]
     lines += ["", "Off the diagonal for a reason:"]
-    return [*lines, *(f"  {_told(hit)}: {hit.reason.why}" for hit in hits if hit.reason)]
+    return [*lines, *(f"  {_report(hit)}: {hit.reason.why}" for hit in hits if hit.reason)]
 
 
-def _told(hit: Hit) -> str:
+def _report(hit: Hit) -> str:
     finding = hit.finding
     share = format_share(finding.saving.fraction) if finding.saving else "unpriced"
     where = f" at {finding.location.short}" if finding.location else ""

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from profkit.derive.facts import Facts
+from profkit.derive.steps.boundaries import Steps, measured_numbers
 from profkit.derive.steps.repetition import find_period
-from profkit.derive.steps.steps import Steps, measured_numbers
 from tests.traces import annotation, facts_of, kernel, mark, op, pause, python, runtime, step, trace_of
 
 

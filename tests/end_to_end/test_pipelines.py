@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from profkit.derive.launch.launch import Launch
-from profkit.derive.launch.own_work import measure_own_work
 from profkit.derive.launch.pipelines import find_staging
 from profkit.derive.launch.replay import replay_launch
+from profkit.derive.launch.work_by_rank import measure_work_by_rank
 from profkit.diagnosis.launch.launching import gather
 from tests.recordings import Recordings
 
@@ -59,5 +59,5 @@ def test_a_pipeline_is_recognised_and_its_replay_without_an_edit_takes_as_long(
     assert set(launch.joint.members.tolist()) == {2}
     replayed = replay_launch(launch)
     assert replayed.replayed_ns == pytest.approx(replayed.recorded_ns, rel=0.1)  # others work here too
-    worked_ns = measure_own_work(launch).total_ns.mean(axis=1)
+    worked_ns = measure_work_by_rank(launch).total_ns.mean(axis=1)
     assert stages == "even" or worked_ns[1] > worked_ns[0]

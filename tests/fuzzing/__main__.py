@@ -39,13 +39,13 @@ def main() -> int:
 
 
 def _run_all(kind: Kind, first: int, count: int, seed: int) -> int:
-    whole, began, told = Tally(), time.monotonic(), 0.0
+    whole, began, known = Tally(), time.monotonic(), 0.0
     for part in run(kind, range(first, first + count), seed):
         whole.add(part)
         for failure in part.failures:
             print(f"{kind.name} {failure.number}: {failure.what:.120} at {failure.place}", file=sys.stderr)
-        if sys.stdout.isatty() or time.monotonic() - told > 60:
-            told = time.monotonic()
+        if sys.stdout.isatty() or time.monotonic() - known > 60:
+            known = time.monotonic()
             done = f"{kind.name}: {whole.inputs:,} of {count:,}, {len(whole.failures)} broken"
             print(f"{done}, {time.monotonic() - began:.0f} s", file=sys.stderr)
     _tell(kind, whole)

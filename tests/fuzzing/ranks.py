@@ -14,7 +14,7 @@ from typing import Any
 from profkit.core.errors import UnreadableInput
 from profkit.diagnosis.launch.finding import find_places
 from profkit.diagnosis.launch.launching import diagnose_ranks, gather
-from profkit.diagnosis.launch.turns import Done, do_at
+from profkit.diagnosis.launch.schedule import Done, do_at
 from profkit.findings.values import Diagnosis
 from profkit.run.directory import LAUNCH_FILE, RUN_FILE
 from tests.diagnosis.launch.hostile_ranks import DAMAGES, _before, gloo, nccl

@@ -13,7 +13,7 @@ from xml.etree import ElementTree as Xml
 from markdown_it import MarkdownIt
 
 from profkit.core.errors import ProfkitError, UsageError
-from profkit.diagnosis.compare.values import Comparison
+from profkit.diagnosis.compare.comparison import Comparison
 from profkit.diagnosis.settings import EDITORS
 from profkit.findings.values import Diagnosis, Severity
 from profkit.report import COMPARISON_FORMATS, FORMATS, render, render_comparison

@@ -17,8 +17,8 @@ from profkit.diagnosis.pipeline import diagnose
 from profkit.findings.values import Diagnosis
 from profkit.trace.events import no_trace
 from profkit.trace.limits import memory_limit
+from profkit.trace.snapshot.columns import Snapshot
 from profkit.trace.snapshot.reader import read_snapshot
-from profkit.trace.snapshot.values import Snapshot
 from tests.fuzzing.hostile import TEXTS, pack
 from tests.fuzzing.reports import check_reports
 from tests.fuzzing.running import Files, Kind

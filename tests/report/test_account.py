@@ -39,7 +39,7 @@ def diagnosis(full_diagnosis: Diagnosis, explained: Finding) -> Diagnosis:
     return replace(full_diagnosis, timing=_GPU, findings=(explained,))
 
 
-def told(diagnosis: Diagnosis, **changes: object) -> str:
+def known(diagnosis: Diagnosis, **changes: object) -> str:
     finding = replace(diagnosis.findings[0], account=replace(_ACCOUNT, **changes))
     return " ".join(account_sentences(diagnosis, finding))
 
@@ -65,22 +65,22 @@ def test_the_sentences_lead_from_the_pieces_to_the_range(diagnosis: Diagnosis) -
 
 
 def test_what_gives_all_of_it_back_needs_no_reason(diagnosis: Diagnosis) -> None:
-    assert "give nothing back" not in told(diagnosis, edited_ns=800_000)
-    assert "give nothing back" in told(diagnosis, edited_ns=900_000)
+    assert "give nothing back" not in known(diagnosis, edited_ns=800_000)
+    assert "give nothing back" in known(diagnosis, edited_ns=900_000)
 
 
 def test_without_a_device_nothing_is_hidden_behind_one(diagnosis: Diagnosis) -> None:
     on_cpu = replace(diagnosis, timing=replace(_GPU, bound_by=None))
-    assert "host and device" not in told(on_cpu)
-    assert "other programs held the machine" in told(on_cpu)
+    assert "host and device" not in known(on_cpu)
+    assert "other programs held the machine" in known(on_cpu)
 
 
 def test_a_launch_waits_for_its_latest_rank(diagnosis: Diagnosis) -> None:
-    assert "the latest counts" in told(diagnosis, taken=(TakenOut("rank 3", TakenFrom.RANK, 1, 900_000, 0),))
+    assert "the latest counts" in known(diagnosis, taken=(TakenOut("rank 3", TakenFrom.RANK, 1, 900_000, 0),))
 
 
 def test_a_part_of_a_joint_saving_says_so(diagnosis: Diagnosis) -> None:
-    assert "40 % of what that gives back is this one's" in told(diagnosis, part=0.4)
+    assert "40 % of what that gives back is this one's" in known(diagnosis, part=0.4)
 
 
 def test_an_experiment_is_no_model(diagnosis: Diagnosis) -> None:
@@ -89,13 +89,13 @@ def test_an_experiment_is_no_model(diagnosis: Diagnosis) -> None:
 
 
 def test_steps_that_do_not_differ_are_not_mentioned(diagnosis: Diagnosis) -> None:
-    assert "differ" not in told(diagnosis, spread=0.0)
+    assert "differ" not in known(diagnosis, spread=0.0)
 
 
 def test_a_busy_device_explains_a_wider_upper_end(diagnosis: Diagnosis, explained: Finding) -> None:
     wide = replace(explained, saving=Saving(525_000, 0.25, 0.19, 0.6))
     assert "hides how fast the host is" in " ".join(account_sentences(diagnosis, wide))
-    assert "hides how fast the host is" not in told(diagnosis)
+    assert "hides how fast the host is" not in known(diagnosis)
 
 
 def test_the_text_ends_with_the_rules_model(diagnosis: Diagnosis, explained: Finding) -> None:

@@ -8,7 +8,16 @@ import msgspec
 import pytest
 
 from profkit.core.errors import UsageError
-from profkit.diagnosis.compare.values import Comparison, Difference, Fate, FindingMove, Move, Side, StepTime, Verdict
+from profkit.diagnosis.compare.comparison import (
+    Comparison,
+    Difference,
+    Fate,
+    FindingMove,
+    Move,
+    Side,
+    StepTime,
+    Verdict,
+)
 from profkit.findings.values import Location, Severity
 from profkit.report import render_comparison
 

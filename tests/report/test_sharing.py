@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from profkit.diagnosis.compare.values import Comparison, Difference, Fate, FindingMove, Move, Side, StepTime
-from profkit.diagnosis.compare.values import Verdict as StepVerdict
+from profkit.diagnosis.compare.comparison import Comparison, Difference, Fate, FindingMove, Move, Side, StepTime
+from profkit.diagnosis.compare.comparison import Verdict as StepVerdict
 from profkit.findings.pictures import Branch, Pictures
 from profkit.findings.values import Change, Diagnosis, Finding, HotSpot, Location, RunSummary, Severity
 from profkit.report import FORMATS, render, render_comparison

@@ -216,7 +216,7 @@ def test_without_a_gpu_the_line_is_reported_with_severity_info():
 
 
 @pytest.mark.parametrize(
-    ("source", "is_told"),
+    ("source", "is_known"),
     [
         ("memory.empty_cache(), report(", True),
         ("count += 1  # no torch.cuda.empty_cache() here", False),
@@ -224,11 +224,11 @@ def test_without_a_gpu_the_line_is_reported_with_severity_info():
         ("clean = torch.cuda.empty_cache", False),
     ],
 )
-def test_only_a_line_that_calls_empty_cache_is_reported(source: str, is_told: bool):
+def test_only_a_line_that_calls_empty_cache_is_reported(source: str, is_known: bool):
     located = [step(0, 0, 1000), mark(0, 90, 60), op("aten::mm", 100, 40), mark(1, 300, 30)]
     others = [event for i in (1, 2) for event in (step(i, 1000 * i, 1000), op("aten::mm", 1000 * i + 100, 40))]
     there = CallSite("train.py", 9, "train", source)
-    assert bool(find(facts_of([*located, *others], callsites=(MODEL, there)))) is is_told
+    assert bool(find(facts_of([*located, *others], callsites=(MODEL, there)))) is is_known
 
 
 def test_without_a_gpu_and_without_lines_the_rule_cannot_look():

@@ -83,8 +83,10 @@ def test_of_several_things_of_one_name_the_largest_counts_in_whatever_order():
     assert find(living(newest, newest)) == []
 
 
-@pytest.mark.parametrize(("common", "told"), [(1, {"outputs": SIZE}), (0.4, {"outputs": SIZE // 2, "kept": SIZE // 2})])
-def test_two_names_that_hold_the_same_tensors_are_one_finding(common, told):
+@pytest.mark.parametrize(
+    ("common", "known"), [(1, {"outputs": SIZE}), (0.4, {"outputs": SIZE // 2, "kept": SIZE // 2})]
+)
+def test_two_names_that_hold_the_same_tensors_are_one_finding(common, known):
     """``common`` is the share of the added bytes that both names hold."""
     other = CallSite("train.py", 10, "main", "kept.append(y)")
     outputs, kept = (
@@ -92,8 +94,8 @@ def test_two_names_that_hold_the_same_tensors_are_one_finding(common, told):
         for held, mate in ((held(), "kept"), (held("kept", site=other), "outputs"))
     )
     found = find(living(outputs, kept))
-    assert {one.message.split("`")[1]: one.size_bytes for one in found} == told
-    is_one = len(told) == 1
+    assert {one.message.split("`")[1]: one.size_bytes for one in found} == known
+    is_one = len(known) == 1
     assert ("`kept` holds the same: nothing is freed until each lets go." in found[0].message) is is_one
     assert ([place.line for place in found[0].also] == [10, 30]) is is_one
 

@@ -141,16 +141,16 @@ def test_even_dimensions_whose_kernel_loads_single_elements_are_those_of_a_slice
 
 
 @pytest.mark.parametrize(
-    ("dims", "told"),
+    ("dims", "known"),
     [
         pytest.param([[141, 512], [512, 30522]], "30,522 is", id="the number of rows is no length of a row"),
         pytest.param([[30522, 64], [64, 64]], "30,522 is", id="unless the factor is transposed"),
         pytest.param([[512, 141], [141, 30522]], "141 and 30,522 are", id="the inner dimension may be"),
     ],
 )
-def test_the_dimensions_that_are_told_are_lengths_of_rows(dims, told):
+def test_the_dimensions_that_are_told_are_lengths_of_rows(dims, known):
     (found,) = find(recording(dims=dims))
-    assert told in found.message
+    assert known in found.message
 
 
 def test_a_short_product_bound_by_its_launch_is_silent():

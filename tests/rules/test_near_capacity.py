@@ -87,8 +87,8 @@ def test_the_allocators_own_peak_of_before_the_recording_counts():
     ],
 )
 def test_retries_in_the_recorded_steps_make_it_a_fault(retries, severity, words):
-    told = tuple(sample(at, 950_000, count) for at, count in enumerate(retries))
-    (found,) = find(on_device(950_000, samples=(*told, sample(-1, 950_000, 99))))
+    reported = tuple(sample(at, 950_000, count) for at, count in enumerate(retries))
+    (found,) = find(on_device(950_000, samples=(*reported, sample(-1, 950_000, 99))))
     assert found.severity is severity
     assert words in found.message
 

@@ -55,11 +55,11 @@ def test_the_time_of_the_copying_is_kept():
     assert predict_saving(facts, found.edit).fraction == 0.38
 
 
-@pytest.mark.parametrize(("made", "told"), [(1, [20]), (3, [20, 21, 22]), (4, [])])
-def test_the_lines_that_make_the_loaders_are_told_as_well(made: int, told: list[int]):
+@pytest.mark.parametrize(("made", "known"), [(1, [20]), (3, [20, 21, 22]), (4, [])])
+def test_the_lines_that_make_the_loaders_are_told_as_well(made: int, known: list[int]):
     remarks = tuple(Remark(LOADER_MADE, CallSite("train.py", 20 + i, "main")) for i in range(made))
     (found,) = find(facts_about(*[request()] * 4, run=Run(remarks=remarks)))
-    assert [place.line for place in found.also] == told
+    assert [place.line for place in found.also] == known
 
 
 def of(*sites: CallSite | None, made: int = 0, asked_ns: tuple[int, ...] = (0, 0)) -> Run:
@@ -88,10 +88,10 @@ def test_the_line_that_makes_the_loader_is_told_where_there_is_no_doubt_which(ru
     assert found.location not in found.also
 
 
-@pytest.mark.parametrize(("site", "told"), [(CallSite("t.py", 20, "main"), []), (None, [20, 21])])
-def test_where_it_is_known_who_makes_the_loader_lines_that_make_others_are_not_told(site: CallSite | None, told):
+@pytest.mark.parametrize(("site", "known"), [(CallSite("t.py", 20, "main"), []), (None, [20, 21])])
+def test_where_it_is_known_who_makes_the_loader_lines_that_make_others_are_not_told(site: CallSite | None, known):
     (found,) = find(facts_about(*[request()] * 4, run=of(site, made=2)))
-    assert [place.line for place in found.also] == told
+    assert [place.line for place in found.also] == known
 
 
 @pytest.mark.parametrize("name", ["aten::index", "aten::index_select", "aten::slice", "aten::narrow"])

@@ -10,7 +10,7 @@ from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.matching import match
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.pipeline_bubble import pipeline_bubble
-from profkit.savings.launches import predict_launch_saving
+from profkit.savings.launch_savings import predict_launch_saving
 from tests.derive.launch.launches import facts_of_launch, length_of
 from tests.derive.launch.pipelines import launch, pipeline, transfers_of
 from tests.derive.launch.test_pipelines import borders
@@ -40,10 +40,10 @@ def test_a_pipeline_with_few_micro_batches_is_told_with_what_it_idles_and_what_t
 
 
 @pytest.mark.parametrize(
-    ("stages", "micro_batches", "told"), [(2, 7, True), (2, 8, False), (4, 15, True), (4, 16, False)]
+    ("stages", "micro_batches", "known"), [(2, 7, True), (2, 8, False), (4, 15, True), (4, 16, False)]
 )
-def test_four_micro_batches_for_each_stage_are_enough(stages, micro_batches, told):
-    assert bool(find(launch(pipeline([400.0] * stages, micro_batches)))) is told
+def test_four_micro_batches_for_each_stage_are_enough(stages, micro_batches, known):
+    assert bool(find(launch(pipeline([400.0] * stages, micro_batches)))) is known
 
 
 def test_a_pipeline_that_idles_for_another_reason_than_its_few_micro_batches_is_silent():

@@ -54,11 +54,11 @@ def two_layers(at: float, is_located: bool) -> list[Json]:
     return [*layer(at, 0, 0, is_located), *layer(at + 100, 1, 3, is_located)]
 
 
-def facts_with(told: Recomputation | None, part: Any = two_layers, steps: int = 4, sites: Any = SITES, **run: Any):
+def facts_with(known: Recomputation | None, part: Any = two_layers, steps: int = 4, sites: Any = SITES, **run: Any):
     events = []
     for number in range(steps):
         events += [step(number, LENGTH * number, LENGTH), *part(LENGTH * number, number == 0)]
-    return facts_of(events, run=Run(recomputation=told, **run), callsites=sites)
+    return facts_of(events, run=Run(recomputation=known, **run), callsites=sites)
 
 
 def find(facts) -> list[Any]:
@@ -137,14 +137,14 @@ def test_the_backward_pass_of_what_vanishes_vanishes_too():
 
 
 @pytest.mark.parametrize(
-    "told",
+    "known",
     [
         pytest.param(Recomputation(), id="nothing repeats anything"),
         pytest.param(Recomputation(again=((40, 0), (3, 70)), each_step=(99, -5)), id="numbers that the trace lacks"),
     ],
 )
-def test_it_is_silent_where_nothing_is_told(told):
-    assert find(facts_with(told)) == []
+def test_it_is_silent_where_nothing_is_told(known):
+    assert find(facts_with(known)) == []
 
 
 @pytest.mark.parametrize("name", ["zeros", "unbind"])

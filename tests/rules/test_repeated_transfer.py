@@ -29,7 +29,7 @@ def sending(direction: str) -> list[Json]:
     return [*sent(10, MB, direction), *sent(150, MB, direction, correlation=2), *computed(290, took=60)]
 
 
-def facts_with(told: Recomputation | None, direction: str = PINNED, *more: list[Json]):
+def facts_with(known: Recomputation | None, direction: str = PINNED, *more: list[Json]):
     located = [
         mark(2, 8, 125),
         annotation(f"{CALL_MARK}0", 9, 122),
@@ -42,7 +42,7 @@ def facts_with(told: Recomputation | None, direction: str = PINNED, *more: list[
         *computed(290, took=60),
     ]
     events = [*stepped(located, *more, steps=1, length=400), *stepped(sending(direction), *more, first=1, length=400)]
-    return facts_of(events, run=Run(recomputation=told), callsites=SITES)
+    return facts_of(events, run=Run(recomputation=known), callsites=SITES)
 
 
 def test_the_call_the_copy_and_the_wait_vanish():

@@ -13,7 +13,7 @@ from profkit.derive.launch.table import Cause, Inputs
 from profkit.rules.base import CannotLook, Need, missing_needs
 from profkit.rules.straggler import straggler
 from profkit.rules.unbalanced_input import unbalanced_input
-from profkit.savings.launches import predict_launch_saving
+from profkit.savings.launch_savings import predict_launch_saving
 from tests.derive.launch.launches import Act, both, end_step, facts_of_launch, launch_of, length_of, work
 
 TRANSFERS = {"grads": 10.0, "flag": 1.0}
@@ -46,7 +46,7 @@ def launch_with(times: Sequence[Sequence[float]], sizes: Sequence[Sequence[int]]
     return with_inputs(launch_of([training(one) for one in times], TRANSFERS), sizes, **known)  # type: ignore[arg-type]
 
 
-def told(launch: Launch) -> list[str]:
+def reported(launch: Launch) -> list[str]:
     """The rules that tell something of the ranks."""
     facts = facts_of_launch(launch)
     return [rule.name for rule in (unbalanced_input, straggler) for _ in rule.check(facts)]
@@ -72,14 +72,16 @@ def test_ranks_that_take_turns_with_the_larger_input_are_told_with_what_the_job_
 
 def test_a_rank_that_always_has_the_larger_input_is_no_straggler():
     times = [[100, 101, 99, 100, 102, 98], [150, 149, 151, 150, 148, 152], [100, 99, 101, 100, 101, 99]]
-    assert told(launch_with(times, [[100] * 6, [150] * 6, [100] * 6])) == ["unbalanced-input"]
-    assert told(launch_with(times, [[100] * 6] * 3)) == ["straggler"]
+    assert reported(launch_with(times, [[100] * 6, [150] * 6, [100] * 6])) == ["unbalanced-input"]
+    assert reported(launch_with(times, [[100] * 6] * 3)) == ["straggler"]
 
 
 @pytest.mark.parametrize(("larger", "expected"), [(126, ["unbalanced-input"]), (123, ["straggler"])])
 def test_a_rank_whose_time_is_longer_by_more_than_the_square_of_its_input_is_slow_for_another_reason(larger, expected):
     """Of the ranks' means, 50 µs are 43 % of the time; 26 elements are 24 % of the size, 23 are 21 %."""
-    assert told(launch_with([[100.0] * 6, [150.0] * 6, [100.0] * 6], [[100] * 6, [larger] * 6, [100] * 6])) == expected
+    assert (
+        reported(launch_with([[100.0] * 6, [150.0] * 6, [100.0] * 6], [[100] * 6, [larger] * 6, [100] * 6])) == expected
+    )
 
 
 @pytest.mark.parametrize(("steps", "told_of"), [(3, 1), (2, None)])
@@ -87,9 +89,9 @@ def test_it_takes_three_steps(steps, told_of):
     launch = launch_with([one[:steps] for one in TURNS], [one[:steps] for one in TURNS])
     if told_of is None:
         with pytest.raises(CannotLook, match="three steps"):
-            told(launch)
+            reported(launch)
     else:
-        assert told(launch) == ["unbalanced-input"]
+        assert reported(launch) == ["unbalanced-input"]
 
 
 def test_what_gives_less_than_half_a_per_cent_is_silent():
@@ -97,8 +99,8 @@ def test_what_gives_less_than_half_a_per_cent_is_silent():
         return [[1000 + more * (i % 2 == rank) for i in range(6)] for rank in range(2)]
 
     sizes = [[1000 + 20 * (i % 2 == rank) for i in range(6)] for rank in range(2)]
-    assert told(launch_with(turns(12), sizes)) == ["unbalanced-input"]
-    assert told(launch_with(turns(8), sizes)) == []
+    assert reported(launch_with(turns(12), sizes)) == ["unbalanced-input"]
+    assert reported(launch_with(turns(8), sizes)) == []
 
 
 def test_a_slow_rank_beside_inputs_of_different_size_is_told_too():
@@ -118,25 +120,25 @@ def test_a_slow_rank_beside_inputs_of_different_size_is_told_too():
         for rank, one in enumerate(sizes)
     ]
     launch = with_inputs(launch_of(programs, TRANSFERS), sizes)
-    assert told(launch) == ["unbalanced-input", "straggler"]
+    assert reported(launch) == ["unbalanced-input", "straggler"]
     (slow,) = straggler.check(facts_of_launch(launch))
     assert (slow.evidence["rank"], slow.evidence["cause"]) == (2, "input")
 
 
 def test_inputs_of_one_size_are_silent():
-    assert told(launch_with(TURNS, [[100] * 6] * 2)) == []
+    assert reported(launch_with(TURNS, [[100] * 6] * 2)) == []
 
 
 def test_sizes_that_the_time_does_not_go_with_are_silent():
     unlike = [[100, 100, 200, 200, 100, 200], [200, 200, 100, 100, 200, 100]]
-    assert told(launch_with([one[::-1] for one in TURNS], unlike)) == []
-    assert told(launch_with(TURNS, [[300 - size for size in one] for one in TURNS])) == []
+    assert reported(launch_with([one[::-1] for one in TURNS], unlike)) == []
+    assert reported(launch_with(TURNS, [[300 - size for size in one] for one in TURNS])) == []
 
 
 def test_a_slower_device_is_not_laid_upon_inputs_that_vary():
     """The slow rank's inputs are larger on the whole; from step to step its time does not go with them."""
     sizes = [[100 + 40 * (rank == 1) + 25 * (-1, 0, 1)[(i + rank) % 3] for i in range(9)] for rank in range(3)]
-    assert told(launch_with([[100.0] * 9, [150.0] * 9, [100.0] * 9], sizes)) == ["straggler"]
+    assert reported(launch_with([[100.0] * 9, [150.0] * 9, [100.0] * 9], sizes)) == ["straggler"]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_a_slower_device_is_not_laid_upon_inputs_that_vary():
     ],
 )
 def test_a_rank_is_slow_for_another_reason_where_times_are_not_about_as_unequal_as_sizes(sizes, times):
-    assert told(launch_with([[time] * 6 for time in times], [[size] * 6 for size in sizes])) == ["straggler"]
+    assert reported(launch_with([[time] * 6 for time in times], [[size] * 6 for size in sizes])) == ["straggler"]
 
 
 def test_many_random_launches_hardly_ever_blame_the_inputs():
@@ -158,7 +160,7 @@ def test_many_random_launches_hardly_ever_blame_the_inputs():
     blamed = 0
     for _ in range(200):
         times, sizes = 100 + 50 * chance.random((4, 5)), chance.integers(100, 200, (4, 5))
-        blamed += "unbalanced-input" in told(launch_with(times.tolist(), sizes.tolist()))
+        blamed += "unbalanced-input" in reported(launch_with(times.tolist(), sizes.tolist()))
     assert blamed <= 8
 
 
@@ -193,7 +195,7 @@ def test_without_shapes_and_memory_it_cannot_look(launch):
 def test_a_rank_that_recorded_collectives_alone_is_left_out():
     launch = launch_with([*TURNS, [100] * 6], [*TURNS, [100] * 6])
     tables = (*launch.tables[:2], structs.replace(launch.tables[2], inputs=None))
-    assert told(structs.replace(launch, tables=tables)) == ["unbalanced-input"]
+    assert reported(structs.replace(launch, tables=tables)) == ["unbalanced-input"]
 
 
 def test_one_rank_alone_does_not_meet_its_needs():

@@ -10,7 +10,7 @@ from profkit.derive.launch.matching import match
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.straggler import straggler
 from profkit.rules.unbalanced_stages import unbalanced_stages
-from profkit.savings.launches import predict_launch_saving
+from profkit.savings.launch_savings import predict_launch_saving
 from tests.derive.launch.launches import facts_of_launch, length_of
 from tests.derive.launch.pipelines import launch, pipeline, stage, transfers_of
 from tests.derive.launch.test_pipelines import borders
@@ -29,8 +29,8 @@ def test_a_stage_that_works_twice_as_long_is_named_with_what_equal_stages_would_
     programs = pipeline(times, 8, jitter=JITTER)
     recorded = launch(programs)
     (found,) = find(recorded)
-    told = f"Stage {place + 1} of 4 (rank {place}) works 1.60 ms a step, the mean stage 1.00 ms"
-    assert found.message.startswith(told)
+    known = f"Stage {place + 1} of 4 (rank {place}) works 1.60 ms a step, the mean stage 1.00 ms"
+    assert found.message.startswith(known)
     assert (found.evidence["stage"], found.evidence["rank"], found.evidence["pipelines"]) == (place + 1, place, 1)
     assert (found.location.file, found.location.line) == ("train.py", 10)
     level = pipeline([125.0] * 4, 8, jitter=JITTER)
@@ -42,9 +42,9 @@ def test_a_stage_that_only_waits_for_the_pipeline_to_fill_is_silent():
     assert find(launch(pipeline([100.0] * 4, 2, jitter=JITTER))) == []
 
 
-@pytest.mark.parametrize(("longer", "told"), [(1.02, False), (1.25, True)])
-def test_a_stage_is_told_from_three_percent_of_the_step_on(longer, told):
-    assert bool(find(launch(pipeline([100.0, 100.0 * longer], 8)))) is told
+@pytest.mark.parametrize(("longer", "known"), [(1.02, False), (1.25, True)])
+def test_a_stage_is_told_from_three_percent_of_the_step_on(longer, known):
+    assert bool(find(launch(pipeline([100.0, 100.0 * longer], 8)))) is known
 
 
 def test_stages_that_take_turns_in_being_long_are_chance():

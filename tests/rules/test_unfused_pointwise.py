@@ -367,7 +367,7 @@ def test_a_formula_over_near_lines_is_one_finding_and_far_lines_are_two():
 
 
 @pytest.mark.parametrize(
-    ("lines", "calls", "beside", "told"),
+    ("lines", "calls", "beside", "known"),
     [
         ([3, 4], [0, 0], [], [20, 3, 4]),  # the function is the formula: what calls it is to change
         ([3, 4], [0, 0], [op("aten::mm", 150, 5)], [3, 4]),  # it does something else too
@@ -375,7 +375,7 @@ def test_a_formula_over_near_lines_is_one_finding_and_far_lines_are_two():
         ([3, 3], [0, 0], [], [3]),  # the formula is one line
     ],
 )
-def test_a_function_that_is_a_formula_of_several_lines_is_told_where_it_is_called(lines, calls, beside, told):
+def test_a_function_that_is_a_formula_of_several_lines_is_told_where_it_is_called(lines, calls, beside, known):
     sites = (*SITES, CallSite("train.py", 20, "main", "y = act(x)"), CallSite("train.py", 21, "main", "z = act(y)"))
     twice = [*formula(0), op("aten::sum", 66, 5, dims=[LARGE], types=["float"]), *formula(82)]
     begins, lengths = (0, 80), (65, 75)
@@ -387,7 +387,7 @@ def test_a_function_that_is_a_formula_of_several_lines_is_told_where_it_is_calle
     later = steps_of(lambda at: [{**event, "ts": event["ts"] + at} for event in [*twice, *beside]], 200)
     events = [step(9, 0, 200), *marks, *twice, *beside, *({**event, "ts": event["ts"] + 200} for event in later)]
     (found,) = find(facts_of(events, callsites=sites))
-    assert [place.line for place in found.places.all()] == told
+    assert [place.line for place in found.places.all()] == known
 
 
 @pytest.mark.parametrize(("until", "reported"), [(200, 1), (100, 0)])

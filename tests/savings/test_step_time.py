@@ -12,7 +12,7 @@ from tests.traces import facts_of, kernel, op, runtime, step
 US = 1_000
 
 
-def told(kernel_us: float, host_us: float = 100, **run) -> StepTime:
+def known(kernel_us: float, host_us: float = 100, **run) -> StepTime:
     """Steps of which the host takes so long, and the device for one kernel so long."""
     length = max(host_us, kernel_us)
     events = [op("aten::mm", 1, 1)]
@@ -26,7 +26,7 @@ def told(kernel_us: float, host_us: float = 100, **run) -> StepTime:
 
 
 def test_a_device_that_is_behind_bounds_the_step():
-    found = told(1_000)
+    found = known(1_000)
     assert (found.recorded_ns, found.unrecorded_ns, found.source) == (1_000 * US, None, None)
     assert found.device_ns == pytest.approx(1_000 * US, rel=0.01)
     assert found.host_ns == pytest.approx(100 * US, rel=0.01)
@@ -35,7 +35,7 @@ def test_a_device_that_is_behind_bounds_the_step():
 
 
 def test_a_host_that_the_device_waits_for_bounds_the_step():
-    found = told(30)
+    found = known(30)
     assert (found.recorded_ns, found.bound_by) == (100 * US, "host")
     assert found.device_ns == pytest.approx(31.5 * US, rel=0.1)  # with what passes between two kernels
 
@@ -49,14 +49,14 @@ def test_the_device_alone_does_not_wait_for_a_launch_that_loads_code():
 
 
 def test_the_hosts_clock_tells_nothing_of_steps_that_it_only_launches():
-    found = told(1_000, reference_step_ns=(80 * US, 90 * US, 85 * US))
+    found = known(1_000, reference_step_ns=(80 * US, 90 * US, 85 * US))
     assert found.unrecorded_ns == pytest.approx(1_000 * US, rel=0.01)
     assert found.source == "measured"
     assert found.bound_by == "device"
 
 
 def test_the_hosts_clock_tells_of_steps_that_it_bounds():
-    found = told(30, reference_step_ns=(80 * US, 90 * US, 85 * US))
+    found = known(30, reference_step_ns=(80 * US, 90 * US, 85 * US))
     assert (found.unrecorded_ns, found.bound_by) == (85 * US, "host")
     assert found.least_ns == int(85 * US / 1.4)  # CUPTI may have stood by
     assert found.is_uncertain
@@ -90,7 +90,7 @@ def test_a_step_with_more_work_for_the_device_is_no_usual_one():
 
 
 def test_the_devices_clock_is_believed():
-    found = told(1_000, reference_step_ns=(80 * US,) * 3, reference_step_device_ns=(940 * US, 0, 960 * US))
+    found = known(1_000, reference_step_ns=(80 * US,) * 3, reference_step_device_ns=(940 * US, 0, 960 * US))
     assert (found.unrecorded_ns, found.source, found.least_ns) == (950 * US, "measured", 950 * US)
     assert not found.is_uncertain
 

@@ -13,8 +13,8 @@ While a program runs, the end of a step is decided here, in this order:
    that needs, and an event named by ``core.marks.STEP_MARK`` tells the reader where the step began.
 7. Once nothing is recorded any more, ``next_boundary.py`` waits for the step at which a further recording begins.
 
-When a recording is read, ``derive/steps/steps.py`` takes the steps from those marks. A trace from elsewhere has none;
-that file lists what it takes instead, in order.
+When a recording is read, ``derive/steps/boundaries.py`` takes the steps from those marks. A trace from elsewhere has
+none; that file lists what it takes instead, in order.
 
 Decisions, and why they were made:
 

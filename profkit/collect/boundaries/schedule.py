@@ -191,8 +191,8 @@ class Schedule:
         if self.phase is not Phase.AFTER or self.timed < self._plan.after or took_ns > most_ns:
             return 0
         self.timed += 1
-        is_told = self.timed <= self._plan.after + _MOST_LATER
-        self._note_passed(now_ns, count_faults, self._take_moment() if is_told else None)
+        is_known = self.timed <= self._plan.after + _MOST_LATER
+        self._note_passed(now_ns, count_faults, self._take_moment() if is_known else None)
         return took_ns
 
     def _note_passed(self, now_ns: int, count_faults: Callable[[], int], moment: Moment | None) -> None:

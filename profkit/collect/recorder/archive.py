@@ -164,7 +164,7 @@ class Archive:
     def _unwatched(self) -> tuple[Unwatched, ...]:
         """What stopped the watches of this recording early."""
         parts = self._parts
-        told = {
+        known = {
             Watch.CALLS: parts.calls.budget.ended,
             Watch.GRADIENTS: parts.gradients.ended,
             Watch.NAMES: parts.census.ended,
@@ -172,7 +172,7 @@ class Archive:
             Watch.OPENING: parts.prologue.ended if self._file.run.step_signal is None else "",
             Watch.BATCHES: parts.signals.workers_ended,
         }
-        return tuple(Unwatched(watch.value, reason) for watch, reason in told.items() if reason)
+        return tuple(Unwatched(watch.value, reason) for watch, reason in known.items() if reason)
 
     @property
     def _stands_back(self) -> bool:

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 from profkit.collect.boundaries.choice import StepBoundary
 from profkit.collect.boundaries.next_boundary import NextBoundary
 from profkit.collect.program.guard import Guard, describe, describe_end, say, uncompiled
+from profkit.collect.ranks.folders import claim_directory, settle
 from profkit.collect.ranks.identity import for_rank
-from profkit.collect.ranks.launches import claim_directory, settle
 from profkit.collect.recorder.diagnosis import diagnose
 from profkit.collect.recorder.early_end import Stopper
 from profkit.collect.recorder.recorder import Progress, Recorder

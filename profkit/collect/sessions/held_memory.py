@@ -38,12 +38,12 @@ class HeldMemory:
         self._clock, self._computed = clock, computed
         self._begun = self._base = self._begun_in_use = self._looked_rss = self._kept = self._stays = 0
         self._most_grown = 0
-        self._is_told, self._next_look, self._most_kept = False, 0.0, _MOST_KEPT_BYTES
+        self._is_known, self._next_look, self._most_kept = False, 0.0, _MOST_KEPT_BYTES
 
     def begin(self) -> int:
         """A recording begins. Returns what the process holds."""
         in_use = self._read_in_use()
-        self._is_told, self._begun_in_use = in_use is not None, in_use or 0
+        self._is_known, self._begun_in_use = in_use is not None, in_use or 0
         self._begun = self._base = self._looked_rss = self._measure_rss()
         self._kept, self._stays, self._most_grown, self._next_look = 0, 0, 0, 0.0
         self._most_kept = min(_MOST_KEPT_BYTES, psutil.virtual_memory().available // _SHARE)
@@ -54,7 +54,7 @@ class HeldMemory:
         much lies free, it is given back to the system."""
         rss = self._measure_rss()
         is_due = self._clock() >= self._next_look or rss > self._looked_rss + self._most_kept
-        if self._is_told and is_due:
+        if self._is_known and is_due:
             rss = self._look(rss)
         return self._begun + rss - self._base - self._kept
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from profkit.core.units import format_count
 from profkit.trace.events import DEVICE_WORK, Category, Trace
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _DEVICE_TYPES = {
     1: "CUDA",

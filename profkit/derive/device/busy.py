@@ -8,7 +8,7 @@ from msgspec import Struct
 from profkit.derive.device.launches import Launches
 from profkit.derive.timeline.intervals import NOTHING, Intervals, union
 from profkit.trace.events import NONE, Bools, Category, Rows, Trace
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _COLLECTIVE_WORDS = (
     "nccl",

@@ -15,7 +15,7 @@ from profkit.derive.device.launches import Launches
 from profkit.derive.timeline.intervals import union
 from profkit.derive.timeline.tree import Tree
 from profkit.trace.events import Category, Int32s, Int64s, Rows, Trace
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _LOADS_CODE = re.compile(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad)")
 """Code is loaded onto the device when a kernel is first launched."""

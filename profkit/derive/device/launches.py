@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from profkit.derive.timeline.intervals import union
 from profkit.trace.events import DEVICE_WORK, NONE, Bools, Category, Int32s, Int64s, Rows, Trace
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 _LAUNCH_CALLS = ("LaunchKernel", "GraphLaunch", "ExtModuleLaunch")
 _MOSTLY_RECORDED_SHARE = 0.5

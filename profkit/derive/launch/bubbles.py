@@ -12,14 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.launch.edits import JointEdit, ask_earlier, combine_joint
-from profkit.derive.launch.lateness import Toll
+from profkit.derive.launch.joint_edits import JointEdit, ask_earlier, combine_joint
+from profkit.derive.launch.lateness import WaitCosts
 from profkit.derive.launch.launch import Launch
-from profkit.derive.launch.own_work import OwnWork, scale_work
 from profkit.derive.launch.pipelines import Pipeline
 from profkit.derive.launch.table import RankTable
+from profkit.derive.launch.work_by_rank import WorkByRank, scale_work
 from profkit.trace.events import Float64s, Int64s
-from profkit.trace.values import among
+from profkit.trace.statistics import among
 
 _EVEN_UNCERTAINTY = 0.3
 """Only whole layers can move between stages, so stages do not become quite equal."""
@@ -41,11 +41,11 @@ class Bubble(Struct, frozen=True):
         return float(self.idle_ns.sum() / max(float(self.step_ns.sum()), 1.0))
 
 
-def measure_bubble(launch: Launch, toll: Toll, pipeline: Pipeline) -> Bubble:
+def measure_bubble(launch: Launch, costs: WaitCosts, pipeline: Pipeline) -> Bubble:
     parts = launch.parts
     steps = np.unique(launch.joint.step[pipeline.joint])
     mine = among(parts.joint, pipeline.joint)
-    waited_ns = np.bincount(parts.table[mine], toll.waited_ns[mine], len(launch.tables))
+    waited_ns = np.bincount(parts.table[mine], costs.waited_ns[mine], len(launch.tables))
     idle_ns = waited_ns[list(pipeline.stages)] / max(len(steps), 1)
     tables = [launch.tables[at] for at in pipeline.stages]
     worked_ns = [one.work.time_ns[among(one.work.step, steps)].sum() / max(len(steps), 1) for one in tables]
@@ -76,7 +76,7 @@ def with_half_batches(launch: Launch, pipelines: Sequence[Pipeline], part: float
     return combine_joint(edits)
 
 
-def with_even_stages(launch: Launch, own: OwnWork, pipelines: Sequence[Pipeline]) -> JointEdit:
+def with_even_stages(launch: Launch, own: WorkByRank, pipelines: Sequence[Pipeline]) -> JointEdit:
     """In each step, each stage of a pipeline works as long as their mean: some less, others more."""
     edits = []
     for pipeline in pipelines:
@@ -89,7 +89,7 @@ def with_even_stages(launch: Launch, own: OwnWork, pipelines: Sequence[Pipeline]
     return combine_joint(edits)
 
 
-def stage_work(own: OwnWork, pipelines: Sequence[Pipeline]) -> Float64s:
+def stage_work(own: WorkByRank, pipelines: Sequence[Pipeline]) -> Float64s:
     """The work by stage and step, the mean over pipelines with equally many stages."""
     worked: Float64s = np.mean([own.total_ns[list(one.stages)] for one in pipelines], axis=0)
     return worked

@@ -19,7 +19,7 @@ from msgspec import structs
 from profkit.derive.launch.launch import Joint, Launch, Parts
 from profkit.derive.launch.subgroups import FOR_ALL, TOLERATED_NS
 from profkit.trace.events import Bools, Int64s
-from profkit.trace.values import distinct, median
+from profkit.trace.statistics import distinct, median
 
 _MOST_APART_NS = 1 << 62
 """A clock that counts from 1970 beside one that counts from the machine's start differ by less."""

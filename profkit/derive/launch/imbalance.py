@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from profkit.derive.launch.chance import LEAST_STEPS, LEVEL, upper_tail
 from profkit.derive.launch.late import MOST_OF_IT
 from profkit.derive.launch.launch import Launch
-from profkit.derive.launch.own_work import OwnWork, step_index
+from profkit.derive.launch.work_by_rank import WorkByRank, step_index
 from profkit.trace.events import NONE, Float64s, Int64s
 
 MOST_STEEP = 2.0
@@ -43,7 +43,7 @@ class Imbalance(Struct, frozen=True):
         return np.flatnonzero((self.longer_ns > 0).any(axis=0))
 
 
-def find_imbalance(launch: Launch, own: OwnWork) -> Imbalance:
+def find_imbalance(launch: Launch, own: WorkByRank) -> Imbalance:
     """Compare the ranks of each kind whose inputs are known."""
     ratio, longer_ns = np.ones_like(own.total_ns), np.zeros_like(own.total_ns)
     found: list[float] = []
@@ -63,19 +63,19 @@ def find_imbalance(launch: Launch, own: OwnWork) -> Imbalance:
     return Imbalance(ratio, longer_ns, min(found, default=math.nan), compared)
 
 
-def without_imbalance(own: OwnWork, imbalance: Imbalance) -> OwnWork:
+def without_imbalance(own: WorkByRank, imbalance: Imbalance) -> WorkByRank:
     """The own work if all inputs of a step had the same size."""
     kept = kept_share(own, imbalance)
     return structs.replace(own, total_ns=own.total_ns * kept, place_ns=own.place_ns * kept[:, :, None])
 
 
-def kept_share(own: OwnWork, imbalance: Imbalance) -> Float64s:
+def kept_share(own: WorkByRank, imbalance: Imbalance) -> Float64s:
     """By rank and step, the share of the own work that would remain."""
     kept: Float64s = (1 - imbalance.longer_ns / np.maximum(own.total_ns, 1)).clip(min=0)
     return kept
 
 
-def _comparable(launch: Launch, own: OwnWork, mine: Int64s) -> tuple[Float64s, Int64s, Int64s]:
+def _comparable(launch: Launch, own: WorkByRank, mine: Int64s) -> tuple[Float64s, Int64s, Int64s]:
     """Sizes by rank and step, the ranks, and the places of the steps in which all of them call equally many operators.
     The measure of size is the first one that all ranks know in enough steps."""
     operators = _column(launch, own, mine, "operators")
@@ -93,7 +93,7 @@ def _comparable(launch: Launch, own: OwnWork, mine: Int64s) -> tuple[Float64s, I
     return best
 
 
-def _column(launch: Launch, own: OwnWork, ranks: Int64s, name: str) -> Int64s:
+def _column(launch: Launch, own: WorkByRank, ranks: Int64s, name: str) -> Int64s:
     """A column of the inputs by rank and step, `NONE` where unknown."""
     found = np.full((len(ranks), len(own.steps)), NONE, dtype=np.int64)
     for row, rank in zip(found, ranks.tolist(), strict=True):

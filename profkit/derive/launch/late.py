@@ -6,8 +6,8 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.launch.chance import LEAST_STEPS, is_beyond_chance, stand_out
-from profkit.derive.launch.own_work import OwnWork
 from profkit.derive.launch.table import Cause
+from profkit.derive.launch.work_by_rank import WorkByRank
 from profkit.trace.events import Bools, Float64s, Int64s
 
 MOST_OF_IT = 0.5
@@ -26,7 +26,7 @@ class Late(Struct, frozen=True):
         return np.flatnonzero(self.late)
 
 
-def find_late(own: OwnWork) -> Late | None:
+def find_late(own: WorkByRank) -> Late | None:
     """Find the late ranks; None if too few steps were recorded or no two ranks do the same work.
 
     A rank is late if its work as a whole takes longer. If that varies too much to tell, the work at one place decides,
@@ -55,7 +55,7 @@ def usual_ns(time_ns: Float64s, kind: Int64s, late: Bools, rank: int) -> Float64
     return median
 
 
-def _of_one_kind(own: OwnWork, mine: Int64s) -> Bools:
+def _of_one_kind(own: WorkByRank, mine: Int64s) -> Bools:
     total_ns = own.total_ns[mine]
     in_all = _late_in(total_ns, 1)
     late, comparisons = in_all.copy(), len(own.places)

@@ -16,12 +16,12 @@ from msgspec import Struct
 from profkit.derive.launch.clocks import on_shared_clock, part_column
 from profkit.derive.launch.late import Late, usual_ns
 from profkit.derive.launch.launch import Launch
-from profkit.derive.launch.own_work import OwnWork, place_site
 from profkit.derive.launch.table import Cause
 from profkit.derive.launch.transfers import aligned_times, last_parts, last_starts, transfer_times
+from profkit.derive.launch.work_by_rank import WorkByRank, place_site
 from profkit.run.directory import CallSite
 from profkit.trace.events import Bools, Float64s, Int64s
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 _MOST_EXPLAINED = 32
 """Ranks whose reason is sought, those that cost the others most first. A report names five."""
@@ -30,7 +30,7 @@ _LATE_FROM = 0.1
 """A rank that is missing for a smaller share of the wait is on time: ranks never come at exactly the same moment."""
 
 
-class Toll(Struct, frozen=True):
+class WaitCosts(Struct, frozen=True):
     """What the collectives cost.
 
     For each of `Launch.parts`: ``caused_ns`` is the rank's share of the others' waits, ``late_ns`` how much later than
@@ -60,7 +60,7 @@ class Reason(Struct, frozen=True):
     site: CallSite | None = None
 
 
-def weigh_lateness(launch: Launch) -> Toll:
+def weigh_lateness(launch: Launch) -> WaitCosts:
     """Weigh what each rank's lateness costs the others.
 
     A joint collective costs the median wait of its ranks other than the last. The late ranks share this cost: each
@@ -72,7 +72,7 @@ def weigh_lateness(launch: Launch) -> Toll:
     joint = launch.parts.joint
     if not len(joint):
         nothing = np.zeros(0)
-        return Toll(joint, joint, joint, joint, joint, joint, nothing, nothing)
+        return WaitCosts(joint, joint, joint, joint, joint, joint, nothing, nothing)
     transfer_ns, last = transfer_times(launch), last_parts(launch)
     early_ns, waited_ns, exposed_ns = _waits(launch, transfer_ns[joint])
     early_ns[last] = 0
@@ -83,7 +83,7 @@ def weigh_lateness(launch: Launch) -> Toll:
     early_ns[last] = 0
     waited, early, usual = _apiece(joint, early_ns, waited_ns, usual_ns)
     caused_ns = np.rint((usual[joint] - early).clip(min=0)).astype(np.int64)
-    return Toll(caused_ns, late_ns, waited_ns, exposed_ns, transfer_ns, last, waited, early)
+    return WaitCosts(caused_ns, late_ns, waited_ns, exposed_ns, transfer_ns, last, waited, early)
 
 
 def _waits(launch: Launch, transfer_ns: Int64s) -> tuple[Int64s, Int64s, Int64s]:
@@ -104,7 +104,7 @@ def _waits(launch: Launch, transfer_ns: Int64s) -> tuple[Int64s, Int64s, Int64s]
     return early_ns.clip(min=0), waited_ns, exposed_ns
 
 
-def divide_waits(launch: Launch, toll: Toll, waiting: Int64s, late: Int64s) -> tuple[Int64s, Int64s, Float64s]:
+def divide_waits(launch: Launch, costs: WaitCosts, waiting: Int64s, late: Int64s) -> tuple[Int64s, Int64s, Float64s]:
     """The pairs among the parts ``waiting`` and ``late``, both in order, in which one waits for the other in the same
     collective; and for how long, which is the late one's share of the wait."""
     joint = launch.parts.joint
@@ -112,7 +112,7 @@ def divide_waits(launch: Launch, toll: Toll, waiting: Int64s, late: Int64s) -> t
     count = until - first
     mine = np.repeat(np.arange(len(waiting)), count)
     theirs = first[mine] + np.arange(len(mine)) - np.repeat(np.cumsum(count) - count, count)
-    share = toll.waited_apiece[waiting[mine]] - toll.early_apiece[late[theirs]]
+    share = costs.waited_apiece[waiting[mine]] - costs.early_apiece[late[theirs]]
     waits = share > 0
     return waiting[mine[waits]], late[theirs[waits]], share[waits]
 
@@ -149,20 +149,20 @@ def _median_of_others(joint: Int64s, waited_ns: Int64s, last: Int64s) -> Int64s:
     return middle
 
 
-def find_reasons(launch: Launch, toll: Toll, own: OwnWork, late: Late | None) -> tuple[Reason | None, ...]:
+def find_reasons(launch: Launch, costs: WaitCosts, own: WorkByRank, late: Late | None) -> tuple[Reason | None, ...]:
     """For each rank, on what and where it worked longer than the median of the ranks on time, in the steps in which
     others waited for it; None if that shows nothing."""
     found: list[Reason | None] = [None] * len(launch.tables)
-    caused_ns = np.bincount(launch.parts.table, toll.caused_ns, len(launch.tables))
+    caused_ns = np.bincount(launch.parts.table, costs.caused_ns, len(launch.tables))
     ordered = np.argsort(-caused_ns, kind="stable")[:_MOST_EXPLAINED]
     are_late = np.zeros(len(launch.tables), dtype=bool) if late is None else late.late
     for at in ordered[caused_ns[ordered] > 0].tolist():
-        found[at] = _reason(launch, toll, own, are_late, at)
+        found[at] = _reason(launch, costs, own, are_late, at)
     return tuple(found)
 
 
-def _reason(launch: Launch, toll: Toll, own: OwnWork, late: Bools, at: int) -> Reason | None:
-    mine = (launch.parts.table == at) & (toll.caused_ns > 0)
+def _reason(launch: Launch, costs: WaitCosts, own: WorkByRank, late: Bools, at: int) -> Reason | None:
+    mine = (launch.parts.table == at) & (costs.caused_ns > 0)
     steps = distinct(launch.joint.step[launch.parts.joint[mine]])
     in_steps = among(own.steps, steps)
     if not in_steps.any():
@@ -177,9 +177,9 @@ def _reason(launch: Launch, toll: Toll, own: OwnWork, late: Bools, at: int) -> R
     return Reason(Cause(place[0]), place_site(launch, place))
 
 
-def latest_rank(launch: Launch, toll: Toll, among: Sequence[int] | None = None) -> int:
+def latest_rank(launch: Launch, costs: WaitCosts, among: Sequence[int] | None = None) -> int:
     """The table, among these or all, of the rank that costs the others most, or else takes longest for its steps; 0 if
     there is none."""
-    caused_ns = np.bincount(launch.parts.table, toll.caused_ns, len(launch.tables))
+    caused_ns = np.bincount(launch.parts.table, costs.caused_ns, len(launch.tables))
     lengths = [int(table.steps.duration_ns.sum()) for table in launch.tables]
     return max(among or range(len(lengths)), key=lambda at: (caused_ns[at], lengths[at]), default=0)

@@ -19,9 +19,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from profkit.derive.launch.clocks import align_clocks
-from profkit.derive.launch.launch import Joint, Launch, Parts
-from profkit.derive.launch.members import Members, choose_members
-from profkit.derive.launch.strangers import (
+from profkit.derive.launch.foreign import (
     Reasons,
     broken_alone,
     lacking_collectives,
@@ -31,10 +29,12 @@ from profkit.derive.launch.strangers import (
     unlike_others,
     usual_steps,
 )
+from profkit.derive.launch.launch import Joint, Launch, Parts
+from profkit.derive.launch.members import Members, choose_members
 from profkit.derive.launch.subgroups import TOLERATED_NS, find_groups
 from profkit.derive.launch.table import Group, RankTable
 from profkit.trace.events import NONE, Int64s
-from profkit.trace.values import among, deviation, distinct, occurrences
+from profkit.trace.statistics import among, deviation, distinct, occurrences
 
 UNEVEN = ("all_to_all", "send_recv", "gather", "scatter", "")
 """Operations in which ranks may put in different numbers of bytes."""
@@ -100,18 +100,18 @@ def match(tables: Sequence[RankTable]) -> Launch:
         found = broken_alone(members.tables) or _compare(members)
         if isinstance(found, Launch):
             return _with_notes(found, members, [*notes, *renumbered])
-        strangers = {members.tables[at].source: reason for at, reason in found.items()}
-        notes += [f"{source}: {reason}; it is left out" for source, reason in strangers.items()]
-        left = [table for table in left if table.source not in strangers]  # a copy may now take its place
+        left_out = {members.tables[at].source: reason for at, reason in found.items()}
+        notes += [f"{source}: {reason}; it is left out" for source, reason in left_out.items()]
+        left = [table for table in left if table.source not in left_out]  # a copy may now take its place
 
 
 def _compare(members: Members) -> Launch | Reasons:
     """What these ranks did together, or why some of them have to be left out first."""
     tables, doubts = find_groups(members.tables)
     found = align_clocks(_match(tables, members.world_size))
-    strangers, contradict_each_other = unlike_others(found)
-    if strangers:
-        return strangers
+    unlike, contradict_each_other = unlike_others(found)
+    if unlike:
+        return unlike
     if contradict_each_other:
         doubts.append(f"{name_some([table.source for table in found.tables])}: {_CONTRADICTION}")
         found = _assemble(found.tables, found.groups, found.texts, [], [])
@@ -121,7 +121,7 @@ def _compare(members: Members) -> Launch | Reasons:
 def _with_steps_of_most(members: Members) -> tuple[Members, list[str]]:
     """Renumber the steps of recordings whose numbers are all higher, or all lower, than those of most others.
 
-    Finding them takes a match of its own, because telling groups, broken recordings and strangers relies on equal
+    Finding them takes a match of its own, because telling groups, broken recordings and foreign ones relies on equal
     numbers."""
     usual = usual_steps(members.tables)
     if all(np.array_equal(table.steps.number, usual) for table in members.tables):
@@ -257,8 +257,8 @@ def _match_group(
 
 
 def _reference(rows: dict[int, _Rows]) -> int:
-    """Among the ranks that do what most do, the one with most collectives. So strangers are compared with the majority,
-    and not the other way round."""
+    """Among the ranks that do what most do, the one with most collectives. So foreign recordings are compared with the
+    majority, and not the other way round."""
     kinds = {at: frozenset(distinct(row.keys(True)).tolist()) for at, row in rows.items()}
     common = Counter(kinds.values())
     return max(rows, key=lambda at: (common[kinds[at]], len(rows[at]), -at))

@@ -22,7 +22,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profkit.derive.launch.edits import JointEdit
+from profkit.derive.launch.joint_edits import JointEdit
 from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.table import Collectives, RankTable, Steps
 from profkit.derive.launch.transfers import last_starts, transfer_times

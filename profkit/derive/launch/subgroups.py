@@ -20,7 +20,7 @@ from msgspec import structs
 
 from profkit.derive.launch.table import Collectives, Group, RankTable
 from profkit.trace.events import NONE, Bools, Int64s
-from profkit.trace.values import deviation
+from profkit.trace.statistics import deviation
 
 FOR_ALL = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
 """Operations that end nowhere before they have begun everywhere."""
@@ -248,10 +248,10 @@ def _regrouped(tables: tuple[RankTable, ...], rows: _Rows, groups: dict[int, _Ra
     changed = list(tables)
     for at, ranks in groups.items():
         table = changed[at]
-        told = Group("", len(ranks), ranks)
-        known = table.groups if not ranks or told in table.groups else (*table.groups, told)
+        reported = Group("", len(ranks), ranks)
+        known = table.groups if not ranks or reported in table.groups else (*table.groups, reported)
         group, sequence = table.collectives.group.copy(), table.collectives.sequence.copy()
-        group[rows[at]] = known.index(told) if ranks else NONE
+        group[rows[at]] = known.index(reported) if ranks else NONE
         mine = np.flatnonzero(group == group[rows[at][0]])
         sequence[mine] = np.arange(len(mine))
         taken = structs.replace(table.collectives, group=group, sequence=sequence)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from profkit.trace.events import NONE, Bools, Int32s, Int64s, Rows
-from profkit.trace.snapshot.values import Action, History, Snapshot, State
-from profkit.trace.values import distinct
+from profkit.trace.snapshot.columns import Action, History, Snapshot, State
+from profkit.trace.statistics import distinct
 
 _ROUNDING = 512
 """``kMinBlockSize``."""

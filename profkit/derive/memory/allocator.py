@@ -12,8 +12,8 @@ from profkit.derive.memory.allocations import Allocations, follow_allocations
 from profkit.derive.memory.origins import tell_origins, tell_origins_of_entries
 from profkit.derive.memory.purposes import tell_purposes
 from profkit.trace.events import NONE, Bools, Int64s, Rows
-from profkit.trace.snapshot.values import Action, Snapshot, State
-from profkit.trace.values import distinct
+from profkit.trace.snapshot.columns import Action, Snapshot, State
+from profkit.trace.statistics import distinct
 
 
 class DeviceUse(Struct, frozen=True):

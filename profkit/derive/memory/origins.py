@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.trace.events import NONE, Bools, Int32s, Rows
-from profkit.trace.snapshot.values import Action, History, Stacks
+from profkit.trace.snapshot.columns import Action, History, Stacks
 
 
 class Origin(IntEnum):
@@ -98,23 +98,23 @@ def tell_origins(stacks: Stacks) -> NDArray[np.uint8]:
     earlier: an optimizer's closure calls the model."""
     python = python_frames(stacks)
     has_python = holding(stacks, python)
-    told = np.where(has_python, Origin.PROGRAM, Origin.UNKNOWN).astype(np.uint8)
+    reported = np.where(has_python, Origin.PROGRAM, Origin.UNKNOWN).astype(np.uint8)
     for origin, frames in _telling(stacks):
-        told[holding(stacks, frames)] = origin
+        reported[holding(stacks, frames)] = origin
     on_threads = _begin_in_torch(stacks, python) | (~has_python & ~holding(stacks, ~python) & has_python.any())
     on_threads[0] &= has_python.any()
-    told[on_threads & (told != Origin.WORKSPACE)] = Origin.BACKWARD
-    return told
+    reported[on_threads & (reported != Origin.WORKSPACE)] = Origin.BACKWARD
+    return reported
 
 
 def tell_origins_of_entries(history: History, origins: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """The `Origin` of each entry of the history. If no free has a stack, as with ``context="alloc"``, an empty stack is
     no sign of the backward pass."""
-    told = origins[history.stack]
+    reported = origins[history.stack]
     frees = np.isin(history.action, (Action.FREE_REQUESTED, Action.FREE_COMPLETED))
     if not history.stack[frees].any():
-        told[frees] = Origin.UNKNOWN
-    return told
+        reported[frees] = Origin.UNKNOWN
+    return reported
 
 
 def _telling(stacks: Stacks) -> tuple[tuple[Origin, Bools], ...]:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from profkit.derive.memory.allocations import Allocations
 from profkit.derive.memory.origins import Origin
 from profkit.trace.events import Bools, Int64s, Rows
-from profkit.trace.snapshot.values import Action, History
-from profkit.trace.values import among
+from profkit.trace.snapshot.columns import Action, History
+from profkit.trace.statistics import among
 
 _WORKSPACE_BYTES = np.array([8_519_680, 33_554_432, 1_048_576], dtype=np.int64)
 """PyTorch's default for a thread and stream: for cuBLAS on other GPUs and on Hopper, and for cuBLASLt

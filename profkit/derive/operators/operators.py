@@ -13,10 +13,10 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.operators.source_lines import Lines
-from profkit.derive.steps.steps import Steps
+from profkit.derive.steps.boundaries import Steps
 from profkit.derive.timeline.tree import Tree
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
-from profkit.trace.values import distinct, distinct_rows
+from profkit.trace.statistics import distinct, distinct_rows
 
 _ITEM_BYTES = {
     "double": 8,

@@ -13,12 +13,12 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.steps.backward import backward_nodes
+from profkit.derive.steps.boundaries import Steps
 from profkit.derive.steps.continuing import match_earlier_turns
 from profkit.derive.steps.matching import Repeats
-from profkit.derive.steps.steps import Steps
 from profkit.derive.timeline.tree import Tree
 from profkit.trace.events import NONE, Bools, Category, Int32s, Int64s, Rows, Trace
-from profkit.trace.values import constant
+from profkit.trace.statistics import constant
 
 
 class Lines(Struct, frozen=True):

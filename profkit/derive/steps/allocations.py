@@ -6,9 +6,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from profkit.derive.steps.steps import Steps
+from profkit.derive.steps.boundaries import Steps
 from profkit.trace.events import HOST, NONE, Category, Int64s, Rows, Trace
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _DEVICE_TYPES_ON_HOST = (HOST, NONE)
 
@@ -55,9 +55,9 @@ def follow_memory(trace: Trace, steps: Steps) -> Memory:
     rows = rows[~on_host] if (~on_host).any() else rows
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     size, start_ns = events.size_bytes[rows], events.start_ns[rows]
-    told, device = events.held_bytes[rows], events.device[rows]
-    is_absolute = bool(len(rows)) and not on_host.all() and _are_totals(told, size)
-    before, change = _changes(told, size, device) if is_absolute else (0, size)
+    known, device = events.held_bytes[rows], events.device[rows]
+    is_absolute = bool(len(rows)) and not on_host.all() and _are_totals(known, size)
+    before, change = _changes(known, size, device) if is_absolute else (0, size)
     held = np.concatenate([[0], np.cumsum(change)]) + before
     allocating = size > 0
     return Memory(
@@ -70,23 +70,23 @@ def follow_memory(trace: Trace, steps: Steps) -> Memory:
         peak_bytes=int(held.max()),
         base_bytes=before,
         is_absolute=is_absolute,
-        peaks=tuple((one, int(told[device == one].max())) for one in distinct(device).tolist()) if is_absolute else (),
+        peaks=tuple((one, int(known[device == one].max())) for one in distinct(device).tolist()) if is_absolute else (),
     )
 
 
-def _are_totals(told: Int64s, size: Int64s) -> bool:
-    """Whether ``told`` can be the total after each event: at least as much as the event allocates."""
-    return bool((told >= np.maximum(size, 0)).all())
+def _are_totals(known: Int64s, size: Int64s) -> bool:
+    """Whether ``known`` can be the total after each event: at least as much as the event allocates."""
+    return bool((known >= np.maximum(size, 0)).all())
 
 
-def _changes(told: Int64s, size: Int64s, device: NDArray[np.int8]) -> tuple[int, Int64s]:
+def _changes(known: Int64s, size: Int64s, device: NDArray[np.int8]) -> tuple[int, Int64s]:
     """What all devices held before the first event, and by how much each event changed it. Unrecorded changes between
     two events of a device count for the later one."""
-    before, change = 0, np.zeros(len(told), dtype=np.int64)
+    before, change = 0, np.zeros(len(known), dtype=np.int64)
     for one in distinct(device):
         here = np.flatnonzero(device == one)
-        first_bytes = int(told[here[0]]) - int(size[here[0]])
-        change[here] = np.diff(told[here], prepend=np.int64(first_bytes))
+        first_bytes = int(known[here[0]]) - int(size[here[0]])
+        change[here] = np.diff(known[here], prepend=np.int64(first_bytes))
         before += first_bytes
     return before, change
 

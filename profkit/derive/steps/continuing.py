@@ -12,11 +12,11 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.core.marks import UNMARKED
+from profkit.derive.steps.boundaries import Steps
 from profkit.derive.steps.matching import combine_codes
-from profkit.derive.steps.steps import Steps
 from profkit.derive.timeline.tree import Tree
 from profkit.trace.events import NONE, Bools, Category, Int32s, Int64s, Rows, Trace
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 _LEAST_ALIKE = 4
 """So many operators in a row, the one in question included, must have come in this order before."""

@@ -26,13 +26,13 @@ import numpy as np
 from profkit.core.marks import GC_AUTOMATIC
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.device.waits import Waits
-from profkit.derive.steps.steps import Steps
+from profkit.derive.steps.boundaries import Steps
 from profkit.derive.timeline.intervals import NOTHING, Intervals, union
 from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
 from profkit.derive.timeline.tree import Tree
 from profkit.run.directory import Run
 from profkit.trace.events import Bools, Category, Events, Int64s, Rows, Trace
-from profkit.trace.values import distinct, median
+from profkit.trace.statistics import distinct, median
 
 _EVENT_NS = {Category.OPERATOR: 2_000, Category.PYTHON: 2_000, Category.RUNTIME: 4_000}
 """What recording an event costs the host, including allocations and ranges within it: operators with shapes, Python

@@ -7,7 +7,7 @@ import numpy as np
 from profkit.derive.families import MATRIX, operators_of
 from profkit.derive.timeline.tree import Tree
 from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
-from profkit.trace.values import distinct, distinct_rows, median
+from profkit.trace.statistics import distinct, distinct_rows, median
 
 MODULE_CALL = "nn.Module: "
 """The prefix of frames in which a module is called (``torch/csrc/autograd/profiler_python.cpp``)."""

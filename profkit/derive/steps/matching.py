@@ -13,10 +13,10 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.core.marks import STEP_MARK
-from profkit.derive.steps.steps import Steps
+from profkit.derive.steps.boundaries import Steps
 from profkit.derive.timeline.tree import Tree
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
-from profkit.trace.values import constant
+from profkit.trace.statistics import constant
 
 _AROUND = (Category.OPERATOR, Category.ANNOTATION, Category.COMPILED_CODE)
 _CAUSED_BY_LINES = (*_AROUND, Category.MEMORY, Category.RUNTIME, Category.HOST_MARK)

@@ -6,7 +6,7 @@ import numpy as np
 
 from profkit.derive.timeline.intervals import stretches
 from profkit.trace.events import Int32s, Int64s
-from profkit.trace.values import median
+from profkit.trace.statistics import median
 
 _MIN_REPEATS = 3
 _MIN_COVERAGE = 0.6

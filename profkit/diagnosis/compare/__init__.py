@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from profkit.diagnosis.compare.comparison import Comparison, Difference, Side, StepTime, Verdict
 from profkit.diagnosis.compare.control import machine_change, pages_change
 from profkit.diagnosis.compare.counted import confirm, counted_change
 from profkit.diagnosis.compare.moves import finding_moves, line_moves, operator_moves
@@ -22,7 +23,6 @@ from profkit.diagnosis.compare.recorded import Recorded, find_recordings, read_r
 from profkit.diagnosis.compare.same_program import refuse_different_programs, refuse_same_recording
 from profkit.diagnosis.compare.settings import find_differences, same_settings
 from profkit.diagnosis.compare.step_times import compare_step_times
-from profkit.diagnosis.compare.values import Comparison, Difference, Side, StepTime, Verdict
 
 _MOST_STEPS = 256
 """Steps of a side that are kept individually."""

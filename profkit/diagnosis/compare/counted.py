@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from profkit.diagnosis.compare.comparison import StepTime, Verdict
 from profkit.diagnosis.compare.recorded import NOTHING, Recorded, merge
 from profkit.diagnosis.compare.step_times import LEAST_CHANGE
-from profkit.diagnosis.compare.values import StepTime, Verdict
 
 _DOUBTFUL_SHARE = 0.3
 """Of the time of calls that came or went: the same operator varies by this much between runs, and Python's work around

@@ -12,8 +12,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from profkit.diagnosis.compare.comparison import Fate, FindingMove, Move
 from profkit.diagnosis.compare.recorded import NOTHING, LineKey, Recorded, Work, line_key, merge
-from profkit.diagnosis.compare.values import Fate, FindingMove, Move
 from profkit.findings.values import Finding, Location
 
 LEAST_SHARE = 0.005

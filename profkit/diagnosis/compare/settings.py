@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from profkit.derive.steps.steps import WHOLE_RECORDING
+from profkit.derive.steps.boundaries import WHOLE_RECORDING
+from profkit.diagnosis.compare.comparison import Difference
 from profkit.diagnosis.compare.recorded import Recorded
 from profkit.diagnosis.compare.same_program import program_name
-from profkit.diagnosis.compare.values import Difference
 from profkit.run.directory import Run
 
 _MAX_TEXT = 60

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.core.units import format_share
-from profkit.diagnosis.compare.values import StepTime, Verdict
+from profkit.diagnosis.compare.comparison import StepTime, Verdict
 
 EQUIVALENCE_BAND = 0.05
 """An interval within 5 % either way is no difference: about the least that two single runs can distinguish."""

@@ -64,8 +64,8 @@ def check_recording(facts: Facts) -> tuple[str, ...]:
     """One sentence per flaw: what was not recorded at all, what the recorder and the reader noted, and what the facts
     show."""
     read = (*facts.trace.health, *(facts.snapshot.notes if facts.snapshot else ()))
-    told = [*notes_of_run(facts), *read, *facts.failures]
-    return (*_check(facts, (describe_end_of_memory, device.describe_unrecorded)), *told, *_check(facts, CHECKS))
+    known = [*notes_of_run(facts), *read, *facts.failures]
+    return (*_check(facts, (describe_end_of_memory, device.describe_unrecorded)), *known, *_check(facts, CHECKS))
 
 
 def check_snapshot(facts: Facts) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from profkit.derive.timeline.intervals import union
 from profkit.diagnosis.health.window import window_ns
 from profkit.savings.step_time import step_time
 from profkit.trace.events import Category
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _NOTABLE_SLOWDOWN_SHARE = 0.25
 _NOTABLE_SPEEDUP = 2.0

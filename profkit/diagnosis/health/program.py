@@ -17,9 +17,9 @@ def notes_of_run(facts: Facts) -> tuple[str, ...]:
     """What the recorder noted, and which of its watches ended early.
 
     A failure of the program comes with its remedy, unless the verdict gives it."""
-    notes, is_told = facts.run.notes, check_failure(facts) is not None
-    told = notes if is_told else tuple(_with_remedy(note) if note.startswith(FAILED) else note for note in notes)
-    return (*told, *_ended_watches(facts))
+    notes, is_known = facts.run.notes, check_failure(facts) is not None
+    known = notes if is_known else tuple(_with_remedy(note) if note.startswith(FAILED) else note for note in notes)
+    return (*known, *_ended_watches(facts))
 
 
 def _ended_watches(facts: Facts) -> Iterator[str]:
@@ -55,8 +55,8 @@ def check_children(facts: Facts) -> str | None:
     if run.step_signal is not None or is_loading or run.children_cpu_ns <= run.own_cpu_ns:
         return None
     times = f"used {format_time(run.children_cpu_ns)} of CPU time, the program itself {format_time(run.own_cpu_ns)}"
-    told = f"only the program that starts the work was recorded: the processes that it started {times}"
-    return f"{told}. {_advise(run.target)}"
+    known = f"only the program that starts the work was recorded: the processes that it started {times}"
+    return f"{known}. {_advise(run.target)}"
 
 
 def check_light(facts: Facts) -> str | None:

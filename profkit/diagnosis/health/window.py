@@ -11,7 +11,7 @@ from profkit.derive.timeline.intervals import intersection, union
 from profkit.patterns.time.idling import while_queued
 from profkit.patterns.time.wait_causes import await_unrecorded_work
 from profkit.run.directory import unprofiled_steps
-from profkit.trace.values import distinct, median
+from profkit.trace.statistics import distinct, median
 
 _NOTABLE_SHARE = 0.01
 _MOST_NAMED = 6
@@ -90,8 +90,8 @@ def check_first_calls(facts: Facts) -> str | None:
     count = len(distinct(index[left_out]))
     if not is_notable(gone_ns, int(steps.duration_ns[distinct(index[left_out])].sum())):
         return None
-    steps_told = format_count(count, "recorded step")
-    return f"{what} took {format_time(gone_ns)} in {steps_told}, left out of the measured ones"
+    counted_steps = format_count(count, "recorded step")
+    return f"{what} took {format_time(gone_ns)} in {counted_steps}, left out of the measured ones"
 
 
 def check_inherited_work(facts: Facts) -> str | None:

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.launch.lateness import Toll, divide_waits
+from profkit.derive.launch.lateness import WaitCosts, divide_waits
 from profkit.derive.launch.launch import Launch
-from profkit.derive.launch.own_work import step_index
 from profkit.derive.launch.table import Cause, RankTable
+from profkit.derive.launch.work_by_rank import step_index
 from profkit.findings.values import CallSummary, Location, OwnTime, RankDetails, RankStep, RankWait
 from profkit.trace.events import NONE, Bools, Float64s, Int64s
-from profkit.trace.values import distinct, distinct_rows, median, occurrences
+from profkit.trace.statistics import distinct, distinct_rows, median, occurrences
 
 MOST_DETAILED = 64
 """With more ranks, only `EACH_WAY` get details that others wait for longest, and as many that wait longest."""
@@ -49,8 +49,8 @@ class Costs(Struct, frozen=True):
         return int(own.mean()) if len(own) else 0
 
 
-def add_up(launch: Launch, toll: Toll) -> Costs:
-    """Add up the toll by rank and step."""
+def add_up(launch: Launch, wait_costs: WaitCosts) -> Costs:
+    """Add up the costs of waiting by rank and step."""
     numbers = distinct(launch.joint.step[launch.joint.step >= 0])
     step = launch.joint.step[launch.parts.joint]
     inside = step >= 0
@@ -78,10 +78,10 @@ def add_up(launch: Launch, toll: Toll) -> Costs:
         row[at[known]] = True
     return Costs(
         numbers,
-        by_worst_group(toll.caused_ns),
-        by_worst_group(toll.late_ns),
-        by_step(toll.waited_ns),
-        by_step(toll.exposed_ns),
+        by_worst_group(wait_costs.caused_ns),
+        by_worst_group(wait_costs.late_ns),
+        by_step(wait_costs.waited_ns),
+        by_step(wait_costs.exposed_ns),
         present,
     )
 
@@ -104,10 +104,10 @@ def choose_detailed(costs: Costs) -> list[int]:
     return sorted(chosen)
 
 
-def detail_ranks(launch: Launch, toll: Toll, costs: Costs) -> dict[int, RankDetails]:
+def detail_ranks(launch: Launch, wait_costs: WaitCosts, costs: Costs) -> dict[int, RankDetails]:
     """The details of the chosen ranks, by their tables."""
     own = _CauseTimes.of(launch, costs.numbers)
-    return {at: _details(launch, toll, costs, own, at) for at in choose_detailed(costs)}
+    return {at: _details(launch, wait_costs, costs, own, at) for at in choose_detailed(costs)}
 
 
 class _CauseTimes(Struct, frozen=True):
@@ -136,10 +136,10 @@ class _CauseTimes(Struct, frozen=True):
         return cls(step_ns, cause_ns, medians)
 
 
-def _details(launch: Launch, toll: Toll, costs: Costs, own: _CauseTimes, at: int) -> RankDetails:
+def _details(launch: Launch, wait_costs: WaitCosts, costs: Costs, own: _CauseTimes, at: int) -> RankDetails:
     table = launch.tables[at]
     mine = np.flatnonzero((launch.parts.table == at) & (launch.joint.step[launch.parts.joint] >= 0))
-    waits_for, awaited_by = _peers(launch, toll, at, max(int(costs.present[at].sum()), 1))
+    waits_for, awaited_by = _peers(launch, wait_costs, at, max(int(costs.present[at].sum()), 1))
     called = table.collectives.step >= 0
     is_timed = not np.isnan(own.step_ns[at])
     parts = _own_times(table, costs.numbers, own, at) if is_timed else ()
@@ -153,7 +153,7 @@ def _details(launch: Launch, toll: Toll, costs: Costs, own: _CauseTimes, at: int
         awaited_by=awaited_by,
         collectives=int(called.sum()) / max(len(table.steps.number), 1),
         compared=int(called[launch.parts.row[mine]].sum()) / max(int(called.sum()), 1),
-        calls=tuple(_calls(launch, toll, table, mine)),
+        calls=tuple(_calls(launch, wait_costs, table, mine)),
         steps=tuple(_steps(table, costs, at)),
         steps_per_column=costs.steps_per_column,
         clock_behind_ns=int(launch.offset_ns[at]) if len(mine) else None,
@@ -184,16 +184,18 @@ def _longest_line(table: RankTable, wanted: Bools) -> Location | None:
     return Location.of(table.sites[int(time_ns.argmax())])
 
 
-def _peers(launch: Launch, toll: Toll, at: int, steps: int) -> tuple[tuple[RankWait, ...], tuple[RankWait, ...]]:
+def _peers(
+    launch: Launch, wait_costs: WaitCosts, at: int, steps: int
+) -> tuple[tuple[RankWait, ...], tuple[RankWait, ...]]:
     """The ranks that this one waits for, and those that wait for it."""
     parts = launch.parts
     inside = launch.joint.step[parts.joint] >= 0
-    mine, waits = inside & (parts.table == at), inside & (toll.waited_ns > 0)
-    is_late = inside & (toll.late_ns > 0)
-    is_late[toll.last] |= inside[toll.last]
-    _, late, waited_ns = divide_waits(launch, toll, np.flatnonzero(mine & waits), np.flatnonzero(is_late))
-    counted = mine & (toll.caused_ns > 0)  # as in `Costs.caused_ns`
-    waiting, _, kept_ns = divide_waits(launch, toll, np.flatnonzero(waits), np.flatnonzero(counted))
+    mine, waits = inside & (parts.table == at), inside & (wait_costs.waited_ns > 0)
+    is_late = inside & (wait_costs.late_ns > 0)
+    is_late[wait_costs.last] |= inside[wait_costs.last]
+    _, late, waited_ns = divide_waits(launch, wait_costs, np.flatnonzero(mine & waits), np.flatnonzero(is_late))
+    counted = mine & (wait_costs.caused_ns > 0)  # as in `Costs.caused_ns`
+    waiting, _, kept_ns = divide_waits(launch, wait_costs, np.flatnonzero(waits), np.flatnonzero(counted))
     return (
         _longest(launch, parts.table[late], waited_ns, steps),
         _longest(launch, parts.table[waiting], kept_ns, steps),
@@ -206,7 +208,7 @@ def _longest(launch: Launch, table: Int64s, waited_ns: Float64s, steps: int) -> 
     return tuple(RankWait(launch.tables[at].identity.rank, int(time_ns[at])) for at in order.tolist() if time_ns[at])
 
 
-def _calls(launch: Launch, toll: Toll, table: RankTable, mine: Int64s) -> Iterator[CallSummary]:
+def _calls(launch: Launch, wait_costs: WaitCosts, table: RankTable, mine: Int64s) -> Iterator[CallSummary]:
     """The rank's calls with the longest waits, its own and those it causes."""
     joint = launch.parts.joint[mine]
     if not len(joint):
@@ -216,14 +218,17 @@ def _calls(launch: Launch, toll: Toll, table: RankTable, mine: Int64s) -> Iterat
     _, in_step = distinct_rows(launch.joint.step[joint], kind)
     number = occurrences(in_step)
     first, call = distinct_rows(kind, number)
-    costs = [np.bincount(call, cost[mine], len(first)) for cost in (toll.waited_ns + toll.caused_ns, toll.exposed_ns)]
+    costs = [
+        np.bincount(call, cost[mine], len(first))
+        for cost in (wait_costs.waited_ns + wait_costs.caused_ns, wait_costs.exposed_ns)
+    ]
     alike = np.bincount(kind[first])
     for one in np.lexsort([-cost for cost in reversed(costs)])[:MOST_CALLS].tolist():
         rows = mine[call == one]
         group = launch.groups[int(kinds[0, first[one]])]
         yield _call(
             launch,
-            toll,
+            wait_costs,
             table,
             rows,
             (int(number[first[one]]) + 1, int(alike[kind[first[one]]])),
@@ -232,15 +237,22 @@ def _calls(launch: Launch, toll: Toll, table: RankTable, mine: Int64s) -> Iterat
 
 
 def _call(
-    launch: Launch, toll: Toll, table: RankTable, rows: Int64s, place: tuple[int, int], group: tuple[str, int]
+    launch: Launch,
+    wait_costs: WaitCosts,
+    table: RankTable,
+    rows: Int64s,
+    place: tuple[int, int],
+    group: tuple[str, int],
 ) -> CallSummary:
     """One call, from its rows of `Launch.parts`, one for each step."""
     joint, own = launch.parts.joint[rows], launch.parts.row[rows]
     known = table.collectives.size_bytes[own]
     sites = table.collectives.site[own]
     sites = sites[(sites >= 0) & (sites < len(table.sites))]
-    anybody = np.bincount(launch.parts.joint, toll.waited_ns)[joint] > 0  # else all came at once, and nobody is last
-    last = np.bincount(launch.parts.table[toll.last[joint[anybody]]], minlength=1)
+    anybody = (
+        np.bincount(launch.parts.joint, wait_costs.waited_ns)[joint] > 0
+    )  # else all came at once, and nobody is last
+    last = np.bincount(launch.parts.table[wait_costs.last[joint[anybody]]], minlength=1)
     code = int(launch.joint.operation[joint[0]])
     return CallSummary(
         operation=launch.texts[code] if 0 <= code < len(launch.texts) else "",
@@ -250,10 +262,10 @@ def _call(
         number=place[0],
         alike=place[1],
         steps=len(rows),
-        waited_ns=int(toll.waited_ns[rows].mean()),
-        caused_ns=int(toll.caused_ns[rows].mean()),
-        transfer_ns=int(toll.transfer_ns[joint].mean()),
-        exposed_ns=int(toll.exposed_ns[rows].mean()),
+        waited_ns=int(wait_costs.waited_ns[rows].mean()),
+        caused_ns=int(wait_costs.caused_ns[rows].mean()),
+        transfer_ns=int(wait_costs.transfer_ns[joint].mean()),
+        exposed_ns=int(wait_costs.exposed_ns[rows].mean()),
         last_rank=launch.tables[int(last.argmax())].identity.rank if anybody.any() else NONE,
         last_steps=int(last.max()),
         location=Location.of(table.sites[int(sites[0])]) if len(sites) else None,

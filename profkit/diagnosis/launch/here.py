@@ -20,8 +20,8 @@ from profkit.core.errors import ProfkitError
 from profkit.core.forks import Fork, processes_at_hand
 from profkit.diagnosis.launch.finding import file_of
 from profkit.diagnosis.launch.remote import path_of
+from profkit.diagnosis.launch.schedule import NUMBER_BYTES, Done, do_at, take_turns
 from profkit.diagnosis.launch.started import Started, can_start
-from profkit.diagnosis.launch.turns import NUMBER_BYTES, Done, do_at, take_turns
 from profkit.trace.limits import memory_limit
 
 _MOST_PLACES = 16_000

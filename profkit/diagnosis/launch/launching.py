@@ -18,15 +18,15 @@ from profkit.core.files.kinds import linked_out
 from profkit.core.units import format_count
 from profkit.derive.facts import Facts
 from profkit.derive.launch.late import find_late
-from profkit.derive.launch.lateness import Toll, find_reasons, latest_rank, weigh_lateness
+from profkit.derive.launch.lateness import WaitCosts, find_reasons, latest_rank, weigh_lateness
 from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.matching import match
 from profkit.derive.launch.table import RankTable
 from profkit.diagnosis.launch.finding import find_places, list_traces, number_in
 from profkit.diagnosis.launch.here import reduce_here
 from profkit.diagnosis.launch.remote import Reached, path_of, within_reach
+from profkit.diagnosis.launch.schedule import Done
 from profkit.diagnosis.launch.summary import summarise
-from profkit.diagnosis.launch.turns import Done
 from profkit.diagnosis.pipeline import Measure, diagnose_with_rows, read_facts
 from profkit.diagnosis.settings import EVERYTHING, Settings
 from profkit.diagnosis.verdict import conclude
@@ -47,7 +47,7 @@ class Gathered(Struct, frozen=True):
     that is also judged by itself: that of the rank that costs the others most."""
 
     launch: Launch
-    toll: Toll
+    costs: WaitCosts
     shown: str
 
 
@@ -112,10 +112,10 @@ def gather(
         cause = f"none of {format_count(len(tables), 'recording')} fits others"
         raise UnreadableInput(places[0], ": ".join([cause, *launch.notes[:1]]))
     launch = structs.replace(launch, notes=(*launch.notes, *notes, *(unread[number] for number in sorted(unread))))
-    toll = weigh_lateness(launch)
+    costs = weigh_lateness(launch)
     full = [at for at, table in enumerate(launch.tables) if not table.is_light]
-    shown = latest_rank(launch, toll, full)
-    return Gathered(launch, toll, launch.tables[shown].source)
+    shown = latest_rank(launch, costs, full)
+    return Gathered(launch, costs, launch.tables[shown].source)
 
 
 def read_rank(place: str) -> RankTable:
@@ -175,8 +175,8 @@ def _diagnosis_at(gathered: Gathered, settings: Settings, place: str) -> Diagnos
 
 
 def _summarise(gathered: Gathered, facts: Facts) -> LaunchSummary:
-    launch, toll = gathered.launch, gathered.toll
+    launch, costs = gathered.launch, gathered.costs
     shown = next(table for table in launch.tables if table.source == gathered.shown)
     own = uneven_inputs(facts).own
     late = find_late(own)
-    return summarise(launch, toll, own.staging, find_reasons(launch, toll, own, late), late, shown.identity.rank)
+    return summarise(launch, costs, own.staging, find_reasons(launch, costs, own, late), late, shown.identity.rank)

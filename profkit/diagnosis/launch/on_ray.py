@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import Any, TypeVar
 
 from profkit.core.errors import UsageError
-from profkit.diagnosis.launch.turns import Done, do_at
+from profkit.diagnosis.launch.schedule import Done, do_at
 from profkit.trace.limits import memory_limit
 
 _MOST_RETRIES = 5

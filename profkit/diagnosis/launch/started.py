@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import Any
 
 from profkit.core.forks import PROCESSES, Channel
-from profkit.diagnosis.launch.turns import take_turns
+from profkit.diagnosis.launch.schedule import take_turns
 
 _SERVE = (
     "import sys; sys.path[:] = sys.argv[4:]; from profkit.diagnosis.launch.started import serve; serve(*sys.argv[1:4])"

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from profkit.derive.launch.bubbles import even_share, measure_bubble
 from profkit.derive.launch.late import Late
-from profkit.derive.launch.lateness import Reason, Toll, divide_waits
+from profkit.derive.launch.lateness import Reason, WaitCosts, divide_waits
 from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.pipelines import Pipeline, Relay, Staging
 from profkit.derive.launch.table import RankTable
@@ -27,7 +27,7 @@ from profkit.findings.values import (
     StageSummary,
 )
 from profkit.trace.events import Int64s
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 MOST_GROUPS = 256
 """The ones that take longest. A launch of thousands of ranks may have as many groups."""
@@ -42,7 +42,7 @@ few are enough."""
 
 def summarise(
     launch: Launch,
-    toll: Toll,
+    wait_costs: WaitCosts,
     staging: Staging,
     reasons: Sequence[Reason | None],
     late: Late | None = None,
@@ -53,11 +53,11 @@ def summarise(
     lengths = [_median(table.steps.duration_ns) for table in launch.tables]
     known = [length for length in lengths if length is not None]
     step_ns = int(np.median(known)) if known else None
-    late_toll = _without_stages(launch, toll, staging)
-    costs = add_up(launch, late_toll)
-    waiting = _kept_waiting(launch, late_toll)
+    late_costs = _without_stages(launch, wait_costs, staging)
+    costs = add_up(launch, late_costs)
+    waiting = _kept_waiting(launch, late_costs)
     chance = np.zeros(len(launch.tables), dtype=bool) if late is None else ~late.late
-    details = detail_ranks(launch, late_toll, costs)
+    details = detail_ranks(launch, late_costs, costs)
     ranks = tuple(
         replace(
             _rank(table, costs, at, step_ns, waiting[at], reasons[at]),
@@ -67,27 +67,29 @@ def summarise(
         for at, table in enumerate(launch.tables)
     )
     numbers, names = costs.numbers.tolist(), [one.rank for one in ranks]
-    caused_ns = add_up(launch, toll).caused_ns
+    caused_ns = add_up(launch, wait_costs).caused_ns
     return LaunchSummary(
         world_size=launch.world_size,
         ranks=ranks,
         steps=len(numbers),
         step_time_ns=step_ns,
-        groups=tuple(_groups(launch, toll, max(len(numbers), 1))),
+        groups=tuple(_groups(launch, wait_costs, max(len(numbers), 1))),
         picture=draw_ranks(names, numbers, caused_ns, costs.waited_ns) if numbers else None,
         shown_rank=shown_rank,
         notes=(*launch.notes, *(_note_on(launch, one) for one in staging.relays)),
-        pipelines=tuple(_pipeline(launch, toll, one) for one in staging.pipelines if one.returns),
+        pipelines=tuple(_pipeline(launch, wait_costs, one) for one in staging.pipelines if one.returns),
     )
 
 
-def _without_stages(launch: Launch, toll: Toll, staging: Staging) -> Toll:
-    """The toll without blame for messages between stages, which wait for each other even if none is slow."""
+def _without_stages(launch: Launch, wait_costs: WaitCosts, staging: Staging) -> WaitCosts:
+    """The costs without blame for messages between stages, which wait for each other even if none is slow."""
     between = np.zeros(len(launch.joint), dtype=bool)
     for joint in (*(one.joint for one in staging.pipelines), *(one.joint for one in staging.relays)):
         between[joint] = True
-    caused_ns, late_ns = (np.where(between[launch.parts.joint], 0, cost) for cost in (toll.caused_ns, toll.late_ns))
-    return structs.replace(toll, caused_ns=caused_ns, late_ns=late_ns)
+    caused_ns, late_ns = (
+        np.where(between[launch.parts.joint], 0, cost) for cost in (wait_costs.caused_ns, wait_costs.late_ns)
+    )
+    return structs.replace(wait_costs, caused_ns=caused_ns, late_ns=late_ns)
 
 
 def _note_on(launch: Launch, relay: Relay) -> str:
@@ -100,8 +102,8 @@ def _note_on(launch: Launch, relay: Relay) -> str:
     )
 
 
-def _pipeline(launch: Launch, toll: Toll, pipeline: Pipeline) -> PipelineSummary:
-    bubble = measure_bubble(launch, toll, pipeline)
+def _pipeline(launch: Launch, wait_costs: WaitCosts, pipeline: Pipeline) -> PipelineSummary:
+    bubble = measure_bubble(launch, wait_costs, pipeline)
     ranks = [launch.tables[at].identity.rank for at in pipeline.stages]
     stages = zip(ranks, bubble.worked_ns.tolist(), bubble.idle_ns.tolist(), strict=True)
     return PipelineSummary(
@@ -112,18 +114,18 @@ def _pipeline(launch: Launch, toll: Toll, pipeline: Pipeline) -> PipelineSummary
     )
 
 
-def _kept_waiting(launch: Launch, toll: Toll) -> list[int]:
+def _kept_waiting(launch: Launch, wait_costs: WaitCosts) -> list[int]:
     """For each rank, how many others wait for it in the collectives where it costs them most."""
-    parts, waiting = launch.parts, np.flatnonzero(toll.waited_ns > 0)
-    costly, of_waiting = np.flatnonzero(toll.caused_ns > 0), parts.joint[waiting]
+    parts, waiting = launch.parts, np.flatnonzero(wait_costs.waited_ns > 0)
+    costly, of_waiting = np.flatnonzero(wait_costs.caused_ns > 0), parts.joint[waiting]
     found = []
     for at in range(len(launch.tables)):
         late = costly[parts.table[costly] == at]
-        late = np.sort(late[np.argsort(-toll.caused_ns[late], kind="stable")[:_MOST_LOOKED_AT]])
+        late = np.sort(late[np.argsort(-wait_costs.caused_ns[late], kind="stable")[:_MOST_LOOKED_AT]])
         first, until = (np.searchsorted(of_waiting, parts.joint[late], side=side) for side in ("left", "right"))
         ranges = [np.arange(*ends) for ends in zip(first, until, strict=True)]
         near = waiting[np.concatenate([np.zeros(0, np.int64), *ranges])]
-        found.append(len(distinct(parts.table[divide_waits(launch, toll, near, late)[0]])))
+        found.append(len(distinct(parts.table[divide_waits(launch, wait_costs, near, late)[0]])))
     return found
 
 
@@ -152,10 +154,10 @@ def _rank(
     )
 
 
-def _groups(launch: Launch, toll: Toll, steps: int) -> Iterator[GroupSummary]:
+def _groups(launch: Launch, wait_costs: WaitCosts, steps: int) -> Iterator[GroupSummary]:
     """The ones that take longest come first."""
     inside = launch.joint.step >= 0
-    time_ns = np.bincount(launch.joint.group[inside], toll.transfer_ns[inside], minlength=len(launch.groups))
+    time_ns = np.bincount(launch.joint.group[inside], wait_costs.transfer_ns[inside], minlength=len(launch.groups))
     for at in np.argsort(-time_ns, kind="stable")[:MOST_GROUPS].tolist():
         own = np.flatnonzero(inside & (launch.joint.group == at))
         if len(own):

@@ -11,8 +11,8 @@ import numpy as np
 from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts, derived_once
+from profkit.derive.steps.boundaries import measured_numbers
 from profkit.derive.steps.layers import MODULE_CALL
-from profkit.derive.steps.steps import measured_numbers
 from profkit.derive.timeline.intervals import Intervals, union
 from profkit.findings.pictures import LEVELS, Branch, Lane, Mark, MemoryCurve, MemoryHolder, Pictures, StepPicture
 from profkit.patterns.places.callers import where_marked
@@ -23,7 +23,7 @@ from profkit.patterns.time.hottest import BACKWARD
 from profkit.patterns.time.idling import when
 from profkit.patterns.time.shares import time_parts
 from profkit.trace.events import NONE, Bools, Category, Float64s, Int32s, Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 COLUMNS = 2000
 """More than a screen's width: zoomed in by two, a column is a pixel."""

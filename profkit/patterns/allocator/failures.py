@@ -11,7 +11,7 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.derive.memory.allocator import Allocator, DeviceUse, held_after, reserved_after
 from profkit.patterns.allocator.lines import allocator_of
 from profkit.trace.events import Int64s
-from profkit.trace.snapshot.values import Action, Snapshot, State
+from profkit.trace.snapshot.columns import Action, Snapshot, State
 
 
 class Failure(Struct, frozen=True):

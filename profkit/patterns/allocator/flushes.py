@@ -9,7 +9,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.memory.allocator import Allocator, DeviceUse
 from profkit.derive.memory.origins import holding
 from profkit.patterns.allocator.lines import allocator_of, frames_of_stacks
-from profkit.trace.snapshot.values import Action
+from profkit.trace.snapshot.columns import Action
 
 _EMPTYING = "empty_cache"
 

@@ -12,7 +12,7 @@ from profkit.patterns.places.frames import is_library
 from profkit.run.directory import CallSite
 from profkit.source.code import recorded_line
 from profkit.trace.events import NONE, Bools, Rows
-from profkit.trace.snapshot.values import Stacks
+from profkit.trace.snapshot.columns import Stacks
 
 
 class HoldingLine(Struct, frozen=True):

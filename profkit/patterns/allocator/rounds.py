@@ -16,7 +16,7 @@ from profkit.derive.memory.origins import Origin
 from profkit.derive.memory.purposes import Purpose
 from profkit.patterns.allocator.lines import allocator_of, calling_frames_of_stacks
 from profkit.trace.events import NONE, Bools, Int64s, Rows
-from profkit.trace.values import median
+from profkit.trace.statistics import median
 
 MIN_ROUNDS = 4
 """As in `holding.MIN_SAMPLES`: fewer rounds do not tell growth from fluctuation."""

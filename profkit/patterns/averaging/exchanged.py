@@ -11,7 +11,7 @@ from profkit.derive.launch.table import Collectives, RankTable
 from profkit.patterns.averaging.gradients import gradient_all_reduces
 from profkit.patterns.ranks.table import rank_table
 from profkit.trace.events import NONE, Bools, Int64s, Rows
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 
 @derived_once

@@ -11,11 +11,11 @@ from msgspec import Struct
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.launch.lateness import weigh_lateness
 from profkit.derive.launch.launch import Launch
-from profkit.derive.launch.own_work import step_index
 from profkit.derive.launch.table import Cause, Collectives, RankTable
+from profkit.derive.launch.work_by_rank import step_index
 from profkit.patterns.averaging.exchanged import own_number, own_table, with_operation
 from profkit.trace.events import NONE, Bools, Float64s, Int64s
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _SLOW_LINK = 1.25
 """Bytes per nanosecond of 10 Gbit Ethernet. What takes longer, as one rank sees it, may as well be a wait."""
@@ -120,7 +120,7 @@ def _follows_another(taken: Collectives) -> Bools:
 
 def _of_launch(launch: Launch, complete: Bools) -> Exposed:
     """A collective's transfer takes the shortest time of all ranks in it, as the last one waits for nobody."""
-    toll, parts = weigh_lateness(launch), launch.parts
+    costs, parts = weigh_lateness(launch), launch.parts
     mine = complete[parts.joint]
     return Exposed(
         launch.tables,
@@ -128,8 +128,8 @@ def _of_launch(launch: Launch, complete: Bools) -> Exposed:
         parts.table[mine],
         parts.row[mine],
         parts.joint[mine],
-        toll.transfer_ns[parts.joint][mine],
-        toll.exposed_ns[mine],
+        costs.transfer_ns[parts.joint][mine],
+        costs.exposed_ns[mine],
     )
 
 

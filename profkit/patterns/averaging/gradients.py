@@ -9,7 +9,7 @@ from profkit.derive.operators.operators import parse_dims, parse_types
 from profkit.patterns.program import ACCUMULATES
 from profkit.patterns.ranks.names import element_bytes
 from profkit.trace.events import Bools, Category, Int64s, Rows
-from profkit.trace.values import distinct_rows
+from profkit.trace.statistics import distinct_rows
 
 FORWARD = "DistributedDataParallel.forward"
 """The range that PyTorch records around the model's forward pass (``torch/nn/parallel/distributed.py``)."""

@@ -23,7 +23,7 @@ from profkit.patterns.averaging.passes import find_passes, find_redundant
 from profkit.patterns.ranks.exchanges import find_exchanges
 from profkit.patterns.ranks.names import SEND_RECEIVE
 from profkit.trace.events import Bools, Int64s
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 
 class Exchange(IntEnum):

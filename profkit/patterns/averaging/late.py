@@ -67,9 +67,9 @@ def _as_in_known_steps(size: Int64s, found: Int64s, stored: Int64s, sent: Int64s
     that stores as many gradients and sends as many messages."""
     known = {(int(stored[at]), int(sent[at])): int(found[at]) for at in np.flatnonzero(size)}
     unknown = np.flatnonzero((size == 0) & (stored > 0))
-    told = found.copy()
-    told[unknown] = [known.get((int(stored[at]), int(sent[at])), 0) for at in unknown]
-    return told
+    reported = found.copy()
+    reported[unknown] = [known.get((int(stored[at]), int(sent[at])), 0) for at in unknown]
+    return reported
 
 
 def _after_update(facts: Facts, times_ns: Int64s, since_ns: Int64s) -> Bools:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts, derived_once
 from profkit.patterns.averaging.gradients import FORWARD, gradient_all_reduces, storing_gradients, within
 from profkit.trace.events import Bools, Category, Int64s
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 _MOST = 0.5
 """Parameters without a gradient yet, such as those of a branch that is rarely taken, are assigned, not added."""

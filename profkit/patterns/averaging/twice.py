@@ -11,7 +11,7 @@ from profkit.patterns.averaging.gradients import gradient_sizes, stored_gradient
 from profkit.patterns.averaging.passes import Passes, find_passes
 from profkit.patterns.ranks.exchanges import find_exchanges
 from profkit.trace.events import Bools, Int64s
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _MOST_ELSE = 0.5
 """Of the bytes of the gradients: what else is all-reduced there is a metric, or a second-order optimizer's statistics,
@@ -120,5 +120,5 @@ def _is_one_group(facts: Facts, group: int) -> bool:
     too few ranks for two."""
     table = own_table(facts)
     mine = table.collectives.group == group
-    told = table.groups[group].name or find_exchanges(facts).on_device[mine].all()
-    return bool(told) or 0 < table.identity.world_size < _FEWEST_OF_GROUPS
+    reported = table.groups[group].name or find_exchanges(facts).on_device[mine].all()
+    return bool(reported) or 0 < table.identity.world_size < _FEWEST_OF_GROUPS

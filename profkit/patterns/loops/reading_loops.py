@@ -11,7 +11,7 @@ from profkit.patterns.loops.independent_rounds import rounds_are_independent
 from profkit.patterns.loops.located import body_and_called, in_located_step
 from profkit.patterns.loops.rounds import find_rounds
 from profkit.trace.events import Category, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 
 def reading_loops(facts: Facts, reads: Rows, called: Rows) -> list[Rows]:

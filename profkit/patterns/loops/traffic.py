@@ -13,7 +13,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
 from profkit.derive.operators.operators import LARGEST_TENSOR, TEXTS, item_bytes, parse_dims, parse_types
 from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
-from profkit.trace.values import distinct_rows
+from profkit.trace.statistics import distinct_rows
 
 _PREDICATES = frozenset(
     (

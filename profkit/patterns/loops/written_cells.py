@@ -20,7 +20,7 @@ from profkit.derive.families import VIEW, base_name, operators_of
 from profkit.derive.operators.operators import parse_dims
 from profkit.patterns.shapes import Shapes
 from profkit.trace.events import NONE, Bools, Int64s, Rows
-from profkit.trace.values import distinct_rows
+from profkit.trace.statistics import distinct_rows
 
 LETTERS = {
     "add": "A",

@@ -14,7 +14,7 @@ from profkit.derive.families import VIEW, operators_of
 from profkit.patterns.places.frames import commonest_function, parse_frame, user_frames
 from profkit.run.directory import CallSite
 from profkit.trace.events import NONE, Bools, Category, Int32s, Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _SEVERAL = 2
 _FORWARD = "forward"

@@ -13,7 +13,7 @@ from profkit.patterns.places.frames import commonest_function, user_frames
 from profkit.run.directory import CallSite
 from profkit.source.syntax import last_name, parse_piece
 from profkit.trace.events import Int32s, Int64s, Rows
-from profkit.trace.values import distinct, distinct_rows
+from profkit.trace.statistics import distinct, distinct_rows
 
 _WRITTEN: Mapping[str, type[ast.AST]] = {
     "__and__": ast.BitAnd,

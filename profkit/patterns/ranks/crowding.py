@@ -14,7 +14,7 @@ import numpy as np
 from profkit.derive.launch.table import Cause
 from profkit.patterns.ranks.working import Pieces, Spent
 from profkit.trace.events import NONE, Bools, Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts

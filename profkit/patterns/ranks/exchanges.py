@@ -13,7 +13,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts, derived_once
 from profkit.patterns.ranks.names import elements_of, is_awaited, operation_of
 from profkit.trace.events import NONE, Bools, Category, Int32s, Int64s, Rows
-from profkit.trace.values import distinct, distinct_rows
+from profkit.trace.statistics import distinct, distinct_rows
 
 _ON_DEVICE = ("nccl:", "rccl:", "xccl:", "hccl:", "record_param_comms")
 _ON_HOST = ("gloo:", "mpi:", "ucc:")
@@ -123,8 +123,10 @@ def _of_host(facts: Facts) -> Exchanges:
     issue = np.where(known, np.minimum(events.start_ns[call], begin), begin)
     issued = np.where(known, facts.tree.end_ns[call], begin)
     shapes = np.where(_has_shapes(facts, ran), ran, call)
-    told = [is_awaited(trace.text_of(int(code))) if code >= 0 else None for code in _taken(events.concrete_code, call)]
-    awaited = np.array([NONE if one is None else int(one) for one in told], dtype=np.int64)
+    reported = [
+        is_awaited(trace.text_of(int(code))) if code >= 0 else None for code in _taken(events.concrete_code, call)
+    ]
+    awaited = np.array([NONE if one is None else int(one) for one in reported], dtype=np.int64)
     said = _taken(events.collective_code, np.where(_taken(events.collective_code, ran) >= 0, ran, call))
     return Exchanges(
         ran, call, shapes, said.astype(np.int32), begin, end, issue, issued, np.zeros(len(ran), dtype=bool), awaited

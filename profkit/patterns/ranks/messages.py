@@ -30,9 +30,9 @@ _PEER_VALUE = 2
 """The place of the other rank among the values of a call."""
 
 
-def message_group(facts: Facts, exchanges: Exchanges, number: int, told: CollectiveArguments) -> Group | None:
+def message_group(facts: Facts, exchanges: Exchanges, number: int, reported: CollectiveArguments) -> Group | None:
     """The group of two that a message belongs to; None for other collectives."""
-    names = _names(facts, exchanges, number, told)
+    names = _names(facts, exchanges, number, reported)
     direction = next((found[1].lower() for name in names if (found := _DIRECTION.search(name))), "")
     operation = next(filter(None, map(operation_of, names)), "")
     if not direction or operation != SEND_RECEIVE:
@@ -41,26 +41,26 @@ def message_group(facts: Facts, exchanges: Exchanges, number: int, told: Collect
     rank = facts.trace.recording.rank
     if rank is None:
         rank = facts.run.identity.rank if facts.run.identity is not None else NONE
-    peers = _peers(facts, exchanges, number, told, names, rank) if rank >= 0 else ()
+    peers = _peers(facts, exchanges, number, reported, names, rank) if rank >= 0 else ()
     pairs = tuple(dict.fromkeys((rank, peer) if sends else (peer, rank) for peer in peers if peer != rank))
     if len(pairs) == 1:
         source, target = pairs[0]
-        prefix = f"{told.group}: " if told.group else ""
+        prefix = f"{reported.group}: " if reported.group else ""
         return Group(f"{prefix}{source} to {target}", 2, pairs[0], sends=sends)
-    return Group(told.group, 2, sends=sends, candidates=pairs)
+    return Group(reported.group, 2, sends=sends, candidates=pairs)
 
 
-def _names(facts: Facts, exchanges: Exchanges, number: int, told: CollectiveArguments) -> list[str]:
+def _names(facts: Facts, exchanges: Exchanges, number: int, reported: CollectiveArguments) -> list[str]:
     rows = (int(column[number]) for column in (exchanges.shapes, exchanges.call, exchanges.row))
-    return [*filter(None, [told.operation]), *(facts.trace.name_of(row) for row in rows if row >= 0)]
+    return [*filter(None, [reported.operation]), *(facts.trace.name_of(row) for row in rows if row >= 0)]
 
 
 def _peers(
-    facts: Facts, exchanges: Exchanges, number: int, told: CollectiveArguments, names: list[str], rank: int
+    facts: Facts, exchanges: Exchanges, number: int, reported: CollectiveArguments, names: list[str], rank: int
 ) -> tuple[int, ...]:
     """The ranks that the other one may be, by their numbers in the launch; none where nothing is known."""
     recording = facts.trace.recording
-    said = [one for one in (told.source, told.target) if one >= 0]
+    said = [one for one in (reported.source, reported.target) if one >= 0]
     if said:
         return tuple(said)
     if recording.ranks == 2:

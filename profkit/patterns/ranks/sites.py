@@ -14,7 +14,7 @@ from msgspec import Struct
 from profkit.patterns.places.frames import parse_frame, user_frames
 from profkit.run.directory import CallSite
 from profkit.trace.events import NONE, Category, Int64s, Rows
-from profkit.trace.values import distinct_rows
+from profkit.trace.statistics import distinct_rows
 
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts

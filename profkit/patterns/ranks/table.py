@@ -13,18 +13,18 @@ import numpy as np
 from profkit.core.marks import STEP_MARK
 from profkit.derive.launch.table import Collectives, Group, RankTable, Steps, Work
 from profkit.derive.timeline.intervals import union
+from profkit.patterns.ranks.blocked import blocked_time
 from profkit.patterns.ranks.crowding import set_crowding_apart
 from profkit.patterns.ranks.exchanges import Exchanges, find_exchanges
 from profkit.patterns.ranks.inputs import measure_inputs
 from profkit.patterns.ranks.messages import message_group
 from profkit.patterns.ranks.names import element_bytes, elements_of, operation_of
 from profkit.patterns.ranks.sites import read_site, site_of
-from profkit.patterns.ranks.standing import standing_still
 from profkit.patterns.ranks.working import Pieces, Spent, cut_pieces, spend
 from profkit.run.directory import CallSite, RankIdentity
 from profkit.trace.collectives import CollectiveArguments, read_arguments
 from profkit.trace.events import NONE, Bools, Category, Int64s, Recording
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
@@ -46,7 +46,7 @@ def rank_table(facts: Facts, source: str) -> RankTable:
     exchanges = find_exchanges(facts)
     chosen = np.flatnonzero(~steps.located) if not steps.located.all() else np.arange(len(steps))
     numbers = _step_numbers(facts)
-    pieces = cut_pieces(steps.begun_ns, steps.done_ns, chosen, union(*standing_still(facts)))
+    pieces = cut_pieces(steps.begun_ns, steps.done_ns, chosen, union(*blocked_time(facts)))
     spent = set_crowding_apart(facts, pieces, spend(facts, pieces), chosen)
     called_at = np.where(exchanges.call >= 0, site_of(facts, exchanges.call), NONE)
     sites, (called_at, spent_at) = _compact(facts, called_at, spent.site)
@@ -79,7 +79,7 @@ def _collectives(
     site: Int64s,
 ) -> tuple[tuple[str, ...], Collectives]:
     """The table's texts, and its collectives."""
-    exchanges, waits, base_ns = find_exchanges(facts), standing_still(facts), facts.trace.base_ns
+    exchanges, waits, base_ns = find_exchanges(facts), blocked_time(facts), facts.trace.base_ns
     alone = np.array([*(one.is_message for one in groups), False])[group] & ~exchanges.on_device
     texts, operation, dtype, size_bytes = _describe(facts, exchanges, said)
     return texts, Collectives(
@@ -159,13 +159,13 @@ def _groups(facts: Facts, exchanges: Exchanges, said: list[CollectiveArguments])
     group = []
     recording = facts.trace.recording
     lanes = facts.trace.events.lane[exchanges.row]
-    for number, (told, lane, on_device) in enumerate(
+    for number, (known, lane, on_device) in enumerate(
         zip(said, lanes.tolist(), exchanges.on_device.tolist(), strict=True)
     ):
-        one = message_group(facts, exchanges, number, told)
+        one = message_group(facts, exchanges, number, known)
         key: tuple[object, ...] = (one,)
-        if one is None and (told.operation or told.group):
-            one = Group(told.group, told.size, told.members, told.description)
+        if one is None and (known.operation or known.group):
+            one = Group(known.group, known.size, known.members, known.description)
             key = (one,)
         elif one is None:
             one = Group("", recording.ranks or NONE, candidates=_groups_of(recording))

@@ -11,11 +11,11 @@ from profkit.core.marks import GC_MARK
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.launch.table import Cause
 from profkit.derive.timeline.intervals import Intervals, intersection, union
+from profkit.patterns.ranks.blocked import close_together, working
 from profkit.patterns.ranks.sites import site_of, site_of_loader, sites_between
-from profkit.patterns.ranks.standing import close_together, working
 from profkit.patterns.time.idling import when, when_on_main
 from profkit.trace.events import DEVICE_WORK, NONE, Bools, Category, Float64s, Int64s, Rows
-from profkit.trace.values import distinct, distinct_rows
+from profkit.trace.statistics import distinct, distinct_rows
 
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts

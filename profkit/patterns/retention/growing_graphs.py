@@ -20,7 +20,7 @@ from profkit.patterns.retention.holding import (
 )
 from profkit.run.directory import CallSite
 from profkit.source.syntax import parse_piece, parts_of
-from profkit.trace.values import median
+from profkit.trace.statistics import median
 
 LEAST_PASS = 10
 """Backward nodes. Fewer are a metric or an output that the loss happens not to use, not a pass of a model."""

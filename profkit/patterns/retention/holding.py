@@ -17,7 +17,7 @@ from profkit.derive.facts import Facts
 from profkit.patterns.attribution import order_sites
 from profkit.run.directory import CallSite, LiveHolder, LiveSample
 from profkit.trace.events import NONE, Float64s, Int64s
-from profkit.trace.values import median
+from profkit.trace.statistics import median
 
 MIN_SAMPLES = 4
 """Fewer steps show three changes or less, which does not tell growth from fluctuation."""
@@ -69,12 +69,12 @@ Growing = TypeVar("Growing", bound=_Growing)
 
 def first_at_each_line(names: Iterable[Growing]) -> Iterator[Growing]:
     """Of the names that one line makes grow, only the first. Names whose line is unknown all stay."""
-    told = set[CallSite]()
+    known = set[CallSite]()
     for name in names:
-        if name.site not in told:
+        if name.site not in known:
             yield name
         if name.site is not None:
-            told.add(name.site)
+            known.add(name.site)
 
 
 def growing_names(facts: Facts) -> tuple[GrowingName, ...]:

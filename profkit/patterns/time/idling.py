@@ -15,11 +15,11 @@ from msgspec import Struct
 from profkit.core.marks import STEP_MARK
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.facts import Facts, derived_once
-from profkit.derive.steps.steps import compiling
+from profkit.derive.steps.boundaries import compiling
 from profkit.derive.timeline.intervals import Intervals, union
 from profkit.patterns.places.frames import parse_frame, user_frames
 from profkit.trace.events import Bools, Category, Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 _CLOSE_NS = 1_000_000
 """Between two launches Python takes 5 to 100 µs. A millisecond holds more than the way to the next launch."""

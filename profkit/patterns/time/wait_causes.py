@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from profkit.derive.facts import Facts, derived_once
 from profkit.patterns.program import copies_named, named_operators
 from profkit.trace.events import Bools, Category, Int64s
-from profkit.trace.values import among
+from profkit.trace.statistics import among
 
 _SIZES = ("aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive")
 """Operators that wait to learn the size of their result."""

@@ -11,7 +11,7 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.patterns.program import calling_operator, copies_named
 from profkit.patterns.time.wait_causes import pytorchs_own
 from profkit.trace.events import Bools, Int32s, Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 
 class Transfers(Struct, frozen=True):

@@ -16,7 +16,7 @@ from profkit.patterns.time.wait_causes import STAGED_BYTES, WaitCause, wait_caus
 from profkit.patterns.transfers.copies import Transfers, has_unlinked_copies, program_transfers, waits_below
 from profkit.patterns.transfers.created import created_tensors
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
-from profkit.trace.values import among, distinct
+from profkit.trace.statistics import among, distinct
 
 LEAST_TOGETHER = 8
 """Small copies in a row. A batch of a language model or of a detector holds up to six tensors; packing these would save
@@ -111,11 +111,11 @@ def _stretch(facts: Facts, transfers: Transfers) -> Int64s:
 
 def _is_repeated(facts: Facts, transfers: Transfers) -> Bools:
     """Those of tensors that the run saw being given to the same call, unchanged, in two steps."""
-    told = facts.run.recomputation
-    if told is None:
+    known = facts.run.recomputation
+    if known is None:
         return np.zeros(len(transfers), dtype=bool)
     mark_of = call_marks(facts)
-    numbers = np.array([number for number in told.each_step if 0 <= number < len(mark_of)], dtype=np.int64)
+    numbers = np.array([number for number in known.each_step if 0 <= number < len(mark_of)], dtype=np.int64)
     marks = mark_of[numbers]
     located = np.where(facts.repeats.exact[transfers.place], facts.repeats.row[transfers.place], NONE)
     around = facts.tree.nearest_ancestor(facts.trace.mask_of(marks[marks >= 0]), of=located.clip(min=0))

@@ -13,7 +13,7 @@ from profkit.patterns.program import calling_operator, launches_anything, progra
 from profkit.patterns.shapes import first_shape, shapes_of
 from profkit.patterns.transfers.copies import Transfers, program_transfers
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
-from profkit.trace.values import distinct, distinct_rows
+from profkit.trace.statistics import distinct, distinct_rows
 
 _QUERIES = ("EventQuery", "StreamQuery")
 
@@ -67,13 +67,13 @@ def _first_inputs(facts: Facts, rows: Rows) -> Int64s:
     events = facts.trace.events
     first, inverse = distinct_rows(events.dims_code[rows], events.types_code[rows])
     numbers: dict[tuple[tuple[int, ...], str], int] = {}
-    told = []
+    known = []
     for row in rows[first].tolist():
         shape = tuple(first_shape(shapes_of(facts, row)))
         kind = next(iter(parse_types(facts.trace.text_of(int(events.types_code[row])))), "")
         is_known = kind and shape and math.prod(shape) > 1
-        told.append(numbers.setdefault((shape, kind), len(numbers)) if is_known else NONE)
-    return np.array(told, dtype=np.int64)[inverse]
+        known.append(numbers.setdefault((shape, kind), len(numbers)) if is_known else NONE)
+    return np.array(known, dtype=np.int64)[inverse]
 
 
 def _holds(begin_ns: Int64s, end_ns: Int64s, times_ns: Int64s) -> Bools:

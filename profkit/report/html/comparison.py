@@ -10,7 +10,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from profkit.core.units import format_time
-from profkit.diagnosis.compare.values import Comparison, Move
+from profkit.diagnosis.compare.comparison import Comparison, Move
 from profkit.report import comparison_wording as wording
 from profkit.report.html.drawing import percent
 from profkit.report.html.environment import asset, digest, environment

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from profkit.diagnosis.compare.values import Comparison
+from profkit.diagnosis.compare.comparison import Comparison
 from profkit.findings.values import Diagnosis
 
 _MARKS = (".git", "pyproject.toml", "setup.py")

@@ -15,7 +15,7 @@ from profkit.derive.facts import Facts
 from profkit.patterns.transfers.copies import Transfers, waits_below
 from profkit.savings.edits import Edit, combine, shrink_work, unblock
 from profkit.trace.events import Category, Int64s
-from profkit.trace.values import median
+from profkit.trace.statistics import median
 
 _GEN3, _GEN4, _GEN5 = 15.75, 31.5, 63.0
 """GB/s."""

@@ -24,8 +24,8 @@ from profkit.trace.kineto.codes import KindCodes, TextCodes, codes_of, text_code
 from profkit.trace.kineto.collectives import collective_codes
 from profkit.trace.kineto.convert import Part, either, integers, narrow
 from profkit.trace.kineto.schema import MISSING, Arguments, Event
+from profkit.trace.statistics import distinct
 from profkit.trace.times import durations_of, nanoseconds_of, numbers_of, too_coarse
-from profkit.trace.values import distinct
 
 TEXTS = ("dims_code", "types_code", "concrete_code", "collective_code")
 """Columns of text codes."""

@@ -31,8 +31,8 @@ from profkit.trace.kineto.schema import Event
 from profkit.trace.kineto.time_cutoff import TimeCutoff
 from profkit.trace.left_out import describe_left_out, find_clockless
 from profkit.trace.limits import DEFAULT_LIMIT_BYTES, EMPTY_BYTES, EVENT_BYTES
+from profkit.trace.statistics import constant
 from profkit.trace.times import plausible_starts
-from profkit.trace.values import constant
 
 _COLUMNS: dict[str, tuple[type[Any], int]] = {
     "correlation": (np.int64, NONE),

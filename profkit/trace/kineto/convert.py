@@ -10,7 +10,7 @@ import numpy as np
 
 from profkit.trace.events import NONE, Int32s
 from profkit.trace.kineto.schema import MISSING
-from profkit.trace.values import constant
+from profkit.trace.statistics import constant
 
 Part = np.ndarray[Any, Any] | None
 """A stretch of a column; None if no event has the field."""

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from profkit.trace.events import NONE, Bools, Int32s, Int64s
 from profkit.trace.nsys.tables import MISSING, MOST_NAME_CHARACTERS, Names, Tables
-from profkit.trace.values import distinct, distinct_rows
+from profkit.trace.statistics import distinct, distinct_rows
 
 _KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 _GRAPH = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"

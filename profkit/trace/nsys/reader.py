@@ -25,8 +25,8 @@ from profkit.trace.left_out import LEFT_OUT
 from profkit.trace.limits import DEFAULT_LIMIT_BYTES, describe_partial, most_events
 from profkit.trace.nsys.parts import TABLES, Part, read_parts
 from profkit.trace.nsys.tables import MISSING, Tables
+from profkit.trace.statistics import distinct, distinct_rows
 from profkit.trace.times import DAY_NS, plausible_starts
-from profkit.trace.values import distinct, distinct_rows
 
 KIND = "an Nsight Systems export"
 _LAYERS = ("", ", ranges that need not nest", ", profiler and driver")

@@ -9,10 +9,10 @@ import numpy as np
 
 from profkit.core.units import format_count, pick_form
 from profkit.trace.events import NONE, Int32s, Int64s
+from profkit.trace.snapshot.columns import Blocks, History, Segments, Snapshot, Stacks
 from profkit.trace.snapshot.opcodes import Malformed, Token
 from profkit.trace.snapshot.tables import Tables
 from profkit.trace.snapshot.tokens import Texts, Tokens
-from profkit.trace.snapshot.values import Blocks, History, Segments, Snapshot, Stacks
 from profkit.trace.snapshot.words import WORDS, Word
 
 _MOST_DICTIONARIES = 8

@@ -16,6 +16,7 @@ from profkit.core.units import format_bytes, format_count
 from profkit.trace.containers import Content
 from profkit.trace.limits import DEFAULT_LIMIT_BYTES, EMPTY_BYTES, MEMORY_LIMIT
 from profkit.trace.snapshot.assembly import assemble
+from profkit.trace.snapshot.columns import Snapshot, is_snapshot
 from profkit.trace.snapshot.nesting import close_all, put_together
 from profkit.trace.snapshot.opcodes import TRAILING_BYTES, Malformed, Token, find_opcodes
 from profkit.trace.snapshot.shapes import add_rows
@@ -31,7 +32,6 @@ from profkit.trace.snapshot.tokens import (
     join,
     new_texts,
 )
-from profkit.trace.snapshot.values import Snapshot, is_snapshot
 from profkit.trace.snapshot.words import WORDS
 
 _PIECE_BYTES = 256 << 10

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.trace.events import NONE, Bools, Int64s
+from profkit.trace.snapshot.columns import Action, State
 from profkit.trace.snapshot.nesting import Groups, Nested
 from profkit.trace.snapshot.opcodes import Malformed, Token
 from profkit.trace.snapshot.tables import Shape, Tables
 from profkit.trace.snapshot.tokens import Memo, References, Texts, Tokens, join
-from profkit.trace.snapshot.values import Action, State
 from profkit.trace.snapshot.words import FIRST_ACTION, FIRST_STATE, Word
 
 _MOST_BYTES = 1 << 50

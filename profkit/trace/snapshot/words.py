@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from profkit.trace.snapshot.values import Action, State
+from profkit.trace.snapshot.columns import Action, State
 
 
 class Word(IntEnum):

@@ -56,10 +56,10 @@ def interpreter(package: Package, environments: Path) -> Path:
 def version_of(package: Package, environments: Path) -> str:
     """Its version in its environment, empty if it is not there."""
     command = f"import importlib.metadata as m; print(m.version({package.name!r}))"
-    told = subprocess.run(
+    known = subprocess.run(
         [str(interpreter(package, environments)), "-c", command], capture_output=True, text=True, check=False
     )
-    return told.stdout.strip()
+    return known.stdout.strip()
 
 
 def _make(home: Path) -> None:

@@ -159,9 +159,9 @@ def _reach(package: Package, python: Path, work: Path) -> Reach:
     traced = turn([str(python), str(script), str(package.program), package.imported], work)
     if traced.status:
         return Reach(lazily=f"unknown: {last_line(traced.errors)}")
-    told = json.loads(traced.output.splitlines()[-1])
-    questions = dict.fromkeys(one["asker"] for one in told["heard"] if one["kind"] == "question")
-    return Reach(told["after_package"], told["lazily"], tuple(questions))
+    known = json.loads(traced.output.splitlines()[-1])
+    questions = dict.fromkeys(one["asker"] for one in known["heard"] if one["kind"] == "question")
+    return Reach(known["after_package"], known["lazily"], tuple(questions))
 
 
 def _finding(finding: profkit.Finding) -> str:

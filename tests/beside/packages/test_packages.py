@@ -82,9 +82,9 @@ def test_more_and_less_output_differ():
 def test_speeds_and_times_that_packages_print_are_no_difference_and_losses_are():
     assert first_difference("2026-01-01 00:00:00,000 begun", "2027-02-03 11:22:33,444 begun") == ""
     assert first_difference("2026-01-01 00:00:00,000 begun", "2026-01-01 00:00:00,000 ended") != ""
-    told = "{{'train_runtime': '{}', 'train_steps_per_second': '{}', 'train_loss': '{}'}}"
-    assert first_difference(told.format(1, 2, 3), told.format(4, 5, 3)) == ""
-    assert first_difference(told.format(1, 2, 3), told.format(1, 2, 4)) != ""
+    known = "{{'train_runtime': '{}', 'train_steps_per_second': '{}', 'train_loss': '{}'}}"
+    assert first_difference(known.format(1, 2, 3), known.format(4, 5, 3)) == ""
+    assert first_difference(known.format(1, 2, 3), known.format(1, 2, 4)) != ""
 
 
 def test_what_is_wrong_stands_out():

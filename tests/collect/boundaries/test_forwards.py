@@ -36,39 +36,39 @@ def nothing_was_compiled_or_trained(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def listening(request: pytest.FixtureRequest) -> Install:
     def install() -> tuple[ForwardCalls, list[str]]:
-        told: list[str] = []
-        calls = ForwardCalls(lambda: told.append("call"), Guard(lambda error: pytest.fail(str(error))))
+        known: list[str] = []
+        calls = ForwardCalls(lambda: known.append("call"), Guard(lambda error: pytest.fail(str(error))))
         request.addfinalizer(calls.remove)
         calls.install()
-        return calls, told
+        return calls, known
 
     return install
 
 
 def test_each_call_of_the_outermost_module_counts_once(listening):
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Sequential(nn.Linear(4, 2)))
-    _, told = listening()
+    _, known = listening()
     for _ in range(3):
         model(torch.ones(1, 4))
-    assert told == ["call"] * 3
+    assert known == ["call"] * 3
 
 
 def test_a_half_made_module_is_left_alone(listening):
     half_made = nn.Conv2d.__new__(nn.Conv2d)
     model = nn.Sequential(nn.Linear(4, 2))
-    _, told = listening()
+    _, known = listening()
     model(torch.ones(1, 4))
-    assert told == ["call"]
+    assert known == ["call"]
     assert not vars(half_made)
 
 
 def test_only_the_model_called_first_counts(listening):
     teacher, student = nn.Linear(4, 4), nn.Linear(4, 4)
-    _, told = listening()
+    _, known = listening()
     for _ in range(3):
         teacher(torch.ones(1, 4))
         student(torch.ones(1, 4))
-    assert told == ["call"] * 3
+    assert known == ["call"] * 3
 
 
 class _Resize(nn.Module):
@@ -81,11 +81,11 @@ class _Resize(nn.Module):
 def test_modules_without_weights_do_not_count(listening):
     model = nn.Sequential(nn.Linear(4, 4))
     prepare, lossy = nn.Sequential(_Resize(), nn.Flatten()), nn.MSELoss()
-    _, told = listening()
+    _, known = listening()
     for _ in range(3):
         batch = torch.stack([prepare(image) for image in torch.ones(5, 3, 4)]).reshape(-1, 4)
         lossy(model(batch), batch)
-    assert told == ["call"] * 3
+    assert known == ["call"] * 3
 
 
 def _with_deep(weights: str) -> nn.Module:
@@ -110,14 +110,14 @@ def _with_deep(weights: str) -> nn.Module:
 )
 def test_weights_of_any_kind_make_a_module_a_model(listening, make):
     model = make()
-    _, told = listening()
+    _, known = listening()
     model(torch.ones(3, 4))
-    assert told == ["call"]
+    assert known == ["call"]
 
 
 def test_no_hook_is_left_and_none_is_ever_on_a_module(listening):
     model = nn.Linear(4, 4)
-    calls, told = listening()
+    calls, known = listening()
     assert len(modules._global_forward_hooks) == 1
     assert not model._forward_hooks
     calls.install()
@@ -125,7 +125,7 @@ def test_no_hook_is_left_and_none_is_ever_on_a_module(listening):
     calls.remove()
     assert not modules._global_forward_hooks
     model(torch.ones(1, 4))
-    assert told == []
+    assert known == []
 
 
 def test_calls_do_not_count_if_something_was_compiled(listening, monkeypatch):
@@ -159,7 +159,7 @@ def test_calls_do_not_count_if_something_is_going_to_be_compiled(listening, make
 
 def test_calls_stop_counting_once_the_program_calls_the_compiler(listening):
     original = torch.compile
-    _, told = listening()
+    _, known = listening()
     model = nn.Linear(2, 2)
     model(torch.ones(1, 2))
     assert torch.compile is not original
@@ -167,7 +167,7 @@ def test_calls_stop_counting_once_the_program_calls_the_compiler(listening):
     assert not modules._global_forward_hooks
     assert torch.compile is original
     assert isinstance(compiled(torch.ones(1, 2)), torch.Tensor)
-    assert told == ["call"]
+    assert known == ["call"]
 
 
 def test_calls_do_not_count_inside_a_call_of_the_compiler(listening, monkeypatch):

@@ -125,11 +125,11 @@ def test_on_each_thread_the_first_optimizer_to_step_gives_the_signal():
 
 
 def test_a_signal_carries_its_time_and_thread(listener):
-    told: list[StepBoundary] = []
-    with installed(StepSignals(told.append, Guard(listener.errors.append))):
+    known: list[StepBoundary] = []
+    with installed(StepSignals(known.append, Guard(listener.errors.append))):
         begun = time.perf_counter_ns()
         make_optimizer().step()
-    (boundary,) = told
+    (boundary,) = known
     assert (boundary.signal, boundary.thread, boundary.between) == ("optimizer", threading.get_ident(), None)
     assert begun < boundary.time_ns < time.perf_counter_ns()
 

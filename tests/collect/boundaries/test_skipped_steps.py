@@ -39,13 +39,13 @@ def test_an_error_on_the_quick_way_leaves_the_step_to_the_usual_way():
     def fails() -> int:
         raise ValueError("broken")
 
-    told: list[StepBoundary] = []
+    known: list[StepBoundary] = []
     errors: list[BaseException] = []
-    signals, optimizer = StepSignals(told.append, Guard(errors.append), pass_by=fails), make_optimizer()
+    signals, optimizer = StepSignals(known.append, Guard(errors.append), pass_by=fails), make_optimizer()
     with installed(signals):
         for _ in range(3):
             optimizer.step()
-    assert (len(told), errors) == (3, [])
+    assert (len(known), errors) == (3, [])
 
 
 def test_skipped_steps_give_no_signal(listener):
@@ -68,20 +68,20 @@ def test_far_from_the_window_most_steps_are_skipped_but_all_are_counted():
     """Thirty at a time until thirty are left; those give a signal each, as does the one before."""
     schedule = Schedule(Plan(at_step=100, prologue=False))
     schedule.begin(0)
-    told, now_ns, skipped = 0, 0, 0
+    known, now_ns, skipped = 0, 0, 0
     while schedule.phase is Phase.REFERENCE:
         now_ns += 10**6
         if skipped:
             skipped -= 1
             continue
-        told += 1
+        known += 1
         if passed := schedule.pass_by(now_ns, lambda: 0):
             skipped = passed - 1
         else:
             schedule.advance(now_ns)
             schedule.begin(now_ns)
     assert (schedule.step, now_ns // 10**6) == (100, 100)
-    assert told == 3 + 31
+    assert known == 3 + 31
     assert schedule.reference_step_ns == [10**6] * 30
 
 

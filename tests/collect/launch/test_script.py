@@ -449,8 +449,8 @@ def test_a_killed_program_ran_out_of_memory_if_the_system_counts_a_kill(
     (tmp_path / "killed.py").write_text("import os, signal, torch\nos.kill(os.getpid(), signal.SIGKILL)\n")
     status, _, _ = recorded_into_run("killed.py")
     assert status == 137
-    told = OutOfMemory(message=KILLED, ended=True)
-    assert load_run(tmp_path / "run").out_of_memory == (told if killed else None)
+    known = OutOfMemory(message=KILLED, ended=True)
+    assert load_run(tmp_path / "run").out_of_memory == (known if killed else None)
 
 
 def test_kills_are_counted_in_the_container_or_else_on_the_machine(tmp_path, monkeypatch):

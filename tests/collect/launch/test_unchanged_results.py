@@ -90,8 +90,8 @@ def test_a_script_ends_the_same_and_has_the_same_results(recordings, end):
     kept = recordings.start(
         [*RECORDED, "--", "program.py"], stdin=STDIN, writes={**files, "training.py": TRAINING, "run/.keep": ""}
     )
-    told = plain.ended.stderr.replace(str(plain.directory), str(kept.directory))
-    assert kept.ended == replace(plain.ended, stderr=told)
+    known = plain.ended.stderr.replace(str(plain.directory), str(kept.directory))
+    assert kept.ended == replace(plain.ended, stderr=known)
     assert list((kept.directory / "run").glob("*.pt.trace.json.gz"))
 
 

@@ -287,12 +287,12 @@ def test_the_calls_reach_pytorch(monkeypatch):
         asked.append((*arguments, *options.values()))
 
     monkeypatch.setattr(torch.cuda.memory, "_record_memory_history_impl", record)
-    allocator, told = CudaAllocator(), []
-    allocator.begin_history(50, lambda: told.append(1))
+    allocator, known = CudaAllocator(), []
+    allocator.begin_history(50, lambda: known.append(1))
     assert asked == [("all", "all", "python", 50)]
     torch.cuda.memory._record_memory_history("all")
-    assert told == [1]
+    assert known == [1]
     allocator.end_history()
     assert asked[1:] == [("all",), (None,)]
     torch.cuda.memory._record_memory_history(None)
-    assert told == [1]
+    assert known == [1]

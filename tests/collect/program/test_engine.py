@@ -15,16 +15,16 @@ from tests.collect.reading import read_events
 
 
 def test_hooks_and_recomputed_activations_are_in_the_backward_pass():
-    told: list[bool] = []
+    known: list[bool] = []
 
     def layer(x: Tensor) -> Tensor:
-        told.append(in_backward_pass())
+        known.append(in_backward_pass())
         return x.sin()
 
     x = torch.ones(2, requires_grad=True)
-    x.register_post_accumulate_grad_hook(lambda _: told.append(in_backward_pass()))
+    x.register_post_accumulate_grad_hook(lambda _: known.append(in_backward_pass()))
     checkpoint(layer, x, use_reentrant=False).sum().backward()
-    assert told == [False, True, True]
+    assert known == [False, True, True]
     assert not in_backward_pass()
 
 

@@ -64,8 +64,8 @@ def test_an_unrecorded_backward_pass_gives_the_same_gradients(tmp_path, monkeypa
 
 
 def test_the_tracer_announces_a_backward_pass_with_its_roots():
-    told: list[object] = []
-    tracer = LineTracer(UserFiles((Path(__file__).parent,)), on_backward=told.append)
+    known: list[object] = []
+    tracer = LineTracer(UserFiles((Path(__file__).parent,)), on_backward=known.append)
     leaf = torch.ones(2, requires_grad=True)
     loss, other = leaf.sum(), leaf.prod()
     tracer.start(sys._getframe())
@@ -74,7 +74,7 @@ def test_the_tracer_announces_a_backward_pass_with_its_roots():
         torch.autograd.grad([other], [leaf])
     finally:
         tracer.stop(sys._getframe())
-    assert [one if isinstance(one, (list, tuple)) else [one] for one in told] == [[loss], [other]]
+    assert [one if isinstance(one, (list, tuple)) else [one] for one in known] == [[loss], [other]]
 
 
 def run_with_little_left(directory: Path, monkeypatch: pytest.MonkeyPatch, enough_after: int) -> None:

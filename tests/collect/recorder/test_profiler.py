@@ -154,11 +154,11 @@ def test_as_a_decorator_it_records_the_first_call(tmp_path):
 
 
 def test_progress_is_reported_step_by_step(tmp_path):
-    told: list[tuple[str, int, int]] = []
-    with profile(tmp_path, wait=1, warmup=1, active=1, on_progress=lambda *step: told.append(step)) as recording:
+    known: list[tuple[str, int, int]] = []
+    with profile(tmp_path, wait=1, warmup=1, active=1, on_progress=lambda *step: known.append(step)) as recording:
         train(5, recording)
     said = [("opening", 0, 3), ("located", 1, 3), ("reference", 2, 3), ("active", 3, 3)]
-    assert [step for step in told if step in said][-4:] == said
+    assert [step for step in known if step in said][-4:] == said
 
 
 def test_the_diagnosis_is_made_once_and_only_after_the_recording(tmp_path, monkeypatch):

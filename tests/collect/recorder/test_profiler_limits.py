@@ -25,8 +25,8 @@ def spend_lines_of(recording: profile, count: int) -> None:
 
 def hold(monkeypatch: pytest.MonkeyPatch, events: int) -> None:
     """Let the located step seem to hold this many events."""
-    told = property(lambda _: events, lambda _recordings, _counted: None)
-    monkeypatch.setattr(Recordings, "located_events", told, raising=False)
+    known = property(lambda _: events, lambda _recordings, _counted: None)
+    monkeypatch.setattr(Recordings, "located_events", known, raising=False)
 
 
 def is_off() -> bool:

@@ -85,18 +85,18 @@ def run(directory: Path, gpu: Gpu, steps: int, plan: Plan) -> None:
 
 def test_steps_are_timed_on_the_device_too(tmp_path, gpu):
     run(tmp_path, gpu, 14, Plan(wait=3, warmup=1, active=4, after=5, prologue=False))
-    told = load_run(tmp_path)
-    assert told.reference_step_device_ns == (62_000_000,) * 8
-    assert len(told.reference_step_ns) == 8
-    assert told.measured_step_device_ns == (62_000_000,) * 4
-    assert told.later_step_device_ns == ()
+    known = load_run(tmp_path)
+    assert known.reference_step_device_ns == (62_000_000,) * 8
+    assert len(known.reference_step_ns) == 8
+    assert known.measured_step_device_ns == (62_000_000,) * 4
+    assert known.later_step_device_ns == ()
 
 
 def test_a_program_without_a_gpu_has_no_times_of_one(tmp_path):
     with profile(tmp_path, wait=2, warmup=1, active=2) as recording:
         train(8, recording)
-    told = load_run(tmp_path)
-    assert (told.reference_step_device_ns, told.measured_step_device_ns) == ((), ())
+    known = load_run(tmp_path)
+    assert (known.reference_step_device_ns, known.measured_step_device_ns) == ((), ())
 
 
 def test_the_device_is_waited_for_only_at_the_end(tmp_path, gpu):
@@ -130,9 +130,9 @@ def test_no_event_is_recorded_while_a_graph_is_captured(gpu):
 def test_an_error_in_a_kernel_of_the_program_is_not_raised_here(tmp_path, gpu):
     gpu.is_broken = True
     run(tmp_path, gpu, 8, Plan(wait=2, warmup=1, active=2, after=2, prologue=False))
-    told = load_run(tmp_path)
-    assert told.reference_step_device_ns == ()
-    assert len(told.reference_step_ns) == 4
+    known = load_run(tmp_path)
+    assert known.reference_step_device_ns == ()
+    assert len(known.reference_step_ns) == 4
 
 
 def test_far_from_the_window_no_event_is_recorded(gpu):

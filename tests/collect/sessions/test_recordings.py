@@ -35,14 +35,18 @@ def record(recordings: Recordings, operators: int = 1) -> None:
 
 def test_each_recording_is_written_before_the_next_one_begins(tmp_path, monkeypatch):
     """Kineto converts device times by the clock of the session that started last."""
-    told: list[str] = []
+    known: list[str] = []
     start, write = ProfilerSession.start, ProfilerSession.write
-    monkeypatch.setattr(ProfilerSession, "start", lambda session: (told.append("start"), start(session))[1])
-    monkeypatch.setattr(ProfilerSession, "write", lambda session, path: (told.append("write"), write(session, path))[1])
+    monkeypatch.setattr(ProfilerSession, "start", lambda session: (known.append("start"), start(session))[1])
+    monkeypatch.setattr(
+        ProfilerSession, "write", lambda session, path: (known.append("write"), write(session, path))[1]
+    )
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         train(8, recording)
     prologue, dropped, located, measured = ["start", "write"], ["start"], ["start", "write"], ["start", "write"]
-    assert told == prologue + dropped + located + measured  # dropped: the optimizer's step came before the explicit one
+    assert (
+        known == prologue + dropped + located + measured
+    )  # dropped: the optimizer's step came before the explicit one
     assert len(steps_of(read_events(tmp_path))) == 3
 
 

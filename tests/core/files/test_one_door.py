@@ -17,7 +17,7 @@ EXEMPT = {
     "trace/cache.py": "the user's cache folder",
     "collect/machine/rates.py": "the user's cache folder",
     "collect/launch/trial.py": "/proc",
-    "collect/ranks/launches.py": "opened only if absent; a folder that takes its final name",
+    "collect/ranks/folders.py": "opened only if absent; a folder that takes its final name",
     "collect/sessions/exporting.py": "appends to the file that Kineto has just written, under a name of its own",
     "diagnosis/launch/remote.py": "a copy in a temporary folder",
     "integrations/pytest_baselines.py": "a folder that takes its final name",

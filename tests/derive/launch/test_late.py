@@ -7,8 +7,8 @@ import pytest
 
 from profkit.derive.launch.chance import stand_out
 from profkit.derive.launch.late import find_late, usual_ns
-from profkit.derive.launch.own_work import OwnWork
 from profkit.derive.launch.table import Cause
+from profkit.derive.launch.work_by_rank import WorkByRank
 
 EVEN = np.array([[10, 11, 10, 12.0], [11, 10, 12, 10], [10, 12, 11, 10], [12, 10, 10, 11]])
 
@@ -17,12 +17,14 @@ def late_by(*excess: float) -> np.ndarray:
     return EVEN + np.array(excess)[:, None]
 
 
-def own_work(*place_ns: np.ndarray, causes: tuple[Cause, ...] = (Cause.COMPUTE, Cause.INPUT)) -> OwnWork:
+def own_work(*place_ns: np.ndarray, causes: tuple[Cause, ...] = (Cause.COMPUTE, Cause.INPUT)) -> WorkByRank:
     by_place = np.stack(place_ns, axis=2)
     own = [at for at in range(len(place_ns)) if causes[at] != Cause.CONTENTION]
     places = tuple((int(cause), "train.py", line) for line, cause in enumerate(causes[: len(place_ns)]))
     ranks, steps = by_place.shape[:2]
-    return OwnWork(np.arange(steps), by_place[:, :, own].sum(axis=2), places, by_place, np.zeros(ranks, dtype=np.int64))
+    return WorkByRank(
+        np.arange(steps), by_place[:, :, own].sum(axis=2), places, by_place, np.zeros(ranks, dtype=np.int64)
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 from msgspec import structs
 
 from profkit.derive.launch.late import find_late
-from profkit.derive.launch.lateness import Reason, Toll, divide_waits, find_reasons, latest_rank, weigh_lateness
+from profkit.derive.launch.lateness import Reason, WaitCosts, divide_waits, find_reasons, latest_rank, weigh_lateness
 from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.matching import match
-from profkit.derive.launch.own_work import measure_own_work
 from profkit.derive.launch.table import Cause, Group, RankTable
+from profkit.derive.launch.work_by_rank import measure_work_by_rank
 from profkit.run.directory import CallSite
 from tests.derive.launch.tables import Did, Worked, table
 
@@ -21,9 +21,9 @@ LOADS, COMPUTES = CallSite("data.py", 5, "load"), CallSite("train.py", 10, "trai
 THREE = (Group("0", 3, (0, 1, 2)),)
 
 
-def reasons_of(launch: Launch, toll: Toll) -> tuple[Reason | None, ...]:
-    own = measure_own_work(launch)
-    return find_reasons(launch, toll, own, find_late(own))
+def reasons_of(launch: Launch, costs: WaitCosts) -> tuple[Reason | None, ...]:
+    own = measure_work_by_rank(launch)
+    return find_reasons(launch, costs, own, find_late(own))
 
 
 def test_a_rank_waits_for_the_last_one_beyond_the_shortest_time():
@@ -35,13 +35,13 @@ def test_a_rank_waits_for_the_last_one_beyond_the_shortest_time():
             table(2, [Did(10, 40)], world=3, groups=THREE),
         ]
     )
-    toll = weigh_lateness(launch)
-    assert toll.transfer_ns.tolist() == [10_000]
-    assert toll.waited_ns.tolist() == [30_000, 0, 20_000]
-    assert toll.late_ns.tolist() == [0, 25_000, 5_000]
-    assert toll.caused_ns.tolist() == [0, 22_500, 2_500]
-    assert toll.exposed_ns.tolist() == [10_000, 10_000, 10_000]
-    assert latest_rank(launch, toll) == 1
+    costs = weigh_lateness(launch)
+    assert costs.transfer_ns.tolist() == [10_000]
+    assert costs.waited_ns.tolist() == [30_000, 0, 20_000]
+    assert costs.late_ns.tolist() == [0, 25_000, 5_000]
+    assert costs.caused_ns.tolist() == [0, 22_500, 2_500]
+    assert costs.exposed_ns.tolist() == [10_000, 10_000, 10_000]
+    assert latest_rank(launch, costs) == 1
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def test_ranks_that_are_late_together_share_the_wait(
     count, ends = len(begins), max(begins) + 10
     group = (Group("0", count, tuple(range(count))),)
     launch = match([table(rank, [Did(at, ends)], world=count, groups=group) for rank, at in enumerate(begins)])
-    toll = weigh_lateness(launch)
-    assert (toll.late_ns / 1000).tolist() == list(late)
-    assert (toll.caused_ns / 1000).tolist() == list(shares)
+    costs = weigh_lateness(launch)
+    assert (costs.late_ns / 1000).tolist() == list(late)
+    assert (costs.caused_ns / 1000).tolist() == list(shares)
 
 
 def test_each_wait_is_divided_among_the_ranks_that_were_missing():
@@ -89,22 +89,22 @@ def test_lateness_covered_by_work_costs_nobody_time():
     """Ranks 0 and 1 stand still for the last 15 µs before rank 3 comes, when rank 2 has come already."""
     did = [Did(0, 70, waited=25), Did(0, 70, waited=25), Did(40, 70, waited=25), Did(60, 70)]
     groups = (Group("0", 4, (0, 1, 2, 3)),)
-    toll = weigh_lateness(match([table(rank, [one], world=4, groups=groups) for rank, one in enumerate(did)]))
-    assert toll.caused_ns.tolist() == [0, 0, 0, 15_000]
+    costs = weigh_lateness(match([table(rank, [one], world=4, groups=groups) for rank, one in enumerate(did)]))
+    assert costs.caused_ns.tolist() == [0, 0, 0, 15_000]
 
 
 def test_time_that_a_rank_computes_is_not_a_wait():
     launch = match([table(0, [Did(0, 40, waited=15)]), table(1, [Did(30, 40, waited=4)])])
-    toll = weigh_lateness(launch)
-    assert toll.waited_ns.tolist() == [5_000, 0]
-    assert toll.exposed_ns.tolist() == [10_000, 4_000]
-    assert toll.caused_ns.tolist() == [0, 5_000]
+    costs = weigh_lateness(launch)
+    assert costs.waited_ns.tolist() == [5_000, 0]
+    assert costs.exposed_ns.tolist() == [10_000, 4_000]
+    assert costs.caused_ns.tolist() == [0, 5_000]
 
 
 def test_two_simultaneous_transfers_are_waited_for_once():
     first, second = [Did(0, 40), Did(5, 42, waited=2)], [Did(30, 40, waited=0), Did(32, 42)]
-    toll = weigh_lateness(match([table(0, first), table(1, second)]))
-    assert toll.waited_ns.tolist() == [30_000, 0, 0, 0]
+    costs = weigh_lateness(match([table(0, first), table(1, second)]))
+    assert costs.waited_ns.tolist() == [30_000, 0, 0, 0]
 
 
 def test_a_wrong_clock_changes_nothing():
@@ -120,8 +120,8 @@ def test_the_cause_is_the_work_that_takes_the_late_rank_longer():
     early = [Did(100 * i, 100 * i + 40, i) for i in range(3)]
     late = [Did(100 * i + 35, 100 * i + 40, i) for i in range(3)]
     launch = match([table(0, early, worked=usual, sites=sites), table(1, late, worked=slow, sites=sites)])
-    toll = weigh_lateness(launch)
-    assert reasons_of(launch, toll) == (None, Reason(Cause.INPUT, LOADS))
+    costs = weigh_lateness(launch)
+    assert reasons_of(launch, costs) == (None, Reason(Cause.INPUT, LOADS))
 
 
 def test_without_longer_work_there_is_no_cause():
@@ -131,8 +131,8 @@ def test_without_longer_work_there_is_no_cause():
 
 def test_a_launch_without_joint_collectives_has_no_toll():
     launch = match([])
-    toll = weigh_lateness(launch)
-    assert (len(toll.caused_ns), reasons_of(launch, toll), latest_rank(launch, toll)) == (0, (), 0)
+    costs = weigh_lateness(launch)
+    assert (len(costs.caused_ns), reasons_of(launch, costs), latest_rank(launch, costs)) == (0, (), 0)
 
 
 def on_one_clock(tables: Sequence[RankTable], on_device: bool = False) -> Launch:
@@ -159,18 +159,18 @@ def late_to_notice(ends: Sequence[float], shift: float = 0) -> list[RankTable]:
 
 
 def test_on_a_shared_clock_a_rank_waits_until_the_last_one_starts():
-    toll = weigh_lateness(on_one_clock(late_to_notice([90, 60, 75])))
-    assert toll.transfer_ns.tolist() == [10_000]
-    assert toll.waited_ns.tolist() == [50_000, 40_000, 0]
-    assert toll.exposed_ns.tolist() == [40_000, 10_000, 25_000]
-    assert toll.caused_ns.tolist() == [0, 2_500, 42_500]
+    costs = weigh_lateness(on_one_clock(late_to_notice([90, 60, 75])))
+    assert costs.transfer_ns.tolist() == [10_000]
+    assert costs.waited_ns.tolist() == [50_000, 40_000, 0]
+    assert costs.exposed_ns.tolist() == [40_000, 10_000, 25_000]
+    assert costs.caused_ns.tolist() == [0, 2_500, 42_500]
 
 
 def test_on_a_shared_clock_work_after_the_start_is_not_a_wait():
     did = [Did(0, 60, waited=25), Did(0, 60, waited=5), Did(50, 60)]
-    toll = weigh_lateness(on_one_clock([table(rank, [one], world=3, groups=THREE) for rank, one in enumerate(did)]))
-    assert toll.waited_ns.tolist() == [15_000, 0, 0]
-    assert toll.exposed_ns.tolist() == [10_000, 5_000, 10_000]
+    costs = weigh_lateness(on_one_clock([table(rank, [one], world=3, groups=THREE) for rank, one in enumerate(did)]))
+    assert costs.waited_ns.tolist() == [15_000, 0, 0]
+    assert costs.exposed_ns.tolist() == [10_000, 5_000, 10_000]
 
 
 @pytest.mark.parametrize("why", ["unknown", "contradicted", "a GPU's"])
@@ -178,6 +178,6 @@ def test_without_a_trusted_clock_the_shortest_time_counts_as_the_transfer(why: s
     """The same as above: by its own times alone rank 0 waits for 65 of its 90 µs."""
     tables = late_to_notice([90, 60, 75], shift=1_000_000 if why == "contradicted" else 0)
     launch = match(tables) if why == "unknown" else on_one_clock(tables, on_device=why == "a GPU's")
-    toll = weigh_lateness(launch)
-    assert toll.transfer_ns.tolist() == [25_000]
-    assert toll.waited_ns.tolist() == [65_000, 25_000, 0]
+    costs = weigh_lateness(launch)
+    assert costs.transfer_ns.tolist() == [25_000]
+    assert costs.waited_ns.tolist() == [65_000, 25_000, 0]

@@ -56,11 +56,11 @@ def test_a_clock_wrong_by_a_day_only_changes_its_offset():
 def test_a_given_clock_offset_that_no_clock_can_have_is_not_believed(given, kept):
     tables = [table(0, some()), table(1, some())]
     offsets = (0, given)
-    told = [
+    known = [
         structs.replace(one, identity=structs.replace(one.identity, clock_offset_ns=offset))
         for one, offset in zip(tables, offsets, strict=True)
     ]
-    assert match(told).offset_ns.tolist() == [0, kept]
+    assert match(known).offset_ns.tolist() == [0, kept]
 
 
 def test_a_clock_offset_is_the_median_so_one_wrong_end_does_not_matter():

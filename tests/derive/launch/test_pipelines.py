@@ -12,10 +12,10 @@ from profkit.derive.launch.bubbles import even_share, measure_bubble, with_even_
 from profkit.derive.launch.late import find_late
 from profkit.derive.launch.lateness import weigh_lateness
 from profkit.derive.launch.matching import match
-from profkit.derive.launch.own_work import measure_own_work
 from profkit.derive.launch.pipelines import Staging, find_staging
 from profkit.derive.launch.replay import replay_launch
 from profkit.derive.launch.table import Group
+from profkit.derive.launch.work_by_rank import measure_work_by_rank
 from tests.derive.launch.launches import Act, ask, end_step, length_of, wait, work
 from tests.derive.launch.pipelines import STEPS, interleaved, launch, pipeline, ring, transfers_of
 
@@ -61,7 +61,7 @@ def borders(rank: int, ranks: int, ahead: bool) -> list[Act]:
 def test_neighbours_that_exchange_borders_are_no_pipeline(ranks, ahead):
     found = launch([borders(rank, ranks, ahead) for rank in range(ranks)])
     assert find_staging(found).pipelines == ()
-    assert len(set(measure_own_work(found).kind.tolist())) == (1 if ranks == 2 else 2)  # ends have one neighbour
+    assert len(set(measure_work_by_rank(found).kind.tolist())) == (1 if ranks == 2 else 2)  # ends have one neighbour
 
 
 def test_a_pipeline_with_an_unrecorded_stage_is_not_recognised():
@@ -71,8 +71,8 @@ def test_a_pipeline_with_an_unrecorded_stage_is_not_recognised():
 
 def test_stages_with_different_work_are_not_late():
     found = launch(pipeline([30.0, 30.0, 60.0, 30.0], 4))
-    assert len(set(measure_own_work(found).kind.tolist())) == 4
-    assert find_late(measure_own_work(found)) is None
+    assert len(set(measure_work_by_rank(found).kind.tolist())) == 4
+    assert find_late(measure_work_by_rank(found)) is None
 
 
 @pytest.mark.parametrize(("ranks", "chunks", "micro_batches"), [(2, 2, 2), (2, 2, 4), (2, 4, 8), (3, 2, 3), (4, 2, 8)])
@@ -82,14 +82,14 @@ def test_ranks_with_several_stages_are_a_relay_and_nobody_is_late(ranks, chunks,
     (relay,) = find_staging(found).relays
     assert relay.ranks == tuple(range(ranks))
     assert len(relay.joint) == len(found.joint) == 2 * (ranks * chunks - 1) * micro_batches * STEPS
-    assert find_late(measure_own_work(found)) is None
+    assert find_late(measure_work_by_rank(found)) is None
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_ring_attention_is_neither_and_its_slow_rank_is_late(ranks):
     found = launch(ring(ranks, [30.0] * (ranks - 1) + [60.0]))
     assert find_staging(found) == Staging()
-    late = find_late(measure_own_work(found))
+    late = find_late(measure_work_by_rank(found))
     assert late is not None
     assert late.ranks.tolist() == [ranks - 1]
 
@@ -129,7 +129,7 @@ def test_the_same_stages_of_two_pipelines_are_compared_with_each_other():
 
     both = launch([*pipeline([30.0, 40.0], 4), *second([30.0, 60.0])])
     assert [one.stages for one in find_staging(both).pipelines] == [(0, 1), (2, 3)]
-    own = measure_own_work(both)
+    own = measure_work_by_rank(both)
     assert own.kind[0] == own.kind[2] != own.kind[1] == own.kind[3]
     late = find_late(own)
     assert late is not None
@@ -146,7 +146,7 @@ def test_ranks_whose_receivers_are_unknown_are_not_compared():
     ]
     found = match(tables)
     assert len(found.joint) == 0
-    assert find_late(measure_own_work(found)) is None
+    assert find_late(measure_work_by_rank(found)) is None
 
 
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (4, 4), (4, 16)])
@@ -172,7 +172,7 @@ def test_balanced_stages_take_as_long_as_a_pipeline_of_equal_ones(place, micro_b
     times = [30.0] * 4
     times[place] = 90.0
     found = launch(pipeline(times, micro_batches))
-    edit = with_even_stages(found, measure_own_work(found), find_staging(found).pipelines)
+    edit = with_even_stages(found, measure_work_by_rank(found), find_staging(found).pipelines)
     level = pipeline([45.0] * 4, micro_batches)
     expected = 1000 * length_of(level, transfers_of(level))
     assert replay_launch(found, edit).replayed_ns == pytest.approx(expected, rel=0.02)
@@ -200,9 +200,9 @@ def test_removing_an_apparently_late_receiver_does_not_shorten_a_message():
     sends = np.array([bool(group.sends) for group in found.tables[0].groups])[taken.group]
     looked = structs.replace(taken, end_ns=taken.end_ns + 5_000 * sends)
     slow = match([structs.replace(found.tables[0], collectives=looked), found.tables[1]])
-    toll = weigh_lateness(slow)
+    costs = weigh_lateness(slow)
     forwards = [at for at, group in enumerate(slow.groups) if group.is_message and group.ranks == (0, 1)]
-    assert set(toll.transfer_ns[slow.joint.group == forwards[0]].tolist()) == {1_000}
+    assert set(costs.transfer_ns[slow.joint.group == forwards[0]].tolist()) == {1_000}
 
 
 def test_messages_are_matched_by_sender_and_receiver_both_ways():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from profkit.derive.launch.edits import JointEdit, ask_earlier, combine_joint, shrink_ranks_work, shrink_transfers
+from profkit.derive.launch.joint_edits import JointEdit, ask_earlier, combine_joint, shrink_ranks_work, shrink_transfers
 from profkit.derive.launch.replay import replay_launch, transfer_times
 from tests.derive.launch.launches import Act, ask, both, end_step, launch_of, length_of, wait, work
 

@@ -11,7 +11,7 @@ import pytest
 
 import profkit
 from profkit.core.errors import UnreadableInput
-from profkit.diagnosis.compare.values import Fate, Verdict
+from profkit.diagnosis.compare.comparison import Fate, Verdict
 from profkit.run.directory import CALLSITES_FILE, RUN_FILE, CallSite, Host, save
 from tests.diagnosis.compare.runs import OPERATORS, RUN, around, events_of, write_run
 from tests.traces import json_of, mark

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import profkit
-from profkit.diagnosis.compare.values import Comparison, Verdict
+from profkit.diagnosis.compare.comparison import Comparison, Verdict
 from tests.diagnosis.compare.runs import OPERATORS, Operators, events_of, write_run
 from tests.traces import json_of, kernel
 

@@ -10,7 +10,7 @@ import pytest
 
 import profkit
 from profkit.core.errors import UsageError
-from profkit.diagnosis.compare.values import Verdict
+from profkit.diagnosis.compare.comparison import Verdict
 from profkit.run.directory import CALLSITES_FILE, RUN_FILE, CallSite, Run, save
 from tests.diagnosis.compare.runs import LONG, RUN, STEPS, Operators, events_of, write_run
 from tests.traces import json_of, mark, op, step

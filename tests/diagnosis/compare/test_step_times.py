@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from profkit.diagnosis.compare.comparison import Verdict
 from profkit.diagnosis.compare.step_times import EQUIVALENCE_BAND, compare_step_times, student_quantile
-from profkit.diagnosis.compare.values import Verdict
 from tests.diagnosis.compare.runs import around
 
 LEAST_HALF_WIDTH = 1.959964 * math.sqrt(2) * 0.01

@@ -69,8 +69,8 @@ def test_a_recording_without_any_pytorch_operator_is_not_judged():
 def test_a_watch_that_ended_early_is_told_unless_a_note_or_a_rule_without_its_figures_tells_it():
     ended = tuple(Unwatched(watch.value, f"{watch.value} ended") for watch in Watch)
     run = Run(unwatched=ended, notes=("lines ended",), recomputation=Recomputation())
-    told = [note for note in check_recording(facts_of([WORK], run=run)) if note.endswith("ended")]
-    assert told == ["lines ended", "calls ended", "names ended", "opening ended", "batches ended"]
+    known = [note for note in check_recording(facts_of([WORK], run=run)) if note.endswith("ended")]
+    assert known == ["lines ended", "calls ended", "names ended", "opening ended", "batches ended"]
 
 
 def test_the_notes_of_the_recorder_come_first():

@@ -15,8 +15,8 @@ import pytest
 from profkit.core.errors import UnreadableInput
 from profkit.diagnosis.launch import here, started
 from profkit.diagnosis.launch.here import free_memory, processes_for, reduce_here
+from profkit.diagnosis.launch.schedule import Done
 from profkit.diagnosis.launch.started import can_start
-from profkit.diagnosis.launch.turns import Done
 from profkit.trace.events import Int64s
 from tests.traces import annotation, json_of, op, step
 

@@ -15,8 +15,8 @@ import pytest
 from profkit.derive.launch.late import find_late
 from profkit.derive.launch.lateness import find_reasons
 from profkit.diagnosis.launch.launching import gather
+from profkit.diagnosis.launch.schedule import Done, do_at
 from profkit.diagnosis.launch.summary import summarise
-from profkit.diagnosis.launch.turns import Done, do_at
 from profkit.findings.values import LaunchSummary
 from profkit.savings.uneven_inputs import uneven_inputs
 from tests.derive.launch.launches import facts_of_launch
@@ -52,7 +52,7 @@ def _summary(paths: Sequence[Path]) -> LaunchSummary:
     found = gather([str(path) for path in paths], _read)
     own = uneven_inputs(facts_of_launch(found.launch)).own
     late = find_late(own)
-    return summarise(found.launch, found.toll, own.staging, find_reasons(found.launch, found.toll, own, late), late)
+    return summarise(found.launch, found.costs, own.staging, find_reasons(found.launch, found.costs, own, late), late)
 
 
 @cache

@@ -14,7 +14,7 @@ from profkit.cli.diagnose import command
 from profkit.core.errors import UnreadableInput, UsageError
 from profkit.diagnosis.launch.finding import find_ranks
 from profkit.diagnosis.launch.launching import diagnose_ranks, gather
-from profkit.diagnosis.launch.turns import Done, do_at
+from profkit.diagnosis.launch.schedule import Done, do_at
 from profkit.findings.values import Diagnosis, LaunchSummary
 from profkit.run.directory import REPORT_FILE
 from tests.traces import annotation, json_of, op, step

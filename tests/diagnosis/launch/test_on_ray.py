@@ -17,7 +17,7 @@ import pytest
 from profkit.core.errors import UsageError
 from profkit.diagnosis.launch import on_ray
 from profkit.diagnosis.launch.on_ray import cluster, find_holders, reduce_on_ray
-from profkit.diagnosis.launch.turns import Done
+from profkit.diagnosis.launch.schedule import Done
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 ray_cluster = pytest.importorskip("ray.cluster_utils")

@@ -6,12 +6,12 @@ from contextlib import suppress
 
 import pytest
 
-from profkit.derive.launch import own_work
+from profkit.derive.launch import work_by_rank
 from profkit.derive.launch.late import find_late
 from profkit.derive.launch.lateness import find_reasons, weigh_lateness
 from profkit.derive.launch.launch import Launch
-from profkit.derive.launch.own_work import measure_own_work
 from profkit.derive.launch.pipelines import find_staging
+from profkit.derive.launch.work_by_rank import measure_work_by_rank
 from profkit.diagnosis.launch.summary import summarise
 from profkit.rules.base import CannotLook
 from profkit.rules.pipeline_bubble import pipeline_bubble
@@ -25,10 +25,10 @@ from tests.derive.launch.test_pipelines import borders
 
 
 def summary_of(recorded: Launch):  # type: ignore[no-untyped-def]
-    toll = weigh_lateness(recorded)
-    own = measure_own_work(recorded)
+    costs = weigh_lateness(recorded)
+    own = measure_work_by_rank(recorded)
     late = find_late(own)
-    return summarise(recorded, toll, own.staging, find_reasons(recorded, toll, own, late), late)
+    return summarise(recorded, costs, own.staging, find_reasons(recorded, costs, own, late), late)
 
 
 def test_a_pipeline_is_summarised_by_stages_micro_batches_and_idle_time():
@@ -77,7 +77,7 @@ def test_in_ring_attention_the_slow_rank_is_late():
 
 def test_stages_are_determined_once_per_launch(monkeypatch):
     sought = []
-    monkeypatch.setattr(own_work, "find_staging", lambda launch: sought.append(launch) or find_staging(launch))
+    monkeypatch.setattr(work_by_rank, "find_staging", lambda launch: sought.append(launch) or find_staging(launch))
     found = launch(pipeline([300.0, 300.0], 4))
     facts = facts_of_launch(found)
     for rule in (pipeline_bubble, straggler, unbalanced_input, unbalanced_stages):

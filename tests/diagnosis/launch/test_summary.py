@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from profkit.derive.launch.lateness import Reason, Toll, weigh_lateness
+from profkit.derive.launch.lateness import Reason, WaitCosts, weigh_lateness
 from profkit.derive.launch.launch import Joint, Launch, Parts
 from profkit.derive.launch.matching import match
 from profkit.derive.launch.pipelines import Staging
@@ -58,7 +58,7 @@ LAUNCH = Launch(
 )
 NOBODY = 1e9
 """Nobody waits for a rank that comes so long before the last one."""
-TOLL = Toll(
+TOLL = WaitCosts(
     caused_ns=_column(0, 0, 20, 2, 0, 0, 0, 10, 0, 0, 99) * MS,
     late_ns=_column(0, 0, 20, 2, 0, 0, 0, 10, 0, 0, 99) * MS,
     waited_ns=_column(20, 18, 0, 0, 2, 10, 9, 0, 99, 99, 0) * MS,
@@ -89,8 +89,8 @@ def test_a_late_rank_has_its_lateness_cause_and_line() -> None:
 def test_very_small_lateness_is_not_counted() -> None:
     at_limit = 500_000  # half a per cent of 100 ms
     late_ns = _column(0, at_limit - 1, at_limit, 0, 0, 0, 0, 0, 0, 0, 0)
-    toll = replace(TOLL, caused_ns=late_ns, late_ns=late_ns, early_apiece=np.zeros(11))
-    _, just_below, just_late = summarise(LAUNCH, toll, Staging(), (None, Reason(Cause.HOST), Reason(Cause.HOST))).ranks
+    costs = replace(TOLL, caused_ns=late_ns, late_ns=late_ns, early_apiece=np.zeros(11))
+    _, just_below, just_late = summarise(LAUNCH, costs, Staging(), (None, Reason(Cause.HOST), Reason(Cause.HOST))).ranks
     assert (just_below.late_steps, just_below.cause, just_below.kept_waiting) == (0, "", 0)
     assert (just_late.late_steps, just_late.cause, just_late.caused_ns) == (1, "host", at_limit // 2)
 

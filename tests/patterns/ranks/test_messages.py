@@ -31,8 +31,8 @@ def of_nccl(name: str) -> list[Json]:
 
 
 def group_of(events: list[Json], groups: list[Json] | None = None, rank: int = 2, ranks: int = 4) -> Group:
-    told: dict[str, Any] = {"rank": rank, "world_size": ranks} | ({"pg_config": groups} if groups else {})
-    (group,) = rank_table(facts_of([step(0, 0, 100), *events], distributedInfo=told), "rank").groups
+    known: dict[str, Any] = {"rank": rank, "world_size": ranks} | ({"pg_config": groups} if groups else {})
+    (group,) = rank_table(facts_of([step(0, 0, 100), *events], distributedInfo=known), "rank").groups
     return group
 
 

@@ -28,8 +28,8 @@ def reduce_on_gloo(
     at: float, until: float, *, values: int = 4, asynchronous: bool | None = None, tid: int = 9, external: int = 1
 ) -> list[Json]:
     """A call of 2 µs, and from its middle on what a thread runs."""
-    told = None if asynchronous is None else ["", "", "", "", str(asynchronous), "-1"]
-    call = op("c10d::allreduce_", at, 2, dims=[[[values]], [], [], [], [], []], concrete=told, external=external)
+    reported = None if asynchronous is None else ["", "", "", "", str(asynchronous), "-1"]
+    call = op("c10d::allreduce_", at, 2, dims=[[[values]], [], [], [], [], []], concrete=reported, external=external)
     ran = annotation("gloo:all_reduce", at + 1, until - at - 1, tid=tid)
     return [call, saying(ran, **{"Input Dims": [[values]], "Input type": ["float"]})]
 
@@ -154,7 +154,7 @@ def launched(name: str, at: float, runs_at: float, duration: float, number: int,
 
 
 def reduce_on_nccl(at: float, runs_at: float, duration: float, number: int, **said: Any) -> list[Json]:
-    told = {
+    reported = {
         "Collective name": "allreduce",
         "In msg nelems": 100,
         "dtype": "BFloat16",
@@ -166,7 +166,7 @@ def reduce_on_nccl(at: float, runs_at: float, duration: float, number: int, **sa
     }
     return [
         op("c10d::allreduce_", at, 8, external=number),
-        saying(op("record_param_comms", at + 1, 6, external=number + 100), **told),
+        saying(op("record_param_comms", at + 1, 6, external=number + 100), **reported),
         annotation("nccl:all_reduce", at + 2, 4),
         runtime("cudaLaunchKernel", at + 3, 2, correlation=number),
         kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(args)", runs_at, duration, correlation=number, stream=20),

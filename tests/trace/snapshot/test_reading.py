@@ -13,8 +13,8 @@ from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profkit.trace.snapshot.columns import Action, State, is_snapshot
 from profkit.trace.snapshot.reader import read_snapshot
-from profkit.trace.snapshot.values import Action, State, is_snapshot
 from tests.trace.snapshot.made import snapshots
 from tests.trace.snapshot.written import WRITERS, Json, expected, flat, read
 

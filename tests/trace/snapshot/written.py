@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from profkit.trace.snapshot.columns import Action, Snapshot, State
 from profkit.trace.snapshot.reader import read_snapshot
-from profkit.trace.snapshot.values import Action, Snapshot, State
 
 Json = dict[str, Any]
 Flat = dict[str, Any]

@@ -29,7 +29,7 @@ from profkit.derive.timeline.intervals import stretches
 from profkit.derive.timeline.outliving import COMPILING
 from profkit.derive.timeline.tree import Tree
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
-from profkit.trace.values import distinct, median
+from profkit.trace.statistics import distinct, median
 
 _OPTIMIZER = "Optimizer.step#"
 _LOADER = "enumerate(DataLoader)#"

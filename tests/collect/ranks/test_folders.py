@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from profkit.collect.ranks import identity, launches
+from profkit.collect.ranks.folders import claim_directory, name_launch, settle
 from profkit.collect.ranks.identity import RankWatch, for_rank, full_ranks
 from profkit.collect.ranks.launchers import Place, read_place
-from profkit.collect.ranks.launches import claim_directory, name_launch, settle
 from profkit.core.errors import RunDirectoryError
 from profkit.run.directory import RankIdentity, Run, is_run, save
 from profkit.run.plan import Plan
@@ -235,7 +235,7 @@ RANK_1 = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PO
 
 @pytest.mark.parametrize(("inherited", "is_told"), [(b"A=b\0RANK=1\0", False), (b"A=b\0RANK=0\0", True), (b"", True)])
 def test_an_inherited_rank_belongs_to_the_parent_process(
-    inherited: bytes, is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    inherited: bytes, is_known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rank that the process has set itself is its own."""
     (tmp_path / "environ").write_bytes(inherited)
@@ -243,7 +243,7 @@ def test_an_inherited_rank_belongs_to_the_parent_process(
     monkeypatch.setattr(os, "environ", RANK_1)
     assert identity.find_place() is not None
     monkeypatch.setattr(identity, "parent_process", lambda: "a parent")
-    assert (identity.find_place() is not None) == is_told
+    assert (identity.find_place() is not None) == is_known
 
 
 class Group:

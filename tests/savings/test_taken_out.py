@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.derive.launch.edits import ask_earlier, combine_joint, shrink_ranks_work, shrink_transfers
+from profkit.derive.launch.joint_edits import ask_earlier, combine_joint, shrink_ranks_work, shrink_transfers
 from profkit.findings.accounts import TakenFrom, TakenOut
-from profkit.savings.accounts import MOST_NAMES, account_of, account_of_launch
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans, shrink_work, unblock
 from profkit.savings.simulate import predict_saving
+from profkit.savings.taken_out import MOST_NAMES, account_of, account_of_launch
 from tests.savings.replaying import LAUNCH, SYNC, _ns, _rows
-from tests.savings.test_own_edits import facts_of as facts_of_launch
-from tests.savings.test_own_edits import rank
+from tests.savings.test_rank_edits import facts_of as facts_of_launch
+from tests.savings.test_rank_edits import rank
 from tests.traces import facts_of, kernel, op, runtime, step
 
 MEAN = "void at::native::reduce_kernel<512, 1, at::native::MeanOps<float> >(int)"

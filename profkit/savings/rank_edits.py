@@ -11,19 +11,19 @@ import numpy as np
 from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts, derived_once
-from profkit.derive.launch.edits import JointEdit
-from profkit.derive.launch.own_edits import OwnEdit, on_all_ranks
-from profkit.derive.launch.own_work import Place
+from profkit.derive.launch.joint_edits import JointEdit
+from profkit.derive.launch.on_all_ranks import OwnEdit, on_all_ranks
+from profkit.derive.launch.work_by_rank import Place
 from profkit.derive.timeline.intervals import NOTHING, Intervals, union
 from profkit.patterns.averaging.exchanged import own_number
+from profkit.patterns.ranks.blocked import blocked_time
 from profkit.patterns.ranks.exchanges import Exchanges, find_exchanges
 from profkit.patterns.ranks.sites import read_site
-from profkit.patterns.ranks.standing import standing_still
 from profkit.patterns.ranks.working import Spent, cut_pieces, spend
 from profkit.savings.edits import Edit
 from profkit.savings.replay import removed_host_time, replay
 from profkit.trace.events import NONE, Bools, Float64s, Int64s
-from profkit.trace.values import among, distinct_rows
+from profkit.trace.statistics import among, distinct_rows
 
 
 def edit_of_launch(facts: Facts, edit: Edit) -> JointEdit | None:
@@ -62,9 +62,9 @@ def _shares(facts: Facts, edit: Edit, on_host: Intervals) -> dict[Place, float]:
     if not len(cause):
         return {}
     first, number = distinct_rows(cause, site)
-    told = [_place(facts, *pair) for pair in zip(cause[first].tolist(), site[first].tolist(), strict=True)]
-    places = {place: code for code, place in enumerate(dict.fromkeys(told))}
-    number = np.array([places[place] for place in told], dtype=np.int64)[number]
+    known = [_place(facts, *pair) for pair in zip(cause[first].tolist(), site[first].tolist(), strict=True)]
+    places = {place: code for code, place in enumerate(dict.fromkeys(known))}
+    number = np.array([places[place] for place in known], dtype=np.int64)[number]
     had_ns: Float64s = np.bincount(number[: len(had.cause)], had.time_ns, len(places)).astype(np.float64)
     kept_ns: Float64s = np.minimum(np.bincount(number[len(had.cause) :], left.time_ns, len(places)), had_ns)
     if facts.device.present:
@@ -91,7 +91,7 @@ def _spent(facts: Facts) -> Spent:
 
 def _spent_without(facts: Facts, taken: Intervals) -> Spent:
     """What the rank does in the measured steps outside its waits for others, without the time taken out."""
-    begin_ns, end_ns = standing_still(facts)
+    begin_ns, end_ns = blocked_time(facts)
     outside = union(np.concatenate([begin_ns, taken.start_ns]), np.concatenate([end_ns, taken.end_ns]))
     steps = facts.steps
     return spend(facts, cut_pieces(steps.begun_ns, steps.done_ns, np.flatnonzero(steps.measured), outside))
@@ -128,7 +128,7 @@ def _not_asked_for(facts: Facts, edit: Edit, exchanges: Exchanges) -> Bools:
 def _shorter_transfers(facts: Facts, edit: Edit, exchanges: Exchanges, on_host: Intervals) -> Int64s:
     """By how much each gets shorter: an exchange on the device by the part of its kernel that vanishes, one on the host
     by the part of the wait for it that vanishes."""
-    begin_ns, end_ns = standing_still(facts)
+    begin_ns, end_ns = blocked_time(facts)
     waited_ns = on_host.covered_within(begin_ns, np.maximum(begin_ns, end_ns))
     kept_ns = facts.trace.events.duration_ns.copy()
     np.minimum.at(kept_ns, edit.work, edit.work_kept_ns)

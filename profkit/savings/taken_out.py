@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.launch.edits import JointEdit
+from profkit.derive.launch.joint_edits import JointEdit
 from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.transfers import transfer_times
 from profkit.derive.timeline.intervals import union
@@ -16,10 +16,10 @@ from profkit.findings.accounts import Account, TakenFrom, TakenOut
 from profkit.patterns.kernel_names import short_kernel_name
 from profkit.patterns.program import length_ns, spent_ns
 from profkit.savings.edits import Edit
-from profkit.savings.launches import launch_of, replay_of_launch
+from profkit.savings.launch_savings import launch_of, replay_of_launch
 from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Int64s, Rows
-from profkit.trace.values import relative_deviation
+from profkit.trace.statistics import relative_deviation
 
 MOST_NAMES = 8
 """More than a reader follows. The rest is small, as the largest come first."""

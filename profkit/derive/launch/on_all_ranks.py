@@ -12,12 +12,12 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.launch.edits import JointEdit
+from profkit.derive.launch.joint_edits import JointEdit
 from profkit.derive.launch.launch import Launch
-from profkit.derive.launch.own_work import Place, place_codes
 from profkit.derive.launch.replay import parts_by_table
 from profkit.derive.launch.table import Cause, RankTable
 from profkit.derive.launch.transfers import transfer_times
+from profkit.derive.launch.work_by_rank import Place, place_codes
 from profkit.trace.events import Bools, Float64s, Int64s
 
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from profkit.derive.launch.edits import JointEdit, combine_joint, shrink_ranks_work, shrink_transfers
+from profkit.derive.launch.joint_edits import JointEdit, combine_joint, shrink_ranks_work, shrink_transfers
 from profkit.derive.launch.launch import Launch
-from profkit.derive.launch.own_edits import OwnEdit, on_all_ranks
-from profkit.derive.launch.own_work import Place
+from profkit.derive.launch.on_all_ranks import OwnEdit, on_all_ranks
 from profkit.derive.launch.replay import replay_launch
 from profkit.derive.launch.table import Cause
+from profkit.derive.launch.work_by_rank import Place
 from tests.derive.launch.launches import SITES, Act, both, end_step, launch_of, length_of, work
 
 STEPS = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.launch.edits import JointEdit, shrink_ranks_work
+from profkit.derive.launch.joint_edits import JointEdit, shrink_ranks_work
 from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.pipelines import Staging, find_staging, stage_kinds
 from profkit.derive.launch.table import Cause, RankTable
@@ -16,7 +16,7 @@ Place = tuple[int, str, int]
 """A cause, a file and a line; no file and `NONE` if the line is unknown."""
 
 
-class OwnWork(Struct, frozen=True):
+class WorkByRank(Struct, frozen=True):
     """The work in the steps that all ranks recorded, in order.
 
     ``total_ns`` is by rank and step, ``place_ns`` by rank, step and place of ``places``. The total leaves out
@@ -32,7 +32,7 @@ class OwnWork(Struct, frozen=True):
     staging: Staging = Staging()
 
 
-def measure_own_work(launch: Launch) -> OwnWork:
+def measure_work_by_rank(launch: Launch) -> WorkByRank:
     """Add up the work of each rank by step and place."""
     steps = _common_steps(launch)
     places: dict[Place, int] = {}
@@ -44,10 +44,10 @@ def measure_own_work(launch: Launch) -> OwnWork:
     own = [code for place, code in places.items() if place[0] != Cause.CONTENTION]
     staging = find_staging(launch)
     kinds = _kinds(launch, stage_kinds(launch, staging))
-    return OwnWork(steps, place_ns[:, :, own].sum(axis=2), tuple(places), place_ns, kinds, staging)
+    return WorkByRank(steps, place_ns[:, :, own].sum(axis=2), tuple(places), place_ns, kinds, staging)
 
 
-def scale_work(launch: Launch, own: OwnWork, rank: int, kept: Float64s, uncertainty: float) -> JointEdit:
+def scale_work(launch: Launch, own: WorkByRank, rank: int, kept: Float64s, uncertainty: float) -> JointEdit:
     """The rank's work takes this share of its time, which has a value for each step and may be above 1."""
     work = launch.tables[rank].work
     at, known = step_index(own.steps, work.step)

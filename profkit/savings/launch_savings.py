@@ -8,14 +8,14 @@ import numpy as np
 from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts, derived_once
-from profkit.derive.launch.edits import JointEdit, combine_joint
+from profkit.derive.launch.joint_edits import JointEdit, combine_joint
 from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.replay import JointReplay, replay_launch
 from profkit.findings.values import Saving
 from profkit.savings.edits import Edit, combine
-from profkit.savings.own_edits import edit_of_launch
+from profkit.savings.rank_edits import edit_of_launch
 from profkit.savings.simulate import predict_saving
-from profkit.trace.values import relative_deviation
+from profkit.trace.statistics import relative_deviation
 
 
 def predict_launch_saving(facts: Facts, edit: JointEdit) -> Saving:

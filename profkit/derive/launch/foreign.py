@@ -2,7 +2,7 @@
 
 They break rules that hold for any clock, program and machine: a stream runs one collective after another, all ranks of
 a group call its collectives, and a collective that brings data from everyone to everyone ends nowhere before it has
-begun everywhere. The majority decides; without a majority, nobody is a stranger.
+begun everywhere. The majority decides; without a majority, no recording is foreign.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from profkit.derive.launch.subgroups import END_TOGETHER_NS, TOLERATED_NS
 from profkit.derive.launch.table import RankTable
 from profkit.derive.launch.transfers import last_parts
 from profkit.trace.events import NONE, Bools, Int64s
-from profkit.trace.values import among, deviation, distinct, distinct_rows
+from profkit.trace.statistics import among, deviation, distinct, distinct_rows
 
 _MOST_WRONG = 0.1
 """A few times in a sound recording may be wrong, because profilers lose or confuse single events."""
@@ -26,7 +26,7 @@ _MOST_COMPARED = 5
 _MOST_NAMED = 3
 """Recordings named in a note."""
 Reasons = dict[int, str]
-"""Why tables are strangers, by their place among the tables."""
+"""Why tables are foreign, by their place among the tables."""
 
 
 def usual_steps(tables: Sequence[RankTable]) -> Int64s:

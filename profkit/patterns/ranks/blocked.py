@@ -14,7 +14,7 @@ from profkit.derive.timeline.intervals import Intervals, union
 from profkit.patterns.program import COPIES_BACK
 from profkit.patterns.ranks.exchanges import Exchanges, find_exchanges
 from profkit.trace.events import Bools, Category, Int64s
-from profkit.trace.values import distinct
+from profkit.trace.statistics import distinct
 
 GOING_ON_NS = 1_000_000
 """A thread that is woken, or goes from one operator to the next, takes 5 to 300 µs; what takes longer does something
@@ -26,7 +26,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 @derived_once
-def standing_still(facts: Facts) -> tuple[Int64s, Int64s]:
+def blocked_time(facts: Facts) -> tuple[Int64s, Int64s]:
     """From when to when the rank stood still for each of `find_exchanges`; an empty interval at its end if it did not.
     No two overlap."""
     exchanges = find_exchanges(facts)
@@ -99,7 +99,7 @@ def _on_host(facts: Facts, exchanges: Exchanges, wanted: Bools) -> tuple[Int64s,
         stands |= is_idle & (until == gap) & (end <= last.get(gap, -1))
     begin = np.where(stands, np.minimum(since, end), end)
     first = np.maximum(exchanges.start_ns[wanted], issued)
-    early_begin, early_end = _told_late(busy, first, end)
+    early_begin, early_end = _reported_late(busy, first, end)
     early = early_end - early_begin > end - begin
     return np.where(early, early_begin, begin), np.where(early, early_end, end)
 
@@ -111,7 +111,7 @@ def _is_light(facts: Facts) -> bool:
     return not (others & (facts.trace.events.category == Category.OPERATOR)).any()
 
 
-def _told_late(busy: Intervals, first_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
+def _reported_late(busy: Intervals, first_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
     """When a thread that has been idle for long went on just before the end: gloo's thread wakes it, and notes the end
     of its own work afterwards. Empty where it did not."""
     awake = close_together(busy)
@@ -119,8 +119,8 @@ def _told_late(busy: Intervals, first_ns: Int64s, end_ns: Int64s) -> tuple[Int64
     resumed = np.append(awake.start_ns, _NEVER)[at]
     since = np.maximum(np.append(awake.end_ns, _NEVER)[np.maximum(at - 1, -1)], first_ns)
     tolerated_ns = np.maximum(GOING_ON_NS, _OVERSLEPT * (resumed.astype(np.float64) - since))
-    told = (at > 0) & (resumed <= end_ns) & (end_ns - resumed <= tolerated_ns)
-    return np.where(told, since, end_ns), np.where(told, resumed, end_ns)
+    known = (at > 0) & (resumed <= end_ns) & (end_ns - resumed <= tolerated_ns)
+    return np.where(known, since, end_ns), np.where(known, resumed, end_ns)
 
 
 def close_together(busy: Intervals) -> Intervals:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.derive.launch.edits import JointEdit, shrink_ranks_work
+from profkit.derive.launch.joint_edits import JointEdit, shrink_ranks_work
 from profkit.diagnosis import judge as judging
 from profkit.diagnosis.launch.finding import find_ranks
 from profkit.diagnosis.launch.launching import gather
@@ -16,8 +16,8 @@ from profkit.diagnosis.pipeline import diagnose, read_facts
 from profkit.findings.values import Kind
 from profkit.rules.base import Rule, Suspicion
 from profkit.savings.edits import Edit, remove, shrink_spans
-from profkit.savings.launches import predict_launch_saving, predict_together
-from profkit.savings.own_edits import edit_of_launch
+from profkit.savings.launch_savings import predict_launch_saving, predict_together
+from profkit.savings.rank_edits import edit_of_launch
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, json_of, op, python, step
 
@@ -126,11 +126,11 @@ def test_the_verdict_takes_the_launchs_faults_out_together_with_the_programs(
     work = facts.launch.tables[1].work
     row = np.flatnonzero(work.time_ns > 50_000_000)
     late = shrink_ranks_work(1, row, np.full(len(row), 60_000_000))
-    told = {
+    known = {
         "late": Suspicion("Rank 1 is late.", "", launch_edit=late, count=1),
         "slow": Suspicion("Slow.", "", edit=without(facts, "aten::softmax"), count=1),
     }
-    rules = {name: Rule(name, Kind.FAULT, (), lambda _, one=one: iter([one]), "") for name, one in told.items()}
+    rules = {name: Rule(name, Kind.FAULT, (), lambda _, one=one: iter([one]), "") for name, one in known.items()}
     monkeypatch.setattr(judging, "all_rules", lambda: rules)
     found = diagnose(facts)
     assert found.total is not None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profkit.trace.values import among, distinct, distinct_rows, median, quantile
+from profkit.trace.statistics import among, distinct, distinct_rows, median, quantile
 
 _NUMBERS = st.integers(-3, 3) | st.sampled_from([-(2**40), 2**40, 2**60])
 _TIMES = st.lists(st.integers(-(2**50), 2**50) | st.floats(-1e15, 1e15), min_size=1)
@@ -45,7 +45,7 @@ def test_none_of_this_imports_masked_arrays():
     program = """
 import sys
 import numpy as np
-from profkit.trace.values import among, distinct, distinct_rows, median
+from profkit.trace.statistics import among, distinct, distinct_rows, median
 few = np.array([3, 1 << 60, 3])
 among(few, few), distinct(few), distinct_rows(few), median(few / 2)
 assert "numpy.ma" not in sys.modules
