@@ -40,6 +40,8 @@ LEVELS = {*LAYERS, *SIDE_DOORS}
 ROOMS = tuple(re.findall(r"^``(\w+)``", profkit.__doc__ or "", re.MULTILINE))
 """In the order in which the package itself tells them."""
 MOST_ROOMS = 15
+_ITSELF = "profkit"
+"""The package: what imports it from inside is in a circle with it."""
 MOST_FILES = 20
 TOP = {"", "__main__", "cli"}
 """They may import anything."""
@@ -59,9 +61,9 @@ HEAVY = {
 }
 
 
-def _modules() -> Iterator[tuple[str, Path]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
+def _modules(package: Path = PACKAGE) -> Iterator[tuple[str, Path]]:
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package).with_suffix("").parts
         yield ".".join(part for part in parts if part != "__init__"), path
 
 
@@ -106,15 +108,21 @@ def test_imports_go_downwards_only(module, path):
             assert _may_import(importer, _layer(name)), f"{module} imports {name}"
 
 
-def _rooms_that_need_each_other() -> list[str]:
-    """At each level of the tree the files and folders that cannot be put in an order, for they import one another."""
+def rooms_that_need_each_other(package: Path = PACKAGE) -> list[str]:
+    """At each level of the tree the files and folders that cannot be put in an order, for they import one another. The
+    package itself counts as one that lies above all."""
     needs: dict[tuple[str, str], set[str]] = {}
-    for module, path in _modules():
+    known = {module.partition(".")[0] for module, _ in _modules(package)} - TOP
+    for module, path in _modules(package):
         for name in _imports_of(module, path):
             here, there = module.split("."), name.removeprefix("profkit.").split(".")
             level = next((at for at, (own, other) in enumerate(zip(here, there, strict=False)) if own != other), None)
-            if name.startswith("profkit.") and level is not None and here[0] not in TOP and there[0] in LEVELS:
+            is_own = name.startswith("profkit.") and level is not None and here[0] not in TOP
+            if is_own and level is not None and there[0] in known:
                 needs.setdefault((".".join(here[:level]), here[level]), set()).add(there[level])
+            elif name.partition(".")[0] == "profkit" and there[0] not in known and here[0] in known:
+                needs.setdefault(("", here[0]), set()).add(_ITSELF)
+    needs["", _ITSELF] = known
     while free := [key for key, others in needs.items() if not any((key[0], other) in needs for other in others)]:
         for key in free:
             del needs[key]
@@ -122,7 +130,7 @@ def _rooms_that_need_each_other() -> list[str]:
 
 
 def test_files_and_folders_of_one_folder_import_each_other_in_one_direction_only():
-    assert _rooms_that_need_each_other() == []
+    assert rooms_that_need_each_other() == []
 
 
 def test_no_folder_is_a_heap():
