@@ -32,9 +32,7 @@ def figures(checkout: Path) -> dict[str, str]:
     lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
     unexplained = [name for tree in trees.values() for name in unexplained_numbers(tree)]
     return {
-        "rooms and files at the top": str(
-            len({_top(path, package) for path in files} - {"__init__.py", "__main__.py"})
-        ),
+        "rooms and files at the top": str(len({path.relative_to(package).parts[0] for path in files} - _NO_ROOMS)),
         "files that share their name with another": str(sum(same.values())),
         "folders and files that import one another": str(len(rooms_that_need_each_other(package))),
         "lines of profkit": f"{sum(lines.values()):,}",
