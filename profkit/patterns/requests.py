@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 
@@ -15,6 +16,9 @@ PICKS = ("aten::select", "aten::index", "aten::index_select", "aten::slice", "at
 """Operators by which a dataset picks a sample out of a tensor."""
 LEAST_PICKS = 64
 """Fewer calls, at some microseconds each, are lost in the noise of most steps."""
+_OF_ORDERS = ("aten::randperm", "aten::resolve_conj", "aten::resolve_neg", "aten::empty", "aten::random_", "aten::item")
+"""What `torch.randperm`, `Tensor.tolist` and the drawing of a seed call."""
+_FIRST_NUMBER = re.compile(r'\["(\d{1,18})"')
 _LEAST_PICKING = 0.25
 """Of the time of a dataset that only picks, operators take half or more; the rest is Python's calls of them."""
 
@@ -36,6 +40,34 @@ def begins_an_iterator(facts: Facts, rows: Rows) -> Bools:
     seeds = np.sort(events.start_ns[drawn & ~facts.tree.under(facts.loading)])
     before = np.searchsorted(seeds, events.start_ns[rows])
     return np.diff(before, prepend=0) > 0
+
+
+def discarded_orders(facts: Facts, rows: Rows, least_length: int) -> tuple[Rows, Int64s]:
+    """Which of the requests for a batch draw an order of at least so many samples, and for how long they do nothing
+    else: until the first operator that is not part of drawing it.
+
+    A sampler that shuffles draws the order of a whole epoch when its iterator is asked for the first batch
+    (``RandomSampler``: ``torch.randperm(n).tolist()``).
+    """
+    events, tree = facts.trace.events, facts.tree
+    drawn = np.flatnonzero(tree.outermost(named_operators(facts, "aten::randperm")))
+    drawn = drawn[_order_length(facts, drawn) >= least_length]
+    request = tree.nearest_ancestor(facts.trace.mask_of(rows), of=drawn)
+    drawn, request = drawn[request >= 0], request[request >= 0]
+    called = np.flatnonzero(tree.outermost(events.category == Category.OPERATOR) & ~named_operators(facts, *_OF_ORDERS))
+    called = called[np.argsort(events.start_ns[called], kind="stable")]
+    after = np.searchsorted(events.start_ns[called], tree.end_ns[drawn])
+    until = np.append(events.start_ns[called], np.iinfo(np.int64).max)[after]
+    until = np.minimum(until, tree.end_ns[request])
+    return request, until - events.start_ns[request]
+
+
+def _order_length(facts: Facts, rows: Rows) -> Int64s:
+    """The ``n`` of each `torch.randperm`, 0 if the recording does not tell it."""
+    codes = facts.trace.events.concrete_code
+    texts = [facts.trace.text_of(int(codes[row])) if codes.size and codes[row] >= 0 else "" for row in rows.tolist()]
+    found = (_FIRST_NUMBER.match(text) for text in texts)
+    return np.array([int(match[1]) if match else 0 for match in found], dtype=np.int64)
 
 
 def main_requests(facts: Facts) -> Bools:

@@ -31,8 +31,12 @@ thread, or one beside a GPU), minus those that other processes use. Loading that
 step nothing. The rest either waits until the model stands still, and is then divided among all CPUs, or it holds the
 model up: an operator on several threads is as fast as its slowest thread, so a worker that takes one of their CPUs
 stops them all, and nothing is gained. If the model fills all CPUs and a batch takes less than the rest of the step,
-more workers do not help. If then a fifth of the step goes into making batches in the main process, and one line takes
-most of it, the finding names that line, without a price; else nothing is reported.
+more workers do not help.
+
+If one function of the program takes most of a batch's time in the main process, and the step without it would be
+shorter by twice what workers give back and by a fifth at least, the finding names its costliest line instead, and the
+saving is that of the requests without that function: the most that a cheaper way can give back. If each batch comes
+from an iterator of its own, which first orders the whole set anew, the saving is that of the requests without it.
 
 For a loader that already has workers, their own account gives the CPU time of a batch and the time it is blocked on
 files and networks; waiting for a CPU does not count. Time the main process is blocked needs no CPU either. Without an
@@ -54,16 +58,22 @@ from msgspec import Struct
 
 from profkit.core.units import format_count, format_share, format_time
 from profkit.derive.facts import Facts
-from profkit.derive.timeline.intervals import union
-from profkit.findings.values import MEDIUM_FROM, Kind, Location, Severity
+from profkit.derive.timeline.intervals import Intervals, union
+from profkit.findings.values import MEDIUM_FROM, Kind, Location
 from profkit.patterns.attribution import busiest_site
 from profkit.patterns.frequency import in_most_steps, per_step
 from profkit.patterns.loader_accounts import LoaderAccount, busiest_loader
 from profkit.patterns.loops.located import in_located_step
 from profkit.patterns.named_lines import Places, loader_places, locations_of
 from profkit.patterns.program import named_operators
-from profkit.patterns.requests import asked_of_workers, begins_an_iterator, main_requests, picked_one_by_one
-from profkit.patterns.time.hottest import narrowest_line
+from profkit.patterns.requests import (
+    asked_of_workers,
+    begins_an_iterator,
+    discarded_orders,
+    main_requests,
+    picked_one_by_one,
+)
+from profkit.patterns.time.hottest import HotFunction, hottest_function, narrowest_line
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.run.directory import Host
 from profkit.savings.edits import Edit, remove, shrink
@@ -84,6 +94,11 @@ _MOST = 0.5
 _LEAST_SHARE = 0.2
 """Of the step, from which on the making of samples is told although workers do not pay: as of other time outside of
 PyTorch (`unattributed-time`)."""
+_CLEARLY_MORE = 2.0
+"""If a cheaper function would give back this many times what workers do, it leads. Workers that hide all of it would
+give back as much; twice is more than the uncertainty of either."""
+_MOST_OF_AN_ORDER = 2
+"""Batches. Of an order that is hardly longer than what is used of it, little is thrown away."""
 _HICCUP = 0.8
 """A single wait with this share of all waiting is a hiccup, not the rate at which batches come."""
 _PAGE_BYTES = 4096
@@ -193,12 +208,18 @@ def input_bound(facts: Facts) -> Suspicions:
     picks = 2 * int(picked_one_by_one(facts, rows).sum()) >= len(rows)  # `per-sample-fetch` reports those
     if picks or _is_hiccup(facts, rows) or _has_no_cpu_left(facts, loading):
         return
+    if afresh := _orders_made_afresh(facts, loading):
+        yield afresh
+        return
     plan = _plan_workers(facts, loading, _others_cpus(facts))
     edit = _wait_for(facts, loading, plan)
     saved = replay(facts, edit).fraction
+    making = _making(facts, loading)
+    if making is not None and replay(facts, making.edit).fraction >= max(_LEAST_SHARE, _CLEARLY_MORE * saved):
+        yield _suspect_making(facts, loading, plan, making, saved)
+        return
     if saved < _WORTH:
         _abstain_where_others_decide(facts, loading, plan)
-        yield from _suspect_samples(facts, loading, plan)
         return
     places, slowest = loader_places(facts, rows), _slowest_line(facts, rows)
     yield Suspicion(
@@ -213,25 +234,74 @@ def input_bound(facts: Facts) -> Suspicions:
     )
 
 
-def _suspect_samples(facts: Facts, loading: _Loading, plan: _Plan) -> Suspicions:
-    """Workers would gain nothing, but one line may take most of what makes a batch. What it does may have to be done,
-    so the price is unknown."""
-    ready = replay(facts, remove(loading.rows)).fraction
-    slowest = _slowest_line(facts, loading.rows) if loading.workers == 0 and ready >= _LEAST_SHARE else None
-    if slowest is None:
-        return
-    line, advice = slowest
-    yield Suspicion(
+class _Making(Struct, frozen=True):
+    """The function of the program that takes most of a batch's time, and the requests without it."""
+
+    function: HotFunction
+    line: Location
+    edit: Edit
+
+
+def _making(facts: Facts, loading: _Loading) -> _Making | None:
+    """None if workers prepare the batches, if the main process only waits, or if no function of the program takes
+    most of a batch's time."""
+    if loading.workers != 0:
+        return None
+    found = hottest_function(facts, _located_requests(facts), _MOST, busiest_site(facts, loading.rows))
+    if found is None:
+        return None
+    kept = (facts.trace.events.duration_ns[loading.rows] * (1 - found.fraction)).astype(np.int64)
+    edit = shrink(loading.rows, kept, _UNCERTAINTY)
+    return next((_Making(found, line, edit) for line in locations_of(facts, [found.line.site])), None)
+
+
+def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Making, by_workers: float) -> Suspicion:
+    """Workers would gain little or nothing, but one function takes most of what makes a batch."""
+    bound = format_share(replay(facts, making.edit).fraction)
+    share, of_line = format_share(making.function.fraction), format_share(making.function.line.fraction)
+    in_line = "" if share == of_line else f", {of_line} to this line of it"
+    workers = (
+        f"{format_count(plan.workers or 0, 'worker')} would make the step {format_share(by_workers)} shorter."
+        if by_workers >= _WORTH
+        else "Workers would take the CPUs from the model and gain nothing here."
+    )
+    return Suspicion(
         message=f"Each step waits {format_time(loading.wait_ns)} for its batch, because the main process prepares it "
-        f"while the model stands still; with each batch ready the step would be {format_share(ready)} shorter. Workers "
-        "would take the CPUs from the model and gain nothing here.",
-        fix="Do what is the same for every sample once, where the dataset is made, and keep results that are asked for "
-        f"again:{advice}",
+        f"while the model stands still. {share} of that goes to `{making.function.name}`{in_line}: without it the step "
+        f"would be at most {bound} shorter. {workers}",
+        fix="Make what this line does cheaper, or do it once beforehand for all samples: what is the same for every "
+        "sample belongs where the dataset is made, and results that are asked for again can be kept.",
         rows=loading.rows,
-        confidence=0.6,
-        places=Places.of([line, *loader_places(facts, loading.rows).all()]),
-        severity=Severity.LOW,
-        evidence=_evidence(facts, loading, plan),
+        edit=making.edit,
+        confidence=0.7,
+        kind=Kind.OPPORTUNITY,
+        places=Places.of([making.line, *loader_places(facts, loading.rows).all()]),
+        evidence={**_evidence(facts, loading, plan), "making_share": round(making.function.fraction, 4)},
+    )
+
+
+def _orders_made_afresh(facts: Facts, loading: _Loading) -> Suspicion | None:
+    """Each batch comes from an iterator of its own, which first puts all samples in a new order."""
+    uses = [use.batch_size for use in facts.run.loaders if use.batch_size]
+    if loading.workers != 0 or not uses or not begins_an_iterator(facts, loading.rows).all():
+        return None
+    rows, drawing_ns = discarded_orders(facts, loading.rows, _MOST_OF_AN_ORDER * max(uses))
+    if len(rows) < len(loading.rows):
+        return None
+    edit = shrink(rows, facts.trace.events.duration_ns[rows] - drawing_ns, _UNCERTAINTY)
+    if replay(facts, edit).fraction < _WORTH:
+        return None
+    drawn = format_time(facts.steps.per_step_ns(int(drawing_ns.sum())))
+    return Suspicion(
+        message=f"Each step makes a new iterator of the DataLoader for a single batch. It first puts the whole set of "
+        f"samples in a new order, {drawn} a step, and all of that but the first batch is thrown away.",
+        fix="Make the iterator once and ask it again, until it is used up:\n    batches = iter(loader)\n    ...\n"
+        "    x, y = next(batches)\nOr draw the samples of a batch without a DataLoader (torch.randint).",
+        rows=rows,
+        edit=edit,
+        confidence=0.9,
+        places=Places.of([*locations_of(facts, [busiest_site(facts, rows)]), *loader_places(facts, rows).all()]),
+        evidence={"drawing_ns_per_step": facts.steps.per_step_ns(int(drawing_ns.sum()))},
     )
 
 
@@ -283,12 +353,16 @@ def _requests(facts: Facts) -> Rows:
     return rows[~(asked_of_workers(facts)[rows] & among(rows, every[first | last]))]
 
 
+def _located_requests(facts: Facts) -> Intervals:
+    """When the located step asked for batches."""
+    inside = in_located_step(facts, np.flatnonzero(facts.tree.outermost(facts.loading)))
+    return union(facts.trace.events.start_ns[inside], facts.tree.end_ns[inside])
+
+
 def _slowest_line(facts: Facts, rows: Rows) -> tuple[Location, str] | None:
     """The line of the dataset, the sampler or the collating that takes most of a batch's time with all it calls, and a
     sentence about it. None if the main process only waits, or if no line of the program takes that much."""
-    inside = in_located_step(facts, np.flatnonzero(facts.tree.outermost(facts.loading)))
-    spent = union(facts.trace.events.start_ns[inside], facts.tree.end_ns[inside])
-    line = narrowest_line(facts, spent, _MOST)
+    line = narrowest_line(facts, _located_requests(facts), _MOST)
     if line is None or line.site == busiest_site(facts, rows):
         return None
     for place in locations_of(facts, [line.site]):

@@ -8,7 +8,7 @@ import pytest
 
 from profkit.diagnosis.compare.step_times import compare_step_times
 from profkit.diagnosis.pipeline import diagnose, read_facts
-from profkit.findings.values import Change, Severity
+from profkit.findings.values import Change, Kind
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.run.directory import CallSite, Feeding, Host, LoaderUse, LoadSample, Run
 from profkit.savings.simulate import predict_saving
@@ -87,12 +87,14 @@ def making(wait_us: float, line_us: float) -> list[Suspicion]:
     return find(facts_of([*located, *later], run=run_on(cpus=2, threads=2), callsites=sites))
 
 
-def test_where_workers_gain_nothing_the_line_that_makes_the_samples_is_named_without_a_price():
+def test_where_workers_gain_nothing_the_line_that_makes_the_samples_leads_with_its_price():
     (found,) = making(40, 30)
     assert [(place.file, place.line) for place in found.places.all()] == [("/w/data.py", 4)]
-    assert (found.edit, found.severity) == (None, Severity.LOW)
-    assert "with each batch ready the step would be 40 % shorter. Workers would take" in found.message
-    assert "75 % of a batch's time is spent at data.py:4, in Set.__getitem__" in found.fix
+    assert found.kind is Kind.OPPORTUNITY
+    assert "75 % of that goes to `Set.__getitem__`: without it the step would be at most 30 %" in found.message
+    assert "gain nothing here" in found.message
+    assert found.edit is not None
+    assert found.edit.kept_ns.tolist() == [10_000] * 4
 
 
 @pytest.mark.parametrize(("wait_us", "line_us"), [(14, 12), (40, 19)])
@@ -100,8 +102,70 @@ def test_samples_that_take_little_of_the_step_or_have_no_dominating_line_are_sil
     assert making(wait_us, line_us) == []
 
 
-def test_from_a_fifth_of_the_step_on_the_making_of_samples_is_told():
-    assert len(making(16, 14)) == 1
+@pytest.mark.parametrize(("line_us", "found"), [(20, 1), (19.5, 0)])
+def test_from_a_fifth_of_the_step_on_the_making_of_samples_is_found(line_us, found):
+    """Of 100 µs, the line takes so much of the 40 that the step waits."""
+    assert len(making(40, line_us)) == found
+
+
+def test_a_function_of_several_lines_leads_with_the_costliest():
+    """None of three lines takes half of the 40 µs, together they take 75 %."""
+    sites = (
+        CallSite("/w/train.py", 9, "main", "for x in loader:"),
+        *(CallSite("/w/data.py", line, "Set.__getitem__", "row = frame.iloc[at]") for line in (21, 22, 23)),
+    )
+    marks = [mark(0, 0, 40.5), mark(1, 1, 8), mark(2, 10, 14), mark(3, 25, 8)]
+    located = [step(0, 0, 100), *marks, annotation(SINGLE, 0, 40), op("aten::mm", 41, 50)]
+    later = [{**event, "ts": event["ts"] + 100} for event in batches([40] * 4)]
+    (found,) = find(facts_of([*located, *later], run=run_on(cpus=2, threads=2), callsites=sites))
+    assert found.location is not None
+    assert found.location.line == 22
+    assert "75 % of that goes to `Set.__getitem__`, 35 % to this line of it" in found.message
+
+
+def test_where_workers_give_back_half_as_much_the_loader_leads():
+    """Of 100 µs, workers on eight CPUs give back the 40 that the step waits, the line at most 30."""
+    sites = (CallSite("/w/train.py", 9, "main", "for x in loader:"), CallSite("/w/data.py", 4, "Set.__getitem__", "x"))
+    located = [step(0, 0, 100), mark(0, 0, 41), annotation(SINGLE, 0, 40), mark(1, 2, 30), op("aten::mm", 41, 50)]
+    later = [{**event, "ts": event["ts"] + 100} for event in batches([40] * 4)]
+    (found,) = find(facts_of([*located, *later], run=run_on(8), callsites=sites))
+    assert found.message.startswith("Each step waits 40.0 µs for its batch, because the main process prepares it while")
+    assert found.kind is None
+
+
+def one_batch_each(length: int, seeds: bool = True) -> list[Suspicion]:
+    """Four steps of 100 µs, each of which asks for the first batch of an iterator that orders ``length`` samples."""
+    events = []
+    for number in range(4):
+        at = 100 * number
+        events += [
+            step(number, at, 100),
+            *([op("aten::random_", at, 1)] if seeds else []),
+            annotation(SINGLE, at + 2, 60),
+        ]
+        events += [
+            op("aten::randperm", at + 5, 20, concrete=[str(length), "", ""]),
+            op("aten::resolve_conj", at + 26, 1),
+        ]
+        events += [op("aten::index", at + 50, 5), op("aten::mm", at + 65, 30)]
+    uses = (LoaderUse(0, 8, pin_memory=False, persistent_workers=False),)
+    return find(facts_of(events, run=replace(run_on(cpus=2, threads=2), loaders=uses)))
+
+
+def test_an_iterator_for_each_batch_orders_all_samples_for_nothing():
+    """48 of the 60 µs pass until the batch is picked."""
+    (found,) = one_batch_each(100)
+    assert found.message.startswith("Each step makes a new iterator of the DataLoader for a single batch.")
+    assert "48.0 µs a step" in found.message
+    assert found.edit is not None
+    assert found.edit.kept_ns.tolist() == [12_000] * 4
+    assert "persistent_workers" not in found.fix
+
+
+@pytest.mark.parametrize(("length", "seeds"), [(15, True), (100, False)])
+def test_an_order_that_is_used_or_an_iterator_that_lasts_is_no_fault(length, seeds):
+    """An order of 15 samples is used up by two batches of 8; without a new seed the iterator is that of before."""
+    assert not [one for one in one_batch_each(length, seeds) if "new iterator" in one.message]
 
 
 def test_workers_are_as_many_as_keep_up_with_the_step():
