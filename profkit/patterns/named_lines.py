@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -15,6 +16,7 @@ from profkit.patterns.allocator.lines import site_of
 from profkit.patterns.allocator.rounds import KeptRounds
 from profkit.patterns.attribution import busiest_site, order_sites, sites_by_time
 from profkit.patterns.averaging.gradients import FORWARD
+from profkit.patterns.loops.located import located_marks
 from profkit.patterns.places.callers import calling_sites, model_call_sites, model_caller
 from profkit.patterns.places.events import call_site
 from profkit.patterns.retention.holding import outliving_sites
@@ -102,11 +104,27 @@ def busiest_call_lines(table: RankTable, row: Int64s) -> Places:
     return call_lines([table], np.zeros_like(row), row, np.ones_like(row))
 
 
-def growing_lines(facts: Facts, *sites: CallSite | None) -> Places:
+def growing_lines(facts: Facts, path: str, *sites: CallSite | None) -> Places:
     """The lines that make names hold more, and those that allocate what outlives its step, the largest first. If the
-    first line is unknown, none leads."""
-    found = Places.of([*(Location.of(site) for site in sites if site), *outliving_lines(facts)])
-    return found if sites[0] else Places(None, found.all())
+    line of the first name, ``path``, is unknown, the line of the step that mentions it leads: of several, the one that
+    allocates what outlives its step. If that is not certain, none leads."""
+    outliving = outliving_lines(facts)
+    known = [Location.of(site) for site in sites if site]
+    if sites[0]:
+        return Places.of([*known, *outliving])
+    named = _mentioning(facts, path)
+    certain = [line for line in outliving if line in named] or (named if len(named) == 1 else [])
+    found = Places.of([*certain[:1], *known, *outliving])
+    return found if certain else Places(None, found.all())
+
+
+def _mentioning(facts: Facts, path: str) -> list[Location]:
+    """The lines of the located step whose text has the name at the head of a path such as ``metric.scores``, or what
+    follows in ``self.metric.scores``."""
+    head = next((name for name in re.findall(r"[^\W\d]\w*", path) if name != "self"), "")
+    sites = (call_site(facts, site) for site in distinct(facts.trace.events.site[located_marks(facts)]).tolist())
+    pattern = re.compile(rf"(?<![\w\"']){re.escape(head)}\b") if head else None
+    return [Location.of(site) for site in sites if site is not None and pattern and pattern.search(site.source)]
 
 
 def kept_lines(facts: Facts, rounds: KeptRounds) -> Places:

@@ -97,7 +97,7 @@ def _suspect(facts: Facts, names: Sequence[holding.GrowingName], size_bytes: int
         f"it; memory grows by {format_bytes(size_bytes)} a step.{same}",
         fix=f"Keep only what is needed of the tensors: add to a running sum or count instead of {instead}{on_host}; or "
         f"empty {pick_form(len(names), 'it', 'them')} once in a while.",
-        places=growing_lines(facts, *(each.site for each in names)),
+        places=growing_lines(facts, name.path, *(each.site for each in names)),
         size_bytes=size_bytes,
         grows=True,
         confidence=0.9,

@@ -135,7 +135,7 @@ def _suspect(facts: Facts, names: Sequence[GrowingGraph], share: float) -> Suspi
         message=f"`{graph.path}` keeps {what} each step ({format_count(graph.more_nodes, 'backward node')} a step, "
         f"{graph.nodes:,} by now){size}.{same}",
         fix="\n".join(map(_advise, names)) if carried_graph(facts) is None else _UNTRAINED,
-        places=growing_lines(facts, *(name.site for name in names)),
+        places=growing_lines(facts, graph.path, *(name.site for name in names)),
         size_bytes=more_bytes,
         grows=True,
         # If nothing is trained the graph is needless: `unused_autograd_graph` names the cause and ranks first.

@@ -200,3 +200,22 @@ def test_memory_events_and_live_samples_are_both_needed():
     assert missing_needs(facts_of(steps([SIZE] * 5)), growing_live_tensors.needs) == [Need.LIVE]
     lone = facts_of([op("aten::mm", 1, 9)], live=living(held()).live)
     assert missing_needs(lone, growing_live_tensors.needs) == [Need.MEMORY]
+
+
+@pytest.mark.parametrize(
+    ("path", "line"), [("head.scores", 30), ("self.head.scores", 30), ("metric.scores", None), ("x_head.scores", None)]
+)
+def test_where_no_line_is_known_the_one_that_mentions_the_name_leads(path, line):
+    """The located step runs ``return self.head(x)``, which allocates what stays."""
+    (found,) = find(living(held(path, site=None)))
+    assert (found.location and found.location.line) == line
+    assert [place.line for place in found.places.all()] == [30]
+
+
+def test_of_several_lines_that_mention_the_name_the_one_that_allocates_leads():
+    sites = (CallSite("train.py", 8, "main", "metric.reset()"), CallSite("train.py", 9, "main", "value = metric(x)"))
+    events = [*steps([SIZE] * 5), mark(0, 30, 5)]
+    samples = tuple(map(LiveSample, range(5), zip(held("metric.scores", site=None), strict=True)))
+    (found,) = find(facts_of(events, live=samples, callsites=sites))
+    assert found.location is not None
+    assert found.location.line == 9
