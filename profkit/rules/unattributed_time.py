@@ -25,8 +25,9 @@ Use instead
 
 How the saving is estimated
 With a GPU the step is replayed without these stretches: this is the gain if that work is done beforehand, by another
-process or on the device. The recording does not tell whether that is possible. Without a GPU there is no estimate: the
-finding states the share of the step, without what the recording itself added, and its severity is always low.
+process or on the device. Without a GPU it is replayed without the part of them that passes under the line that the
+finding names, as in the step whose lines were marked; without such a line there is no estimate. Either is the most that
+can be gained: the recording does not tell what of that work is necessary. So without a GPU the severity is always low.
 """
 
 from __future__ import annotations
@@ -37,15 +38,16 @@ from profkit.core.units import format_share, format_time
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.timeline.intervals import Intervals, union
 from profkit.findings.values import HIGH_FROM, Kind, Location, Severity
-from profkit.patterns.named_lines import Places, locations_of
+from profkit.patterns.named_lines import Places, name_lines
 from profkit.patterns.places.frames import parse_frame
 from profkit.patterns.program import length_ns, named_operators
 from profkit.patterns.ranks.blocked import blocked_time
-from profkit.patterns.time.hottest import lines_by_time
+from profkit.patterns.time.hottest import Hot, lines_by_time
 from profkit.patterns.time.idling import HOST_OPERATORS, Around, idle_parts, place_around
 from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
 from profkit.run.directory import CallSite
-from profkit.savings.edits import shrink_spans
+from profkit.savings.edits import Edit, shrink_spans
+from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.statistics import among
 
@@ -85,14 +87,23 @@ def unattributed_time(facts: Facts) -> Suspicions:
     if total_ns <= 0 or outside_ns < _LEAST_SHARE[has_device] * total_ns:
         return
     share, per_step_ns = outside_ns / total_ns, steps.per_step_ns(outside_ns)
+    lines = () if around else _lines(facts)
+    edit = _edit(facts, spent, lines)
+    bound = (
+        f" Without what this line does there, the step would be at most {format_share(replay(facts, edit).fraction)} "
+        "shorter."
+        if edit is not None and lines and not has_device
+        else ""
+    )
     yield Suspicion(
-        message=_describe(facts, spent, f"{format_share(share)} of the step, {format_time(per_step_ns)},", around),
+        message=_describe(facts, spent, f"{format_share(share)} of the step, {format_time(per_step_ns)},", around)
+        + bound,
         fix="See what happens there: prepare what is the same in every step once before the loop, let NumPy or PyTorch "
         "do what Python does element by element, move reading and parsing into a DataLoader's workers.",
-        edit=shrink_spans(spent.start_ns, spent.end_ns, 0, _UNCERTAINTY) if has_device else None,
+        edit=edit,
         confidence=0.6,
         count=max(1, round(len(spent.start_ns) / steps.measured_count)),
-        places=Places.of([_function(around)] if around else _places(facts)),
+        places=Places.of([_function(around)]) if around else name_lines(facts, (line.site for line in lines)),
         severity=None if has_device else Severity.LOW,
         evidence={"unattributed_ns_per_step": per_step_ns, "unattributed_share": round(share, 4)},
     )
@@ -192,8 +203,9 @@ def _fills_a_tensor(facts: Facts, free: Intervals) -> Bools:
     return among(free.start_ns, made) & among(free.end_ns, handed_over)
 
 
-def _places(facts: Facts) -> tuple[Location, ...]:
-    """The lines of the first located step under which most of that time passes."""
+def _lines(facts: Facts) -> tuple[Hot, ...]:
+    """The lines of the first located step under which most of that time passes. An optimizer's step is PyTorch's own
+    Python, and a step of the program ends there: no line of the program would be the place to begin."""
     located = np.flatnonzero(facts.steps.located)
     if not located.size:
         return ()
@@ -201,5 +213,16 @@ def _places(facts: Facts) -> tuple[Location, ...]:
     spent = _unexplained(facts, wanted)
     if not spent.total_ns:
         return ()
-    lines = lines_by_time(facts, spent)[:_MOST_LINES]
-    return locations_of(facts, (line.site for line in lines if line.fraction >= _NOTABLE_SHARE))
+    updating = set(facts.lines.site[facts.updates.rows].tolist())
+    lines = [line for line in lines_by_time(facts, spent) if line.site not in updating]
+    return tuple(line for line in lines[:_MOST_LINES] if line.fraction >= _NOTABLE_SHARE)
+
+
+def _edit(facts: Facts, spent: Intervals, lines: tuple[Hot, ...]) -> Edit | None:
+    """With a device all of that time goes, without one the part of the line that leads; None if no line is known."""
+    if facts.device.present:
+        return shrink_spans(spent.start_ns, spent.end_ns, 0, _UNCERTAINTY)
+    if not lines:
+        return None
+    length = length_ns(facts, spent.start_ns, spent.end_ns)
+    return shrink_spans(spent.start_ns, spent.end_ns, ((1 - lines[0].fraction) * length).astype(np.int64), _UNCERTAINTY)

@@ -60,6 +60,21 @@ def test_the_line_is_that_with_most_of_it_in_the_located_step():
     assert found.location is not None
     assert (found.location.file, found.location.line) == ("train.py", 6)
     assert [place.line for place in found.also] == [4]
+    assert found.severity is Severity.LOW
+    assert found.edit is not None
+    assert found.edit.span_kept_ns.tolist() == [470_588] * 3  # of 1,700 µs outside, 900 pass under the line
+    assert "at most 26 % shorter" in found.message
+
+
+def test_an_optimizers_step_is_no_place_to_begin():
+    located = [
+        step(0, 0, 2000),
+        op("aten::mm", 0, 300),
+        mark(0, 300, 1600),
+        annotation("Optimizer.step#SGD.step", 310, 2),
+    ]
+    (found,) = find(steps(before=located))
+    assert (found.location, found.edit) == (None, None)
 
 
 @pytest.mark.parametrize(("running", "reported"), [("gloo:all_reduce", 0), ("writing a file", 1)])
