@@ -33,10 +33,12 @@ model up: an operator on several threads is as fast as its slowest thread, so a 
 stops them all, and nothing is gained. If the model fills all CPUs and a batch takes less than the rest of the step,
 more workers do not help.
 
-If one function of the program takes most of a batch's time in the main process, and the step without it would be
-shorter by twice what workers give back and by a fifth at least, the finding names its costliest line instead, and the
-saving is that of the requests without that function: the most that a cheaper way can give back. If each batch comes
-from an iterator of its own, which first orders the whole set anew, the saving is that of the requests without it.
+If one line of the program takes most of a batch's time in the main process itself, and the step without its function
+would be shorter by more than workers give back and by a fifth at least, a finding names that line. Its saving is that
+of the requests without the function: the most that a cheaper way can give back. If that is twice what workers would
+give back on a machine without other programs, they are not advised at all. If workers gain nothing and several lines
+together take most of it, the finding names the line that calls them, without a price. If each batch comes from an
+iterator of its own, which first orders the whole set anew, the saving is that of the requests without the order.
 
 For a loader that already has workers, their own account gives the CPU time of a batch and the time it is blocked on
 files and networks; waiting for a CPU does not count. Time the main process is blocked needs no CPU either. Without an
@@ -59,7 +61,7 @@ from msgspec import Struct
 from profkit.core.units import format_count, format_share, format_time
 from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import Intervals, union
-from profkit.findings.values import MEDIUM_FROM, Kind, Location
+from profkit.findings.values import MEDIUM_FROM, Kind, Location, Severity
 from profkit.patterns.attribution import busiest_site
 from profkit.patterns.frequency import in_most_steps, per_step
 from profkit.patterns.loader_accounts import LoaderAccount, busiest_loader
@@ -91,12 +93,15 @@ _FEW_OTHERS = 0.25
 """CPUs. The background load of an idle machine varies by about that much."""
 _MOST = 0.5
 """Of a batch's time. Below that, no single line accounts for it."""
+_DOMINATING = 0.6
+"""Of a batch's time, taken by a line itself and not by other lines that it calls: more than any step of a chain of
+transforms takes, and less than the 70 to 98 % of faults in public reports."""
 _LEAST_SHARE = 0.2
 """Of the step, from which on the making of samples is told although workers do not pay: as of other time outside of
 PyTorch (`unattributed-time`)."""
 _CLEARLY_MORE = 2.0
-"""If a cheaper function would give back this many times what workers do, it leads. Workers that hide all of it would
-give back as much; twice is more than the uncertainty of either."""
+"""If a cheaper function would give back this many times what workers do, they are not advised. Workers that hide all of
+it would give back as much; twice is more than the uncertainty of either."""
 _MOST_OF_AN_ORDER = 2
 """Batches. Of an order that is hardly longer than what is used of it, little is thrown away."""
 _HICCUP = 0.8
@@ -214,12 +219,15 @@ def input_bound(facts: Facts) -> Suspicions:
     plan = _plan_workers(facts, loading, _others_cpus(facts))
     edit = _wait_for(facts, loading, plan)
     saved = replay(facts, edit).fraction
-    making = _making(facts, loading)
-    if making is not None and replay(facts, making.edit).fraction >= max(_LEAST_SHARE, _CLEARLY_MORE * saved):
+    making, bound = _making(facts, loading, max(_LEAST_SHARE, saved))
+    if making is not None:
         yield _suspect_making(facts, loading, plan, making, saved)
-        return
+        if bound >= _CLEARLY_MORE * _saved_on_quiet(facts, loading, plan):
+            return
     if saved < _WORTH:
         _abstain_where_others_decide(facts, loading, plan)
+        if making is None:
+            yield from _suspect_samples(facts, loading, plan)
         return
     places, slowest = loader_places(facts, rows), _slowest_line(facts, rows)
     yield Suspicion(
@@ -234,6 +242,28 @@ def input_bound(facts: Facts) -> Suspicions:
     )
 
 
+def _suspect_samples(facts: Facts, loading: _Loading, plan: _Plan) -> Suspicions:
+    """Workers would gain nothing, but one line may take most of what makes a batch. What it does may have to be done,
+    so the price is unknown."""
+    ready = replay(facts, remove(loading.rows)).fraction
+    slowest = _slowest_line(facts, loading.rows) if loading.workers == 0 and ready >= _LEAST_SHARE else None
+    if slowest is None:
+        return
+    line, advice = slowest
+    yield Suspicion(
+        message=f"Each step waits {format_time(loading.wait_ns)} for its batch, because the main process prepares it "
+        f"while the model stands still; with each batch ready the step would be {format_share(ready)} shorter. Workers "
+        "would take the CPUs from the model and gain nothing here.",
+        fix="Do what is the same for every sample once, where the dataset is made, and keep results that are asked for "
+        f"again:{advice}",
+        rows=loading.rows,
+        confidence=0.6,
+        places=Places.of([line, *loader_places(facts, loading.rows).all()]),
+        severity=Severity.LOW,
+        evidence=_evidence(facts, loading, plan),
+    )
+
+
 class _Making(Struct, frozen=True):
     """The function of the program that takes most of a batch's time, and the requests without it."""
 
@@ -242,17 +272,18 @@ class _Making(Struct, frozen=True):
     edit: Edit
 
 
-def _making(facts: Facts, loading: _Loading) -> _Making | None:
-    """None if workers prepare the batches, if the main process only waits, or if no function of the program takes
-    most of a batch's time."""
+def _making(facts: Facts, loading: _Loading, least: float) -> tuple[_Making | None, float]:
+    """With the share of the step that it would give back, which is ``least`` or more. None if workers prepare the
+    batches, if the main process only waits, or if no function of the program takes most of a batch's time."""
     if loading.workers != 0:
-        return None
-    found = hottest_function(facts, _located_requests(facts), _MOST, busiest_site(facts, loading.rows))
+        return None, 0.0
+    found = hottest_function(facts, _located_requests(facts), _DOMINATING, busiest_site(facts, loading.rows))
     if found is None:
-        return None
+        return None, 0.0
     kept = (facts.trace.events.duration_ns[loading.rows] * (1 - found.fraction)).astype(np.int64)
     edit = shrink(loading.rows, kept, _UNCERTAINTY)
-    return next((_Making(found, line, edit) for line in locations_of(facts, [found.line.site])), None)
+    bound, lines = replay(facts, edit).fraction, locations_of(facts, [found.line.site])
+    return (_Making(found, lines[0], edit), bound) if lines and bound >= least else (None, 0.0)
 
 
 def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Making, by_workers: float) -> Suspicion:
@@ -330,12 +361,18 @@ def _wait_for(facts: Facts, loading: _Loading, plan: _Plan) -> Edit:
     return shrink(loading.rows, kept, _UNCERTAINTY if plan.is_alone else _UNCERTAINTY_SHARED)
 
 
+def _saved_on_quiet(facts: Facts, loading: _Loading, plan: _Plan) -> float:
+    """What workers would give back if no other process used the CPUs."""
+    if plan.cpus is not None and not plan.is_alone:
+        plan = _plan_workers(facts, loading, 0.0)
+    return replay(facts, _wait_for(facts, loading, plan)).fraction
+
+
 def _abstain_where_others_decide(facts: Facts, loading: _Loading, plan: _Plan) -> None:
     """Raises `CannotLook` if workers do not pay only because of other processes, which may be gone in the next run."""
     if plan.cpus is None or plan.is_alone:
         return
-    quiet = replay(facts, _wait_for(facts, loading, _plan_workers(facts, loading, 0.0))).fraction
-    if quiet >= _WORTH:
+    if _saved_on_quiet(facts, loading, plan) >= _WORTH:
         raise CannotLook(
             f"other processes kept {plan.cpus.others:.1f} of the {plan.cpus.usable:.0f} CPUs busy: only a quieter "
             "machine shows what workers would gain here"

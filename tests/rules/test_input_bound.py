@@ -8,7 +8,7 @@ import pytest
 
 from profkit.diagnosis.compare.step_times import compare_step_times
 from profkit.diagnosis.pipeline import diagnose, read_facts
-from profkit.findings.values import Change, Kind
+from profkit.findings.values import Change, Kind, Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.run.directory import CallSite, Feeding, Host, LoaderUse, LoadSample, Run
 from profkit.savings.simulate import predict_saving
@@ -87,14 +87,12 @@ def making(wait_us: float, line_us: float) -> list[Suspicion]:
     return find(facts_of([*located, *later], run=run_on(cpus=2, threads=2), callsites=sites))
 
 
-def test_where_workers_gain_nothing_the_line_that_makes_the_samples_leads_with_its_price():
+def test_where_workers_gain_nothing_the_line_that_makes_the_samples_is_named_without_a_price():
     (found,) = making(40, 30)
     assert [(place.file, place.line) for place in found.places.all()] == [("/w/data.py", 4)]
-    assert found.kind is Kind.OPPORTUNITY
-    assert "75 % of that goes to `Set.__getitem__`: without it the step would be at most 30 %" in found.message
-    assert "gain nothing here" in found.message
-    assert found.edit is not None
-    assert found.edit.kept_ns.tolist() == [10_000] * 4
+    assert (found.edit, found.severity) == (None, Severity.LOW)
+    assert "with each batch ready the step would be 40 % shorter. Workers would take" in found.message
+    assert "75 % of a batch's time is spent at data.py:4, in Set.__getitem__" in found.fix
 
 
 @pytest.mark.parametrize(("wait_us", "line_us"), [(14, 12), (40, 19)])
@@ -102,35 +100,53 @@ def test_samples_that_take_little_of_the_step_or_have_no_dominating_line_are_sil
     assert making(wait_us, line_us) == []
 
 
-@pytest.mark.parametrize(("line_us", "found"), [(20, 1), (19.5, 0)])
-def test_from_a_fifth_of_the_step_on_the_making_of_samples_is_found(line_us, found):
-    """Of 100 µs, the line takes so much of the 40 that the step waits."""
-    assert len(making(40, line_us)) == found
+def test_from_a_fifth_of_the_step_on_the_making_of_samples_is_told():
+    assert len(making(16, 14)) == 1
 
 
-def test_a_function_of_several_lines_leads_with_the_costliest():
-    """None of three lines takes half of the 40 µs, together they take 75 %."""
+def dominating(line_us: float, others_us: float = 0) -> list[Suspicion]:
+    """What is found if the model fills both CPUs, and of 40 µs one line takes ``line_us``, others of its function
+    ``others_us``."""
     sites = (
         CallSite("/w/train.py", 9, "main", "for x in loader:"),
-        *(CallSite("/w/data.py", line, "Set.__getitem__", "row = frame.iloc[at]") for line in (21, 22, 23)),
+        *(CallSite("/w/data.py", line, "Set.__getitem__", "row = frame.iloc[at]") for line in (21, 22)),
     )
-    marks = [mark(0, 0, 40.5), mark(1, 1, 8), mark(2, 10, 14), mark(3, 25, 8)]
+    marks = [mark(0, 0, 40.5), mark(1, 1, line_us), *([mark(2, 30, others_us)] if others_us else [])]
     located = [step(0, 0, 100), *marks, annotation(SINGLE, 0, 40), op("aten::mm", 41, 50)]
     later = [{**event, "ts": event["ts"] + 100} for event in batches([40] * 4)]
-    (found,) = find(facts_of([*located, *later], run=run_on(cpus=2, threads=2), callsites=sites))
+    return find(facts_of([*located, *later], run=run_on(cpus=2, threads=2), callsites=sites))
+
+
+def test_a_line_that_takes_most_of_a_batch_itself_leads_with_the_price_of_its_function():
+    (found,) = dominating(26, 6)
     assert found.location is not None
-    assert found.location.line == 22
-    assert "75 % of that goes to `Set.__getitem__`, 35 % to this line of it" in found.message
+    assert (found.location.line, found.kind) == (21, Kind.OPPORTUNITY)
+    assert "80 % of that goes to `Set.__getitem__`, 65 % to this line of it: without it the step would" in found.message
+    assert "at most 32 % shorter. Workers would take the CPUs from the model and gain nothing here." in found.message
+    assert found.edit is not None
+    assert found.edit.kept_ns.tolist() == pytest.approx([8_000] * 4, abs=1)
 
 
-def test_where_workers_give_back_half_as_much_the_loader_leads():
-    """Of 100 µs, workers on eight CPUs give back the 40 that the step waits, the line at most 30."""
+@pytest.mark.parametrize(("line_us", "priced"), [(24, True), (23.6, False)])
+def test_from_three_fifths_of_a_batch_on_a_line_leads(line_us, priced):
+    (found,) = dominating(line_us)
+    assert (found.edit is not None) is priced
+
+
+def beside_workers(cpus: int, line_us: float) -> list[Suspicion]:
+    """Of 100 µs the step waits for 40, of which a line takes ``line_us``; each CPU but one is free for a worker."""
     sites = (CallSite("/w/train.py", 9, "main", "for x in loader:"), CallSite("/w/data.py", 4, "Set.__getitem__", "x"))
-    located = [step(0, 0, 100), mark(0, 0, 41), annotation(SINGLE, 0, 40), mark(1, 2, 30), op("aten::mm", 41, 50)]
+    located = [step(0, 0, 100), mark(0, 0, 41), annotation(SINGLE, 0, 40), mark(1, 2, line_us), op("aten::mm", 41, 50)]
     later = [{**event, "ts": event["ts"] + 100} for event in batches([40] * 4)]
-    (found,) = find(facts_of([*located, *later], run=run_on(8), callsites=sites))
+    return find(facts_of([*located, *later], run=run_on(cpus), callsites=sites))
+
+
+def test_where_workers_give_back_as_much_only_the_loader_is_named():
+    """They give back all 40 µs, the line at most 30."""
+    (found,) = beside_workers(8, 30)
     assert found.message.startswith("Each step waits 40.0 µs for its batch, because the main process prepares it while")
     assert found.kind is None
+    assert "75 % of a batch's time is spent at data.py:4" in found.fix
 
 
 def one_batch_each(length: int, seeds: bool = True) -> list[Suspicion]:

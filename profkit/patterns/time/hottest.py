@@ -54,7 +54,7 @@ def lines_by_time(facts: Facts, spent: Intervals) -> tuple[Hot, ...]:
 
 class HotFunction(Struct, frozen=True):
     """A function of the program, the share of the times looked at that its lines take with everything they call, and
-    the line with most of that, with its own share."""
+    its costliest line with the share that this takes except for other lines of the program."""
 
     name: str
     fraction: float
@@ -62,31 +62,21 @@ class HotFunction(Struct, frozen=True):
 
 
 def hottest_function(facts: Facts, spent: Intervals, share: float, without: int) -> HotFunction | None:
-    """The function around the innermost line of the main thread that takes this share of these times. If no single line
-    does, the innermost function whose lines do together. The share has to be a half or more. The line ``without``,
-    under which all of these times were spent, is no answer."""
+    """The function of the line of the main thread that takes this share of these times itself: with everything it calls
+    except for other lines of the program. None if no line does. The line ``without`` is no answer."""
+    line = next((line for line in lines_by_time(facts, spent) if line.site != without), None)
+    site = call_site(facts, line.site) if line is not None else None
+    if line is None or site is None or line.fraction < share:
+        return None
     events, tree = facts.trace.events, facts.tree
     marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == facts.steps.main_lane))
-    taken_ns = spent.covered_within(events.start_ns[marks], tree.end_ns[marks])
     sites, number = np.unique(events.site[marks], return_inverse=True)
-    known = [call_site(facts, site) for site in sites.tolist()]
-    line = narrowest_line(facts, spent, share)
-    line = None if line is not None and line.site == without else line
-    found: list[tuple[int, HotFunction]] = []
-    for name in dict.fromkeys((site.file, site.function) for site in known if site is not None):
-        of_it = np.array([site is not None and (site.file, site.function) == name for site in known]) & (
-            sites != without
-        )
-        mine = of_it[number]
-        outermost = tree.outermost(facts.trace.mask_of(marks[mine]))[marks] & mine
-        fraction = min(float(taken_ns[outermost].sum()) / max(spent.total_ns, 1), 1.0)
-        if outermost.any() and fraction >= share and (line is None or line.site in sites[of_it]):
-            by_site = np.bincount(number[outermost], taken_ns[outermost], len(sites)) / max(spent.total_ns, 1)
-            most = int(by_site.argmax())
-            depth = int(tree.depth[marks[outermost & (taken_ns > 0)]].max())
-            leading = line or Hot(min(float(by_site[most]), 1.0), site=int(sites[most]))
-            found.append((depth, HotFunction(name[1], fraction, leading)))
-    return max(found, key=lambda one: one[0])[1] if found else None
+    known = [call_site(facts, one) for one in sites.tolist()]
+    same = [one is not None and (one.file, one.function) == (site.file, site.function) for one in known]
+    mine = (np.array(same) & (sites != without))[number]
+    outermost = tree.outermost(facts.trace.mask_of(marks[mine]))[marks] & mine
+    taken_ns = spent.covered_within(events.start_ns[marks], tree.end_ns[marks])[outermost].sum()
+    return HotFunction(site.function, min(float(taken_ns) / max(spent.total_ns, 1), 1.0), line)
 
 
 def narrowest_line(facts: Facts, spent: Intervals, share: float) -> Hot | None:

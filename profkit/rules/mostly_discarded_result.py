@@ -1,0 +1,102 @@
+"""A large tensor is computed whole, and only a small part of it is used.
+
+What it detects
+Operators that work element by element (arithmetic, functions, `where`), or copy (`repeat`, `clone`), on a tensor of
+which at most half is read afterwards: slices and selections are all that takes it. A mask or a table of the largest
+length that is cut to the length of the batch is the usual case. The rule is silent if anything else takes a tensor of
+that shape before the next one is made, if the slices together read most of it, and for operators that write in place
+or draw random numbers.
+
+Why is this bad?
+Every element is computed, written to memory and thrown away. With a mask of 1,024 by 1,024 of which 48 by 48 are used,
+that is 455 times the work.
+
+Example
+    mask = self.causal[None].repeat(len(ids), 1, 1) * lowest
+    return mask[:, :length, :length]
+
+Use instead
+    mask = self.causal[:length, :length] * lowest
+    return mask.expand(len(ids), -1, -1)
+
+How the saving is estimated
+The operators and their backward nodes take the share of their time that is used, but at least as long as the program's
+cheapest operators, and so does giving the memory of their results back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.core.units import format_count, format_share, pick_form
+from profkit.derive.facts import Facts
+from profkit.findings.values import LOW_FROM, Kind
+from profkit.patterns.attribution import busiest_site
+from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns.named_lines import Places, costliest_lines
+from profkit.patterns.program import backward_of, spent_ns
+from profkit.patterns.used_parts import UsedPart, mostly_unused
+from profkit.rules.base import Need, Suspicion, Suspicions, rule
+from profkit.savings.edits import Edit, combine
+from profkit.savings.pricing import call_ns, scale_operators, take_less
+from profkit.trace.events import Float64s, Rows
+from profkit.trace.statistics import among
+
+_UNCERTAINTY = 0.2
+"""Large tensors get fresh pages from the system, small ones do not."""
+
+
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
+def mostly_discarded_result(facts: Facts) -> Suspicions:
+    """One finding for each line that computes most of such results."""
+    by_line: dict[int, list[UsedPart]] = {}
+    for part in mostly_unused(facts):
+        by_line.setdefault(busiest_site(facts, part.rows), []).append(part)
+    for parts in by_line.values():
+        rows = _in_measured(facts, np.concatenate([part.rows for part in parts]))
+        if in_most_steps(facts, rows):
+            yield _suspect(facts, parts, rows)
+
+
+def _in_measured(facts: Facts, rows: Rows) -> Rows:
+    """The operators of the measured steps that repeat these, or are these."""
+    every = facts.measured_rows(facts.trace.mask_of(facts.operators.rows))
+    return every[among(_first_seen(facts, every), rows)]
+
+
+def _first_seen(facts: Facts, rows: Rows) -> Rows:
+    repeated = facts.repeats.row[rows]
+    return np.where(repeated >= 0, repeated, rows)
+
+
+def _suspect(facts: Facts, parts: list[UsedPart], rows: Rows) -> Suspicion:
+    used = np.ones(len(facts.trace.events))
+    for part in parts:
+        used[part.rows] = part.used
+    share = used[_first_seen(facts, rows)]
+    kept = np.maximum(share, call_ns(facts) / np.maximum(spent_ns(facts, rows), 1)).clip(max=1)
+    largest = max(parts, key=lambda part: np.prod(part.shape))
+    count, size = times_per_step(facts, rows), " x ".join(f"{length:,}" for length in largest.shape)
+    cuts = _in_measured(facts, np.concatenate([part.cuts for part in parts]))
+    compute = pick_form(count, "computes", "compute")
+    return Suspicion(
+        message=f"{format_count(count, 'operator')} a step {compute} a tensor of {size} elements, of which a slice "
+        f"takes {format_share(largest.used)} and nothing takes the rest.",
+        fix="Cut first, compute after: slice what goes in (`table[:length]`) instead of what comes out. Where a tensor "
+        "is only repeated along a dimension, `expand` needs no copy.",
+        rows=rows,
+        edit=combine([take_less(facts, rows, kept, _UNCERTAINTY), _backward(facts, rows, share)]),
+        worth=LOW_FROM,
+        confidence=0.85,
+        count=count,
+        places=Places.of([*costliest_lines(facts, rows).all(), *costliest_lines(facts, cuts).all()]),
+        evidence={"used_share": round(largest.used, 6), "elements": int(np.prod(largest.shape))},
+    )
+
+
+def _backward(facts: Facts, rows: Rows, share: Float64s) -> Edit:
+    """Their backward nodes take the same share."""
+    nodes, of_row = backward_of(facts, rows), np.ones(len(facts.trace.events))
+    of_row[rows] = share
+    owner = facts.tree.nearest_ancestor(facts.trace.mask_of(rows), include_self=True, of=facts.lines.forward[nodes])
+    return scale_operators(facts, nodes, of_row[owner], _UNCERTAINTY)

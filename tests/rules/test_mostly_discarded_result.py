@@ -1,0 +1,174 @@
+"""Tensors that are computed whole and cut, and tensors of which most is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.findings.values import Kind
+from profkit.patterns.used_parts import mostly_unused
+from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.rules.mostly_discarded_result import mostly_discarded_result
+from profkit.run.directory import CallSite
+from profkit.savings.simulate import predict_saving
+from tests.traces import facts_of, mark, op, step
+
+Json = dict[str, Any]
+WHOLE = [64, 32, 64]
+"""131,072 elements."""
+STEP = 200
+END = str(2**63 - 1)
+
+
+def find(facts) -> list[Suspicion]:
+    return list(mostly_discarded_result.check(facts))
+
+
+def tensor_op(name: str, at: float, duration: float, *shapes: list[int], **more: Any) -> Json:
+    return op(f"aten::{name}", at, duration, dims=list(shapes), types=["float"] * len(shapes), **more)
+
+
+def cut(at: float, dim: int, begin: int, end: int, shape: list[int] = WHOLE, name: str = "slice") -> Json:
+    given = ["", str(dim), str(begin), *([] if name == "select" else [str(end), "1"])]
+    return tensor_op(name, at, 2, shape, *[[]] * (len(given) - 1), concrete=given)
+
+
+def steps_of(*events: Json, before: tuple[Json, ...] = ()) -> list[Json]:
+    """Four steps of 200 µs with these events, and the cheapest operator of the program, of 2 µs."""
+    cheapest = tensor_op("neg", 190, 2, [4])
+    return [
+        *before,
+        *(
+            event
+            for i in range(4)
+            for event in (
+                step(i, STEP * i, STEP),
+                *({**event, "ts": event["ts"] + STEP * i} for event in (*events, cheapest)),
+            )
+        ),
+    ]
+
+
+MUL = tensor_op("mul", 10, 100, WHOLE, [])
+
+
+def test_a_tensor_of_which_a_slice_takes_a_quarter_takes_a_quarter_of_its_time():
+    facts = facts_of(steps_of(MUL, cut(112, 0, 0, 16)))
+    (found,) = find(facts)
+    assert found.evidence == {"used_share": 0.25, "elements": 64 * 32 * 64}
+    assert found.message.startswith(
+        "1 operator a step computes a tensor of 64 x 32 x 64 elements, of which a slice takes"
+    )
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.75 * 100 / STEP, abs=1e-3)
+
+
+def test_slices_along_several_dimensions_leave_their_product():
+    facts = facts_of(steps_of(MUL, cut(112, 1, 0, 8), cut(115, 2, 0, 16, [64, 8, 64])))
+    assert [part.used for part in mostly_unused(facts)] == [1 / 16] * 4
+
+
+def test_what_makes_the_tensor_that_it_works_on_goes_with_it():
+    copied = tensor_op("repeat", 10, 50, [1, 32, 64], [], concrete=["", "[64, 1, 1]"])
+    facts = facts_of(steps_of(copied, tensor_op("mul", 62, 40, WHOLE, []), cut(112, 0, 0, 16)))
+    (found,) = find(facts)
+    assert found.count == 2
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.75 * 90 / STEP, abs=1e-3)
+
+
+def test_what_something_else_takes_too_does_not_go_with_it():
+    """The copy is summed besides."""
+    copied = tensor_op("repeat", 10, 30, [1, 32, 64], [], concrete=["", "[64, 1, 1]"])
+    summed = tensor_op("sum", 42, 10, WHOLE)
+    facts = facts_of(steps_of(copied, summed, tensor_op("mul", 62, 40, WHOLE, []), cut(112, 0, 0, 16)))
+    assert [found.count for found in find(facts)] == [1]
+
+
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        pytest.param([cut(112, 0, 5, 0, name="select")], id="a selection"),
+        pytest.param([cut(112, 0, 48, 16, name="narrow")], id="narrow"),
+        pytest.param([cut(112, 0, -16, int(END))], id="the last ones"),
+        pytest.param([cut(112, -3, 0, 16)], id="a dimension counted from the end"),
+        pytest.param([cut(112, 0, 0, 16), cut(115, 0, 16, 32)], id="two slices that read half"),
+    ],
+)
+def test_other_ways_to_take_a_part_are_found(cuts):
+    assert len(mostly_unused(facts_of(steps_of(MUL, *cuts)))) == 4
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param([MUL, cut(112, 0, 0, 33)], id="more than half is read"),
+        pytest.param([MUL, *(cut(112 + 3 * i, 0, 16 * i, 16 * i + 16) for i in range(4))], id="slice by slice"),
+        pytest.param([MUL, cut(112, 0, 0, 16), tensor_op("sum", 120, 9, WHOLE)], id="it is read whole besides"),
+        pytest.param([MUL, tensor_op("sum", 112, 9, WHOLE)], id="nothing cuts it"),
+        pytest.param([MUL], id="nobody knows what takes it"),
+        pytest.param([tensor_op("mul_", 10, 100, WHOLE, []), cut(112, 0, 0, 16)], id="written in place"),
+        pytest.param([tensor_op("dropout", 10, 100, WHOLE, []), cut(112, 0, 0, 16)], id="random numbers"),
+        pytest.param([tensor_op("softmax", 10, 100, WHOLE, []), cut(112, 0, 0, 16)], id="elements depend on others"),
+        pytest.param([MUL, tensor_op("slice", 112, 2, WHOLE, [], [], [], [])], id="how much is cut is not known"),
+        pytest.param([MUL, tensor_op("cat", 112, 9, WHOLE, WHOLE), cut(130, 0, 0, 16)], id="joined with another"),
+    ],
+)
+def test_tensors_that_are_read_or_may_be_are_silent(events):
+    assert find(facts_of(steps_of(*events))) == []
+
+
+@pytest.mark.parametrize(("rows", "found"), [(32, 1), (31, 0)])
+def test_small_tensors_are_not_looked_at(rows, found):
+    """65,536 elements are the least."""
+    shape = [rows, 32, 64]
+    events = steps_of(tensor_op("mul", 10, 100, shape, []), cut(112, 0, 0, 8, shape))
+    assert len(mostly_unused(facts_of(events))) == 4 * found
+
+
+def test_an_operator_takes_at_least_as_long_as_the_cheapest():
+    """2 of 100 µs, although a 64th is used."""
+    facts = facts_of(steps_of(MUL, cut(112, 0, 0, 1)))
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(98 / STEP, abs=1e-3)
+
+
+def test_the_backward_pass_shrinks_too():
+    forward = {**MUL, "args": {**MUL["args"], "Sequence number": 7}}
+    node = op("autograd::engine::evaluate_function: MulBackward0", 130, 40, sequence=7, tid=1)
+    facts = facts_of(steps_of(forward, cut(112, 0, 0, 16), node))
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction > 0.75 * 100 / STEP
+
+
+def test_the_line_that_computes_leads_and_the_one_that_cuts_follows():
+    sites = (CallSite("model.py", 34, "mask", "mask = whole * lowest"), CallSite("model.py", 35, "mask", "mask[:n]"))
+    events = [MUL, cut(112, 0, 0, 16)]
+    located = [step(0, 0, STEP), mark(0, 5, 106), mark(1, 111, 5), *events]
+    later = [{**event, "ts": event["ts"] + STEP} for event in steps_of(*events)]
+    for number, event in enumerate(event for event in later if event["name"].startswith("ProfilerStep")):
+        event["name"] = f"ProfilerStep#{number + 1}"
+    (found,) = find(facts_of([*located, *later], callsites=sites))
+    assert [place.line for place in found.places.all()] == [34, 35]
+
+
+def test_it_needs_shapes_and_is_a_fault():
+    assert mostly_discarded_result.kind is Kind.FAULT
+    facts = facts_of([step(0, 0, STEP), op("aten::mul", 10, 100)])
+    assert missing_needs(facts, mostly_discarded_result.needs) == [Need.SHAPES]
+
+
+def test_several_of_one_line_are_one_finding():
+    """Each step makes two such tensors, of which different parts are used."""
+    other = [32, 32, 128]
+    again = (tensor_op("mul", 70, 50, other, []), cut(122, 0, 0, 16, other))
+    facts = facts_of(steps_of(tensor_op("mul", 10, 50, WHOLE, []), cut(62, 0, 0, 16), *again))
+    (found,) = find(facts)
+    assert found.count == 2
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((0.75 + 0.5) * 50 / STEP, abs=1e-3)
+
+
+def test_what_may_be_the_input_of_the_next_one_is_left_alone():
+    """The second operator takes a tensor of that shape: the first one's result, for all that the trace says."""
+    again = (tensor_op("mul", 70, 50, WHOLE, []), cut(122, 0, 0, 16))
+    facts = facts_of(steps_of(tensor_op("mul", 10, 50, WHOLE, []), cut(62, 0, 0, 16), *again))
+    assert [found.count for found in find(facts)] == [1]
