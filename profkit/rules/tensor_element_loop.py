@@ -5,7 +5,8 @@ Lines that run, sixty-four times or more in a step, operators that take one elem
 `x[i, j]`, `for v in x`), together with operators on at most a few thousand numbers and nothing larger in between. Loops
 around a layer or a product of matrices (time steps of a recurrent network, samples through a model) are something else
 and are not reported. Neither is what a DataLoader does to make a batch, nor a loop over rows that its source shows to
-be a recurrence (`last = x[t] + decay * last`), whose rounds have to come one after the other.
+be a recurrence (`last = x[t] + decay * last`), whose rounds have to come one after the other. Text that is made of a
+tensor is such a loop too, inside PyTorch: it reads number by number.
 
 Why is this bad?
 Each `x[i]` makes a new tensor, and each sum of two of them is an operation with all its bookkeeping: a microsecond for
@@ -21,7 +22,8 @@ Use instead
 How the saving is estimated
 The stretch from the first to the last operator of the loop, with Python's time, keeps one n-th of its time for n
 rounds: one operator over the whole tensor costs about as much as one over a few numbers. The backward nodes shrink
-alike.
+alike. Where text is made of tensors (`print(x)`, an f-string for a log), all of it goes, up to the next operator of
+another line.
 """
 
 from __future__ import annotations
@@ -38,19 +40,20 @@ from profkit.derive.operators.operators import has_type
 from profkit.derive.timeline.intervals import stretches
 from profkit.findings.values import Kind
 from profkit.patterns.attribution import group_by_place, sites_by_time
-from profkit.patterns.frequency import in_most_steps
+from profkit.patterns.frequency import in_most_steps, times_per_step
 from profkit.patterns.loops.accesses import ITERATING, MAX_GAP_NS, TINY_ELEMENTS, count_accesses
 from profkit.patterns.loops.independent_rounds import rounds_recur
 from profkit.patterns.loops.located import located_marks, marks_around, sites_between
-from profkit.patterns.named_lines import Places, locations_of
-from profkit.patterns.places.events import call_sites
+from profkit.patterns.named_lines import Places, locations_of, name_lines
+from profkit.patterns.places.events import call_site, call_sites
 from profkit.patterns.program import length_ns, program_elementwise, program_operators
 from profkit.patterns.shapes import by_shapes
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.pricing import scale_beside_spans
+from profkit.source.texts import makes_text
 from profkit.trace.events import Bools, Int64s, Rows
-from profkit.trace.statistics import distinct, median
+from profkit.trace.statistics import among, distinct, median
 
 _MIN_ACCESSES = 64
 """Unrolled loops over heads, layers or the parts of a state are shorter, and 64 times a few microseconds show."""
@@ -62,6 +65,7 @@ _MIN_RUN = 16
 _NEAR_LINES = 3
 """Lines this close in one function are one loop's body."""
 _READS = frozenset(("item", "_local_scalar_dense"))
+_PICKED_TO_SHOW = frozenset(("masked_select",))
 _VECTORISED = (
     "Vectorise the loop: arithmetic and comparisons work on all elements at once; `sum`, `cumsum` and `amax` replace "
     "accumulation, `torch.where` replaces `if`, broadcasting replaces nested loops."
@@ -98,6 +102,9 @@ def tensor_element_loop(facts: Facts) -> Suspicions:
             continue  # without the located step nothing shows a loop: these may be requests that come in between
         if _recurs(facts, rows):
             continue
+        if (site := _formatting_site(facts, rows)) is not None:
+            yield _suspect_formatting(facts, site)
+            continue
         start, end, _ = _stretches(facts, loops)
         spent_ns = facts.steps.per_step_ns(length_ns(facts, start, end).sum())
         yield Suspicion(
@@ -112,6 +119,52 @@ def tensor_element_loop(facts: Facts) -> Suspicions:
             places=_places(facts, rows, loops),
             evidence={"accesses_per_step": accesses, "operators_per_step": round(len(rows) / steps)},
         )
+
+
+def _formatting_site(facts: Facts, rows: Rows) -> int | None:
+    """The line of these operators if all of them come from making text of tensors: ``torch/_tensor_str.py`` picks the
+    numbers that are not zero (`masked_select`) and reads each (`item`)."""
+    sites = distinct(facts.lines.site[rows])
+    site = call_site(facts, int(sites[0])) if len(sites) == 1 else None
+    if site is None or not makes_text(site.source):
+        return None
+    mine = _operators_at(facts, int(sites[0]))
+    picks = operators_of(facts.trace, _PICKED_TO_SHOW)[mine].any()
+    return int(sites[0]) if picks and operators_of(facts.trace, _READS)[mine].any() else None
+
+
+def _operators_at(facts: Facts, site: int) -> Rows:
+    rows = program_operators(facts)
+    mine: Rows = rows[facts.lines.site[rows] == site]
+    return mine
+
+
+def _suspect_formatting(facts: Facts, site: int) -> Suspicion:
+    """All that the line does from its first operator to the next of another line goes: Python puts the text together
+    after the last number was read."""
+    every, mine = program_operators(facts), _operators_at(facts, site)
+    place = np.flatnonzero(among(every, mine))
+    apart = np.flatnonzero((np.diff(place) != 1) | (np.diff(facts.step_of(mine)) != 0)) + 1
+    first = np.concatenate([[0], apart])
+    last = np.concatenate([apart, [len(mine)]]) - 1
+    start, end = facts.trace.events.start_ns[mine[first]], facts.tree.end_ns[mine[last]]
+    following = every[(place[last] + 1).clip(max=len(every) - 1)]
+    follows = facts.step_of(following) == facts.step_of(mine[last])
+    end = np.where(follows, np.maximum(end, facts.trace.events.start_ns[following]), end)
+    spent_ns = facts.steps.per_step_ns(length_ns(facts, start, end).sum())
+    count = times_per_step(facts, mine)
+    return Suspicion(
+        message=f"Text is made of tensors here, number by number: {format_count(count, 'operator')} a step, "
+        f"{format_time(spent_ns)}. An f-string is made whether or not anybody sees it.",
+        fix="Make the text only where it is shown: give the tensor to the logger as an argument, which formats it if "
+        'the level is on (`log.debug("y = %s", y)`), or print every n-th step. A shape or a mean often says enough.',
+        rows=mine,
+        edit=shrink_spans(start, end, 0, _UNCERTAINTY),
+        count=count,
+        spent_ns=spent_ns,
+        places=name_lines(facts, [site]),
+        evidence={"operators_per_step": count, "formatting_ns_per_step": spent_ns},
+    )
 
 
 def _recurs(facts: Facts, rows: Rows) -> bool:

@@ -364,3 +364,44 @@ def test_the_reducer_s_own_loop_over_the_parameters_is_not_the_program_s(copies,
         return events
 
     assert len(find(facts_of(steps_of(part)))) == reported
+
+
+FORMATTED = CallSite("model.py", 21, "forward", 'log.debug(f"layer {i} gives {y}")')
+
+
+def formatting(at: float, picks: bool = True) -> list[Json]:
+    """What `Tensor.__format__` calls: 100 µs until the last number is read, and 50 of Python before the next line."""
+    first = [tensor_op("aten::masked_select", at, 2, [1000], [1000])] if picks else []
+    numbers = [
+        event
+        for i in range(64)
+        for event in (select(at + 2 + 1.5 * i), tensor_op("aten::item", at + 2 + 1.5 * i + 1, 0.5, []))
+    ]
+    return [*first, *numbers, tensor_op("aten::mm", at + 150, 50, [8, 8], [8, 8])]
+
+
+def formatted(site: CallSite, picks: bool = True) -> list[Suspicion]:
+    lines = (site, CallSite("model.py", 22, "forward", "return self.head(y)"))
+    events = [mark(0, 5, 144), mark(1, 150, 240)]
+    for i in range(4):
+        events += [step(i, LENGTH * i, LENGTH), *formatting(LENGTH * i + 10, picks)]
+    return find(facts_of(events, callsites=lines))
+
+
+def test_text_made_of_a_tensor_goes_up_to_the_next_line():
+    (found,) = formatted(FORMATTED)
+    assert found.message.startswith("Text is made of tensors here, number by number: 129 operators a step, 150 µs.")
+    assert found.location is not None
+    assert found.location.line == 21
+    assert found.edit is not None
+    assert (found.edit.span_end_ns - found.edit.span_start_ns).tolist() == [150_000] * 3
+    assert found.edit.span_kept_ns.tolist() == [0] * 3
+
+
+@pytest.mark.parametrize(
+    ("site", "picks"), [(CallSite("model.py", 21, "forward", "total = sum(y)"), True), (FORMATTED, False)]
+)
+def test_a_loop_that_makes_no_text_is_a_loop(site, picks):
+    """Its line makes no text, or its operators are not those that pick what is shown."""
+    (found,) = formatted(site, picks)
+    assert found.message.startswith("Python loops over 64 elements")
