@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ BUSY = 4
 
 
 def main() -> None:
+    _as_in_a_terminal()
     options = _options()
     known = {program.name: program for program in programs()}
     chosen = [known[name] for name in options.names or known]
@@ -33,8 +35,16 @@ def main() -> None:
             print(render(rows[-1]), flush=True)
     print(sums(rows))
     if options.write:
-        write(rows, "Beside four busy processes" if options.load else "On a quiet machine", _machine())
+        condition = "Beside four busy processes" if options.load else "On a quiet machine"
+        write(rows, condition, _machine(), replaces_all=not options.names)
     sys.exit(any(row.broken or any(result.word == "DIFFERS" for result in row.results) for row in rows))
+
+
+def _as_in_a_terminal() -> None:
+    """Undo what a shell's background job or `nohup` makes all its children ignore."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def run(program: Program, modes: Sequence[str], work: Path, limit_s: float) -> Row:
@@ -85,7 +95,9 @@ def _options() -> argparse.Namespace:
         "--limit", type=float, default=120, metavar="S", help="a longer run hangs. Default: %(default)s"
     )
     parser.add_argument("--work", type=Path, help="keep what the last run of each program left here")
-    parser.add_argument("--write", action="store_true", help="write tests/beside/RESULTS.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write tests/beside/RESULTS.md; of named programs, their rows"
+    )
     return parser.parse_args()
 
 

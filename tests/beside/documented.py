@@ -92,7 +92,18 @@ DOCUMENTED: tuple[Documented, ...] = (
     ),
     Documented(("sigusr1_default",), "stdout", "'after'", "programs.md", "`kill -USR1 PID` records another window"),
     Documented(("what_descriptors_show",), "stdout", "line ", "programs.md", "one or two while it records"),
-    Documented(("what_modules_show",), "stdout", "line 1: ", "programs.md", "its modules and classes", _LAUNCHED),
+    Documented(("what_modules_show",), "stdout", "line 1: ", "programs.md", "its modules and classes"),
+    Documented(
+        ("partial_lines",), "stderr", "Written to", "programs.md", "even if that is no whole line", ("diagnose",)
+    ),
+    Documented(
+        ("trains_in_hooks",),
+        "files",
+        r"home/\.cache",
+        "traces.md",
+        "Decoded columns are cached in `~/.cache/profkit/columns`",
+        ("diagnose",),
+    ),
     Documented(("what_patches_show",), "stdout", "'0 0' became '0 1'", "programs.md", "one global optimizer hook"),
     Documented(
         ("what_the_process_shows",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,30 +62,60 @@ def render(row: Row) -> str:
 
 
 def sums(rows: Sequence[Row]) -> str:
-    words = [result.word for row in rows for result in row.results]
-    broken = sum(bool(row.broken) for row in rows)
+    return _sums(
+        len(rows), [result.word for row in rows for result in row.results], sum(bool(row.broken) for row in rows)
+    )
+
+
+def _sums(programs: int, words: Sequence[str], broken: int) -> str:
     counts = ", ".join(f"{words.count(word)} {word}" for word in ("same", "documented", "DIFFERS", "skipped"))
-    return f"{len(rows)} programs, {len(words)} comparisons: {counts}; {broken} programs broken"
+    return f"{programs} programs, {len(words)} comparisons: {counts}; {broken} programs broken"
 
 
-def write(rows: Sequence[Row], condition: str, machine: str) -> None:
-    """Replace the part of RESULTS.md that is about this condition."""
+def write(rows: Sequence[Row], condition: str, machine: str, replaces_all: bool = True) -> None:
+    """Replace the part of RESULTS.md that is about this condition or, without ``replaces_all``, these rows of it."""
     text = _PAGE.read_text(encoding="utf-8") if _PAGE.exists() else _HEAD
     head, *parts = (part.rstrip() + "\n" for part in re.split(r"(?m)^(?=## )", text))
     sections = {part.splitlines()[0]: part for part in parts}
-    sections[f"## {condition}"] = _section(rows, condition, machine)
+    title = f"## {condition}"
+    table, details = ({}, []) if replaces_all else _read(sections.get(title, ""), {row.program.name for row in rows})
+    table |= {row.program.name: _line(row) for row in rows}
+    details += [line for row in rows for line in _details(row)]
+    sections[title] = _section(title, machine, table, details)
     _PAGE.write_text("\n".join([head, *(sections[name] for name in sorted(sections))]), encoding="utf-8")
 
 
-def _section(rows: Sequence[Row], condition: str, machine: str) -> str:
-    lines = [f"## {condition}", "", machine, "", sums(rows) + ".", ""]
+def _read(section: str, without: set[str]) -> tuple[dict[str, str], list[str]]:
+    """The lines of the table by program, and those below it, of other programs."""
+    lines = section.splitlines()
+    table = {line.split(" ")[1]: line for line in lines if re.match(r"\| \w+ \|", line)}
+    table.pop("program", None)
+    details = [line for line in lines if line.startswith("- ")]
+    return (
+        {name: line for name, line in table.items() if name not in without},
+        [line for line in details if _program_of(line) not in without],
+    )
+
+
+def _program_of(line: str) -> str:
+    """``- NAME, …`` is a line about a program."""
+    return line.removeprefix("- ").partition(",")[0]
+
+
+def _line(row: Row) -> str:
+    by_mode = {result.mode: result.word for result in row.results}
+    cells = [by_mode.get(mode, "broken" if row.broken else "") for mode in MODES]
+    return f"| {row.program.name} | {_cell(row.program.says)} | {' | '.join(cells)} |"
+
+
+def _section(title: str, machine: str, table: Mapping[str, str], details: Sequence[str]) -> str:
+    cells = [re.split(r"(?<!\\)\|", line)[3:-1] for line in table.values()]
+    words = [cell.strip() for row in cells for cell in row if cell.strip() and cell.strip() != "broken"]
+    broken = sum(any(cell.strip() == "broken" for cell in row) for row in cells)
+    lines = [title, "", machine, "", _sums(len(table), words, broken) + ".", ""]
     lines += [f"| program | what it does | {' | '.join(MODES)} |", "|---|---|" + "---|" * len(MODES)]
-    for row in rows:
-        by_mode = {result.mode: result.word for result in row.results}
-        cells = [by_mode.get(mode, "broken" if row.broken else "") for mode in MODES]
-        lines.append(f"| {row.program.name} | {_cell(row.program.says)} | {' | '.join(cells)} |")
-    details = [line for row in rows for line in _details(row)]
-    return "\n".join([*lines, *([""] if details else []), *details]) + "\n"
+    lines += [table[name] for name in sorted(table)]
+    return "\n".join([*lines, *([""] if details else []), *sorted(details, key=_program_of)]) + "\n"
 
 
 def _details(row: Row) -> list[str]:

@@ -217,6 +217,17 @@ def test_the_page_of_results_has_a_part_for_each_condition(tmp_path, monkeypatch
     ]
 
 
+def test_a_run_of_some_programs_replaces_their_rows_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.beside.table._PAGE", tmp_path / "RESULTS.md")
+    one, other = (Row(read(FOLDER / f"{name}.py"), (Result("record"),)) for name in ("one_step", "broken_pipe"))
+    write([one, replace(other, results=(), broken="it fails bare")], "On a quiet machine", "2 CPUs.")
+    write([replace(other, results=(Result("profile", "it has none"),))], "On a quiet machine", "2 CPUs.", False)
+    lines = (tmp_path / "RESULTS.md").read_text(encoding="utf-8").split("## ")[1].splitlines()
+    assert lines[4] == "2 programs, 2 comparisons: 1 same, 0 documented, 0 DIFFERS, 1 skipped; 0 programs broken."
+    assert [line.split("|")[1].strip() for line in lines[8:10]] == ["broken_pipe", "one_step"]
+    assert lines[10:] == ["", "- broken_pipe, profile, skipped: it has none"]
+
+
 def test_differences_are_told_by_kind_and_page(tmp_path, monkeypatch):
     monkeypatch.setattr("tests.beside.table._PAGE", tmp_path / "RESULTS.md")
     known = [Difference("stdout", "a became b"), Difference("status", "c"), Difference("stdout", "d")]
