@@ -498,5 +498,6 @@ KIND = Kind(
         "unattributed-time divided by zero where no step takes any time.",
         "Truth values in the shape of an input ended in TypeError.",
         "A line of the report could begin like a workflow command of GitHub Actions.",
+        "Sizes of memory that no integer of 64 bits holds together broke the picture of memory.",
     ),
 )

@@ -33,6 +33,8 @@ _MOST_STEPS = 128
 _MOST_SPANS = 64
 _MOST_BRANCHES = 300
 _MOST_HOLDERS = 6
+_MOST_BYTES = float(1 << 62)
+"""No memory is larger. Sizes in a damaged trace may add up to more than an integer of 64 bits holds."""
 _LEAST_HOLDER = 0.01
 """Of all that is held."""
 _LEAST_BRANCH = 0.002
@@ -181,7 +183,7 @@ def _holders(facts: Facts, window: _Window) -> tuple[MemoryHolder, ...]:
     lines = _lines(facts, memory.rows[held])
     if set(lines.labels) <= {_NO_LINE}:
         return ()
-    sums = np.bincount(lines.codes, memory.size_bytes[held], len(lines.labels)).astype(np.int64)
+    sums = np.bincount(lines.codes, memory.size_bytes[held], len(lines.labels)).clip(max=_MOST_BYTES)
     largest = np.argsort(-sums, kind="stable")[:_MOST_HOLDERS].tolist()
     return tuple(
         MemoryHolder(lines.labels[at], int(sums[at]), lines.sources[at])

@@ -226,3 +226,12 @@ def test_the_picture_of_a_long_recording_is_as_small_as_of_a_short_one() -> None
 def test_an_empty_step_has_an_empty_picture() -> None:
     pictures = draw(facts_of([step(1, 0, 1000)]))
     assert (pictures.lanes, pictures.branches, pictures.marks) == ((), (), ())
+
+
+def test_sizes_of_a_damaged_trace_that_no_integer_holds_together_are_drawn_as_the_largest() -> None:
+    sites = (CallSite("/w/a.py", 7, "f", "y = x @ w"),)
+    huge = (1 << 62) - 1
+    events = [step(1, 0, 1000), mark(0, 0, 900), op("aten::mm", 0, 890)]
+    events += [memory(100 + number, huge, 64 * number) for number in range(1, 5)]
+    picture = draw(facts_of(events, callsites=sites)).memory
+    assert picture is None or all(0 < holder.bytes <= 1 << 62 for holder in picture.holders)
