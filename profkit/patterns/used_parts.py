@@ -15,11 +15,9 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, base_name
-from profkit.patterns.calls import Call, distinct_calls
-from profkit.patterns.loops.located import in_located_step
-from profkit.trace.events import Int64s, Rows
-
-Shape = tuple[int, ...]
+from profkit.patterns.calls import Call
+from profkit.patterns.step_calls import COPIES, Shape, StepCalls, step_calls
+from profkit.trace.events import Rows
 
 _LEAST_ELEMENTS = 1 << 16
 """Working on fewer takes as long as the call."""
@@ -27,8 +25,6 @@ _MOST_USED = 0.5
 """Of a larger part, cutting first gives back less than the price is uncertain by."""
 _MOST_SHAPES = 50
 """Distinct shapes that are looked at, the largest first."""
-_COPIES = frozenset(("clone", "contiguous", "repeat"))
-"""Like the elementwise ones, they give the same if the part is cut out before."""
 _RANDOM = frozenset(("dropout", "feature_dropout", "native_dropout", "rrelu"))
 """Of a smaller tensor they would draw other numbers."""
 _CUTS = frozenset(("narrow", "select", "slice"))
@@ -46,49 +42,16 @@ class UsedPart(Struct, frozen=True):
 
 def mostly_unused(facts: Facts) -> list[UsedPart]:
     """Tensors of which at most half is read, each with the operators that make it."""
-    rows = _called(facts)
-    if not rows.size:
-        return []
-    calls, number = distinct_calls(facts, rows)
-    shapes = [[tuple(shape) for shape in call.shapes] for call in calls]
-    results = [_result_of(call, given) for call, given in zip(calls, shapes, strict=True)]
-    cut = {shape for call, given in zip(calls, shapes, strict=True) if _cuts_much(call, given) for shape in given[:1]}
+    step = step_calls(facts)
+    cut = {given[0] for call, given in zip(step.calls, step.shapes, strict=True) if given and _cuts_much(call, given)}
     looked_at = sorted(cut, key=math.prod, reverse=True)[:_MOST_SHAPES]
-    over = np.append(np.flatnonzero(np.diff(facts.step_of(rows))) + 1, len(rows))  # where each step ends
-    return [part for shape in looked_at for part in _parts_of(shape, rows, over, calls, number, shapes, results)]
+    return [part for shape in looked_at for part in _parts_of(shape, step)]
 
 
-def _called(facts: Facts) -> Rows:
-    """The forward operators that the program itself calls in the located step, or else in the measured ones."""
-    inside = facts.tree.outermost(facts.trace.mask_of(facts.operators.rows))
-    inside &= ~(facts.updates.inside | facts.lines.backward)
-    rows = np.flatnonzero(inside & (facts.trace.events.lane == facts.steps.main_lane))
-    located = in_located_step(facts, rows)
-    return located if located.size else rows[facts.measured[rows]]
-
-
-def _result_of(call: Call, given: Sequence[Shape]) -> Shape:
-    """The shape of what the operator makes, if cutting before it would give the same part; else nothing."""
-    name = base_name(call.name)
-    if call.name.endswith("_") and not call.name.endswith("__"):
-        return ()  # what it writes to may be read later
-    if name == "repeat":
-        return _repeated(given[0] if given else (), call.argument(1))
-    if name in _RANDOM or name not in ELEMENTWISE | _COPIES:
-        return ()
-    known = [shape for shape in given if shape]
-    try:
-        return tuple(np.broadcast_shapes(*known)) if known else ()
-    except ValueError:  # not what the operator was given: the recording is damaged
-        return ()
-
-
-def _repeated(shape: Shape, times: str) -> Shape:
-    numbers = [int(text) for text in times.strip("[]").split(",") if text.strip().isdigit()]
-    if len(numbers) < len(shape) or not numbers:
-        return ()
-    padded = (1,) * (len(numbers) - len(shape)) + shape
-    return tuple(size * count for size, count in zip(padded, numbers, strict=True))
+def _commutes(call: Call) -> bool:
+    """Whether cutting before the operator would give the same part."""
+    is_in_place = call.name.endswith("_") and not call.name.endswith("__")  # what it writes to may be read later
+    return not is_in_place and base_name(call.name) in (ELEMENTWISE | COPIES) - _RANDOM
 
 
 def _cuts_much(call: Call, given: Sequence[Shape]) -> bool:
@@ -118,19 +81,11 @@ def _cut(call: Call, whole: Shape) -> Shape:
     return (*whole[:dimension], left, *whole[dimension + 1 :]) if 0 < left <= length else ()
 
 
-def _parts_of(
-    shape: Shape,
-    rows: Rows,
-    over: Rows,
-    calls: Sequence[Call],
-    number: Int64s,
-    shapes: Sequence[Sequence[Shape]],
-    results: Sequence[Shape],
-) -> Iterator[UsedPart]:
+def _parts_of(shape: Shape, step: StepCalls) -> Iterator[UsedPart]:
     """Walk from one operator that makes a tensor of this shape to the next in its step. Those whose result only the
     next one takes form a chain; it ends with what only slices take."""
-    takes = np.flatnonzero(np.array([shape in given for given in shapes])[number])
-    makes = np.flatnonzero(np.array([result == shape for result in results])[number]).tolist()
+    rows, over, takes = step.rows, step.over, step.taking(shape)
+    makes = [at for at in step.making(shape).tolist() if _commutes(step.calls[step.number[at]])]
     chain: list[int] = []
     for maker, following in pairwise([*makes, len(rows)]):
         chain = [*chain, maker] if chain and maker in takes else [maker]
@@ -138,18 +93,18 @@ def _parts_of(
         taken_by = takes[slice(*np.searchsorted(takes, [maker + 1, until]))]
         if len(taken_by) == 1 and taken_by[0] == following:
             continue  # the next one takes it, and nothing else does
-        cuts = [_read_by(at, shape, calls, number) for at in taken_by.tolist()]
+        cuts = [_read_by(at, shape, step) for at in taken_by.tolist()]
         used = sum(share for share in cuts if share)
         if cuts and all(cuts) and used <= _MOST_USED:
             yield UsedPart(rows[chain], rows[taken_by], shape, used)
         chain = []
 
 
-def _read_by(at: int, shape: Shape, calls: Sequence[Call], number: Int64s) -> float:
+def _read_by(at: int, shape: Shape, step: StepCalls) -> float:
     """The share of the tensor that the slice at this place, and those that directly follow it, leave; 0 if it is none
     or not known."""
     left = shape
-    for call in (calls[number[place]] for place in range(at, len(number))):
+    for call in (step.calls[step.number[place]] for place in range(at, len(step.number))):
         given = call.shapes
         is_next = base_name(call.name) in _CUTS and given and tuple(given[0]) == left
         if not is_next:

@@ -35,12 +35,12 @@ from profkit.patterns.attribution import busiest_site
 from profkit.patterns.frequency import in_most_steps, times_per_step
 from profkit.patterns.named_lines import Places, costliest_lines
 from profkit.patterns.program import backward_of, spent_ns
+from profkit.patterns.step_calls import first_seen, repeated_in_measured
 from profkit.patterns.used_parts import UsedPart, mostly_unused
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import Edit, combine
 from profkit.savings.pricing import call_ns, scale_operators, take_less
 from profkit.trace.events import Float64s, Rows
-from profkit.trace.statistics import among
 
 _UNCERTAINTY = 0.2
 """Large tensors get fresh pages from the system, small ones do not."""
@@ -53,31 +53,20 @@ def mostly_discarded_result(facts: Facts) -> Suspicions:
     for part in mostly_unused(facts):
         by_line.setdefault(busiest_site(facts, part.rows), []).append(part)
     for parts in by_line.values():
-        rows = _in_measured(facts, np.concatenate([part.rows for part in parts]))
+        rows = repeated_in_measured(facts, np.concatenate([part.rows for part in parts]))
         if in_most_steps(facts, rows):
             yield _suspect(facts, parts, rows)
-
-
-def _in_measured(facts: Facts, rows: Rows) -> Rows:
-    """The operators of the measured steps that repeat these, or are these."""
-    every = facts.measured_rows(facts.trace.mask_of(facts.operators.rows))
-    return every[among(_first_seen(facts, every), rows)]
-
-
-def _first_seen(facts: Facts, rows: Rows) -> Rows:
-    repeated = facts.repeats.row[rows]
-    return np.where(repeated >= 0, repeated, rows)
 
 
 def _suspect(facts: Facts, parts: list[UsedPart], rows: Rows) -> Suspicion:
     used = np.ones(len(facts.trace.events))
     for part in parts:
         used[part.rows] = part.used
-    share = used[_first_seen(facts, rows)]
+    share = used[first_seen(facts, rows)]
     kept = np.maximum(share, call_ns(facts) / np.maximum(spent_ns(facts, rows), 1)).clip(max=1)
     largest = max(parts, key=lambda part: np.prod(part.shape))
     count, size = times_per_step(facts, rows), " x ".join(f"{length:,}" for length in largest.shape)
-    cuts = _in_measured(facts, np.concatenate([part.cuts for part in parts]))
+    cuts = repeated_in_measured(facts, np.concatenate([part.cuts for part in parts]))
     compute = pick_form(count, "computes", "compute")
     return Suspicion(
         message=f"{format_count(count, 'operator')} a step {compute} a tensor of {size} elements, of which a slice "

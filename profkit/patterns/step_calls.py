@@ -1,0 +1,116 @@
+"""The operators of one step as calls: what shapes each takes, and what shape it makes where its name tells that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.facts import Facts, derived_once
+from profkit.derive.families import ELEMENTWISE, base_name
+from profkit.patterns.calls import Call, distinct_calls
+from profkit.patterns.loops.located import in_located_step
+from profkit.patterns.shapes import result_of_linear
+from profkit.trace.events import Bools, Int64s, Rows
+from profkit.trace.statistics import among
+
+Shape = tuple[int, ...]
+
+COPIES = frozenset(("clone", "contiguous", "repeat"))
+"""What works on each element by itself, besides the elementwise operators."""
+FILLING = frozenset(("empty_like", "full_like", "ones_like", "zeros_like"))
+_PRODUCTS = frozenset(("bmm", "matmul", "mm"))
+
+
+class StepCalls(Struct, frozen=True):
+    """The forward operators that the program itself calls in the located step, or else in the measured ones, in order
+    of time. ``number`` is the number of each one's call; ``shapes`` are what each distinct call takes, ``results`` what
+    it makes (empty if that is unknown). ``over`` are the places at which the steps end."""
+
+    rows: Rows
+    over: Rows
+    calls: list[Call]
+    number: Int64s
+    shapes: list[list[Shape]]
+    results: list[Shape]
+
+    def taking(self, shape: Shape) -> Rows:
+        """The places of the operators that take a tensor of this shape."""
+        return self._where([shape in given for given in self.shapes])
+
+    def making(self, shape: Shape) -> Rows:
+        """The places of the operators that make one."""
+        return self._where([result == shape for result in self.results])
+
+    def _where(self, wanted: Sequence[bool]) -> Rows:
+        known: Bools = np.array(wanted, dtype=bool)
+        return np.flatnonzero(known[self.number]) if len(known) else self.rows[:0]
+
+
+@derived_once
+def step_calls(facts: Facts) -> StepCalls:
+    """Those of a recording; without any if no shapes are known."""
+    rows = _called(facts)
+    calls, number = distinct_calls(facts, rows)
+    shapes = [[tuple(shape) for shape in call.shapes] for call in calls]
+    results = [_result_of(call, given) for call, given in zip(calls, shapes, strict=True)]
+    over = np.append(np.flatnonzero(np.diff(facts.step_of(rows))) + 1, len(rows))
+    return StepCalls(rows, over, calls, number, shapes, results)
+
+
+def repeated_in_measured(facts: Facts, rows: Rows) -> Rows:
+    """The operators of the measured steps that repeat these of the step that was looked at, or are these."""
+    every = facts.measured_rows(facts.trace.mask_of(facts.operators.rows))
+    return every[among(first_seen(facts, every), rows)]
+
+
+def first_seen(facts: Facts, rows: Rows) -> Rows:
+    """The operator of the step that was looked at which each of these repeats, or is."""
+    repeated = facts.repeats.row[rows]
+    return np.where(repeated >= 0, repeated, rows)
+
+
+def _called(facts: Facts) -> Rows:
+    """The forward operators that the program itself calls in the located step, or else in the measured ones."""
+    inside = facts.tree.outermost(facts.trace.mask_of(facts.operators.rows))
+    inside &= ~(facts.updates.inside | facts.lines.backward)
+    rows = np.flatnonzero(inside & (facts.trace.events.lane == facts.steps.main_lane))
+    located = in_located_step(facts, rows)
+    return located if located.size else rows[facts.measured[rows]]
+
+
+def _result_of(call: Call, given: Sequence[Shape]) -> Shape:
+    name = base_name(call.name)
+    if name == "repeat":
+        return _repeated(given[0] if given else (), call.argument(1))
+    if name in _PRODUCTS:
+        return _product(given)
+    if name == "linear":
+        return result_of_linear(given)
+    if name not in ELEMENTWISE | COPIES | FILLING:
+        return ()
+    known = [shape for shape in given if shape]
+    try:
+        return tuple(np.broadcast_shapes(*known)) if known else ()
+    except ValueError:  # not what the operator was given: the recording is damaged
+        return ()
+
+
+def _repeated(shape: Shape, times: str) -> Shape:
+    numbers = [int(text) for text in times.strip("[]").split(",") if text.strip().isdigit()]
+    if len(numbers) < len(shape) or not numbers:
+        return ()
+    padded = (1,) * (len(numbers) - len(shape)) + shape
+    return tuple(size * count for size, count in zip(padded, numbers, strict=True))
+
+
+def _product(given: Sequence[Shape]) -> Shape:
+    """The shape of a product of matrices, perhaps of many."""
+    left, right = ([*given, (), ()])[:2]
+    if len(left) < 2 or len(right) < 2:
+        return ()
+    try:
+        return (*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1])
+    except ValueError:
+        return ()
