@@ -498,6 +498,7 @@ KIND = Kind(
         "unattributed-time divided by zero where no step takes any time.",
         "Truth values in the shape of an input ended in TypeError.",
         "A line of the report could begin like a workflow command of GitHub Actions.",
+        "A line's number without a line in the list of lines ended in IndexError for an optimizer's steps.",
         "Sizes of memory that no integer of 64 bits holds together broke the picture of memory.",
     ),
 )

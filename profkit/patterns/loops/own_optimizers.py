@@ -35,7 +35,7 @@ def in_own_loop(facts: Facts, operators: Rows, site: int, rounds: Float64s, para
     library's optimizer has a line only for the call. A line that calls the step of another optimizer, or of its base
     class, runs once and has all the operators."""
     found = facts.lines.site[operators]
-    inside: Bools = (found >= 0) & (found != site)
+    inside: Bools = (found >= 0) & (found < len(rounds)) & (found != site)  # numbers from a file may be anything
     if inside.any():
         inside[inside] = rounds[found[inside]] >= max(2.0, parameters / 2)
     return inside
