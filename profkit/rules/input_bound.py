@@ -92,7 +92,7 @@ as much as a single one."""
 _FEW_OTHERS = 0.25
 """CPUs. The background load of an idle machine varies by about that much."""
 _MOST = 0.5
-"""Of a batch's time. Below that, no single line accounts for it."""
+"""Of a batch's time. Below that, no single line accounts for it. Also of the step, for a price of high severity."""
 _DOMINATING = 0.6
 """Of a batch's time, taken by a line itself and not by other lines that it calls: more than any step of a chain of
 transforms takes, and less than the 70 to 98 % of faults in public reports."""
@@ -288,7 +288,7 @@ def _making(facts: Facts, loading: _Loading, least: float) -> tuple[_Making | No
 
 def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Making, by_workers: float) -> Suspicion:
     """Workers would gain little or nothing, but one function takes most of what makes a batch."""
-    bound = format_share(replay(facts, making.edit).fraction)
+    bound = replay(facts, making.edit).fraction
     share, of_line = format_share(making.function.fraction), format_share(making.function.line.fraction)
     in_line = "" if share == of_line else f", {of_line} to this line of it"
     workers = (
@@ -299,12 +299,13 @@ def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Makin
     return Suspicion(
         message=f"Each step waits {format_time(loading.wait_ns)} for its batch, because the main process prepares it "
         f"while the model stands still. {share} of that goes to `{making.function.name}`{in_line}: without it the step "
-        f"would be at most {bound} shorter. {workers}",
+        f"would be at most {format_share(bound)} shorter. {workers}",
         fix="Make what this line does cheaper, or do it once beforehand for all samples: what is the same for every "
         "sample belongs where the dataset is made, and results that are asked for again can be kept.",
         rows=loading.rows,
         edit=making.edit,
         confidence=0.7,
+        severity=None if bound >= _MOST else Severity.MEDIUM,  # of less, more may be necessary
         kind=Kind.OPPORTUNITY,
         places=Places.of([making.line, *loader_places(facts, loading.rows).all()]),
         evidence={**_evidence(facts, loading, plan), "making_share": round(making.function.fraction, 4)},

@@ -5,9 +5,9 @@ Stretches in which the main thread does nothing that this recording explains. Wi
 millisecond or more in which the device idles and the host neither launches work nor waits, nor does anything else that
 a rule looks at; it may compute on its own. Without a GPU they are stretches of a fifth of a millisecond or more without
 an operator, a request for a batch, an optimizer's step, garbage collection or a wait for another rank. With a GPU they
-have to make up a tenth of the steps' time, without one a fifth. The finding names the line under which most of this
-time passes in the step whose lines profkit marked. For a recording made elsewhere it names the function or the range in
-which it passes, if that has Python stacks or ranges of the program's own.
+have to make up a tenth of the steps' time, without one a fifth, and half of that share in most steps. The finding names
+the line under which most of this time passes in the step whose lines profkit marked. For a recording made elsewhere it
+names the function or the range in which it passes, if that has Python stacks or ranges of the program's own.
 
 Why is this bad?
 It need not be: a simulator, a tokenizer or an evaluation in NumPy may be what the program is for. But PyTorch waits for
@@ -36,11 +36,11 @@ import numpy as np
 
 from profkit.core.units import format_share, format_time
 from profkit.derive.facts import Facts, derived_once
-from profkit.derive.timeline.intervals import Intervals, union
+from profkit.derive.timeline.intervals import Intervals, intersection, union
 from profkit.findings.values import HIGH_FROM, Kind, Location, Severity
 from profkit.patterns.named_lines import Places, name_lines
 from profkit.patterns.places.frames import parse_frame
-from profkit.patterns.program import length_ns, named_operators
+from profkit.patterns.program import length_ns, named_operators, program_operators
 from profkit.patterns.ranks.blocked import blocked_time
 from profkit.patterns.time.hottest import Hot, lines_by_time
 from profkit.patterns.time.idling import HOST_OPERATORS, Around, idle_parts, place_around
@@ -84,10 +84,10 @@ def unattributed_time(facts: Facts) -> Suspicions:
     total_ns = int(length_ns(facts, steps.start_ns[steps.measured], steps.end_ns[steps.measured]).sum())
     total_ns -= int(steps.pause_ns[steps.measured].sum())
     outside_ns = int(length_ns(facts, spent.start_ns, spent.end_ns).sum())
-    if total_ns <= 0 or outside_ns < _LEAST_SHARE[has_device] * total_ns:
+    if total_ns <= 0 or outside_ns < _LEAST_SHARE[has_device] * total_ns or not _is_usual(facts, spent):
         return
     share, per_step_ns = outside_ns / total_ns, steps.per_step_ns(outside_ns)
-    lines = () if around else _lines(facts)
+    lines = () if around else _lines(facts, spent)
     edit = _edit(facts, spent, lines)
     bound = (
         f" Without what this line does there, the step would be at most {format_share(replay(facts, edit).fraction)} "
@@ -107,6 +107,16 @@ def unattributed_time(facts: Facts) -> Suspicions:
         severity=None if has_device else Severity.LOW,
         evidence={"unattributed_ns_per_step": per_step_ns, "unattributed_share": round(share, 4)},
     )
+
+
+def _is_usual(facts: Facts, spent: Intervals) -> bool:
+    """Whether half of the measured steps have their share of that time: a program that the system stops for a while in
+    one of them is not at fault."""
+    steps, step = facts.steps, facts.steps.index_of(spent.start_ns)
+    inside = step >= 0
+    outside_ns = np.bincount(step[inside], length_ns(facts, spent.start_ns, spent.end_ns)[inside], len(steps))
+    share = outside_ns / np.maximum(length_ns(facts, steps.start_ns, steps.end_ns), 1)
+    return bool(np.median(share[steps.measured]) >= _LEAST_SHARE[facts.device.present] / 2)
 
 
 def _describe(facts: Facts, spent: Intervals, how_much: str, around: Around | None) -> str:
@@ -203,19 +213,33 @@ def _fills_a_tensor(facts: Facts, free: Intervals) -> Bools:
     return among(free.start_ns, made) & among(free.end_ns, handed_over)
 
 
-def _lines(facts: Facts) -> tuple[Hot, ...]:
+def _lines(facts: Facts, spent: Intervals) -> tuple[Hot, ...]:
     """The lines of the first located step under which most of that time passes. An optimizer's step is PyTorch's own
     Python, and a step of the program ends there: no line of the program would be the place to begin."""
     located = np.flatnonzero(facts.steps.located)
     if not located.size:
         return ()
-    wanted = np.arange(len(facts.steps)) == located[0]
-    spent = _unexplained(facts, wanted)
-    if not spent.total_ns:
+    long = _unexplained(facts, np.arange(len(facts.steps)) == located[0])
+    there = intersection(long, _where_located(facts, spent))
+    there = there if there.total_ns else long
+    if not there.total_ns:
         return ()
     updating = set(facts.lines.site[facts.updates.rows].tolist())
-    lines = [line for line in lines_by_time(facts, spent) if line.site not in updating]
+    lines = [line for line in lines_by_time(facts, there) if line.site not in updating]
     return tuple(line for line in lines[:_MOST_LINES] if line.fraction >= _NOTABLE_SHARE)
+
+
+def _where_located(facts: Facts, spent: Intervals) -> Intervals:
+    """The stretches of the located step between the operators that these stretches of measured steps lie between. The
+    located step alone may stand still where the others do not: at what is done for the first time, or by chance."""
+    events, tree, rows = facts.trace.events, facts.tree, program_operators(facts)
+    after = np.searchsorted(events.start_ns[rows], spent.end_ns)
+    before = np.searchsorted(tree.end_ns[rows], spent.start_ns, side="right") - 1
+    known = (before >= 0) & (after < len(rows))
+    first, last = (facts.repeats.row[rows[at[known]]] for at in (before, after))
+    known = (first >= 0) & (last >= 0)
+    begin, end = tree.end_ns[first[known]], events.start_ns[last[known]]
+    return union(begin[begin < end], end[begin < end])
 
 
 def _edit(facts: Facts, spent: Intervals, lines: tuple[Hot, ...]) -> Edit | None:

@@ -243,3 +243,13 @@ def test_without_stacks_or_ranges_a_recording_made_elsewhere_cannot_tell():
     events = [event for event in of_video() if event["cat"] != "python_function"]
     with pytest.raises(CannotLook, match="with_stack=True"):
         find(events, Run())
+
+
+@pytest.mark.parametrize(("held_up", "found"), [(1, 0), (2, 1), (4, 1)])
+def test_one_step_that_was_held_up_is_no_fault(held_up, found):
+    """Of four steps of 10 ms, some stand still for 9."""
+    events = []
+    for number in range(4):
+        at, works = 10_000 * number, 1_000 if number < held_up else 9_950
+        events += [step(number, at, 10_000), op("aten::mm", at, works)]
+    assert len(find(events)) == found
