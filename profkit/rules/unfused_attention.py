@@ -43,6 +43,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
 from profkit.findings.values import Kind
 from profkit.patterns.attribution import frequent_lines
+from profkit.patterns.calls import call_of
 from profkit.patterns.frequency import per_step, times_per_step
 from profkit.patterns.named_lines import name_lines
 from profkit.patterns.program import backward_of, program_operators, program_traffic
@@ -167,7 +168,7 @@ def _find_attentions(facts: Facts) -> Iterator[_Attention]:
         candidates: list[int] = (np.flatnonzero(matrix[near] & (step[near] == step[at])) + start).tolist()
         first = next((i for i in reversed(candidates) if i < at and products.make(rows[i], table)), None)
         last = next((i for i in candidates if i > at and products.values_with(table, rows[i])), None)
-        if first is not None and last is not None:
+        if first is not None and last is not None and products.sums_over(rows[last], table, _along(facts, rows[at])):
             between = np.arange(first + 1, last)
             passes = rows[between[(elements[between] == elements[at]) & ~matrix[between]]]
             values = products.values_with(table, rows[last]) or ()
@@ -176,6 +177,18 @@ def _find_attentions(facts: Facts) -> Iterator[_Attention]:
             if can_fuse and (facts.device.present or not _drops(facts, passes)):
                 attended = products.attended(rows[first], values)
                 yield _Attention(int(rows[first]), int(rows[at]), int(rows[last]), passes, same_width, attended)
+
+
+def _along(facts: Facts, softmax: int) -> int | None:
+    """The dimension that a softmax sums to one along, counted from the end; None if it was not recorded."""
+    known = softmax if facts.trace.events.concrete_code[softmax] >= 0 else int(facts.repeats.row[softmax])
+    if known < 0:
+        return None
+    call = call_of(facts, known)
+    dimensions, text = len(call.shapes[0]) if call.shapes else 0, call.argument(1)
+    if not text.lstrip("-").isdecimal():
+        return None
+    return int(text) - dimensions if int(text) >= 0 else int(text)
 
 
 def _bends_scores(facts: Facts, products: _Products, passes: Rows, softmax: int) -> bool:
@@ -228,6 +241,18 @@ class _Products:
             if _is_same(right, table):
                 return left
         return None
+
+    def sums_over(self, row: int, table: Sequence[int], along: int | None) -> bool:
+        """Whether the product adds up along that dimension of the table: attention weighs the values with shares that
+        add up to one. Where it adds up along the other, as where pixels are pooled into slots, it is none."""
+        if along not in (-1, -2):
+            return True
+        summed = {
+            left[-1] if _is_same(left, table) else right[-2]
+            for left, right in self._factors(row)
+            if _is_same(left, table) or _is_same(right, table)
+        }
+        return table[along] in summed
 
     def keys_of(self, row: int) -> int:
         """Elements of the second factor of the product that makes the table."""

@@ -348,3 +348,19 @@ def test_each_line_with_a_softmax_is_one_finding():
 def test_without_shapes_it_cannot_look():
     facts = facts_of(steps_of(lambda at: [op("aten::softmax", at, 20)]))
     assert Need.SHAPES in missing_needs(facts, unfused_attention.needs)
+
+
+@pytest.mark.parametrize(("along", "found"), [("-1", 0), ("3", 0), ("-2", 1), ("", 1)])
+def test_shares_that_are_not_what_the_product_adds_up_are_no_attention(along, found):
+    """64 pixels are pooled into 32 slots: the product adds up over the pixels. Attention has shares that add up to one
+    over the pixels; here they do so over the slots, unless the softmax goes along the other dimension."""
+    table, pooled = [2, 4, 64, 32], [2, 4, 32, 64]
+
+    def part(at: float) -> list[Json]:
+        return [
+            tensor_op("aten::matmul", at, 20, [2, 4, 64, 16], [2, 4, 16, 32]),
+            tensor_op("aten::softmax", at + 27, 10, table, concrete=["", along, ""]),
+            tensor_op("aten::matmul", at + 38, 12, pooled, [2, 4, 64, 16]),
+        ]
+
+    assert len(find(facts_of(steps_of(part)))) == found
