@@ -163,6 +163,13 @@ def test_of_long_steps_fewer_are_recorded_with_a_note(tmp_path, monkeypatch):
     assert "fewer steps were recorded than planned, because they are long" in load_run(tmp_path).notes
 
 
+@pytest.fixture
+def calls_can_be_watched(monkeypatch):
+    """What earlier tests compiled, or left alive, keeps nobody from watching."""
+    monkeypatch.setattr("profkit.collect.tensors.recomputation._is_unnoticed", lambda: True)
+
+
+@pytest.mark.usefixtures("calls_can_be_watched")
 def test_a_watch_that_ended_early_is_told_by_its_rule_and_by_what_stopped_it(tmp_path, monkeypatch):
     monkeypatch.setattr(call_budget, "MOST_CALLS", 1)
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
@@ -175,6 +182,7 @@ def test_a_watch_that_ended_early_is_told_by_its_rule_and_by_what_stopped_it(tmp
     assert recording.diagnosis.skipped["redundant-recomputation"] == ended.reason
 
 
+@pytest.mark.usefixtures("calls_can_be_watched")
 def test_no_watch_ends_early_in_a_small_program(tmp_path):
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         for _ in range(6):
