@@ -1,0 +1,90 @@
+"""The steps get longer and longer while the program runs.
+
+What it detects
+At least 64 steps after the recording, in time order and in blocks, of which the fastest step gets slower from block to
+block, by a quarter or more in all. The fastest step of a block is what the program needs: other programs on the machine
+only make steps slower, and batches of different sizes come in every block. A jump from one length to another, as when
+another program starts, is not reported.
+
+Why is this bad?
+What grows with the number of steps makes the whole run quadratic: a step that is a tenth longer after 100 steps takes
+twice as long after 1,000 and eleven times as long after 10,000. The few steps of a recording do not show it.
+
+Example
+    for step in range(steps):
+        buffer.append(observe())
+        batch = sample(np.stack(buffer))  # copies all that was ever seen
+
+Use instead
+    store = np.zeros((steps, *shape))
+    for step in range(steps):
+        store[step] = observe()
+        batch = sample(store[: step + 1])
+
+How the saving is estimated
+Not at all: the recording holds the beginning only, and some growth is meant, as that of a text that is written word by
+word. The finding states by how much the steps got longer. Its severity is medium if they got longer by half, else low.
+
+Source of the test: Kendall's rank correlation, M. G. Kendall, A new measure of rank correlation, Biometrika 1938.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.core.units import format_share, format_time, pick_form
+from profkit.derive.facts import Facts
+from profkit.findings.values import Kind, Severity
+from profkit.patterns.named_lines import Places
+from profkit.patterns.retention.holding import growing_names
+from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
+from profkit.run.directory import unprofiled_steps
+from profkit.savings.step_time import step_time
+from profkit.trace.events import Float64s
+
+_LEAST_STEPS = 64
+_BLOCKS = 8
+"""Chance alone orders the fastest steps of eight blocks as strictly as `_LEAST_ORDER` once in 363 times."""
+_LEAST_ORDER = 0.75
+"""Kendall's tau. A single jump in the middle of eight blocks gives 0.57."""
+_LEAST_GROWTH = 0.25
+_MUCH_GROWTH = 0.5
+
+
+@rule(Kind.OPPORTUNITY)
+def growing_step_time(facts: Facts) -> Suspicions:
+    """One finding for the whole run."""
+    later_ns = np.array(unprofiled_steps(facts.run, step_time(facts).bound_by)[1], dtype=np.float64)
+    if len(later_ns) < _LEAST_STEPS:
+        raise CannotLook(f"fewer than {_LEAST_STEPS} steps were timed after the recording, too few to tell growth")
+    fastest_ns = np.array([block.min() for block in np.array_split(later_ns, _BLOCKS)])
+    first_ns, last_ns = fastest_ns[:2].mean(), fastest_ns[-2:].mean()
+    growth = float(last_ns / max(first_ns, 1.0)) - 1
+    if growth < _LEAST_GROWTH or _order(fastest_ns) < _LEAST_ORDER:
+        return
+    names = growing_names(facts)
+    held, hold = " and ".join(f"`{name.path}`" for name in names[:2]), pick_form(len(names[:2]), "holds", "hold")
+    yield Suspicion(
+        message=f"The steps get longer: within {len(later_ns):,} steps after the recording the fastest went from "
+        f"{format_time(first_ns)} to {format_time(last_ns)}, {format_share(growth)} more."
+        + (f" Meanwhile {held} {hold} more and more." if held else ""),
+        fix="Look for what each step adds to and the next goes through again: a list or buffer that is copied, "
+        "searched or concatenated as a whole, hooks that are registered in each step, a cache that never hits. Record "
+        "a later step (`--at-step N`) and `profkit compare` both recordings: it names the lines that got longer.",
+        confidence=0.7,
+        count=1,
+        places=Places.of_sites(name.site for name in names),
+        severity=Severity.MEDIUM if growth >= _MUCH_GROWTH else Severity.LOW,
+        evidence={
+            "steps_after_the_recording": len(later_ns),
+            "fastest_ns_at_first": int(first_ns),
+            "fastest_ns_at_last": int(last_ns),
+        },
+    )
+
+
+def _order(values: Float64s) -> float:
+    """Kendall's tau between the values and their places: 1 if each is larger than all before it."""
+    signs = np.sign(values[None, :] - values[:, None])
+    pairs = len(values) * (len(values) - 1) / 2
+    return float(np.triu(signs, 1).sum() / pairs)

@@ -1,0 +1,104 @@
+"""Runs whose steps get longer, and runs whose steps only vary."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from profkit.findings.values import Kind, Severity
+from profkit.rules.base import CannotLook, Suspicion
+from profkit.rules.growing_step_time import growing_step_time
+from profkit.run.directory import CallSite, LiveHolder, LiveSample, Run
+from tests.traces import facts_of, memory, op, step
+
+MS = 1_000_000
+
+
+def find(later_ms: np.ndarray, **more: Any) -> list[Suspicion]:
+    events = [event for i in range(4) for event in (step(i, 1000 * i, 1000), op("aten::mm", 1000 * i, 900))]
+    run = Run(torch="2.13", reference_step_ns=(MS,) * 20, later_step_ns=tuple((later_ms * MS).astype(int).tolist()))
+    return list(growing_step_time.check(facts_of([*events, *more.pop("events", [])], run=run, **more)))
+
+
+def test_steps_that_get_longer_all_the_time_are_reported_with_the_fastest_of_both_ends():
+    (found,) = find(np.linspace(10, 20, 80))
+    assert found.kind is None
+    assert growing_step_time.kind is Kind.OPPORTUNITY
+    assert found.severity is Severity.MEDIUM
+    assert found.evidence == {
+        "steps_after_the_recording": 80,
+        "fastest_ns_at_first": pytest.approx(10.63 * MS, abs=MS / 50),
+        "fastest_ns_at_last": pytest.approx(18.23 * MS, abs=MS / 50),
+    }
+    assert "the fastest went from 10.6 ms to 18.2 ms, 71 % more" in found.message
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_of_a_busy_machine_neither_hides_growth_nor_looks_like_it(seed):
+    """Half of the steps take up to three times as long."""
+    noise = np.random.default_rng(seed)
+    stretched = np.where(noise.random(120) < 0.5, noise.uniform(1, 3, 120), 1)
+    assert len(find(np.linspace(10, 20, 120) * stretched)) == 1
+    assert find(10 * stretched) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_batches_of_different_sizes_are_no_growth(seed):
+    assert find(np.random.default_rng(seed).uniform(5, 50, 200)) == []
+
+
+def test_a_jump_is_no_growth():
+    """Another program starts in the middle."""
+    assert find(np.repeat([10.0, 20.0], 40) + np.tile([0, 0.1], 40)) == []
+
+
+def test_an_evaluation_now_and_then_is_no_growth():
+    steps = np.full(100, 10.0)
+    steps[::10] = 40
+    assert find(steps) == []
+
+
+@pytest.mark.parametrize(("last", "found"), [(1.40, 1), (1.30, 0)])
+def test_a_quarter_is_the_least(last, found):
+    """From the mean of the first two blocks to that of the last two."""
+    assert len(find(np.linspace(10, 10 * last, 80))) == found
+
+
+@pytest.mark.parametrize(("last", "severity"), [(1.6, Severity.LOW), (1.8, Severity.MEDIUM)])
+def test_by_half_it_is_medium(last, severity):
+    assert [one.severity for one in find(np.linspace(10, 10 * last, 80))] == [severity]
+
+
+def test_steps_that_get_shorter_are_no_matter():
+    assert find(np.linspace(20, 10, 80)) == []
+
+
+def test_with_fewer_than_sixty_four_steps_nothing_can_be_told():
+    with pytest.raises(CannotLook, match="fewer than 64 steps were timed after the recording"):
+        find(np.linspace(10, 20, 63))
+
+
+def test_what_is_kept_more_and_more_is_named():
+    site = CallSite("train.py", 9, "main", "outputs.append(model(x))")
+    samples = tuple(
+        LiveSample(n, (LiveHolder("outputs", site, 0, 0, 200_000 * (n + 1), n + 1, 200_000 * (n + 1), False),))
+        for n in range(4)
+    )
+    kept = [memory(1000 * n + 5, 200_000, 1000 + n) for n in range(4)]
+    (found,) = find(np.linspace(10, 20, 80), live=samples, events=kept)
+    assert found.message.endswith("Meanwhile `outputs` holds more and more.")
+    assert found.location is not None
+    assert found.location.line == 9
+
+
+def test_a_device_that_bounds_the_steps_is_timed_by_itself():
+    """The host's clock tells only how long its steps took to launch."""
+    events = [event for i in range(4) for event in (step(i, 1000 * i, 1000), op("aten::mm", 1000 * i, 900))]
+    device = tuple((np.linspace(10, 20, 80) * MS).astype(int).tolist())
+    run = Run(torch="2.13", reference_step_device_ns=(MS,) * 20, later_step_device_ns=device)
+    assert len(list(growing_step_time.check(facts_of(events, run=run)))) == 1
+    shorter = replace(run, later_step_device_ns=device[::-1])
+    assert list(growing_step_time.check(facts_of(events, run=shorter))) == []
