@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.collect.ranks import identity, launches
+from profkit.collect.ranks import folders, identity
 from profkit.collect.ranks.folders import claim_directory, name_launch, settle
 from profkit.collect.ranks.identity import RankWatch, for_rank, full_ranks
 from profkit.collect.ranks.launchers import Place, read_place
@@ -87,12 +87,12 @@ def test_ranks_that_start_at_the_same_time_share_a_directory(
 
     def look(directory: Path) -> bool:
         become(0)
-        monkeypatch.setattr(launches, "is_run", is_run)
+        monkeypatch.setattr(folders, "is_run", is_run)
         assert claim_directory(directory, tmp_path) == directory / "rank0"
         become(1)
         return is_run(directory)
 
-    monkeypatch.setattr(launches, "is_run", look)
+    monkeypatch.setattr(folders, "is_run", look)
     become(1)
     assert claim_directory(tmp_path / "run", tmp_path) == tmp_path / "run" / "rank1"
 
@@ -103,7 +103,7 @@ def test_a_rank_waits_for_what_another_is_writing(
     (tmp_path / "run").mkdir()
     launch = tmp_path / "run" / "launch.json"
     launch.touch()
-    monkeypatch.setattr(launches.time, "sleep", lambda _: launch.write_text('{"launch": "slurm-77.0"}'))
+    monkeypatch.setattr(folders.time, "sleep", lambda _: launch.write_text('{"launch": "slurm-77.0"}'))
     become(1)
     assert claim_directory(tmp_path / "run", tmp_path) == tmp_path / "run" / "rank1"
 
@@ -114,7 +114,7 @@ def test_the_wait_for_the_name_of_a_launch_is_limited(
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "launch.json").write_text('{"launch": [1]}')
     waits: list[float] = []
-    monkeypatch.setattr(launches.time, "sleep", waits.append)
+    monkeypatch.setattr(folders.time, "sleep", waits.append)
     become(1)
     assert claim_directory(tmp_path / "run", tmp_path) == tmp_path / "run-2" / "rank1"
     assert sum(waits) == pytest.approx(2)
@@ -132,10 +132,10 @@ def test_launches_on_one_host_are_told_apart_by_their_parent_process(monkeypatch
     other = replace(first, rank=1, local_rank=1)
     monkeypatch.setattr(os, "environ", {"RANK": "0"})
     assert name_launch(first) == name_launch(other)
-    monkeypatch.setattr(launches, "_describe", lambda process: "another")
+    monkeypatch.setattr(folders, "_describe", lambda process: "another")
     assert name_launch(first) != name_launch(replace(first, is_one_host=False))
     named = name_launch(first)
-    monkeypatch.setattr(launches, "_describe", lambda process: "a third")
+    monkeypatch.setattr(folders, "_describe", lambda process: "a third")
     assert name_launch(first) != named
 
 
@@ -233,7 +233,7 @@ def test_the_plan_of_a_rank_is_marked_as_such(become: Become, monkeypatch: pytes
 RANK_1 = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 
 
-@pytest.mark.parametrize(("inherited", "is_told"), [(b"A=b\0RANK=1\0", False), (b"A=b\0RANK=0\0", True), (b"", True)])
+@pytest.mark.parametrize(("inherited", "is_known"), [(b"A=b\0RANK=1\0", False), (b"A=b\0RANK=0\0", True), (b"", True)])
 def test_an_inherited_rank_belongs_to_the_parent_process(
     inherited: bytes, is_known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
