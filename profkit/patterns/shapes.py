@@ -40,6 +40,32 @@ def result_of_linear(shapes: Shapes) -> tuple[int, ...]:
     return (*shapes[0][:-1], shapes[1][0])
 
 
+def result_of_product(shapes: Shapes) -> tuple[int, ...]:
+    """The shape of a product of matrices, perhaps of many; empty if it is none."""
+    left, right = ([*map(tuple, shapes), (), ()])[:2]
+    if len(left) < 2 or len(right) < 2:
+        return ()
+    try:
+        return (*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1])
+    except ValueError:  # not what the operator was given: the recording is damaged
+        return ()
+
+
+def result_of_repeat(shape: Sequence[int], times: str) -> tuple[int, ...]:
+    """The shape that `repeat` returns, given the recorded text of its numbers; empty if that tells none."""
+    numbers = parse_numbers(times)
+    if len(numbers) < len(shape):
+        return ()
+    padded = (1,) * (len(numbers) - len(shape)) + tuple(shape)
+    return tuple(size * count for size, count in zip(padded, numbers, strict=True))
+
+
+def parse_numbers(text: str) -> tuple[int, ...]:
+    """``'[1, 8, 1]'`` or ``'8'`` → numbers; empty for anything else."""
+    parts = text.strip("[]").replace(" ", "").split(",")
+    return tuple(map(int, parts)) if all(part.lstrip("-").isdecimal() for part in parts) else ()
+
+
 def by_operator(
     facts: Facts, rows: Rows, tell: Callable[[str, list[tuple[int, ...]]], Any], of: type = bool
 ) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import ELEMENTWISE, base_name
 from profkit.patterns.calls import Call, distinct_calls
 from profkit.patterns.loops.located import in_located_step
-from profkit.patterns.shapes import result_of_linear
+from profkit.patterns.shapes import first_shape, result_of_linear, result_of_product, result_of_repeat
 from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.statistics import among
 
@@ -83,9 +83,9 @@ def _called(facts: Facts) -> Rows:
 def _result_of(call: Call, given: Sequence[Shape]) -> Shape:
     name = base_name(call.name)
     if name == "repeat":
-        return _repeated(given[0] if given else (), call.argument(1))
+        return result_of_repeat(first_shape(given), call.argument(1))
     if name in _PRODUCTS:
-        return _product(given)
+        return result_of_product(given)
     if name == "linear":
         return result_of_linear(given)
     if name not in ELEMENTWISE | COPIES | FILLING:
@@ -94,23 +94,4 @@ def _result_of(call: Call, given: Sequence[Shape]) -> Shape:
     try:
         return tuple(np.broadcast_shapes(*known)) if known else ()
     except ValueError:  # not what the operator was given: the recording is damaged
-        return ()
-
-
-def _repeated(shape: Shape, times: str) -> Shape:
-    numbers = [int(text) for text in times.strip("[]").split(",") if text.strip().isdigit()]
-    if len(numbers) < len(shape) or not numbers:
-        return ()
-    padded = (1,) * (len(numbers) - len(shape)) + shape
-    return tuple(size * count for size, count in zip(padded, numbers, strict=True))
-
-
-def _product(given: Sequence[Shape]) -> Shape:
-    """The shape of a product of matrices, perhaps of many."""
-    left, right = ([*given, (), ()])[:2]
-    if len(left) < 2 or len(right) < 2:
-        return ()
-    try:
-        return (*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1])
-    except ValueError:
         return ()

@@ -42,7 +42,7 @@ from profkit.patterns.attribution import frequent_lines
 from profkit.patterns.frequency import sum_per_step, times_per_step
 from profkit.patterns.loops.traffic import measure_traffic
 from profkit.patterns.program import program_operators
-from profkit.patterns.shapes import first_shape
+from profkit.patterns.shapes import first_shape, parse_numbers, result_of_repeat
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
 from profkit.savings.edits import Edit, combine
 from profkit.savings.pricing import drop_operators, scale_operators, scale_with_backward
@@ -173,7 +173,7 @@ def _repetition(
     elif operator == "repeat_interleave":
         result = _interleaved(shape, parse_types(facts.trace.text_of(concrete)))
     else:
-        result = _repeated(shape, parse_types(facts.trace.text_of(concrete)))
+        result = result_of_repeat(shape, "".join(parse_types(facts.trace.text_of(concrete))[1:2]))
     if math.prod(result) < 2 * math.prod(source) or not source or not _broadcasts(source, result):
         return _Repetition((), 0, 0, False)
     return _Repetition(result, math.prod(source) * size, math.prod(result) * size, source[-1] == result[-1])
@@ -185,18 +185,9 @@ def _broadcasts(source: Shape, result: Shape) -> bool:
     return len(padded) == len(result) and all(a in (1, b) for a, b in zip(padded, result, strict=True))
 
 
-def _repeated(shape: Shape, arguments: Sequence[str]) -> Shape:
-    """The result of `repeat` if it only repeats dimensions of size one; leading ones may be new."""
-    times = _numbers(arguments[1]) if len(arguments) > 1 else ()
-    padded = (1,) * (len(times) - len(shape)) + shape
-    if len(padded) != len(times) or any(n > 1 and size != 1 for n, size in zip(times, padded, strict=True)):
-        return ()
-    return tuple(n * size for n, size in zip(times, padded, strict=True))
-
-
 def _interleaved(shape: Shape, arguments: Sequence[str]) -> Shape:
     """The result of `repeat_interleave` by one number along a dimension of size one."""
-    numbers = [_numbers(text) for text in arguments[1:3]]
+    numbers = [parse_numbers(text) for text in arguments[1:3]]
     if len(numbers) != 2 or any(len(number) != 1 for number in numbers):
         return ()
     (times,), (dim,) = numbers
@@ -204,12 +195,6 @@ def _interleaved(shape: Shape, arguments: Sequence[str]) -> Shape:
         return ()
     dim %= len(shape)
     return (*shape[:dim], times, *shape[dim + 1 :])
-
-
-def _numbers(text: str) -> Shape:
-    """``'[1, 8, 1]'`` or ``'8'`` → numbers; empty for anything else."""
-    parts = text.strip("[]").replace(" ", "").split(",")
-    return tuple(map(int, parts)) if all(part.lstrip("-").isdecimal() for part in parts) else ()
 
 
 def _find_takers(facts: Facts, called: Rows, at: Int64s, known: list[_Repetition], kind: Int64s) -> Rows:
