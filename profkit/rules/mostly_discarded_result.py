@@ -34,13 +34,13 @@ from profkit.findings.values import LOW_FROM, Kind
 from profkit.patterns.attribution import busiest_site
 from profkit.patterns.frequency import in_most_steps, times_per_step
 from profkit.patterns.named_lines import Places, costliest_lines
-from profkit.patterns.program import backward_of, spent_ns
+from profkit.patterns.program import spent_ns
 from profkit.patterns.step_calls import first_seen, repeated_in_measured
 from profkit.patterns.used_parts import UsedPart, mostly_unused
 from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import Edit, combine
-from profkit.savings.pricing import call_ns, scale_operators, take_less
-from profkit.trace.events import Float64s, Rows
+from profkit.savings.edits import combine
+from profkit.savings.pricing import call_ns, scale_backward, take_less
+from profkit.trace.events import Rows
 
 _UNCERTAINTY = 0.2
 """Large tensors get fresh pages from the system, small ones do not."""
@@ -74,18 +74,10 @@ def _suspect(facts: Facts, parts: list[UsedPart], rows: Rows) -> Suspicion:
         fix="Cut first, compute after: slice what goes in (`table[:length]`) instead of what comes out. Where a tensor "
         "is only repeated along a dimension, `expand` needs no copy.",
         rows=rows,
-        edit=combine([take_less(facts, rows, kept, _UNCERTAINTY), _backward(facts, rows, share)]),
+        edit=combine([take_less(facts, rows, kept, _UNCERTAINTY), scale_backward(facts, rows, share, _UNCERTAINTY)]),
         worth=LOW_FROM,
         confidence=0.85,
         count=count,
         places=Places.of([*costliest_lines(facts, rows).all(), *costliest_lines(facts, cuts).all()]),
         evidence={"used_share": round(largest.used, 6), "elements": int(np.prod(largest.shape))},
     )
-
-
-def _backward(facts: Facts, rows: Rows, share: Float64s) -> Edit:
-    """Their backward nodes take the same share."""
-    nodes, of_row = backward_of(facts, rows), np.ones(len(facts.trace.events))
-    of_row[rows] = share
-    owner = facts.tree.nearest_ancestor(facts.trace.mask_of(rows), include_self=True, of=facts.lines.forward[nodes])
-    return scale_operators(facts, nodes, of_row[owner], _UNCERTAINTY)

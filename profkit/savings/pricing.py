@@ -120,13 +120,19 @@ def scale_with_backward(
 ) -> Edit:
     """The operators ``rows`` and their backward nodes take the share ``kept`` of their time, one value each or one for
     all."""
-    share = np.ones(len(facts.trace.events))
+    forward = scale_operators(facts, rows, kept, uncertainty, launch_kept)
+    return combine([forward, scale_backward(facts, rows, kept, uncertainty, launch_kept)])
+
+
+def scale_backward(
+    facts: Facts, rows: Rows, kept: Float64s | float, uncertainty: float, launch_kept: float = 1.0
+) -> Edit:
+    """The backward nodes of the operators ``rows`` take the share ``kept`` of their time, one value for each operator
+    or one for all."""
+    share, nodes = np.ones(len(facts.trace.events)), backward_of(facts, rows)
     share[rows] = kept
-    mine = facts.trace.mask_of(rows)
-    nodes = backward_of(facts, rows)
-    owner = facts.tree.nearest_ancestor(mine, include_self=True, of=facts.lines.forward[nodes])
-    parts = ((rows, kept), (nodes, share[owner]))
-    return combine([scale_operators(facts, part, of_part, uncertainty, launch_kept) for part, of_part in parts])
+    owner = facts.tree.nearest_ancestor(facts.trace.mask_of(rows), include_self=True, of=facts.lines.forward[nodes])
+    return scale_operators(facts, nodes, share[owner], uncertainty, launch_kept)
 
 
 def drop_operators(facts: Facts, rows: Rows, uncertainty: float) -> Edit:

@@ -136,14 +136,11 @@ def _events(facts: Facts, edit: Edit) -> _Pieces:
 def _stretches(facts: Facts, edit: Edit) -> _Pieces:
     measured = facts.steps.in_measured(edit.span_start_ns)
     start, end = edit.span_start_ns[measured], edit.span_end_ns[measured]
-    order = np.lexsort((start, start - end)) if len(start) else np.zeros(0, dtype=np.int64)  # the longest first
-    start, end, kept = start[order], end[order], edit.span_kept_ns[measured][order]
-    inside = np.zeros(len(start), dtype=bool)
-    if len(start) > 1:
-        by_start = np.lexsort((-end, start))
-        reach = np.maximum.accumulate(end[by_start])
-        inside[by_start[1:]] = end[by_start[1:]] <= reach[:-1]
-    start, end, kept = start[~inside], end[~inside], kept[~inside]
+    by_start = np.lexsort((-end, start))  # of those that begin together the longest first
+    start, end, kept = start[by_start], end[by_start], edit.span_kept_ns[measured][by_start]
+    outside = np.ones(len(start), dtype=bool)
+    outside[1:] = end[1:] > np.maximum.accumulate(end)[:-1]
+    start, end, kept = start[outside], end[outside], kept[outside]
     return _Pieces(TakenFrom.STRETCH, np.full(len(start), -1), length_ns(facts, start, end), kept)
 
 
