@@ -17,8 +17,8 @@ Inside, a room is a folder, and each knows only those above it here, in the orde
 ========================  ============================================================================
 ``core``                  what all may use: errors, units, marks, files, failures
 ``run``                   what one recording is on disk
-``collect``               a program → a run directory; with the planner it alone imports PyTorch
 ``source``                the program's text
+``collect``               a program → a run directory; with the planner it alone imports PyTorch
 ``trace``                 files → columns
 ``derive``                columns → facts
 ``findings``              the values that a diagnosis consists of
