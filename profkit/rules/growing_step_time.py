@@ -43,6 +43,7 @@ from profkit.savings.step_time import step_time
 from profkit.trace.events import Float64s
 
 _LEAST_STEPS = 64
+"""Eight for each block: the fastest of them is seldom one that another process held up."""
 _BLOCKS = 8
 """Chance alone orders the fastest steps of eight blocks as strictly as `_LEAST_ORDER` once in 363 times."""
 _LEAST_ORDER = 0.75
@@ -68,9 +69,10 @@ def growing_step_time(facts: Facts) -> Suspicions:
         message=f"The steps get longer: within {len(later_ns):,} steps after the recording the fastest went from "
         f"{format_time(first_ns)} to {format_time(last_ns)}, {format_share(growth)} more."
         + (f" Meanwhile {held} {hold} more and more." if held else ""),
-        fix="Look for what each step adds to and the next goes through again: a list or buffer that is copied, "
-        "searched or concatenated as a whole, hooks that are registered in each step, a cache that never hits. Record "
-        "a later step (`--at-step N`) and `profkit compare` both recordings: it names the lines that got longer.",
+        fix="Look for what each step adds to and the next goes through again. It may be a list or buffer that is "
+        "copied, searched or concatenated as a whole. Or hooks that each step registers, or a cache that never hits. "
+        "Record a later step (`--at-step N`) and `profkit compare` both recordings: it names the lines that got "
+        "longer.",
         confidence=0.7,
         count=1,
         places=Places.of_sites(name.site for name in names),

@@ -205,7 +205,8 @@ class _Plan(Struct, frozen=True):
 
 @rule(Kind.FAULT, Need.WHOLE_STEP)
 def input_bound(facts: Facts) -> Suspicions:
-    """One finding: the line that makes the DataLoader, or the loop that asks for batches."""
+    """Findings at the line that makes the DataLoader, at the loop that asks for batches, or at the line that makes most
+    of a batch."""
     rows = _requests(facts)
     if not in_most_steps(facts, rows):
         return
@@ -219,10 +220,10 @@ def input_bound(facts: Facts) -> Suspicions:
     plan = _plan_workers(facts, loading, _others_cpus(facts))
     edit = _wait_for(facts, loading, plan)
     saved = replay(facts, edit).fraction
-    making, bound = _making(facts, loading, max(_LEAST_SHARE, saved))
+    making = _making(facts, loading, max(_LEAST_SHARE, saved))
     if making is not None:
         yield _suspect_making(facts, loading, plan, making, saved)
-        if bound >= _CLEARLY_MORE * _saved_on_quiet(facts, loading, plan):
+        if making.saved >= _CLEARLY_MORE * _saved_on_quiet(facts, loading, plan):
             return
     if saved < _WORTH:
         _abstain_where_others_decide(facts, loading, plan)
@@ -265,30 +266,31 @@ def _suspect_samples(facts: Facts, loading: _Loading, plan: _Plan) -> Suspicions
 
 
 class _Making(Struct, frozen=True):
-    """The function of the program that takes most of a batch's time, and the requests without it."""
+    """The function of the program that takes most of a batch's time, the requests without it, and the share of the
+    step that this gives back."""
 
     function: HotFunction
     line: Location
     edit: Edit
+    saved: float
 
 
-def _making(facts: Facts, loading: _Loading, least: float) -> tuple[_Making | None, float]:
-    """With the share of the step that it would give back, which is ``least`` or more. None if workers prepare the
-    batches, if the main process only waits, or if no function of the program takes most of a batch's time."""
+def _making(facts: Facts, loading: _Loading, least: float) -> _Making | None:
+    """The one that gives ``least`` or more back. None if workers prepare the batches, if the main process only waits,
+    or if no function of the program takes most of a batch's time."""
     if loading.workers != 0:
-        return None, 0.0
+        return None
     found = hottest_function(facts, _located_requests(facts), _DOMINATING, busiest_site(facts, loading.rows))
     if found is None:
-        return None, 0.0
+        return None
     kept = (facts.trace.events.duration_ns[loading.rows] * (1 - found.fraction)).astype(np.int64)
     edit = shrink(loading.rows, kept, _UNCERTAINTY)
-    bound, lines = replay(facts, edit).fraction, locations_of(facts, [found.line.site])
-    return (_Making(found, lines[0], edit), bound) if lines and bound >= least else (None, 0.0)
+    saved, lines = replay(facts, edit).fraction, locations_of(facts, [found.line.site])
+    return _Making(found, lines[0], edit, saved) if lines and saved >= least else None
 
 
 def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Making, by_workers: float) -> Suspicion:
     """Workers would gain little or nothing, but one function takes most of what makes a batch."""
-    bound = replay(facts, making.edit).fraction
     share, of_line = format_share(making.function.fraction), format_share(making.function.line.fraction)
     in_line = "" if share == of_line else f", {of_line} to this line of it"
     workers = (
@@ -298,14 +300,14 @@ def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Makin
     )
     return Suspicion(
         message=f"Each step waits {format_time(loading.wait_ns)} for its batch, because the main process prepares it "
-        f"while the model stands still. {share} of that goes to `{making.function.name}`{in_line}: without it the step "
-        f"would be at most {format_share(bound)} shorter. {workers}",
-        fix="Make what this line does cheaper, or do it once beforehand for all samples: what is the same for every "
-        "sample belongs where the dataset is made, and results that are asked for again can be kept.",
+        f"while the model stands still. {share} of that goes to `{making.function.name}`{in_line}. Without it the step "
+        f"would be at most {format_share(making.saved)} shorter. {workers}",
+        fix="Make what this line does cheaper, or do it once beforehand for all samples. What is the same for every "
+        "sample belongs where the dataset is made. Results that are asked for again can be kept.",
         rows=loading.rows,
         edit=making.edit,
         confidence=0.7,
-        severity=None if bound >= _MOST else Severity.MEDIUM,  # of less, more may be necessary
+        severity=None if making.saved >= _MOST else Severity.MEDIUM,  # of less, more may be necessary
         kind=Kind.OPPORTUNITY,
         places=Places.of([making.line, *loader_places(facts, loading.rows).all()]),
         evidence={**_evidence(facts, loading, plan), "making_share": round(making.function.fraction, 4)},
@@ -326,7 +328,7 @@ def _orders_made_afresh(facts: Facts, loading: _Loading) -> Suspicion | None:
     drawn = format_time(facts.steps.per_step_ns(int(drawing_ns.sum())))
     return Suspicion(
         message=f"Each step makes a new iterator of the DataLoader for a single batch. It first puts the whole set of "
-        f"samples in a new order, {drawn} a step, and all of that but the first batch is thrown away.",
+        f"samples in a new order, {drawn} a step. All of that but the first batch is thrown away.",
         fix="Make the iterator once and ask it again, until it is used up:\n    batches = iter(loader)\n    ...\n"
         "    x, y = next(batches)\nOr draw the samples of a batch without a DataLoader (torch.randint).",
         rows=rows,

@@ -48,9 +48,9 @@ _SQUARES = (
     "    x.square().sum(-1)[:, None] + y.square().sum(-1) - 2 * x @ y.T"
 )
 _BLOCKS = (
-    "Look for a form without the table: an index or a `gather` where one element of a row is wanted, a product of "
-    "matrices where products are summed. Else go through it in blocks of rows that fit the cache, or compile the "
-    "formula (`torch.compile`), which writes none of it to memory."
+    "Look for a form without the table. Where one element of a row is wanted, that is an index or a `gather`; where "
+    "products are summed, a product of matrices. Else go through it in blocks of rows that fit the cache, or compile "
+    "the formula (`torch.compile`), which writes none of it to memory."
 )
 
 

@@ -156,8 +156,8 @@ def _suspect_formatting(facts: Facts, site: int) -> Suspicion:
     return Suspicion(
         message=f"Text is made of tensors here, number by number: {format_count(count, 'operator')} a step, "
         f"{format_time(spent_ns)}. An f-string is made whether or not anybody sees it.",
-        fix="Make the text only where it is shown: give the tensor to the logger as an argument, which formats it if "
-        'the level is on (`log.debug("y = %s", y)`), or print every n-th step. A shape or a mean often says enough.',
+        fix="Make the text only where it is shown. Give the tensor to the logger as an argument, which it formats if "
+        'the level is on (`log.debug("y = %s", y)`). Or print every n-th step. A shape or a mean often says enough.',
         rows=mine,
         edit=shrink_spans(start, end, 0, _UNCERTAINTY),
         count=count,

@@ -121,7 +121,7 @@ def test_a_line_that_takes_most_of_a_batch_itself_leads_with_the_price_of_its_fu
     (found,) = dominating(26, 6)
     assert found.location is not None
     assert (found.location.line, found.kind) == (21, Kind.OPPORTUNITY)
-    assert "80 % of that goes to `Set.__getitem__`, 65 % to this line of it: without it the step would" in found.message
+    assert "80 % of that goes to `Set.__getitem__`, 65 % to this line of it. Without it the step would" in found.message
     assert "at most 32 % shorter. Workers would take the CPUs from the model and gain nothing here." in found.message
     assert found.edit is not None
     assert found.edit.kept_ns.tolist() == pytest.approx([8_000] * 4, abs=1)
