@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +45,9 @@ MOST_ROOMS = 15
 _ITSELF = "profkit"
 """The package: what imports it from inside is in a circle with it."""
 MOST_FILES = 20
+DOORS = ("rules.base", "trace", "patterns", "savings")
+"""They offer rules what several of them need, so that an author has few places to look."""
+LEAST_USERS = 2
 TOP = {"", "__main__", "cli"}
 """They may import anything."""
 HEAVY = {
@@ -131,6 +136,40 @@ def rooms_that_need_each_other(package: Path = PACKAGE) -> list[str]:
 
 def test_files_and_folders_of_one_folder_import_each_other_in_one_direction_only():
     assert rooms_that_need_each_other() == []
+
+
+def _offered_to_rules() -> dict[str, str]:
+    """What the doors offer: where each is defined, and the name by which rules import it."""
+    offered = {}
+    for door in (importlib.import_module(f"profkit.{name}") for name in DOORS):
+        for node in ast.parse(Path(door.__file__).read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ImportFrom):
+                names = {alias.name for alias in node.names} & {*door.__all__}
+                offered.update((f"{node.module}.{name}", f"{door.__name__}.{name}") for name in names)
+    return offered
+
+
+def test_rules_import_through_the_doors_and_the_doors_offer_only_what_several_rules_need():
+    imports = Counter(name for module, path in _modules() if _is_rule(module) for name in _imports_of(module, path))
+    offered = _offered_to_rules()
+    assert {defined: f"import {name}" for defined, name in offered.items() if imports[defined]} == {}
+    assert {name for name in offered.values() if imports[name] < LEAST_USERS} == set()
+
+
+def _is_rule(module: str) -> bool:
+    room, _, name = module.partition(".")
+    return room == "rules" and name not in ("", "base")
+
+
+@pytest.mark.parametrize("room", [door for door in DOORS if "." not in door])
+def test_the_files_of_a_room_do_not_import_from_its_door(room):
+    """That would be a circle: the door imports them."""
+    offered = {f"profkit.{room}.{name}" for name in importlib.import_module(f"profkit.{room}").__all__}
+    assert [
+        module
+        for module, path in _modules()
+        if module.startswith(f"{room}.") and offered & {*_imports_of(module, path)}
+    ] == []
 
 
 def test_no_folder_is_a_heap():

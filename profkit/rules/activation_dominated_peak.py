@@ -35,23 +35,28 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_bytes, format_share
-from profkit.derive.facts import Facts
 from profkit.derive.memory.origins import Origin, calling_frames, innermost, outermost
 from profkit.derive.memory.purposes import Purpose
-from profkit.findings.values import Kind, Severity
+from profkit.patterns import ACCUMULATES, Places, call_site
 from profkit.patterns.allocator.lines import allocator_of, site_of, user_frames
 from profkit.patterns.allocator.purposes import DOMINATES, LARGE_BYTES, held_for
 from profkit.patterns.loops.located import marks_around
 from profkit.patterns.memory_use import MemoryUse, memory_use
-from profkit.patterns.named_lines import Places
-from profkit.patterns.places.events import call_site
-from profkit.patterns.program import ACCUMULATES
 from profkit.patterns.retention.lifetimes import NEVER_NS, lifetimes, live_bytes
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.run.directory import CallSite
-from profkit.trace.events import NONE, Int64s, Rows
-from profkit.trace.statistics import distinct
+from profkit.rules.base import (
+    CallSite,
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Severity,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_share,
+    rule,
+)
+from profkit.trace import NONE, Int64s, Rows, distinct
 
 _OF_BLOCKS = (
     "Where memory is what limits the batch: call it as `checkpoint(block, x, use_reentrant=False)` of "

@@ -36,23 +36,31 @@ import re
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_bytes, format_count, format_share, format_time
 from profkit.derive.device.driver_memory import freeing, getting
 from profkit.derive.device.launches import launch_calls
-from profkit.derive.facts import Facts
 from profkit.derive.steps.boundaries import compiling
-from profkit.findings.values import LOW_FROM, Kind, Severity
+from profkit.patterns import Places, in_most_steps, name_lines, per_step, spent_per_step_ns, times_a_step
 from profkit.patterns.allocator.flushes import flushes
 from profkit.patterns.allocator.lines import site_of
-from profkit.patterns.calls import spent_per_step_ns, times_a_step
-from profkit.patterns.frequency import in_most_steps, per_step
-from profkit.patterns.named_lines import Places, name_lines
 from profkit.patterns.places.calls_between import marks_calling, sites_of_calls
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import remove
+from profkit.rules.base import (
+    LOW_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Severity,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_count,
+    format_share,
+    format_time,
+    rule,
+)
+from profkit.savings import remove
 from profkit.savings.replay import replay
-from profkit.trace.events import NONE, Bools, Category, Rows
-from profkit.trace.statistics import among, distinct
+from profkit.trace import NONE, Bools, Category, Rows, among, distinct
 
 _CALL = "empty_cache"
 _FRAME = re.compile(r"torch/.*\.py\(\d+\): empty_cache$")

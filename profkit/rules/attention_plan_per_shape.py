@@ -33,17 +33,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_count, format_time
-from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import order_sites
-from profkit.patterns.frequency import in_most_steps, times_per_step
-from profkit.patterns.named_lines import name_lines
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import shrink
-from profkit.trace.events import Category
-from profkit.trace.statistics import median
+from profkit.patterns import in_most_steps, name_lines, order_sites, times_per_step
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_count, format_time, rule
+from profkit.savings import shrink
+from profkit.trace import Category, median
 
 _PLANNED = frozenset(
     (

@@ -3,6 +3,10 @@
 A rule is one file. Its docstring is its page, with the headings `HEADINGS` in that order. Its function has the file's
 name, is decorated with `rule`, and yields a `Suspicion` for each place where the evidence holds. A rule reads no file,
 does not import torch, and does not price itself: it hands over an `Edit` of the recording, which the replay prices.
+
+This file is also a door: it offers the words in which rules speak, such as kinds, severities and amounts. ``trace``
+offers the columns, ``patterns`` lines and frequencies, ``savings`` the edits. An author has four places to look. What
+few rules need is imported from where it is defined.
 """
 
 from __future__ import annotations
@@ -17,12 +21,13 @@ from functools import partial
 import numpy as np
 from msgspec import Struct, field
 
-from profkit.derive.facts import Facts
+from profkit.core.units import format_bytes, format_count, format_share, format_time, pick_form
+from profkit.derive.facts import Facts, derived_once
 from profkit.derive.launch.joint_edits import JointEdit
-from profkit.findings.values import Kind, Location, Severity
+from profkit.findings.values import HIGH_FROM, LOW_FROM, MEDIUM_FROM, Kind, Location, Severity
 from profkit.patterns.named_lines import Places
 from profkit.patterns.retention.holding import MIN_SAMPLES
-from profkit.run.directory import Watch, why_unwatched
+from profkit.run.directory import CallSite, Watch, why_unwatched
 from profkit.savings.edits import Edit
 from profkit.savings.launch_savings import predict_launch_saving
 from profkit.savings.pipelines import may_hide_pipelines
@@ -30,6 +35,35 @@ from profkit.savings.replay import replay
 from profkit.savings.trial import Trial
 from profkit.source.changes import Rewrite
 from profkit.trace.events import Rows
+
+__all__ = [
+    "HEADINGS",
+    "HIGH_FROM",
+    "LOW_FROM",
+    "MEDIUM_FROM",
+    "CallSite",
+    "CannotLook",
+    "Check",
+    "Facts",
+    "Kind",
+    "Location",
+    "Need",
+    "Rule",
+    "Severity",
+    "Suspicion",
+    "Suspicions",
+    "Watch",
+    "derived_once",
+    "format_bytes",
+    "format_count",
+    "format_share",
+    "format_time",
+    "missing_needs",
+    "pick_form",
+    "reason_for",
+    "rule",
+    "why_not_watched",
+]
 
 HEADINGS = ("What it detects", "Why is this bad?", "Example", "Use instead", "How the saving is estimated")
 

@@ -31,25 +31,26 @@ import math
 
 import numpy as np
 
-from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import frequent_lines
-from profkit.patterns.calls import Call, by_call, each_step
-from profkit.patterns.frequency import times_per_step
-from profkit.patterns.program import (
+from profkit.patterns import (
     ACCUMULATES,
+    Call,
+    Shapes,
     backward_of,
+    by_call,
+    by_shapes,
     clearing_ranges,
+    each_step,
+    first_shape,
+    frequent_lines,
     named_operators,
     program_operators,
     spent_ns,
+    times_per_step,
 )
-from profkit.patterns.shapes import Shapes, by_shapes, first_shape
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import Edit, combine, shrink
-from profkit.savings.pricing import call_ns, drop_operators, scale_operators
-from profkit.trace.events import NONE, Bools, Category, Rows
+from profkit.rules.base import CannotLook, Facts, Kind, Need, Suspicion, Suspicions, rule
+from profkit.savings import Edit, call_ns, combine, drop_operators, scale_operators, shrink
+from profkit.trace import NONE, Bools, Category, Rows
 
 _LAYERS = frozenset(
     (

@@ -34,20 +34,26 @@ import re
 
 import numpy as np
 
-from profkit.core.units import format_time
-from profkit.derive.facts import Facts
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import order_sites
-from profkit.patterns.calls import Call, by_call, each_step
-from profkit.patterns.frequency import in_most_steps, times_per_step
-from profkit.patterns.named_lines import Places, model_places, name_lines
-from profkit.patterns.program import named_operators, program_operators, spent_ns
-from profkit.patterns.shapes import by_shapes, first_shape
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.patterns import (
+    Call,
+    Places,
+    by_call,
+    by_shapes,
+    each_step,
+    first_shape,
+    in_most_steps,
+    name_lines,
+    named_operators,
+    order_sites,
+    program_operators,
+    spent_ns,
+    times_per_step,
+)
+from profkit.patterns.named_lines import model_places
+from profkit.rules.base import CannotLook, Facts, Kind, Need, Suspicion, Suspicions, format_time, rule
 from profkit.run.experiment import RUNNABLE_ON_IMAGES
-from profkit.savings.edits import combine, remove, shrink_work
-from profkit.savings.pricing import run_in_both, share_with_backward
-from profkit.trace.events import Category, Int64s, Rows
+from profkit.savings import combine, remove, run_in_both, share_with_backward, shrink_work
+from profkit.trace import Category, Int64s, Rows
 
 _TRANSPOSES = re.compile(r"nchwtonhwc|nhwctonchw|batched_transpose", re.IGNORECASE)
 """Names of the cuDNN and MIOpen kernels that change an image's layout."""

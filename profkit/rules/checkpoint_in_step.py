@@ -31,16 +31,22 @@ import math
 import numpy as np
 
 from profkit.core.marks import SAVE_MARK
-from profkit.core.units import format_share, format_time
-from profkit.derive.facts import Facts
-from profkit.findings.values import MEDIUM_FROM, Kind
-from profkit.patterns.attribution import frequent_lines
-from profkit.patterns.calls import spent_per_step_ns, times_a_step
-from profkit.patterns.program import spent_ns
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import remove, shrink
+from profkit.patterns import frequent_lines, spent_ns, spent_per_step_ns, times_a_step
+from profkit.rules.base import (
+    MEDIUM_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_share,
+    format_time,
+    rule,
+)
+from profkit.savings import remove, shrink
 from profkit.savings.replay import replay
-from profkit.trace.events import Category
+from profkit.trace import Category
 
 _BUDGET = 0.01
 """The share of the time that checkpoints may cost: little against what a crash loses, n/2 steps on average."""

@@ -36,20 +36,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profkit.core.units import format_time
-from profkit.derive.facts import Facts
-from profkit.findings.values import Kind
-from profkit.patterns.calls import each_step
+from profkit.patterns import Places, each_step, in_most_steps, length_ns, times_per_step
 from profkit.patterns.compiling import frame_of_regions, has_compiler_events
-from profkit.patterns.frequency import in_most_steps, times_per_step
-from profkit.patterns.named_lines import Places
-from profkit.patterns.program import length_ns
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.rules.base import CannotLook, Facts, Kind, Need, Suspicion, Suspicions, format_time, rule
 from profkit.run.directory import Compilation, SkippedGraph
-from profkit.savings.edits import combine, shrink_spans
+from profkit.savings import combine, shrink_spans
 from profkit.savings.pricing import closer_in_a_graph
-from profkit.trace.events import Bools, Category, Rows
-from profkit.trace.statistics import among, distinct
+from profkit.trace import Bools, Category, Rows, among, distinct
 
 _MANAGER = re.compile(r"^torch/_inductor/cudagraph_trees\.py\(\d+\): (deferred_cudagraphify|run|_run)$")
 """Every call of a function with graphs asked for goes through one of these, whether it launches a graph or not."""

@@ -32,21 +32,19 @@ import re
 
 import numpy as np
 
-from profkit.core.units import format_time, pick_form
-from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import order_sites
-from profkit.patterns.calls import each_step
-from profkit.patterns.frequency import in_most_steps, times_per_step
-from profkit.patterns.named_lines import costliest_lines, name_lines
-from profkit.patterns.program import program_operators
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.savings.cases import dtype_of
-from profkit.savings.edits import Edit, combine, remove, shrink_spans, unblock
-from profkit.savings.pricing import run_in_both, share_with_backward
-from profkit.trace.events import Category, Rows
-from profkit.trace.statistics import distinct
+from profkit.patterns import (
+    costliest_lines,
+    each_step,
+    in_most_steps,
+    name_lines,
+    order_sites,
+    program_operators,
+    times_per_step,
+)
+from profkit.rules.base import CannotLook, Facts, Kind, Need, Suspicion, Suspicions, format_time, pick_form, rule
+from profkit.savings import Edit, combine, dtype_of, remove, run_in_both, share_with_backward, shrink_spans, unblock
+from profkit.trace import Category, Rows, distinct
 
 _FORWARD = frozenset(("conv1d", "conv2d", "conv3d"))
 _INNER = frozenset(

@@ -35,33 +35,46 @@ import math
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_bytes, format_share
-from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
 from profkit.derive.operators.operators import item_bytes
-from profkit.findings.values import LOW_FROM, Kind
-from profkit.patterns.attribution import by_line
-from profkit.patterns.calls import Call, by_call, times_a_step
-from profkit.patterns.frequency import in_most_steps, per_step
-from profkit.patterns.places.events import runs_inside_a_call
-from profkit.patterns.program import (
+from profkit.patterns import (
+    Call,
+    Shapes,
     backward_of,
+    by_call,
+    by_line,
+    by_shapes,
+    in_most_steps,
     named_operators,
+    per_step,
     program_elementwise,
     program_operators,
     program_traffic,
+    runs_inside_a_call,
+    shapes_of,
     spent_ns,
+    times_a_step,
+    with_shapes,
     works_under,
 )
-from profkit.patterns.shapes import Shapes, by_shapes, shapes_of, with_shapes
 from profkit.patterns.time.wait_causes import WaitCause, wait_causes
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, missing_needs, rule
-from profkit.savings.edits import combine, remove, unblock
-from profkit.savings.pricing import call_ns, computing_ns, scale_with_backward
+from profkit.rules.base import (
+    LOW_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_share,
+    missing_needs,
+    rule,
+)
+from profkit.savings import call_ns, combine, computing_ns, remove, scale_with_backward, unblock
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time
-from profkit.trace.events import Bools, Category, Int64s, Rows
-from profkit.trace.statistics import among, distinct
+from profkit.trace import Bools, Category, Int64s, Rows, among, distinct
 
 _SEARCHES = ("aten::nonzero", "aten::masked_select")
 _SELECTIONS = ("aten::index", "aten::index_put", "aten::index_put_", "aten::masked_select")

@@ -39,18 +39,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_time
-from profkit.derive.facts import Facts
-from profkit.findings.values import LOW_FROM, Kind
-from profkit.patterns.attribution import busiest_site
-from profkit.patterns.calls import times_a_step
-from profkit.patterns.frequency import in_most_steps
-from profkit.patterns.named_lines import name_lines
-from profkit.patterns.program import length_ns, works_under
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import Edit, combine, remove, shrink_spans
-from profkit.trace.events import Bools, Category, Int64s, Rows
-from profkit.trace.statistics import distinct
+from profkit.patterns import busiest_site, in_most_steps, length_ns, name_lines, times_a_step, works_under
+from profkit.rules.base import LOW_FROM, Facts, Kind, Need, Suspicion, Suspicions, format_time, rule
+from profkit.savings import Edit, combine, remove, shrink_spans
+from profkit.trace import Bools, Category, Int64s, Rows, distinct
 
 _FORWARD = "DataParallel.forward"
 """The range that PyTorch records around the wrapper's forward (``torch/nn/parallel/data_parallel.py``)."""

@@ -43,22 +43,33 @@ from collections.abc import Callable
 
 import numpy as np
 
-from profkit.core.units import format_count, format_time
-from profkit.derive.facts import Facts
-from profkit.findings.values import Kind
-from profkit.patterns.calls import each_step
-from profkit.patterns.frequency import in_most_steps, times_per_step
-from profkit.patterns.named_lines import Places, locations_of, remarked
-from profkit.patterns.program import named_operators, spent_ns, works_under
-from profkit.rules.base import Suspicion, Suspicions, rule
-from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
-from profkit.savings.pricing import computing_ns, drop_operators, memory_bytes_per_ns
+from profkit.patterns import (
+    Places,
+    each_step,
+    in_most_steps,
+    locations_of,
+    named_operators,
+    remarked,
+    spent_ns,
+    times_per_step,
+    works_under,
+)
+from profkit.rules.base import Facts, Kind, Suspicion, Suspicions, format_count, format_time, rule
+from profkit.savings import (
+    Edit,
+    combine,
+    computing_ns,
+    drop_operators,
+    memory_bytes_per_ns,
+    remove,
+    shrink,
+    shrink_spans,
+)
 from profkit.source.changes import Argument, ChangedCall
 from profkit.source.remark_kinds import ANOMALY_MODE_SET, DETERMINISM_SET
 from profkit.source.settings import anomaly_mode_setters, sync_debug_setters
 from profkit.source.syntax import parse_line
-from profkit.trace.events import Bools, Category, Rows
-from profkit.trace.statistics import distinct, median
+from profkit.trace import Bools, Category, Rows, distinct, median
 
 _ENGINE, _NODE = "autograd::engine::evaluate_function", re.compile(r"Backward\d*$")
 _CHECKS = ("aten::isnan", "aten::any", "aten::_is_any_true", "aten::item", "aten::is_nonzero")

@@ -36,20 +36,23 @@ from functools import partial
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_count, format_time
-from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, operators_of
-from profkit.findings.values import Kind
+from profkit.patterns import (
+    ACCUMULATES,
+    Call,
+    Shapes,
+    by_shapes,
+    clearing_ranges,
+    costliest_lines,
+    distinct_calls,
+    in_most_steps,
+    named_operators,
+    times_per_step,
+)
 from profkit.patterns.averaging.gradients import FORWARD
-from profkit.patterns.calls import Call, distinct_calls
-from profkit.patterns.frequency import in_most_steps, times_per_step
-from profkit.patterns.named_lines import costliest_lines
-from profkit.patterns.program import ACCUMULATES, clearing_ranges, named_operators
-from profkit.patterns.shapes import Shapes, by_shapes
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.savings.pricing import computing_ns, scale_operators
-from profkit.trace.events import Float64s, Rows
-from profkit.trace.statistics import distinct
+from profkit.rules.base import CannotLook, Facts, Kind, Need, Suspicion, Suspicions, format_count, format_time, rule
+from profkit.savings import computing_ns, scale_operators
+from profkit.trace import Float64s, Rows, distinct
 
 Shape = tuple[int, int]
 _BACKWARD = "aten::embedding_dense_backward"

@@ -33,21 +33,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_bytes, format_share, format_time
-from profkit.derive.facts import Facts
-from profkit.findings.values import LOW_FROM, Kind, Severity
-from profkit.patterns.calls import times_a_step
-from profkit.patterns.frequency import sum_per_step
+from profkit.patterns import sum_per_step, times_a_step
 from profkit.patterns.time.wait_causes import WaitCause, wait_causes
 from profkit.patterns.transfers import faults
 from profkit.patterns.transfers.copies import Transfers
 from profkit.patterns.transfers.unawaited import unawaited_reads
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.rules.base import (
+    LOW_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Severity,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_share,
+    format_time,
+    rule,
+)
+from profkit.savings import Edit, combine, unblock
 from profkit.savings.cost_models.bus import host_link, pin
-from profkit.savings.edits import Edit, combine, unblock
 from profkit.savings.pricing import divide_saving
 from profkit.savings.replay import replay
-from profkit.trace.statistics import among, distinct
+from profkit.trace import among, distinct
 
 _FIX = (
     "Compute on the device what is now computed of it on the host. What the host must have, copy into pinned memory "

@@ -32,20 +32,13 @@ from functools import partial
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts
 from profkit.derive.families import base_name, operators_of
 from profkit.derive.operators.operators import parse_dims
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import frequent_lines
-from profkit.patterns.calls import Call, by_call, distinct_calls
-from profkit.patterns.frequency import times_per_step
-from profkit.patterns.program import backward_of
+from profkit.patterns import Call, backward_of, by_call, distinct_calls, frequent_lines, times_per_step
 from profkit.patterns.shapes import result_of_linear
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import Edit, combine
-from profkit.savings.pricing import call_ns, computing_ns, memory_bytes_per_ns, take_less
-from profkit.trace.events import Int64s, Rows
-from profkit.trace.statistics import among, distinct
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, rule
+from profkit.savings import Edit, call_ns, combine, computing_ns, memory_bytes_per_ns, take_less
+from profkit.trace import Int64s, Rows, among, distinct
 
 _MIN_POSITIONS = 8
 """Of fewer positions a good part is used, and their product hardly costs more than that of one."""

@@ -30,19 +30,22 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_bytes
-from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import item_bytes
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import sites_by_time
-from profkit.patterns.calls import Call, by_call, each_step
-from profkit.patterns.frequency import in_most_steps, times_per_step
-from profkit.patterns.named_lines import name_lines
-from profkit.patterns.program import named_operators, program_elementwise, program_operators
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.savings.pricing import scale_with_backward
-from profkit.trace.events import NONE, Bools, Int64s, Rows
-from profkit.trace.statistics import distinct_rows
+from profkit.patterns import (
+    Call,
+    by_call,
+    each_step,
+    in_most_steps,
+    name_lines,
+    named_operators,
+    program_elementwise,
+    program_operators,
+    sites_by_time,
+    times_per_step,
+)
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, rule
+from profkit.savings import scale_with_backward
+from profkit.trace import NONE, Bools, Int64s, Rows, distinct_rows
 
 _MIN_ELEMENTS = 4096
 """On fewer, a cast's time is that of its dispatch: counters, losses and metrics change their type for good reasons."""

@@ -39,18 +39,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_time
-from profkit.derive.facts import Facts
 from profkit.derive.launch.chance import LEAST_STEPS
-from profkit.findings.values import HIGH_FROM, MEDIUM_FROM, Kind
 from profkit.patterns.averaging.exposed import Exposed, PerStep, add_up, find_exposed, measure_steps
 from profkit.patterns.averaging.gathers import gathered_again
 from profkit.patterns.averaging.kinds import Exchange, beside, cannot_be_hidden, is_told_elsewhere, kinds_of
 from profkit.patterns.ranks.exchanges import find_exchanges
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.rules.base import (
+    HIGH_FROM,
+    MEDIUM_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_time,
+    rule,
+)
 from profkit.savings.transfer_edits import places_of, shorten
-from profkit.trace.events import Bools
-from profkit.trace.statistics import median
+from profkit.trace import Bools, median
 
 _MOST_STEPS = 0.5
 _UNCERTAINTY, _UNCERTAINTY_ALONE = 0.4, 0.7

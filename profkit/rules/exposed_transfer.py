@@ -42,19 +42,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_bytes, format_time
-from profkit.derive.facts import Facts
-from profkit.findings.values import HIGH_FROM, Kind
-from profkit.patterns.frequency import sum_per_step
-from profkit.patterns.named_lines import costliest_lines
+from profkit.patterns import costliest_lines, sum_per_step
 from profkit.patterns.time.wait_causes import STAGED_BYTES, WaitCause, wait_causes
 from profkit.patterns.transfers.copies import Transfers, has_unlinked_copies, program_transfers
 from profkit.patterns.transfers.faults import TransferFault, coming_again, transfer_faults
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import Edit, shrink_work
+from profkit.rules.base import (
+    HIGH_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_time,
+    rule,
+)
+from profkit.savings import Edit, shrink_work
 from profkit.savings.replay import device_alone_ns
-from profkit.trace.events import Bools, Category
-from profkit.trace.statistics import among, distinct
+from profkit.trace import Bools, Category, among, distinct
 
 _UNCERTAINTY = 0.2
 """Kernels and copies share the device's memory."""

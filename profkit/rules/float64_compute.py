@@ -36,28 +36,35 @@ import ast
 
 import numpy as np
 
-from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
 from profkit.derive.operators.operators import has_type
-from profkit.findings.values import Kind, Location
-from profkit.patterns.calls import Call, by_call, distinct_calls, each_step
-from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns import (
+    Call,
+    Places,
+    by_call,
+    call_site,
+    distinct_calls,
+    each_step,
+    in_most_steps,
+    locations_of,
+    named_operators,
+    program_operators,
+    remarked,
+    times_per_step,
+)
 from profkit.patterns.loops.located import in_located_step, marks_before
 from profkit.patterns.loops.loop_source import assigned_names, names_in
-from profkit.patterns.named_lines import Places, locations_of, remarked
 from profkit.patterns.places.callers import model_call_sites
-from profkit.patterns.places.events import call_site
-from profkit.patterns.program import launching, named_operators, program_operators
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.run.directory import CallSite, Rates
+from profkit.patterns.program import launching
+from profkit.rules.base import CallSite, Facts, Kind, Location, Need, Suspicion, Suspicions, derived_once, rule
+from profkit.run.directory import Rates
+from profkit.savings import computing_ns, run_in_both, scale_with_backward
 from profkit.savings.cost_models.devices import ALLOWING_TF32, OLD_DOUBLES, double_rates, has_tf32, rates_of
 from profkit.savings.cost_models.roofline import is_convolution, work_of
-from profkit.savings.pricing import computing_ns, run_in_both, scale_with_backward
 from profkit.source.doubles import double_makers
 from profkit.source.remark_kinds import DOUBLES_ASKED_FOR, DOUBLES_BY_DEFAULT, DOUBLES_MADE
 from profkit.source.syntax import parse_line
-from profkit.trace.events import NONE, Bools, Category, Float64s, Rows
-from profkit.trace.statistics import median
+from profkit.trace import NONE, Bools, Category, Float64s, Rows, median
 
 _MIN_ELEMENTS = 4096
 """32 KiB of doubles fill a first-level cache. On fewer, an operator's time is that of its dispatch, not of its data."""

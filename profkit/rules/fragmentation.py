@@ -32,15 +32,23 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_bytes, format_count, format_share
-from profkit.derive.facts import Facts
 from profkit.derive.memory.allocator import DeviceUse, held_after, reserved_after
-from profkit.findings.values import Kind, Severity
+from profkit.patterns import Places
 from profkit.patterns.allocator.failures import Failure, failures
 from profkit.patterns.allocator.lines import allocator_of, frames_of_stacks, holding_lines, site_of
 from profkit.patterns.allocator.purposes import LARGE_BYTES
-from profkit.patterns.named_lines import Places
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
+from profkit.rules.base import (
+    Facts,
+    Kind,
+    Need,
+    Severity,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_count,
+    format_share,
+    rule,
+)
 from profkit.trace.snapshot.columns import Action, Snapshot, State
 
 _LEAST_SHARE = 0.1

@@ -39,22 +39,18 @@ from functools import partial
 import numpy as np
 from msgspec import structs
 
-from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX
 from profkit.derive.operators.operators import has_type
-from profkit.findings.values import Kind
-from profkit.patterns.calls import Call, by_call, each_step
-from profkit.patterns.frequency import in_most_steps, times_per_step
-from profkit.patterns.named_lines import costliest_lines
-from profkit.patterns.program import launching, program_operators
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.patterns import Call, by_call, costliest_lines, each_step, in_most_steps, program_operators, times_per_step
+from profkit.patterns.program import launching
+from profkit.rules.base import CannotLook, Facts, Kind, Need, Suspicion, Suspicions, rule
 from profkit.run.directory import Rates
+from profkit.savings import run_in_both, scale_with_backward, share_with_backward
 from profkit.savings.cost_models.alignment import is_misaligned, misaligned_least_ns
 from profkit.savings.cost_models.devices import ALLOWING_TF32, has_tf32, rates_of
 from profkit.savings.cost_models.roofline import ITEM_BYTES, is_convolution, product_of, work_of
-from profkit.savings.pricing import run_in_both, scale_with_backward, share_with_backward
 from profkit.savings.replay import replay
-from profkit.trace.events import Bools, Category, Rows
+from profkit.trace import Bools, Category, Rows
 
 _MIN_OPERATIONS = 4e6
 """Fewer take some 50 µs on a core without units for tiles (32 operations a cycle), as long as dispatching an operator

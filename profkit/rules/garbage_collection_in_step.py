@@ -31,19 +31,31 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.core.marks import GC_AUTOMATIC
-from profkit.core.units import format_count, format_time
-from profkit.derive.facts import Facts
 from profkit.derive.steps.boundaries import compiling
-from profkit.findings.values import LOW_FROM, MEDIUM_FROM, Kind
-from profkit.patterns.attribution import by_line
-from profkit.patterns.calls import spent_per_step_ns, times_a_step
-from profkit.patterns.frequency import in_most_steps, times_per_step
-from profkit.patterns.program import garbage_collections
+from profkit.patterns import (
+    by_line,
+    garbage_collections,
+    in_most_steps,
+    spent_per_step_ns,
+    times_a_step,
+    times_per_step,
+)
 from profkit.patterns.requests import picked_one_by_one
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import remove
-from profkit.trace.events import Bools, Category, Rows
-from profkit.trace.statistics import distinct
+from profkit.rules.base import (
+    LOW_FROM,
+    MEDIUM_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_count,
+    format_time,
+    rule,
+)
+from profkit.savings import remove
+from profkit.trace import Bools, Category, Rows, distinct
 
 _WORTH_TUNING = MEDIUM_FROM
 """Python's own collections take about a percent of any program that creates many small objects."""

@@ -36,18 +36,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_count, format_time
-from profkit.derive.facts import Facts
-from profkit.findings.values import MEDIUM_FROM, Kind
+from profkit.patterns import are_most_steps
 from profkit.patterns.averaging.exchanged import own_number
 from profkit.patterns.averaging.exposed import Exposed, find_exposed
 from profkit.patterns.averaging.gathers import Held, LateGathers, find_late_gathers
-from profkit.patterns.frequency import are_most_steps
 from profkit.patterns.ranks.exchanges import find_exchanges
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
+from profkit.rules.base import MEDIUM_FROM, Facts, Kind, Need, Suspicion, Suspicions, format_count, format_time, rule
 from profkit.savings.transfer_edits import places_of, shorten
-from profkit.trace.events import Bools
-from profkit.trace.statistics import among, distinct
+from profkit.trace import Bools, among, distinct
 
 _UNCERTAINTY = 0.4
 """Transfers and kernels slow each other down."""

@@ -42,23 +42,25 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import structs
 
-from profkit.core.units import format_time
-from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, operators_of
-from profkit.findings.values import Kind, Location
-from profkit.patterns.calls import each_step, times_a_step
+from profkit.patterns import (
+    Places,
+    backward_of,
+    costliest_lines,
+    each_step,
+    in_most_steps,
+    length_ns,
+    spent_ns,
+    times_a_step,
+    times_per_step,
+)
 from profkit.patterns.compiling import COMPILED_REGION, RESUMED, frame_of_regions, has_compiler_events
-from profkit.patterns.frequency import in_most_steps, times_per_step
-from profkit.patterns.named_lines import Places, costliest_lines
 from profkit.patterns.places.events import enclosing_function
 from profkit.patterns.places.frames import is_library, parse_frame
-from profkit.patterns.program import backward_of, length_ns, spent_ns
-from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
-from profkit.run.directory import CallSite, Compilation, GraphBreak
-from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans, unblock
-from profkit.savings.pricing import drop_operators, leave_out
-from profkit.trace.events import Category, Int64s, Rows
-from profkit.trace.statistics import distinct
+from profkit.rules.base import CallSite, CannotLook, Facts, Kind, Location, Suspicion, Suspicions, format_time, rule
+from profkit.run.directory import Compilation, GraphBreak
+from profkit.savings import Edit, combine, drop_operators, leave_out, remove, shrink, shrink_spans, unblock
+from profkit.trace import Category, Int64s, Rows, distinct
 
 _ASKED_FOR = re.compile(r"torch\._dynamo\.graph_break\(\)|_?dynamo\.disable|compiler\.disable", re.IGNORECASE)
 _LOOKUP = "TorchDynamo Cache Lookup"

@@ -45,20 +45,23 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from profkit.core.units import format_bytes, format_count
-from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, VIEW, operators_of
 from profkit.derive.operators.operators import parse_dims
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import by_line
-from profkit.patterns.frequency import in_most_steps, times_per_step
-from profkit.patterns.places.events import runs_inside_a_call
-from profkit.patterns.program import backward_of, program_operators
-from profkit.patterns.shapes import Shapes, by_shapes, with_shapes
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.savings.pricing import call_ns, computing_ns, take_less
-from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
-from profkit.trace.statistics import among, distinct, distinct_rows, quantile
+from profkit.patterns import (
+    Shapes,
+    backward_of,
+    by_line,
+    by_shapes,
+    in_most_steps,
+    program_operators,
+    runs_inside_a_call,
+    times_per_step,
+    with_shapes,
+)
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, format_count, rule
+from profkit.savings import call_ns, computing_ns, take_less
+from profkit.trace import NONE, Bools, Category, Int64s, Rows, among, distinct, distinct_rows
+from profkit.trace.statistics import quantile
 
 _MIN_CALLS = 8
 """Eight pieces are copied 4.5 times over. Skip connections and heads of a network join fewer."""

@@ -39,13 +39,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profkit.core.units import format_bytes, format_count, pick_form
-from profkit.derive.facts import Facts
-from profkit.findings.values import Kind
 from profkit.patterns.allocator.rounds import kept_rounds
 from profkit.patterns.named_lines import growing_lines, kept_lines
 from profkit.patterns.retention import holding
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, format_count, pick_form, rule
 
 _BY_SNAPSHOT_CONFIDENCE = 0.7
 """The container may have a bound that a snapshot does not show."""

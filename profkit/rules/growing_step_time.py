@@ -32,15 +32,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_share, format_time, pick_form
-from profkit.derive.facts import Facts
-from profkit.findings.values import Kind, Severity
-from profkit.patterns.named_lines import Places
+from profkit.patterns import Places
 from profkit.patterns.retention.holding import growing_names
-from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
+from profkit.rules.base import (
+    CannotLook,
+    Facts,
+    Kind,
+    Severity,
+    Suspicion,
+    Suspicions,
+    format_share,
+    format_time,
+    pick_form,
+    rule,
+)
 from profkit.run.directory import unprofiled_steps
 from profkit.savings.step_time import step_time
-from profkit.trace.events import Float64s
+from profkit.trace import Float64s
 
 _LEAST_STEPS = 64
 """Eight for each block: the fastest of them is seldom one that another process held up."""

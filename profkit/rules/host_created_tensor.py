@@ -24,18 +24,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_bytes, format_time
-from profkit.derive.facts import Facts
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import frequent_lines
-from profkit.patterns.calls import each_step
-from profkit.patterns.frequency import sum_per_step, times_per_step
-from profkit.patterns.program import named_operators
+from profkit.patterns import each_step, frequent_lines, named_operators, sum_per_step, times_per_step
 from profkit.patterns.transfers.created import FACTORIES, FILLS, created_tensors
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import remove
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, format_time, rule
+from profkit.savings import remove
 from profkit.source.changes import MadeOnDevice
-from profkit.trace.events import Rows
+from profkit.trace import Rows
 
 
 @rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS)

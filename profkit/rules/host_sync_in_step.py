@@ -48,24 +48,43 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profkit.core.units import format_count, format_share, format_time
-from profkit.derive.facts import Facts, derived_once
-from profkit.findings.values import LOW_FROM, Kind
-from profkit.patterns.calls import spent_per_step_ns, times_a_step
-from profkit.patterns.frequency import in_most_steps, per_step
+from profkit.patterns import (
+    in_most_steps,
+    name_lines,
+    named_operators,
+    per_step,
+    program_operators,
+    spent_ns,
+    spent_per_step_ns,
+    times_a_step,
+    works_under,
+)
 from profkit.patterns.loops.reading_loops import reading_loops
-from profkit.patterns.named_lines import name_lines
 from profkit.patterns.places.calls_between import sites_of_calls
-from profkit.patterns.program import calling_operator, named_operators, program_operators, spent_ns, works_under
+from profkit.patterns.program import calling_operator
 from profkit.patterns.time.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
 from profkit.patterns.transfers.copies import program_transfers
 from profkit.patterns.transfers.faults import waits_told_of
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, missing_needs, reason_for, rule
-from profkit.savings.edits import Edit, combine, remove, shrink_spans, unblock
+from profkit.rules.base import (
+    LOW_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    derived_once,
+    format_count,
+    format_share,
+    format_time,
+    missing_needs,
+    reason_for,
+    rule,
+)
+from profkit.savings import Edit, combine, remove, shrink_spans, unblock
 from profkit.savings.pricing import divide_saving, one_round_ns
 from profkit.savings.replay import replay
-from profkit.trace.events import NONE, Bools, Category, Rows
-from profkit.trace.statistics import among, distinct
+from profkit.trace import NONE, Bools, Category, Rows, among, distinct
 
 _ELEMENT_LOOP = 64
 """Without a GPU, this many reads on one line in one step are a loop over a tensor's elements. tensor-element-loop

@@ -58,16 +58,10 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_count, format_share, format_time
-from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import Intervals, union
-from profkit.findings.values import MEDIUM_FROM, Kind, Location, Severity
-from profkit.patterns.attribution import busiest_site
-from profkit.patterns.frequency import in_most_steps, per_step
+from profkit.patterns import Places, busiest_site, in_most_steps, loader_places, locations_of, named_operators, per_step
 from profkit.patterns.loader_accounts import LoaderAccount, busiest_loader
 from profkit.patterns.loops.located import in_located_step
-from profkit.patterns.named_lines import Places, loader_places, locations_of
-from profkit.patterns.program import named_operators
 from profkit.patterns.requests import (
     asked_of_workers,
     begins_an_iterator,
@@ -76,13 +70,26 @@ from profkit.patterns.requests import (
     picked_one_by_one,
 )
 from profkit.patterns.time.hottest import HotFunction, hottest_function, narrowest_line
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.rules.base import (
+    MEDIUM_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Location,
+    Need,
+    Severity,
+    Suspicion,
+    Suspicions,
+    format_count,
+    format_share,
+    format_time,
+    rule,
+)
 from profkit.run.directory import Host
-from profkit.savings.edits import Edit, remove, shrink
+from profkit.savings import Edit, remove, shrink
 from profkit.savings.replay import replay
 from profkit.source.changes import Argument, ChangedCall
-from profkit.trace.events import Category, Rows
-from profkit.trace.statistics import among, median
+from profkit.trace import Category, Rows, among, median
 
 _WORTH = MEDIUM_FROM
 """The least gain that justifies worker processes, with their memory and start-up time."""

@@ -29,17 +29,23 @@ import math
 
 import numpy as np
 
-from profkit.core.units import format_count, pick_form
-from profkit.derive.facts import Facts
-from profkit.findings.values import HIGH_FROM, Kind, Location
-from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns import Places, costliest_lines, in_most_steps, spent_ns, times_per_step
 from profkit.patterns.intermediates import Intermediate, intermediates
-from profkit.patterns.named_lines import Places, costliest_lines
-from profkit.patterns.program import spent_ns
 from profkit.patterns.step_calls import repeated_in_measured
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.savings.pricing import call_ns, scale_with_backward
-from profkit.trace.events import Rows
+from profkit.rules.base import (
+    HIGH_FROM,
+    Facts,
+    Kind,
+    Location,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_count,
+    pick_form,
+    rule,
+)
+from profkit.savings import call_ns, scale_with_backward
+from profkit.trace import Rows
 
 _UNCERTAINTY = 0.3
 """A product of matrices of the same size takes a tenth to a third of the time."""

@@ -36,19 +36,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_bytes, format_count, format_time, pick_form
-from profkit.derive.facts import Facts
-from profkit.findings.values import Kind
+from profkit.patterns import are_most_steps
 from profkit.patterns.averaging.exchanged import own_table, waits_for
 from profkit.patterns.averaging.exposed import latency_ns
 from profkit.patterns.averaging.gradients import default_buckets
 from profkit.patterns.averaging.late import LateAverages, find_late_averages, is_averaged_within
-from profkit.patterns.frequency import are_most_steps
 from profkit.patterns.named_lines import busiest_call_lines
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import Edit, shrink_spans
-from profkit.trace.events import Bools, Int64s
-from profkit.trace.statistics import distinct
+from profkit.rules.base import (
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_count,
+    format_time,
+    pick_form,
+    rule,
+)
+from profkit.savings import Edit, shrink_spans
+from profkit.trace import Bools, Int64s, distinct
 
 _UNCERTAINTY = 0.4
 """Transfers and the compute that they overlap slow each other down."""

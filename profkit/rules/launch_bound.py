@@ -35,21 +35,27 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profkit.core.units import format_count, format_share, format_time
-from profkit.derive.facts import Facts, derived_once
 from profkit.derive.timeline.intervals import Intervals, intersection, union
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import order_sites
-from profkit.patterns.frequency import times_per_step
-from profkit.patterns.named_lines import locations_of, name_lines
+from profkit.patterns import locations_of, name_lines, order_sites, times_per_step
 from profkit.patterns.time.idling import busy_otherwise
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import combine, shrink_spans
+from profkit.rules.base import (
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    derived_once,
+    format_count,
+    format_share,
+    format_time,
+    rule,
+)
+from profkit.savings import combine, shrink_spans
 from profkit.savings.pricing import closer_in_a_graph
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time
-from profkit.trace.events import Bools, Category, Rows
-from profkit.trace.statistics import among, distinct, median
+from profkit.trace import Bools, Category, Rows, among, distinct, median
 
 _IDLE_SHARE = 0.2
 """Of the shortest that the step can be. With less, the device hardly waits for the host."""

@@ -32,29 +32,18 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, VIEW, operators_of
-from profkit.findings.values import Kind
+from profkit.patterns import backward_of, call_site, length_ns, name_lines, program_operators, spent_ns
 from profkit.patterns.loops.located import lines_between, marks_around
 from profkit.patterns.loops.loop_source import calls_independent_modules, is_named_lambda
-from profkit.patterns.named_lines import name_lines
-from profkit.patterns.places.events import call_site
-from profkit.patterns.program import (
-    backward_of,
-    length_ns,
-    located_operators,
-    program_operators,
-    spent_ns,
-)
+from profkit.patterns.program import located_operators
 from profkit.patterns.releases import INDUCTOR, note_since
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, rule
 from profkit.run.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
+from profkit.savings import Edit, Trial, combine, shrink_spans
 from profkit.savings.cases import case_of
-from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.pricing import dispatch_ns
-from profkit.savings.trial import Trial
-from profkit.trace.events import Rows
-from profkit.trace.statistics import among, distinct
+from profkit.trace import Rows, among, distinct
 
 _MIN_CALLS = 4
 """Two or three towers of one shape are an architecture (a Siamese network, two critics); from four on it is a loop."""

@@ -28,18 +28,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_bytes, format_count, format_time
-from profkit.derive.facts import Facts
-from profkit.findings.values import LOW_FROM, Kind
-from profkit.patterns.calls import spent_per_step_ns
-from profkit.patterns.frequency import per_step, sum_per_step
+from profkit.patterns import per_step, spent_per_step_ns, sum_per_step
 from profkit.patterns.transfers import faults
 from profkit.patterns.transfers.copies import Transfers, waits_below
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.rules.base import (
+    LOW_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_count,
+    format_time,
+    rule,
+)
+from profkit.savings import Edit, combine, shrink_spans, shrink_work, unblock
 from profkit.savings.cost_models.bus import Link, host_link
-from profkit.savings.edits import Edit, combine, shrink_spans, shrink_work, unblock
-from profkit.trace.events import Int64s
-from profkit.trace.statistics import distinct
+from profkit.trace import Int64s, distinct
 
 _FIX = (
     "Pack them where the batch is made (`torch.cat` or one buffer with a slice for each, in `collate_fn`), send that "

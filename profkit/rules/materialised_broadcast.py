@@ -33,21 +33,14 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_bytes, format_count
-from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
 from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import frequent_lines
-from profkit.patterns.frequency import sum_per_step, times_per_step
+from profkit.patterns import first_shape, frequent_lines, program_operators, sum_per_step, times_per_step
 from profkit.patterns.loops.traffic import measure_traffic
-from profkit.patterns.program import program_operators
-from profkit.patterns.shapes import first_shape, parse_numbers, result_of_repeat
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import Edit, combine
-from profkit.savings.pricing import drop_operators, scale_operators, scale_with_backward
-from profkit.trace.events import NONE, Bools, Int64s, Rows
-from profkit.trace.statistics import among, distinct
+from profkit.patterns.shapes import parse_numbers, result_of_repeat
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, format_count, rule
+from profkit.savings import Edit, combine, drop_operators, scale_operators, scale_with_backward
+from profkit.trace import NONE, Bools, Int64s, Rows, among, distinct
 
 _MIN_BYTES = 64 << 10
 """Copying less takes less time than the call. Beyond it the second-level cache begins."""

@@ -39,21 +39,25 @@ import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 
-from profkit.core.units import format_count, format_time, pick_form
-from profkit.derive.facts import Facts
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import order_sites
-from profkit.patterns.frequency import in_most_steps, times_per_step
-from profkit.patterns.named_lines import name_lines
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.patterns import in_most_steps, name_lines, order_sites, times_per_step
+from profkit.rules.base import (
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_count,
+    format_time,
+    pick_form,
+    rule,
+)
 from profkit.run.directory import Rates
-from profkit.savings.cases import dtype_of
+from profkit.savings import Edit, dtype_of, shrink_work
 from profkit.savings.cost_models.alignment import ALIGNED_SHARE, LOADED_BYTES, aligned_elements, padded
 from profkit.savings.cost_models.devices import rates_of
 from profkit.savings.cost_models.roofline import ITEM_BYTES, Product, product_of
-from profkit.savings.edits import Edit, shrink_work
-from profkit.trace.events import Bools, Category, Int64s, Rows
-from profkit.trace.statistics import distinct_rows
+from profkit.trace import Bools, Category, Int64s, Rows, distinct_rows
 
 _OF_TILES = re.compile(r"tensorop|_tensor\d+x\d+x\d+")
 """What CUTLASS, and cuBLAS in its own kernels, call the units that multiply tiles."""

@@ -40,20 +40,22 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
-from profkit.findings.values import Kind
-from profkit.patterns.calls import call_of
-from profkit.patterns.frequency import times_per_step
-from profkit.patterns.named_lines import name_lines
+from profkit.patterns import (
+    Shapes,
+    backward_of,
+    call_of,
+    name_lines,
+    named_operators,
+    shapes_of,
+    times_per_step,
+    with_shapes,
+)
 from profkit.patterns.places.callers import model_call_sites
-from profkit.patterns.program import backward_of, named_operators
-from profkit.patterns.shapes import Shapes, shapes_of, with_shapes
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import Edit
-from profkit.savings.pricing import computing_ns, dispatch_ns, memory_bytes_per_ns, take_less
-from profkit.trace.events import Int64s, Rows
-from profkit.trace.statistics import among, distinct, distinct_rows
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, rule
+from profkit.savings import Edit, computing_ns, memory_bytes_per_ns, take_less
+from profkit.savings.pricing import dispatch_ns
+from profkit.trace import Int64s, Rows, among, distinct, distinct_rows
 
 _MIN_CALLS = 8
 """Fewer tokens are a label or an answer, which is not worth the code of a cache."""

@@ -28,19 +28,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_count, format_share, pick_form
-from profkit.derive.facts import Facts
-from profkit.findings.values import LOW_FROM, Kind
-from profkit.patterns.attribution import busiest_site
-from profkit.patterns.frequency import in_most_steps, times_per_step
-from profkit.patterns.named_lines import Places, costliest_lines
-from profkit.patterns.program import spent_ns
+from profkit.patterns import Places, busiest_site, costliest_lines, in_most_steps, spent_ns, times_per_step
 from profkit.patterns.step_calls import first_seen, repeated_in_measured
 from profkit.patterns.used_parts import UsedPart, mostly_unused
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import combine
-from profkit.savings.pricing import call_ns, scale_backward, take_less
-from profkit.trace.events import Rows
+from profkit.rules.base import (
+    LOW_FROM,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_count,
+    format_share,
+    pick_form,
+    rule,
+)
+from profkit.savings import call_ns, combine, take_less
+from profkit.savings.pricing import scale_backward
+from profkit.trace import Rows
 
 _UNCERTAINTY = 0.2
 """Large tensors get fresh pages from the system, small ones do not."""

@@ -30,12 +30,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_bytes, format_count, format_share
-from profkit.derive.facts import Facts
-from profkit.findings.values import Kind, Severity
 from profkit.patterns.memory_use import MemoryUse, memory_uses
-from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
-from profkit.trace.events import Rows
+from profkit.rules.base import (
+    CannotLook,
+    Facts,
+    Kind,
+    Severity,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_count,
+    format_share,
+    rule,
+)
+from profkit.trace import Rows
 
 _FULL = 0.9
 """Use varies from step to step, and pieces that are too small to use take some of the rest."""

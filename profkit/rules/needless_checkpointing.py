@@ -30,25 +30,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_bytes, format_count, pick_form
-from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
-from profkit.findings.values import Kind, Location
-from profkit.patterns.attribution import order_sites
-from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns import Places, in_most_steps, name_lines, order_sites, spent_ns, times_per_step
 from profkit.patterns.memory_use import memory_use
-from profkit.patterns.named_lines import Places, name_lines
 from profkit.patterns.places.callers import where_marked
 from profkit.patterns.places.frames import commonest_function, user_frames
-from profkit.patterns.program import spent_ns
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.run.directory import CallSite
-from profkit.savings.edits import Edit, combine, shrink_spans
-from profkit.savings.pricing import scale_operators
+from profkit.rules.base import (
+    CallSite,
+    CannotLook,
+    Facts,
+    Kind,
+    Location,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_count,
+    pick_form,
+    rule,
+)
+from profkit.savings import Edit, combine, scale_operators, shrink_spans
 from profkit.savings.replay import replay
 from profkit.source.syntax import calls
-from profkit.trace.events import Bools, Category, Int64s, Rows
-from profkit.trace.statistics import among, distinct
+from profkit.trace import Bools, Category, Int64s, Rows, among, distinct
 
 _MIN_OPERATORS = 4
 """That one node of the backward pass runs again: a block of a network has as many, most gradients' formulas fewer."""

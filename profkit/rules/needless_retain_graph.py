@@ -36,19 +36,14 @@ import ast
 
 import numpy as np
 
-from profkit.core.units import format_bytes
-from profkit.derive.facts import Facts
 from profkit.derive.steps.backward import backward_nodes
-from profkit.findings.values import Kind
+from profkit.patterns import Places, call_site, locations_of
 from profkit.patterns.loops.located import located_marks
-from profkit.patterns.named_lines import Places, locations_of
-from profkit.patterns.places.events import call_site
 from profkit.patterns.retention.growing_graphs import growing_graphs
 from profkit.patterns.retention.lifetimes import lifetimes, live_bytes
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, rule
 from profkit.source.syntax import name_called, parse_piece
-from profkit.trace.events import NONE, Int64s, Rows
-from profkit.trace.statistics import distinct
+from profkit.trace import NONE, Int64s, Rows, distinct
 
 _FLAG, _HIGHER_ORDER = "retain_graph", "create_graph"
 _LEAST_STEPS = 2

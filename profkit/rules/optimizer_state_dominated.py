@@ -21,14 +21,11 @@ Memory: three quarters of the state. It is assumed to be in float32, of which ei
 
 from __future__ import annotations
 
-from profkit.core.units import format_bytes, format_share
-from profkit.derive.facts import Facts
 from profkit.derive.memory.purposes import Purpose
-from profkit.findings.values import Kind
+from profkit.patterns import Places
 from profkit.patterns.allocator.lines import allocator_of, holding_lines
 from profkit.patterns.allocator.purposes import DOMINATES, LARGE_BYTES, held_for
-from profkit.patterns.named_lines import Places
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, format_share, rule
 
 _SAVED = 0.75
 

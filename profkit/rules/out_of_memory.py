@@ -34,17 +34,25 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from profkit.core.units import format_bytes, format_count, format_share
-from profkit.derive.facts import Facts
 from profkit.derive.memory.origins import Origin
 from profkit.derive.memory.purposes import LABELS, Purpose
-from profkit.findings.values import Kind, Severity
+from profkit.patterns import Places
 from profkit.patterns.allocator.failures import Failure, failures
 from profkit.patterns.allocator.lines import allocator_of, frames_of_stacks, holding_lines, site_of
 from profkit.patterns.allocator.purposes import purposes_of
 from profkit.patterns.allocator.rounds import held_passes, kept_rounds
-from profkit.patterns.named_lines import Places
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
+from profkit.rules.base import (
+    Facts,
+    Kind,
+    Need,
+    Severity,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_count,
+    format_share,
+    rule,
+)
 
 _MOST_NAMED = 3
 _SEVERAL = 2

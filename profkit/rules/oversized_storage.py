@@ -31,15 +31,23 @@ from __future__ import annotations
 
 import ast
 
-from profkit.core.units import format_bytes, format_count, pick_form
-from profkit.derive.facts import Facts
-from profkit.findings.values import Kind, Location
-from profkit.patterns.named_lines import Places, locations_of, outliving_lines
-from profkit.patterns.program import program_operators
+from profkit.patterns import Places, locations_of, program_operators
+from profkit.patterns.named_lines import outliving_lines
 from profkit.patterns.retention import holding
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
+from profkit.rules.base import (
+    Facts,
+    Kind,
+    Location,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_count,
+    pick_form,
+    rule,
+)
 from profkit.source.syntax import parse_line
-from profkit.trace.statistics import distinct
+from profkit.trace import distinct
 
 _TAKING_PARTS = frozenset(("chunk", "narrow", "select", "slice", "split", "split_with_sizes", "unbind"))
 """Views of less than the whole."""

@@ -33,21 +33,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_bytes, format_share, format_time
-from profkit.derive.facts import Facts
-from profkit.findings.values import LOW_FROM, MEDIUM_FROM, Kind
-from profkit.patterns.frequency import sum_per_step, times_per_step
-from profkit.patterns.named_lines import costliest_lines
-from profkit.patterns.program import spent_ns
+from profkit.patterns import costliest_lines, spent_ns, sum_per_step, times_per_step
 from profkit.patterns.time.wait_causes import STAGED_BYTES
 from profkit.patterns.transfers import faults
 from profkit.patterns.transfers.copies import Transfers, program_transfers, waits_below
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.rules.base import (
+    LOW_FROM,
+    MEDIUM_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_share,
+    format_time,
+    rule,
+)
+from profkit.savings import Edit, combine, shrink_work, unblock
 from profkit.savings.cost_models.bus import Link, host_link, pin
-from profkit.savings.edits import Edit, combine, shrink_work, unblock
 from profkit.savings.outliers import LEAST_STEPS, MOST_TIMES_MEDIAN
 from profkit.savings.replay import replay
-from profkit.trace.statistics import among, distinct, median
+from profkit.trace import among, distinct, median
 
 _FIX = (
     "Have the batch in pinned memory before the step needs it (`pin_memory=True` in the DataLoader, or a buffer made "

@@ -33,18 +33,22 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_count, format_time
-from profkit.derive.facts import Facts
-from profkit.findings.values import MEDIUM_FROM, Kind
-from profkit.patterns.frequency import in_most_steps
-from profkit.patterns.named_lines import loader_places
-from profkit.patterns.program import named_operators, spent_ns
+from profkit.patterns import in_most_steps, loader_places, named_operators, spent_ns
 from profkit.patterns.requests import LEAST_PICKS, PICKS, main_requests, picked_one_by_one
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import shrink
-from profkit.savings.pricing import call_ns
-from profkit.trace.events import Category, Int64s, Rows
-from profkit.trace.statistics import median
+from profkit.rules.base import (
+    MEDIUM_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_count,
+    format_time,
+    rule,
+)
+from profkit.savings import call_ns, shrink
+from profkit.trace import Category, Int64s, Rows, median
 
 _MOST_NAMED = 3
 _FREE = (

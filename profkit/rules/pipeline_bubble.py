@@ -32,20 +32,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_count, format_share
-from profkit.derive.facts import Facts
 from profkit.derive.launch.bubbles import Bubble, even_share, measure_bubble, with_half_batches
 from profkit.derive.launch.chance import LEAST_STEPS
 from profkit.derive.launch.joint_edits import JointEdit
 from profkit.derive.launch.lateness import WaitCosts, weigh_lateness
 from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.pipelines import Pipeline
-from profkit.findings.values import MEDIUM_FROM, Kind
-from profkit.patterns.named_lines import Places, call_lines
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.patterns import Places
+from profkit.patterns.named_lines import call_lines
+from profkit.rules.base import (
+    MEDIUM_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_count,
+    format_share,
+    rule,
+)
 from profkit.savings.launch_savings import predict_launch_saving
 from profkit.savings.pipelines import pipelines_in_training
-from profkit.trace.statistics import among, distinct
+from profkit.trace import among, distinct
 
 _ENOUGH = 4
 """With this many micro-batches for each stage the bubble costs next to nothing (Huang et al., GPipe: Efficient Training

@@ -38,18 +38,27 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profkit.core.units import format_count, format_time
-from profkit.derive.facts import Facts
-from profkit.findings.values import HIGH_FROM, LOW_FROM, Kind, Location, Severity
+from profkit.patterns import Places, in_most_steps
 from profkit.patterns.compiling import RESUMED, compilations, function_run_next
-from profkit.patterns.frequency import in_most_steps
-from profkit.patterns.named_lines import Places
 from profkit.patterns.places.frames import is_library
-from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
-from profkit.run.directory import CallSite, Compilation
-from profkit.savings.edits import remove
-from profkit.trace.events import Rows
-from profkit.trace.statistics import distinct
+from profkit.rules.base import (
+    HIGH_FROM,
+    LOW_FROM,
+    CallSite,
+    CannotLook,
+    Facts,
+    Kind,
+    Location,
+    Severity,
+    Suspicion,
+    Suspicions,
+    format_count,
+    format_time,
+    rule,
+)
+from profkit.run.directory import Compilation
+from profkit.savings import remove
+from profkit.trace import Rows, distinct
 
 _MOST_TO_LEARN = 2
 """With `dynamic=None` the first other size makes that dimension dynamic, and a size of 0 or 1 is always special."""

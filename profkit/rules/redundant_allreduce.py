@@ -38,21 +38,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_bytes, format_count
-from profkit.derive.facts import Facts
-from profkit.findings.values import Kind
+from profkit.patterns import ACCUMULATES, in_most_steps, spent_ns, times_per_step, works_under
 from profkit.patterns.averaging.exchanged import waits_for
 from profkit.patterns.averaging.gradients import ALL_REDUCES, gradient_all_reduces, storing_gradients
 from profkit.patterns.averaging.passes import find_passes, find_redundant
 from profkit.patterns.averaging.twice import SecondAverages, find_second_averages
-from profkit.patterns.frequency import in_most_steps, times_per_step
 from profkit.patterns.named_lines import parallel_pass_line
-from profkit.patterns.program import ACCUMULATES, COPIES_BACK, spent_ns, works_under
+from profkit.patterns.program import COPIES_BACK
 from profkit.patterns.ranks.exchanges import find_exchanges
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
-from profkit.trace.events import Bools, Int64s, Rows
-from profkit.trace.statistics import distinct
+from profkit.rules.base import CannotLook, Facts, Kind, Need, Suspicion, Suspicions, format_bytes, format_count, rule
+from profkit.savings import Edit, combine, remove, shrink, shrink_spans
+from profkit.trace import Bools, Int64s, Rows, distinct
 
 _UNCERTAINTY = 0.3
 """Part of a wait is for the slowest process; if processes drift apart, the pass that still waits waits longer."""

@@ -36,21 +36,39 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_count, pick_form
-from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, operators_of
-from profkit.findings.values import LOW_FROM, MEDIUM_FROM, Kind, Location
-from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns import (
+    Places,
+    call_site,
+    in_most_steps,
+    named_operators,
+    program_operators,
+    runs_inside_a_call,
+    spent_ns,
+    times_per_step,
+)
 from profkit.patterns.loops.located import call_marks, marks_around
-from profkit.patterns.named_lines import Places
-from profkit.patterns.places.events import call_site, runs_inside_a_call
-from profkit.patterns.program import named_operators, program_operators, repeating_below, spent_ns
+from profkit.patterns.program import repeating_below
 from profkit.patterns.transfers.faults import TransferFault, faulty_transfers
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule, why_not_watched
-from profkit.run.directory import Watch, why_unwatched
-from profkit.savings.pricing import leave_out
-from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
-from profkit.trace.statistics import distinct, distinct_rows
+from profkit.rules.base import (
+    LOW_FROM,
+    MEDIUM_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Location,
+    Need,
+    Suspicion,
+    Suspicions,
+    Watch,
+    format_count,
+    pick_form,
+    rule,
+    why_not_watched,
+)
+from profkit.run.directory import why_unwatched
+from profkit.savings import leave_out
+from profkit.trace import NONE, Bools, Category, Int64s, Rows, distinct, distinct_rows
 
 _FILLS = tuple(
     f"aten::{name}"

@@ -34,22 +34,26 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_bytes
-from profkit.derive.facts import Facts
-from profkit.findings.values import Kind, Location
-from profkit.patterns.attribution import order_sites
+from profkit.patterns import Places, garbage_collections, locations_of, order_sites, remarked
 from profkit.patterns.loops.located import located_marks
-from profkit.patterns.named_lines import Places, locations_of, remarked
 from profkit.patterns.places.events import call_sites
-from profkit.patterns.program import garbage_collections
 from profkit.patterns.retention.holding import notable_growth_bytes
 from profkit.patterns.retention.lifetimes import lifetimes, live_bytes
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.run.directory import CallSite
+from profkit.rules.base import (
+    CallSite,
+    CannotLook,
+    Facts,
+    Kind,
+    Location,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    rule,
+)
 from profkit.source.remark_kinds import CYCLE_CLOSED
 from profkit.source.syntax import identifiers, parse_piece
-from profkit.trace.events import Bools, Int64s
-from profkit.trace.statistics import median
+from profkit.trace import Bools, Int64s, median
 
 _MIN_STEPS = 3
 """Garbage of fewer steps may come from a start, an exception's traceback or an epoch's iterator."""

@@ -33,17 +33,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.derive.facts import Facts
-from profkit.findings.values import LOW_FROM, Kind, Location
-from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns import Places, in_most_steps, times_per_step
 from profkit.patterns.loops.located import located_marks
-from profkit.patterns.named_lines import Places
 from profkit.patterns.program import repeating_below
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.rules.base import LOW_FROM, CannotLook, Facts, Kind, Location, Need, Suspicion, Suspicions, rule
 from profkit.run.directory import Remark
-from profkit.savings.pricing import leave_out
+from profkit.savings import leave_out
 from profkit.source.remark_kinds import RARELY_USED
-from profkit.trace.events import Bools
+from profkit.trace import Bools
 
 _USUAL = 10
 """Steps between two uses if the text does not say: programs seldom report progress more often, and more adds little."""

@@ -34,18 +34,27 @@ The recorded steps are replayed without the calls, the copies and the waits for 
 
 from __future__ import annotations
 
-from profkit.core.units import format_bytes, format_count, format_time
-from profkit.derive.facts import Facts
-from profkit.findings.values import LOW_FROM, Kind
-from profkit.patterns.calls import spent_per_step_ns
-from profkit.patterns.frequency import sum_per_step, times_per_step
-from profkit.patterns.program import works_under
+from profkit.patterns import spent_per_step_ns, sum_per_step, times_per_step, works_under
 from profkit.patterns.transfers.copies import waits_below
 from profkit.patterns.transfers.faults import TransferFault, faulty_transfers, lines_coming_again
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule, why_not_watched
-from profkit.run.directory import Watch, why_unwatched
-from profkit.savings.edits import combine, remove, unblock
-from profkit.trace.statistics import distinct
+from profkit.rules.base import (
+    LOW_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    Watch,
+    format_bytes,
+    format_count,
+    format_time,
+    rule,
+    why_not_watched,
+)
+from profkit.run.directory import why_unwatched
+from profkit.savings import combine, remove, unblock
+from profkit.trace import distinct
 
 _FIX = (
     "Move it once: `self.register_buffer(name, tensor)` in a module, so that `model.to(device)` takes it along, or "

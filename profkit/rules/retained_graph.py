@@ -42,9 +42,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from profkit.core.units import format_bytes, format_count
-from profkit.derive.facts import Facts
-from profkit.findings.values import Kind
 from profkit.patterns.allocator.rounds import kept_rounds
 from profkit.patterns.named_lines import growing_lines, kept_lines
 from profkit.patterns.retention.growing_graphs import (
@@ -57,7 +54,7 @@ from profkit.patterns.retention.growing_graphs import (
     uses_itself,
 )
 from profkit.patterns.retention.holding import first_at_each_line
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, format_count, rule
 
 _UNTRAINED = (
     "Run it under `with torch.inference_mode():`: nothing is trained in the recorded steps, so nobody needs the graph. "

@@ -38,27 +38,38 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct, structs
 
-from profkit.core.units import format_count, format_time
-from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
-from profkit.findings.values import Kind, Location
-from profkit.patterns.attribution import busiest_site, by_line
-from profkit.patterns.frequency import in_most_steps
+from profkit.patterns import (
+    Places,
+    busiest_site,
+    by_line,
+    first_shape,
+    in_most_steps,
+    length_ns,
+    locations_of,
+    shapes_of,
+    spent_ns,
+    works_under,
+)
 from profkit.patterns.loops.own_optimizers import in_own_loop, loop_head, resembles_adam, rounds_of_lines
 from profkit.patterns.loops.traffic import measure_traffic
-from profkit.patterns.named_lines import Places, locations_of
-from profkit.patterns.program import length_ns, spent_ns, works_under
 from profkit.patterns.releases import FOREACH, Release, has_release, note_since
-from profkit.patterns.shapes import first_shape, shapes_of
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.run.directory import CallSite
+from profkit.rules.base import (
+    CallSite,
+    Facts,
+    Kind,
+    Location,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_count,
+    format_time,
+    rule,
+)
 from profkit.run.experiment import Case, Experiment
-from profkit.savings.cases import dtype_of
-from profkit.savings.edits import Edit, combine, shrink, shrink_work
-from profkit.savings.pricing import call_ns
-from profkit.savings.trial import Trial
-from profkit.trace.events import Category, Float64s, Rows
-from profkit.trace.statistics import among, distinct, quantile
+from profkit.savings import Edit, Trial, call_ns, combine, dtype_of, shrink, shrink_work
+from profkit.trace import Category, Float64s, Rows, among, distinct
+from profkit.trace.statistics import quantile
 
 _FUSED = {"Adam": 2, "AdamW": 2, "SGD": 1, "Adagrad": 1}
 """Optimizers that take ``fused=True`` (torch.optim's documentation), and how many state tensors each keeps."""

@@ -29,19 +29,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_count, format_time
-from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims, parse_types
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import frequent_lines
-from profkit.patterns.frequency import times_per_step
-from profkit.patterns.program import length_ns, named_operators
-from profkit.patterns.shapes import Shapes, by_shapes, first_shape
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import shrink_spans
+from profkit.patterns import Shapes, by_shapes, first_shape, frequent_lines, length_ns, named_operators, times_per_step
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_count, format_time, rule
+from profkit.savings import shrink_spans
 from profkit.savings.pricing import BANDWIDTH
-from profkit.trace.events import Int64s, Rows
-from profkit.trace.statistics import among
+from profkit.trace import Int64s, Rows, among
 
 _MIN_ELEMENTS = 1024
 """A tenth of a millisecond; shorter lists are labels, lengths, the settings of a layer or one observation."""

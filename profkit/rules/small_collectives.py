@@ -27,18 +27,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_bytes, format_count, format_time
-from profkit.derive.facts import Facts
-from profkit.findings.values import LOW_FROM, Kind
+from profkit.patterns import are_most_steps
 from profkit.patterns.averaging.exchanged import gradient_messages, on_trace_clock, own_table, sizes_by_order, waits_for
 from profkit.patterns.averaging.exposed import find_exposed, latency_ns
 from profkit.patterns.averaging.gradients import are_too_many, default_buckets
-from profkit.patterns.frequency import are_most_steps
 from profkit.patterns.named_lines import busiest_call_lines
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import Edit, combine, shrink, shrink_spans
-from profkit.trace.events import Int64s
-from profkit.trace.statistics import among, distinct, median
+from profkit.rules.base import (
+    LOW_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_count,
+    format_time,
+    rule,
+)
+from profkit.savings import Edit, combine, shrink, shrink_spans
+from profkit.trace import Int64s, among, distinct, median
 
 _UNCERTAINTY = 0.5
 

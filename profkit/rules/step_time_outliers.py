@@ -40,16 +40,22 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.core.marks import SAVE_MARK
-from profkit.core.units import format_count, format_share
-from profkit.derive.facts import Facts
 from profkit.derive.steps.boundaries import compiling
-from profkit.findings.values import Kind, Severity
-from profkit.patterns.program import garbage_collections
-from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
+from profkit.patterns import garbage_collections
+from profkit.rules.base import (
+    CannotLook,
+    Facts,
+    Kind,
+    Severity,
+    Suspicion,
+    Suspicions,
+    format_count,
+    format_share,
+    rule,
+)
 from profkit.run.directory import unprofiled_steps
 from profkit.savings.step_time import step_time
-from profkit.trace.events import Bools, Category, Float64s, Rows
-from profkit.trace.statistics import median
+from profkit.trace import Bools, Category, Float64s, Rows, median
 
 _BESIDE_RECORDING = 5
 """Steps without the profiler that do not count: two before the recording (the first is the program's first), one in the

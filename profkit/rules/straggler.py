@@ -40,20 +40,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_count, format_time, pick_form
-from profkit.derive.facts import Facts
 from profkit.derive.launch.chance import LEAST_STEPS, stand_out
 from profkit.derive.launch.joint_edits import JointEdit, combine_joint, shrink_ranks_work
 from profkit.derive.launch.late import MOST_OF_IT, Late, find_late, usual_ns
 from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.table import Cause
 from profkit.derive.launch.work_by_rank import WorkByRank, place_codes, place_site, step_index
-from profkit.findings.values import LOW_FROM, Kind
-from profkit.patterns.named_lines import Places
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.patterns import Places
+from profkit.rules.base import (
+    LOW_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_count,
+    format_time,
+    pick_form,
+    rule,
+)
 from profkit.savings.uneven_inputs import uneven_inputs
-from profkit.trace.events import Bools, Int64s
-from profkit.trace.statistics import distinct
+from profkit.trace import Bools, Int64s, distinct
 
 _UNCERTAINTY = 0.15
 """The median of the others varies from step to step."""

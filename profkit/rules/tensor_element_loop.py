@@ -33,27 +33,32 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_count, format_time
-from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
 from profkit.derive.operators.operators import has_type
 from profkit.derive.timeline.intervals import stretches
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import group_by_place, sites_by_time
-from profkit.patterns.frequency import in_most_steps, times_per_step
+from profkit.patterns import (
+    Places,
+    by_shapes,
+    call_site,
+    group_by_place,
+    in_most_steps,
+    length_ns,
+    locations_of,
+    name_lines,
+    program_elementwise,
+    program_operators,
+    sites_by_time,
+    times_per_step,
+)
 from profkit.patterns.loops.accesses import ITERATING, MAX_GAP_NS, TINY_ELEMENTS, count_accesses
 from profkit.patterns.loops.independent_rounds import rounds_recur
 from profkit.patterns.loops.located import located_marks, marks_around, sites_between
-from profkit.patterns.named_lines import Places, locations_of, name_lines
-from profkit.patterns.places.events import call_site, call_sites
-from profkit.patterns.program import length_ns, program_elementwise, program_operators
-from profkit.patterns.shapes import by_shapes
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import Edit, combine, shrink_spans
+from profkit.patterns.places.events import call_sites
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_count, format_time, rule
+from profkit.savings import Edit, combine, shrink_spans
 from profkit.savings.pricing import scale_beside_spans
 from profkit.source.texts import makes_text
-from profkit.trace.events import Bools, Int64s, Rows
-from profkit.trace.statistics import among, distinct, median
+from profkit.trace import Bools, Int64s, Rows, among, distinct, median
 
 _MIN_ACCESSES = 64
 """Unrolled loops over heads, layers or the parts of a state are shorter, and 64 times a few microseconds show."""

@@ -33,23 +33,17 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
 from profkit.derive.timeline.intervals import stretches
-from profkit.findings.values import Kind, Location
-from profkit.patterns.attribution import order_sites
-from profkit.patterns.frequency import in_most_steps
+from profkit.patterns import Places, in_most_steps, locations_of, order_sites, program_operators, spent_ns
 from profkit.patterns.loops.accesses import TINY_ELEMENTS, count_accesses
 from profkit.patterns.loops.independent_rounds import head_of, rounds_are_independent
 from profkit.patterns.loops.located import body_and_called, in_located_step, marks_around
-from profkit.patterns.named_lines import Places, locations_of
-from profkit.patterns.program import program_operators, run_for_the_program, spent_ns
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.run.directory import CallSite
-from profkit.savings.edits import Edit, combine, shrink_spans
+from profkit.patterns.program import run_for_the_program
+from profkit.rules.base import CallSite, Facts, Kind, Location, Need, Suspicion, Suspicions, rule
+from profkit.savings import Edit, combine, shrink_spans
 from profkit.savings.pricing import one_round_ns, scale_beside_spans
-from profkit.trace.events import Category, Rows
-from profkit.trace.statistics import distinct, distinct_rows
+from profkit.trace import Category, Rows, distinct, distinct_rows
 
 _MIN_ROUNDS = 32
 """Loops over heads, layers or the parts of a state are shorter."""

@@ -36,25 +36,30 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_count, format_share
-from profkit.derive.facts import Facts
-from profkit.findings.values import MEDIUM_FROM, Kind, Location
-from profkit.patterns.attribution import sites_by_time
+from profkit.patterns import Places, backward_of, locations_of, program_operators, remarked, sites_by_time, spent_ns
 from profkit.patterns.loader_accounts import loader_accounts
-from profkit.patterns.named_lines import Places, locations_of, remarked
-from profkit.patterns.program import backward_of, program_operators, spent_ns
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.rules.base import (
+    MEDIUM_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Location,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_count,
+    format_share,
+    rule,
+)
 from profkit.run.experiment import Experiment
+from profkit.savings import Edit, Trial, shrink
 from profkit.savings.cases import cases_of
-from profkit.savings.edits import Edit, shrink
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time
-from profkit.savings.trial import Trial
 from profkit.source.remark_kinds import THREADS_SET
 from profkit.source.settings import threads_set
 from profkit.source.syntax import parse_line
-from profkit.trace.events import Category, Rows
-from profkit.trace.statistics import median
+from profkit.trace import Category, Rows, median
 
 _SLEEP_NS = 10_000
 """Half of it is a context switch each way and the waking (lmbench's ``lat_ctx`` for processes with data: 5 µs). The

@@ -34,22 +34,31 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_share, format_time
-from profkit.derive.facts import Facts, derived_once
 from profkit.derive.timeline.intervals import Intervals, intersection, union
-from profkit.findings.values import HIGH_FROM, Kind, Location, Severity
-from profkit.patterns.named_lines import Places, name_lines
+from profkit.patterns import Places, length_ns, name_lines, named_operators, program_operators
 from profkit.patterns.places.frames import parse_frame
-from profkit.patterns.program import length_ns, named_operators, program_operators
 from profkit.patterns.ranks.blocked import blocked_time
 from profkit.patterns.time.hottest import Hot, lines_by_time
 from profkit.patterns.time.idling import HOST_OPERATORS, Around, idle_parts, place_around
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.run.directory import CallSite
-from profkit.savings.edits import Edit, shrink_spans
+from profkit.rules.base import (
+    HIGH_FROM,
+    CallSite,
+    CannotLook,
+    Facts,
+    Kind,
+    Location,
+    Need,
+    Severity,
+    Suspicion,
+    Suspicions,
+    derived_once,
+    format_share,
+    format_time,
+    rule,
+)
+from profkit.savings import Edit, shrink_spans
 from profkit.savings.replay import replay
-from profkit.trace.events import Bools, Category, Rows
-from profkit.trace.statistics import among
+from profkit.trace import Bools, Category, Rows, among
 
 _LEAST_STRETCH_NS = {False: 200_000, True: 1_000_000}
 """Without and with a device. Python takes microseconds from one operator to the next, even for hundreds of lines, which

@@ -31,17 +31,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_share, format_time
-from profkit.derive.facts import Facts
 from profkit.derive.launch.chance import LEAST_STEPS
 from profkit.derive.launch.imbalance import Imbalance
 from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.work_by_rank import WorkByRank
-from profkit.findings.values import Kind
-from profkit.patterns.named_lines import loader_places
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.patterns import loader_places
+from profkit.rules.base import CannotLook, Facts, Kind, Need, Suspicion, Suspicions, format_share, format_time, rule
 from profkit.savings.uneven_inputs import uneven_inputs
-from profkit.trace.statistics import distinct
+from profkit.trace import distinct
 
 _FIX = (
     "Give all ranks about as much to compute in a step: sort samples by length into buckets and draw the batches of a "

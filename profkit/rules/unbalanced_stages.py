@@ -30,19 +30,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profkit.core.units import format_time
-from profkit.derive.facts import Facts
 from profkit.derive.launch.bubbles import stage_work, with_even_stages
 from profkit.derive.launch.chance import LEAST_STEPS, is_beyond_chance
 from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.pipelines import Pipeline
 from profkit.derive.launch.work_by_rank import WorkByRank, place_site
-from profkit.findings.values import MEDIUM_FROM, Kind
-from profkit.patterns.named_lines import Places
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.patterns import Places
+from profkit.rules.base import MEDIUM_FROM, CannotLook, Facts, Kind, Need, Suspicion, Suspicions, format_time, rule
 from profkit.savings.pipelines import pipelines_in_training
 from profkit.savings.uneven_inputs import uneven_inputs
-from profkit.trace.events import Float64s
+from profkit.trace import Float64s
 
 _FIX = (
     "Move layers from this stage to those with less to do, counting what the embedding and the loss cost too. If all "

@@ -38,26 +38,25 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_count
-from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import frequent_lines
-from profkit.patterns.calls import call_of
-from profkit.patterns.frequency import per_step, times_per_step
-from profkit.patterns.named_lines import name_lines
-from profkit.patterns.program import backward_of, program_operators, program_traffic
+from profkit.patterns import (
+    backward_of,
+    call_of,
+    frequent_lines,
+    name_lines,
+    per_step,
+    program_operators,
+    program_traffic,
+    shapes_of,
+    times_per_step,
+)
 from profkit.patterns.releases import INDUCTOR, note_since
-from profkit.patterns.shapes import shapes_of
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_count, rule
 from profkit.run.experiment import Case, Experiment
-from profkit.savings.cases import dtype_of
+from profkit.savings import Edit, Trial, combine, computing_ns, dtype_of, scale_operators
 from profkit.savings.cost_models.devices import rates_of
 from profkit.savings.cost_models.roofline import work_of
-from profkit.savings.edits import Edit, combine
-from profkit.savings.pricing import computing_ns, scale_operators
-from profkit.savings.trial import Trial
-from profkit.trace.events import Float64s, Rows
+from profkit.trace import Float64s, Rows
 
 _REACH = 64
 """Operators to look at on either side: a scale and a mask are a few, a bias by relative position is about forty."""

@@ -40,34 +40,30 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_bytes
-from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
 from profkit.derive.operators.operators import parse_types
 from profkit.derive.timeline.intervals import stretches
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import group_by_place, sites_by_time
-from profkit.patterns.frequency import in_most_steps
-from profkit.patterns.loops.accesses import MAX_GAP_NS, TINY_ELEMENTS
-from profkit.patterns.named_lines import name_lines
-from profkit.patterns.places.callers import sole_call_site
-from profkit.patterns.places.events import runs_inside_a_call
-from profkit.patterns.program import (
+from profkit.patterns import (
     backward_of,
+    group_by_place,
+    in_most_steps,
     length_ns,
+    name_lines,
     program_elementwise,
     program_operators,
     program_traffic,
+    runs_inside_a_call,
+    sites_by_time,
     spent_ns,
 )
+from profkit.patterns.loops.accesses import MAX_GAP_NS, TINY_ELEMENTS
+from profkit.patterns.places.callers import sole_call_site
 from profkit.patterns.releases import INDUCTOR, note_since
 from profkit.patterns.time.freeing import frees
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import Edit, combine, shrink_spans
-from profkit.savings.pricing import scale_operators
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, rule
+from profkit.savings import Edit, combine, scale_operators, shrink_spans
 from profkit.savings.replay import replay
-from profkit.trace.events import Int64s, Rows
-from profkit.trace.statistics import distinct, distinct_rows
+from profkit.trace import Int64s, Rows, distinct, distinct_rows
 
 _MIN_OPERATORS = 3
 """Two operators in a row (add and relu, scale and shift) are everywhere, and fusing them saves a third at best."""

@@ -41,21 +41,30 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
 from profkit.derive.operators.operators import has_type
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import group_by_place
-from profkit.patterns.frequency import in_most_steps, per_step
+from profkit.patterns import (
+    Shapes,
+    backward_of,
+    by_shapes,
+    call_site,
+    costliest_lines,
+    first_shape,
+    group_by_place,
+    in_most_steps,
+    name_lines,
+    per_step,
+    program_operators,
+    shapes_of,
+    spent_ns,
+    works_under,
+)
 from profkit.patterns.loops.located import in_located_step, lines_between, marks_around
 from profkit.patterns.loops.loop_source import CellCall, read_cell_call
-from profkit.patterns.named_lines import costliest_lines, name_lines
-from profkit.patterns.places.events import call_site
-from profkit.patterns.program import backward_of, program_operators, spent_ns, works_under
-from profkit.patterns.shapes import Shapes, by_operator, by_shapes, first_shape, shapes_of
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import Edit, combine, shrink, shrink_spans
-from profkit.savings.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
+from profkit.patterns.shapes import by_operator
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, rule
+from profkit.savings import Edit, call_ns, combine, scale_operators, shrink, shrink_spans
+from profkit.savings.pricing import CALL_NS, PRODUCTS, arithmetic_ns
 from profkit.savings.written_recurrence import (
     LEAST_ROUNDS,
     UNCERTAINTY,
@@ -63,8 +72,7 @@ from profkit.savings.written_recurrence import (
     find_written_loops,
     may_give_state,
 )
-from profkit.trace.events import Bools, Int64s, Rows
-from profkit.trace.statistics import distinct, distinct_rows
+from profkit.trace import Bools, Int64s, Rows, distinct, distinct_rows
 
 _CELLS = frozenset(("gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"))
 _LAYERS = PRODUCTS | {"linear", "matmul"}

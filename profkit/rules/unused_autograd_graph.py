@@ -37,21 +37,27 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_bytes, format_count, pick_form
-from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import stretches
-from profkit.findings.values import Kind, Severity
-from profkit.patterns.attribution import order_sites
-from profkit.patterns.frequency import times_per_step
+from profkit.patterns import Places, locations_of, order_sites, remarked, times_per_step
 from profkit.patterns.loops.located import marks_around
-from profkit.patterns.named_lines import Places, locations_of, remarked
 from profkit.patterns.program import run_for_the_program
 from profkit.patterns.retention.growing_graphs import LEAST_PASS, carried_graph, growing_graphs, growth_bytes
 from profkit.patterns.retention.lifetimes import lifetimes
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
+from profkit.rules.base import (
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Severity,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_count,
+    pick_form,
+    rule,
+)
 from profkit.source.remark_kinds import EVALUATION_WITH_GRAD
-from profkit.trace.events import NONE, Category, Int64s, Rows
-from profkit.trace.statistics import among, distinct
+from profkit.trace import NONE, Category, Int64s, Rows, among, distinct
 
 _MIN_SHARE = 1 / 3
 """In training: a pass of a model makes this share of all nodes per optimizer step. A metric, or an output that the loss

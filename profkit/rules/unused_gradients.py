@@ -40,22 +40,35 @@ import math
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_count, pick_form
-from profkit.derive.facts import Facts, derived_once
 from profkit.derive.operators.operators import parse_dims
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import frequent_lines, sites_by_time
-from profkit.patterns.calls import call_of
-from profkit.patterns.frequency import times_per_step
+from profkit.patterns import (
+    ACCUMULATES,
+    Places,
+    call_of,
+    frequent_lines,
+    name_lines,
+    named_operators,
+    sites_by_time,
+    spent_ns,
+    times_per_step,
+)
 from profkit.patterns.loops.located import in_located_step, marks_before
-from profkit.patterns.named_lines import Places, name_lines
-from profkit.patterns.program import ACCUMULATES, named_operators, spent_ns
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule, why_not_watched
-from profkit.run.directory import Watch
-from profkit.savings.edits import Edit, combine
-from profkit.savings.pricing import drop_operators, scale_operators
-from profkit.trace.events import NONE, Bools, Float64s, Int64s, Rows
-from profkit.trace.statistics import among, distinct, distinct_rows
+from profkit.rules.base import (
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    Watch,
+    derived_once,
+    format_count,
+    pick_form,
+    rule,
+    why_not_watched,
+)
+from profkit.savings import Edit, combine, drop_operators, scale_operators
+from profkit.trace import NONE, Bools, Float64s, Int64s, Rows, among, distinct, distinct_rows
 
 _PRODUCTS = ("aten::mm", "aten::bmm")
 _SUM = "aten::sum"

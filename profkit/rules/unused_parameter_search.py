@@ -26,17 +26,14 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_count
-from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims
-from profkit.findings.values import Kind
+from profkit.patterns import in_most_steps, works_under
 from profkit.patterns.averaging.gradients import ALL_REDUCES, FORWARD, storing_gradients, within
-from profkit.patterns.frequency import in_most_steps
 from profkit.patterns.named_lines import parallel_pass_line
-from profkit.patterns.program import COPIES_BACK, works_under
-from profkit.rules.base import CannotLook, Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import Edit, combine, remove, shrink_spans
-from profkit.trace.events import Int64s, Rows
+from profkit.patterns.program import COPIES_BACK
+from profkit.rules.base import CannotLook, Facts, Kind, Need, Suspicion, Suspicions, format_count, rule
+from profkit.savings import Edit, combine, remove, shrink_spans
+from profkit.trace import Int64s, Rows
 
 _SEARCH = "torch.distributed.ddp.reducer::search_unused_parameters"
 _ASKS = "c10d::allreduce_"

@@ -35,13 +35,21 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_bytes, format_count, pick_form
-from profkit.derive.facts import Facts
-from profkit.findings.values import Kind, Location, Severity
-from profkit.patterns.attribution import busiest_site
-from profkit.patterns.named_lines import Places, locations_of
+from profkit.patterns import Places, busiest_site, locations_of
 from profkit.patterns.requests import worker_requests
-from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
+from profkit.rules.base import (
+    CannotLook,
+    Facts,
+    Kind,
+    Location,
+    Severity,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_count,
+    pick_form,
+    rule,
+)
 from profkit.trace.worker_records import HeldObjects, LoaderRecord, WorkerRecord, WorkerSums
 
 _MIN_READINGS = 4

@@ -40,18 +40,23 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.core.marks import STEP_MARK
-from profkit.core.units import format_count, format_time, pick_form
-from profkit.derive.facts import Facts
-from profkit.findings.values import MEDIUM_FROM, Kind
-from profkit.patterns.frequency import in_most_steps
+from profkit.patterns import in_most_steps, loader_places, spent_ns
 from profkit.patterns.loader_accounts import restarts_of
-from profkit.patterns.named_lines import loader_places
-from profkit.patterns.program import spent_ns
 from profkit.patterns.requests import asked_of_workers, begins_an_iterator, worker_requests
-from profkit.rules.base import CannotLook, Suspicion, Suspicions, rule
-from profkit.savings.edits import Edit, combine, shrink, shrink_spans
-from profkit.trace.events import NONE, Category, Rows
-from profkit.trace.statistics import median
+from profkit.rules.base import (
+    MEDIUM_FROM,
+    CannotLook,
+    Facts,
+    Kind,
+    Suspicion,
+    Suspicions,
+    format_count,
+    format_time,
+    pick_form,
+    rule,
+)
+from profkit.savings import Edit, combine, shrink, shrink_spans
+from profkit.trace import NONE, Category, Rows, median
 
 _LEAST_START_NS = 1_000_000
 """No system starts a process with PyTorch in it faster: anything shorter was not a start of workers."""

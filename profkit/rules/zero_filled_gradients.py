@@ -34,27 +34,24 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from profkit.core.units import format_bytes, format_count
-from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims
-from profkit.findings.values import Kind
-from profkit.patterns.attribution import by_line
-from profkit.patterns.frequency import in_most_steps, per_step, sum_per_step
-from profkit.patterns.program import (
+from profkit.patterns import (
     ACCUMULATES,
+    by_line,
     clearing_ranges,
-    launches_anything,
+    in_most_steps,
     named_operators,
+    per_step,
     program_operators,
     spent_ns,
+    sum_per_step,
 )
+from profkit.patterns.program import launches_anything
 from profkit.patterns.releases import INDUCTOR, has_release
-from profkit.rules.base import Need, Suspicion, Suspicions, rule
-from profkit.savings.edits import Edit, combine
-from profkit.savings.pricing import call_ns, drop_operators, scale_operators
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, format_count, rule
+from profkit.savings import Edit, call_ns, combine, drop_operators, scale_operators
 from profkit.source.changes import Argument, ChangedCall
-from profkit.trace.events import Int64s, Rows
-from profkit.trace.statistics import among, distinct_rows
+from profkit.trace import Int64s, Rows, among, distinct_rows
 
 _FILLS = ("aten::zero_", "aten::_foreach_zero_")
 _MOST_ADDED = 1.5
