@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Shown = TypeVar("Shown", "Diagnosis", "Comparison")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _MAX_COLUMNS = 120
+"""Longer lines are hard to read: the eye loses its place on the way back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,9 @@ PROCESSES = "PROFKIT_PROCESSES"
 _MOST_PROCESSES = 4
 """A reader unpacks about four times as fast as one process decodes."""
 _SIZE_BYTES = 8
+"""No value that fits into memory is longer than 64 bits can say."""
 _BLOCK_BYTES = 1 << 20
+"""Bytes to read at once; each read reserves that much."""
 
 
 def processes_at_hand() -> int:

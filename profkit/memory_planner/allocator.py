@@ -18,6 +18,7 @@ _SMALL_SEGMENT = 2 * _MIB
 _MEDIUM = 10 * _MIB
 _MEDIUM_SEGMENT = 20 * _MIB
 _LARGE_ROUND = 2 * _MIB
+"""All of them are the allocator's, as told above."""
 
 
 def round_request(size: int) -> int:

@@ -18,6 +18,7 @@ from profkit.source.user_code import UserFiles
 
 _NEED_DATA = (DataDependentOutputException, DynamicOutputShapeException)
 _LONGEST = 160
+"""Two lines on most terminals. The whole traceback is shown where it helps."""
 _LIBRARIES = (os.path.dirname(str(torch.__file__)) + os.sep, PROFKIT)
 
 

@@ -12,6 +12,7 @@ from profkit.memory_planner.plan import CATEGORIES, CUDA_CONTEXT_BYTES, FORWARD,
 
 SCHEMA = "profkit.memory-plan/1"
 _MIN_WIDTH = 60
+"""In less, the figures of a table would leave no room for the names before them."""
 
 
 def render_memory_plan(plan: MemoryPlan, format_name: str, width: int = 80) -> str:

@@ -13,6 +13,7 @@ from profkit.report import comparison_wording as wording
 
 _COLORS = {Verdict.BETTER: "1;32", Verdict.WORSE: "1;31", Verdict.NO_DIFFERENCE: "1", Verdict.INCONCLUSIVE: "1;33"}
 _MIN_WIDTH = 60
+"""In less, the figures of a table would leave no room for the names before them."""
 
 
 def render_text(comparison: Comparison, width: int = 80, color: bool = False) -> str:

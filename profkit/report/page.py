@@ -20,7 +20,9 @@ ITALIC: Style = {"italic": True}
 TITLE: Style = {"bold": True, "underline": True}
 
 _MIN_WIDTH = 40
+"""Less leaves no room for a word or two beside a label."""
 _LABEL_WIDTH = 12
+"""An indent of three, the longest label and a space."""
 _GAP = "  "
 _CUT = " ..."
 

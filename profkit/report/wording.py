@@ -285,6 +285,7 @@ def hot_operators(diagnosis: Diagnosis) -> list[tuple[str, str]]:
 HOT_LINES = "The hottest lines, from the step recorded line by line"
 HOT_OPERATORS = "The operators that take the most time"
 MOST_WORKERS = 8
+"""Most loaders have no more, and their workers are alike. The page folds the others away."""
 
 
 def worker_lines(diagnosis: Diagnosis) -> list[str]:

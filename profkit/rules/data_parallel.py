@@ -51,6 +51,7 @@ _SCATTER, _BROADCAST, _GATHER = "Scatter", "Broadcast", "Gather"
 also runs on a single device; without gradients there is no `Broadcast`."""
 _UNGATHERS = "autograd::engine::evaluate_function: GatherBackward"
 _UNCERTAINTY = 0.2
+"""Where the threads add little to the range: what DistributedDataParallel itself does in a step was not recorded."""
 
 
 @rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS)

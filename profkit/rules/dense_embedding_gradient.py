@@ -78,6 +78,7 @@ _MOST_LOOKED_UP = 0.25
 _SPARSE_COST = 2.0
 """In the same runs, for 1/16 to 1/4 of the rows, a sparse row took 0.6 to 3 times as long as a dense one."""
 _UNCERTAINTY = 0.3
+"""What that range of 0.6 to 3 means for the saving if a seventh of the rows is looked up; for fewer it means less."""
 
 
 class _Table(Struct, frozen=True):

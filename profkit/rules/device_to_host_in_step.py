@@ -67,6 +67,7 @@ _WAIT = (
     "the values are used, or leave `non_blocking=True` out."
 )
 _MOST_LINES = 12
+"""Each costs a replay, and further lines wait least."""
 _READS = (WaitCause.NUMBER_FROM_DEVICE, WaitCause.DATA_FROM_DEVICE)
 
 

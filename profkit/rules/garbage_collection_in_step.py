@@ -62,6 +62,7 @@ _WORTH_TUNING = MEDIUM_FROM
 _LEAST_STEPS = 2
 """A recording of one step does not show how often either comes."""
 _UNCERTAINTY = 0.2
+"""A collection every few hundred steps stays, and it has more to visit than each of those that go."""
 
 
 @rule(Kind.FAULT, Need.WHOLE_STEP)

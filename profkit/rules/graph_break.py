@@ -114,6 +114,7 @@ _OTHER_FIX = "Move what the compiler cannot trace out of the compiled function, 
 _EXPLANATION = re.compile(r"^\s*Explanation: (.+)$", re.MULTILINE)
 """Since PyTorch 2.7 a reason consists of a title, an explanation and hints; before, it was a single line."""
 _MOST_TEXT = 160
+"""The compiler's explanation is one part of a sentence that must stay readable."""
 
 
 @rule(Kind.FAULT)

@@ -28,6 +28,7 @@ from profkit.patterns.allocator.purposes import DOMINATES, LARGE_BYTES, held_for
 from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, format_share, rule
 
 _SAVED = 0.75
+"""Eight bits are a quarter of a float32's 32."""
 
 
 @rule(Kind.OPPORTUNITY, Need.SNAPSHOT)

@@ -58,6 +58,7 @@ from profkit.trace import Bools, Int64s, median
 _MIN_STEPS = 3
 """Garbage of fewer steps may come from a start, an exception's traceback or an epoch's iterator."""
 _ALSO = 3
+"""Further lines, after the one that closes the cycle. One cycle often holds the tensors of many lines."""
 
 
 class _Garbage(Struct, frozen=True):

@@ -23,6 +23,8 @@ from profkit.run.directory import WORKERS_DIRECTORY, CallSite
 _MAX_FILES = 512
 _MAX_FILE_BYTES = 4 << 20
 _MAX_LINES = 4000
+"""More than any recording writes: a worker stops after 2,000 lines of a few hundred bytes. Whoever puts more into the
+directory must not cost memory."""
 _Value = TypeVar("_Value")
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 

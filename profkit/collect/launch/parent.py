@@ -21,6 +21,7 @@ _FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1")
 _LETHAL = ("SIGTERM", "SIGHUP")
 """Forwarded even if the program does not handle them."""
 _SIGKILL = 9
+"""`signal.SIGKILL`, which Python on Windows lacks."""
 _CUT_SHORT = (
     "the program ended without Python's own exit (os._exit or a signal): the last part of the recording is missing"
 )

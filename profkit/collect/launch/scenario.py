@@ -32,7 +32,9 @@ from profkit.run.plan import ACTIVE_STEPS, WAIT_STEPS, WARMUP_STEPS, Plan, Subje
 
 VARIANTS = ("pitfall", "fix")
 _STEPS = 8
+"""Steps whose results are compared, where nothing is recorded: a few more than a recording measures."""
 _WARM_WAIT = 5
+"""Steps timed without a profiler. `verify` compares variants by their times, so there are more than `WAIT_STEPS`."""
 _PREFIX = "_profkit_scenario_"
 _PARTNER = "profkit.collect.launch.partner"
 _TIMEOUT = timedelta(seconds=120)

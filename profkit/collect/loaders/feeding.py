@@ -17,6 +17,7 @@ from profkit.run.directory import Feeding
 _MOST = 64
 """Batches to time; each takes two readings of the process clock, a microsecond each."""
 _LEAST = 3
+"""With fewer, the median would not leave out a first batch that started workers or filled caches."""
 
 
 class _Moment(NamedTuple):

@@ -42,6 +42,7 @@ _VARIABLES = (
 )
 """The only environment variables that are read, because others may hold secrets."""
 _MAX_VALUE = 200
+"""Real values of these are far shorter; the run's record must stay small whatever was set."""
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMORY_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
 

@@ -30,6 +30,7 @@ _ASKED = re.compile(r"tried to allocate (\d+) bytes|Tried to allocate (\d+(?:\.\
 _UNITS = {"bytes": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _ON_HOST = re.compile(r"DefaultCPUAllocator|not enough memory|alloc_cpu\.cpp")
 _MOST_CAUSES = 8
+"""Errors may name each other as causes in a circle."""
 
 
 class _Observer:

@@ -13,6 +13,7 @@ from profkit.collect.program.guard import describe
 from profkit.run.directory import DeviceMemorySample
 
 _MOST_SAMPLES = 2000
+"""A program may run for days. A curve of so many points is finer than any screen."""
 _AT_THE_END = -1
 
 

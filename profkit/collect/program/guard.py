@@ -13,6 +13,7 @@ from profkit.core.errors import ProfkitError
 from profkit.source.user_code import UserFiles
 
 _MAX_MESSAGE = 200
+"""It is shown in one line among others. Some libraries put whole tensors into their messages."""
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Switch = Callable[[], AbstractContextManager[Any]]
 

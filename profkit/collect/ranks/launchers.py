@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 _MOST_DIGITS = 9
+"""No launch has a billion ranks, and a longer number would not fit where ranks are stored in 32 bits."""
 _LOOPBACK = ("localhost", "127.", "::1")
 
 

@@ -9,8 +9,11 @@ from profkit.trace.events import Int32s, Int64s
 from profkit.trace.statistics import median
 
 _MIN_REPEATS = 3
+"""Any two occurrences make one distance; only a third can confirm it."""
 _MIN_COVERAGE = 0.6
+"""More than half, or two loops in a row could both be the program's. The rest is set-up and what follows."""
 _MIN_REGULAR = 0.8
+"""One round in five may hold something more, such as an evaluation or a log."""
 
 
 def find_period(codes: Int32s, start_ns: Int64s, span_ns: int) -> Int64s | None:

@@ -11,6 +11,7 @@ from profkit.diagnosis.compare.same_program import program_name
 from profkit.run.directory import Run
 
 _MAX_TEXT = 60
+"""Two values and the setting's name share a line or two of the report."""
 _SHAPES = "shapes of inputs"
 _PROGRAM = "program"
 

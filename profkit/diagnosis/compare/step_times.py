@@ -45,8 +45,11 @@ RUN_DEVIATION = 0.01
 alone changes run times by a percent and more (Mytkowicz et al.). Two single runs never show a change below 2.8 %."""
 _BLOCKS, _MOST_BLOCKS = 4, 12
 _STEPS_OF_BLOCK = 8
+"""With fewer, a block's quartile would rest on one or two of them."""
 _LEAST_STEPS = 4
+"""One for each of the fewest blocks."""
 _Z = 1.959964
+"""The 97.5 % quantile of the normal distribution, so that intervals hold 95 %."""
 Logs = NDArray[np.float64]
 
 

@@ -13,6 +13,7 @@ _TOLERATED_NS = 20_000
 """How late a wait may return after the work is done, and how far the clocks of host and device may be apart."""
 _HOLE_NS = 10 * 10**9
 _MOST_SHARE = 0.9
+"""A program may wait for a compiler or for data, but hardly for nine tenths of a recording."""
 _MEANING = "the clocks of host and GPU disagree, so waits and idle times are off by as much"
 
 

@@ -22,6 +22,7 @@ EACH_WAY = 8
 MOST_STEPS = 32
 MOST_PEERS = 8
 MOST_CALLS = 5
+"""A rank's page shows no more: what comes after costs next to nothing, and there are many such pages."""
 
 
 class Costs(Struct, frozen=True):

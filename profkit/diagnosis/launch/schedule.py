@@ -14,6 +14,7 @@ from profkit.core.failures import describe_failure
 from profkit.core.forks import PROCESSES, Channel
 
 NUMBER_BYTES = 4
+"""Of a place's number. A pipe passes so few bytes whole, so two readers never share one."""
 Value = TypeVar("Value")
 
 

@@ -33,6 +33,7 @@ _MOST_STEPS = 128
 _MOST_SPANS = 64
 _MOST_BRANCHES = 300
 _MOST_HOLDERS = 6
+"""Beyond what the page can show: its size must not grow with the recording."""
 _MOST_BYTES = float(1 << 62)
 """No memory is larger. Sizes in a damaged trace may add up to more than an integer of 64 bits holds."""
 _LEAST_HOLDER = 0.01
@@ -40,6 +41,7 @@ _LEAST_HOLDER = 0.01
 _LEAST_BRANCH = 0.002
 """Of all time. Less is narrower than a pixel or two."""
 _LONGEST_LABEL = 160
+"""Kernels' names have thousands of characters; a label beyond this is wider than its branch."""
 _TOP = len(LEVELS) - 1
 _OUTSIDE, _NO_LINE = "outside of modules", "no line recorded"
 

@@ -12,6 +12,8 @@ from profkit.trace.events import Int64s
 MOST_ROWS = 64
 MOST_COLUMNS = 64
 MOST_SINGLED_OUT = 8
+"""A row must stay high enough to be seen, and a page must show all rows at once. Beyond that, a row stands for several
+ranks, a column for several steps."""
 
 
 def draw_ranks(ranks: Sequence[int], steps: Sequence[int], caused_ns: Int64s, waited_ns: Int64s) -> RankPicture:

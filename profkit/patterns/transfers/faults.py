@@ -26,6 +26,7 @@ _LONGEST_PAUSE = 4
 later arrives by itself, and the others would have to wait for it."""
 
 _LEAST_AGAIN = 3
+"""Two transfers, one at the step's beginning and one at its end, also have kernels in between."""
 
 
 class TransferFault(IntEnum):

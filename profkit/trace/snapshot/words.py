@@ -42,7 +42,9 @@ class Word(IntEnum):
 
 
 FIRST_ACTION = 32
+"""Above the numbers of all keys."""
 FIRST_STATE = 64
+"""Above those of all actions."""
 _STATES = {
     "inactive": State.INACTIVE,
     "active_allocated": State.ACTIVE,
