@@ -7,4 +7,9 @@ Its folders in the order of imports; each may import those before it::
     boundaries   where its steps end                         tensors     what is computed twice or thrown away
     census       what its names keep alive                   recorder    one recording, from start to files
     launch       the process that runs it                    experiments what could be done instead, timed
+
+Something new to record touches few files of profkit: what reads it, in the folder of its subject; its field in
+``run/directory.py``; the line of ``recorder/archive.py`` that saves it; and who uses it. What works during the steps is
+made in ``recorder/recorder.py`` and begun and ended in ``recorder/phase_recordings.py``: six. A setting of the program
+is a key of ``read_flags`` in ``machine/environment.py``, and ``compare`` tells where it differs: two.
 """

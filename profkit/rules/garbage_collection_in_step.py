@@ -64,6 +64,15 @@ _LEAST_STEPS = 2
 _UNCERTAINTY = 0.2
 """A collection every few hundred steps stays, and it has more to visit than each of those that go."""
 
+_FREEZE = (
+    "Call `gc.freeze()` once after the set-up, so that what lives as long as the program is not visited again; if that "
+    "is not enough, `gc.disable()` and a `gc.collect()` of your own every few hundred steps."
+)
+_FREEZE_LATER = (
+    "`gc.freeze()` was called before this step. Call it when the set-up is complete; if that is so, `gc.disable()` and "
+    "call `gc.collect()` yourself every few hundred steps."
+)
+
 
 @rule(Kind.FAULT, Need.WHOLE_STEP)
 def garbage_collection_in_step(facts: Facts) -> Suspicions:
@@ -118,8 +127,7 @@ def _automatic(facts: Facts, rows: Rows) -> Suspicion:
     return Suspicion(
         message=f"Python pauses each step for {format_count(times, 'garbage collection')} of its own, "
         f"{format_time(spent)} in all.",
-        fix="Call `gc.freeze()` once after the set-up, so that what lives as long as the program is not visited again; "
-        "if that is not enough, `gc.disable()` and a `gc.collect()` of your own every few hundred steps.",
+        fix=_FREEZE_LATER if facts.run.flags.get("gc_frozen") is True else _FREEZE,
         edit=remove(rows, uncertainty=_UNCERTAINTY),
         worth=_WORTH_TUNING,
         confidence=0.8,

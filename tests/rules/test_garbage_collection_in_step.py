@@ -102,6 +102,20 @@ def test_an_automatic_collection_has_no_line():
     assert predict_saving(facts, found.edit).fraction == 0.1
 
 
+@pytest.mark.parametrize(
+    ("flags", "beginning"),
+    [
+        ({}, "Call `gc.freeze()` once after the set-up"),
+        ({"gc_frozen": False}, "Call `gc.freeze()` once after the set-up"),
+        ({"gc_frozen": True}, "`gc.freeze()` was called before this step."),
+    ],
+)
+def test_a_program_that_froze_its_objects_is_not_told_to_do_so(flags, beginning):
+    facts = facts_about(*[[op(AUTOMATIC, 400, 100)]] * 4, run=Run(torch="2.13", flags=flags))
+    (found,) = find(facts)
+    assert found.fix.startswith(beginning)
+
+
 def test_a_single_automatic_collection_is_silent():
     assert find(facts_about([op(AUTOMATIC, 400, 500)], [], [], [])) == []
     assert find(facts_about([op(AUTOMATIC, 400, 500)])) == []

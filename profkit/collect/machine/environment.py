@@ -13,6 +13,7 @@ The flags in ``run.json``::
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import platform
@@ -108,6 +109,7 @@ def read_flags() -> Flags:
         "cudnn_tf32": _cudnn_tf32(),
         "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         "torch_threads": torch.get_num_threads(),
+        "gc_frozen": gc.get_freeze_count() > 0,
     }
     if cuda_is_used():
         flags["sync_debug_mode"] = torch.cuda.get_sync_debug_mode()

@@ -1,10 +1,12 @@
-"""What is recorded of the machine: instructions for bfloat16, and its memory."""
+"""What is recorded of the machine: instructions for bfloat16, its memory, and the settings in force."""
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
-from profkit.collect.machine.environment import count_memory
+from profkit.collect.machine.environment import count_memory, read_flags
 from profkit.core.processor import multiplies_bfloat16
 
 
@@ -37,3 +39,14 @@ def test_the_limit_of_a_container_is_the_memory(tmp_path, file, limit, expected)
     path.parent.mkdir(exist_ok=True)
     path.write_text(limit)
     assert count_memory(tmp_path) == (expected or count_memory(tmp_path / "none"))
+
+
+def test_the_flags_say_whether_the_program_froze_its_objects():
+    """Those of the tests themselves are, too (``tests/conftest.py``)."""
+    try:
+        gc.unfreeze()
+        assert read_flags()["gc_frozen"] is False
+        gc.freeze()
+        assert read_flags()["gc_frozen"] is True
+    finally:
+        gc.freeze()
