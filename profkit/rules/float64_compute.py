@@ -53,7 +53,6 @@ from profkit.patterns import (
     times_per_step,
 )
 from profkit.patterns.loops.located import in_located_step, marks_before
-from profkit.patterns.loops.loop_source import assigned_names, names_in
 from profkit.patterns.places.callers import model_call_sites
 from profkit.patterns.program import launching
 from profkit.rules.base import CallSite, Facts, Kind, Location, Need, Suspicion, Suspicions, derived_once, rule
@@ -63,6 +62,7 @@ from profkit.savings.cost_models.devices import ALLOWING_TF32, OLD_DOUBLES, doub
 from profkit.savings.cost_models.roofline import is_convolution, work_of
 from profkit.source.doubles import double_makers
 from profkit.source.remark_kinds import DOUBLES_ASKED_FOR, DOUBLES_BY_DEFAULT, DOUBLES_MADE
+from profkit.source.statements import assigned_names, names_in
 from profkit.source.syntax import parse_line
 from profkit.trace import NONE, Bools, Category, Float64s, Rows, median
 

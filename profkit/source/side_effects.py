@@ -1,8 +1,8 @@
 """What the code of a file leaves behind besides its result: nothing, if the text proves it.
 
 Everything that the code does must be known to be harmless. It writes only to its own variables. It calls only functions
-of the file that do the same, the functions and methods listed here, and models and losses: those made from the file's
-own classes, whose ``forward`` is read too, or a library's. Anything else may print, log, save or draw random numbers.
+of the file that do the same, what ``harmless.py`` lists, and models and losses: those made from the file's own classes,
+whose ``forward`` is read too, or a library's. Anything else may print, log, save or draw random numbers.
 """
 
 from __future__ import annotations
@@ -10,32 +10,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from profkit.source.harmless import BUILTINS, COLLECTING, HARMLESS
 from profkit.source.syntax import FUNCTIONS, last_name, name_called
 
 _INNER = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
 _SUSPENDS = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.Delete)
 _DEEPEST = 4
-_COLLECTS = frozenset(("append", "extend", "add", "update", "insert"))
-"""Harmless on what the code made itself."""
-_LISTED_BUILTINS = """
-    abs all any bool dict enumerate float frozenset int isinstance len list max min range reversed round set sorted str
-    sum tuple type zip"""
-_BUILTINS = frozenset(_LISTED_BUILTINS.split())
-_LISTED = """
-    abs adaptive_avg_pool2d all allclose amax amin any arange argmax argmin argsort array as_tensor asarray astype
-    autocast avg_pool2d bincount binary_cross_entropy binary_cross_entropy_with_logits bmm bool cat ceil chunk clamp
-    clip clone concat concatenate contiguous conv1d conv2d cos cosine_similarity count_nonzero cpu cross_entropy cuda
-    cumsum detach device diag dim div dot einsum elu eq exp expand expand_as eye flatten flip float floor full full_like
-    gather ge gelu gt half hstack index_select inference_mode int interpolate isclose isfinite isinf isnan item items
-    keys kl_div l1_loss le leaky_relu linear linspace log log10 log1p log2 log_softmax logical_and logical_not
-    logical_or logsumexp long lt masked_fill masked_select matmul max max_pool2d maximum mean median min minimum mm
-    mse_loss mul nanmean narrow ne nelement nll_loss no_grad nonzero norm normalize numel numpy one_hot ones ones_like
-    pad permute pow prod quantile ravel relu repeat reshape round rsqrt searchsorted select sigmoid sign silu sin size
-    smooth_l1_loss softmax softplus split spmm sqrt square squeeze stack std sub sum t tanh tensor to tolist topk
-    transpose tril triu type type_as unbind unflatten unique unsqueeze values var view vstack where zeros zeros_like"""
-_OF_TENSORS = frozenset(_LISTED.split())
-"""Functions and methods of tensors, arrays and containers, by PyTorch's and NumPy's names: they make something new, or
-a view. A name that ends in an underscore writes to a tensor. Some of them change a model (`half`, `to`)."""
 _SETS_MODE = frozenset(("eval", "train"))
 _COMPUTING = ("torch.", "numpy.")
 _PURE_MODULES = ("math.", "sklearn.metrics.")
@@ -112,7 +92,7 @@ class SideEffects:
             return self.leaves_nothing(self._functions[name].body, depth + 1)
         if isinstance(call.func, ast.Attribute):
             return _is_harmless_method(call.func, own, self._models) or self._are_models(name)
-        return name in _BUILTINS or self._are_models(name)
+        return name in BUILTINS or self._are_models(name)
 
     def _full_name(self, called: ast.expr) -> str:
         """``torch.nn.functional.relu`` of ``F.relu``; empty if it is not imported."""
@@ -146,11 +126,11 @@ class SideEffects:
             return self._are_models(name, known)
         if not isinstance(value, ast.Call):
             return False
-        if isinstance(value.func, ast.Attribute) and value.func.attr in _OF_TENSORS | _SETS_MODE:
+        if isinstance(value.func, ast.Attribute) and value.func.attr in HARMLESS | _SETS_MODE:
             moved = value.func.value  # `model.to(device)`
             return last_name(moved) in known or self._is_model(moved, known)
         calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
-        return all(name_called(call) in _BUILTINS | _OF_TENSORS or self._makes_models(call) for call in calls)
+        return all(name_called(call) in BUILTINS | HARMLESS or self._makes_models(call) for call in calls)
 
     def _makes_models(self, call: ast.Call) -> bool:
         library = self._full_name(call.func).partition(".")[0]
@@ -170,7 +150,7 @@ def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
 
 
 def _is_harmless_import(full_name: str) -> bool:
-    computes = full_name.startswith(_COMPUTING) and full_name.rpartition(".")[2] in _OF_TENSORS
+    computes = full_name.startswith(_COMPUTING) and full_name.rpartition(".")[2] in HARMLESS
     return computes or full_name in _CLOCKS or full_name.startswith(_PURE_MODULES)
 
 
@@ -180,6 +160,6 @@ def _is_off_in_evaluation(dropout: ast.Call) -> bool:
 
 
 def _is_harmless_method(method: ast.Attribute, own: set[str], models: set[str]) -> bool:
-    if method.attr in _COLLECTS:
+    if method.attr in COLLECTING:
         return getattr(method.value, "id", "") in own
-    return method.attr in _SETS_MODE if last_name(method.value) in models else method.attr in _OF_TENSORS
+    return method.attr in _SETS_MODE if last_name(method.value) in models else method.attr in HARMLESS

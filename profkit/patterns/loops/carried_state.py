@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from profkit.patterns.loops.loop_source import OF_TENSORS, assigned_names, derived_names, flow_of, names_in
+from profkit.patterns.loops.loop_source import OF_TENSORS
+from profkit.source.statements import assigned_names, derived_names, effect_of, names_in
 from profkit.source.syntax import only_names, parse_line
 
 _CASTS = frozenset(("bool", "double", "float", "half", "int", "long", "size"))
@@ -37,10 +38,10 @@ def read_carried_state(state_lines: Sequence[str], body_lines: Iterable[str]) ->
     written, read = _written_and_read(assigning)
     texts = {ast.dump(line) for line in assigning}
     others = [line for line in body if ast.dump(line) not in texts]
-    flows = [flow_of(line) for line in others]
-    made = set[str]().union(*(flow.to for flow in flows))
+    effects = [effect_of(line) for line in others]
+    made = set[str]().union(*(effect.changes for effect in effects))
     rounds = _changing(others)
-    varied, derived = derived_names(rounds, flows), derived_names(written, flows)
+    varied, derived = derived_names(rounds, effects), derived_names(written, effects)
     given = read - written
     branches = [line for line in others if isinstance(line, (ast.If, ast.Try, ast.Match, ast.Break))]
     tests = set[str]().union(*(names_in(line) for line in others if isinstance(line, (ast.If, ast.Match, ast.While))))
@@ -59,7 +60,7 @@ def has_steady_weights(lines: Iterable[str], changing: set[str]) -> bool:
     """Whether these lines call the same functions and modules each time, with at most one argument that changes and
     none that could be a weight. Layers of a stack differ in all of that."""
     parsed = [line for line in map(parse_line, lines) if line is not None]
-    assigned = changing.union(*(flow_of(line).to for line in parsed))
+    assigned = changing.union(*(effect_of(line).changes for line in parsed))
     calls = [node for line in parsed for node in ast.walk(line) if isinstance(node, ast.Call)]
     return all(_is_steady(call, changing, assigned) for call in calls)
 
@@ -99,9 +100,9 @@ def _changing(lines: list[ast.stmt]) -> set[str]:
     """The names that heads of loops vary, and counters."""
     names = set[str]()
     for line in lines:
-        flow = flow_of(line)
+        effect = effect_of(line)
         if isinstance(line, ast.For):
             names |= names_in(line.target)
-        elif isinstance(line, ast.AugAssign) or (isinstance(line, ast.Assign) and flow.to & flow.read):
-            names |= flow.to
+        elif isinstance(line, ast.AugAssign) or (isinstance(line, ast.Assign) and effect.changes & effect.reads):
+            names |= effect.changes
     return names

@@ -5,19 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Container, Iterable, Sequence
 
-from msgspec import Struct
-
-from profkit.patterns.loops.loop_source import COLLECTING, OF_TENSORS, names_in
+from profkit.patterns.loops.loop_source import OF_TENSORS
 from profkit.run.directory import CallSite
-from profkit.source.syntax import closing_brackets, flat_targets, only_names, parse_line
+from profkit.source.harmless import COLLECTING, METHODS
+from profkit.source.statements import Effect, effect_of, gathering, names_in, reads, renewed_names
+from profkit.source.syntax import closing_brackets, flat_targets, parse_line
 
 _LIBRARIES = frozenset(("F", "functional", "math", "nn", "np", "numpy", "torch"))
 """Common names of modules whose functions change nothing, unless the function's name ends in `_`."""
-_LOOKING = """
-    all amax amin any argmax argmin bool cpu cumprod cumsum dim double float get half int item items keys log_softmax
-    logsumexp long max mean median min norm numel numpy prod size softmax std sum tolist values var"""
-_METHODS = OF_TENSORS | frozenset(_LOOKING.split())
-"""Methods of tensors and containers that change nothing."""
+_METHODS = OF_TENSORS | METHODS | {"get"}
+"""Methods of tensors and containers that change nothing. A queue's `get` does, but a loop over tensors has a dict's."""
 _WITH_EFFECT = frozenset(("eval", "exec", "input", "next", "open", "print", "setattr"))
 _OF_MODELS = frozenset(
     ("buffers", "data", "grad", "named_buffers", "named_parameters", "param_groups", "parameters", "state_dict")
@@ -25,15 +22,6 @@ _OF_MODELS = frozenset(
 """Loops over these belong to an optimizer, to clipping or to averaging weights. Stacking what a model holds would copy
 it; `torch._foreach_…` is the cure there."""
 _ACCUMULATING = frozenset(("add", "max", "maximum", "min", "minimum", "mul", "sub"))
-
-
-class _Effect(Struct, frozen=True):
-    """What a statement of a round does: the names to which it gives new values, what it adds or appends to, and what it
-    reads. The last two may be attributes, such as `self.losses`."""
-
-    renews: frozenset[str] = frozenset()
-    gathers: frozenset[str] = frozenset()
-    reads: frozenset[str] = frozenset()
 
 
 def rounds_are_independent(
@@ -55,7 +43,7 @@ def rounds_are_independent(
     heads = [statement for statement in statements if isinstance(statement, ast.For)]
     if not heads:
         return len(statements) == 1 and _is_comprehension_of_its_own(statements[0])
-    known = names_in(heads[0].target).union(*map(_renewed, statements))
+    known = names_in(heads[0].target).union(*map(renewed_names, statements))
     effects = [_effect_of(statement, known) for statement in statements if statement is not heads[0]]
     shown = [effect for effect in effects if effect is not None]
     return len(effects) == len(shown) and _goes_through_inputs(heads[0], shown) and not _is_carried(heads[0], shown)
@@ -135,57 +123,38 @@ def _keeps_to_itself(statement: ast.stmt | None) -> bool:
     """Whether a statement of a function has no effect beyond the function's result."""
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant)
-    if isinstance(statement, (ast.Assign, ast.AnnAssign)) and not _renewed(statement):
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)) and not renewed_names(statement):
         return False
     known = (ast.Return, ast.Assign, ast.AnnAssign, ast.If, ast.Assert, ast.For, ast.Pass)
     parts = (node for node in ast.iter_child_nodes(statement or ast.Pass()) if isinstance(node, ast.expr))
     return isinstance(statement, known) and all(_is_pure(part, set()) for part in parts)
 
 
-def _effect_of(statement: ast.stmt | None, known: set[str]) -> _Effect | None:
+def _effect_of(statement: ast.stmt | None, known: set[str]) -> Effect | None:
     """What a statement does; None if it may do more than a round is allowed to. ``known`` are the names of the
     round."""
-    if isinstance(statement, ast.AugAssign) and isinstance(statement.op, (ast.Add, ast.Sub)):
-        return _gathering(statement.target, [statement.value], known)
-    if isinstance(statement, ast.Assign) and (added := _added_to(statement)) is not None:
-        return _gathering(statement.targets[0], [added], known)
-    if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
-        names = frozenset(_renewed(statement))
-        return _Effect(names, reads=_reads(statement.value)) if names and _is_pure(statement.value, known) else None
-    if not isinstance(statement, ast.Expr):
+    if statement is None:
         return None
-    call = statement.value
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in COLLECTING:
-        return _gathering(call.func.value, call.args, known) if not call.keywords else None
-    return _Effect(reads=_reads(call)) if _is_pure(call, known) else None
-
-
-def _gathering(where: ast.expr, what: Sequence[ast.expr], known: set[str]) -> _Effect | None:
-    """Adding or appending values to a name or an attribute."""
-    if not isinstance(where, (ast.Name, ast.Attribute)) or not all(_is_pure(value, known) for value in what):
+    if (gathered := gathering(statement)) is not None:
+        where, what = gathered
+        if not isinstance(where, (ast.Name, ast.Attribute)) or not all(_is_pure(value, known) for value in what):
+            return None
+        return Effect(gathers=frozenset((ast.unparse(where),)), reads=frozenset[str]().union(*map(reads, what)))
+    value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Expr)) else None
+    if value is None or not _is_pure(value, known):
         return None
-    return _Effect(gathers=frozenset((ast.unparse(where),)), reads=frozenset[str]().union(*map(_reads, what)))
+    effect = effect_of(statement)
+    return effect if effect.renews or isinstance(statement, ast.Expr) else None
 
 
-def _added_to(statement: ast.Assign) -> ast.expr | None:
-    """What `total = total + x` adds to its target."""
-    value = statement.value
-    if len(statement.targets) != 1 or not isinstance(value, ast.BinOp) or not isinstance(value.op, (ast.Add, ast.Sub)):
-        return None
-    target = ast.unparse(statement.targets[0])
-    if ast.unparse(value.left) == target:
-        return value.right
-    return value.left if isinstance(value.op, ast.Add) and ast.unparse(value.right) == target else None
-
-
-def _is_carried(head: ast.For, effects: Sequence[_Effect]) -> bool:
+def _is_carried(head: ast.For, effects: Sequence[Effect]) -> bool:
     """Whether a round reads what an earlier one made: a name before the round gives it a value, or what the round adds
     or appends to."""
     varying = names_in(head.target)
     renewed = frozenset[str]().union(*(effect.renews for effect in effects))
     gathered = frozenset[str]().union(*(effect.gathers for effect in effects))
-    read = _reads(head.iter).union(*(effect.reads for effect in effects))
-    if gathered & (renewed | varying | read) or renewed & _reads(head.iter):
+    read = reads(head.iter).union(*(effect.reads for effect in effects))
+    if gathered & (renewed | varying | read) or renewed & reads(head.iter):
         return True
     known = frozenset(varying)
     for effect in effects:
@@ -195,24 +164,11 @@ def _is_carried(head: ast.For, effects: Sequence[_Effect]) -> bool:
     return False
 
 
-def _goes_through_inputs(head: ast.For, effects: Sequence[_Effect]) -> bool:
+def _goes_through_inputs(head: ast.For, effects: Sequence[Effect]) -> bool:
     """Whether each round has its own input and its result is kept, unlike loops that repeat work to time it, or to
     converge. Of a comprehension over several lines only pieces are known."""
     takes = any(effect.reads & names_in(head.target) for effect in effects)
     return takes and (any(effect.gathers for effect in effects) or not any(effect.renews for effect in effects))
-
-
-def _renewed(statement: ast.stmt | None) -> set[str]:
-    """The names to which an assignment gives new values; none if it assigns to anything else."""
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
-    targets = [statement.target] if isinstance(statement, ast.AnnAssign) else targets
-    return only_names(targets) or set()
-
-
-def _reads(expression: ast.expr) -> frozenset[str]:
-    """The names and attributes (`self.gamma`) that an expression reads."""
-    found = (node for node in ast.walk(expression) if isinstance(node, (ast.Name, ast.Attribute)))
-    return frozenset(ast.unparse(node) for node in found)
 
 
 def _is_pure(expression: ast.expr, known: set[str]) -> bool:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profkit.derive.families import ELEMENTWISE, VIEW
-from profkit.source.syntax import only_names, parse_line
+from profkit.source.statements import Effect, assigned_names, derived_names, effect_of, names_in
+from profkit.source.syntax import parse_line
 
 
 def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool:
@@ -31,8 +34,8 @@ def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool
     varying = _union(names_in(line.target) for line in lines if isinstance(line, ast.For))
     calls = [call for call in _calls(statement) if _callee_names(call) & varying]
     others = [line for line in lines if not isinstance(line, ast.For)]
-    flows = [Flow("", _targets(line), _reads(line), renews=True, is_loop=False) for line in others]
-    derived = derived_names(_targets(statement), flows)
+    flows = list(map(_into_results, others))
+    derived = derived_names(_into_results(statement).changes, flows)
     return any(not (_argument_names(call) & (derived | varying)) for call in calls)
 
 
@@ -53,16 +56,6 @@ class CellCall(Struct, frozen=True):
     keeps_state: bool = False
 
 
-class Flow(Struct, frozen=True):
-    """One line: the names that it changes, those that it reads for that, and whether it gives the former new values."""
-
-    text: str
-    to: set[str]
-    read: set[str]
-    renews: bool
-    is_loop: bool
-
-
 def read_cell_call(call_line: str, body_lines: Iterable[str]) -> CellCall:
     """Follow the names of a loop's lines from the result of ``call_line`` to its input.
 
@@ -78,73 +71,32 @@ def read_cell_call(call_line: str, body_lines: Iterable[str]) -> CellCall:
     state = assigned_names(arguments[1]) if len(arguments) > 1 else set()
     if not state or not state <= results:
         return CellCall()
-    flows = [flow_of(line) for line in body]
+    effects = [effect_of(line) for line in body]
     branches = any(isinstance(line, (ast.If, ast.Try, ast.Match)) for line in body)
-    given, made = names_in(arguments[0]), _union(flow.to for flow in flows if not flow.is_loop)
-    if given & derived_names(results, flows) or (branches and given & made):
-        return CellCall(True if _surely_derived(given, results, flows) else None)
-    elsewhere = _union(flow.to for flow in flows if flow.text != ast.dump(statement))
+    given = names_in(arguments[0])
+    made = _union(effect_of(line).changes for line in body if not isinstance(line, ast.For))
+    if given & derived_names(results, effects) or (branches and given & made):
+        return CellCall(True if _surely_derived(given, results, effects) else None)
+    elsewhere = _union(effect_of(line).changes for line in body if ast.dump(line) != ast.dump(statement))
     return CellCall(False, not branches and not state & elsewhere)
 
 
-def _surely_derived(given: set[str], results: set[str], flows: list[Flow]) -> bool:
+def _surely_derived(given: set[str], results: frozenset[str], effects: list[Effect]) -> bool:
     """Whether one of the given names only ever has values computed from the results."""
-    derived = derived_names(results, [flow for flow in flows if flow.renews])
+    derived = derived_names(results, [effect for effect in effects if effect.renews])
     return any(
-        all(flow.renews and flow.read & derived for flow in flows if name in flow.to) for name in given & derived
+        all(effect.renews and effect.reads & derived for effect in effects if name in effect.changes)
+        for name in given & derived
     )
 
 
-def flow_of(line: ast.stmt) -> Flow:
-    targets = _written(line)
-    renews = isinstance(line, ast.Assign) and only_names(targets) is not None
-    return Flow(ast.dump(line), assigned_names(*targets), _read_names(line), renews, isinstance(line, ast.For))
+def _into_results(line: ast.stmt) -> Effect:
+    """What a line changes by assigning or collecting its results, whatever else its calls may do."""
+    effect = effect_of(line)
+    return effect if effect.gathers else replace(effect, acts_on=frozenset())
 
 
-def assigned_names(*targets: ast.expr) -> set[str]:
-    """The names whose values an assignment to these changes: `h` of `h[i]`, `self` of `self.h`, but not the index."""
-    names: set[str] = set()
-    for target in targets:
-        if isinstance(target, (ast.Tuple, ast.List)):
-            names |= assigned_names(*target.elts)
-        elif isinstance(target, (ast.Subscript, ast.Attribute, ast.Starred)):
-            names |= assigned_names(target.value)
-        elif isinstance(target, ast.Name):
-            names.add(target.id)
-    return names
-
-
-def _written(line: ast.stmt) -> list[ast.expr]:
-    """What a statement changes: what it assigns to, or the object whose method it calls without using the result."""
-    if isinstance(line, ast.Assign):
-        return line.targets
-    if isinstance(line, (ast.AugAssign, ast.AnnAssign, ast.For)):
-        return [line.target]
-    called = line.value.func if isinstance(line, ast.Expr) and isinstance(line.value, ast.Call) else None
-    while isinstance(called, ast.Attribute) and isinstance(called.value, ast.Call):
-        called = called.value.func  # `x[t].view(-1).copy_(y)`
-    return [called.value] if isinstance(called, ast.Attribute) else []
-
-
-def _read_names(line: ast.stmt) -> set[str]:
-    """The names that a line's new values may come from."""
-    if isinstance(line, ast.For):
-        return names_in(line.iter)
-    return names_in(line.value) if isinstance(line, (ast.Assign, ast.AugAssign, ast.Expr)) else _reads(line)
-
-
-def derived_names(names: set[str], flows: list[Flow]) -> set[str]:
-    """``names`` and everything computed from them, directly or indirectly."""
-    derived = set(names)
-    for _ in flows:
-        grown = derived | _union(flow.to for flow in flows if flow.read & derived)
-        if grown == derived:
-            break
-        derived = grown
-    return derived
-
-
-def _union(sets: Iterable[set[str]]) -> set[str]:
+def _union(sets: Iterable[AbstractSet[str]]) -> set[str]:
     return set[str]().union(*sets)
 
 
@@ -181,10 +133,6 @@ def _calls(node: ast.AST) -> list[ast.Call]:
     ]
 
 
-def names_in(node: ast.AST) -> set[str]:
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-
-
 def _callee_names(call: ast.Call) -> set[str]:
     """The names in what is called: `models` and `i` of `models[i](x)`; none for a method of another call's result, such
     as `mean` of `model(x).mean()`."""
@@ -198,23 +146,5 @@ def _argument_names(call: ast.Call) -> set[str]:
     return _union(names_in(part) for part in [*call.args, *(keyword.value for keyword in call.keywords)])
 
 
-def _targets(statement: ast.stmt) -> set[str]:
-    """The names that a statement assigns, or the container in which it puts its result."""
-    if isinstance(statement, ast.Assign):
-        return _union(map(names_in, statement.targets))
-    if isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
-        return names_in(statement.target)
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        called = statement.value.func
-        return names_in(called.value) if isinstance(called, ast.Attribute) and called.attr in COLLECTING else set()
-    return set()
-
-
 OF_TENSORS = ELEMENTWISE | VIEW | {"bmm", "dot", "matmul", "mm", "mv"}
 """Without the other products: `linear` and `gru` are also names of modules."""
-COLLECTING = ("append", "extend", "add", "insert", "update")
-
-
-def _reads(statement: ast.stmt) -> set[str]:
-    value = getattr(statement, "value", None)
-    return names_in(value) if isinstance(value, ast.AST) else set()

@@ -27,6 +27,7 @@ def independent(*lines: str, called: tuple[str, ...] = ()) -> bool:
         pytest.param(("loss = sum(x.exp() * y for x, y in zip(xs, ys))",), id="generator"),
         pytest.param(("for t in range(n):", "out.append(r[t] + gamma * v[t + 1] - v[t])"), id="indexed"),
         pytest.param((HEAD, "out.append(", "F.mse_loss(x, y)"), id="statement over several lines"),
+        pytest.param((HEAD, "out.append(table.clone() * x)"), id="a copy of what stays"),
         pytest.param((f"{HEAD}  # each", "out.append(  # one", "x * y,  # more"), id="comments"),
     ],
 )
@@ -45,6 +46,7 @@ def test_rounds_that_only_gather_results_are_independent(lines):
         pytest.param((HEAD, "self.state = x * self.state", "out.append(y)"), id="state in an object"),
         pytest.param((HEAD, "obs = env.step(x * y)", "out.append(obs)"), id="an object's method"),
         pytest.param((HEAD, "out.append(next(noise) * x)"), id="iterator"),
+        pytest.param((HEAD, "out.append(table.advance() * x)"), id="a method that may change what stays"),
         pytest.param((HEAD, "y.mul_(decay).add_(x, alpha=1 - decay)"), id="in place"),
         pytest.param((HEAD, "table[k] = x * y"), id="into a tensor"),
         pytest.param((HEAD, "torch.add(x, y, out=x)"), id="into its input"),
