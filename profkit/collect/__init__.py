@@ -6,7 +6,8 @@ Its folders in the order of imports; each may import those before it::
     sessions     recordings by torch.profiler                loaders     its DataLoaders
     boundaries   where its steps end                         tensors     what is computed twice or thrown away
     census       what its names keep alive                   recorder    one recording, from start to files
-    launch       the process that runs it                    experiments what could be done instead, timed
+    whole_run    what the run as a whole is spent on         launch      the process that runs it
+    experiments  what could be done instead, timed
 
 Something new to record touches few files of profkit: what reads it, in the folder of its subject; its field in
 ``run/directory.py``; the line of ``recorder/archive.py`` that saves it; and who uses it. What works during the steps is

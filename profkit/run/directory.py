@@ -11,6 +11,7 @@
       samples.json                 samples of host and GPU load
       device_memory.json           what PyTorch's allocator held on each GPU at the ends of recorded steps
       snapshot.pickle              a snapshot of that allocator, of the located step or of the moment it ran out
+      account.json                 what the whole run spent its time on (`profkit.run.whole_run`)
       workers/                     what each DataLoader worker did (`profkit.trace.worker_records`)
       diagnosis.json, report.html  what profkit concluded
 
@@ -49,13 +50,14 @@ SOURCES_FILE = "sources.json"
 LIVE_FILE = "live.json"
 SAMPLES_FILE = "samples.json"
 DEVICE_MEMORY_FILE = "device_memory.json"
+ACCOUNT_FILE = "account.json"
 SNAPSHOT_FILE = "snapshot.pickle"
 WORKERS_DIRECTORY = "workers"
 DIAGNOSIS_FILE = "diagnosis.json"
 REPORT_FILE = "report.html"
 REPORTS = (DIAGNOSIS_FILE, REPORT_FILE)
 TRACE_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
-SMALL_FILES = (RUN_FILE, CALLSITES_FILE, SOURCES_FILE, LIVE_FILE, SAMPLES_FILE, DEVICE_MEMORY_FILE)
+SMALL_FILES = (RUN_FILE, CALLSITES_FILE, SOURCES_FILE, LIVE_FILE, SAMPLES_FILE, DEVICE_MEMORY_FILE, ACCOUNT_FILE)
 """What is read with the trace beside it, except the workers' files and the snapshot."""
 
 _MAX_SIDE_FILE_BYTES = 64 << 20
@@ -548,32 +550,32 @@ def save(directory: Path, file: str, value: object) -> None:
 
 def load_run(directory: Path) -> Run:
     """Read ``run.json``; an empty `Run` if there is none."""
-    return _load(directory, RUN_FILE, Run, Run())
+    return load_file(directory, RUN_FILE, Run, Run())
 
 
 def load_launch(directory: Path) -> Launch:
     """Read ``launch.json``; an empty `Launch` if there is none."""
-    return _load(directory, LAUNCH_FILE, Launch, Launch())
+    return load_file(directory, LAUNCH_FILE, Launch, Launch())
 
 
 def load_callsites(directory: Path) -> tuple[CallSite, ...]:
-    return _load(directory, CALLSITES_FILE, tuple[CallSite, ...], ())
+    return load_file(directory, CALLSITES_FILE, tuple[CallSite, ...], ())
 
 
 def load_sources(directory: Path) -> Sources:
-    return _load(directory, SOURCES_FILE, dict[str, dict[int, str]], {})
+    return load_file(directory, SOURCES_FILE, dict[str, dict[int, str]], {})
 
 
 def load_live(directory: Path) -> tuple[LiveSample, ...]:
-    return _load(directory, LIVE_FILE, tuple[LiveSample, ...], ())
+    return load_file(directory, LIVE_FILE, tuple[LiveSample, ...], ())
 
 
 def load_samples(directory: Path) -> tuple[LoadSample, ...]:
-    return _load(directory, SAMPLES_FILE, tuple[LoadSample, ...], ())
+    return load_file(directory, SAMPLES_FILE, tuple[LoadSample, ...], ())
 
 
 def load_device_memory(directory: Path) -> tuple[DeviceMemorySample, ...]:
-    return _load(directory, DEVICE_MEMORY_FILE, tuple[DeviceMemorySample, ...], ())
+    return load_file(directory, DEVICE_MEMORY_FILE, tuple[DeviceMemorySample, ...], ())
 
 
 def find_trace(directory: Path) -> Path | None:
@@ -595,7 +597,8 @@ def find_snapshot(directory: Path) -> Path | None:
     return path if is_own_file(path, directory) else None
 
 
-def _load(directory: Path, file: str, kind: type[_Value], missing: _Value) -> _Value:
+def load_file(directory: Path, file: str, kind: type[_Value], missing: _Value) -> _Value:
+    """Read one side file of the run, as a value of ``kind``; ``missing`` if there is none. Raises `UnreadableInput`."""
     path = directory / file
     try:
         return decode_own(read_file(path, _MAX_SIDE_FILE_BYTES, directory), kind)

@@ -26,6 +26,7 @@ from profkit.collect.program.frames import walk_up
 from profkit.collect.program.guard import describe, describe_end, say
 from profkit.collect.ranks.identity import RankWatch
 from profkit.collect.ranks.launchers import read_place
+from profkit.collect.whole_run.watch import RunWatch
 from profkit.run.directory import FAILED, PROFKIT_FAILED, RUN_FILE, Run, save
 from profkit.run.plan import ACTIVE_STEPS, AFTER_STEPS, BEST_SIGNAL, FULL_RANKS, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
 from profkit.source.code import PROFKIT
@@ -62,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         program = load_module(options.target) if options.module else load_script(options.target)
         sys.orig_argv[1:] = [*(["-m"] if options.module else []), options.target, *options.arguments]
-        child.watch_for_torch(program)
+        child.watch_run(program)
+        if not options.watch_only:
+            child.watch_for_torch(program)
         program.enter(options.arguments)
         program.run()
     except SystemExit as leaving:
@@ -80,12 +83,18 @@ class Child:
         self._options = options
         self._profile: profile | None = None
         self._failure: str | None = None
+        self._watch: RunWatch | None = None
         self._is_finished = False
         self._process = os.getpid()
 
     @property
     def has_steps(self) -> bool:
         return self._profile is not None and self._profile.has_steps
+
+    def watch_run(self, program: Program) -> None:
+        """Account for the whole run from here on."""
+        self._watch = RunWatch(lambda: self._directory, (os.path.dirname(program.code.co_filename),))
+        self._watch.start()
 
     def watch_for_torch(self, program: Program) -> None:
         ImportWatch("torch", _LATE_NAME, lambda: self._try_to_begin(program)).install()
@@ -119,13 +128,16 @@ class Child:
         self._is_finished = True
         if self._profile is not None:
             self._profile.finish(status, note, was_stopped, error)
+            self._finish_watch()
             return
-        notes = (self._failure or _why_nothing_was_recorded(), *([note] if note else []))
+        why = () if self._options.watch_only else (self._failure or _why_nothing_was_recorded(),)
+        notes = (*why, *([note] if note else []))
         directory = Path(self._options.directory)
         identity = RankWatch(directory).identity
         run = Run(self._command, target=self._options.target, identity=identity, exit_status=status, notes=notes)
         with suppress(OSError):  # the program's own end matters more
             save(directory, RUN_FILE, run)
+        self._finish_watch()
 
     def fail(self, error: BaseException) -> NoReturn:
         """Show the program's own traceback and let Python end the process as it would without profkit."""
@@ -139,6 +151,15 @@ class Child:
             sys.exit(1)
         sys.excepthook = lambda *_: None  # raised again, as Python then ends the process by the signal
         raise error
+
+    def _finish_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.finish()
+
+    @property
+    def _directory(self) -> Path:
+        """Where the recording is, or is to be."""
+        return Path(self._options.directory) if self._profile is None else self._profile.directory
 
     @property
     def _command(self) -> tuple[str, ...]:
@@ -208,6 +229,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=FULL_RANKS)
     parser.add_argument("--stop-after-recording", action="store_true")
     parser.add_argument("--module", action="store_true")
+    parser.add_argument("--watch-only", action="store_true")
     options = parser.parse_args(arguments[:end])
     options.target, *options.arguments = arguments[end + 1 :]
     return options

@@ -24,6 +24,7 @@ from profkit.collect.recorder.replacement import NOTES, PATIENCE_S, Replacement
 from profkit.collect.recorder.termination import NOTE, STATUS, Termination
 from profkit.collect.recorder.windows import WindowRequests, complete, note_outdone, note_window, window_directory
 from profkit.collect.sessions.allowance import Allowance
+from profkit.collect.whole_run.watch import RunWatch
 from profkit.run.directory import (
     FAILED,
     PROFKIT_FAILED,
@@ -149,6 +150,7 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         self._outer: profile | None = None
         self._was_used = self._is_finished = False
         self._diagnosis: Any = None
+        self._watch: RunWatch | None = None
 
     @property
     def directory(self) -> Path:
@@ -271,6 +273,9 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         profile._current = self
         atexit.register(self._end_at_exit)
         self._requests.install()
+        if not RunWatch.is_watching() and self._subject.variant is None:
+            self._watch = RunWatch(lambda: self._directory, self._subject.roots, is_whole=False)
+            self._watch.start()
         recorder.start()
 
     def _make_recorder(
@@ -361,6 +366,12 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
             if len(self._directories) == 1:  # a window is named after the first directory, which must keep its name
                 self._directories = [settle(self._directory)]
                 self._directory = self._directories[0]
+        self._finish_watch()
+
+    def _finish_watch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.finish()
 
     def _end_at_exit(self) -> None:
         """The program exits without leaving the context."""
@@ -378,6 +389,7 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         recorder, self._recorder = self._recorder, None
         with suppress(Exception):
             self._let_go()
+            self._finish_watch()
             say(f"{'not recording' if recorder is None else 'recording abandoned'}: {describe(error)}")
             if recorder is not None:
                 recorder.abandon(PROFKIT_FAILED + describe(error))

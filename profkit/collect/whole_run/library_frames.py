@@ -1,0 +1,95 @@
+"""What a function of a library is for, by its file and name: saving, importing, waiting for data and so on."""
+
+from __future__ import annotations
+
+from types import CodeType
+
+from profkit.run.whole_run import Activity
+from profkit.source.code import PROFKIT
+
+_RANKS = (
+    Activity.OTHER,
+    Activity.FORWARD,
+    Activity.BACKWARD,
+    Activity.UPDATE,
+    Activity.IMPORTING,
+    Activity.LOGGING,
+    Activity.NETWORK,
+    Activity.DATA,
+    Activity.LOADING,
+    Activity.COMPILING,
+    Activity.SAVING,
+    Activity.PROFKIT,
+)
+"""The later says more about a stack that has both: an upload inside a checkpoint belongs to the checkpoint."""
+ON_ITS_OWN = frozenset(
+    (Activity.SAVING, Activity.LOADING, Activity.COMPILING, Activity.NETWORK, Activity.LOGGING, Activity.PROFKIT)
+)
+"""Told at the line that asks for it, whatever code of the program it calls, such as a file object's ``write``."""
+_ANY = frozenset[str]()
+_FILES: dict[str, tuple[tuple[frozenset[str], Activity], ...]] = {
+    "torch/serialization.py": (
+        (frozenset(("save", "_save", "_legacy_save")), Activity.SAVING),
+        (frozenset(("load", "_load", "_legacy_load")), Activity.LOADING),
+    ),
+    "torch/distributed/checkpoint/state_dict_saver.py": ((_ANY, Activity.SAVING),),
+    "torch/distributed/checkpoint/state_dict_loader.py": ((_ANY, Activity.LOADING),),
+    "safetensors/torch.py": (
+        (frozenset(("save_file", "save", "save_model")), Activity.SAVING),
+        (frozenset(("load_file", "load", "load_model")), Activity.LOADING),
+    ),
+    "torch/_dynamo/convert_frame.py": ((_ANY, Activity.COMPILING),),
+    "torch/_inductor/compile_fx.py": ((frozenset(("compile_fx", "compile_fx_inner")), Activity.COMPILING),),
+    "torch/autograd/__init__.py": ((frozenset(("backward", "grad")), Activity.BACKWARD),),
+    "torch/nn/modules/module.py": ((frozenset(("_call_impl", "_wrapped_call_impl")), Activity.FORWARD),),
+    "torch/utils/data/dataloader.py": ((frozenset(("__next__", "__iter__")), Activity.DATA),),
+    "logging/__init__.py": ((_ANY, Activity.LOGGING),),
+    "tqdm/std.py": ((frozenset(("refresh", "display", "close", "set_postfix")), Activity.LOGGING),),
+    "socket.py": ((_ANY, Activity.NETWORK),),
+    "ssl.py": ((_ANY, Activity.NETWORK),),
+    "http/client.py": ((_ANY, Activity.NETWORK),),
+    "urllib/request.py": ((_ANY, Activity.NETWORK),),
+}
+"""By the end of the file's name. Each function is named as it has been since PyTorch 2.0, Python 3.10 and safetensors
+0.3; libraries that are built on these need no entry."""
+_FOLDERS = (
+    ("/triton/compiler/", Activity.COMPILING),
+    ("/torch/optim/", Activity.UPDATE),
+    ("/torch/utils/tensorboard/", Activity.LOGGING),
+    ("/tensorboard/summary/", Activity.LOGGING),
+    ("/wandb/", Activity.LOGGING),
+    ("/mlflow/", Activity.LOGGING),
+    ("/urllib3/", Activity.NETWORK),
+)
+_IMPORT = "<frozen importlib._bootstrap>"
+_CALLING_ON = frozenset(("__torch_function__", "__torch_dispatch__"))
+"""Functions of profkit that are innermost while PyTorch does what the program asked for."""
+_LAUNCHES = (f"{PROFKIT}collect/launch/", f"{PROFKIT}__main__", f"{PROFKIT}cli/")
+"""Frames of profkit below the program's own."""
+
+
+def activity_of(code: CodeType) -> Activity | None:
+    """What the function does for a stack that it is on; None if it tells nothing, as the text of a module that is just
+    imported."""
+    name = code.co_filename.replace("\\", "/")
+    if name == _IMPORT:
+        return Activity.IMPORTING if code.co_name == "_find_and_load" else None
+    if name.startswith(PROFKIT):
+        is_own = not name.startswith(_LAUNCHES) and code.co_name not in _CALLING_ON
+        return Activity.PROFKIT if is_own else None
+    if code.co_name == "<module>":
+        return None
+    parts = name.rsplit("/", 4)
+    for take in range(1, min(4, len(parts)) + 1):
+        for functions, activity in _FILES.get("/".join(parts[-take:]), ()):
+            if not functions or code.co_name in functions:
+                return activity
+    found = next((activity for folder, activity in _FOLDERS if folder in name), None)
+    return None if found is Activity.UPDATE and code.co_name != "step" else found
+
+
+def combine(outer: Activity, inner: Activity) -> Activity:
+    """What a stack shows that has both. What runs within an import is no longer the import."""
+    if outer is Activity.IMPORTING:
+        return inner
+    return inner if _RANKS.index(inner) > _RANKS.index(outer) else outer

@@ -1,0 +1,252 @@
+"""Looks at the main thread's stack a few times a second, on a thread of its own, for as long as the process lives."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import ClassVar
+
+import psutil  # type: ignore[import-untyped]  # its types are a package of their own
+
+from profkit.collect.program.clocks import time
+from profkit.collect.program.frames import walk_up
+from profkit.collect.whole_run.columns import Columns
+from profkit.collect.whole_run.library_frames import ON_ITS_OWN, activity_of, combine
+from profkit.core.errors import ProfkitError
+from profkit.run.directory import ACCOUNT_FILE, CallSite, save
+from profkit.run.whole_run import Activity, Place, RunAccount, StackTime
+from profkit.source.code import function_name, source_file, source_line
+from profkit.source.index import forget_source_files
+from profkit.source.surroundings import forget_surroundings, surroundings_of
+from profkit.source.user_code import UserFiles
+
+_INTERVAL_S = 0.05
+"""A look takes about 30 µs of Python's lock: less than a thousandth of the time at this interval."""
+_MOST_PLACES = 8
+"""The program's lines kept of a stack, from the outermost on; the innermost one always is."""
+_MOST_STACKS = 4096
+_MOST_CODES = 20_000
+_SAVED_AFTER_S, _SAVED_AGAIN = 2.0, 1.5
+"""The file is written after this long, and again each time the run has got half as long again: 32 times in a
+week."""
+
+_Line = tuple[CodeType, int]
+_Stack = tuple[Activity, tuple[_Line, ...]]
+
+
+@dataclass(slots=True)
+class _Seen:
+    number: int
+    time_ns: int = 0
+    cpu_ns: int = 0
+    first_ns: int = 0
+    last_ns: int = 0
+    looks: int = 0
+    visits: int = 0
+
+
+class RunWatch:
+    """Watches the main thread from `start` to `finish`, which writes the account into the directory that ``where``
+    names then.
+
+    ``roots`` are folders whose code is the program's own. ``is_whole`` says that the process has just begun, so the
+    time since its start counts; else the account begins here. A fork of the process is not watched; around a fork the
+    looking pauses, as Python warns of other threads there.
+    """
+
+    _current: ClassVar[RunWatch | None] = None
+
+    def __init__(
+        self,
+        where: Callable[[], Path],
+        roots: Iterable[Path | str],
+        *,
+        is_whole: bool = True,
+        interval_s: float = _INTERVAL_S,
+    ) -> None:
+        self._where, self._is_whole, self._interval_s = where, is_whole, interval_s
+        self._files, self._process = UserFiles(roots), os.getpid()
+        self._thread = threading.main_thread().ident or 0
+        self._known: dict[CodeType, tuple[Activity | None, bool]] = {}
+        self._stacks: dict[_Stack, _Seen] = {}
+        self._columns, self._last = Columns(), -1
+        self._begun_ns, self._origin_ns = time.time_ns(), time.monotonic_ns()
+        self._looked_ns, self._cpu_ns = 0, self._read_cpu_ns()
+        self._due_ns = int(_SAVED_AFTER_S * 1e9)
+        self._stopping, self._looking = _thread.allocate_lock(), _thread.allocate_lock()
+        self._is_over = False
+
+    def start(self) -> None:
+        RunWatch._current = self
+        self._resume()
+
+    def finish(self) -> None:
+        """Stop looking and write the account; nothing in a fork, or where it never began."""
+        if self._is_over or os.getpid() != self._process or RunWatch._current is not self:
+            return
+        self._suspend()
+        self._is_over, RunWatch._current = True, None
+        self._look()
+        with suppress(OSError, ProfkitError):  # the program's own end matters more
+            self._save()
+
+    @classmethod
+    def is_watching(cls) -> bool:
+        """Whether this process is watched already."""
+        return cls._current is not None
+
+    @classmethod
+    def before_fork(cls) -> None:
+        if cls._current is not None:
+            cls._current._suspend()
+
+    @classmethod
+    def after_fork(cls) -> None:
+        """In the parent: go on."""
+        if cls._current is not None:
+            cls._current._resume()
+
+    @classmethod
+    def forget(cls) -> None:
+        """In the child of a fork."""
+        cls._current = None
+
+    def _resume(self) -> None:
+        self._stopping.acquire()
+        self._looking.acquire()
+        _thread.start_new_thread(self._run, ())
+
+    def _suspend(self) -> None:
+        """Wait until the looking thread has ended."""
+        self._stopping.release()
+        with self._looking:
+            pass
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.acquire(timeout=self._interval_s):
+                self._look_and_save()
+            self._stopping.release()
+        except Exception:  # noqa: S110  # nobody could handle it, and Python would print it into the program's output
+            pass
+        finally:
+            self._looking.release()
+
+    def _look_and_save(self) -> None:
+        self._look()
+        if self._looked_ns >= self._due_ns:
+            self._due_ns = int(self._looked_ns * _SAVED_AGAIN)
+            with suppress(OSError, ProfkitError):
+                self._save()
+
+    def _look(self) -> None:
+        stack = self._read(sys._current_frames().get(self._thread))
+        now_ns, cpu_ns = time.monotonic_ns() - self._origin_ns, self._read_cpu_ns()
+        seen = self._entry(stack)
+        if seen.number != self._last:
+            seen.visits += 1
+        if not seen.looks:
+            seen.first_ns = now_ns
+        seen.looks, seen.last_ns = seen.looks + 1, now_ns
+        seen.time_ns += now_ns - self._looked_ns
+        seen.cpu_ns += cpu_ns - self._cpu_ns
+        self._columns.add(self._looked_ns, now_ns, seen.number)
+        self._looked_ns, self._cpu_ns, self._last = now_ns, cpu_ns, seen.number
+
+    def _entry(self, stack: _Stack) -> _Seen:
+        if stack not in self._stacks and len(self._stacks) >= _MOST_STACKS:
+            stack = stack[0], stack[1][:1]
+        if stack not in self._stacks:
+            self._stacks[stack] = _Seen(len(self._stacks))
+        return self._stacks[stack]
+
+    def _read(self, frame: FrameType | None) -> _Stack:
+        """What the stack shows, and the program's lines on it, the caller first. No frame outlives this call."""
+        seen: list[Activity | _Line] = []
+        for caller in walk_up(frame):
+            activity, is_user = self._judge(caller.f_code)
+            if activity is Activity.PROFKIT and seen:
+                continue  # profkit wraps what the program calls: only at the end of a stack is the time its own
+            if activity is not None:
+                seen.append(activity)
+            if is_user:
+                seen.append((caller.f_code, caller.f_lineno))
+        return _summarise(reversed(seen))
+
+    def _judge(self, code: CodeType) -> tuple[Activity | None, bool]:
+        if (known := self._known.get(code)) is None:
+            if len(self._known) >= _MOST_CODES:
+                self._known.clear()
+            is_user = self._files[code.co_filename]
+            known = self._known[code] = None if is_user else activity_of(code), is_user
+        return known
+
+    def _read_cpu_ns(self) -> int:
+        """The CPU time of the watched thread; 0 always where the system does not say."""
+        with suppress(AttributeError, OSError):
+            return int(time.clock_gettime_ns(time.pthread_getcpuclockid(self._thread)))
+        return 0
+
+    def _save(self) -> None:
+        save(self._where(), ACCOUNT_FILE, self._account())
+
+    def _account(self) -> RunAccount:
+        lines: dict[_Line, int] = {}
+        stacks = []
+        for (activity, places), seen in list(self._stacks.items()):
+            numbers = tuple(lines.setdefault(line, len(lines)) for line in places)
+            times = seen.time_ns, seen.cpu_ns, seen.first_ns, seen.last_ns, seen.looks, seen.visits
+            stacks.append(StackTime(activity.value, numbers, *times))
+        account = RunAccount(
+            started_ns=_started_ns() if self._is_whole else 0,
+            begun_ns=self._begun_ns,
+            until_ns=self._begun_ns + self._looked_ns,
+            places=tuple(_place(*line) for line in lines),
+            stacks=tuple(stacks),
+            column_ns=self._columns.column_ns,
+            columns=self._columns.taken(),
+            is_over=self._is_over,
+        )
+        forget_source_files()
+        forget_surroundings()
+        return account
+
+
+def _summarise(stack: Iterable[Activity | _Line]) -> _Stack:
+    """What a stack shows, the caller first, and the program's lines on it: up to the one that calls the library for
+    what that does on its own."""
+    shown, lines = Activity.OTHER, list[_Line]()
+    calling = 0
+    for frame in stack:
+        if isinstance(frame, tuple):
+            lines.append(frame)
+        elif (after := combine(shown, frame)) is not shown:
+            shown, calling = after, len(lines)
+    known = lines[:calling] if shown in ON_ITS_OWN and calling else lines
+    return shown, tuple(known if len(known) <= _MOST_PLACES else [*known[: _MOST_PLACES - 1], known[-1]])
+
+
+def _place(code: CodeType, line: int) -> Place:
+    file = source_file(code)
+    around = surroundings_of(file, line)
+    site = CallSite(file, line, function_name(code), source_line(file, line))
+    return Place(site, around.loop, around.evaluates, around.trains)
+
+
+def _started_ns() -> int:
+    with suppress(psutil.Error, OSError):
+        return int(psutil.Process().create_time() * 1e9)
+    return 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=RunWatch.before_fork, after_in_parent=RunWatch.after_fork, after_in_child=RunWatch.forget
+    )

@@ -1,0 +1,82 @@
+"""What a run of a program spent its time on, from the start of its process to its end: the content of ``account.json``.
+
+The program's main thread is looked at a few times a second. Each look counts for the time since the one before, so the
+parts add up to the whole. Looks at the same lines are one `StackTime`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+
+from msgspec import Struct
+
+from profkit.run.directory import ACCOUNT_FILE, CallSite, load_file
+
+
+class Activity(str, Enum):
+    """What library code does below a line of the program. The value is its name in the file."""
+
+    SAVING = "saving"
+    LOADING = "loading"
+    COMPILING = "compiling"
+    DATA = "data"
+    NETWORK = "network"
+    LOGGING = "logging"
+    IMPORTING = "importing"
+    UPDATE = "update"
+    BACKWARD = "backward"
+    FORWARD = "forward"
+    PROFKIT = "profkit"
+    OTHER = "other"
+
+
+class Place(Struct, frozen=True):
+    """A line of the program on the stack. ``loop`` is the first line of the innermost loop around it in its function, 0
+    if it is in none. ``evaluates`` says that the text shows an evaluation there: a block without autograd, or a
+    function that puts a model into evaluation mode and calls no ``backward``. ``trains`` says that the innermost loop
+    or function with a call of ``backward`` is around the line."""
+
+    site: CallSite
+    loop: int = 0
+    evaluates: bool = False
+    trains: bool = False
+
+
+class StackTime(Struct, frozen=True):
+    """How long the main thread was seen at some lines: ``places`` are their indices, the caller first.
+
+    ``time_ns`` is time on the wall, ``cpu_ns`` the CPU time of the thread within it, -1 if unknown. ``first_ns`` and
+    ``last_ns`` are the first and the last look, counted from the beginning of the watch. ``visits`` counts the
+    stretches of looks that follow each other.
+    """
+
+    activity: str
+    places: tuple[int, ...]
+    time_ns: int
+    cpu_ns: int
+    first_ns: int
+    last_ns: int
+    looks: int
+    visits: int
+
+
+class RunAccount(Struct, frozen=True):
+    """The looks at one process. ``started_ns`` is when it was started, ``begun_ns`` when the watch began, ``until_ns``
+    its last look, all since the epoch; the watch counts time that no change of the clock moves, so ``until_ns`` is the
+    beginning plus that time. ``is_over`` is False in the file of a program that was killed. ``columns`` divide the
+    watch into equal parts of ``column_ns``: for each, pairs of a stack's index and its nanoseconds in it."""
+
+    started_ns: int = 0
+    begun_ns: int = 0
+    until_ns: int = 0
+    places: tuple[Place, ...] = ()
+    stacks: tuple[StackTime, ...] = ()
+    column_ns: int = 0
+    columns: tuple[tuple[tuple[int, int], ...], ...] = ()
+    is_over: bool = False
+
+
+def load_account(directory: Path) -> RunAccount:
+    """Read ``account.json``; an empty `RunAccount` if there is none."""
+    return load_file(directory, ACCOUNT_FILE, RunAccount, RunAccount())

@@ -1,0 +1,88 @@
+"""What surrounds a line in its function: the loops it is in, and whether it belongs to an evaluation."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from profkit.source.index import Function, parsed_file
+from profkit.source.syntax import FUNCTIONS, calls_named, last_name, name_called
+
+_GUARDS = frozenset(("no_grad", "inference_mode"))
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_MOST_FILES = 128
+
+
+class Surroundings(Struct, frozen=True):
+    """``loop`` is the first line of the innermost loop, 0 if there is none; ``evaluates`` says that the line is in a
+    block without autograd, or in a function that is one or that puts a model into evaluation mode and calls no
+    ``backward``. ``trains`` says that the innermost loop or function that holds a call of ``backward`` is around the
+    line: a loop around that one holds epochs."""
+
+    loop: int = 0
+    evaluates: bool = False
+    trains: bool = False
+
+
+_NOTHING = Surroundings()
+
+
+def surroundings_of(path: str, line: int) -> Surroundings:
+    """What surrounds the line; nothing is known of a file that cannot be parsed."""
+    return _surroundings_in(path).get(line, _NOTHING)
+
+
+@lru_cache(maxsize=_MOST_FILES)
+def _surroundings_in(path: str) -> Mapping[int, Surroundings]:
+    """By line, of those that anything surrounds."""
+    file, found = parsed_file(path), dict[int, Surroundings]()
+    for line, around in _walk(file.tree, _NOTHING) if file is not None else ():
+        if around != _NOTHING:
+            found[line] = around
+    return MappingProxyType(found)
+
+
+def forget_surroundings() -> None:
+    """Drop what was read of files."""
+    _surroundings_in.cache_clear()
+
+
+def _walk(node: ast.AST, around: Surroundings) -> Iterator[tuple[int, Surroundings]]:
+    """Each line of the statements below with what surrounds it; the inner ones come later."""
+    for child in ast.iter_child_nodes(node):
+        inner = around
+        if isinstance(child, FUNCTIONS):
+            inner = Surroundings(evaluates=_is_evaluation(child), trains=_trains(child))
+        elif isinstance(child, _LOOPS):
+            inner = Surroundings(child.lineno, around.evaluates, around.trains or _trains(child))
+        elif isinstance(child, (ast.With, ast.AsyncWith)) and any(_is_guard(item.context_expr) for item in child.items):
+            inner = Surroundings(around.loop, True, around.trains)
+        if isinstance(child, ast.stmt):
+            yield from ((line, inner) for line in range(child.lineno, (child.end_lineno or child.lineno) + 1))
+        yield from _walk(child, inner)
+
+
+def _is_evaluation(function: Function) -> bool:
+    if any(_is_guard(decorator) for decorator in function.decorator_list):
+        return True
+    return bool(calls_named(function, "eval")) and not calls_named(function, "backward")
+
+
+def _trains(node: ast.AST) -> bool:
+    """Whether ``backward`` is called there, outside of loops and functions inside."""
+    waiting = list(ast.iter_child_nodes(node))
+    while waiting:
+        child = waiting.pop()
+        if isinstance(child, ast.Call) and name_called(child) == "backward":
+            return True
+        if not isinstance(child, (*_LOOPS, *FUNCTIONS)):
+            waiting += ast.iter_child_nodes(child)
+    return False
+
+
+def _is_guard(node: ast.expr) -> bool:
+    return last_name(node.func if isinstance(node, ast.Call) else node) in _GUARDS

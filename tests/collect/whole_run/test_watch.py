@@ -1,0 +1,100 @@
+"""Looking at the main thread: what is written, in which process, and what the program notices."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from profkit.collect.whole_run.watch import RunWatch
+from profkit.run.directory import ACCOUNT_FILE
+from profkit.run.whole_run import load_account
+
+OFTEN_S = 0.001
+
+
+@pytest.fixture
+def watch(tmp_path):
+    made = RunWatch(lambda: tmp_path, (Path(__file__).parent,), interval_s=OFTEN_S)
+    yield made
+    made.finish()
+
+
+def wait_for_looks(watch: RunWatch, count: int) -> None:
+    while sum(seen.looks for seen in watch._stacks.values()) < count:
+        sum(range(1000))
+
+
+def test_the_parts_add_up_to_the_whole(watch, tmp_path):
+    watch.start()
+    wait_for_looks(watch, 20)
+    watch.finish()
+    account = load_account(tmp_path)
+    assert account.is_over
+    assert sum(stack.time_ns for stack in account.stacks) == account.until_ns - account.begun_ns
+    assert sum(time_ns for column in account.columns for _, time_ns in column) == account.until_ns - account.begun_ns
+    assert account.started_ns <= account.begun_ns
+    assert any(account.places[at].site.function == "wait_for_looks" for stack in account.stacks for at in stack.places)
+
+
+def test_the_programs_own_file_is_no_library_whatever_its_name(watch):
+    own = compile("def send(): pass", str(Path(__file__).with_name("socket.py")), "exec").co_consts[0]
+    assert watch._judge(own) == (None, True)
+
+
+def test_the_looking_thread_is_none_of_the_programs(watch):
+    before = threading.enumerate()
+    watch.start()
+    wait_for_looks(watch, 3)
+    assert threading.enumerate() == before
+
+
+def test_a_fork_pauses_it_and_goes_on_without_it(watch, tmp_path):
+    watch.start()
+    wait_for_looks(watch, 3)
+    child = os.fork()
+    if not child:
+        os._exit(RunWatch.is_watching() or (tmp_path / ACCOUNT_FILE).exists())
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    wait_for_looks(watch, 10)
+    assert RunWatch.is_watching()
+    watch.finish()
+    assert not RunWatch.is_watching()
+
+
+def test_the_account_of_a_program_that_goes_on_is_kept(tmp_path):
+    watch = RunWatch(lambda: tmp_path, (), interval_s=OFTEN_S)
+    watch._due_ns = 0
+    watch.start()
+    while not (tmp_path / ACCOUNT_FILE).exists():
+        sum(range(1000))
+    account = load_account(tmp_path)
+    watch.finish()
+    assert not account.is_over
+    assert load_account(tmp_path).is_over
+
+
+def test_a_directory_that_is_gone_disturbs_nothing(tmp_path):
+    watch = RunWatch(lambda: tmp_path / "gone", (), interval_s=OFTEN_S)
+    watch._due_ns = 0
+    watch.start()
+    wait_for_looks(watch, 5)
+    watch.finish()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_its_own_ends_the_looking_in_silence(watch, monkeypatch, capfd):
+    failed = threading.Event()
+
+    def fail() -> None:
+        failed.set()
+        raise RuntimeError
+
+    monkeypatch.setattr(watch, "_look", fail)
+    watch.start()
+    assert failed.wait(30)
+    monkeypatch.undo()
+    watch.finish()
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,70 @@
+"""What surrounds a line in its function."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.source.surroundings import Surroundings, surroundings_of
+
+TEXT = """\
+def train(model, loader):
+    model.train()
+    for epoch in range(3):
+        rows = read()
+        for x in loader:
+            loss = model(x)
+            for part in loss:
+                part.log()
+            loss.backward()
+        with torch.no_grad():
+            for x in rows:
+                model(x)
+
+def step(x):
+    prepare(x)
+    model(x).backward()
+
+def evaluate(model):
+    model.eval()
+    for x in rows:
+        model(x)
+
+@torch.inference_mode()
+def score(x):
+    return model(x)
+
+def adversarial(model, x):
+    model.eval()
+    model(x).backward()
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text(TEXT, encoding="utf-8")
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (2, Surroundings()),
+        (4, Surroundings(loop=3)),
+        (6, Surroundings(loop=5, trains=True)),
+        (8, Surroundings(loop=7, trains=True)),
+        (9, Surroundings(loop=5, trains=True)),
+        (12, Surroundings(loop=11, evaluates=True)),
+        (15, Surroundings(trains=True)),
+        (21, Surroundings(loop=20, evaluates=True)),
+        (25, Surroundings(evaluates=True)),
+        (29, Surroundings(trains=True)),
+        (1000, Surroundings()),
+    ],
+)
+def test_loops_evaluations_and_training_are_seen_in_the_text(path, line, expected):
+    assert surroundings_of(path, line) == expected
+
+
+def test_nothing_is_known_of_a_file_that_is_not_there():
+    assert surroundings_of("/no/such/file.py", 3) == Surroundings()
