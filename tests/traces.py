@@ -19,6 +19,7 @@ import numpy as np
 from profkit.core.marks import LINE_MARK, PAUSE_MARK, STEP_MARK
 from profkit.derive.facts import Facts
 from profkit.run.directory import CallSite, LiveSample, LoadSample, Run
+from profkit.run.whole_run import RunAccount
 from profkit.trace.events import Trace
 from profkit.trace.kineto.reader import read_kineto
 from profkit.trace.worker_records import Workers
@@ -204,10 +205,11 @@ def facts_of(
     live: tuple[LiveSample, ...] = (),
     samples: tuple[LoadSample, ...] = (),
     workers: Workers | None = None,
+    account: RunAccount | None = None,
     **top_level: Any,
 ) -> Facts:
     """The facts about these events, with what the run's side files would say."""
-    return Facts(trace_of(events, **top_level), run, callsites, live, samples, workers)
+    return Facts(trace_of(events, **top_level), run, callsites, live, samples, workers, account=account)
 
 
 def rows_named(trace: Trace, *names: str) -> list[int]:

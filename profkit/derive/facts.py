@@ -30,6 +30,7 @@ from profkit.derive.timeline.nesting import BATCH
 from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
 from profkit.derive.timeline.tree import Tree, build_tree
 from profkit.run.directory import CallSite, DeviceMemorySample, LiveSample, LoadSample, Run, Sources
+from profkit.run.whole_run import RunAccount
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
 from profkit.trace.snapshot.columns import Snapshot
 from profkit.trace.statistics import distinct
@@ -70,6 +71,7 @@ class Facts:
         snapshot: Snapshot | None = None,
         device_memory: tuple[DeviceMemorySample, ...] = (),
         launch: Launch | None = None,
+        account: RunAccount | None = None,
     ) -> None:
         self._recorded = trace
         self.run = run or Run()
@@ -81,6 +83,7 @@ class Facts:
         self.snapshot = snapshot
         self.device_memory = device_memory
         self.launch = launch
+        self.account = account or RunAccount()
         self._kept: dict[Callable[[Facts], Any], Any] = {}
         self._failed: dict[Callable[[Facts], Any], tuple[Exception, TracebackType | None]] = {}
 

@@ -27,6 +27,7 @@ from profkit.findings.values import (
 from profkit.patterns.attribution import leading_site
 from profkit.patterns.frequency import times_per_step
 from profkit.patterns.places.events import call_site, enclosing_function
+from profkit.patterns.whole_run import whole_run
 from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
 from profkit.savings.edits import Edit
@@ -191,7 +192,19 @@ def _price(facts: Facts, suspicion: Suspicion) -> Saving | None:
         return predict_launch_saving(facts, suspicion.launch_edit)
     if suspicion.joint is not None:
         return predict_part(facts, suspicion.joint, suspicion.part)
+    if suspicion.run_ns:
+        return _price_run(facts, suspicion)
     return predict_saving(facts, suspicion.edit, suspicion.size_bytes) if suspicion.edit else None
+
+
+def _price_run(facts: Facts, suspicion: Suspicion) -> Saving | None:
+    """The saving as a share of the run without profkit's own part."""
+    whole = whole_run(facts)
+    if whole is None:
+        return None
+    fraction = suspicion.run_ns / max(whole.time_ns - whole.own_ns, 1)
+    spread = fraction * suspicion.run_uncertainty
+    return Saving(0, fraction, max(0.0, fraction - spread), min(1.0, fraction + spread), run_ns=suspicion.run_ns)
 
 
 def weigh(saving: Saving | None, suspicion: Suspicion) -> Severity:

@@ -62,11 +62,13 @@ from profkit.patterns.time.hottest import hottest_lines, hottest_operators, hott
 from profkit.patterns.time.shares import IDLE, time_shares
 from profkit.patterns.time.wait_causes import wait_causes
 from profkit.patterns.transfers.created import created_tensors
+from profkit.patterns.whole_run import whole_run
 from profkit.rules import all_rules
 from profkit.run import directory as run_directory
 from profkit.run.directory import Run
 from profkit.run.experiment import Answer, Experiment, Measurement
 from profkit.run.plan import COUNTED_AS
+from profkit.run.whole_run import RunAccount, load_account
 from profkit.savings.launch_savings import predict_together
 from profkit.savings.replay import host_at_work_ns
 from profkit.savings.simulate import measured_saving
@@ -126,13 +128,14 @@ def read_facts(
     else:
         trace_path, snapshot_path = (None, path) if holds_snapshot(path) else (path, None)
     if trace_path is None:
-        if snapshot_path is None:
+        account = load_account(path) if path.is_dir() else RunAccount()
+        if snapshot_path is None and not account.stacks:
             raise UnreadableInput(path, f"holds no trace (*.pt.trace.json or *.pt.trace.json.gz){links_out(path)}")
-        alone = _read_snapshot(snapshot_path)
+        alone = None if snapshot_path is None else _read_snapshot(snapshot_path)
         if not path.is_dir():
             return Facts(no_trace(), snapshot=alone)
         sources, run = run_directory.load_sources(path), run_directory.load_run(path)
-        return Facts(no_trace(), run, sources=sources, snapshot=alone)
+        return Facts(no_trace(), run, sources=sources, snapshot=alone, account=account)
     trace = read_trace(trace_path, on_progress, memory_limit(), origin)
     run = run_directory.load_run(directory)
     if run.trace != trace_path.name:
@@ -149,6 +152,7 @@ def read_facts(
         snapshot,
         run_directory.load_device_memory(directory),
         launch,
+        load_account(directory),
     )
 
 
@@ -183,8 +187,8 @@ def diagnose_with_rows(
     facts: Facts, measure: Measure | None = None, settings: Settings = EVERYTHING
 ) -> tuple[Diagnosis, Sequence[Rows]]:
     """The diagnosis, and the events behind each finding: none for a finding from a memory snapshot."""
-    has_steps = facts.has_trace or facts.snapshot is None
-    look = _look_at_steps if has_steps else _look_at_snapshot
+    has_steps = facts.has_trace or (facts.snapshot is None and not facts.account.stacks)
+    look = _look_at_steps if has_steps else _look_without_steps
     outcomes, timing, health = look(facts, settings, measure is not None)
     judged, skipped = gather(outcomes)
     ignored = Counter(one.rule for one in judged if is_left_out(one.finding))
@@ -211,6 +215,8 @@ def diagnose_with_rows(
         ignored=dict(ignored),
     )
     rows = [one.suspicion.rows for one in judged]
+    whole, unaccounted = attempt("the account of the whole run", partial(whole_run, facts), None)
+    diagnosis = replace(diagnosis, whole_run=whole, health=(*diagnosis.health, *unaccounted))
     failure, unknown = attempt("what ended the program", partial(describe_end_of_memory, facts), None)
     diagnosis = replace(diagnosis, failure=failure, health=(*diagnosis.health, *unknown))
     if has_steps:
@@ -228,10 +234,10 @@ def _look_at_steps(
     return outcomes, timing, (*health, *not_timed)
 
 
-def _look_at_snapshot(
+def _look_without_steps(
     facts: Facts, settings: Settings, measured: bool
 ) -> tuple[Sequence[Outcome], Timing, tuple[str, ...]]:
-    """For a memory snapshot alone, which has no steps."""
+    """For a memory snapshot alone, or a run that was only watched."""
     outcomes = [task() for task in judging_tasks(facts, settings, with_experiments=measured)]
     notes, unchecked = attempt("checking the snapshot", partial(check_snapshot, facts), ())
     return outcomes, Timing(0, None, ""), (*notes, *unchecked)
@@ -264,7 +270,7 @@ def _obstacles(facts: Facts, diagnosis: Diagnosis, has_steps: bool) -> Sequence[
     if has_steps:
         looked = len(diagnosis.skipped) < len(all_rules())
         return [*find_obstacles(facts), *(() if looked else ("no rule could look at it",))]
-    is_known = any(one.peak_bytes for one in diagnosis.memory)
+    is_known = any(one.peak_bytes for one in diagnosis.memory) or facts.snapshot is None
     return () if is_known else ("the snapshot holds no memory of any device",)
 
 

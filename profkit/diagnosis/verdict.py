@@ -54,8 +54,8 @@ def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
         return Verdict(VerdictKind.FOUND, f"{first}{_found(diagnosis, mend, chances, bool(obstacles))}{doubt}")
     if failure:
         return Verdict(VerdictKind.CANNOT_JUDGE, failure)
-    if not obstacles and diagnosis.memory and not diagnosis.timing.steps:
-        return Verdict(VerdictKind.NOTHING_FOUND, f"No fault found in the memory; {_memory(diagnosis)}")
+    if not obstacles and not diagnosis.timing.steps and (beside := _beside_steps(diagnosis)):
+        return Verdict(VerdictKind.NOTHING_FOUND, f"No fault found in {beside}")
     if not obstacles and not diagnosis.timing.steps:
         obstacles = (*diagnosis.health, "the recording holds no steps to measure")
     if obstacles:
@@ -65,6 +65,13 @@ def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
     what = f"{_largest_part(diagnosis.timing)}{_optimizer(diagnosis)}{_hottest_line(diagnosis)}"
     nothing = f"{ended}; no fault found until then" if ended else "No fault found"
     return Verdict(VerdictKind.NOTHING_FOUND, f"{nothing}{_hardly_compared(diagnosis.launch)}; {what}{limit}")
+
+
+def _beside_steps(diagnosis: Diagnosis) -> str:
+    """What was looked at if no step was recorded: a memory snapshot, or the run as a whole; empty if neither."""
+    if diagnosis.memory:
+        return f"the memory; {_memory(diagnosis)}"
+    return "the account of the run; its steps were not recorded" if diagnosis.whole_run is not None else ""
 
 
 def _hardly_compared(launch: LaunchSummary | None) -> str:
@@ -146,9 +153,9 @@ def _cost(finding: Finding) -> str:
     saving = finding.saving
     if saving is None:
         return "has no measured cost"
-    if grows(finding) and (saving.fraction < 0.10 or saving.time_ns_per_step <= 0):
+    if grows(finding) and (saving.fraction < 0.10 or saving.time_ns <= 0):
         return f"makes memory grow by {format_bytes(saving.bytes)} per step"
-    if saving.time_ns_per_step > 0:
+    if saving.time_ns > 0:
         return f"costs {_share_of(saving)}"
     return f"holds {format_bytes(saving.bytes)} of memory" if saving.bytes > 0 else "costs no time here"
 
@@ -156,9 +163,9 @@ def _cost(finding: Finding) -> str:
 def _gain(finding: Finding) -> str:
     """``would give back 43 % (30 to 50) of the step``."""
     saving = finding.saving
-    if saving is None or (saving.time_ns_per_step <= 0 and saving.bytes <= 0):
+    if saving is None or (saving.time_ns <= 0 and saving.bytes <= 0):
         return "has a gain that was not measured"
-    if saving.time_ns_per_step <= 0:
+    if saving.time_ns <= 0:
         return f"would free {format_bytes(saving.bytes)} of memory"
     return f"would give back {_share_of(saving)}"
 

@@ -119,7 +119,8 @@ class Saving:
     ``low`` and ``high``. ``bytes`` is the memory that becomes free at the peak, or per step if memory grows. If
     ``of_part`` is set, only part of a step was recorded, and the shares are of that part. ``beyond`` is the fraction
     that is left once the findings above are fixed, as two fixes may free the same time; None if no finding above has a
-    price."""
+    price. ``run_ns`` is set where the fix shortens the run, not the step: the time that the whole run gets shorter, of
+    which the shares then are."""
 
     time_ns_per_step: int
     fraction: float
@@ -128,10 +129,18 @@ class Saving:
     bytes: int = 0
     of_part: bool = False
     beyond: float | None = None
+    run_ns: int = 0
+
+    @property
+    def time_ns(self) -> int:
+        """The time that becomes free, in a step or in the run."""
+        return self.run_ns or self.time_ns_per_step
 
     @property
     def whole(self) -> str:
         """What ``fraction`` is a share of."""
+        if self.run_ns:
+            return "run"
         return "part that was recorded" if self.of_part else "step"
 
 
@@ -231,6 +240,43 @@ class Timing:
     device_step_time_ns: int | None = None
     host_step_time_ns: int | None = None
     unprofiled_least_time_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseLine:
+    """A line of the program and the time that it takes in a phase of the run."""
+
+    location: Location
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One phase of the run: its time, its share of the run without profkit's own part (that part's is of all), and the
+    CPU time of the main thread within it, None if unknown. ``lines`` are those with most of its time, the largest
+    first."""
+
+    label: str
+    time_ns: int
+    fraction: float
+    cpu_ns: int | None = None
+    lines: tuple[PhaseLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRun:
+    """What the run spent its time on, from the start of the process to the last look at it: the phases add up to
+    ``time_ns``, of which ``own_ns`` are profkit's. ``is_over`` is False if the program was ended from outside, so the
+    last seconds may be missing.
+    ``band`` divides the run into equal parts of ``column_ns``: for each, the phase that took most of it, by its number
+    in ``phases``."""
+
+    time_ns: int
+    phases: tuple[Phase, ...]
+    own_ns: int = 0
+    is_over: bool = True
+    column_ns: int = 0
+    band: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,7 +608,8 @@ class Diagnosis:
     ``workers`` are the DataLoader workers that kept an account of themselves. ``memory`` is what a memory snapshot
     says, by device. ``failure`` says what ended the program, if that was a lack of memory; ``peaks`` how full memory
     was. ``pictures`` are what reports draw. ``ignored`` counts, by rule, the findings that comments on their lines
-    leave out. ``launch`` is what several ranks did together. Old diagnoses have no ``verdict`` and no pictures."""
+    leave out. ``launch`` is what several ranks did together, ``whole_run`` what the run as a whole spent its time
+    on, None if it was not watched. Old diagnoses have no ``verdict`` and no pictures."""
 
     run: RunSummary
     timing: Timing
@@ -580,6 +627,7 @@ class Diagnosis:
     pictures: Pictures | None = None
     ignored: Mapping[str, int] = field(default_factory=dict)
     launch: LaunchSummary | None = None
+    whole_run: WholeRun | None = None
     schema: str = SCHEMA
 
     @property
@@ -689,7 +737,7 @@ def rank_order(findings: Sequence[Finding]) -> list[int]:
 def _is_as_large(fault: Finding, above: Finding) -> bool:
     if fault.kind is not Kind.FAULT or above.kind is not Kind.OPPORTUNITY or fault.severity is not above.severity:
         return False
-    if fault.saving is None or above.saving is None or not fault.saving.time_ns_per_step:
+    if fault.saving is None or above.saving is None or not fault.saving.time_ns:
         return False
     return above.saving.low <= fault.saving.fraction
 

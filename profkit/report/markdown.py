@@ -9,6 +9,7 @@ from profkit.core.units import format_count, format_share, format_time
 from profkit.findings.values import DeviceMemory, Diagnosis, Finding, Kind, notable
 from profkit.report import wording
 from profkit.report.ranks_wording import THE_RANKS, short_launch_lines
+from profkit.report.run_wording import THE_RUN, phase_rows, run_line
 from profkit.report.wording import MAX_MORE_PLACES, printable
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#+!|~$&]|^[-=])")
@@ -19,6 +20,7 @@ _NUMBER = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
 def render_markdown(diagnosis: Diagnosis) -> str:
     """The report as Markdown. All text from the recording is escaped or shown as code."""
     blocks = [f"## {escape(wording.verdict(diagnosis))}"]
+    blocks += [escape(line)] if (line := run_line(diagnosis)) else []
     if diagnosis.launch is not None:
         blocks += _list(THE_RANKS, map(escape, short_launch_lines(diagnosis.launch)))
     major = notable(diagnosis.findings)
@@ -42,6 +44,7 @@ def render_markdown(diagnosis: Diagnosis) -> str:
     notes += [f"{label}: {in_code(value)}" for label, value in wording.run_facts(diagnosis)]
     blocks += _list("The recording", notes)
     blocks += _shares(diagnosis)
+    blocks += _phases(diagnosis)
     return "\n\n".join(blocks) + "\n"
 
 
@@ -113,6 +116,15 @@ def _shares(diagnosis: Diagnosis) -> list[str]:
         figures = f"{format_time(share.time_ns_per_step)} | {format_share(share.fraction)}"
         rows.append(f"| {escape(printable(share.label))} | {figures} |")
     return [*title, "\n".join(rows)]
+
+
+def _phases(diagnosis: Diagnosis) -> list[str]:
+    rows = [
+        f"| {escape(row.label)} | {row.time} | {row.share} | {in_code(row.place) if row.place else ''} |"
+        for row in phase_rows(diagnosis.whole_run)
+    ]
+    head = ["| phase | time | share | most at |", "| --- | ---: | ---: | --- |"]
+    return [f"### {THE_RUN}", "\n".join([*head, *rows])] if rows else []
 
 
 def escape(text: str) -> str:

@@ -12,6 +12,7 @@ from profkit.findings.values import Diagnosis, Finding, Kind, Location, Severity
 from profkit.report import wording
 from profkit.report.page import BOLD, DIM, ITALIC, Page, Style
 from profkit.report.ranks_wording import THE_RANKS, short_launch_lines
+from profkit.report.run_wording import THE_RUN, phase_rows, run_line
 from profkit.report.wording import MAX_MORE_PLACES, printable
 
 _LOOKS: dict[Severity, Style] = {
@@ -33,6 +34,8 @@ def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False) -> s
     """The report, wrapped at ``width`` columns (at least 40)."""
     page = Page(width, color)
     page.write(wording.verdict(diagnosis), BOLD)
+    if run := run_line(diagnosis):
+        page.write(run)
     if diagnosis.launch is not None:
         page.write_title(THE_RANKS)
         for line in short_launch_lines(diagnosis.launch):
@@ -54,6 +57,7 @@ def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False) -> s
     _write_skipped(page, diagnosis)
     _write_recording(page, diagnosis)
     _write_shares(page, diagnosis)
+    _write_phases(page, diagnosis)
     _write_workers(page, diagnosis)
     return str(page)
 
@@ -170,6 +174,13 @@ def _write_shares(page: Page, diagnosis: Diagnosis) -> None:
     for share in shares:
         figures = format_time(share.time_ns_per_step), format_share(share.fraction)
         rows.append((printable(share.label), *figures, _bar(share.fraction)))
+    if rows:
+        page.write_table(rows, right=frozenset({1, 2}))
+
+
+def _write_phases(page: Page, diagnosis: Diagnosis) -> None:
+    rows = [(row.label, row.time, row.share, _bar(row.fraction), row.place) for row in phase_rows(diagnosis.whole_run)]
+    _write_title(page, THE_RUN, bool(rows))
     if rows:
         page.write_table(rows, right=frozenset({1, 2}))
 

@@ -76,11 +76,11 @@ def cost(finding: Finding) -> str:
     if saving is None:
         return "unknown: this recording does not show what a fix would save"
     parts = []
-    if saving.time_ns_per_step > 0:
+    if saving.time_ns > 0:
         how = f"{_likely_range(saving.low, saving.high)}{_MEASURED if is_measured(finding) else ''}"
         share = f"{format_share(saving.fraction)} of the {saving.whole}{how}"
-        each = "" if saving.of_part else " per step"
-        parts.append(f"{format_time(saving.time_ns_per_step)}{each} ({share})")
+        each = "" if saving.of_part or saving.run_ns else " per step"
+        parts.append(f"{format_time(saving.time_ns)}{each} ({share})")
         left = left_beyond(finding)
         parts += [] if left is None else [f"{format_share(left)} if those above are fixed too"]
     if grows(finding):

@@ -89,6 +89,7 @@ class Need(Enum):
     SNAPSHOT = "no memory snapshot was recorded"
     TRACE = "a memory snapshot holds no operators, no steps and no times"
     """Every rule that does not ask for a snapshot has this need."""
+    WHOLE_RUN = "what the whole run spent its time on was not watched (run the program under profkit)"
     RANKS = "one rank's recording: only several show who waits for whom"
     MESSAGES = "the recordings do not say to whom messages go, so a pipeline would not be recognised"
 
@@ -124,6 +125,10 @@ class Suspicion(Struct, frozen=True):
     """Overrides the rule's kind where fixing this one case would change numerics or structure."""
     evidence: Mapping[str, float | int | str] = field(default_factory=dict)
     trial: Trial | None = None
+    run_ns: int = 0
+    """The time that the whole run would be shorter, for what lies outside its steps and so is in no replay."""
+    run_uncertainty: float = 0.0
+    """The share of ``run_ns`` by which it may be wrong."""
     spent_ns: int = 0
     """The time per step that the message names. Where the saving is longer, the report adds the reason."""
     rewrite: Rewrite | None = None
@@ -193,6 +198,7 @@ def _share_saved(facts: Facts, found: Suspicion) -> float:
     return replay(facts, found.edit).fraction if found.edit is not None else 0.0
 
 
+_ONLY_WATCHED = "the run was only watched, its steps were not recorded (profkit diagnose does)"
 _NO_STEPS = "no step of the program was recorded, and growth is seen from step to step (call step() after each)"
 _OUTDONE = "the optimizer stepped for the first time after the recording: what grows from call to call may end there"
 _STOPPED = "the program was ended before its optimizer stepped: what grows from call to call may end there"
@@ -209,7 +215,7 @@ def reason_for(facts: Facts, need: Need) -> str:
     """Why a rule with this need cannot look."""
     reason: str = need.value
     if need is Need.TRACE:
-        return reason
+        return reason if facts.snapshot is not None else _ONLY_WATCHED
     if facts.trace.recording.kind and need in _NEVER_IN_OTHER_KINDS:
         return f"{facts.trace.recording.kind} holds no {_NEVER_IN_OTHER_KINDS[need]}"
     if need is Need.COMPUTE and facts.accelerator is not None:
@@ -232,8 +238,9 @@ def why_not_watched(facts: Facts, watch: Watch, otherwise: str) -> str:
 
 def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
     """The needs that the recording does not meet."""
-    if not facts.has_trace and facts.snapshot is not None:
-        return [] if Need.SNAPSHOT in needs else [Need.TRACE]
+    if not facts.has_trace and (facts.snapshot is not None or facts.account.stacks):
+        alone = (Need.SNAPSHOT, facts.snapshot is not None), (Need.WHOLE_RUN, bool(facts.account.stacks))
+        return [] if any(need in needs and is_there for need, is_there in alone) else [Need.TRACE]
     met = {
         Need.SNAPSHOT: lambda: facts.snapshot is not None,
         Need.DEVICE: lambda: facts.device.present,
@@ -245,6 +252,7 @@ def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
         Need.COMPUTE: lambda: facts.accelerator is None or facts.accelerator.is_recorded,
         Need.LINES: lambda: bool(facts.steps.located.any()),
         Need.WHOLE_STEP: lambda: not facts.run.is_part,
+        Need.WHOLE_RUN: lambda: bool(facts.account.stacks),
         Need.RANKS: lambda: facts.launch is not None,
         Need.MESSAGES: lambda: not may_hide_pipelines(facts),
     }

@@ -79,6 +79,7 @@ FULL = {
                 "bytes": 4_000_000,
                 "of_part": False,
                 "beyond": None,
+                "run_ns": 0,
             },
             "evidence": {"growth_bytes_per_step": 4_000_000},
             "change": None,
@@ -110,6 +111,7 @@ FULL = {
                 "bytes": 0,
                 "of_part": False,
                 "beyond": None,
+                "run_ns": 0,
             },
             "evidence": {},
             "change": None,
@@ -144,6 +146,7 @@ FULL = {
     "pictures": None,
     "ignored": {},
     "launch": None,
+    "whole_run": None,
     "schema": "profkit.diagnosis/1",
 }
 
@@ -153,7 +156,17 @@ def test_the_diagnosis_is_written_in_the_order_of_the_contract(full_diagnosis: D
     text = render_json(replace(full_diagnosis, verdict=verdict))
     assert json.loads(text) == FULL
     keys = ["run", "timing", "findings", "skipped", "health", "total", "workers", "verdict", "cannot_judge", "hottest"]
-    assert list(json.loads(text)) == [*keys, "memory", "failure", "peaks", "pictures", "ignored", "launch", "schema"]
+    assert list(json.loads(text)) == [
+        *keys,
+        "memory",
+        "failure",
+        "peaks",
+        "pictures",
+        "ignored",
+        "launch",
+        "whole_run",
+        "schema",
+    ]
 
 
 def test_pictures_are_written_on_one_line_and_read_back(drawn_diagnosis: Diagnosis) -> None:

@@ -7,12 +7,31 @@ text, are stretched.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from msgspec import Struct
 
 from profkit.core.units import format_bytes, format_count, format_share, format_time
 from profkit.findings.pictures import LEVELS, Branch, Lane, MemoryCurve, Pictures, levels_of
-from profkit.findings.values import Diagnosis, Finding, Saving, Severity, WorkerTimes, faults, notable
+from profkit.findings.values import Diagnosis, Finding, Saving, Severity, WholeRun, WorkerTimes, faults, notable
+from profkit.patterns.whole_run import (
+    AFTER,
+    BEFORE,
+    BETWEEN,
+    COMPILING,
+    DATA,
+    EVALUATION,
+    IMPORTS,
+    LOADING,
+    LOGGING,
+    NETWORK,
+    PROFKIT,
+    PROGRAM,
+    SAVING,
+    START,
+    STEPS,
+)
+from profkit.report.run_wording import phase_rows
 from profkit.report.wording import printable, worker_lines
 
 LANE_HEIGHT = len(LEVELS) - 1
@@ -66,7 +85,9 @@ class Bar(Struct, frozen=True):
 def verdict_bars(diagnosis: Diagnosis) -> list[Bar]:
     """The step as it is, and after the changes with the largest gains."""
     timing = diagnosis.timing
-    chosen = [(one, one.saving) for one in notable(diagnosis.findings) if one.saving and one.saving.fraction > 0]
+    chosen = [
+        (one, one.saving) for one in notable(diagnosis.findings) if one.saving and one.saving.time_ns_per_step > 0
+    ]
     step_ns = timing.unprofiled_step_time_ns or timing.step_time_ns
     if not step_ns or not chosen or any(saving.of_part for _, saving in chosen):
         return []
@@ -113,6 +134,49 @@ def stacked(diagnosis: Diagnosis) -> list[Piece]:
 
 def hue(label: str) -> str:
     return next((name for word, name in _HUES if word in label), "idle" if label.startswith("idle") else "other")
+
+
+_PHASE_HUES = {
+    START: "idle",
+    IMPORTS: "idle",
+    LOADING: "copy",
+    BEFORE: "other",
+    COMPILING: "launch",
+    STEPS: "compute",
+    DATA: "data",
+    EVALUATION: "backward",
+    BETWEEN: "other",
+    SAVING: "copy",
+    NETWORK: "talk",
+    LOGGING: "wait",
+    AFTER: "idle",
+    PROGRAM: "other",
+    PROFKIT: "profkit",
+}
+
+
+def phases(whole: WholeRun | None) -> list[Piece]:
+    """The phases of the whole run, as a legend: their colours, labels and values."""
+    rows = phase_rows(whole)
+    return [
+        Piece(0, percent(row.fraction), _PHASE_HUES.get(row.label, "other"), row.label, f"{row.time}, {row.share}")
+        for row in rows
+    ]
+
+
+def band(whole: WholeRun | None) -> list[Piece]:
+    """The run from left to right: a piece for each stretch that one phase takes most of."""
+    if whole is None or not whole.band:
+        return []
+    pieces, at, columns = [], 0, len(whole.band)
+    for number, same in groupby(whole.band):
+        count = sum(1 for _ in same)
+        label = printable(whole.phases[number].label) if 0 <= number < len(whole.phases) else ""
+        value = f"{format_time(at * whole.column_ns)} to {format_time((at + count) * whole.column_ns)}"
+        place = round(100 * at / columns, 3), round(100 * count / columns, 3)
+        pieces.append(Piece(*place, _PHASE_HUES.get(label, "other"), label, value))
+        at += count
+    return pieces
 
 
 class WorkerBar(Struct, frozen=True):

@@ -24,6 +24,7 @@ from profkit.report.html.editor import link_to
 from profkit.report.html.environment import asset, digest, environment
 from profkit.report.html.ranks import render_ranks
 from profkit.report.memory_timeline import draw_timeline
+from profkit.report.run_wording import THE_RUN, phase_rows, run_line
 from profkit.report.wording import printable
 
 
@@ -64,6 +65,9 @@ def _words(diagnosis: Diagnosis) -> dict[str, Any]:
     return {
         "verdict": wording.verdict(diagnosis),
         "subject": wording.run_subject(diagnosis),
+        "run_line": run_line(diagnosis),
+        "the_run": THE_RUN,
+        "phase_lines": [row for row in phase_rows(diagnosis.whole_run) if row.place],
         "step_note": wording.step_note(diagnosis.timing),
         "bound_note": wording.bound_note(diagnosis.timing),
         "what_to_change": wording.WHAT_TO_CHANGE,
@@ -105,6 +109,8 @@ def _pictures(diagnosis: Diagnosis, pictures: Pictures) -> dict[str, Any]:
     return {
         "bars": drawing.verdict_bars(diagnosis),
         "stacked": drawing.stacked(diagnosis),
+        "phases": drawing.phases(diagnosis.whole_run),
+        "run_band": drawing.band(diagnosis.whole_run),
         "columns": drawing.columns(pictures),
         "stripes": drawing.stripes(pictures.lanes),
         "step_labels": drawing.step_labels(pictures),

@@ -26,7 +26,7 @@ def figures_of(diagnosis: Diagnosis) -> Iterator[tuple[str, float, str]]:
         yield "step_time_ms/without_profiler", timing.unprofiled_step_time_ns / 1e6, what
     savings: dict[str, float] = {}
     for finding in diagnosis.findings:
-        if finding.saving is not None and finding.saving.fraction > 0:
+        if finding.saving is not None and finding.saving.time_ns_per_step > 0:
             savings[finding.rule] = max(savings.get(finding.rule, 0.0), finding.saving.fraction)
     for rule, fraction in savings.items():
         yield f"saving_percent/{rule}", 100 * fraction, "What a step would gain, as a share of it."

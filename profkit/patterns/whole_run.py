@@ -1,0 +1,244 @@
+"""The phases of a run: which of the times that the main thread was seen at some lines belong together.
+
+A stack that shows what library code does there belongs to that: a checkpoint, the network, a batch that is awaited. A
+stack without any is told from the loop that trains: within that loop it is a step's own Python, outside it lies before
+the first step, after the last, or between epochs. Where the text shows an evaluation, all below it is one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from profkit.derive.facts import Facts, derived_once
+from profkit.findings.values import Location, Phase, PhaseLine, WholeRun
+from profkit.run.directory import CallSite
+from profkit.run.whole_run import Activity, Place, RunAccount, StackTime
+
+START = "starting Python"
+IMPORTS = "imports"
+LOADING = "reading checkpoints"
+BEFORE = "before the first step"
+COMPILING = "compiling"
+STEPS = "steps"
+DATA = "waiting for data"
+EVALUATION = "evaluation"
+BETWEEN = "between the epochs"
+SAVING = "checkpoints"
+NETWORK = "network"
+LOGGING = "logging"
+AFTER = "after the last step"
+PROFKIT = "profkit itself"
+PROGRAM = "the program's own code"
+"""Where no step was seen, all that shows nothing else."""
+PHASES = (
+    *(START, IMPORTS, LOADING, BEFORE, COMPILING, STEPS, DATA, EVALUATION, BETWEEN),
+    *(SAVING, NETWORK, LOGGING, AFTER, PROGRAM, PROFKIT),
+)
+"""In the order in which a run has them."""
+_OF_ACTIVITY: Mapping[str, str] = MappingProxyType(
+    {
+        Activity.SAVING.value: SAVING,
+        Activity.LOADING.value: LOADING,
+        Activity.COMPILING.value: COMPILING,
+        Activity.DATA.value: DATA,
+        Activity.NETWORK.value: NETWORK,
+        Activity.LOGGING.value: LOGGING,
+        Activity.IMPORTING.value: IMPORTS,
+        Activity.PROFKIT.value: PROFKIT,
+    }
+)
+_TRAINING = (Activity.UPDATE.value, Activity.BACKWARD.value)
+_PLAIN = (Activity.OTHER.value, Activity.FORWARD.value)
+_MOST_LINES = 5
+_LOOP_SHARE = 0.5
+"""The loop that trains has at least this share of the time of backward passes and updates. A program with two such
+loops, a teacher's and a student's, has at most one of them."""
+
+_Loop = tuple[str, str, int]
+"""File, function, first line."""
+
+
+@derived_once
+def whole_run(facts: Facts) -> WholeRun | None:
+    """The account of the run; None if it was not watched."""
+    return account_for(facts.account) if facts.account.stacks else None
+
+
+def account_for(account: RunAccount) -> WholeRun:
+    """The phases of a run that was watched. They add up to the time from the start of the process to the last look."""
+    labels = _label_stacks(account)
+    early_ns = max(0, account.begun_ns - account.started_ns) if account.started_ns else 0
+    whole_ns = max(early_ns + sum(stack.time_ns for stack in account.stacks), 1)
+    own_ns = sum(stack.time_ns for stack, label in zip(account.stacks, labels, strict=True) if label == PROFKIT)
+    programs_ns = max(whole_ns - own_ns, 1)
+    phases = [Phase(START, early_ns, early_ns / programs_ns)]  # of no length if only a part of the run was watched
+    for label in PHASES[1:]:
+        stacks = [stack for stack, found in zip(account.stacks, labels, strict=True) if found == label]
+        if time_ns := sum(stack.time_ns for stack in stacks):
+            cpu_ns = sum(stack.cpu_ns for stack in stacks)
+            share = time_ns / (whole_ns if label == PROFKIT else programs_ns)
+            phases.append(Phase(label, time_ns, share, cpu_ns, _lines(account, stacks, label)))
+    number_of = {phase.label: number for number, phase in enumerate(phases)}
+    early = [0] * round(early_ns / account.column_ns) if account.column_ns > 0 else []
+    band = (*early, *_band(account, [number_of[label] for label in labels]))
+    return WholeRun(whole_ns, tuple(phases), own_ns, account.is_over, account.column_ns, band)
+
+
+class Repeated(Struct, frozen=True):
+    """What one line of the program took while the training waited for it: the time, and how often at least."""
+
+    site: CallSite
+    time_ns: int
+    visits: int
+
+
+def repeated_between_steps(facts: Facts, label: str) -> list[Repeated]:
+    """The lines of a phase that the training waited for at least twice, the longest first. What came before the first
+    step or after the last does not count."""
+    account = facts.account
+    labels = _label_stacks(account)
+    trained = [stack for stack, found in zip(account.stacks, labels, strict=True) if found == STEPS]
+    if not trained or account.column_ns <= 0:
+        return []
+    first = min(stack.first_ns for stack in trained) // account.column_ns
+    last = max(stack.last_ns for stack in trained) // account.column_ns
+    ways = [stack.places for stack in trained]
+    stacks_of: dict[int, set[int]] = {}
+    for number, (stack, found) in enumerate(zip(account.stacks, labels, strict=True)):
+        line = _line_between(account, stack, label, ways)
+        if found == label and line is not None:
+            stacks_of.setdefault(line, set()).add(number)
+    repeated = [_repeated(account, line, numbers, (first, last)) for line, numbers in stacks_of.items()]
+    return sorted((line for line in repeated if line.visits > 1), key=lambda line: -line.time_ns)
+
+
+def _repeated(account: RunAccount, line: int, numbers: set[int], within: tuple[int, int]) -> Repeated:
+    """The time and the visits of these stacks in the columns from one to another. Columns in a row are one visit,
+    unless a single stack was seen to be left and entered again more often."""
+    times = [sum(time for at, time in column if at in numbers) for column in account.columns[within[0] : within[1] + 1]]
+    runs = sum(1 for before, now in zip([0, *times], times, strict=False) if now and not before)
+    alone = account.stacks[next(iter(numbers))].visits if len(numbers) == 1 and runs else 0
+    return Repeated(account.places[line].site, sum(times), max(runs, alone - 1))
+
+
+def _line_between(account: RunAccount, stack: StackTime, label: str, ways: Iterable[tuple[int, ...]]) -> int | None:
+    """The line that stands for the stack. Work between the epochs is told where it leaves the ways to the training:
+    at the line beside the training that calls it. What a library does is told at the program's innermost line."""
+    if label != BETWEEN:
+        return _line_of(account, stack, label)
+    shared = max(_shared(stack.places, way) for way in ways)
+    beside = stack.places[min(shared, len(stack.places) - 1)] if stack.places else -1
+    return beside if 0 <= beside < len(account.places) else None
+
+
+def _shared(first: tuple[int, ...], second: tuple[int, ...]) -> int:
+    """How many places both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
+
+
+def _label_stacks(account: RunAccount) -> list[str]:
+    """A phase for each stack of the account."""
+    evaluating = [any(place.evaluates for place in _places(account, stack)) for stack in account.stacks]
+    training = _training_stacks(account, evaluating)
+    if not training:
+        return [
+            _OF_ACTIVITY.get(stack.activity) or (EVALUATION if evaluates else PROGRAM)
+            for stack, evaluates in zip(account.stacks, evaluating, strict=True)
+        ]
+    loops = _training_loops(account, training)
+    first_ns = min(stack.first_ns for stack in training)
+    last_ns = max(stack.last_ns for stack in training)
+    return [
+        _label(account, stack, evaluates, loops, (first_ns, last_ns))
+        for stack, evaluates in zip(account.stacks, evaluating, strict=True)
+    ]
+
+
+def _training_stacks(account: RunAccount, evaluating: Iterable[bool]) -> list[StackTime]:
+    """Those of backward passes and updates, and of lines around a call of ``backward``; if there are none, those of the
+    model outside of evaluations."""
+    training, calling = [], []
+    for stack, evaluates in zip(account.stacks, evaluating, strict=True):
+        if evaluates:
+            continue
+        if stack.activity in _TRAINING or (stack.activity in _PLAIN and _trains(account, stack)):
+            training.append(stack)
+        elif stack.activity == Activity.FORWARD.value:
+            calling.append(stack)
+    return training or calling
+
+
+def _trains(account: RunAccount, stack: StackTime) -> bool:
+    return any(place.trains for place in _places(account, stack))
+
+
+def _places(account: RunAccount, stack: StackTime) -> list[Place]:
+    return [account.places[at] for at in stack.places if 0 <= at < len(account.places)]
+
+
+def _label(
+    account: RunAccount, stack: StackTime, evaluates: bool, loops: frozenset[_Loop], between_ns: tuple[int, int]
+) -> str:
+    is_evaluation = evaluates and stack.last_ns > between_ns[0] and stack.activity != Activity.PROFKIT.value
+    if known := EVALUATION if is_evaluation else _OF_ACTIVITY.get(stack.activity):
+        return known
+    if stack.activity in _TRAINING or _trains(account, stack) or not loops.isdisjoint(_loops_of(account, stack)):
+        return STEPS
+    if stack.activity == Activity.FORWARD.value and stack.last_ns > between_ns[0]:
+        return STEPS
+    return BEFORE if stack.last_ns <= between_ns[0] else AFTER if stack.first_ns >= between_ns[1] else BETWEEN
+
+
+def _training_loops(account: RunAccount, training: list[StackTime]) -> frozenset[_Loop]:
+    """The innermost loop in which most of the training is seen; empty if that is in no loop."""
+    times, depths = Counter[_Loop](), dict[_Loop, int]()
+    for stack in training:
+        for depth, loop in enumerate(_loops_of(account, stack)):
+            times[loop] += stack.time_ns
+            depths[loop] = max(depths.get(loop, 0), depth)
+    whole_ns = sum(stack.time_ns for stack in training)
+    likely = [loop for loop, time_ns in times.items() if time_ns >= _LOOP_SHARE * whole_ns]
+    return frozenset([max(likely, key=lambda loop: (depths[loop], times[loop]))] if likely else ())
+
+
+def _loops_of(account: RunAccount, stack: StackTime) -> list[_Loop]:
+    """The innermost loop of each function on the stack, the caller's first."""
+    return [(place.site.file, place.site.function, place.loop) for place in _places(account, stack) if place.loop]
+
+
+def _lines(account: RunAccount, stacks: Iterable[StackTime], label: str) -> tuple[PhaseLine, ...]:
+    """The lines with most of a phase's time: where the program makes the call that the phase consists of. An evaluation
+    is called by the last line before its text begins; the others are their innermost line."""
+    times = Counter[int]()
+    for stack in stacks:
+        if (line := _line_of(account, stack, label)) is not None:
+            times[line] += stack.time_ns
+    return tuple(
+        PhaseLine(Location.of(account.places[at].site), time_ns) for at, time_ns in times.most_common(_MOST_LINES)
+    )
+
+
+def _line_of(account: RunAccount, stack: StackTime, label: str) -> int | None:
+    """The place that stands for the stack in this phase; None if it has none."""
+    known = [at for at in stack.places if 0 <= at < len(account.places)]
+    inner = [depth for depth, at in enumerate(known) if account.places[at].evaluates]
+    if label == EVALUATION and inner:
+        return known[max(0, inner[0] - 1)]
+    return known[-1] if known else None
+
+
+def _band(account: RunAccount, numbers: list[int]) -> Iterator[int]:
+    """The phase with most of each column; the one before where nothing was seen."""
+    last = 0
+    for column in account.columns:
+        times = Counter[int]()
+        for at, time_ns in column:
+            if 0 <= at < len(numbers):
+                times[numbers[at]] += time_ns
+        last = times.most_common(1)[0][0] if times else last
+        yield last

@@ -1,0 +1,139 @@
+"""The phases of a run, from stacks whose times are known."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.derive.facts import Facts
+from profkit.patterns import whole_run as phases
+from profkit.patterns.whole_run import account_for, repeated_between_steps
+from profkit.run.directory import CallSite
+from profkit.run.whole_run import Activity, Place, RunAccount, StackTime
+from profkit.trace.events import no_trace
+
+S = 1_000_000_000
+MAIN = Place(CallSite("train.py", 90, "<module>"))
+EPOCH = Place(CallSite("train.py", 40, "main"), loop=39)
+STEP = Place(CallSite("train.py", 43, "main"), loop=42, trains=True)
+OWN_PYTHON = Place(CallSite("train.py", 44, "main"), loop=42, trains=True)
+READ = Place(CallSite("train.py", 41, "main"), loop=39)
+PARSE = Place(CallSite("data.py", 7, "parse"), loop=6)
+EVALUATE = Place(CallSite("train.py", 46, "main"), loop=39)
+SCORE = Place(CallSite("train.py", 12, "evaluate"), loop=11, evaluates=True)
+SAVE = Place(CallSite("train.py", 47, "main"), loop=39)
+BUILD = Place(CallSite("train.py", 30, "main"))
+PLACES = (MAIN, EPOCH, STEP, OWN_PYTHON, READ, PARSE, EVALUATE, SCORE, SAVE, BUILD)
+
+
+def stack(activity, places, time_s, first_s, last_s, visits=1):
+    numbers = tuple(PLACES.index(place) for place in (MAIN, *places))
+    return StackTime(activity.value, numbers, int(time_s * S), 0, int(first_s * S), int(last_s * S), 1, visits)
+
+
+def run(*stacks, columns=(), column_s=1):
+    return RunAccount(9 * S, 10 * S, 30 * S, PLACES, stacks, column_s * S, columns, is_over=True)
+
+
+def labels(account):
+    return {phase.label: round(phase.time_ns / S, 3) for phase in account_for(account).phases}
+
+
+TRAINING = (
+    stack(Activity.BACKWARD, [STEP], 4, 3, 17),
+    stack(Activity.UPDATE, [STEP], 2, 3, 17),
+)
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (stack(Activity.OTHER, [BUILD], 1, 0, 2), phases.BEFORE),
+        (stack(Activity.FORWARD, [BUILD], 1, 0, 2), phases.BEFORE),
+        (stack(Activity.OTHER, [MAIN], 1, 18, 19), phases.AFTER),
+        (stack(Activity.OTHER, [OWN_PYTHON], 1, 4, 17), phases.STEPS),
+        (stack(Activity.FORWARD, [STEP], 1, 2, 17), phases.STEPS),
+        (stack(Activity.OTHER, [READ, PARSE], 1, 5, 12), phases.BETWEEN),
+        (stack(Activity.OTHER, [EVALUATE, SCORE], 1, 5, 12), phases.EVALUATION),
+        (stack(Activity.DATA, [EVALUATE, SCORE], 1, 5, 12), phases.EVALUATION),
+        (stack(Activity.FORWARD, [EVALUATE, SCORE], 1, 0, 1), phases.BEFORE),
+        (stack(Activity.DATA, [STEP], 1, 2, 17), phases.DATA),
+        (stack(Activity.SAVING, [SAVE], 1, 5, 12), phases.SAVING),
+        (stack(Activity.NETWORK, [BUILD], 1, 0, 1), phases.NETWORK),
+        (stack(Activity.IMPORTING, [], 1, 0, 1), phases.IMPORTS),
+        (stack(Activity.COMPILING, [STEP], 1, 2, 3), phases.COMPILING),
+        (stack(Activity.LOGGING, [STEP], 1, 3, 17), phases.LOGGING),
+        (stack(Activity.LOADING, [BUILD], 1, 1, 2), phases.LOADING),
+        (stack(Activity.PROFKIT, [STEP], 1, 5, 6), phases.PROFKIT),
+    ],
+)
+def test_each_stack_belongs_to_one_phase(seen, expected):
+    found = labels(run(*TRAINING, seen))
+    assert found.pop(phases.START) == 1
+    assert found == ({phases.STEPS: 7} if expected == phases.STEPS else {phases.STEPS: 6, expected: 1})
+
+
+def test_shares_are_of_the_run_without_profkit():
+    whole = account_for(run(*TRAINING, stack(Activity.PROFKIT, [STEP], 1, 5, 6)))
+    assert (whole.time_ns, whole.own_ns) == (8 * S, S)
+    fractions = {phase.label: phase.fraction for phase in whole.phases}
+    assert fractions == {phases.START: 1 / 7, phases.STEPS: 6 / 7, phases.PROFKIT: 1 / 8}
+
+
+def test_without_steps_the_programs_code_is_told_as_such():
+    assert labels(run(stack(Activity.OTHER, [BUILD], 5, 0, 6))) == {phases.START: 1, phases.PROGRAM: 5}
+
+
+def test_a_program_that_only_calls_a_model_steps_by_it():
+    calling = stack(Activity.FORWARD, [EPOCH], 5, 2, 17)
+    assert labels(run(calling))[phases.STEPS] == 5
+
+
+def test_a_part_of_a_run_has_no_start():
+    part = RunAccount(0, 10 * S, 30 * S, PLACES, TRAINING, S)
+    assert labels(part) == {phases.START: 0, phases.STEPS: 6}
+
+
+def test_places_that_do_not_exist_are_left_out():
+    """A file may be damaged."""
+    broken = StackTime("other", (700, -3), S, 0, 0, S, 1, 1)
+    unknown = StackTime("singing", (), S, 0, 0, S, 1, 1)
+    assert labels(run(*TRAINING, broken, unknown))[phases.STEPS] == 6
+
+
+def test_the_band_shows_the_phase_with_most_of_each_column():
+    columns = (((0, 7), (1, 9)), (), ((2, 5),))
+    saving = stack(Activity.SAVING, [SAVE], 1, 5, 12)
+    whole = account_for(run(*TRAINING, saving, columns=columns))
+    assert [whole.phases[number].label for number in whole.band] == [
+        phases.START,
+        phases.STEPS,
+        phases.STEPS,
+        phases.SAVING,
+    ]
+
+
+def columns_of(numbers):
+    """Each column has one stack all the time; None is another phase."""
+    return tuple(((number, S),) if number is not None else ((0, S),) for number in numbers)
+
+
+def find(label, *stacks, columns):
+    facts = Facts(no_trace(), account=run(*TRAINING, *stacks, columns=columns_of(columns)))
+    return [(found.site.line, found.time_ns // S, found.visits) for found in repeated_between_steps(facts, label)]
+
+
+def test_what_the_training_waits_for_again_and_again_is_told_at_the_line_beside_it():
+    parse = stack(Activity.OTHER, [READ, PARSE], 3, 5, 15)
+    read = stack(Activity.OTHER, [READ], 1, 5, 15)
+    columns = [None] * 5 + [2, 3, None, None, 2, 2] + [None] * 8
+    assert find(phases.BETWEEN, parse, read, columns=columns) == [(41, 4, 2)]
+
+
+def test_once_is_not_again():
+    assert find(phases.BETWEEN, stack(Activity.OTHER, [READ], 3, 5, 8), columns=[None] * 5 + [2, 2, 2, None]) == []
+
+
+def test_what_comes_before_the_first_step_or_after_the_last_does_not_count():
+    saving = stack(Activity.SAVING, [SAVE], 4, 1, 19, visits=3)
+    assert find(phases.SAVING, saving, columns=[2, 2, None, None, 2] + [None] * 13 + [2]) == [(47, 1, 2)]
+    assert find(phases.SAVING, saving, columns=[2, 2] + [None] * 16 + [2]) == []

@@ -1,0 +1,77 @@
+"""The account of the whole run in the reports."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from profkit.findings.values import Diagnosis, Location, Phase, PhaseLine, RunSummary, Timing, WholeRun
+from profkit.patterns.whole_run import EVALUATION, PROFKIT, START, STEPS
+from profkit.report import FORMATS, render
+from profkit.report.json import parse_json
+from profkit.report.run_wording import describe_run, phase_rows
+
+S = 1_000_000_000
+EVALUATED = PhaseLine(Location("/me/<train>.py", 8, "main"), 3 * S)
+PHASES = (
+    Phase(START, S, 0.1),
+    Phase(STEPS, 6 * S, 0.6),
+    Phase(EVALUATION, 3 * S, 0.3, lines=(EVALUATED,)),
+    Phase(PROFKIT, 10 * S, 0.5),
+)
+WHOLE = WholeRun(20 * S, PHASES, own_ns=10 * S, column_ns=S, band=(0, 1, 1, 2, 3))
+
+
+@pytest.fixture
+def diagnosis():
+    return Diagnosis(RunSummary((), None, None, None, None), Timing(0, None, ""), (), {}, (), whole_run=WHOLE)
+
+
+def test_one_line_names_the_largest_phases_without_profkits_own():
+    assert describe_run(WHOLE) == (
+        "The run took 10.0 s without profkit's own 10.0 s: 60 % steps, 30 % evaluation, 10 % starting Python."
+    )
+
+
+def test_a_run_that_was_killed_is_told_as_such():
+    whole = replace(WHOLE, is_over=False, own_ns=0, phases=(Phase(STEPS, 20 * S, 1.0),))
+    assert describe_run(whole) == "The run was ended from outside after at least 20.0 s: 100 % steps."
+
+
+def test_phases_without_time_have_no_row():
+    rows = phase_rows(replace(WHOLE, phases=(Phase(START, 0, 0.0), *PHASES[1:])))
+    assert [(row.label, row.time, row.share, row.place) for row in rows] == [
+        (STEPS, "6.00 s", "60 %", ""),
+        (EVALUATION, "3.00 s", "30 %", "<train>.py:8"),
+        (PROFKIT, "10.0 s", "50 %", ""),
+    ]
+    assert phase_rows(None) == []
+
+
+@pytest.mark.parametrize("name", ["text", "markdown", "html"])
+def test_each_report_for_people_has_the_line_and_the_phases(diagnosis, name):
+    text = " ".join(render(diagnosis, name).split())
+    assert "60 % steps, 30 % evaluation" in text.replace("\\", "")
+    assert "Where the run" in text
+    assert "<train>.py" not in text or name != "html"
+
+
+def test_the_band_of_the_page_has_a_piece_for_each_stretch(diagnosis):
+    page = render(diagnosis, "html")
+    assert '<rect class="compute" x="20.0%" width="40.0%" height="32"><title>steps: 1.00 s to 3.00 s</title>' in page
+
+
+def test_a_band_with_numbers_of_no_phase_is_drawn_without_a_name(diagnosis):
+    """A file may have come from anybody."""
+    odd = replace(diagnosis, whole_run=replace(WHOLE, band=(9, -1)))
+    assert "<title>: 0 ns to 1.00 s</title>" in render(odd, "html")
+
+
+def test_it_is_saved_and_read_back(diagnosis):
+    assert parse_json(render(diagnosis, "json").encode()).whole_run == WHOLE
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "memory-timeline"])
+def test_without_an_account_no_report_mentions_the_run(diagnosis, name):
+    assert "Where the run" not in render(replace(diagnosis, whole_run=None), name)
