@@ -85,7 +85,7 @@ def diagnose_launch(
     from profkit.cli._memory_reuse import stop_collecting_garbage
 
     stop_collecting_garbage()
-    from profkit.cli._reading import ReadingBar
+    from profkit.cli._progress import ReadingBar
     from profkit.diagnosis.launch.launching import diagnose_ranks
     from profkit.diagnosis.launch.remote import path_of
     from profkit.run.directory import REPORTS, check_replaceable, create_directory, default_directory, refuse_other_run

@@ -1,13 +1,27 @@
-"""The line on stderr while steps are recorded, on a terminal only."""
+"""What stderr shows while profkit works, on a terminal only: a line while steps are recorded, a bar while a large
+trace, or many, are read."""
 
 from __future__ import annotations
 
 import sys
+import time
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import click
+
+from profkit.core.units import format_bytes, format_count
+
 if TYPE_CHECKING:
+    from click._termui_impl import ProgressBar
     from rich.status import Status
+
+_PATIENCE_S = 0.5
+"""A file that is read within this time needs no bar."""
+_REFRESH_S = 0.1
+_LONGEST_NAME = 32
+"""A longer line would wrap and could not be overwritten."""
 
 
 class Progress:
@@ -34,3 +48,52 @@ class Progress:
     ) -> None:
         if self._status is not None:
             self._status.stop()
+
+
+class ReadingBar:
+    """A context manager whose `show` moves the bar: how much of the file is read, unpacked size, and speed.
+
+    Unlike rich's it starts no thread. A process with threads does not fork, and would read alone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._bar: ProgressBar[str] | None = None
+        self._begun = self._shown = time.monotonic()
+        self._is_wanted = sys.stderr.isatty()
+
+    def __enter__(self) -> ReadingBar:
+        return self
+
+    def show(self, read_bytes: int, file_bytes: int, content_bytes: int) -> None:
+        """Show how many bytes of the file are read, and how many they are unpacked."""
+        rate = content_bytes / max(time.monotonic() - self._begun, 1e-9)
+        self._move(read_bytes, file_bytes, f"{format_bytes(content_bytes)}, {format_bytes(rate)}/s")
+
+    def count(self, done: int, total: int) -> None:
+        """Show how many recordings are read."""
+        self._move(done, total, f"{done:,} of {format_count(total, 'recording')}")
+
+    def _move(self, done: int, total: int, text: str) -> None:
+        now = time.monotonic()
+        if not self._is_wanted or now < max(self._begun + _PATIENCE_S, self._shown + _REFRESH_S):
+            return
+        if self._bar is None:
+            self._bar = self._make(total)
+        self._shown = now
+        self._bar.update(max(0, done - self._bar.pos), text)
+
+    def _make(self, total: int) -> ProgressBar[str]:
+        from profkit.report.wording import printable
+
+        name = printable(self._path.name)
+        label = f"reading {name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + '...'}"
+        return click.progressbar(
+            length=max(total, 1), label=label, file=sys.stderr, item_show_func=lambda text: text or ""
+        )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.render_finish()

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from profkit.cli import _reading
-from profkit.cli._reading import ReadingBar
+from profkit.cli import _progress
+from profkit.cli._progress import ReadingBar
 from profkit.trace.reading import read_trace
 from tests.traces import json_of, op
 
@@ -23,9 +23,9 @@ class _Terminal(io.StringIO):
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> _Terminal:
     stream = _Terminal()
-    monkeypatch.setattr(_reading, "sys", SimpleNamespace(stderr=stream))  # pytest sets the real one anew before a test
-    monkeypatch.setattr(_reading, "_PATIENCE_S", 0)
-    monkeypatch.setattr(_reading, "_REFRESH_S", 0)
+    monkeypatch.setattr(_progress, "sys", SimpleNamespace(stderr=stream))  # pytest sets the real one anew before a test
+    monkeypatch.setattr(_progress, "_PATIENCE_S", 0)
+    monkeypatch.setattr(_progress, "_REFRESH_S", 0)
     return stream
 
 
@@ -62,7 +62,7 @@ def test_control_characters_in_a_name_are_shown_as_text_and_long_names_are_cut(t
 
 
 def test_a_file_that_is_read_quickly_gets_no_bar(terminal: _Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_reading, "_PATIENCE_S", 60)
+    monkeypatch.setattr(_progress, "_PATIENCE_S", 60)
     with ReadingBar(Path("small.json")) as bar:
         bar.show(1, 1, 1)
     assert not terminal.getvalue()

@@ -1,0 +1,112 @@
+"""`profkit watch`: where the time of a whole run goes, whatever becomes of the program."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profkit.report.json import load_json
+from profkit.run.directory import DIAGNOSIS_FILE
+from profkit.run.whole_run import load_account
+
+PROGRAM = """\
+import sys, time
+
+def read():
+    time.sleep(0.3)
+
+def main():
+    time.sleep(0.5)
+    for epoch in range(3):
+        read()
+        for batch in range(2):
+            time.sleep(0.15)
+            if batch < 0:
+                loss.backward()
+    time.sleep(0.5)
+
+main()
+print("done", sys.argv[1:])
+sys.exit(int(sys.argv[1]))
+"""
+KILLED = """\
+import os, signal, sys, time
+
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def watch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "profkit", "watch", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_each_phase_is_told_with_its_line(tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    ended = watch("train.py", "--output", "run", "--format", "json", "--", "0", "--format", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    said, report = ended.stdout.split("\n", 1)
+    assert said == "done ['0', '--format']"
+    whole = load_json(tmp_path / "run" / DIAGNOSIS_FILE).whole_run
+    assert json.loads(report)["whole_run"]["time_ns"] == whole.time_ns
+    assert sum(phase.time_ns for phase in whole.phases) == whole.time_ns
+    lines = {phase.label: phase.lines[0].location.line for phase in whole.phases if phase.lines}
+    assert lines["before the first step"] == 7
+    assert lines["steps"] == 11
+    assert lines["between the epochs"] in (4, 9)
+    assert lines["after the last step"] == 14
+
+
+@pytest.mark.slow
+def test_a_watched_run_can_be_diagnosed_later(tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    assert watch("-m", "train", "--output", "run", "--", "0", cwd=tmp_path).returncode == 0
+    command = [sys.executable, "-m", "profkit", "diagnose", "run"]
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert "repeated-epoch-work" in again.stdout.splitlines()[1]
+
+
+@pytest.mark.slow
+def test_a_program_that_fails_is_accounted_for_and_its_status_told(tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    ended = watch("train.py", "--output", "run", "--", "5", cwd=tmp_path)
+    assert ended.returncode == 3
+    assert "The run took" in ended.stdout
+    assert "status 5" in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_killed_program_keeps_its_account(tmp_path):
+    (tmp_path / "killed.py").write_text(KILLED)
+    ended = watch("killed.py", "--output", "run", "--", str(tmp_path / "run" / "account.json"), cwd=tmp_path)
+    assert ended.returncode == 3
+    assert signal.SIGKILL.name in ended.stderr
+    assert "The run was ended from outside after at least" in ended.stdout
+    assert not load_account(tmp_path / "run").is_over
+
+
+@pytest.mark.parametrize("arguments", [[], ["missing.py"], ["notes.txt"], ["loss-list"]])
+def test_only_programs_can_be_watched(tmp_path, arguments):
+    (tmp_path / "notes.txt").touch()
+    ended = watch(*arguments, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert len(ended.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == [tmp_path / "notes.txt"]
+
+
+def test_a_directory_with_another_run_is_refused(tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    ended = watch("train.py", "--output", "run", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "holds another run" in ended.stderr
