@@ -145,6 +145,9 @@ def _label_stacks(account: RunAccount) -> list[str]:
     """A phase for each stack of the account."""
     evaluating = [any(place.evaluates for place in _places(account, stack)) for stack in account.stacks]
     training = _training_stacks(account, evaluating)
+    if not training and any(evaluating):  # a program that only evaluates: its evaluation is what it steps through
+        training = [stack for stack, is_part in zip(account.stacks, evaluating, strict=True) if is_part]
+        evaluating = [False] * len(evaluating)
     if not training:
         return [
             _OF_ACTIVITY.get(stack.activity) or (EVALUATION if evaluates else PROGRAM)

@@ -15,6 +15,7 @@ from profkit.source.syntax import FUNCTIONS, calls_named, last_name, name_called
 _GUARDS = frozenset(("no_grad", "inference_mode"))
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _MOST_FILES = 128
+"""As many as are kept parsed (`profkit.source.index`)."""
 
 
 class Surroundings(Struct, frozen=True):
@@ -40,9 +41,9 @@ def surroundings_of(path: str, line: int) -> Surroundings:
 def _surroundings_in(path: str) -> Mapping[int, Surroundings]:
     """By line, of those that anything surrounds."""
     file, found = parsed_file(path), dict[int, Surroundings]()
-    for line, around in _walk(file.tree, _NOTHING) if file is not None else ():
-        if around != _NOTHING:
-            found[line] = around
+    if file is not None:
+        training = frozenset(function.name for function in file.functions if _trains(function))
+        found.update((line, around) for line, around in _walk(file.tree, _NOTHING, training) if around != _NOTHING)
     return MappingProxyType(found)
 
 
@@ -51,19 +52,20 @@ def forget_surroundings() -> None:
     _surroundings_in.cache_clear()
 
 
-def _walk(node: ast.AST, around: Surroundings) -> Iterator[tuple[int, Surroundings]]:
-    """Each line of the statements below with what surrounds it; the inner ones come later."""
+def _walk(node: ast.AST, around: Surroundings, training: frozenset[str]) -> Iterator[tuple[int, Surroundings]]:
+    """Each line of the statements below with what surrounds it; the inner ones come later. ``training`` are the names
+    of functions that call ``backward``."""
     for child in ast.iter_child_nodes(node):
         inner = around
         if isinstance(child, FUNCTIONS):
-            inner = Surroundings(evaluates=_is_evaluation(child), trains=_trains(child))
+            inner = Surroundings(evaluates=_is_evaluation(child), trains=_trains(child, training))
         elif isinstance(child, _LOOPS):
-            inner = Surroundings(child.lineno, around.evaluates, around.trains or _trains(child))
+            inner = Surroundings(child.lineno, around.evaluates, around.trains or _trains(child, training))
         elif isinstance(child, (ast.With, ast.AsyncWith)) and any(_is_guard(item.context_expr) for item in child.items):
             inner = Surroundings(around.loop, True, around.trains)
         if isinstance(child, ast.stmt):
             yield from ((line, inner) for line in range(child.lineno, (child.end_lineno or child.lineno) + 1))
-        yield from _walk(child, inner)
+        yield from _walk(child, inner, training)
 
 
 def _is_evaluation(function: Function) -> bool:
@@ -72,16 +74,23 @@ def _is_evaluation(function: Function) -> bool:
     return bool(calls_named(function, "eval")) and not calls_named(function, "backward")
 
 
-def _trains(node: ast.AST) -> bool:
-    """Whether ``backward`` is called there, outside of loops and functions inside."""
+def _trains(node: ast.AST, training: frozenset[str] = frozenset()) -> bool:
+    """Whether ``backward`` is called there, or one of these functions, outside of loops and functions inside."""
     waiting = list(ast.iter_child_nodes(node))
     while waiting:
         child = waiting.pop()
-        if isinstance(child, ast.Call) and name_called(child) == "backward":
+        if isinstance(child, ast.Call) and (name_called(child) == "backward" or _own_name(child) in training):
             return True
         if not isinstance(child, (*_LOOPS, *FUNCTIONS)):
             waiting += ast.iter_child_nodes(child)
     return False
+
+
+def _own_name(call: ast.Call) -> str:
+    """``f`` of ``f(x)`` and of ``self.f(x)``; empty for a method of another object, as ``scheduler.step()``."""
+    function = call.func
+    is_of_other = isinstance(function, ast.Attribute) and last_name(function.value) != "self"
+    return "" if is_of_other else last_name(function)
 
 
 def _is_guard(node: ast.expr) -> bool:

@@ -88,6 +88,12 @@ def test_a_program_that_only_calls_a_model_steps_by_it():
     assert labels(run(calling))[phases.STEPS] == 5
 
 
+def test_a_program_that_only_evaluates_steps_by_its_evaluation():
+    scoring = stack(Activity.OTHER, [EVALUATE, SCORE], 5, 2, 17)
+    found = labels(run(stack(Activity.OTHER, [BUILD], 1, 0, 1), scoring, stack(Activity.OTHER, [MAIN], 1, 18, 19)))
+    assert found == {phases.START: 1, phases.BEFORE: 1, phases.STEPS: 5, phases.AFTER: 1}
+
+
 def test_a_part_of_a_run_has_no_start():
     part = RunAccount(0, 10 * S, 30 * S, PLACES, TRAINING, S)
     assert labels(part) == {phases.START: 0, phases.STEPS: 6}

@@ -33,6 +33,12 @@ def evaluate(model):
 def score(x):
     return model(x)
 
+def fit(scheduler):
+    for epoch in range(3):
+        for x in rows:
+            step(x)
+        scheduler.step()
+
 def adversarial(model, x):
     model.eval()
     model(x).backward()
@@ -58,7 +64,9 @@ def path(tmp_path):
         (15, Surroundings(trains=True)),
         (21, Surroundings(loop=20, evaluates=True)),
         (25, Surroundings(evaluates=True)),
-        (29, Surroundings(trains=True)),
+        (30, Surroundings(loop=29, trains=True)),
+        (31, Surroundings(loop=28)),
+        (35, Surroundings(trains=True)),
         (1000, Surroundings()),
     ],
 )
