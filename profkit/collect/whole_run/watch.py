@@ -13,8 +13,6 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import ClassVar
 
-import psutil  # type: ignore[import-untyped]  # its types are a package of their own
-
 from profkit.collect.program.clocks import time
 from profkit.collect.program.frames import walk_up
 from profkit.collect.whole_run.columns import Columns
@@ -38,6 +36,10 @@ _MOST_CODES = 20_000
 _SAVED_AFTER_S, _SAVED_AGAIN = 2.0, 1.5
 """The file is written after this long, and again each time the run has got half as long again: 32 times in a
 week."""
+
+_STARTED = 19
+"""The field ``starttime`` of ``/proc/self/stat``, counted from the one after the name (``proc(5)``). psutil would tell,
+but must not be imported before the program, which may have a module of that name."""
 
 _Line = tuple[CodeType, int]
 _Stack = tuple[Activity, tuple[_Line, ...]]
@@ -247,8 +249,12 @@ def _place(code: CodeType, line: int) -> Place:
 
 
 def _started_ns() -> int:
-    with suppress(psutil.Error, OSError):
-        return int(psutil.Process().create_time() * 1e9)
+    """When the process was started, since the epoch; 0 where Linux does not say."""
+    with suppress(OSError, ValueError, IndexError, StopIteration):
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
+        booted_s = next(int(line.split()[1]) for line in lines if line.startswith("btime "))
+        return booted_s * 1_000_000_000 + int(fields[_STARTED]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     return 0
 
 

@@ -152,5 +152,5 @@ def test_forks_that_import_pytorch_do_not_record(tmp_path):
     ended = record(tmp_path, FORKING)
     assert (ended.returncode, ended.stdout) == (2, "9\n"), ended.stderr
     assert "its child processes did the work" in ended.stderr
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["run.json"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["account.json", "run.json"]
     assert load_run(tmp_path / "run").exit_status == 0
