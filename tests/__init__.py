@@ -12,7 +12,9 @@ Decisions, and why they were made:
 - Tests judge recordings that are made once (``tests/recordings.py``). Recording takes ten times as long as judging, and
   depends only on ``collect`` and the program. A failing test discards its recording, so one disturbed by the machine is
   never kept.
-- A failing test that records a program runs a second time (``tests/conftest.py``), and the summary lists it as rerun.
-  Of some 2,100 such tests about one failed in each run on two processors, a different one every time. What fails twice
-  is a fault.
+- A test whose outcome depends on when the machine does what says so (``races(why=…)``). It runs a second time if it
+  fails, and the summary lists it as rerun; what fails twice is a fault. All others run once: a rerun would hide each
+  race that is lost one time in ten.
+- ``Popen`` is replaced only where forks take the place of interpreters (``tests/forks.py``). Kept recordings could not:
+  what a launch leaves depends on the collecting code, and would be recorded again after each of its changes.
 """

@@ -32,8 +32,6 @@ _CACHE = tempfile.TemporaryDirectory(prefix="profkit-cache-")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
 _HAS_FAILED = pytest.StashKey[bool]()
-_RECORDING = {Path(__file__).parent / name for name in ("collect", "end_to_end", "integrations", "memory_planner")}
-"""Folders whose tests record programs as they run."""
 _BESIDE_THE_CHECKOUT = Path(__file__).parents[2] / "shared" / "corpus"
 
 
@@ -74,9 +72,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Each worker has a part of the slow tests at the head of its share, which it was given first: what is left at the
-    end is short. What records a program may fail once: the machine's other work disturbs it."""
+    end is short. A test that races, and says with what, may fail once."""
     for item in items:
-        if not _RECORDING.isdisjoint(item.path.parents) or item.get_closest_marker("slow") is not None:
+        if (race := item.get_closest_marker("races")) is not None:
+            assert race.kwargs.get("why"), f"{item.nodeid}: say what it races with"
             item.add_marker(pytest.mark.flaky(reruns=1))
     count = getattr(config, "workerinput", {}).get("workercount", 1)
     slow = [item for item in items if item.get_closest_marker("slow") is not None]

@@ -244,5 +244,14 @@ def test_diagnosing_imports_neither_torch_nor_rich(statement):
     assert imported.isdisjoint({"torch", "rich", "tensorboard"})
 
 
+def test_no_test_of_rules_imports_torch():
+    """They judge traces written by hand, so a rule can be worked on where PyTorch is not installed, and tried in a
+    second."""
+    modules = [f"tests.rules.{path.stem}" for path in sorted(Path(__file__).with_name("rules").glob("*.py"))]
+    imported = _imported_by(f"import {', '.join(modules)}")
+    assert len(modules) > 70
+    assert "torch" not in imported
+
+
 def test_importing_profkit_costs_nothing():
     assert _imported_by("import profkit").isdisjoint({"torch", "rich", "numpy", "msgspec", "click", "tensorboard"})

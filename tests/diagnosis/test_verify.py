@@ -204,6 +204,7 @@ def test_the_error_of_a_failing_scenario_is_reported(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.races(why="both variants are measured, while others use the processors")
 @pytest.mark.parametrize(("name", "kind"), [("cat-in-loop", "time"), ("eval-without-no-grad", "memory")])
 def test_a_real_scenario_is_measured_in_both_variants(monkeypatch, name, kind):
     monkeypatch.setattr(verifying, "_BUDGET_S", 0.0)

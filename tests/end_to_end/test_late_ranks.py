@@ -46,7 +46,10 @@ def main():
 if __name__ == "__main__":
     main()
 """
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.races(why="rank 1 is made late, but the machine may delay rank 0 as long"),
+]
 
 
 def recorded(recordings: Recordings, plant: str) -> tuple[Launch, Path]:

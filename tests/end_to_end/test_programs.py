@@ -30,6 +30,7 @@ BY_CHANCE = {
 
 
 @pytest.mark.slow
+@pytest.mark.races(why="which fault comes first, and which is worth a report, depends on times measured once")
 @pytest.mark.parametrize("program", all_programs(), ids=lambda program: program.path.stem)
 def test_the_fault_comes_first_and_on_its_line_and_a_clean_program_has_none(
     program: Program, recordings: Recordings, record_property: Callable[[str, object], None]

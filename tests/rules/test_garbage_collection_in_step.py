@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import pytest
 
-from profkit.collect.sessions import host_marks
-from profkit.collect.sessions.host_marks import CollectorMarks
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.garbage_collection_in_step import garbage_collection_in_step
 from profkit.run.directory import CallSite, Run
@@ -144,38 +141,6 @@ def test_it_cannot_look_at_a_recording_made_elsewhere():
 def test_a_collection_mark_is_not_an_operator():
     trace = trace_of([op(ASKED, 0, 5), op(AUTOMATIC, 10, 5)])
     assert trace.events.category.tolist() == [Category.HOST_MARK] * 2
-
-
-def test_marks_tell_automatic_collections_from_requested_ones(monkeypatch):
-    """The threshold of the young generation is 10 here, so that 100 lists start collections."""
-    names: list[str] = []
-
-    class Noted:
-        def __init__(self, name: str) -> None:
-            names.append(name)
-
-        def __enter__(self) -> None: ...
-
-        def __exit__(self, *_: object) -> None: ...
-
-    monkeypatch.setattr(host_marks, "open_mark", Noted)
-    collector, before = CollectorMarks(), gc.get_threshold()
-    gc.collect()
-    collector.install()
-    try:
-        gc.set_threshold(10, 1000, 1000)
-        kept = [[] for _ in range(100)]
-        automatic = tuple(names)
-        gc.set_threshold(100_000, 1000, 1000)
-        names.clear()
-        gc.collect()
-        gc.collect(0)
-    finally:
-        collector.remove()
-        gc.set_threshold(*before)
-    assert len(kept) == 100
-    assert set(automatic) == {"profkit.gc#0.automatic"}
-    assert names == ["profkit.gc#2", "profkit.gc#0"]
 
 
 def test_collections_during_compilation_are_silent():

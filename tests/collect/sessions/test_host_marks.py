@@ -1,7 +1,9 @@
-"""Files that torch.save writes during a recording are marked, without any effect on the program."""
+"""Garbage collections and files that torch.save writes are marked during a recording, without any effect on the
+program."""
 
 from __future__ import annotations
 
+import gc
 import io
 import threading
 import traceback
@@ -11,7 +13,7 @@ import pytest
 import torch
 
 from profkit.collect.sessions import host_marks
-from profkit.collect.sessions.host_marks import SaveMarks
+from profkit.collect.sessions.host_marks import CollectorMarks, SaveMarks
 
 WRITERS = [torch.serialization._open_zipfile_writer_file, torch.serialization._open_zipfile_writer_buffer]
 
@@ -104,3 +106,24 @@ def test_without_the_writers_of_pytorch_nothing_is_marked(tmp_path, noted, monke
     torch.save(1, tmp_path / "a.pt")
     saves.remove()
     assert noted == []
+
+
+def test_marks_tell_automatic_collections_from_requested_ones(noted):
+    """The threshold of the young generation is 10 here, so that 100 lists start collections."""
+    collector, before = CollectorMarks(), gc.get_threshold()
+    gc.collect()
+    collector.install()
+    try:
+        gc.set_threshold(10, 1000, 1000)
+        kept = [[] for _ in range(100)]
+        automatic = tuple(noted)
+        gc.set_threshold(100_000, 1000, 1000)
+        noted.clear()
+        gc.collect()
+        gc.collect(0)
+    finally:
+        collector.remove()
+        gc.set_threshold(*before)
+    assert len(kept) == 100
+    assert set(automatic) == {"+profkit.gc#0.automatic", "-profkit.gc#0.automatic"}
+    assert noted == ["+profkit.gc#2", "-profkit.gc#2", "+profkit.gc#0", "-profkit.gc#0"]

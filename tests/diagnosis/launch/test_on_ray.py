@@ -24,6 +24,7 @@ ray_cluster = pytest.importorskip("ray.cluster_utils")
 ray_work = pytest.importorskip("tests.diagnosis.launch.ray_work")
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.races(why="a node that a busy machine keeps from answering for two seconds counts as gone"),
     pytest.mark.filterwarnings(
         "ignore::ResourceWarning",
         "ignore::pytest.PytestUnraisableExceptionWarning",
