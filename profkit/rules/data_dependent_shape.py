@@ -88,7 +88,7 @@ _MANY_IN_ONE = 3
 """In a recording of one step, a single wait says nothing about every step."""
 _UNCERTAINTY = 0.35
 """`torch.where` and the sum over the mask really took between two thirds and four thirds of a pass."""
-_FIX = (
+_MASK_FIX = (
     "Keep the whole tensor and mask it: `torch.where(mask, x, 0).sum() / mask.sum()` for a mean, `torch.where(mask, y, "
     "x)` for `x[mask] = y`; or pad to a fixed size."
 )
@@ -195,7 +195,7 @@ def _judge_copies(facts: Facts, rows: Rows) -> Suspicions:
     yield Suspicion(
         message=f"{format_bytes(size)} a step cut down by a mask to {format_share(1 / growth.factor)} of the elements: "
         "searching the mask, gathering and scattering takes longer than a pass over everything.",
-        fix=_INSIDE_FIX if is_inside else _FIX,
+        fix=_INSIDE_FIX if is_inside else _MASK_FIX,
         rows=rows,
         edit=scale_with_backward(facts, rows, kept, _UNCERTAINTY),
         confidence=0.8,

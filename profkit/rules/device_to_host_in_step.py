@@ -58,11 +58,11 @@ from profkit.savings.pricing import divide_saving
 from profkit.savings.replay import replay
 from profkit.trace import among, distinct
 
-_FIX = (
+_READ_FIX = (
     "Compute on the device what is now computed of it on the host. What the host must have, copy into pinned memory "
     "with `non_blocking=True`, record an event, and read it a step later, after `event.synchronize()`."
 )
-_WAIT = (
+_RECORD_FIX = (
     "Record an event after the copy (`done = torch.cuda.Event(); done.record()`) and call `done.synchronize()` before "
     "the values are used, or leave `non_blocking=True` out."
 )
@@ -101,7 +101,7 @@ def _judge(facts: Facts, line: Transfers, edit: Edit, joint: Edit, part: float, 
         message=f"The host reads {format_bytes(size)} from the device {times_a_step(facts, places)} and waits "
         f"{format_time(waited)}{queued}; meanwhile it launches nothing. Without that the step would be "
         f"{format_share(saved)} shorter.",
-        fix=_FIX,
+        fix=_READ_FIX,
         rows=places,
         edit=edit,
         joint=joint if others else None,
@@ -123,7 +123,7 @@ def _unawaited(facts: Facts) -> Suspicions:
         yield Suspicion(
             message="A tensor is copied to the host with `non_blocking=True`, and the program never waits for the "
             "device before it copies the next: the host may compute with what was in that memory before.",
-            fix=_WAIT,
+            fix=_RECORD_FIX,
             rows=distinct(line.place),
             severity=Severity.MEDIUM,
             confidence=0.7,
