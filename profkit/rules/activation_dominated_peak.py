@@ -40,7 +40,7 @@ from profkit.derive.memory.purposes import Purpose
 from profkit.patterns import ACCUMULATES, Places, call_site
 from profkit.patterns.allocator.lines import allocator_of, site_of, user_frames
 from profkit.patterns.allocator.purposes import DOMINATES, LARGE_BYTES, held_for
-from profkit.patterns.loops.located import marks_around
+from profkit.patterns.loops.located import lines_outwards
 from profkit.patterns.memory_use import MemoryUse, memory_use
 from profkit.patterns.retention.lifetimes import NEVER_NS, lifetimes, live_bytes
 from profkit.rules.base import (
@@ -212,16 +212,10 @@ def _peak_of(facts: Facts, step: int) -> _Peak:
 
 def _lines(facts: Facts, peak: _Peak) -> Iterator[_KeepingLine]:
     """Each line that runs several times with activations made in it or below it, from the innermost mark outwards."""
-    events, above = facts.trace.events, marks_around(facts)
-    rows, size, mark = peak.rows, peak.size, above[peak.rows]
-    while (mark >= 0).any():
-        rows, size, mark = rows[mark >= 0], size[mark >= 0], mark[mark >= 0]
-        for site in distinct(events.site[mark]):
-            here = events.site[mark] == site
-            calls, index = np.unique(mark[here], return_inverse=True)
-            if len(calls) > 1:
-                yield _price(int(site), index, size[here])
-        mark = above[mark]
+    for site, numbers, marks in lines_outwards(facts, peak.rows):
+        calls, index = np.unique(marks, return_inverse=True)
+        if len(calls) > 1:
+            yield _price(site, index, peak.size[numbers])
 
 
 def _price(site: int, call: Int64s, size: Int64s) -> _KeepingLine:

@@ -34,7 +34,7 @@ from msgspec import Struct
 
 from profkit.derive.families import MATRIX, VIEW, operators_of
 from profkit.patterns import backward_of, call_site, length_ns, name_lines, program_operators, spent_ns
-from profkit.patterns.loops.located import lines_between, marks_around
+from profkit.patterns.loops.located import lines_between, lines_outwards, marks_around
 from profkit.patterns.loops.loop_source import calls_independent_modules, is_named_lambda
 from profkit.patterns.program import located_operators
 from profkit.patterns.releases import INDUCTOR, note_since
@@ -103,18 +103,13 @@ def _by_line(loops: list[_ModuleLoop]) -> list[list[_ModuleLoop]]:
 
 def _find_loops(facts: Facts) -> Iterator[_ModuleLoop]:
     """Lines that ran several times in a located step's forward pass with equal operators, products among them."""
-    events, operators = facts.trace.events, located_operators(facts)
+    operators = located_operators(facts)
     products, mark = operators_of(facts.trace, MATRIX), marks_around(facts)
-    around = mark[operators]
-    while (around >= 0).any():
-        operators, around = operators[around >= 0], around[around >= 0]
-        for site in distinct(events.site[around]):
-            here = events.site[around] == site
-            mine, calls = operators[here], around[here]
-            for run in _equal_runs(facts, mine, calls, mark):
-                if products[run].any():
-                    yield _ModuleLoop(int(site), distinct(calls[among(mine, run)]), run)
-        around = mark[around]
+    for site, numbers, calls in lines_outwards(facts, operators):
+        mine = operators[numbers]
+        for run in _equal_runs(facts, mine, calls, mark):
+            if products[run].any():
+                yield _ModuleLoop(site, distinct(calls[among(mine, run)]), run)
 
 
 def _equal_runs(facts: Facts, operators: Rows, calls: Rows, mark: Rows) -> Iterator[Rows]:

@@ -38,7 +38,13 @@ from profkit.derive.timeline.intervals import stretches
 from profkit.patterns import Places, in_most_steps, locations_of, order_sites, program_operators, spent_ns
 from profkit.patterns.loops.accesses import TINY_ELEMENTS, count_accesses
 from profkit.patterns.loops.independent_rounds import head_of, rounds_are_independent
-from profkit.patterns.loops.located import body_and_called, in_located_step, marks_around
+from profkit.patterns.loops.located import (
+    body_and_called,
+    in_located_step,
+    lines_outwards,
+    marks_around,
+    rounds_by_line,
+)
 from profkit.patterns.program import run_for_the_program
 from profkit.rules.base import CallSite, Facts, Kind, Location, Need, Suspicion, Suspicions, rule
 from profkit.savings import Edit, combine, shrink_spans
@@ -123,31 +129,19 @@ def _find_loops(facts: Facts) -> Iterator[_ListLoop]:
 def _repeated_lines(facts: Facts) -> Iterator[tuple[int, int, Rows]]:
     """The first and the last mark, and the call sites, of lines that ran `_MIN_ROUNDS` times or more under one mark,
     called operators, and alternate with one another."""
-    events, around = facts.trace.events, marks_around(facts)
-    marks = _holding_operators(facts, around)
-    if not marks.size:
-        return
-    first, line = distinct_rows(around[marks], events.site[marks])
-    often = np.flatnonzero(np.bincount(line) >= _MIN_ROUNDS)
-    begin, end = marks[first[often]], marks[len(marks) - 1 - np.unique(line[::-1], return_index=True)[1][often]]
-    groups: list[list[int]] = []
-    for i in np.lexsort((begin, around[begin])).tolist():
+    site, around = facts.trace.events.site, marks_around(facts)
+    located = in_located_step(facts, facts.operators.rows)
+    holding = [marks for _, _, marks in lines_outwards(facts, located)]
+    runs = rounds_by_line(facts, distinct(np.concatenate([*holding, located[:0]])), _MIN_ROUNDS)
+    groups: list[list[Rows]] = []
+    for run in sorted(runs, key=lambda run: (around[run[0]], run[0])):
         last = groups[-1] if groups else []
-        if not last or around[begin[i]] != around[begin[last[0]]] or begin[i] > end[last].max():
+        if not last or around[run[0]] != around[last[0][0]] or run[0] > max(other[-1] for other in last):
             groups.append([])
-        groups[-1].append(i)
-    for lines in groups:
-        yield int(begin[lines].min()), int(end[lines].max()), distinct(events.site[begin[lines]])
-
-
-def _holding_operators(facts: Facts, around: Rows) -> Rows:
-    """The marks of the main thread's lines that led to operators of the located step, in time order."""
-    found = [np.zeros(0, dtype=np.int64)]
-    level = distinct(around[in_located_step(facts, facts.operators.rows)])
-    while level[level >= 0].size:
-        found.append(level[level >= 0])
-        level = distinct(around[found[-1]])
-    return distinct(np.concatenate(found))
+        groups[-1].append(run)
+    for group in groups:
+        begin = np.array([run[0] for run in group])
+        yield int(begin.min()), int(max(run[-1] for run in group)), distinct(site[begin])
 
 
 def _read_loop(facts: Facts, first: int, last: int, sites: Rows) -> _ListLoop | None:

@@ -59,7 +59,7 @@ from profkit.patterns import (
     spent_ns,
     works_under,
 )
-from profkit.patterns.loops.located import in_located_step, lines_between, marks_around
+from profkit.patterns.loops.located import in_located_step, lines_between, marks_around, rounds_by_line
 from profkit.patterns.loops.loop_source import CellCall, read_cell_call
 from profkit.patterns.shapes import by_operator
 from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, rule
@@ -200,19 +200,15 @@ def _read_source(facts: Facts) -> _Shown:
     """What the source shows of each line that calls a cell. A line may run in several loops; then all of them must
     agree."""
     shown = _Shown(*(np.zeros(len(facts.callsites) + 1, dtype=bool) for _ in range(3)))
-    around, site = marks_around(facts), facts.trace.events.site
     called = in_located_step(facts, facts.operators.rows)
-    marks = distinct(around[called[operators_of(facts.trace, _CELLS)[called]]])
-    marks = marks[marks >= 0]
-    if not marks.size:
-        return shown
-    first, which = distinct_rows(around[marks], site[marks])
+    marks = distinct(marks_around(facts)[called[operators_of(facts.trace, _CELLS)[called]]])
     found: dict[int, list[CellCall]] = {}
-    for loop in (marks[which == i] for i in range(len(first))):
-        line = call_site(facts, int(site[loop[0]]))
-        if line is not None and len(loop) >= LEAST_ROUNDS:
-            lines = lines_between(facts, int(loop[0]), int(loop[-1]))
-            found.setdefault(int(site[loop[0]]), []).append(read_cell_call(line.source, lines))
+    for rounds in rounds_by_line(facts, marks[marks >= 0], LEAST_ROUNDS):
+        first, last = int(rounds[0]), int(rounds[-1])
+        site = int(facts.trace.events.site[first])
+        if (line := call_site(facts, site)) is not None:
+            lines = lines_between(facts, first, last)
+            found.setdefault(site, []).append(read_cell_call(line.source, lines))
     for code, calls in found.items():
         shown.fed_back[code] = any(call.feeds_back for call in calls)
         shown.independent[code] = all(call.feeds_back is False for call in calls)

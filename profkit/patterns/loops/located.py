@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from profkit.core.marks import CALL_MARK
 from profkit.derive.facts import Facts, derived_once
 from profkit.patterns.places.events import call_sites
 from profkit.run.directory import CallSite
-from profkit.trace.events import NONE, Category, Rows
+from profkit.trace.events import NONE, Category, Int64s, Rows
+from profkit.trace.statistics import distinct, distinct_rows
 
 
 def in_located_step(facts: Facts, rows: Rows) -> Rows:
@@ -63,6 +66,30 @@ def body_and_called(facts: Facts, marks: Rows, first: int) -> tuple[list[CallSit
 def marks_around(facts: Facts) -> Rows:
     """Column over all events: the innermost line mark around each, or `NONE`."""
     return facts.tree.nearest_ancestor(facts.trace.events.category == Category.LINE_MARK)
+
+
+def lines_outwards(facts: Facts, rows: Rows) -> Iterator[tuple[int, Int64s, Rows]]:
+    """The lines around these events, level by level, from the innermost outwards. For each its site, the numbers of its
+    events among ``rows``, and the mark of each: of a loop's line another mark in each round."""
+    site, above = facts.trace.events.site, marks_around(facts)
+    number, mark = np.arange(len(rows)), above[rows]
+    while (mark >= 0).any():
+        number, mark = number[mark >= 0], mark[mark >= 0]
+        for line in distinct(site[mark]).tolist():
+            here = site[mark] == line
+            yield line, number[here], mark[here]
+        mark = above[mark]
+
+
+def rounds_by_line(facts: Facts, marks: Rows, least: int) -> list[Rows]:
+    """Of these marks, in time order, those of each line under one mark, as in one run of a loop: one for each round, if
+    there are ``least`` or more."""
+    if not marks.size:
+        return []
+    _, run = distinct_rows(marks_around(facts)[marks], facts.trace.events.site[marks])
+    order, counts = np.argsort(run, kind="stable"), np.bincount(run)
+    runs = np.split(marks[order], np.cumsum(counts)[:-1])
+    return [rounds for rounds in runs if len(rounds) >= least]
 
 
 def call_marks(facts: Facts) -> Rows:
