@@ -38,6 +38,8 @@ _BLOCK_S = 0.15
 _LARGEST_BLOCK = 50
 _MEMORY_STEPS = 12
 _BUDGET_S = 8.0
+_NARROW = 0.01
+"""An interval as narrow as this ends the measuring: half a point to either side is less than any prediction claims."""
 _FIRST_ON_DEVICE = 3
 """Steps before the length of a turn is chosen. The first step on a GPU loads libraries for seconds, which would make
 each turn one step, and then each step would wait for the device."""
@@ -101,36 +103,63 @@ class Measurement:
     peak_bytes: Int64s
     number: Int64s
 
+    def values(self, kind: str) -> Int64s:
+        """What is compared."""
+        return self.ns if kind == "time" else self.peak_bytes
 
-def _environment(kind: str) -> dict[str, str]:
+
+def environment_of(kind: str) -> dict[str, str]:
+    """What processes that are recorded (``time``) or measured run in."""
     settings = _MEMORY_SETTINGS if kind == "memory" else {}
     return {**os.environ, "OMP_NUM_THREADS": _THREADS, "MKL_NUM_THREADS": _THREADS, **settings}
 
 
 def verify(scenario: Scenario, device: str = "cpu") -> Proof:
     """Record and diagnose both variants, measure both, and compare. If a scenario fails, the verdict says so."""
-    kind = "memory" if scenario.effect == "memory" else "time"
-    kind = SILENCE if scenario.effect in (NOTHING, ANOTHER_RESULT) else kind
-    if device == "cpu" and (scenario.needs_gpu or scenario.effect == "time on a GPU"):
+    kind = kind_of(scenario)
+    if device == "cpu" and only_shows_on_gpu(scenario):
         return Proof(scenario.name, kind, NOT_HERE)
     try:
-        return _prove(scenario, device, kind) if scenario.triggers else _prove_silence(scenario, device, kind)
+        pitfall = diagnose_variant(scenario, "pitfall", device)
+        if reason := cannot_gain_here(scenario, pitfall):
+            return Proof(scenario.name, kind, reason)
+        if kind == SILENCE:
+            return prove(scenario, pitfall, diagnose_variant(scenario, "fix", device), None)
+        with running(scenario, device, kind) as variants:  # they import PyTorch while the fix is still being recorded
+            fix = diagnose_variant(scenario, "fix", device)
+            return prove(scenario, pitfall, fix, measure_variants(variants, kind))
     except ProfkitError as error:
         return Proof(scenario.name, kind, f"failed: {error}")
 
 
-def _prove(scenario: Scenario, device: str, kind: str) -> Proof:
-    pitfall = diagnose_variant(scenario, "pitfall", device)
-    found = [finding for finding in pitfall.findings if finding.rule in scenario.triggers]
-    unable = [pitfall.skipped[rule] for rule in scenario.triggers if rule in pitfall.skipped]
-    unable += [note for note in pitfall.health if note.startswith(tuple(map(no_gain_note, scenario.triggers)))]
-    if scenario.needs_measuring and not found and unable:  # a machine without what the fix needs, or that gains nothing
-        return Proof(scenario.name, kind, f"{_NOT_RUN}{unable[0]}")
-    with _processes(scenario, device, kind) as variants:  # they import PyTorch while the fix is still being recorded
-        fix = diagnose_variant(scenario, "fix", device)
-        measurement = _measure(variants, kind)
-    values = measurement.ns if kind == "time" else measurement.peak_bytes
-    measured = effect_of(values)
+def kind_of(scenario: Scenario) -> str:
+    """What is compared: ``time``, ``memory``, or that profkit stays silent (`SILENCE`)."""
+    if scenario.effect in (NOTHING, ANOTHER_RESULT):
+        return SILENCE
+    return "memory" if scenario.effect == "memory" else "time"
+
+
+def only_shows_on_gpu(scenario: Scenario) -> bool:
+    """Whether a CPU cannot run it, or does not show its effect."""
+    return scenario.needs_gpu or scenario.effect == "time on a GPU"
+
+
+def cannot_gain_here(scenario: Scenario, pitfall: Diagnosis) -> str | None:
+    """Why this machine lacks what the fix needs, or gains nothing by it; only an experiment can tell."""
+    if not scenario.needs_measuring or any(finding.rule in scenario.triggers for finding in pitfall.findings):
+        return None
+    reasons = [pitfall.skipped[rule] for rule in scenario.triggers if rule in pitfall.skipped]
+    reasons += [note for note in pitfall.health if note.startswith(tuple(map(no_gain_note, scenario.triggers)))]
+    return f"{_NOT_RUN}{reasons[0]}" if reasons else None
+
+
+def prove(scenario: Scenario, pitfall: Diagnosis, fix: Diagnosis, measurement: Measurement | None) -> Proof:
+    """Compare what both diagnoses say with what was measured, which is None if there is nothing to measure."""
+    if not scenario.triggers:
+        return _prove_silence(scenario, (pitfall, fix), measurement)
+    assert measurement is not None  # a scenario with rules to trigger has an effect
+    kind, found = kind_of(scenario), [finding for finding in pitfall.findings if finding.rule in scenario.triggers]
+    measured = effect_of(measurement.values(kind))
     fired, exact_line = bool(found), any(is_expected(finding, scenario) for finding in found)
     silent = not any(finding.rule in scenario.triggers for finding in fix.findings)
     return Proof(
@@ -145,18 +174,16 @@ def _prove(scenario: Scenario, device: str, kind: str) -> Proof:
     )
 
 
-def _prove_silence(scenario: Scenario, device: str, kind: str) -> Proof:
+def _prove_silence(scenario: Scenario, diagnoses: tuple[Diagnosis, ...], measurement: Measurement | None) -> Proof:
     """No rule reports a fault above low severity in either variant, and the effect is real if there should be one."""
     found = [
         finding
-        for variant in ("pitfall", "fix")
-        for finding in faults(diagnose_variant(scenario, variant, device).findings)
+        for diagnosis in diagnoses
+        for finding in faults(diagnosis.findings)
         if finding.severity is not Severity.LOW
     ]
-    measured = None
-    if kind != SILENCE:
-        measurement = measure(scenario, device, kind)
-        measured = effect_of(measurement.ns if kind == "time" else measurement.peak_bytes)
+    kind = kind_of(scenario)
+    measured = effect_of(measurement.values(kind)) if measurement is not None else None
     verdict = _judge_effect(measured) if measured else HOLDS
     verdict = f"{found[0].rule} is reported where nothing is wrong" if found else verdict
     return Proof(scenario.name, kind, verdict, measured, fired=bool(found), silent_on_fix=not found)
@@ -169,7 +196,7 @@ def diagnose_variant(scenario: Scenario, variant: str, device: str) -> Diagnosis
         child = "profkit.collect.launch.scenario"
         command = [sys.executable, "-m", child, str(scenario.path), variant, device, str(run)]
         result = subprocess.run(  # noqa: S603  # profkit itself
-            command, env=_environment("time"), capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+            command, env=environment_of("time"), capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
         )
         if result.returncode:
             raise ProfkitError(f"{scenario.name}: the {variant} could not be recorded: {_last_line(result.stderr)}")
@@ -182,36 +209,42 @@ def is_expected(finding: Finding, scenario: Scenario) -> bool:
     return location is not None and (location.line, finding.rule) in scenario.expected["pitfall"]
 
 
-def measure(scenario: Scenario, device: str, kind: str, clock: Callable[[], float] = time.monotonic) -> Measurement:
-    """Run both variants in turns until there are enough rounds and the time is up."""
-    with _processes(scenario, device, kind) as variants:
-        return _measure(variants, kind, clock)
+def measure(scenario: Scenario, device: str, kind: str) -> Measurement:
+    """Run both variants by turns, in processes of their own."""
+    with running(scenario, device, kind) as variants:
+        return measure_variants(variants, kind)
 
 
 @contextmanager
-def _processes(scenario: Scenario, device: str, kind: str) -> Iterator[list[_Variant]]:
+def running(scenario: Scenario, device: str, kind: str) -> Iterator[list[Variant]]:
     """The processes of the pitfall and of the fix."""
-    environment = _environment(kind)
+    environment = environment_of(kind)
     with ExitStack() as stack:
-        yield [stack.enter_context(_Variant(scenario, variant, device, environment)) for variant in ("pitfall", "fix")]
+        yield [stack.enter_context(Variant(scenario, variant, device, environment)) for variant in ("pitfall", "fix")]
 
 
-def _measure(variants: list[_Variant], kind: str, clock: Callable[[], float] = time.monotonic) -> Measurement:
+def measure_variants(variants: list[Variant], kind: str, clock: Callable[[], float] = time.monotonic) -> Measurement:
+    """Let both take turns until there are enough rounds and the effect is known well, or the time is up."""
     rounds = _by_turns(variants, clock) if kind == "time" else _step_by_step(variants)
     return Measurement(*(_medians(rounds, name) for name in ("ns", "peak_bytes", "number")))
 
 
-def _by_turns(variants: list[_Variant], clock: Callable[[], float]) -> list[list[_Answer]]:
+def _by_turns(variants: list[Variant], clock: Callable[[], float]) -> list[list[_Answer]]:
     slowest_s = max(min(sum(variant.run(1)["ns"]) for _ in range(variant.first)) for variant in variants) / 1e9
     block = max(1, min(_LARGEST_BLOCK, int(_BLOCK_S / max(slowest_s, 1e-4))))
     rounds: list[list[_Answer]] = []
     end = clock() + _BUDGET_S
-    while len(rounds) < _ROUNDS + _WARM_UP or clock() < end:
+    while len(rounds) < _ROUNDS + _WARM_UP or (clock() < end and not _is_narrow(rounds[_WARM_UP:])):
         rounds.append([variant.run(block) for variant in variants])
     return rounds[_WARM_UP:]
 
 
-def _step_by_step(variants: list[_Variant]) -> list[list[_Answer]]:
+def _is_narrow(rounds: list[list[_Answer]]) -> bool:
+    effect = effect_of(_medians(rounds, "ns"))
+    return effect.high - effect.low <= _NARROW
+
+
+def _step_by_step(variants: list[Variant]) -> list[list[_Answer]]:
     """The later half of the twelve steps that every scenario has. Memory is compared at the same step of both, and
     never after a variant starts over, as the process then still holds what was freed."""
     return [[variant.run(1) for variant in variants] for _ in range(_MEMORY_STEPS)][_MEMORY_STEPS // 2 :]
@@ -265,7 +298,7 @@ def _judge_effect(measured: Share) -> str:
     return "the fix made it worse" if measured.high < 0 else INCONCLUSIVE
 
 
-class _Variant:
+class Variant:
     """The process that runs one variant. Its first turn has ``first`` steps, as it is unknown how long one takes."""
 
     def __init__(self, scenario: Scenario, variant: str, device: str, environment: dict[str, str]) -> None:
@@ -283,7 +316,7 @@ class _Variant:
             start_new_session=True,
         )
 
-    def __enter__(self) -> _Variant:
+    def __enter__(self) -> Variant:
         return self
 
     def __exit__(self, *error: object) -> None:

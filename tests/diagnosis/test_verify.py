@@ -65,8 +65,8 @@ def proof(monkeypatch, pitfall: Diagnosis, fix: Diagnosis, values: np.ndarray, s
     given = {"pitfall": pitfall, "fix": fix}
     monkeypatch.setattr(verifying, "diagnose_variant", lambda _, variant, device: given[variant])
     number = np.full_like(values, 10)
-    monkeypatch.setattr(verifying, "_processes", lambda *_: nullcontext([]))
-    monkeypatch.setattr(verifying, "_measure", lambda *_: Measurement(values, values, number))
+    monkeypatch.setattr(verifying, "running", lambda *_: nullcontext([]))
+    monkeypatch.setattr(verifying, "measure_variants", lambda *_: Measurement(values, values, number))
     return verify(scenario)
 
 
@@ -282,3 +282,25 @@ def test_on_a_gpu_the_first_step_does_not_set_the_number_of_steps_per_block(firs
     clock = iter([0.0, *[verifying._BUDGET_S] * 100])
     verifying._by_turns(variants, lambda: next(clock))
     assert variants[0].blocks == [1] * first + [block] * (verifying._ROUNDS + verifying._WARM_UP)
+
+
+class Scattering:
+    """A variant whose turns take a millisecond and ``spread_ns`` more every other time."""
+
+    first = 1
+
+    def __init__(self, spread_ns: int) -> None:
+        self.turns, self._spread_ns = 0, spread_ns
+
+    def run(self, steps: int) -> dict[str, list[int]]:
+        self.turns += 1
+        took = 10**6 + self._spread_ns * (self.turns % 2)
+        return {"ns": [took] * steps, "peak_bytes": [1] * steps, "number": [1] * steps}
+
+
+@pytest.mark.parametrize(("spread_ns", "rounds"), [(10**3, verifying._ROUNDS), (10**6, verifying._ROUNDS + 5)])
+def test_measuring_ends_once_the_effect_is_known_well(spread_ns: int, rounds: int) -> None:
+    """Turns that scatter by a factor of two are measured until the time is up, here for five rounds more."""
+    clock = iter([0.0, *[0.0] * 5, verifying._BUDGET_S])
+    variants = [Scattering(spread_ns), Scattering(0)]
+    assert len(verifying._by_turns(variants, lambda: next(clock))) == rounds
