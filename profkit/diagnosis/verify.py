@@ -320,8 +320,12 @@ class Variant:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._signal("SIGKILL")
+        self.kill()
         self._process.communicate()
+
+    def kill(self) -> None:
+        """End it: a turn that is under way fails."""
+        self._signal("SIGKILL")
 
     def _signal(self, name: str) -> None:
         """Send a signal to the process and its children, such as a loader's workers. On systems without process groups

@@ -89,8 +89,8 @@ def _show(case: Case) -> float:
 
 
 def _measure(case: Case) -> int:
-    amp = ["amp"] if case.precision == "bf16-amp" else []
-    command = [sys.executable, "-m", "tests.memory_plans.measured", case.model, str(case.batch), case.optimizer, *amp]
+    wish = (case.model, str(case.batch), case.optimizer, case.precision)
+    command = [sys.executable, "-m", "tests.memory_plans.measured", *wish]
     ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     peak: int = json.loads(ran.stdout.splitlines()[-1])["peak"]
     return peak

@@ -1,9 +1,13 @@
-"""The peak of real training steps, from the profiler's memory events and independent of the plan."""
+"""The peak of real training steps, independent of the plan: ``measured.py MODEL BATCH OPTIMIZER [PRECISION] [cuda]``.
+
+On a CPU it is of the profiler's memory events, on a GPU ``torch.cuda.max_memory_allocated()``.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,25 +28,53 @@ _OPTIMIZERS = {
 }
 
 
-def measure(name: str, batch: int, optimizer_name: str, amp: bool = False) -> int:
+_AUTOCAST = {"bf16-amp": torch.bfloat16, "fp16-amp": torch.float16}
+
+
+def measure(name: str, batch: int, optimizer_name: str, precision: str = "fp32") -> int:
     """Bytes at the peak of two training steps. Temporary memory of the constructor does not count."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         model, make_inputs, *rest = getattr(models, name)()
         inputs = make_inputs(batch)
         with record_function(_TRAINING):
-            _train(model.train(), inputs, rest, _OPTIMIZERS[optimizer_name], amp)
+            _train(model.train(), inputs, rest, _OPTIMIZERS[optimizer_name], "cpu", _AUTOCAST.get(precision))
     return _peak(profiler)
 
 
-def _train(model: Any, inputs: Any, rest: list[Any], make_optimizer: Any, amp: bool) -> None:
+def measure_on_gpu(name: str, batch: int, optimizer_name: str, precision: str = "fp32") -> dict[str, int]:
+    """Bytes that PyTorch's allocator gave away and had reserved at the most. The model is made on the CPU."""
+    model, make_inputs, *rest = getattr(models, name)()
+    inputs = make_inputs(batch)
+    inputs = {key: value.cuda() for key, value in inputs.items()} if isinstance(inputs, dict) else inputs.cuda()
+    losses = [_on_gpu(loss) for loss in rest]
+    _train(model.train().cuda(), inputs, losses, _OPTIMIZERS[optimizer_name], "cuda", _AUTOCAST.get(precision))
+    torch.cuda.synchronize()
+    return {"peak": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}
+
+
+def _on_gpu(loss: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A loss that makes its labels on the GPU. Not so the optimizer's counters, which belong on the CPU."""
+
+    def on_gpu(output: Any) -> Any:
+        with torch.device("cuda"):
+            return loss(output)
+
+    return on_gpu
+
+
+def _train(
+    model: Any, inputs: Any, rest: list[Any], make_optimizer: Any, device: str, precision: torch.dtype | None
+) -> None:
     optimizer = make_optimizer(model.parameters())
     for _ in range(_STEPS):
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=amp):
+        with torch.autocast(device, precision or torch.bfloat16, enabled=precision is not None):
             if isinstance(inputs, dict):
                 loss = model(**inputs).loss
-            else:
+            elif rest:
                 loss = rest[0](model(inputs))
+            else:
+                loss = model(inputs).mean()
         loss.backward()
         optimizer.step()
 
@@ -59,4 +91,8 @@ def _peak(profiler: profile) -> int:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"peak": measure(sys.argv[1], int(sys.argv[2]), sys.argv[3], len(sys.argv) > 4)}))
+    _name, _batch, _optimizer, *_more = sys.argv[1:]
+    if _more[1:] == ["cuda"]:
+        print(json.dumps(measure_on_gpu(_name, int(_batch), _optimizer, _more[0])))
+    else:
+        print(json.dumps({"peak": measure(_name, int(_batch), _optimizer, *_more)}))

@@ -157,12 +157,16 @@ def _detach(result: Any) -> Any:
     return result
 
 
-def main(path: str, variant: str, device: str, directory: str) -> None:
-    """Record one variant in its own process, after a warm-up run: the first steps touch memory for the first time."""
+def main(path: str, variant: str, device: str, directory: str, waits: str = "") -> None:
+    """Record one variant in its own process, after a warm-up run: the first steps touch memory for the first time.
+    With a fifth argument it waits for a line on stdin, with PyTorch imported and the device at hand."""
+    if waits:
+        torch.ones(1, device=device)
+        sys.stdin.readline()
     run_scenario(Path(path), variant, device)
     gc.collect()
     run_scenario(Path(path), variant, device, create_directory(Path(directory)), wait=_WARM_WAIT)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5])
+    main(*sys.argv[1:6])

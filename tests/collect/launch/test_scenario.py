@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 
 import pytest
+
+from profkit.collect.launch import scenario
 
 SCENARIO = """
 import torch
@@ -55,3 +58,19 @@ def test_the_other_process_exists_only_for_the_steps(tmp_path):
     scenario.write_text(SCENARIO)
     ended = subprocess.run([sys.executable, "-c", PROGRAM, scenario], capture_output=True, text=True, check=False)
     assert ended.stdout == "both ended\n", ended.stderr
+
+
+@pytest.mark.parametrize(("waits", "events"), [((), ["run", "record"]), (("yes",), ["line", "run", "record"])])
+def test_a_recording_can_wait_for_a_line(tmp_path, monkeypatch, waits, events):
+    """So that processes import PyTorch before it is their turn."""
+    seen = []
+
+    class Lines(io.StringIO):
+        def readline(self, size: int = -1) -> str:
+            seen.append("line")
+            return "\n"
+
+    monkeypatch.setattr(scenario, "run_scenario", lambda *given, **_: seen.append("record" if given[3:] else "run"))
+    monkeypatch.setattr(sys, "stdin", Lines())
+    scenario.main("a.py", "fix", "cpu", str(tmp_path / "run"), *waits)
+    assert seen == events

@@ -1,0 +1,1 @@
+"""What the parts run in processes of their own. Only these import PyTorch."""
