@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from profkit.core.telling import Teller
 from profkit.memory_planner.changes import change_of, computed_changes, planned_changes
 from profkit.memory_planner.factory import Refused, find_factory
 from profkit.memory_planner.failures import describe_missing_data, first_line, traceback_of
@@ -20,21 +21,22 @@ from profkit.memory_planner.search import find_largest
 from profkit.memory_planner.training import Trained, Variant, train
 
 
-def plan(request: PlanRequest) -> MemoryPlan:
+def plan(request: PlanRequest, teller: Teller) -> MemoryPlan:
     """Raises `Refused`, and whatever the user's code raises."""
     factory = find_factory(request.target)
     began = time.perf_counter()
     run = partial(train, factory, request)
+    teller.at("planning the step")
     trained = run(Variant(request.batch, request.precision, request.optimizer))
     usage = trained.timeline.usage()
     fits = not request.fits_bytes or usage.needed_bytes() <= request.fits_bytes
     notes = list(trained.notes)
     try:
-        largest_batch, largest = _largest(request, run, usage)
+        largest_batch, largest = _largest(request, run, usage, teller)
     except Exception as error:  # a model may only work with one batch size
         largest_batch, largest = None, None
         notes.append(f"the model fails at another batch size, so the largest was not found: {first_line(error)}")
-    changes = tuple(_changes(request, run, trained, fits)) if request.changes and not request.inference else ()
+    changes = tuple(_changes(request, run, trained, fits, teller)) if request.changes and not request.inference else ()
     return MemoryPlan(
         target=request.target,
         model=trained.model,
@@ -49,18 +51,25 @@ def plan(request: PlanRequest) -> MemoryPlan:
     )
 
 
-def _largest(request: PlanRequest, run: Callable[[Variant], Trained], usage: Usage) -> tuple[int | None, Usage | None]:
+def _largest(
+    request: PlanRequest, run: Callable[[Variant], Trained], usage: Usage, teller: Teller
+) -> tuple[int | None, Usage | None]:
     if not request.fits_bytes:
         return None, None
 
     def plan_batch(samples: int) -> Usage:
+        teller.at(f"looking for the largest batch, now {samples:,}")
         return run(Variant(samples, request.precision, request.optimizer)).timeline.usage()
 
     return find_largest(plan_batch, request.batch, usage, request.fits_bytes)
 
 
-def _changes(request: PlanRequest, run: Callable[[Variant], Trained], trained: Trained, fits: bool) -> Iterator[Change]:
-    for planned in planned_changes(request, fits):
+def _changes(
+    request: PlanRequest, run: Callable[[Variant], Trained], trained: Trained, fits: bool, teller: Teller
+) -> Iterator[Change]:
+    wanted = tuple(planned_changes(request, fits))
+    for number, planned in enumerate(wanted, 1):
+        teller.at(f"planning change {number} of {len(wanted)}, {planned.name}")
         yield change_of(planned, run)
     yield from computed_changes(trained)
 
@@ -68,7 +77,8 @@ def _changes(request: PlanRequest, run: Callable[[Variant], Trained], trained: T
 def answer(request: PlanRequest) -> PlanAnswer:
     """The plan, or why there is none."""
     try:
-        return PlanAnswer(plan(request))
+        with Teller("memory-plan") as teller:
+            return PlanAnswer(plan(request, teller))
     except Refused as reason:
         return PlanAnswer(refused=str(reason))
     except KeyboardInterrupt:
