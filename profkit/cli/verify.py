@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from profkit.cli._targets import complete_scenarios
+
+if TYPE_CHECKING:
+    from profkit.diagnosis.verify import Proof
 
 NOT_SHOWN = 1
 
@@ -23,33 +28,93 @@ NOT_SHOWN = 1
     type=click.Choice(["auto", "cpu", "cuda"]),
     help="Where the scenarios run; auto: on a GPU if there is one.",
 )
-def command(names: tuple[str, ...], everything: bool, as_json: bool, as_markdown: bool, device: str) -> None:
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Keep each result in this file, and take those from it that it already holds.",
+)
+def command(
+    names: tuple[str, ...], everything: bool, as_json: bool, as_markdown: bool, device: str, resume: Path | None
+) -> None:
     """Measure whether the scenarios have the effect that profkit predicts.
 
     The mistake and the fix of each scenario run in turns, without a profiler, and the measured difference is compared
-    with the predicted one. Exits with status 1 if a scenario does not show its effect, if its rule misses it, or if the
-    rule fires on the fix.
+    with the predicted one. Each row is printed as it comes. Exits with status 1 if a scenario does not show its effect,
+    if its rule misses it, or if the rule fires on the fix.
 
     \b
     profkit verify cat-in-loop
     profkit verify --all --json
+    profkit verify --all --resume results.json
     """
-    from profkit.cli._output import say
-    from profkit.cli._progress import Progress
     from profkit.cli._targets import choose_device
     from profkit.core.errors import UsageError
+    from profkit.core.telling import Teller
     from profkit.diagnosis.catalogue import find_scenario, list_scenarios
     from profkit.diagnosis.verify import verify
-    from profkit.report.verification import render_verification
+    from profkit.report.verification import render_beginning, render_end, render_row
 
     if everything == bool(names):
         raise UsageError("name the scenarios to verify, or use --all")
     scenarios = list_scenarios() if everything else tuple(find_scenario(name) for name in names)
+    chosen, format_name = [scenario.name for scenario in scenarios], _format(as_json, as_markdown)
+    known = {} if resume is None else _kept(resume)
     proofs = []
-    with Progress() as progress:
-        for number, scenario in enumerate(scenarios):
-            progress.show(scenario.name, number, len(scenarios))
-            proofs.append(verify(scenario, choose_device(device, False, scenario.gpus)))
-    say(render_verification(proofs, "json" if as_json else "markdown" if as_markdown else "text"))
+    _say_part(render_beginning(chosen, format_name))
+    with Teller("verify") as teller:
+        for number, scenario in enumerate(scenarios, 1):
+            teller.at(f"{scenario.name}, {number} of {len(scenarios)}")
+            there = choose_device(device, False, scenario.gpus)
+            if (scenario.name, there) not in known:
+                known[scenario.name, there] = verify(scenario, there)
+                _keep(resume, known)
+            proofs.append(known[scenario.name, there])
+            _say_part(render_row(proofs[-1], chosen, format_name))
+    _say_part(render_end(proofs, format_name))
     if not all(proof.holds or not proof.was_run for proof in proofs):
         sys.exit(NOT_SHOWN)
+
+
+def _format(as_json: bool, as_markdown: bool) -> str:
+    return "json" if as_json else "markdown" if as_markdown else "text"
+
+
+def _say_part(text: str) -> None:
+    from profkit.cli._output import say
+
+    if text:
+        say(text)
+        sys.stdout.flush()
+
+
+def _kept(file: Path) -> dict[tuple[str, str], Proof]:
+    """Results of an earlier run by scenario and device, none if there is no file. What failed is run again."""
+    import msgspec
+
+    from profkit.core.errors import UnreadableInput
+    from profkit.diagnosis.verify import Proof
+
+    if not file.exists():
+        return {}
+    try:
+        kept = msgspec.json.decode(file.read_bytes(), type=list[tuple[str, Proof]])
+    except (OSError, msgspec.DecodeError) as error:
+        raise UnreadableInput(file, f"cannot be resumed: {error}") from error
+    return {(proof.name, device): proof for device, proof in kept if not proof.verdict.startswith("failed")}
+
+
+def _keep(file: Path | None, known: dict[tuple[str, str], Proof]) -> None:
+    """Write all results anew: at no moment does the file hold half of them."""
+    import msgspec
+
+    from profkit.core.errors import UsageError
+    from profkit.core.files.writing import write_file
+
+    if file is None:
+        return
+    lines = [msgspec.json.encode((device, proof)) for (_, device), proof in known.items()]
+    try:
+        write_file(file.parent, file.name, b"[\n" + b",\n".join(lines) + b"\n]\n")
+    except OSError as error:
+        raise UsageError(f"--resume {file}: cannot be written: {error.strerror or error}") from error

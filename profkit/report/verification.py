@@ -19,28 +19,38 @@ from profkit.trace.events import Float64s
 
 _NONE = "-"
 _HEAD = ("scenario", "kind", "predicted", "measured", "verdict")
+_WIDTHS = (len("silence"), len("-100 % (-100 to 100)"), len("-100 % (-100 to 100)"), 0)
+"""Of the columns behind the names, before their rows are known."""
 
 
 def render_verification(proofs: Sequence[Proof], format_name: str) -> str:
     """The results as ``text``, ``json`` or ``markdown``. Shares are of the pitfall's step time or peak memory."""
-    return {"text": _as_text, "json": _as_json, "markdown": _as_markdown}[format_name](proofs)
+    names = [proof.name for proof in proofs]
+    parts = (render_beginning(names, format_name), *(render_row(one, names, format_name) for one in proofs))
+    return "\n".join([*filter(None, parts), render_end(proofs, format_name)])
 
 
-def _as_json(proofs: Sequence[Proof]) -> str:
-    return json.dumps({"scenarios": [asdict(proof) for proof in proofs]}, indent=2)
+def render_beginning(names: Sequence[str], format_name: str) -> str:
+    """What stands above the rows of scenarios with these names, before any of them is known."""
+    if format_name == "markdown":
+        title = ["# What the scenarios show", "", f"`profkit verify --all --markdown`, {_machine()}.", ""]
+        return "\n".join([*title, f"| {' | '.join(_HEAD)} |", "|---|---|---|---|---|"])
+    return _aligned(_HEAD, names) if format_name == "text" else ""
 
 
-def _as_text(proofs: Sequence[Proof]) -> str:
-    rows = [_HEAD, *map(_cells, proofs)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([*lines, "", *_summary(proofs)])
+def render_row(proof: Proof, names: Sequence[str], format_name: str) -> str:
+    """The row of one scenario, which can be shown while others still run. JSON has none: it is one value."""
+    if format_name == "markdown":
+        return f"| {' | '.join(_cells(proof))} |"
+    return _aligned(_cells(proof), names) if format_name == "text" else ""
 
 
-def _as_markdown(proofs: Sequence[Proof]) -> str:
-    rows = [" | ".join(_cells(proof)) for proof in proofs]
-    table = [f"| {' | '.join(_HEAD)} |", "|---|---|---|---|---|", *(f"| {row} |" for row in rows)]
-    title = ["# What the scenarios show", "", f"`profkit verify --all --markdown`, {_machine()}.", ""]
+def render_end(proofs: Sequence[Proof], format_name: str) -> str:
+    """What stands below the rows, and in JSON everything."""
+    if format_name == "json":
+        return json.dumps({"scenarios": [asdict(proof) for proof in proofs]}, indent=2)
+    if format_name == "text":
+        return "\n".join(["", *_summary(proofs)])
     note = [
         "",
         "Shares of the pitfall's step time (time) or of its peak memory (memory); the measured ones with a",
@@ -48,7 +58,12 @@ def _as_markdown(proofs: Sequence[Proof]) -> str:
         "nothing is to be reported.",
         "",
     ]
-    return "\n".join([*title, *table, *note, *(f"- {line}" for line in _summary(proofs))])
+    return "\n".join([*note, *(f"- {line}" for line in _summary(proofs))])
+
+
+def _aligned(cells: Sequence[str], names: Sequence[str]) -> str:
+    widths = (max(map(len, (*names, _HEAD[0]))), *_WIDTHS)
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 def _cells(proof: Proof) -> tuple[str, ...]:

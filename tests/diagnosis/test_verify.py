@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -38,7 +40,13 @@ from profkit.findings.values import (
     Timing,
     no_gain_note,
 )
-from profkit.report.verification import rank_correlation, render_verification
+from profkit.report.verification import (
+    rank_correlation,
+    render_beginning,
+    render_end,
+    render_row,
+    render_verification,
+)
 
 SCENARIO = Scenario(
     "a-fault", Path("a_fault.py"), "", ("slow-thing",), False, "time", {"pitfall": ((7, "slow-thing"),)}
@@ -256,6 +264,65 @@ def test_ranks_are_compared_not_values():
 def test_only_a_scenario_that_holds_is_a_success(monkeypatch, verdict, status):
     monkeypatch.setattr(verifying, "verify", lambda *_: replace(PROOFS[0], verdict=verdict))
     assert CliRunner().invoke(command, ["cat-in-loop", "--json", "--device", "cpu"]).exit_code == status
+
+
+@pytest.fixture
+def runs(monkeypatch) -> list[str]:
+    """Names of the scenarios that were run; each holds."""
+    names: list[str] = []
+
+    def run(scenario: Scenario, device: str) -> Proof:
+        names.append(scenario.name)
+        return replace(PROOFS[0], name=scenario.name)
+
+    monkeypatch.setattr(verifying, "verify", run)
+    return names
+
+
+def test_each_row_is_printed_as_it_comes(monkeypatch):
+    printed: list[str] = []
+    before: list[int] = []
+    monkeypatch.setattr(click, "echo", lambda text, **_: printed.append(text))
+    monkeypatch.setattr(verifying, "verify", lambda *_: before.append(len(printed)) or PROOFS[0])
+    command.callback(("cat-in-loop", "loss-list"), False, False, False, "cpu", None)
+    assert before == [1, 2]
+    assert [line.split()[0] for line in printed] == ["scenario", "a-fault", "a-fault", "2"]
+
+
+@pytest.mark.parametrize("format_name", ["text", "markdown"])
+def test_the_rows_as_they_come_make_the_whole_table(format_name):
+    names = [proof.name for proof in PROOFS]
+    parts = [render_beginning(names, format_name), *(render_row(proof, names, format_name) for proof in PROOFS)]
+    assert "\n".join([*parts, render_end(PROOFS, format_name)]) == render_verification(PROOFS, format_name)
+
+
+def test_a_run_that_was_ended_is_resumed(tmp_path, runs):
+    file = tmp_path / "results.json"
+    first = CliRunner().invoke(command, ["cat-in-loop", "--device", "cpu", "--resume", str(file)])
+    both = ["cat-in-loop", "loss-list", "--device", "cpu", "--resume", str(file)]
+    second = CliRunner().invoke(command, both)
+    third = CliRunner().invoke(command, both)
+    assert (first.exit_code, second.exit_code, third.exit_code) == (0, 0, 0)
+    assert runs == ["cat-in-loop", "loss-list"]
+    assert "2 of 2 scenarios hold" in third.stdout
+    assert second.stdout == third.stdout
+
+
+def test_what_failed_or_ran_on_another_device_is_run_again(tmp_path, runs):
+    file = tmp_path / "results.json"
+    kept = [("cpu", replace(PROOFS[0], name="cat-in-loop", verdict="failed: x"))]
+    kept += [("cuda", replace(PROOFS[0], name="loss-list"))]
+    file.write_bytes(msgspec.json.encode(kept))
+    CliRunner().invoke(command, ["cat-in-loop", "loss-list", "--device", "cpu", "--resume", str(file)])
+    assert runs == ["cat-in-loop", "loss-list"]
+
+
+def test_another_file_is_refused_and_stays_as_it_is(tmp_path, runs):
+    file = tmp_path / "train.py"
+    file.write_text("import torch\nx = 1")
+    ended = CliRunner().invoke(command, ["cat-in-loop", "--device", "cpu", "--resume", str(file)])
+    assert "cannot be resumed" in str(ended.exception)
+    assert (runs, file.read_text()) == ([], "import torch\nx = 1")
 
 
 def test_either_scenarios_or_all_must_be_given():
