@@ -31,8 +31,10 @@ from profkit.diagnosis.settings import EVERYTHING, UNCHOSEN, Settings, is_left_o
 from profkit.diagnosis.verdict import conclude
 from profkit.findings.values import (
     MEASURED_EVIDENCE,
+    CostlyPlace,
     DeviceMemory,
     Diagnosis,
+    Doing,
     Finding,
     HotSpot,
     Kind,
@@ -57,6 +59,7 @@ from profkit.patterns.allocator.purposes import purposes_of
 from profkit.patterns.loader_accounts import WorkerAccount, loader_accounts
 from profkit.patterns.memory_use import memory_uses
 from profkit.patterns.places.events import call_site
+from profkit.patterns.places.frames import parse_frame
 from profkit.patterns.program import program_elementwise, program_traffic
 from profkit.patterns.time.hottest import hottest_lines, hottest_operators, hottest_updates
 from profkit.patterns.time.shares import IDLE, time_shares
@@ -65,10 +68,11 @@ from profkit.patterns.transfers.created import created_tensors
 from profkit.patterns.whole_run import whole_run
 from profkit.rules import all_rules
 from profkit.run import directory as run_directory
-from profkit.run.directory import Run
+from profkit.run.directory import CallSite, Run
 from profkit.run.experiment import Answer, Experiment, Measurement
 from profkit.run.plan import COUNTED_AS
 from profkit.run.whole_run import RunAccount, load_account
+from profkit.savings.costliest import PlaceCost, costliest_places
 from profkit.savings.launch_savings import predict_together
 from profkit.savings.replay import host_at_work_ns
 from profkit.savings.simulate import measured_saving
@@ -262,7 +266,8 @@ def _with_steps(facts: Facts, diagnosis: Diagnosis, rows: Sequence[Rows]) -> Dia
         return diagnosis
     # Nothing important to change: the reader needs a place to begin.
     hottest, no_hottest = attempt("finding the hottest lines and operators", partial(_find_hottest, facts), ())
-    return replace(diagnosis, hottest=hottest, health=(*diagnosis.health, *no_hottest))
+    costliest, untold = attempt("what takes most of the step", partial(_tell_costliest, facts), ())
+    return replace(diagnosis, hottest=hottest, costliest=costliest, health=(*diagnosis.health, *no_hottest, *untold))
 
 
 def _obstacles(facts: Facts, diagnosis: Diagnosis, has_steps: bool) -> Sequence[str]:
@@ -287,6 +292,38 @@ def _find_hottest(facts: Facts) -> tuple[HotSpot, ...]:
         HotSpot(round(spot.fraction, 4), Location.of(site) if site else None, spot.name) for spot, site in updates
     )
     return (*lines, *optimizers, *operators)
+
+
+def _tell_costliest(facts: Facts) -> tuple[CostlyPlace, ...]:
+    """Where the time is if no rule knows a fault. Of a recording whose device was not recorded, nobody knows."""
+    if describe_unrecorded(facts) is not None:
+        return ()
+    return tuple(_place_of(facts, one) for one in costliest_places(facts))
+
+
+def _place_of(facts: Facts, cost: PlaceCost) -> CostlyPlace:
+    site, name = call_site(facts, cost.site), facts.trace.names[cost.code] if cost.code >= 0 else ""
+    frame = parse_frame(name)
+    location = Location.of(site) if site else Location.in_function(CallSite(*frame)) if frame else None
+    return CostlyPlace(
+        fraction=round(cost.fraction, 4),
+        bound=round(cost.bound, 4),
+        location=location,
+        name="" if location else name,
+        does=tuple(
+            Doing(
+                one.activity,
+                round(one.fraction, 4),
+                one.name,
+                one.count,
+                None if one.of_peak is None else round(one.of_peak, 4),
+                one.peak_from,
+            )
+            for one in cost.does
+        ),
+        is_explained=cost.is_explained,
+        unjudged=cost.unjudged,
+    )
 
 
 def _share_out(facts: Facts, tasks: Sequence[Callable[[], Any]]) -> list[Any]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from profkit.core.units import format_bytes, format_count, format_share, format_time, pick_form
 from profkit.derive.launch.chance import LEAST_STEPS
+from profkit.diagnosis.activities import describe_doing, name_place
 from profkit.findings.values import (
     Diagnosis,
     Finding,
@@ -22,6 +23,7 @@ from profkit.findings.values import (
     left_beyond,
     opportunities,
     rank,
+    unexplained,
 )
 from profkit.patterns.time.shares import COMMUNICATING, COMPUTING, COPYING, HOST_COMPUTING, IDLE, INHERITED
 from profkit.run.directory import FAILED
@@ -62,8 +64,9 @@ def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
         return Verdict(VerdictKind.CANNOT_JUDGE, f"Cannot judge: {obstacles[0]}")
     unseen = len(diagnosis.skipped)
     limit = f"; {format_count(unseen, 'rule')} could not look" if unseen else ""
-    what = f"{_largest_part(diagnosis.timing)}{_optimizer(diagnosis)}{_hottest_line(diagnosis)}"
-    nothing = f"{ended}; no fault found until then" if ended else "No fault found"
+    what = f"{_costliest(diagnosis)}{_largest_part(diagnosis.timing)}{_optimizer(diagnosis)}{_hottest_line(diagnosis)}"
+    nothing = _capitalised(_nothing(diagnosis, "found"))
+    nothing = f"{ended}; {_nothing(diagnosis, 'found')} until then" if ended else nothing
     return Verdict(VerdictKind.NOTHING_FOUND, f"{nothing}{_hardly_compared(diagnosis.launch)}; {what}{limit}")
 
 
@@ -72,6 +75,22 @@ def _beside_steps(diagnosis: Diagnosis) -> str:
     if diagnosis.memory:
         return f"the memory; {_memory(diagnosis)}"
     return "the account of the run; its steps were not recorded" if diagnosis.whole_run is not None else ""
+
+
+def _nothing(diagnosis: Diagnosis, found: str) -> str:
+    """``no fault found``, if whatever takes much of the step is explained; else only that no fault is known."""
+    return "no known fault" if unexplained(diagnosis.costliest) else f"no fault {found}"
+
+
+def _costliest(diagnosis: Diagnosis) -> str:
+    """``62 % of the step is at model.py:41 (matrix products, …); ``: where to begin; empty if places are not known."""
+    places = unexplained(diagnosis.costliest) or diagnosis.costliest[:1]
+    if not places:
+        return ""
+    place = places[0]
+    does = f" ({describe_doing(place.does[0], is_brief=True)})" if place.does else ""
+    where = name_place(place) if place.location is None and not place.name else f"at {name_place(place)}"
+    return f"{format_share(place.fraction)} of the step is {where}{does}; "
 
 
 def _hardly_compared(launch: LaunchSummary | None) -> str:
@@ -102,12 +121,15 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding], in
     elif mend:
         found = f"An opportunity {_gain(lead)}: {_short_name(lead)}; {_faults(diagnosis, mend)}"
     elif lead.saving is None:
-        found = f"No fault found; what stands out, its gain not measured: {_short_name(lead)}"
+        nothing = _capitalised(_nothing(diagnosis, "found"))
+        found = f"{nothing}; what stands out, its gain not measured: {_short_name(lead)}"
     else:
         count = "an opportunity" if len(chances) == 1 else f"{len(chances)} opportunities; the largest"
         found = f"{_capitalised(count) if in_doubt else f'No fault, but {count}'} {_gain(lead)}: {_short_name(lead)}"
     is_little = lead.severity is Severity.LOW and diagnosis.timing.shares
-    return f"{found}; {_largest_part(diagnosis.timing)}{_optimizer(diagnosis)}" if is_little else found
+    if not is_little:
+        return found
+    return f"{found}; {_costliest(diagnosis)}{_largest_part(diagnosis.timing)}{_optimizer(diagnosis)}"
 
 
 def _faults(diagnosis: Diagnosis, mend: list[Finding]) -> str:
@@ -128,7 +150,7 @@ def _beyond(finding: Finding) -> str:
 def _hottest_line(diagnosis: Diagnosis) -> str:
     """``, the hottest line is train.py:31 with 43 %``; empty if lines are not known."""
     spot = next((spot for spot in diagnosis.hottest if spot.location is not None and not spot.operator), None)
-    if spot is None or spot.location is None:
+    if spot is None or spot.location is None or diagnosis.costliest:
         return ""
     return f", the hottest line is {spot.location.short} with {format_share(spot.fraction)}"
 

@@ -213,6 +213,66 @@ class HotSpot:
     operator: str = ""
 
 
+class Activity(str, Enum):
+    """What a place of the program does with its time: ``products`` of matrices and convolutions, other ``operators``,
+    ``small-operators`` that take no longer than it takes to start one, ``launching`` while the device idles,
+    ``waiting`` for the device, ``exchange`` with other ranks, and ``python`` for all that PyTorch does not record."""
+
+    PRODUCTS = "products"
+    OPERATORS = "operators"
+    SMALL = "small-operators"
+    LAUNCHING = "launching"
+    UPDATE = "update"
+    COPIES = "copies"
+    LOADING = "loading"
+    WAITING = "waiting"
+    EXCHANGE = "exchange"
+    PYTHON = "python"
+
+
+class Peak(str, Enum):
+    """Where the peak rates of the device are known from. ``own``: nobody measured them, so the program's own fastest
+    product stands for the peak, or what any processor reaches if that is more."""
+
+    MEASURED = "measured"
+    DATA_SHEET = "data-sheet"
+    OWN = "own"
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """One activity of a place: its share of the step and, for operators, the name of the one that takes most of it and
+    how many run per step. ``of_peak`` is the rate reached, as a share of the device's peak: of its matrix products, or
+    for other operators of its memory; None if shapes or the peak are unknown."""
+
+    activity: Activity
+    fraction: float
+    name: str = ""
+    count: int = 0
+    of_peak: float | None = None
+    peak_from: Peak | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CostlyPlace:
+    """A place of the program that takes much of the step, with what it ran in the backward pass.
+
+    ``fraction`` is its share of the measured steps. ``bound`` is how much shorter the step would be without the place:
+    nobody gains more there. It is a line, or a function (``location.precision`` is ``def``); without a ``location`` it
+    is an operator, a range or a kernel called ``name``, or if that is empty, all that no line is known of. ``does``
+    says what with, the most first. ``is_explained`` says that the place needs its time for what it does, as far as
+    anybody can tell from a recording. If not, ``unjudged`` says what the recording does not show, empty if it shows
+    all."""
+
+    fraction: float
+    bound: float
+    location: Location | None = None
+    name: str = ""
+    does: tuple[Doing, ...] = ()
+    is_explained: bool = False
+    unjudged: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Step times, in nanoseconds.
@@ -603,7 +663,8 @@ class Diagnosis:
 
     ``verdict`` is the first line of the report. ``cannot_judge`` says why the recording does not show where the step's
     time went, for example because the GPU's work is missing; "nothing found" then means nothing. ``hottest`` are the
-    lines, then the operators that take most time, if nothing important was found.
+    lines, then the operators that take most time, if nothing important was found. ``costliest`` are then the places
+    that take most of the measured steps, with what each does and what could be gained there.
 
     ``workers`` are the DataLoader workers that kept an account of themselves. ``memory`` is what a memory snapshot
     says, by device. ``failure`` says what ended the program, if that was a lack of memory; ``peaks`` how full memory
@@ -621,6 +682,7 @@ class Diagnosis:
     verdict: Verdict | None = None
     cannot_judge: str | None = None
     hottest: tuple[HotSpot, ...] = ()
+    costliest: tuple[CostlyPlace, ...] = ()
     memory: tuple[DeviceMemory, ...] = ()
     failure: str | None = None
     peaks: tuple[MemoryPeak, ...] = ()
@@ -665,6 +727,15 @@ class Diagnosis:
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002  # IPython's signature
         """What IPython shows in a terminal."""
         printer.text(str(self))
+
+
+WORTH_EXPLAINING = 0.05
+"""A place with less than a twentieth of the step may stay unexplained: whatever it does, little can be gained there."""
+
+
+def unexplained(places: Iterable[CostlyPlace]) -> list[CostlyPlace]:
+    """Those that nobody may call necessary, in the given order."""
+    return [place for place in places if place.fraction >= WORTH_EXPLAINING and not place.is_explained]
 
 
 LOW_FROM, MEDIUM_FROM, HIGH_FROM = 0.005, 0.03, 0.10

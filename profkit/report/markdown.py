@@ -26,6 +26,13 @@ def render_markdown(diagnosis: Diagnosis) -> str:
     major = notable(diagnosis.findings)
     blocks += _section(wording.WHAT_TO_CHANGE, major, wording.opportunities_note(major))
     blocks += _list("For your information", [_minor(finding) for finding in wording.minor_findings(diagnosis)])
+    places = [
+        f"{row.share} {in_code(row.where)}"
+        + (f" {in_code(row.source)}" if row.source else "")
+        + f", {row.bound}: {'; '.join(map(escape, row.does))}"
+        for row in wording.costly_places(diagnosis)
+    ]
+    blocks += _list(wording.COSTLY_PLACES, places)
     lines = [
         f"{share} {in_code(where)}" + (f" {in_code(source)}" if source else "")
         for share, where, source in wording.hot_lines(diagnosis)

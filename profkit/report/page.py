@@ -68,10 +68,10 @@ class Page:
                 self._lines.append(self._styled(f"{label:<{_LABEL_WIDTH}}", DIM) + line)
                 label = ""
 
-    def write_bullet(self, text: str, most_lines: int | None = None) -> None:
+    def write_bullet(self, text: str, most_lines: int | None = None, indent: int = 0) -> None:
         """Text after a dash, cut at a word after ``most_lines``."""
-        for i, line in enumerate(self._wrap(text, 2, most_lines)):
-            self._lines.append(("  " if i else "- ") + line)
+        for i, line in enumerate(self._wrap(text, indent + 2, most_lines)):
+            self._lines.append(" " * indent + ("  " if i else "- ") + line)
 
     def write_table(self, rows: Sequence[Sequence[str]], right: frozenset[int]) -> None:
         """Columns as wide as their cells, those in ``right`` right-aligned. Only the first column wraps."""

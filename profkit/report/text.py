@@ -52,6 +52,7 @@ def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False) -> s
         page.write(f"What a rule means, with an example: profkit explain {printable(diagnosis.findings[0].rule)}")
         if any(finding.account is not None for finding in diagnosis.findings):
             page.write("How a saving comes about, piece by piece: profkit explain RUN --finding 1")
+    _write_costliest(page, diagnosis)
     _write_hottest(page, diagnosis)
     _write_memory(page, diagnosis)
     _write_skipped(page, diagnosis)
@@ -110,6 +111,20 @@ def _write_minor(page: Page, findings: list[Finding]) -> None:
         kind = "" if finding.kind is Kind.FAULT else " (opportunity)"
         where = f" at {wording.short_place(finding.location)}" if finding.location else ""
         page.write_bullet(f"{printable(finding.rule)}{kind}{where}: {printable(finding.message)}", most_lines=2)
+
+
+def _write_costliest(page: Page, diagnosis: Diagnosis) -> None:
+    rows = wording.costly_places(diagnosis)
+    _write_title(page, wording.COSTLY_PLACES, bool(rows))
+    if rows:
+        page.write(wording.COSTLY_NOTE)
+    for row in rows:
+        page.write()
+        page.write_parts((f"{row.share:>6}  ", None), (row.where, BOLD), (f", {row.bound}", None))
+        if row.source:
+            page.write(row.source, ITALIC, _HOT_INDENT)
+        for doing in row.does:
+            page.write_bullet(doing, indent=_HOT_INDENT)
 
 
 def _write_hottest(page: Page, diagnosis: Diagnosis) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from profkit.core.printing import visible
 from profkit.core.units import format_bytes, format_count, format_share, format_time
+from profkit.diagnosis.activities import describe_doing, describe_judgement, name_place
 from profkit.diagnosis.verdict import conclude, step_figure
 from profkit.findings.values import (
     MEASURED_EVIDENCE,
@@ -262,7 +265,9 @@ def skipped_rules(rules: Sequence[str], show: Callable[[str], str] = str) -> str
 
 
 def hot_lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
-    """The hottest lines: share, place and source."""
+    """The hottest lines: share, place and source. None if more is known of the places that take most of the step."""
+    if any(one.location is not None for one in diagnosis.costliest):
+        return []
     return [
         (format_share(spot.fraction), short_place(spot.location), printable(spot.location.source))
         for spot in diagnosis.hottest
@@ -282,6 +287,38 @@ def hot_operators(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     ]
 
 
+class PlaceRow(Struct, frozen=True):
+    """One of the places that take most of the step: its share, its name, the most to gain there, the text of its line,
+    and what it does, a sentence each."""
+
+    share: str
+    where: str
+    bound: str
+    source: str
+    does: tuple[str, ...]
+
+
+def costly_places(diagnosis: Diagnosis) -> list[PlaceRow]:
+    """The places that take most of the step."""
+    return [
+        PlaceRow(
+            format_share(place.fraction),
+            printable(name_place(place)),
+            f"at most {format_share(place.bound)} to gain",
+            printable(place.location.source) if place.location is not None else "",
+            (
+                *(f"{format_share(doing.fraction)} {printable(describe_doing(doing))}" for doing in place.does),
+                printable(describe_judgement(place)),
+            ),
+        )
+        for place in diagnosis.costliest
+    ]
+
+
+COSTLY_PLACES = "What is left: the places that take most of the step"
+COSTLY_NOTE = (
+    "Each with its part of the backward pass. At most to gain: how much shorter the step would be without the place."
+)
 HOT_LINES = "The hottest lines, from the step recorded line by line"
 HOT_OPERATORS = "The operators that take the most time"
 MOST_WORKERS = 8

@@ -9,11 +9,15 @@ import pytest
 from profkit.diagnosis.pipeline import diagnose
 from profkit.diagnosis.verdict import conclude
 from profkit.findings.values import (
+    Activity,
+    CostlyPlace,
     Diagnosis,
+    Doing,
     Finding,
     Kind,
     LaunchSummary,
     Location,
+    Peak,
     RankSummary,
     RunSummary,
     Saving,
@@ -237,10 +241,42 @@ def test_a_diagnosis_carries_its_verdict():
     verdict = diagnose(facts_of(launched)).verdict
     assert verdict is not None
     assert verdict.kind is VerdictKind.NOTHING_FOUND
-    assert verdict.text.startswith("No fault found; the device idles 90 % of the step: ")
+    assert verdict.text.startswith("No known fault; 63 % of the step is at evaluate (outside PyTorch: ")
+    assert "the device idles 90 % of the step: " in verdict.text
     unsure = diagnose(facts_of([op("aten::mm", 0, 50)])).verdict
     assert unsure is not None
     assert unsure.text == "Cannot judge: no steps were found: the whole recording is treated as one step"
+
+
+def costly(fraction: float, explained: bool, line: int = 41) -> CostlyPlace:
+    doing = Doing(Activity.PRODUCTS, fraction, "aten::mm", 3, 0.7, Peak.MEASURED)
+    return CostlyPlace(fraction, fraction, Location("a/model.py", line, "f"), does=(doing,), is_explained=explained)
+
+
+@pytest.mark.parametrize(
+    ("places", "text"),
+    [
+        ((costly(0.6, True), costly(0.05, True, 9)), "No fault found; 60 % of the step is at model.py:41"),
+        ((costly(0.6, True), costly(0.049, False, 9)), "No fault found; 60 % of the step is at model.py:41"),
+        ((costly(0.6, True), costly(0.05, False, 9)), "No known fault; 5.0 % of the step is at model.py:9"),
+        ((costly(0.6, False), costly(0.3, False, 9)), "No known fault; 60 % of the step is at model.py:41"),
+    ],
+)
+def test_no_fault_is_found_only_if_all_that_takes_a_twentieth_is_explained(places, text):
+    verdict = conclude(replace(diagnosis(), costliest=places))
+    assert verdict.kind is VerdictKind.NOTHING_FOUND
+    does = "matrix products and convolutions, at 70 % of the rate measured on this machine"
+    assert verdict.text == f"{text} ({does}); 4 steps of 10.0 ms"
+
+
+def test_beside_a_small_finding_the_costliest_place_is_named():
+    found = conclude(replace(diagnosis(finding("a", 0.01), shares={"backward": 1.0}), costliest=(costly(0.6, False),)))
+    assert "1 fault costs 1.0 % of the step: a at train.py:7; 60 % of the step is at model.py:41 (" in found.text
+
+
+def test_what_has_no_known_place_is_named_as_such():
+    verdict = conclude(replace(diagnosis(), costliest=(CostlyPlace(0.3, 0.3),)))
+    assert verdict.text == "No known fault; 30 % of the step is at no line that is known; 4 steps of 10.0 ms"
 
 
 @pytest.mark.parametrize(

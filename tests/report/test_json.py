@@ -140,6 +140,7 @@ FULL = {
     "verdict": {"kind": "found", "text": "1 fault costs 43 % of the step: retained-graph at train.py:31"},
     "cannot_judge": None,
     "hottest": [],
+    "costliest": [],
     "memory": [],
     "failure": None,
     "peaks": [],
@@ -158,6 +159,7 @@ def test_the_diagnosis_is_written_in_the_order_of_the_contract(full_diagnosis: D
     keys = ["run", "timing", "findings", "skipped", "health", "total", "workers", "verdict", "cannot_judge", "hottest"]
     assert list(json.loads(text)) == [
         *keys,
+        "costliest",
         "memory",
         "failure",
         "peaks",

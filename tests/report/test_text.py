@@ -11,12 +11,16 @@ from rich.text import Text
 
 from profkit.findings.values import (
     GROWTH_EVIDENCE,
+    Activity,
     Change,
+    CostlyPlace,
     Diagnosis,
+    Doing,
     Finding,
     Kind,
     Location,
     MemoryPeak,
+    Peak,
     Saving,
     Severity,
     TimeShare,
@@ -99,6 +103,28 @@ def test_a_clean_run_says_that_no_fault_was_found(clean_diagnosis: Diagnosis) ->
         "   command  train.py\n"
         "   steps    5 steps of 12.3 ms (median)\n"
     )
+
+
+def test_what_is_left_is_told_place_by_place(clean_diagnosis: Diagnosis) -> None:
+    products = Doing(Activity.PRODUCTS, 0.5, "aten::mm", 3, 0.71, Peak.MEASURED)
+    small = Doing(Activity.SMALL, 0.1, "aten::add", 1200)
+    line = CostlyPlace(
+        0.62, 0.61, Location("a/model.py", 41, "f", "x = f(x)"), does=(products, small), is_explained=True
+    )
+    kernel = CostlyPlace(0.2, 0.2, name="gemm", does=(Doing(Activity.PYTHON, 0.2),), unjudged="it is unknown")
+    text = render_text(replace(clean_diagnosis, costliest=(line, kernel)))
+    assert (
+        "  62 %  model.py:41, at most 61 % to gain\n"
+        "        x = f(x)\n"
+        "        - 50 % matrix products and convolutions (most in aten::mm), at 71 % of\n"
+        "          the rate measured on this machine\n"
+        "        - 10 % 1,200 small operators per step, such as aten::add\n"
+        "        - needed for what it computes, as far as a recording shows\n"
+        "\n"
+        "  20 %  gemm, at most 20 % to gain\n"
+        "        - 20 % outside PyTorch: Python, other libraries, or a wait\n"
+        "        - not judged: it is unknown\n"
+    ) in text
 
 
 def test_no_line_is_wider_than_asked_for(full_diagnosis: Diagnosis, leak: Finding) -> None:

@@ -75,11 +75,11 @@ def _calls_for(line: ast.stmt | None, operator: str) -> bool:
 
 def enclosing_function(facts: Facts, rows: Rows) -> CallSite | None:
     """The function of the user's code that most of the rows run in, by recorded Python frames."""
-    return commonest_function(facts, _frames_around(facts)[rows])
+    return commonest_function(facts, frames_around(facts)[rows])
 
 
 @derived_once
-def _frames_around(facts: Facts) -> Rows:
+def frames_around(facts: Facts) -> Rows:
     """For each event the innermost frame of the user's code around it. The autograd engine's thread has none; there it
     is the frame of the forward operator."""
     around, forward = facts.tree.nearest_ancestor(user_frames(facts)), facts.lines.forward

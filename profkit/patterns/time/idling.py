@@ -143,7 +143,7 @@ def place_around(facts: Facts, spent: Intervals) -> Around | None:
 def _named_places(facts: Facts) -> Rows:
     """The user's functions, ranges and marked lines on the main thread."""
     events = facts.trace.events
-    named = (events.category == Category.LINE_MARK) | user_frames(facts) | _user_ranges(facts)
+    named = (events.category == Category.LINE_MARK) | user_frames(facts) | user_ranges(facts)
     return np.flatnonzero(named & (events.lane == facts.steps.main_lane))
 
 
@@ -163,7 +163,7 @@ def _file(path: str) -> str:
     return re.split(r"[\\/]", path)[-1]
 
 
-def _user_ranges(facts: Facts) -> Bools:
+def user_ranges(facts: Facts) -> Bools:
     own = facts.trace.where_name(lambda name: name.startswith(_PYTORCHS_OWN))
     ranges: Bools = (facts.trace.events.category == Category.ANNOTATION) & ~own
     return ranges

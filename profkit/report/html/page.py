@@ -74,6 +74,9 @@ def _words(diagnosis: Diagnosis) -> dict[str, Any]:
         "opportunities_note": wording.opportunities_note(major),
         "major": major,
         "minor": wording.minor_findings(diagnosis),
+        "costliest": wording.costly_places(diagnosis),
+        "costly_places": wording.COSTLY_PLACES,
+        "costly_note": wording.COSTLY_NOTE,
         "hottest": [
             (wording.HOT_LINES, wording.hot_lines(diagnosis)),
             (wording.HOT_OPERATORS, [(share, name, "") for share, name in wording.hot_operators(diagnosis)]),

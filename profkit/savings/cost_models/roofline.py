@@ -10,6 +10,7 @@ operator takes a multiple of it. The model is only used for ratios, in which tha
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -26,7 +27,13 @@ _MATMULS = frozenset(("matmul", "mm", "bmm", "linear", "addmm", "baddbmm", "inne
 _WITH_SUMMAND = ("addmm", "baddbmm")
 """Their first input is added to the product; the factors follow."""
 _CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d", "convolution", "_convolution"))
+_CONVOLUTION_BACKWARD = "convolution_backward"
 _ATTENTION = frozenset(("scaled_dot_product_attention",))
+_ATTENTION_BACKWARD = re.compile(r"_scaled_dot_product_\w+_backward")
+_ATTENTION_TIMES_FORWARD = 2.5
+"""The backward pass of attention has five products instead of two (Dao, FlashAttention-2, 2023, section 2.3)."""
+_OUTPUT_MASK = 10
+"""The input of ``convolution_backward`` that says which gradients are wanted (``native_functions.yaml``)."""
 
 
 class Work(Struct, frozen=True):
@@ -68,7 +75,27 @@ def work_of(name: str, dims: str, concrete: str = "") -> Work | None:
         return _convolution(plain, shapes, parse_types(concrete))
     if plain in _ATTENTION:
         return _attention(shapes)
-    return _elementwise(shapes) if plain in ELEMENTWISE else None
+    return _backward(plain, shapes, parse_types(concrete)) or (_elementwise(shapes) if plain in ELEMENTWISE else None)
+
+
+def _backward(name: str, shapes: Sequence[Sequence[int]], values: Sequence[str]) -> Work | None:
+    """A backward pass gets the gradient of the result, and then what the forward pass got."""
+    if name == _CONVOLUTION_BACKWARD:
+        return _times(_convolution(name, shapes[1:], values[1:]), _gradients(values))
+    if _ATTENTION_BACKWARD.fullmatch(name):
+        return _times(_attention(shapes[1:]), _ATTENTION_TIMES_FORWARD)
+    return None
+
+
+def _gradients(values: Sequence[str]) -> float:
+    """How many gradients of image and weight the backward pass of a convolution makes, each with the arithmetic of the
+    forward pass. Both if that was not recorded."""
+    mask = values[_OUTPUT_MASK].lower().strip("[]").split(",") if len(values) > _OUTPUT_MASK else []
+    return float(sum(wanted.strip() == "true" for wanted in mask[:2])) or 2.0
+
+
+def _times(forward: Work | None, factor: float) -> Work | None:
+    return None if forward is None else Work(factor * forward.operations, factor * forward.elements, True)
 
 
 def _matmul(name: str, shapes: Sequence[Sequence[int]]) -> Work | None:

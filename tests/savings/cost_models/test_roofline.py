@@ -99,3 +99,26 @@ def test_the_longer_of_arithmetic_and_moving_counts():
 def test_without_a_rate_for_the_type_a_product_has_no_time():
     assert Work(100, 10, True).least_ns(RATES, "bfloat16") is None
     assert Work(100, 10, False).least_ns(RATES, "bfloat16") == pytest.approx(20)
+
+
+@pytest.mark.parametrize(
+    ("mask", "factor"),
+    [('"[True, True, True]"', 2), ('"[False, True, True]"', 1), ('"[True, False, False]"', 1), ("", 2)],
+)
+def test_the_backward_pass_of_a_convolution_makes_the_gradients_that_are_wanted(mask, factor):
+    dims = "[[1,5,6,6],[1,3,8,8],[5,3,3,3]]"
+    values = f'["", "", "", "[5]", "[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"{mask and ", "}{mask}]'
+    forward = work_of("aten::convolution", "[[1,3,8,8],[5,3,3,3]]", _settings())
+    found = work_of("aten::convolution_backward", dims, values)
+    assert forward is not None
+    assert found is not None
+    assert found.operations == factor * forward.operations
+
+
+def test_the_backward_pass_of_attention_has_five_products():
+    qkv = "[2,4,8,16],[2,4,8,16],[2,4,8,16]"
+    forward = work_of("aten::scaled_dot_product_attention", f"[{qkv}]")
+    found = work_of("aten::_scaled_dot_product_flash_attention_for_cpu_backward", f"[[2,4,8,16],{qkv}]")
+    assert forward is not None
+    assert found is not None
+    assert found.operations == 2.5 * forward.operations

@@ -1,0 +1,100 @@
+"""What the costliest places do, which of them are explained, and how much shorter the step would be without them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.findings.values import Activity, Peak
+from profkit.run.directory import CallSite, Host, Rates, Run
+from profkit.savings.costliest import PlaceCost, costliest_places
+from tests.traces import annotation, facts_of, kernel, mark, op, runtime, step
+
+SITES = tuple(CallSite("/a/train.py", line, "main", f"line {line}") for line in range(3))
+FLOATS = {"types": ["float", "float"]}
+SQUARE = {"dims": [[100, 100], [100, 100]], **FLOATS}
+"""Two million operations: 100 µs at 20 GFLOP/s."""
+MEASURED = Rates("cpu", 2e9, {"float32": 20e9})
+
+
+def costs(*events: dict[str, Any], rates: Rates | None = MEASURED, threads: int = 1) -> tuple[PlaceCost, ...]:
+    run = Run(torch="2.13", device="", rates=rates, host=Host(1, threads, 0))
+    return costliest_places(facts_of([step(0, 0, 1000), *events], run=run, callsites=SITES))
+
+
+@pytest.mark.parametrize(("product_us", "explained"), [(100, True), (200, True), (201, False)])
+def test_a_product_at_half_of_the_measured_rate_or_more_is_explained(product_us, explained):
+    cost = costs(op("aten::mm", 0, product_us, **SQUARE))[1]  # the first is all the rest of the step
+    (doing,) = cost.does
+    assert (doing.activity, doing.name, doing.peak_from) == (Activity.PRODUCTS, "aten::mm", Peak.MEASURED)
+    assert doing.of_peak == pytest.approx(100 / product_us)
+    assert cost.is_explained == explained
+
+
+def test_operators_beside_products_are_explained_by_the_memorys_rate_but_not_alone():
+    add = {"dims": [[100, 100], [100, 100]], **FLOATS}  # 80 kB: 40 µs
+    alone = costs(
+        op("aten::mm", 0, 500, dims=[[100, 500], [500, 100]], **FLOATS),
+        op("aten::add", 500, 50, **add),
+        op("aten::mul", 550, 450),
+    )
+    product, addition = (
+        next(cost for cost in alone if cost.does[0].name == name) for name in ("aten::mm", "aten::add")
+    )
+    assert (product.is_explained, addition.is_explained) == (True, False)
+    assert addition.does[0].of_peak == pytest.approx(0.8)
+    assert addition.unjudged == ""
+    product = op("aten::mm", 0, 300, dims=[[100, 300], [300, 100]], **FLOATS)
+    both = costs(mark(0, 0, 350), product, op("aten::add", 300, 50, **add), op("aten::mul", 350, 10))
+    assert [cost.is_explained for cost in both if cost.site == 0] == [True]
+
+
+def test_without_measured_rates_a_processor_has_to_reach_a_little():
+    cost = costs(op("aten::mm", 0, 100, **SQUARE), rates=None)[1]
+    assert cost.does[0].of_peak == pytest.approx(1.0)
+    assert cost.does[0].peak_from is Peak.OWN
+    cost = costs(op("aten::mm", 0, 100, **SQUARE), rates=None, threads=4)[1]
+    assert cost.does[0].of_peak == pytest.approx(0.25)
+    assert not cost.is_explained
+
+
+def test_small_operators_python_and_updates_are_told_apart():
+    small = [op("aten::add", 20 * i, 10) for i in range(10)]
+    update = annotation("Optimizer.step#SGD.step", 500, 300)
+    found = {cost.does[0].activity: cost for cost in costs(*small, update, op("aten::mul_", 500, 300))}
+    assert found[Activity.SMALL].fraction == pytest.approx(0.1)
+    assert found[Activity.SMALL].does[0].count == 10
+    assert found[Activity.UPDATE].is_explained
+    assert found[Activity.UPDATE].fraction == pytest.approx(0.3)
+    assert found[Activity.PYTHON].unjudged.startswith("nothing that PyTorch records runs there")
+    assert not found[Activity.SMALL].is_explained
+
+
+def test_without_shapes_nothing_is_explained():
+    (cost,) = costs(op("aten::mm", 0, 900))[:1]
+    assert not cost.is_explained
+    assert cost.unjudged == "shapes were not recorded, so its rate is unknown"
+
+
+def test_waiting_for_a_loader_is_that_of_the_line_that_asks():
+    found = costs(annotation("enumerate(DataLoader)#_MultiProcessing.__next__", 0, 400), op("aten::mm", 400, 600))
+    assert {cost.does[0].activity: round(cost.fraction, 2) for cost in found} == {
+        Activity.LOADING: 0.4,
+        Activity.PRODUCTS: 0.6,
+    }
+
+
+def test_the_bound_of_work_that_is_hidden_behind_the_device_is_small():
+    events = [
+        *(op("aten::mm", 0, 400), runtime("cudaLaunchKernel", 2, 3, correlation=1)),
+        *(op("aten::add", 400, 500), runtime("cudaLaunchKernel", 402, 3, correlation=2)),
+        *(kernel("gemm", 10, 590, correlation=1), kernel("add", 600, 400, correlation=2)),
+    ]
+    found = {cost.does[0].name: cost for cost in costs(*events, rates=None)}
+    assert found["aten::mm"].fraction == pytest.approx(0.6, abs=0.01)
+    assert found["aten::mm"].bound == pytest.approx(0.4, abs=0.01)  # the host takes 600 µs for the rest
+
+
+def test_a_share_below_a_fiftieth_is_no_place():
+    assert [cost.does[0].name for cost in costs(op("aten::mm", 0, 981), op("aten::add", 981, 19))] == ["aten::mm"]
