@@ -8,6 +8,7 @@ from profkit.core.units import format_bytes, format_count, format_share, format_
 from profkit.derive.launch.chance import LEAST_STEPS
 from profkit.diagnosis.activities import describe_doing, name_place
 from profkit.findings.values import (
+    SHARE_OF_TIME,
     Diagnosis,
     Finding,
     Kind,
@@ -172,7 +173,9 @@ def _short_name(finding: Finding) -> str:
 
 def _cost(finding: Finding) -> str:
     """``costs 43 % (30 to 50) of the step``."""
-    saving = finding.saving
+    saving, share = finding.saving, finding.evidence.get(SHARE_OF_TIME)
+    if saving is None and isinstance(share, float):
+        return f"takes {format_share(share)} of the run's time"
     if saving is None:
         return "has no measured cost"
     if grows(finding) and (saving.fraction < 0.10 or saving.time_ns <= 0):

@@ -102,6 +102,9 @@ class Location:
 GROWTH_EVIDENCE = "growth_bytes_per_step"
 """A rule's evidence has this name if ``saving.bytes`` is growth per step."""
 
+SHARE_OF_TIME = "share_of_time"
+"""What some steps take beyond the usual one, as a share of all the time. A recording of usual steps has no price."""
+
 MEASURED_EVIDENCE = "measured_factor"
 """A finding priced by an experiment has this evidence: the share of the time that the fix left."""
 

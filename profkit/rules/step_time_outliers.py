@@ -3,7 +3,8 @@
 What it detects
 Steps of at least twice the median that lie more than 3.5 deviations above it, if there are two or more and they take at
 least a twentieth of all the time. The rule looks at the steps that ran without the profiler, except the first ones and
-those beside the recording, and at the measured steps, each against the median of its kind.
+those beside the recording, and at the measured steps, each against the median of its kind. Steps at equal intervals
+are those that hold more than a step: mostly the end of an epoch, with all that passes until the next one begins.
 
 Why is this bad?
 The median does not show them, nor does a recording of four steps, but the program's running time does. In a training on
@@ -41,6 +42,7 @@ from msgspec import Struct
 
 from profkit.core.marks import SAVE_MARK
 from profkit.derive.steps.boundaries import compiling
+from profkit.findings.values import SHARE_OF_TIME
 from profkit.patterns import garbage_collections
 from profkit.rules.base import (
     CannotLook,
@@ -74,6 +76,19 @@ _EXPLAINS = 0.5
 _ALLOCATOR = ("cudaMalloc", "cudaFree", "hipMalloc", "hipFree")
 
 
+_AT_RANDOM = (
+    "Do less often, or outside the loop, what only these steps do. If it is not the program, look for what else runs on "
+    "the machine."
+)
+_AT_INTERVALS = (
+    "Do less often, or once before the loop, what only these steps do. If they end an epoch, look at what runs from "
+    "its last step to the first of the next: reading and shuffling the data, building batches, an evaluation, saving. "
+    "With a DataLoader, `--steps-from epoch` makes a step of each epoch: the report then names the lines."
+)
+_ALIKE = 1 / 2
+"""Of the longest excess: what ends an epoch takes about as long each time, and other slow steps are accidents."""
+
+
 class _Slow(Struct, frozen=True):
     """Slow steps: their places among the unprofiled and among the recorded steps, how many medians each takes, and the
     share of the time that they take beyond the median."""
@@ -90,7 +105,7 @@ def step_time_outliers(facts: Facts) -> Suspicions:
     slow = _find_slow(facts)
     if slow is None:
         return
-    period = _period(slow.unprofiled)
+    period = _period(slow)
     cause, rows = _cause(facts, slow)
     often = f", one in {period}" if period else ""
     what = f" What differs in them: {cause}." if cause else f" {_what_is_known(facts, slow)}"
@@ -98,8 +113,7 @@ def step_time_outliers(facts: Facts) -> Suspicions:
     yield Suspicion(
         message=f"{format_count(len(slow.ratios), 'step')} took {times} times the median{often}: "
         f"what they took beyond it is {format_share(slow.share)} of the time.{what}",
-        fix="Do less often, or outside the loop, what only these steps do. If it is not the program, look for what "
-        "else runs on the machine.",
+        fix=_AT_INTERVALS if period else _AT_RANDOM,
         rows=rows,
         confidence=0.8 if cause or period else 0.4,
         count=len(slow.ratios),
@@ -108,7 +122,7 @@ def step_time_outliers(facts: Facts) -> Suspicions:
         evidence={
             "slow_steps": len(slow.ratios),
             "slowest_times_median": round(float(slow.ratios.max()), 2),
-            "share_of_time": round(slow.share, 4),
+            SHARE_OF_TIME: round(slow.share, 4),
             **({"every_steps": period} if period else {}),
         },
     )
@@ -117,8 +131,7 @@ def step_time_outliers(facts: Facts) -> Suspicions:
 def _find_slow(facts: Facts) -> _Slow | None:
     """None if no step stands out; raises `CannotLook` if too few steps were timed."""
     steps = facts.steps
-    timed_ns = unprofiled_steps(facts.run, step_time(facts).bound_by)[0]
-    without = np.asarray(timed_ns[_BESIDE_RECORDING:], dtype=np.float64)
+    without = _unprofiled_ns(facts)
     chosen = np.flatnonzero(steps.measured)[0 if len(without) else 1 :]
     recorded = steps.duration_ns[chosen].astype(np.float64)
     if len(without) + len(recorded) < _LEAST_STEPS:
@@ -133,12 +146,21 @@ def _find_slow(facts: Facts) -> _Slow | None:
     return _Slow(at[at < len(without)], chosen[at[at >= len(without)] - len(without)], ratios[slow], share)
 
 
+def _unprofiled_ns(facts: Facts) -> Float64s:
+    """The steps without the profiler that count. Those long after the recording are seldom like its own, but an epoch
+    may be that long."""
+    nearest_ns, later_ns = unprofiled_steps(facts.run, step_time(facts).bound_by)
+    return np.asarray([*nearest_ns[_BESIDE_RECORDING:], *later_ns], dtype=np.float64)
+
+
 def _in_medians(durations: Float64s) -> Float64s:
     return durations / max(median(durations), 1.0) if len(durations) else durations
 
 
-def _period(at: Rows) -> int:
-    """The interval between the slow steps; 0 if it varies."""
+def _period(slow: _Slow) -> int:
+    """The interval between the slowest steps; 0 if it varies."""
+    ratios = slow.ratios[: len(slow.unprofiled)]
+    at = slow.unprofiled[ratios - 1 >= _ALIKE * (ratios.max(initial=1.0) - 1)]
     intervals = np.diff(at)
     regular = len(intervals) > 1 and (intervals == intervals[0]).all()
     return int(intervals[0]) if regular and intervals[0] > 1 else 0
@@ -195,8 +217,7 @@ def _page_faults(facts: Facts, at: Rows) -> str:
     """Empty if new memory does not explain the slow steps."""
     run = facts.run
     faults = np.asarray(run.reference_step_faults[_BESIDE_RECORDING:], dtype=np.float64)
-    timed_ns = unprofiled_steps(run, step_time(facts).bound_by)[0]
-    took_ns = np.asarray(timed_ns[_BESIDE_RECORDING:], dtype=np.float64)
+    took_ns = _unprofiled_ns(facts)
     if not at.size or not run.page_fault_ns or len(faults) != len(took_ns):
         return ""
     more_ns = (faults[at] - median(faults)).sum() * run.page_fault_ns

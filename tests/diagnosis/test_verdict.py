@@ -248,6 +248,11 @@ def test_a_diagnosis_carries_its_verdict():
     assert unsure.text == "Cannot judge: no steps were found: the whole recording is treated as one step"
 
 
+def test_a_fault_of_the_whole_run_has_its_share_of_the_time():
+    found = replace(finding("a", 0.0), severity=Severity.LOW, saving=None, evidence={"share_of_time": 0.43})
+    assert text_of(found) == "1 fault takes 43 % of the run's time: a at train.py:7"
+
+
 def costly(fraction: float, explained: bool, line: int = 41) -> CostlyPlace:
     doing = Doing(Activity.PRODUCTS, fraction, "aten::mm", 3, 0.7, Peak.MEASURED)
     return CostlyPlace(fraction, fraction, Location("a/model.py", line, "f"), does=(doing,), is_explained=explained)

@@ -57,6 +57,22 @@ def test_at_no_regular_interval_and_without_a_cause_they_are_for_information():
     assert found.message.endswith("They ran while nothing was recorded: no more is known of them.")
 
 
+def test_epochs_may_end_long_after_the_recording():
+    later = tuple(int(ms * MS) for ms in with_slow(19, 49, 79, count=90))
+    (found,) = find(with_slow(), later_step_ns=later)
+    assert (found.count, found.severity, found.evidence["every_steps"]) == (3, Severity.LOW, 30)
+    assert "If they end an epoch" in found.fix
+    assert find(with_slow(), later_step_ns=tuple(int(ms * MS) for ms in with_slow(count=90))) == []
+
+
+def test_an_accident_does_not_hide_the_intervals_of_slower_steps():
+    steps = with_slow(3, 11, 19)
+    (found,) = find([*steps[:6], 25.0, *steps[7:]])
+    assert (found.count, found.evidence["every_steps"]) == (4, 8)
+    (irregular,) = find([*steps[:6], 35.0, *steps[7:]])  # more than half as slow as the others
+    assert "every_steps" not in irregular.evidence
+
+
 def test_one_slow_step_is_an_accident():
     assert find(with_slow(3)) == []
 
