@@ -27,11 +27,13 @@ _AT_MOST = 0.99
 
 def describe_doing(doing: Doing, is_brief: bool = False) -> str:
     """``matrix products and convolutions (most in aten::linear), at 71 % of the rate measured on this machine``. If it
-    ``is_brief``, no operator is named."""
+    ``is_brief``, an operator is named only instead of a kind."""
     if doing.activity in (Activity.SMALL, Activity.LAUNCHING):
         return _describe_small(doing)
     words = _WORDS[doing.activity]
-    if doing.activity in _NAMED and doing.name and not is_brief:
+    if doing.activity is Activity.OPERATORS and doing.name and is_brief:
+        words = f"mostly {doing.name}"
+    elif doing.activity in _NAMED and doing.name and not is_brief:
         words += f" (most in {doing.name})"
     if doing.of_peak is None or doing.peak_from is None or doing.activity not in _NAMED:
         return words

@@ -77,8 +77,8 @@ _ALLOCATOR = ("cudaMalloc", "cudaFree", "hipMalloc", "hipFree")
 
 
 _AT_RANDOM = (
-    "Do less often, or outside the loop, what only these steps do. If it is not the program, look for what else runs on "
-    "the machine."
+    "Do less often, or outside the loop, what only these steps do. If it is not the program, look for what else runs "
+    "on the machine."
 )
 _AT_INTERVALS = (
     "Do less often, or once before the loop, what only these steps do. If they end an epoch, look at what runs from "

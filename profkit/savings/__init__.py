@@ -9,6 +9,8 @@ Decisions, and why they were made:
   recording.
 - This file offers what nearly all rules need: edits, and what an edit takes from a row. It does not offer ``replay``
   and ``step_time``: others price a rule, and one that must price an edit itself imports that openly.
+- "No fault found" has to be earned (``costliest.py``). Whatever takes a twentieth of the step must be seen to compute
+  at a good part of the device's rate; else the report names it, with the most to gain, and says what is not known.
 """
 
 from __future__ import annotations

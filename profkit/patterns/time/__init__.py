@@ -4,4 +4,6 @@ Decisions, and why they were made:
 
 - Device idle time goes to one reason, the one that explains most (``idling.py``): waiting for data, compiling, the
   allocator, a wait, the optimizer, launching, and only then the surrounding function.
+- Each moment of the measured steps belongs to one line (``divided.py``): that of the device's work, else that of the
+  host. The located step's times are the tracer's, so they only divide the gap between two operators among its lines.
 """

@@ -104,9 +104,9 @@ class Divided(Struct, frozen=True):
         place = np.concatenate([self.host.place, self.device.place, self.gaps.place])
         time_ns = np.concatenate([self.host.time_ns, self.device.time_ns, self.gaps.parts_ns()])
         places, number = np.unique(place, return_inverse=True)
-        taken_ns = np.bincount(number, time_ns, len(places))
+        taken_ns: Float64s = np.bincount(number, time_ns, len(places)).astype(np.float64)
         order = np.argsort(-taken_ns, kind="stable")
-        return places[order], taken_ns[order]
+        return places[order].astype(np.int64), taken_ns[order]
 
 
 @derived_once
@@ -285,8 +285,8 @@ def _share(nest: Innermost, ranges: tuple[Int64s, Int64s], code: Int64s, empty_n
     if not len(number):
         return _Parts(number, number, np.zeros(0))
     number, where = known[number], np.where(row >= 0, code[row], NONE)
-    own_ns = (length_ns - empty_ns).clip(min=0.0) + _TRACE_OF_TIME_NS
+    stretch_ns = (length_ns - empty_ns).clip(min=0.0) + _TRACE_OF_TIME_NS
     first, group = distinct_rows(number, where)
-    own_ns = np.bincount(group, own_ns, len(first))
+    own_ns: Float64s = np.bincount(group, stretch_ns, len(first)).astype(np.float64)
     number, where = number[first], where[first]
     return _Parts(number, where, own_ns / np.bincount(number, own_ns)[number])

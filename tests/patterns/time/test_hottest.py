@@ -53,7 +53,7 @@ def test_a_diagnosis_without_serious_findings_names_the_hottest_lines_and_operat
     found = diagnose(facts_of([*traced, *measured], run=Run(torch="2.13"), callsites=SITES))
     assert found.hottest == (HotSpot(0.9, Location.of(SITES[0])), HotSpot(0.5, operator="aten::mul"))
     assert found.verdict is not None
-    assert found.verdict.text.startswith("No known fault; 90 % of the step is at train.py:3 (other operators); ")
+    assert found.verdict.text.startswith("No known fault; 90 % of the step is at train.py:3 (mostly aten::mul); ")
     text = render(found, "text")
     assert "90 %  train.py:3, at most 90 % to gain\n        train(x)\n" in text
     assert "50 %  aten::mul\n" in text
