@@ -23,6 +23,7 @@ _PEAKS = {
 }
 _NAMED = (Activity.PRODUCTS, Activity.OPERATORS)
 _AT_MOST = 0.99
+"""Above this the rate would be rounded to 100 %, which a peak that was only measured does not allow to say."""
 
 
 def describe_doing(doing: Doing, is_brief: bool = False) -> str:

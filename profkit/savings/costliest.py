@@ -61,6 +61,7 @@ GHz. Any processor with AVX2 reaches more in a large product."""
 _MOST_RATE = 224e9
 """The same for 16 floats in a register, two units that multiply and add, and 3.5 GHz: no thread is faster."""
 _COSTLY_KIND = 0.1
+"""Of the time of all products: what runs for so long is timed well enough to be a yardstick."""
 _TYPES = {"float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
 
 
