@@ -56,6 +56,7 @@ from profkit.findings.values import (
 )
 from profkit.patterns.allocator.lines import allocator_of, holding_lines
 from profkit.patterns.allocator.purposes import purposes_of
+from profkit.patterns.kernel_names import short_kernel_name
 from profkit.patterns.loader_accounts import WorkerAccount, loader_accounts
 from profkit.patterns.memory_use import memory_uses
 from profkit.patterns.places.events import call_site
@@ -309,12 +310,12 @@ def _place_of(facts: Facts, cost: PlaceCost) -> CostlyPlace:
         fraction=round(cost.fraction, 4),
         bound=round(cost.bound, 4),
         location=location,
-        name="" if location else name,
+        name="" if location else short_kernel_name(name),
         does=tuple(
             Doing(
                 one.activity,
                 round(one.fraction, 4),
-                one.name,
+                short_kernel_name(one.name),
                 one.count,
                 None if one.of_peak is None else round(one.of_peak, 4),
                 one.peak_from,

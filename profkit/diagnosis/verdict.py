@@ -8,7 +8,10 @@ from profkit.core.units import format_bytes, format_count, format_share, format_
 from profkit.derive.launch.chance import LEAST_STEPS
 from profkit.diagnosis.activities import describe_doing, name_place
 from profkit.findings.values import (
+    GOOD_RATE,
     SHARE_OF_TIME,
+    Activity,
+    CostlyPlace,
     Diagnosis,
     Finding,
     Kind,
@@ -83,13 +86,22 @@ def _nothing(diagnosis: Diagnosis, found: str) -> str:
     return "no known fault" if unexplained(diagnosis.costliest) else f"no fault {found}"
 
 
+def _telling(place: CostlyPlace) -> str:
+    """What the place does most; if it is not explained, the most of what keeps it from that."""
+    needed = [one for one in place.does if one.activity is Activity.PRODUCTS and (one.of_peak or 0.0) >= GOOD_RATE]
+    others = [] if place.is_explained else [one for one in place.does if one not in needed]
+    doing = (others or place.does)[0]
+    share = "" if doing is place.does[0] else f"{format_share(doing.fraction)} "
+    return f"{share}{describe_doing(doing, is_brief=True)}"
+
+
 def _costliest(diagnosis: Diagnosis) -> str:
     """``62 % of the step is at model.py:41 (matrix products, …); ``: where to begin; empty if places are not known."""
     places = unexplained(diagnosis.costliest) or diagnosis.costliest[:1]
     if not places:
         return ""
     place = places[0]
-    does = f" ({describe_doing(place.does[0], is_brief=True)})" if place.does else ""
+    does = f" ({_telling(place)})" if place.does else ""
     where = name_place(place) if place.location is None and not place.name else f"at {name_place(place)}"
     return f"{format_share(place.fraction)} of the step is {where}{does}; "
 

@@ -242,6 +242,11 @@ class Peak(str, Enum):
     OWN = "own"
 
 
+GOOD_RATE = 0.5
+"""Of the peak. Large products reach half to nine tenths of it on GPUs (`float64_compute`), and on CPUs the peak is that
+of one square product, measured. Above half, a place cannot even become twice as fast."""
+
+
 @dataclass(frozen=True, slots=True)
 class Doing:
     """One activity of a place: its share of the step and, for operators, the name of the one that takes most of it and

@@ -19,7 +19,7 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import MATRIX, base_name
 from profkit.derive.operators.operators import TEXTS, parse_types
 from profkit.derive.timeline.intervals import Intervals, union
-from profkit.findings.values import WORTH_EXPLAINING, Activity, Peak
+from profkit.findings.values import GOOD_RATE, WORTH_EXPLAINING, Activity, Peak
 from profkit.patterns.program import spent_ns
 from profkit.patterns.ranks.blocked import blocked_time
 from profkit.patterns.time.divided import Divided, divide_steps
@@ -36,9 +36,6 @@ MOST = 5
 """Places shown: more would not be read, unless they take much and are not explained."""
 LEAST_SHARE = 0.02
 """A place with less is no place to begin."""
-_GOOD_RATE = 0.5
-"""Of the peak. Large products reach half to nine tenths of it on GPUs (`float64_compute`), and on CPUs the peak is that
-of one square product, measured. Above half, a place cannot even become twice as fast."""
 _EXPLAINED_SHARE = 0.75
 """Of the place's time: the rest is less than a twentieth of most steps."""
 _SMALL_NS = 15_000
@@ -112,7 +109,7 @@ def _cost_of(facts: Facts, divided: Divided, columns: Columns, place: int, share
 
 def _explained(does: list[ActivityShare]) -> float:
     """The share of the step that the place visibly needs."""
-    of = {one.activity: one.fraction for one in does if one.of_peak is None or one.of_peak >= _GOOD_RATE}
+    of = {one.activity: one.fraction for one in does if one.of_peak is None or one.of_peak >= GOOD_RATE}
     good = {one.activity for one in does if one.of_peak is not None}
     products = of.get(Activity.PRODUCTS, 0.0) if Activity.PRODUCTS in good else 0.0
     beside = of.get(Activity.OPERATORS, 0.0) if Activity.OPERATORS in good else 0.0
@@ -209,7 +206,6 @@ def _host_parts(facts: Facts, divided: Divided) -> list[Columns]:
     if facts.device.present:  # the host only launches, and a device has nothing to do meanwhile
         activity = np.full(len(rows), _NUMBER[Activity.LAUNCHING])
         activity[facts.tree.holding(facts.trace.mask_of(facts.waits.rows))[rows]] = _NUMBER[Activity.WAITING]
-        activity[facts.updates.inside[rows]] = _NUMBER[Activity.UPDATE]
         unknown = np.full(len(rows), np.nan)
         return [Columns(host.place, activity, time_ns, names[rows].astype(np.int64), unknown)]
     product_ns, least_ns = _products(facts, spent_ns(facts, np.arange(len(names))).astype(np.float64), _peaks(facts))
@@ -274,8 +270,10 @@ def _gap_parts(facts: Facts, divided: Divided) -> Columns:
     loading = facts.loading & (events.lane == facts.steps.main_lane)
     activity = np.full(len(length_ns), _NUMBER[Activity.PYTHON])
     activity[gaps.in_backward & (length_ns <= _SMALL_NS)] = _NUMBER[Activity.SMALL]
+    # An update that the device waits for is not its work, however much there is to launch.
+    update = Activity.LAUNCHING if facts.device.present else Activity.UPDATE
     parts = (
-        (Activity.UPDATE, facts.updates.on(np.ones(len(events), dtype=bool))),
+        (update, facts.updates.on(np.ones(len(events), dtype=bool))),
         (Activity.LOADING, union(events.start_ns[loading], tree.end_ns[loading])),
         (Activity.EXCHANGE, _waiting(facts)),
         (Activity.OPERATORS, _compiled(facts)),
@@ -289,7 +287,7 @@ def _gap_parts(facts: Facts, divided: Divided) -> Columns:
         asks = among(gaps.place, facts.lines.site[np.flatnonzero(loading & facts.measured)].astype(np.int64))
         activity[(activity == _NUMBER[Activity.LOADING]) & ~asks] = _NUMBER[Activity.PYTHON]
         updates = facts.lines.site[facts.updates.rows].astype(np.int64)
-        activity[among(gaps.place, updates) & (activity == _NUMBER[Activity.PYTHON])] = _NUMBER[Activity.UPDATE]
+        activity[among(gaps.place, updates) & (activity == _NUMBER[Activity.PYTHON])] = _NUMBER[update]
     nothing = np.full(len(of), NONE, dtype=np.int64)
     return Columns(gaps.place, activity, gaps.parts_ns(), nothing, np.full(len(of), np.nan))
 

@@ -274,6 +274,14 @@ def test_no_fault_is_found_only_if_all_that_takes_a_twentieth_is_explained(place
     assert verdict.text == f"{text} ({does}); 4 steps of 10.0 ms"
 
 
+def test_of_a_place_that_is_not_explained_the_verdict_names_what_keeps_it_from_that():
+    launching = Doing(Activity.LAUNCHING, 0.2, "aten::add", 300)
+    place = costly(0.6, False)
+    verdict = conclude(replace(diagnosis(), costliest=(replace(place, does=(*place.does, launching)),)))
+    does = "20 % the host launches 300 operators, such as aten::add, while the device has nothing to do"
+    assert f"at model.py:41 ({does}); " in verdict.text
+
+
 def test_beside_a_small_finding_the_costliest_place_is_named():
     found = conclude(replace(diagnosis(finding("a", 0.01), shares={"backward": 1.0}), costliest=(costly(0.6, False),)))
     assert "1 fault costs 1.0 % of the step: a at train.py:7; 60 % of the step is at model.py:41 (" in found.text

@@ -98,3 +98,10 @@ def test_the_bound_of_work_that_is_hidden_behind_the_device_is_small():
 
 def test_a_share_below_a_fiftieth_is_no_place():
     assert [cost.does[0].name for cost in costs(op("aten::mm", 0, 981), op("aten::add", 981, 19))] == ["aten::mm"]
+
+
+def test_an_update_that_the_device_waits_for_is_not_explained():
+    update = [annotation("Optimizer.step#SGD.step", 0, 900), op("aten::add_", 0, 800)]
+    launch = [runtime("cudaLaunchKernel", 2, 3, correlation=1), kernel("add", 900, 100, correlation=1)]
+    found = {cost.does[0].activity: cost for cost in costs(*update, *launch, rates=None)}
+    assert not found[Activity.LAUNCHING].is_explained
