@@ -9,6 +9,7 @@ from profkit.derive.launch.chance import LEAST_STEPS
 from profkit.diagnosis.activities import describe_doing, name_place
 from profkit.findings.values import (
     GOOD_RATE,
+    HIGH_FROM,
     SHARE_OF_TIME,
     Activity,
     CostlyPlace,
@@ -30,6 +31,7 @@ from profkit.findings.values import (
     unexplained,
 )
 from profkit.patterns.time.shares import COMMUNICATING, COMPUTING, COPYING, HOST_COMPUTING, IDLE, INHERITED
+from profkit.patterns.whole_run import BETWEEN, EVALUATION, LOGGING, SAVING
 from profkit.run.directory import FAILED
 
 _MOSTLY_COMPUTING_SHARE = 0.9
@@ -38,6 +40,8 @@ _MOST_REASONS = 2
 _LEAST_REASON_SHARE = 0.01
 _UPDATE = "Optimizer.step#"
 """PyTorch's name for an optimizer's step, before the class."""
+_OUTSIDE_STEPS = (EVALUATION, BETWEEN, SAVING, LOGGING)
+"""The phases of a run that come again and again between its steps."""
 _ON_DEVICE = {
     COMMUNICATING: ("communicates", " while nothing is computed"),
     COPYING: ("copies and clears memory", ""),
@@ -69,6 +73,7 @@ def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
     unseen = len(diagnosis.skipped)
     limit = f"; {format_count(unseen, 'rule')} could not look" if unseen else ""
     what = f"{_costliest(diagnosis)}{_largest_part(diagnosis.timing)}{_optimizer(diagnosis)}{_hottest_line(diagnosis)}"
+    what += _between_cycles(diagnosis)
     nothing = _capitalised(_nothing(diagnosis, "found"))
     nothing = f"{ended}; {_nothing(diagnosis, 'found')} until then" if ended else nothing
     return Verdict(VerdictKind.NOTHING_FOUND, f"{nothing}{_hardly_compared(diagnosis.launch)}; {what}{limit}")
@@ -84,6 +89,20 @@ def _beside_steps(diagnosis: Diagnosis) -> str:
 def _nothing(diagnosis: Diagnosis, found: str) -> str:
     """``no fault found``, if whatever takes much of the step is explained; else only that no fault is known."""
     return "no known fault" if unexplained(diagnosis.costliest) else f"no fault {found}"
+
+
+def _between_cycles(diagnosis: Diagnosis) -> str:
+    """``; 34 % of the run lies outside the steps, most of it evaluation at train.py:40``: what no recorded step shows.
+    Empty if it is less than a tenth, or if the run was not watched."""
+    phases = diagnosis.whole_run.phases if diagnosis.whole_run is not None else ()
+    outside = [phase for phase in phases if phase.label in _OUTSIDE_STEPS]
+    share = sum(phase.fraction for phase in outside)
+    if share < HIGH_FROM:
+        return ""
+    most = max(outside, key=lambda phase: phase.time_ns)
+    where = f" at {most.lines[0].location.short}" if most.lines else ""
+    what = "" if most.label == BETWEEN else f" {most.label}"
+    return f"; {format_share(share)} of the run lies between the steps, most of it{what}{where}"
 
 
 def _telling(place: CostlyPlace) -> str:
@@ -142,7 +161,8 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding], in
     is_little = lead.severity is Severity.LOW and diagnosis.timing.shares
     if not is_little:
         return found
-    return f"{found}; {_costliest(diagnosis)}{_largest_part(diagnosis.timing)}{_optimizer(diagnosis)}"
+    parts = _largest_part(diagnosis.timing), _optimizer(diagnosis), _between_cycles(diagnosis)
+    return f"{found}; {_costliest(diagnosis)}{''.join(parts)}"
 
 
 def _faults(diagnosis: Diagnosis, mend: list[Finding]) -> str:

@@ -18,6 +18,8 @@ from profkit.findings.values import (
     LaunchSummary,
     Location,
     Peak,
+    Phase,
+    PhaseLine,
     RankSummary,
     RunSummary,
     Saving,
@@ -25,6 +27,7 @@ from profkit.findings.values import (
     TimeShare,
     Timing,
     VerdictKind,
+    WholeRun,
     severity_of,
 )
 from tests.traces import annotation, facts_of, kernel, op, runtime, step
@@ -280,6 +283,26 @@ def test_of_a_place_that_is_not_explained_the_verdict_names_what_keeps_it_from_t
     verdict = conclude(replace(diagnosis(), costliest=(replace(place, does=(*place.does, launching)),)))
     does = "20 % the host launches 300 operators, such as aten::add, while the device has nothing to do"
     assert f"at model.py:41 ({does}); " in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "between", "text"),
+    [
+        (0.06, 0.04, "; 10 % of the run lies between the steps, most of it evaluation at train.py:40"),
+        (0.01, 0.30, "; 31 % of the run lies between the steps, most of it at train.py:7"),
+        (0.06, 0.03, ""),
+    ],
+)
+def test_what_passes_between_the_steps_of_the_run_is_told_from_a_tenth_on(evaluation, between, text):
+    evaluating, reading = (PhaseLine(Location("a/train.py", line, "main"), 1) for line in (40, 7))
+    phases = (
+        Phase("steps", 500, 0.5),
+        Phase("before the first step", 190, 0.19),
+        Phase("evaluation", int(evaluation * 1000), evaluation, lines=(evaluating,)),
+        Phase("between the epochs", int(between * 1000), between, lines=(reading,)),
+    )
+    found = conclude(replace(diagnosis(), whole_run=WholeRun(1000, phases)))
+    assert found.text == f"No fault found; 4 steps of 10.0 ms{text}"
 
 
 def test_beside_a_small_finding_the_costliest_place_is_named():
