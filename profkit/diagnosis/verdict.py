@@ -115,14 +115,14 @@ def _telling(place: CostlyPlace) -> str:
 
 
 def _costliest(diagnosis: Diagnosis) -> str:
-    """``62 % of the step is at model.py:41 (matrix products, …); ``: where to begin; empty if places are not known."""
+    """``62 % of the step is at model.py:41 (matrix products, …); ``: where to begin; empty if places are not known, or
+    if most is at none: the table's largest part then says what it is."""
     places = unexplained(diagnosis.costliest) or diagnosis.costliest[:1]
-    if not places:
+    if not places or (places[0].location is None and not places[0].name):
         return ""
     place = places[0]
     does = f" ({_telling(place)})" if place.does else ""
-    where = name_place(place) if place.location is None and not place.name else f"at {name_place(place)}"
-    return f"{format_share(place.fraction)} of the step is {where}{does}; "
+    return f"{format_share(place.fraction)} of the step is at {name_place(place)}{does}; "
 
 
 def _hardly_compared(launch: LaunchSummary | None) -> str:

@@ -28,7 +28,7 @@ def test_a_program_that_failed_is_judged_if_it_failed_after_the_first_step():
         "Cannot judge: the program ended with exit status 139 (SIGSEGV) before any step of it was recorded"
     )
     assert verdict_of([*STEPS, WORK], notes=(FAILED,), exit_status=1, step_signal="optimizer").startswith(
-        "The program failed: ImportError: No module named 'lost'; no fault found until then; "
+        "The program failed: ImportError: No module named 'lost'; no known fault until then; "
     )
 
 

@@ -106,7 +106,7 @@ def test_with_one_step_the_report_says_that_lateness_may_be_chance(tmp_path: Pat
     assert late.rank == LATE
     assert "straggler" not in rules_of(diagnosis)
     assert diagnosis.verdict is not None
-    assert "No fault found in rank 5, and 1 step in common is too few to compare 8 ranks" in diagnosis.verdict.text
+    assert "No known fault in rank 5, and 1 step in common is too few to compare 8 ranks" in diagnosis.verdict.text
 
 
 @pytest.mark.parametrize("name", ["2024", "2025"])
