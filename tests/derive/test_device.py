@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.derive.device.busy import is_collective
 from profkit.derive.timeline.intervals import Intervals
 from profkit.trace.events import NONE
 from tests.traces import (
@@ -101,22 +100,6 @@ def test_collectives_are_not_computation():
     facts = facts_of([op("a", 0, 1), kernel("ncclDevKernel_AllReduce_Sum", 10, 10), kernel("sgemm", 18, 10)])
     assert _pairs(facts.device.computing) == [(18, 28)]
     assert facts.device.collective.tolist() == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("name", "collective"),
-    [
-        ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", True),
-        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", True),
-        ("void sglang::cross_device_reduce_1stage<__nv_bfloat16, 8>", True),
-        ("mscclKernel_Sum_float", True),
-        ("void at::native::reduce_kernel<512, 1>", False),
-        ("ampere_sgemm_128x64_tn", False),
-        ("void cutlass::Kernel<gather>", False),
-    ],
-)
-def test_collectives_are_recognised_by_the_names_of_their_libraries(name, collective):
-    assert is_collective(name) is collective
 
 
 def test_a_device_busy_with_work_from_before_the_recording_is_not_idle():

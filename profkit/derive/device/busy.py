@@ -5,28 +5,12 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from profkit.derive.device.communication import is_communication
 from profkit.derive.device.launches import Launches
 from profkit.derive.timeline.intervals import NOTHING, Intervals, union
 from profkit.trace.events import NONE, Bools, Category, Rows, Trace
 from profkit.trace.statistics import distinct
 
-_COLLECTIVE_WORDS = (
-    "nccl",
-    "rccl",
-    "gloo",
-    "oneccl",
-    "allreduce",
-    "all_reduce",
-    "allgather",
-    "all_gather",
-    "reduce_scatter",
-    "reducescatter",
-    "alltoall",
-    "all_to_all",
-    "sendrecv",
-    "cross_device_reduce",
-    "msccl",
-)
 _LONG_LAUNCH_NS = 1_000_000
 """Work on an idle device starts 5 to 20 µs after its launch; after a millisecond, something ran before it."""
 
@@ -69,7 +53,7 @@ def _together(one: Intervals, other: Intervals) -> Intervals:
 def describe_device(trace: Trace, launches: Launches) -> Device:
     events = trace.events
     work = launches.work
-    collective = ((events.category == Category.KERNEL) & trace.where_name(is_collective))[work]
+    collective = ((events.category == Category.KERNEL) & trace.where_name(is_communication))[work]
     main = _on_busiest(trace, work)
     start, end = events.start_ns[work], events.ends_of(work)
     kernels, talks = main & (events.category[work] == Category.KERNEL) & ~collective, main & collective
@@ -98,9 +82,3 @@ def _inherited(trace: Trace, launches: Launches) -> Intervals:
     launched = trace.events.ends_of(np.array([called]))
     first = np.array([start.min()])
     return union(launched, first) if first[0] - launched[0] > _LONG_LAUNCH_NS else NOTHING
-
-
-def is_collective(kernel_name: str) -> bool:
-    """Whether a kernel's name is that of a communication library."""
-    name = kernel_name.lower()
-    return any(word in name for word in _COLLECTIVE_WORDS)

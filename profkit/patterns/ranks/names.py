@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from functools import lru_cache
 from typing import Any
+
+from profkit.derive.device.communication import function_of
 
 SEND_RECEIVE = "send_recv"
 """A message from one rank to another; the name of a kernel does not tell it from an all-to-all."""
@@ -18,6 +19,8 @@ _WORDS = (
     ("crossdevicereduce", "all_reduce"),
     ("allgather", "all_gather"),
     ("alltoall", "all_to_all"),
+    ("dispatch", "all_to_all"),
+    ("combine", "all_to_all"),
     ("broadcast", "broadcast"),
     ("sendrecv", SEND_RECEIVE),
     ("send", SEND_RECEIVE),
@@ -27,7 +30,8 @@ _WORDS = (
     ("scatter", "scatter"),
     ("reduce", "reduce"),
 )
-"""The first one that a name contains; ``crossdevicereduce`` is that of vLLM's and SGLang's own kernels."""
+"""The first one that a name contains; ``crossdevicereduce`` is that of vLLM's and SGLang's own kernels. ``dispatch``
+brings tokens to their experts' ranks, ``combine`` brings them back."""
 _BYTES = {
     "float": 4,
     "double": 8,
@@ -61,7 +65,7 @@ _OUTPUT_FIRST = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatte
 def operation_of(name: str) -> str:
     """``all_reduce`` for ``c10d::allreduce_``, ``nccl:all_reduce``, ``ncclDevKernel_AllReduce_Sum_f32_RING_LL(…)``;
     empty where the name does not say."""
-    word = re.split(r"[(<]", name, maxsplit=1)[0].split(":")[-1].lower().replace("_", "").replace(" ", "")
+    word = function_of(name).split(":")[-1].lower().replace("_", "").replace(" ", "")
     return next((operation for part, operation in _WORDS if part in word), "")
 
 
