@@ -62,6 +62,7 @@ from profkit.patterns.memory_use import memory_uses
 from profkit.patterns.places.events import call_site
 from profkit.patterns.places.frames import parse_frame
 from profkit.patterns.program import program_elementwise, program_traffic
+from profkit.patterns.time.communicating import communicating
 from profkit.patterns.time.hottest import hottest_lines, hottest_operators, hottest_updates
 from profkit.patterns.time.shares import IDLE, time_shares
 from profkit.patterns.time.wait_causes import wait_causes
@@ -439,7 +440,7 @@ def _time(facts: Facts) -> tuple[Timing, tuple[str, ...]]:
 
 
 def _time_steps(facts: Facts, found: StepTime) -> Timing:
-    steps = facts.steps
+    steps, exchange = facts.steps, communicating(facts)
     return Timing(
         steps=steps.measured_count,
         step_time_ns=steps.median_ns,
@@ -452,6 +453,8 @@ def _time_steps(facts: Facts, found: StepTime) -> Timing:
         device_step_time_ns=found.device_ns,
         host_step_time_ns=found.host_ns,
         unprofiled_least_time_ns=found.least_ns if found.is_uncertain else None,
+        communication_ns=exchange.time_ns if exchange else None,
+        communication_hidden=round(exchange.hidden, 4) if exchange else None,
     )
 
 

@@ -294,6 +294,8 @@ class Timing:
     the first and the last, as the program counts them from 0. ``shares`` say where the time goes. ``bound_by`` is
     ``device`` or ``host``, whichever the step waits for; ``device_step_time_ns`` is how long the device works per step,
     ``host_step_time_ns`` how long the host takes to launch a step, without waits for the device.
+    ``communication_ns`` is how long the devices exchange data per step, ``communication_hidden`` the share of that in
+    which something is computed; None if they exchange nothing.
     """
 
     steps: int
@@ -308,6 +310,8 @@ class Timing:
     device_step_time_ns: int | None = None
     host_step_time_ns: int | None = None
     unprofiled_least_time_ns: int | None = None
+    communication_ns: int | None = None
+    communication_hidden: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

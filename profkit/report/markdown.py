@@ -122,7 +122,8 @@ def _shares(diagnosis: Diagnosis) -> list[str]:
     for share in shares:
         figures = f"{format_time(share.time_ns_per_step)} | {format_share(share.fraction)}"
         rows.append(f"| {escape(printable(share.label))} | {figures} |")
-    return [*title, "\n".join(rows)]
+    exchange = wording.communication_note(diagnosis.timing)
+    return [*title, "\n".join(rows), *([escape(exchange)] if exchange else [])]
 
 
 def _phases(diagnosis: Diagnosis) -> list[str]:

@@ -191,6 +191,8 @@ def _write_shares(page: Page, diagnosis: Diagnosis) -> None:
         rows.append((printable(share.label), *figures, _bar(share.fraction)))
     if rows:
         page.write_table(rows, right=frozenset({1, 2}))
+    if exchange := wording.communication_note(diagnosis.timing):
+        page.write(exchange)
 
 
 def _write_phases(page: Page, diagnosis: Diagnosis) -> None:

@@ -29,6 +29,11 @@ from profkit.findings.values import (
 MAX_MORE_PLACES = 3
 """Further places of a finding, in text and Markdown."""
 _MEASURED = "; measured on this machine"
+_SLOWS_FROM = 0.1
+"""The share of the step that hides communication. NCCL and DeepEP run on up to 24 of an H100's 132 multiprocessors
+(``NCCL_MAX_CTAS``, ``Buffer.set_num_sms``), so what is computed beside them is slower by up to a fifth: less than this
+makes 2 % of the step at most."""
+_MAY_SLOW = ", which may be slower for it: both share the device's processors and memory"
 
 
 def printable(text: str) -> str:
@@ -201,6 +206,17 @@ def bound_note(timing: Timing) -> str:
     parts = [f"it works {format_time(device_ns)} of {format_time(step_ns)}"] if device_ns is not None else []
     parts += [f"the host is done in {format_time(host_ns)}"] if host_ns is not None else []
     return f"{start}: {'; '.join(parts)}" if parts else start
+
+
+def communication_note(timing: Timing) -> str:
+    """How long the devices exchange data and what hides it, as a sentence; empty if they do not."""
+    exchanged_ns, hidden = timing.communication_ns, timing.communication_hidden
+    if exchanged_ns is None or hidden is None:
+        return ""
+    share = format_share(hidden) if hidden else "none"
+    found = f"Communication takes {format_time(exchanged_ns)} a step, {share} of it hidden"
+    is_much = timing.step_time_ns is not None and hidden * exchanged_ns >= _SLOWS_FROM * timing.step_time_ns
+    return f"{found} behind computing{_MAY_SLOW if is_much else ''}"
 
 
 def run_facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:

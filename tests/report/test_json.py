@@ -41,6 +41,8 @@ FULL = {
         "device_step_time_ns": None,
         "host_step_time_ns": None,
         "unprofiled_least_time_ns": None,
+        "communication_ns": None,
+        "communication_hidden": None,
     },
     "findings": [
         {
@@ -192,7 +194,15 @@ def test_a_diagnosis_older_than_verdicts_can_be_read(full_diagnosis: Diagnosis) 
     value = json.loads(render_json(full_diagnosis))
     for key in ("verdict", "total", "workers"):
         del value[key]
-    for key in ("unprofiled_from", "bound_by", "device_step_time_ns", "host_step_time_ns", "unprofiled_least_time_ns"):
+    for key in (
+        "unprofiled_from",
+        "bound_by",
+        "device_step_time_ns",
+        "host_step_time_ns",
+        "unprofiled_least_time_ns",
+        "communication_ns",
+        "communication_hidden",
+    ):
         del value["timing"][key]
     assert parse_json(json.dumps(value).encode()) == full_diagnosis
 

@@ -29,6 +29,8 @@ from profkit.findings.values import (
     VerdictKind,
     WorkerTimes,
 )
+from profkit.report.html.page import render_html
+from profkit.report.markdown import render_markdown
 from profkit.report.text import render_text
 from profkit.report.wording import peak_note
 
@@ -271,6 +273,40 @@ def test_the_step_numbers_of_the_program_are_worded_for_one_and_for_several(
 ) -> None:
     timing = replace(clean_diagnosis.timing, measured_steps=steps)
     assert words in render_text(replace(clean_diagnosis, timing=timing), width=200)
+
+
+_TALKS = Timing(4, 129_000_000, "", communication_ns=113_000_000, communication_hidden=0.9714)
+_SHARED = ", which may be slower for it: both share the device's processors and memory"
+
+
+@pytest.mark.parametrize(
+    ("timing", "note"),
+    [
+        (_TALKS, f"Communication takes 113 ms a step, 97 % of it hidden behind computing{_SHARED}"),
+        (
+            replace(_TALKS, communication_ns=13_000_000, communication_hidden=0.9),
+            "Communication takes 13.0 ms a step, 90 % of it hidden behind computing",
+        ),
+        (
+            replace(_TALKS, communication_ns=13_000_000, communication_hidden=1.0),
+            f"Communication takes 13.0 ms a step, 100 % of it hidden behind computing{_SHARED}",
+        ),
+        (
+            replace(_TALKS, communication_hidden=0.0),
+            "Communication takes 113 ms a step, none of it hidden behind computing",
+        ),
+        (replace(_TALKS, communication_ns=None), ""),
+    ],
+)
+def test_communication_and_what_hides_it_follow_the_shares(
+    clean_diagnosis: Diagnosis, timing: Timing, note: str
+) -> None:
+    timing = replace(timing, shares=(TimeShare("device: computing", 126_000_000, 0.977),))
+    diagnosis = replace(clean_diagnosis, timing=timing)
+    lines = render_text(diagnosis, width=200).splitlines()
+    assert [line for line in lines if line.startswith("Communication")] == ([note] if note else [])
+    assert note in render_markdown(diagnosis)
+    assert note.replace("'", "&#39;") in render_html(diagnosis)
 
 
 def test_without_workers_none_are_mentioned(clean_diagnosis: Diagnosis) -> None:

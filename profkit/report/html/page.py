@@ -70,6 +70,7 @@ def _words(diagnosis: Diagnosis) -> dict[str, Any]:
         "phase_lines": [row for row in phase_rows(diagnosis.whole_run) if row.place],
         "step_note": wording.step_note(diagnosis.timing),
         "bound_note": wording.bound_note(diagnosis.timing),
+        "communication_note": wording.communication_note(diagnosis.timing),
         "what_to_change": wording.WHAT_TO_CHANGE,
         "opportunities_note": wording.opportunities_note(major),
         "major": major,
