@@ -142,6 +142,18 @@ def device_sync(kind: str, start: float, duration: float, *, stream: int = 7, co
     return _device_event("cuda_sync", kind, start, duration, stream, correlation, None)
 
 
+def arrow(
+    number: int, call: float, work: float, *, tid: int = MAIN, stream: int = 7, category: str = "ac2g"
+) -> list[Json]:
+    """The two ends of an arrow from a runtime call that starts at ``call`` to the device's work that starts at
+    ``work``."""
+    common = {"id": number, "cat": category, "name": category}
+    return [
+        {"ph": "s", "pid": MAIN, "tid": tid, "ts": call, **common},
+        {"ph": "f", "bp": "e", "pid": DEVICE, "tid": stream, "ts": work, **common},
+    ]
+
+
 def memory(
     at: float,
     size_bytes: int,

@@ -31,7 +31,7 @@ CACHE = "PROFKIT_CACHE"
 """The environment variable that names another folder; 0 turns the cache off."""
 MOST_BYTES = 4 << 30
 """All files together: some twenty traces of a gigabyte of text."""
-FORMAT = 8
+FORMAT = 9
 """Increased with every change to what the reader makes of a trace."""
 FEWEST_EVENTS = 50_000
 """A trace with fewer is at most some 10 MB of text, which takes a tenth of a second to decode."""

@@ -257,3 +257,40 @@ def test_collectives_keep_the_device_busy_but_not_computing():
     assert _pairs(facts.device.busy) == [(0, 60)]
     assert _pairs(facts.device.computing) == [(0, 30)]
     assert _pairs(facts.device.communicating) == [(20, 60)]
+
+
+def _uncorrelated(calls, kernels, *, external=5):
+    """An operator whose calls and kernels share its external id and have no correlation; the calls' indices."""
+    events = [op("aten::mm", 0, 50, external=external)]
+    events += [runtime(name, 10 * at, 2, external=external) for at, name in enumerate(calls, 1)]
+    events += [kernel("k", 100 + 10 * at, 5, external=external) for at in range(kernels)]
+    facts = facts_of(events)
+    wanted = [row for name in dict.fromkeys(calls) for row in rows_named(facts.trace, name)]
+    order = sorted(wanted, key=lambda row: facts.trace.events.start_ns[row])
+    return [order.index(row) if row >= 0 else None for row in facts.launches.call.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("calls", "kernels", "joined"),
+    [
+        (["cudaLaunchKernel", "cudaLaunchKernel"], 2, [0, 1]),
+        (["cudaLaunchKernel", "hipGetDeviceProperties"], 1, [0]),
+        (["cudaGraphLaunch"], 3, [0, 0, 0]),
+        (["cudaLaunchKernel", "cudaLaunchKernel"], 3, [None, None, None]),
+        (["cudaStreamSynchronize"], 1, [None]),
+    ],
+)
+def test_calls_and_work_of_one_operator_are_joined_in_order_where_no_correlation_is_recorded(calls, kernels, joined):
+    assert _uncorrelated(calls, kernels) == joined
+
+
+def test_a_correlation_that_leads_nowhere_is_not_replaced_by_the_order():
+    facts = facts_of(
+        [
+            op("aten::mm", 0, 50, external=5),
+            runtime("cudaLaunchKernel", 10, 2, correlation=1, external=5),
+            kernel("k", 100, 5, correlation=2, external=5),
+        ]
+    )
+    assert facts.launches.call.tolist() == [-1]
+    assert facts.trace.name_of(int(facts.launches.operator[0])) == "aten::mm"

@@ -10,6 +10,7 @@ from profkit.trace.events import DEVICE_WORK, NONE, Bools, Category, Int32s, Int
 from profkit.trace.statistics import among, distinct
 
 _LAUNCH_CALLS = ("LaunchKernel", "GraphLaunch", "ExtModuleLaunch")
+_ENQUEUING = (*_LAUNCH_CALLS, "Memcpy", "Memset")
 _MOSTLY_RECORDED_SHARE = 0.5
 """If this share of the work has a launch record, work without one was launched before the recording."""
 
@@ -39,7 +40,8 @@ class Launches(Struct, frozen=True):
 
 
 def link_launches(trace: Trace, calling: Int32s) -> Launches:
-    """Join device work with runtime calls by correlation id, and with operators by nesting, else by external id.
+    """Join device work with runtime calls by correlation id, else by external id and order, and with operators by
+    nesting, else by external id.
 
     ``calling`` is the innermost operator around each event.
     """
@@ -47,6 +49,9 @@ def link_launches(trace: Trace, calling: Int32s) -> Launches:
     work = trace.rows(*DEVICE_WORK)
     calls = trace.rows(Category.RUNTIME)
     call = _join(events.correlation[work], events.correlation[calls], calls)
+    uncorrelated = np.flatnonzero((call < 0) & (events.correlation[work] <= 0) & (events.external[work] > 0))
+    if uncorrelated.size:
+        call[uncorrelated] = _join_in_order(trace, work[uncorrelated])
     operators = events.category == Category.OPERATOR
     operator = np.where(call >= 0, calling[call], np.int64(NONE))
     owners = np.flatnonzero(operators & (events.external > 0))
@@ -107,6 +112,29 @@ def _when_launched(trace: Trace, work: Rows, call: Rows, operator: Rows) -> Int6
         if first and known[rows].any() and known.mean() >= _MOSTLY_RECORDED_SHARE:
             launched_ns[rows[:first]] = before_all
     return launched_ns
+
+
+def _join_in_order(trace: Trace, work: Rows) -> Rows:
+    """The call that put each piece of work on the device, `NONE` if it is not told, where both lack a correlation.
+
+    An operator's calls and work share its external id; a stream keeps the order in which they were called. So they pair
+    up if there are as many of both. One call for all is a graph's.
+    """
+    events = trace.events
+    named = trace.where_name(lambda name: any(call in name for call in _ENQUEUING))
+    calls = np.flatnonzero(named & (events.category == Category.RUNTIME) & (events.correlation <= 0))
+    calls = calls[events.external[calls] > 0]
+    calls = calls[np.lexsort((events.start_ns[calls], events.external[calls]))]
+    order = np.lexsort((events.start_ns[work], events.external[work]))
+    ids, first, count = np.unique(events.external[work[order]], return_index=True, return_counts=True)
+    first_call = np.searchsorted(events.external[calls], ids)
+    call_count = np.searchsorted(events.external[calls], ids, side="right") - first_call
+    place = np.arange(len(work)) - np.repeat(first, count)
+    place = np.where(np.repeat(call_count, count) == 1, 0, place)
+    paired = np.repeat((call_count == count) | (call_count == 1), count)
+    found = np.full(len(work), NONE, dtype=np.int64)
+    found[order[paired]] = calls[(np.repeat(first_call, count) + place)[paired]]
+    return found
 
 
 def _join(keys: Int64s, table_keys: Int64s, table_rows: Rows) -> Rows:

@@ -23,6 +23,7 @@ from profkit.trace.kinds import MEMORY_EVENT, ON_DEVICE
 from profkit.trace.kineto.codes import KindCodes, TextCodes, codes_of, text_codes
 from profkit.trace.kineto.collectives import collective_codes
 from profkit.trace.kineto.convert import Part, either, integers, narrow
+from profkit.trace.kineto.flows import Flows, flows_of
 from profkit.trace.kineto.schema import MISSING, Arguments, Event
 from profkit.trace.statistics import distinct
 from profkit.trace.times import durations_of, nanoseconds_of, numbers_of, too_coarse
@@ -55,6 +56,7 @@ class Chunk(Struct):
     dropped: int = 0
     marks_dropped: Counter[tuple[Any, Any]] = field(default_factory=Counter)
     lane_names: dict[tuple[Any, Any], str] = field(default_factory=dict)
+    flows: Flows | None = None
     new_kinds: list[Any] = field(default_factory=list)
     new_texts: list[bytes] = field(default_factory=list)
 
@@ -98,7 +100,7 @@ class ChunkDecoder:
     ) -> Chunk:
         chunk = Chunk(rows=len(kept))
         if len(kept) < len(events):
-            chunk.lane_names = _lane_names(events)
+            chunk.lane_names, chunk.flows = _lane_names(events), flows_of(events)
         if kept:
             start_ns, known = times
             near = known if cutoff_ns is None else known & (start_ns < cutoff_ns)

@@ -27,6 +27,7 @@ from profkit.trace.kinds import ON_DEVICE, classify, is_foreign
 from profkit.trace.kineto.chunks import KINDS, TEXTS, Chunk, ChunkDecoder, is_step_mark
 from profkit.trace.kineto.codes import Codes, recode
 from profkit.trace.kineto.convert import Part, by_kind, join
+from profkit.trace.kineto.flows import Flows, correlate
 from profkit.trace.kineto.schema import Event
 from profkit.trace.kineto.time_cutoff import TimeCutoff
 from profkit.trace.left_out import describe_left_out, find_clockless
@@ -50,6 +51,8 @@ _COLUMNS: dict[str, tuple[type[Any], int]] = {
 }
 """Arguments of events: the type, and the missing value."""
 _IDS = ("correlation", "external", "sequence")
+_MOST_FLOWS = 4_000_000
+"""They take a tenth of a gigabyte. More belong to two million launches, beyond any trace seen."""
 _MERGED = 256
 """So many parts are merged into one: half a million events."""
 
@@ -79,6 +82,8 @@ class ColumnBuilder:
         self._reserved_bytes: dict[int, int] = {}
         self._lanes = Codes()
         self._thread_names: dict[tuple[Any, Any], str] = {}
+        self._flows: list[Flows] | None = []
+        """None once an event has a correlation, which makes them needless."""
         self._parts: list[dict[str, Part]] = []
         self._lengths: list[int] = []
 
@@ -111,6 +116,7 @@ class ColumnBuilder:
         for device, most in chunk.reserved_bytes.items():
             self._reserved_bytes[device] = max(most, self._reserved_bytes.get(device, 0))
         self._thread_names |= chunk.lane_names
+        self._note_flows(chunk)
         self._cutoff.note_dropped(chunk)
         if chunk.held:
             self._held += chunk.held
@@ -120,6 +126,14 @@ class ColumnBuilder:
                 self._merge()
             if self._needed_bytes() > self._limit_bytes:
                 self._give_up_the_last()
+
+    def _note_flows(self, chunk: Chunk) -> None:
+        if chunk.parts.get("correlation") is not None:
+            self._flows = None
+        elif self._flows is not None and chunk.flows is not None:
+            self._flows.append(chunk.flows)
+            if sum(len(one.ids) for one in self._flows) > _MOST_FLOWS:
+                self._flows = None
 
     def _needed_bytes(self) -> int:
         """The peak memory of the held events' diagnosis."""
@@ -173,6 +187,8 @@ class ColumnBuilder:
         foreign = sorted(each for each in self._categories_of(kind).items() if is_foreign(each[0]) and each[1])
         columns |= {key: by_kind(column, kind) for key, column in of_kind.items()}
         columns |= {key: self._join(key, *how, order) for key, how in _COLUMNS.items()}
+        if self._flows:
+            columns["correlation"] = correlate(self._flows, self._lanes, columns, base_ns)
         reserved = tuple(sorted(self._reserved_bytes.items()))
         length_ns = self._cutoff.at_ns - base_ns if self._cutoff.at_ns is not None else 0
         partial = self._cutoff.describe(self._limit_bytes, len(order), length_ns, whole_steps)

@@ -69,6 +69,8 @@ class Event(Struct, gc=False):
     dur: Number = None
     pid: Number = None
     tid: Number = None
+    id: Any = None
+    """Of an arrow from one event to another."""
     args: Arguments | None = None
 
     @classmethod
@@ -86,6 +88,7 @@ class Event(Struct, gc=False):
             dur=scalars.get("dur"),
             pid=scalars.get("pid"),
             tid=scalars.get("tid"),
+            id=scalars.get("id"),
             args=_loose_arguments(arguments) if isinstance(arguments, dict) else None,
         )
 
