@@ -1,7 +1,7 @@
 """The steps: where they lie, which of them repeat each other, and what recording added to them.
 
 profkit's own recordings mark their steps; ``collect/boundaries`` decides where they end. For any other trace
-``steps.py`` decides.
+``boundaries.py`` decides.
 
 Decisions, and why they were made:
 

@@ -1,9 +1,9 @@
 """Where the steps of the program lie in a trace.
 
 Steps come from the first of these that applies, and the report says which: the profiler's step annotations, the
-optimizer's steps, the DataLoader's batches, ranges that the program itself numbers, a repeating pattern of the main
-thread, a range of the program that repeats, else the whole window as one step. A pattern of layers of one pass is no
-pattern of steps.
+optimizer's steps, the DataLoader's batches, ranges that the program itself numbers, ranges of one kind whose digits
+change, a repeating pattern of the main thread, a range of the program that repeats, else the whole window as one step.
+A pattern of layers of one pass is no pattern of steps, nor is what repeats before one backward pass.
 
 With a device, the host runs ahead, so its marks say when a step was launched, not when it was done. A step is over when
 the host has reached its end and the device is done with everything launched until then. Its time counts from the moment
@@ -24,6 +24,7 @@ from profkit.derive.device.launches import Launches
 from profkit.derive.device.waits import Waits
 from profkit.derive.steps.backward import backward_nodes
 from profkit.derive.steps.layers import are_layers
+from profkit.derive.steps.renamed import find_renamed
 from profkit.derive.steps.repetition import find_period
 from profkit.derive.timeline.intervals import stretches
 from profkit.derive.timeline.outliving import COMPILING
@@ -42,7 +43,11 @@ _COVERED_SHARE = 0.6
 _LEAST_STEP_NS = 1_000_000
 """Training even a small network on a batch takes longer, with line marks three times as long."""
 _MANY_ROUNDS = 64
+_FEW_ROUNDS = 3
+"""Of fewer windows, half without a backward pass may be an evaluation."""
 WHOLE_RECORDING = "the whole recording, as one step"
+RENAMED = "ranges of one kind whose digits change"
+ONE_UPDATE = "the one step of the optimizer that was recorded"
 _COLD_TIMES_MEDIAN = 1.5
 """A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
 _PREPARING_SHARE = 0.01
@@ -127,10 +132,16 @@ def measured_numbers(trace: Trace, steps: Steps) -> tuple[int, int] | None:
 def find_steps(trace: Trace, tree: Tree, launches: Launches, waits: Waits, first_calls: Rows) -> Steps:
     """The steps of ``trace``; always at least one."""
     lane = _main_lane(trace, tree)
-    for find in (_annotated, _between_optimizer_steps, _between_batches, _numbered, _repeating, _repeated):
+    for find in (_annotated, _between_optimizer_steps, _between_batches):
         windows = find(trace, tree, lane)
         if windows is not None:
             return _finish(trace, launches, waits, first_calls, lane, windows)
+    for find in (_numbered, _renamed, _repeating, _repeated):
+        windows = find(trace, tree, lane)
+        if windows is not None and not _are_within_update(trace, windows):
+            return _finish(trace, launches, waits, first_calls, lane, windows)
+    if (windows := _only_update(trace, tree, lane)) is not None:
+        return _finish(trace, launches, waits, first_calls, lane, windows)
     return _finish(trace, launches, waits, first_calls, lane, _whole_window(trace))
 
 
@@ -214,6 +225,11 @@ def _numbered(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: A
     return (*best, "the program's numbered ranges") if best else None
 
 
+def _renamed(trace: Trace, tree: Tree, lane: int) -> Windows | None:
+    found = find_renamed(trace, tree, lane)
+    return None if found is None else (*found, RENAMED)
+
+
 def _repeating(trace: Trace, tree: Tree, lane: int) -> Windows | None:
     """The period of the main thread's marked lines, or else of its outermost operators."""
     events = trace.events
@@ -247,6 +263,27 @@ def _repeated(trace: Trace, tree: Tree, lane: int) -> Windows | None:
     if of_name.size < 3 or taken_ns.max() < _COVERED_SHARE * (events.ends_of(rows).max() - events.start_ns[rows].min()):
         return None
     return None if are_layers(trace, tree, lane, starts) else (starts[:-1], starts[1:], "a range that repeats")
+
+
+def _are_within_update(trace: Trace, windows: Windows) -> bool:
+    """Whether the windows are parts of a step: weights are updated in the recording, but in few of them. A policy plays
+    for fifty moves, or a model sees fifty words, before one backward pass."""
+    starts, ends, _ = windows
+    backward = trace.events.start_ns[backward_nodes(trace)]
+    if not backward.size or len(starts) < _FEW_ROUNDS:
+        return False
+    return 2 * int((counts_inside(starts, ends, backward) > 0).sum()) < len(starts)
+
+
+def _only_update(trace: Trace, tree: Tree, lane: int) -> Windows | None:
+    """The whole recording, if the optimizer steps once, after a backward pass: it is one update of the weights."""
+    rows = _rows_starting_with(trace, _OPTIMIZER)
+    rows = rows[(trace.events.lane[rows] == lane) & tree.outermost(trace.mask_of(rows))[rows]]
+    backward = trace.events.start_ns[backward_nodes(trace)]
+    if len(rows) != 1 or not backward.size or backward.min() > trace.events.start_ns[rows[0]]:
+        return None
+    start, end, _ = _whole_window(trace)
+    return start, end, ONE_UPDATE
 
 
 def _is_inner_loop(starts: Int64s) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 from profkit.core.units import format_count, format_time
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.facts import Facts
+from profkit.derive.steps.boundaries import ONE_UPDATE, RENAMED
 from profkit.derive.timeline.intervals import intersection, union
 from profkit.patterns.time.idling import while_queued
 from profkit.patterns.time.wait_causes import await_unrecorded_work
@@ -38,7 +39,8 @@ def check_foreign(facts: Facts) -> str | None:
 
 
 def check_steps(facts: Facts) -> str | None:
-    if len(facts.steps) > 1 or facts.steps.source.startswith("the profiler"):
+    source = facts.steps.source
+    if len(facts.steps) > 1 or source.startswith("the profiler") or source in (RENAMED, ONE_UPDATE):
         return None
     return "no steps were found: the whole recording is treated as one step"
 
