@@ -15,6 +15,7 @@ from profkit.derive.device.accelerator import Accelerator, find_accelerator
 from profkit.derive.device.busy import Device, describe_device
 from profkit.derive.device.first_calls import find_first_calls
 from profkit.derive.device.launches import Launches, link_launches
+from profkit.derive.device.starting import Starting, find_starting
 from profkit.derive.device.waits import Waits, find_waits
 from profkit.derive.launch.launch import Launch
 from profkit.derive.memory.allocator import Allocator, describe_allocator
@@ -181,6 +182,11 @@ class Facts:
     def first_calls(self) -> Rows:
         """Where code was loaded and libraries set themselves up, which happens once in a run."""
         return find_first_calls(self._recorded, self.tree, self.launches)
+
+    @_fact
+    def starting(self) -> Starting:
+        """What the main thread does once, before the steps."""
+        return find_starting(self._recorded, self.steps.main_lane)
 
     @_fact
     def device(self) -> Device:

@@ -27,6 +27,7 @@ from profkit.findings.values import (
 from profkit.patterns.attribution import leading_site
 from profkit.patterns.frequency import times_per_step
 from profkit.patterns.places.events import call_site, enclosing_function
+from profkit.patterns.time.start_up import describe_start_up
 from profkit.patterns.whole_run import whole_run
 from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
@@ -124,6 +125,8 @@ def _suspect(facts: Facts, rule: Rule) -> list[Suspicion]:
         raise CannotLook("of this rank only collectives and steps were recorded")
     by_snapshot = rule.by_snapshot if facts.snapshot is not None else None
     try:
+        if started := describe_start_up(facts):
+            raise CannotLook(f"{started}, which comes once")
         missing = missing_needs(facts, rule.needs)
         if missing:
             raise CannotLook(reason_for(facts, missing[0]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.timeline.intervals import union
+from profkit.derive.device.starting import capturing
 from profkit.trace.events import DEVICE_WORK, NONE, Bools, Category, Int32s, Int64s, Rows, Trace
 from profkit.trace.statistics import among, distinct
 
@@ -83,13 +83,9 @@ def launch_calls(trace: Trace) -> Rows:
 
 
 def _while_capturing(trace: Trace, calls: Rows) -> Bools:
-    events = trace.events
-    begin = trace.where_name(lambda name: "StreamBeginCapture" in name)
-    end = trace.where_name(lambda name: "StreamEndCapture" in name)
-    begins, ends = np.sort(events.start_ns[begin]), np.sort(events.start_ns[end])
-    after = np.append(ends, events.end_ns.max(initial=0))[np.searchsorted(ends, begins)]
-    capturing: Bools = union(begins, after).covered_within(events.start_ns[calls], events.start_ns[calls] + 1) > 0
-    return capturing
+    start_ns = trace.events.start_ns[calls]
+    captured: Bools = capturing(trace).covered_within(start_ns, start_ns + 1) > 0
+    return captured
 
 
 def _when_launched(trace: Trace, work: Rows, call: Rows, operator: Rows) -> Int64s:

@@ -21,6 +21,7 @@ from profkit.core.marks import STEP_MARK
 from profkit.derive.device.completion import counts_inside, lost_work, sums_inside, when_done
 from profkit.derive.device.driver_memory import allocating, freeing
 from profkit.derive.device.launches import Launches
+from profkit.derive.device.starting import find_starting
 from profkit.derive.device.waits import Waits
 from profkit.derive.steps.backward import backward_nodes
 from profkit.derive.steps.layers import are_layers
@@ -50,6 +51,8 @@ RENAMED = "ranges of one kind whose digits change"
 ONE_UPDATE = "the one step of the optimizer that was recorded"
 _COLD_TIMES_MEDIAN = 1.5
 """A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
+STARTING_SHARE = 0.5
+"""A step of which more is start-up is no step of the program. Names tell some of it, so less proves little."""
 _PREPARING_SHARE = 0.01
 """The share of the host's step. Less moves the median by nothing that anybody would see."""
 
@@ -344,6 +347,9 @@ def _finish(trace: Trace, launches: Launches, waits: Waits, first_calls: Rows, l
         taken_ns > _PREPARING_SHARE * (end_ns - start_ns)
         for taken_ns in _preparing_ns(trace, first_calls, start_ns, end_ns)
     )
+    starting = find_starting(trace, lane)
+    loads |= starting.capturing.covered_within(start_ns, end_ns) > _PREPARING_SHARE * (end_ns - start_ns)
+    loads |= starting.any.covered_within(start_ns, end_ns) >= STARTING_SHARE * (end_ns - start_ns)
     waited = events.lane[waits.rows] == lane
     waited_ns = sums_inside(start_ns, end_ns, events.start_ns[waits.rows[waited]], waits.duration_ns[waited])
     if source == WHOLE_RECORDING or not launches.work.size:
@@ -376,8 +382,8 @@ def compiling(trace: Trace) -> Bools:
 
 def _measured(duration_ns: Int64s, located: Bools, loads: Bools, prepares: Bools, whole: Bools) -> Bools:
     """The steps without line marks, if there are any. Of these are left out, while others remain: steps that lack
-    device work, and steps that load code, which happens once. So are steps that compile or get memory if most do not,
-    and a cold first step if at least three are left."""
+    device work, and steps that load code or capture graphs, which happens once. So are steps that compile or get memory
+    if most do not, and a cold first step if at least three are left."""
     measured = ~located if not located.all() else np.ones(len(located), dtype=bool)
     if (measured & whole).any():
         measured &= whole

@@ -82,6 +82,11 @@ def _joined(start: Int64s, reach: Int64s) -> Intervals:
     return Intervals(start[np.append(True, apart)], reach[np.append(apart, True)])
 
 
+def unite(*parts: Intervals) -> Intervals:
+    """What lies in any of these."""
+    return union(*(np.concatenate([getattr(part, edge) for part in parts]) for edge in ("start_ns", "end_ns")))
+
+
 def intersection(left: Intervals, right: Intervals) -> Intervals:
     """The part in both: where two are open, one of each."""
     edges = np.concatenate([left.start_ns, right.start_ns, left.end_ns, right.end_ns])

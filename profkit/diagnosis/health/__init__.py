@@ -11,12 +11,13 @@ from functools import partial
 
 from profkit.core.failures import attempt
 from profkit.derive.facts import Facts
-from profkit.diagnosis.health import device, window
+from profkit.diagnosis.health import device, starting, window
 from profkit.diagnosis.health.clocks import check_hole, check_launch_order, check_wait_order
 from profkit.diagnosis.health.memory import check_history, check_memory_failures, describe_end_of_memory
 from profkit.diagnosis.health.overhead import check_own_work, check_slowdown
 from profkit.diagnosis.health.program import check_children, check_failure, check_light, check_operators, notes_of_run
 from profkit.patterns.compiling import describe_left_out
+from profkit.patterns.time.start_up import describe_start_up
 
 CHECKS = (
     window.check_foreign,
@@ -25,9 +26,11 @@ CHECKS = (
     check_children,
     window.check_steps,
     window.check_part,
+    describe_start_up,
     window.check_located,
     window.check_later,
     describe_left_out,
+    starting.check_cold_start,
     window.check_first_calls,
     device.check_leading_kernels,
     device.check_missing_kernels,
@@ -48,6 +51,7 @@ CHECKS = (
 """In order of importance."""
 OBSTACLES = (
     device.describe_unrecorded,
+    describe_start_up,
     check_failure,
     check_light,
     check_children,

@@ -10,6 +10,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.steps.boundaries import ONE_UPDATE, RENAMED
 from profkit.derive.timeline.intervals import intersection, union
 from profkit.patterns.time.idling import while_queued
+from profkit.patterns.time.start_up import find_cold_start
 from profkit.patterns.time.wait_causes import await_unrecorded_work
 from profkit.run.directory import unprofiled_steps
 from profkit.trace.statistics import distinct, median
@@ -89,7 +90,9 @@ def check_first_calls(facts: Facts) -> str | None:
     what = "first calls (code is loaded, libraries and the allocator start)"
     if is_notable(kept_ns, window_ns(facts)):
         return f"{what} took {format_time(kept_ns)} of the measured time: they come once, and later steps take less"
-    count = len(distinct(index[left_out]))
+    cold, count = find_cold_start(facts), len(distinct(index[left_out]))
+    if cold is not None and (index[left_out] == cold.step).all():  # then the whole of what the start costs is told
+        return None
     if not is_notable(gone_ns, int(steps.duration_ns[distinct(index[left_out])].sum())):
         return None
     counted_steps = format_count(count, "recorded step")

@@ -52,6 +52,7 @@ def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
         ("allocating or freeing memory", when(facts, allocating(trace) & serial)),
         ("the host waits for the device", when(facts, waiting & serial)),
         ("in the optimizer's step", facts.updates.on(events.lane == facts.steps.main_lane)),
+        ("capturing graphs, trying out kernels, warming up", facts.starting.any),
         ("launching work", _launching(facts, operators & serial)),
         (HOST_OPERATORS, when(facts, operators & serial)),
         ("on the way into compiled code", when(facts, (events.category == Category.COMPILED_CODE) & serial)),
