@@ -38,6 +38,8 @@ class Delivery:
     opened: bool = False
     around: Path = Path()
     editor: str | None = None
+    verbose: bool = False
+    """Whether the report says why each rule could not look that did not."""
 
 
 def write(diagnosis: Diagnosis, directory: Path, wished: Delivery) -> Diagnosis:
@@ -93,7 +95,7 @@ def has_screen(environment: Mapping[str, str], system: str) -> bool:
     return is_windowed or bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
 
 
-def print_report(diagnosis: Diagnosis, format_name: str, settings: Settings) -> None:
+def print_report(diagnosis: Diagnosis, format_name: str, settings: Settings, verbose: bool = False) -> None:
     """Print the report: on a terminal in colour and as wide as it is, otherwise plain at 80 columns. ``settings`` say
     which findings fail the command."""
     from profkit.report import FORMATS, PAGES, render
@@ -101,7 +103,7 @@ def print_report(diagnosis: Diagnosis, format_name: str, settings: Settings) -> 
 
     width, color = terminal_settings()
     pages = rule_pages() if PAGES in FORMATS[format_name].settings else {}
-    text = render(diagnosis, format_name, width=width, color=color, pages=pages, fails=settings.fails)
+    text = render(diagnosis, format_name, width=width, color=color, verbose=verbose, pages=pages, fails=settings.fails)
     say(text.removesuffix("\n"), color=color)
 
 

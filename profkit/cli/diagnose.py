@@ -54,6 +54,7 @@ FAULTS_FOUND = 1
     help="What to print; perfetto writes a file and prints its path.",
 )
 @sharing_options
+@click.option("--verbose", is_flag=True, help="Say why each rule could not look that did not.")
 @click.option("--open", "opened", is_flag=True, help="Open the page in the default browser.")
 @click.option(
     "--variant",
@@ -125,10 +126,10 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
 
 def _wished(format_name: str, around: Path, settings: Settings, wishes: dict[str, Any]) -> Delivery:
     """How to deliver the report; takes these options out of ``wishes``."""
-    shared, without_source, opened = map(wishes.pop, ("share", "no_source", "opened"))
+    shared, without_source, opened, verbose = map(wishes.pop, ("share", "no_source", "opened", "verbose"))
     if format_name == TRACE_COPY and (shared or without_source):
         raise UsageError("--format perfetto copies the trace, which --share and --no-source do not change")
-    return Delivery(format_name, shared, without_source, opened, around, settings.editor)
+    return Delivery(format_name, shared, without_source, opened, around, settings.editor, verbose)
 
 
 def _read_target(
@@ -255,7 +256,7 @@ def _deliver(found: Diagnosed, directory: Path, wished: Delivery, settings: Sett
     if wished.format_name == TRACE_COPY:
         click.echo(_write_copy(found, directory))
     else:
-        print_report(shown, wished.format_name, settings)
+        print_report(shown, wished.format_name, settings, wished.verbose)
     _say_where(directory)
     if wished.opened:
         open_page(directory)

@@ -39,9 +39,9 @@ class Format:
 PAGES = "pages"
 """The setting of formats that show each rule's page."""
 FORMATS: dict[str, Format] = {
-    "text": Format("text", "render_text", ("width", "color")),
+    "text": Format("text", "render_text", ("width", "color", "verbose")),
     "json": Format("json", "render_json"),
-    "markdown": Format("markdown", "render_markdown"),
+    "markdown": Format("markdown", "render_markdown", ("verbose",)),
     "html": Format("html.page", "render_html", (PAGES, "editor")),
     "sarif": Format("sarif", "render_sarif", (PAGES,)),
     "github": Format("github", "render_github"),
@@ -58,19 +58,21 @@ def render(
     *,
     width: int = 80,
     color: bool = False,
+    verbose: bool = False,
     pages: Mapping[str, str] | None = None,
     editor: str = "",
     fails: Callable[[Finding], bool] = lambda _: False,
 ) -> str:
     """The report in one of `FORMATS`; raises `UsageError` for any other name.
 
-    ``width`` and ``color`` are for text, ``pages`` (each rule's page by its name) for HTML, SARIF and JUnit. ``editor``
-    is the template of links that open an editor (HTML), and ``fails`` says which findings fail the command (JUnit).
+    ``width`` and ``color`` are for text, ``verbose`` (why each rule could not look) for text and Markdown, ``pages``
+    (each rule's page by its name) for HTML, SARIF and JUnit. ``editor`` is the template of links that open an editor
+    (HTML), and ``fails`` says which findings fail the command (JUnit).
     """
     if format_name not in FORMATS:
         raise UsageError(f"{format_name}: not a report format; choose from {', '.join(FORMATS)}")
     return FORMATS[format_name].render(
-        diagnosis, width=width, color=color, pages=pages or {}, editor=editor, fails=fails
+        diagnosis, width=width, color=color, verbose=verbose, pages=pages or {}, editor=editor, fails=fails
     )
 
 

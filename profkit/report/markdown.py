@@ -17,8 +17,9 @@ _NUMBER = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
 """At its beginning, this makes an item of a list of the text."""
 
 
-def render_markdown(diagnosis: Diagnosis) -> str:
-    """The report as Markdown. All text from the recording is escaped or shown as code."""
+def render_markdown(diagnosis: Diagnosis, verbose: bool = False) -> str:
+    """The report as Markdown. All text from the recording is escaped or shown as code. ``verbose`` says why each rule
+    could not look that did not."""
     blocks = [f"## {escape(wording.verdict(diagnosis))}"]
     blocks += [escape(line)] if (line := run_line(diagnosis)) else []
     if diagnosis.launch is not None:
@@ -42,11 +43,7 @@ def render_markdown(diagnosis: Diagnosis) -> str:
     blocks += _list(wording.HOT_OPERATORS, operators)
     for memory in diagnosis.memory:
         blocks += _memory(wording.memory_title(diagnosis, memory), memory)
-    skips = [
-        f"{escape(why)}: {wording.skipped_rules(rules, in_code)}"
-        for why, rules in wording.group_by_reason(diagnosis.skipped)
-    ]
-    blocks += _list("Not looked at", skips)
+    blocks += _list("Not looked at", wording.skipped_lines(diagnosis.skipped, verbose, in_code, escape))
     notes = [escape(printable(note)) for note in diagnosis.health]
     notes += [f"{label}: {in_code(value)}" for label, value in wording.run_facts(diagnosis)]
     blocks += _list("The recording", notes)

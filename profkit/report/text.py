@@ -30,8 +30,9 @@ _BAR_WIDTH = 14
 """With the other columns a table still fits into 80; a mark stands for about 7 %."""
 
 
-def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False) -> str:
-    """The report, wrapped at ``width`` columns (at least 40)."""
+def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False, verbose: bool = False) -> str:
+    """The report, wrapped at ``width`` columns (at least 40). ``verbose`` says why each rule could not look that did
+    not."""
     page = Page(width, color)
     page.write(wording.verdict(diagnosis), BOLD)
     if run := run_line(diagnosis):
@@ -55,7 +56,7 @@ def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False) -> s
     _write_costliest(page, diagnosis)
     _write_hottest(page, diagnosis)
     _write_memory(page, diagnosis)
-    _write_skipped(page, diagnosis)
+    _write_skipped(page, diagnosis, verbose)
     _write_recording(page, diagnosis)
     _write_shares(page, diagnosis)
     _write_phases(page, diagnosis)
@@ -162,13 +163,13 @@ def _bar(fraction: float) -> str:
     return "#" * round(_BAR_WIDTH * min(max(fraction, 0.0), 1.0))
 
 
-def _write_skipped(page: Page, diagnosis: Diagnosis) -> None:
+def _write_skipped(page: Page, diagnosis: Diagnosis, verbose: bool) -> None:
     ignored = wording.ignored_note(diagnosis)
     _write_title(page, "Not looked at", bool(diagnosis.skipped or ignored))
     if ignored:
         page.write_bullet(ignored)
-    for reason, rules in wording.group_by_reason(diagnosis.skipped):
-        page.write_bullet(f"{reason}: {wording.skipped_rules(rules)}")
+    for line in wording.skipped_lines(diagnosis.skipped, verbose):
+        page.write_bullet(line)
 
 
 def _write_recording(page: Page, diagnosis: Diagnosis) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -278,6 +279,39 @@ def skipped_rules(rules: Sequence[str], show: Callable[[str], str] = str) -> str
     if len(rules) <= _MOST_NAMED:
         return ", ".join(map(show, rules))
     return f"{format_count(len(rules), 'rule')}, such as {', '.join(map(show, rules[:2]))}"
+
+
+_REMEDY = re.compile(r"\(([^()]*?(\w+=True|under profkit|--measure|call step\(\))[^()]*)\)")
+"""What a reason says to do next time: a flag of the profiler, or another way to run the program."""
+
+_NEXT_TIME = {
+    "under profkit": "running the program under profkit",
+    "call step()": "calling step() after each step",
+}
+"""Remedies in words that continue a sentence."""
+
+
+def skipped_lines(
+    skipped: Mapping[str, str],
+    verbose: bool = False,
+    show: Callable[[str], str] = str,
+    escape: Callable[[str], str] = str,
+) -> list[str]:
+    """The rules that could not look: how many, and what would let more of them look next time. ``verbose`` says the
+    reason for each; a single reason takes one line anyway. ``show`` formats names, ``escape`` all other text."""
+    groups = group_by_reason(skipped)
+    if verbose or len(groups) <= 1:
+        return [f"{escape(reason)}: {skipped_rules(rules, show)}" for reason, rules in groups]
+    remedies: dict[str, list[str]] = {}
+    for reason, rules in groups:
+        if found := _REMEDY.search(reason):
+            remedies.setdefault(_NEXT_TIME.get(found[2], found[2]), []).extend(rules)
+    more = sorted(remedies.items(), key=lambda item: (-len(item[1]), item[0]))
+    count = format_count(len(skipped), "rule")
+    return [
+        f"{count} could not look, for {len(groups)} reasons ({escape('profkit diagnose --verbose')} tells them)",
+        *(f"next time, {escape(remedy)} lets {skipped_rules(sorted(rules), show)} look" for remedy, rules in more),
+    ]
 
 
 def hot_lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:

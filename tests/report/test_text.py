@@ -405,3 +405,51 @@ def test_a_fix_with_a_changed_line_is_shown_as_a_diff(full_diagnosis: Diagnosis,
     text = render_text(replace(full_diagnosis, findings=(replace(leak, change=change),)))
     assert "   change   - losses.append(loss)\n            + losses.append(loss.detach())\n" in text
     assert "   change   " not in render_text(full_diagnosis)
+
+
+SKIPPED = {
+    "rule-a": "the recording holds no tensor shapes (record_shapes=True)",
+    "rule-b": "the recording holds no tensor shapes (record_shapes=True)",
+    "rule-c": "how often each line runs was not recorded (run the program under profkit)",
+    "rule-d": "what is kept was not recorded (run a program with steps under profkit)",
+    "rule-e": "fewer than 10 steps were timed, too few to tell a slow one",
+    "rule-f": "graph breaks show in profkit's own recordings and in Python frames (with_stack=True)",
+}
+SHORT = [
+    "- 6 rules could not look, for 5 reasons (profkit diagnose --verbose tells them)",
+    "- next time, record_shapes=True lets rule-a, rule-b look",
+    "- next time, running the program under profkit lets rule-c, rule-d look",
+    "- next time, with_stack=True lets rule-f look",
+]
+
+
+def _not_looked_at(text: str) -> list[str]:
+    return text.partition("Not looked at\n")[2].partition("\n\n")[0].strip().splitlines()
+
+
+def test_what_was_not_looked_at_is_a_count_and_what_to_set_next_time(clean_diagnosis: Diagnosis) -> None:
+    diagnosis = replace(clean_diagnosis, skipped=SKIPPED)
+    assert _not_looked_at(render_text(diagnosis, width=200)) == SHORT
+    found = _not_looked_at(render_markdown(diagnosis))
+    assert found[1:] == [
+        "- next time, record\\_shapes=True lets `rule-a`, `rule-b` look",
+        "- next time, running the program under profkit lets `rule-c`, `rule-d` look",
+        "- next time, with\\_stack=True lets `rule-f` look",
+    ]
+
+
+def test_verbose_tells_every_reason(clean_diagnosis: Diagnosis) -> None:
+    diagnosis = replace(clean_diagnosis, skipped=SKIPPED)
+    lines = _not_looked_at(render_text(diagnosis, width=200, verbose=True))
+    assert len(lines) == 5
+    assert lines[0] == "- the recording holds no tensor shapes (record_shapes=True): rule-a, rule-b"
+    assert len(_not_looked_at(render_markdown(diagnosis, verbose=True))) == 5
+
+
+def test_the_page_folds_the_reasons_and_shows_what_to_set(clean_diagnosis: Diagnosis) -> None:
+    page = render_html(replace(clean_diagnosis, skipped=SKIPPED))
+    _, _, section = page.partition("<h2>Not looked at</h2>")
+    shown, _, folded = section.partition("<details><summary>6 rules</summary>")
+    assert "record_shapes=True lets rule-a, rule-b look" in shown
+    assert "too few to tell a slow one" in folded
+    assert "too few to tell a slow one" not in shown

@@ -86,6 +86,8 @@ def _words(diagnosis: Diagnosis) -> dict[str, Any]:
         "more_workers": wording.worker_lines(diagnosis)[wording.MOST_WORKERS :],
         "facts": wording.run_facts(diagnosis),
         "health": [note for note in (*diagnosis.health, wording.ignored_note(diagnosis)) if note],
+        "next_time": wording.skipped_lines(diagnosis.skipped)[1:],
+        "skipped_count": format_count(len(diagnosis.skipped), "rule"),
         "skipped": [(reason, "" if few == ", ".join(rules) else few, rules) for reason, few, rules in reasons],
     }
 
