@@ -55,8 +55,9 @@ from profkit.run.experiment import RUNNABLE_ON_IMAGES
 from profkit.savings import combine, remove, run_in_both, share_with_backward, shrink_work
 from profkit.trace import Category, Int64s, Rows
 
-_TRANSPOSES = re.compile(r"nchwtonhwc|nhwctonchw|batched_transpose", re.IGNORECASE)
-"""Names of the cuDNN and MIOpen kernels that change an image's layout."""
+_TRANSPOSES = re.compile(r"nchwtonhwc|nhwctonchw|batched_transpose|converttensor_kernel<(\w+), \1\b", re.IGNORECASE)
+"""Names of the cuDNN and MIOpen kernels that change an image's layout. ``convertTensor_kernel`` of cuDNN does if both
+types are the same; from one type to another it converts the values."""
 _TO_FIRST = re.compile(r"nhwctonchw", re.IGNORECASE)
 _CONVOLUTION = frozenset(("conv2d",))
 _CONVOLVING = frozenset(("conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d", "convolution"))

@@ -3,10 +3,11 @@
 What it detects
 Matrix products and convolutions of float32 tensors that take a tenth of the step or more. On a GPU with TF32: those
 whose kernels do not use it although a setting could allow it, and, as a second opportunity, what bfloat16 gives beyond
-that. Either has to shorten the step, or what TF32 leaves of it, by a twentieth. On a CPU with bfloat16 instructions:
-all that do not run under `autocast`. Small products do not count. It is an opportunity because results change: TF32
-keeps 11 of the 24 bits of each factor, bfloat16 keeps 8; sums are still float32. Whether TF32 is allowed is read from
-the program's settings or, in other recordings, from the names of the other kernels.
+that. On a GPU whose tensor cores know float16 alone (V100, T4): what float16 gives. Each has to shorten the step, or
+what TF32 leaves of it, by a twentieth. On a CPU with bfloat16 instructions: all that do not run under `autocast`. Small
+products do not count. It is an opportunity because results change: TF32 and float16 keep 11 of the 24 bits of each
+factor, bfloat16 keeps 8; sums are still float32. Whether TF32 is allowed is read from the program's settings or, in
+other recordings, from the names of the other kernels.
 
 Why is this bad?
 A GPU's units for whole tiles and a CPU's dot products of 16-bit numbers do several times as many multiplications per
@@ -24,7 +25,7 @@ On a GPU `torch.set_float32_matmul_precision("high")` at the program's start all
 
 How the saving is estimated
 Each product and its backward nodes keep the share given by the roofline model: the longer of its arithmetic and its
-data transfer, at the rate of TF32 or bfloat16 over that of float32 (Williams, Waterman and Patterson, CACM 52(4),
+data transfer, at the rate of the shorter type over that of float32 (Williams, Waterman and Patterson, CACM 52(4),
 2009). The rates are those of the GPU's data sheet. Under `autocast` each product's tensors are also read as float32 and
 written as bfloat16. If rows of the matrices do not begin at multiples of 16 bytes, the product takes as long as kernels
 that load single elements (see `misaligned-matmul`). A CPU may even be slower with bfloat16, and peak rates say little
@@ -69,6 +70,14 @@ _FIX = (
     "Where the accuracy allows it, run the forward pass under `torch.autocast('{device}', dtype=torch.bfloat16)`: the "
     "parameters stay float32, products use bfloat16. Results change; compare the accuracy."
 )
+_HALF_FIX = (
+    "Where the accuracy allows it, run the forward pass under `torch.autocast('cuda', dtype=torch.float16)` and scale "
+    "the loss with `torch.amp.GradScaler`, as small gradients vanish in float16: the parameters stay float32. Results "
+    "change; compare the accuracy."
+)
+_SHORT = {"bfloat16": 8, "float16": 11}
+"""The types of 16 bits, the better one first, and the bits of a factor that they keep. GPUs before Ampere (V100, T4,
+RTX 20) have tensor cores for float16 alone."""
 _TF32_FIX = (
     "Where the accuracy allows it, call `torch.set_float32_matmul_precision('high')` once (for convolutions "
     "`torch.backends.cudnn.allow_tf32 = True`): products use TF32. Results change; compare the accuracy."
@@ -115,25 +124,28 @@ def _on_device(facts: Facts, rows: Rows) -> Suspicions:
             found = _suspicion(facts, rows[full], "multiplies", "multiply", known, _TF32_FIX)
             trial = run_in_both(facts, rows[full], "reduced-precision", _UNCERTAINTY, "float32", "tf32")
             yield structs.replace(found, edit=edit, trial=trial)
-    if "bfloat16" in rates.products:
-        yield from _in_bfloat16(facts, rows, full, rates, gained)
+    short = next((kind for kind in _SHORT if kind in rates.products), None)
+    if short is not None:
+        yield from _in_16_bits(facts, rows, full, rates, gained, short)
 
 
-def _in_bfloat16(facts: Facts, rows: Rows, full: Bools, rates: Rates, by_tf32: float) -> Suspicions:
-    """What bfloat16 gives back beyond ``by_tf32``, the saving of TF32. ``full`` are the products that multiply in
-    float32 now."""
+def _in_16_bits(facts: Facts, rows: Rows, full: Bools, rates: Rates, by_tf32: float, short: str) -> Suspicions:
+    """What the type ``short`` gives back beyond ``by_tf32``, the saving of TF32. ``full`` are the products that
+    multiply in float32 now."""
     kept = np.ones(len(rows))
     for mine, rate in ((full, "float32"), (~full, "tf32")):
-        kept[mine] = by_call(facts, rows[mine], partial(_kept, rates, rate, "bfloat16"), float)
+        kept[mine] = by_call(facts, rows[mine], partial(_kept, rates, rate, short), float)
     edit = scale_with_backward(facts, rows, kept, _UNCERTAINTY)
     gained = replay(facts, edit).fraction
     if gained - by_tf32 < _MIN_GAIN * (1 - by_tf32):
         return
     slower = "float32" if full.any() and not by_tf32 else "tf32"
-    times = rates.products["bfloat16"] / rates.products[slower]
+    times = rates.products[short] / rates.products[slower]
     name = {"tf32": "TF32"}.get(slower, slower)
-    known = f"float32 tensors on a GPU that multiplies bfloat16 {times:.2g} times as fast as {name}; that would keep 8 "
-    fix = _FIX.format(device="cuda") + (" The gain is what comes on top of that of TF32." if by_tf32 else "")
+    known = f"float32 tensors on a GPU that multiplies {short} {times:.2g} times as fast as {name}; that would keep "
+    known += f"{_SHORT[short]} "
+    fix = _FIX.format(device="cuda") if short == "bfloat16" else _HALF_FIX
+    fix += " The gain is what comes on top of that of TF32." if by_tf32 else ""
     found = _suspicion(facts, rows, "takes", "take", f"{known}of the 24 bits.", fix)
     yield structs.replace(found, joint=edit, part=(gained - by_tf32) / gained)
 

@@ -28,7 +28,14 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.patterns import are_most_steps
-from profkit.patterns.averaging.exchanged import gradient_messages, on_trace_clock, own_table, sizes_by_order, waits_for
+from profkit.patterns.averaging.exchanged import (
+    all_reduces,
+    gradient_messages,
+    on_trace_clock,
+    own_table,
+    sizes_by_order,
+    waits_for,
+)
 from profkit.patterns.averaging.exposed import find_exposed, latency_ns
 from profkit.patterns.averaging.gradients import are_too_many, default_buckets
 from profkit.patterns.named_lines import busiest_call_lines
@@ -51,17 +58,21 @@ from profkit.trace import Int64s, among, distinct, median
 _UNCERTAINTY = 0.5
 
 
-@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
+_MANY = 2
+"""So many messages a step are as many as default buckets send of 26 MB: of more, somebody has to say what they are."""
+
+
+@rule(Kind.FAULT, Need.OPERATORS, Need.WHOLE_STEP)
 def small_collectives(facts: Facts) -> Suspicions:
     """Compare the number of messages of each step's gradients with that of default buckets."""
     rows, step = gradient_messages(facts)
     if not rows.size:
-        return
+        return _tell_others(facts)
     taken = own_table(facts).collectives
     size = sizes_by_order(taken, rows, step)
     each_ns = latency_ns(facts, rows)
     if each_ns is None:
-        raise CannotLook("the recording does not tell how large the messages are")
+        raise CannotLook("the recording does not tell how large the messages are (record_shapes=True)")
     steps = [one for one in distinct(step) if facts.steps.measured[one] and are_too_many(size[step == one])]
     if not are_most_steps(facts, len(steps)):
         return
@@ -85,6 +96,18 @@ def small_collectives(facts: Facts) -> Suspicions:
             "gradient_bytes": whole,
         },
     )
+
+
+def _tell_others(facts: Facts) -> None:
+    """Many all-reduces in a step with a backward pass, none of which the storing of a gradient starts, may still be of
+    gradients: some libraries start them elsewhere."""
+    issued_ns = on_trace_clock(facts, own_table(facts).collectives.issue_ns[all_reduces(facts)])
+    count = round(int(facts.steps.in_measured(issued_ns).sum()) / facts.steps.measured_count)
+    if count > _MANY and facts.lines.backward.any():
+        raise CannotLook(
+            f"of {count:,} all-reduces a step none is started by the storing of a gradient, and nothing else recorded "
+            "tells which carry gradients"
+        )
 
 
 def _in_default_buckets(facts: Facts, rows: Int64s, step: Int64s, size: Int64s, each_ns: float) -> Edit:

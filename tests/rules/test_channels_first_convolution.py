@@ -155,6 +155,7 @@ def transposing(
         "void cudnn::engines_precompiled::nchwToNhwcKernel<float, float>(float*)",
         "nhwcToNchwKernel",
         "batched_transpose_32x32_dword",
+        "void cudnn::ops::convertTensor_kernel<float, float, float, (cudnnKernelDataType_t)2>(float, float const*)",
     ],
 )
 def test_on_a_gpu_the_transposing_kernels_are_saved_except_the_one_for_the_batch(name):
@@ -199,8 +200,15 @@ def test_without_lines_the_function_that_calls_the_model_is_reported():
     assert (found.location.function, found.location.line, found.location.precision) == ("train", 1, "def")
 
 
-def test_on_a_gpu_convolutions_without_transposing_kernels_are_silent():
-    assert find(transposing("implicit_convolve_sgemm")) == []
+@pytest.mark.parametrize(
+    "name",
+    [
+        "implicit_convolve_sgemm",
+        "void cudnn::ops::convertTensor_kernel<float, __half, float, (cudnnKernelDataType_t)2>()",
+    ],
+)
+def test_on_a_gpu_convolutions_without_transposing_kernels_are_silent(name):
+    assert find(transposing(name)) == []
 
 
 @pytest.mark.parametrize(("duration", "reported"), [(1.2, 1), (0.8, 0)])

@@ -179,7 +179,7 @@ LARGE = [[4096, 4096], [4096, 4096]]
 CONVOLUTION = [[64, 64, 56, 56], [64, 64, 3, 3], []]
 
 
-def several(*names: str, dims: Any = LARGE, run: Run | None = None) -> Any:
+def several(*names: str, dims: Any = LARGE, run: Run | None = None, devices: Any = GPU) -> Any:
     """Steps with one product for each of ``names``, whose kernel takes 1000 µs. The host waits for the kernels."""
     events = []
     for i in range(4):
@@ -194,7 +194,7 @@ def several(*names: str, dims: Any = LARGE, run: Run | None = None) -> Any:
                 runtime("cudaLaunchKernel", at + 20 * k + 2, 5, correlation=launch),
                 kernel(kernel_name, at + 1000 * k + 60, 1000, correlation=launch),
             ]
-    return facts_of(events, run=run, deviceProperties=GPU)
+    return facts_of(events, run=run, deviceProperties=devices)
 
 
 def test_without_settings_a_tf32_kernel_shows_that_tf32_is_allowed():
@@ -262,8 +262,26 @@ def test_float32_convolutions_are_silent_when_tf32_is_allowed(others, flags, rep
     assert len([found for found in find(facts) if "full float32" in found.message]) == reported
 
 
-def test_a_gpu_without_tf32_is_silent():
-    assert find(on_gpu(devices=[{"id": 0, "name": "Tesla V100-SXM2-16GB"}])) == []
+@pytest.mark.parametrize(
+    ("name", "times", "bandwidth"), [("Tesla V100-SXM2-16GB", 125 / 15.7, 0.9e12), ("Tesla T4", 65 / 8.1, 0.32e12)]
+)
+def test_tensor_cores_without_tf32_are_told_with_float16(name, times, bandwidth):
+    facts = several(WIDE, dims=[[4096, 4096], [4096, 4096]], devices=[{"id": 0, "name": name}])
+    (found,) = find(facts)
+    assert (
+        f"multiplies float16 {times:.2g} times as fast as float32; that would keep 11 of the 24 bits" in found.message
+    )
+    assert "GradScaler" in found.fix
+    assert found.joint is not None
+    wide_rate = {"Tesla V100-SXM2-16GB": 15.7e12, "Tesla T4": 8.1e12}[name]
+    kept = 1 / times + 3 * 4096**2 * 6 / bandwidth / (2 * 4096**3 / wide_rate)
+    assert found.joint.work_kept_ns[0] == pytest.approx(1e6 * kept, rel=1e-3)
+
+
+def test_a_gpu_of_which_no_shorter_type_is_faster_is_silent():
+    rates = Rates("GPU of 2016", 732e9, {"float32": 9.3e12, "float64": 4.7e12})
+    facts = several(WIDE, devices=[{"id": 0, "name": "GPU of 2016"}], run=Run(rates=rates))
+    assert find(facts) == []
 
 
 def test_it_cannot_look_at_an_unknown_gpu():

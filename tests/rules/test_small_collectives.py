@@ -10,7 +10,7 @@ from msgspec import structs
 from profkit.derive.facts import Facts
 from profkit.derive.launch.matching import match
 from profkit.patterns.averaging.exchanged import own_table
-from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
+from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.small_collectives import small_collectives
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, op, step
@@ -118,9 +118,20 @@ def test_messages_hidden_behind_the_backward_pass_cost_no_more_than_their_calls(
     assert all(predict_saving(facts, found.edit).fraction < 10 / 120 for found in find(facts))
 
 
-def test_messages_outside_of_the_storing_of_gradients_do_not_count():
-    one = [event for event in training_step(10, 1 << 12) if event["name"] != NODE]
-    assert find(trained(one)) == []
+@pytest.mark.parametrize(("count", "told"), [(3, True), (2, False)])
+def test_messages_outside_of_the_storing_of_gradients_do_not_count_and_many_are_told(count, told):
+    other = {NODE: "autograd::engine::evaluate_function: MmBackward0"}
+    step_of_it = [{**event, "name": other.get(event["name"], event["name"])} for event in training_step(count, 1 << 12)]
+    facts = trained(step_of_it)
+    if told:
+        with pytest.raises(CannotLook, match="of 3 all-reduces a step none is started by the storing of a gradient"):
+            find(facts)
+    else:
+        assert find(facts) == []
+
+
+def test_many_messages_without_a_backward_pass_are_of_no_gradients():
+    assert find(trained([event for event in training_step(10, 1 << 12) if event["name"] != NODE])) == []
 
 
 def test_without_sizes_it_cannot_look():
@@ -128,6 +139,7 @@ def test_without_sizes_it_cannot_look():
         find(trained(training_step(10, None)))
 
 
-def test_without_shapes_it_does_not_meet_its_needs():
+def test_without_shapes_it_cannot_look():
     bare = [{**event, "args": {}} for event in training_step(10, 1 << 12)]
-    assert Need.SHAPES in missing_needs(trained(bare), small_collectives.needs)
+    with pytest.raises(CannotLook, match=r"how large the messages are \(record_shapes=True\)"):
+        find(trained(bare))
