@@ -25,6 +25,7 @@ from profkit.derive.steps.boundaries import measured_numbers
 from profkit.diagnosis.health import check_recording, check_snapshot, find_obstacles
 from profkit.diagnosis.health.device import describe_unrecorded
 from profkit.diagnosis.health.memory import describe_end_of_memory
+from profkit.diagnosis.health.window import describe_start
 from profkit.diagnosis.judge import Outcome, PricedFinding, edit_behind, gather, judging_tasks, price_together, weigh
 from profkit.diagnosis.pictures.from_facts import draw
 from profkit.diagnosis.settings import EVERYTHING, UNCHOSEN, Settings, is_left_out
@@ -62,9 +63,10 @@ from profkit.patterns.memory_use import memory_uses
 from profkit.patterns.places.events import call_site
 from profkit.patterns.places.frames import parse_frame
 from profkit.patterns.program import program_elementwise, program_traffic
+from profkit.patterns.time.bounds import Bound
 from profkit.patterns.time.communicating import communicating
 from profkit.patterns.time.hottest import hottest_lines, hottest_operators, hottest_updates
-from profkit.patterns.time.shares import IDLE, time_shares
+from profkit.patterns.time.shares import time_parts
 from profkit.patterns.time.wait_causes import wait_causes
 from profkit.patterns.transfers.created import created_tensors
 from profkit.patterns.whole_run import whole_run
@@ -227,7 +229,8 @@ def diagnose_with_rows(
     diagnosis = replace(diagnosis, failure=failure, health=(*diagnosis.health, *unknown))
     if has_steps:
         diagnosis = _with_steps(facts, diagnosis, rows)
-    return replace(diagnosis, verdict=conclude(diagnosis, _obstacles(facts, diagnosis, has_steps))), rows
+    beginning, _ = attempt("what the recording began with", partial(describe_start, facts), "")
+    return replace(diagnosis, verdict=conclude(diagnosis, _obstacles(facts, diagnosis, has_steps), beginning)), rows
 
 
 def _look_at_steps(
@@ -332,7 +335,7 @@ def _share_out(facts: Facts, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
     """Let two processes work through the tasks, after deriving what most tasks need."""
     for name in ("lines", "operators", "launches", "waits", "memory", "updates", "overhead"):
         attempt(name, partial(getattr, facts, name), None)  # before the fork, so that both have it
-    for derive in (program_traffic, program_elementwise, wait_causes, created_tensors, host_at_work_ns):
+    for derive in (program_traffic, program_elementwise, wait_causes, created_tensors, host_at_work_ns, time_parts):
         attempt(derive.__name__, partial(derive, facts), None)
     return share_out(tasks)
 
@@ -435,8 +438,7 @@ def _time(facts: Facts) -> tuple[Timing, tuple[str, ...]]:
     recorded = StepTime(facts.steps.median_ns)
     found, not_bound = attempt("the step without the recording", partial(step_time, facts), recorded)
     timing, not_timed = attempt("timing the steps", partial(_time_steps, facts, found), Timing(0, None, ""))
-    shares, not_shared = attempt("the account of where the step's time went", partial(_share_time, facts, found), ())
-    return replace(timing, shares=shares), (*not_bound, *not_timed, *not_shared)
+    return replace(timing, shares=_share(found.rows, found.ns)), (*not_bound, *not_timed)
 
 
 def _time_steps(facts: Facts, found: StepTime) -> Timing:
@@ -449,29 +451,24 @@ def _time_steps(facts: Facts, found: StepTime) -> Timing:
         profiler_overhead_fraction=found.recorded_ns / found.unrecorded_ns - 1 if found.unrecorded_ns else None,
         measured_steps=measured_numbers(facts.trace, steps) if _is_counted(facts.run) else None,
         unprofiled_from=found.source,
-        bound_by=found.bound_by,
-        device_step_time_ns=found.device_ns,
+        bound_by=_value(found.bound_by),
+        device_step_time_ns=found.busy_ns,
         host_step_time_ns=found.host_ns,
         unprofiled_least_time_ns=found.least_ns if found.is_uncertain else None,
         communication_ns=exchange.time_ns if exchange else None,
         communication_hidden=round(exchange.hidden, 4) if exchange else None,
+        recorded_bound_by=_value(found.recorded_bound_by),
+        recorded_shares=_share(found.recorded_rows, found.recorded_ns) if found.source and found.busy_ns else (),
     )
 
 
-def _share_time(facts: Facts, found: StepTime) -> tuple[TimeShare, ...]:
-    """Where the time of an unrecorded step goes. Recording slows the host but hardly the device: the device's work
-    keeps its length, and its idle time gets the rest."""
-    recorded = facts.once(time_shares)
-    worked_ns = sum(time for label, time in recorded if not label.startswith(IDLE))
-    idle_ns = sum(time for _, time in recorded) - worked_ns
-    if facts.device.present and idle_ns > 0:
-        left_ns = max(0, found.ns - worked_ns)
-        shares = [(label, time * left_ns / idle_ns if label.startswith(IDLE) else time) for label, time in recorded]
-    else:
-        shares = list(recorded)
-    whole_ns = max(sum(time for _, time in shares), 1)
-    parts = ((label, time / whole_ns) for label, time in shares)
-    return tuple(TimeShare(label, int(part * found.ns), part) for label, part in parts if part > 0)
+def _value(bound: Bound | None) -> str | None:
+    return None if bound is None else bound.value
+
+
+def _share(rows: Sequence[tuple[str, float]], step_ns: int) -> tuple[TimeShare, ...]:
+    """The table of a step of this length."""
+    return tuple(TimeShare(label, int(time), time / max(step_ns, 1)) for label, time in rows if time > 0)
 
 
 def _tell_peaks(facts: Facts) -> tuple[MemoryPeak, ...]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from profkit.core.units import format_bytes, format_count, format_share, format_time, pick_form
 from profkit.derive.launch.chance import LEAST_STEPS
 from profkit.diagnosis.activities import describe_doing, name_place
+from profkit.diagnosis.bounding import describe_bound, has_device
 from profkit.findings.values import (
     GOOD_RATE,
     HIGH_FROM,
@@ -30,36 +32,58 @@ from profkit.findings.values import (
     rank,
     unexplained,
 )
-from profkit.patterns.time.shares import COMMUNICATING, COMPUTING, COPYING, HOST_COMPUTING, IDLE, INHERITED
+from profkit.patterns.time.shares import HOST_COMPUTING
 from profkit.patterns.whole_run import BETWEEN, EVALUATION, LOGGING, SAVING
 from profkit.run.directory import FAILED
+from profkit.trace.statistics import median
 
 _MOSTLY_COMPUTING_SHARE = 0.9
 """From this share on, the verdict says that the step computes, and nothing more."""
-_MOST_REASONS = 2
-_LEAST_REASON_SHARE = 0.01
+_MUCH_WAITING = 0.1
+"""As much as a fault of high severity costs."""
+NO_STEPS = "no steps were found: the whole recording is treated as one step"
+"""An obstacle that leaves what the device did to be told."""
 _UPDATE = "Optimizer.step#"
 """PyTorch's name for an optimizer's step, before the class."""
 _OUTSIDE_STEPS = (EVALUATION, BETWEEN, SAVING, LOGGING)
 """The phases of a run that come again and again between its steps."""
-_ON_DEVICE = {
-    COMMUNICATING: ("communicates", " while nothing is computed"),
-    COPYING: ("copies and clears memory", ""),
-    INHERITED: ("works on what was launched before the recording", ""),
-}
-"""What the device does besides computing: the words before and after its share of the step."""
 
 
-def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
+def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = (), beginning: str = "") -> Verdict:
     """The verdict on a diagnosis. ``obstacles`` are reasons why finding nothing would not mean that the program is
-    fine. Findings are named all the same, with the first obstacle as a caveat."""
+    fine. Findings are named all the same, with the first obstacle as a caveat. ``beginning`` is what most of the
+    recording was spent on besides the steps; it comes first."""
+    return _after(beginning, _conclude(diagnosis, obstacles))
+
+
+def with_ranks(verdict: Verdict, launch: LaunchSummary | None) -> Verdict:
+    """The verdict on the rank that is shown, after ``Ranks wait 24 % of a step for others, longest for rank 7``, if
+    that is the news."""
+    if launch is None or not launch.step_time_ns or len(launch.ranks) < 2:
+        return verdict
+    share = median([one.waited_ns for one in launch.ranks]) / launch.step_time_ns
+    if share < _MUCH_WAITING:
+        return verdict
+    worst = max(launch.ranks, key=lambda one: one.caused_ns)
+    is_known = worst.caused_ns and launch.steps >= LEAST_STEPS  # in fewer, it may be chance
+    longest = f", longest for rank {worst.rank}" if is_known else ""
+    return _after(f"Ranks wait {format_share(share)} of a step for others{longest}", verdict)
+
+
+def _after(first: str, verdict: Verdict) -> Verdict:
+    return replace(verdict, text=f"{first}; {_lowered(verdict.text)}") if first else verdict
+
+
+def _conclude(diagnosis: Diagnosis, obstacles: Sequence[str]) -> Verdict:
     mend, chances = faults(diagnosis.findings), opportunities(diagnosis.findings)
     failure, ended = _capitalised(diagnosis.failure or ""), "" if obstacles else _capitalised(_end_of(diagnosis))
     if mend or chances:
         first = f"{failure or ended}; " if failure or ended else ""
         if obstacles and not mend and rank(chances)[0].saving is None:
             stands_out = f"what stands out, its gain not measured: {_short_name(rank(chances)[0])}"
-            return Verdict(VerdictKind.CANNOT_JUDGE, f"{first}Cannot judge: {obstacles[0]}; {stands_out}")
+            return Verdict(
+                VerdictKind.CANNOT_JUDGE, f"{first}{_cannot_judge(diagnosis.timing, obstacles[0])}; {stands_out}"
+            )
         doubt = f"; doubtful, as {obstacles[0]}" if obstacles else ""
         return Verdict(VerdictKind.FOUND, f"{first}{_found(diagnosis, mend, chances, bool(obstacles))}{doubt}")
     if failure:
@@ -69,11 +93,10 @@ def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
     if not obstacles and not diagnosis.timing.steps:
         obstacles = (*diagnosis.health, "the recording holds no steps to measure")
     if obstacles:
-        return Verdict(VerdictKind.CANNOT_JUDGE, f"Cannot judge: {obstacles[0]}")
+        return Verdict(VerdictKind.CANNOT_JUDGE, _cannot_judge(diagnosis.timing, obstacles[0]))
     unseen = len(diagnosis.skipped)
     limit = f"; {format_count(unseen, 'rule')} could not look" if unseen else ""
-    what = f"{_costliest(diagnosis)}{_largest_part(diagnosis.timing)}{_optimizer(diagnosis)}{_hottest_line(diagnosis)}"
-    what += _between_cycles(diagnosis)
+    what = _where_time_goes(diagnosis)
     nothing = _capitalised(_nothing(diagnosis, "found"))
     nothing = f"{ended}; {_nothing(diagnosis, 'found')} until then" if ended else nothing
     return Verdict(VerdictKind.NOTHING_FOUND, f"{nothing}{_hardly_compared(diagnosis.launch)}; {what}{limit}")
@@ -114,15 +137,31 @@ def _telling(place: CostlyPlace) -> str:
     return f"{share}{describe_doing(doing, is_brief=True)}"
 
 
+def _where_time_goes(diagnosis: Diagnosis) -> str:
+    """What bounds a step with a device, then its costliest place; without a device that place first."""
+    largest = f"{_largest_part(diagnosis.timing)}{_optimizer(diagnosis)}{_hottest_line(diagnosis)}"
+    parts = [largest, _costliest(diagnosis)] if has_device(diagnosis.timing) else [_costliest(diagnosis), largest]
+    return f"{'; '.join(part for part in parts if part)}{_between_cycles(diagnosis)}"
+
+
 def _costliest(diagnosis: Diagnosis) -> str:
-    """``62 % of the step is at model.py:41 (matrix products, …); ``: where to begin; empty if places are not known, or
-    if most is at none: the table's largest part then says what it is."""
+    """``62 % of the step is at model.py:41 (matrix products, …)``: where to begin; empty if places are not known, or if
+    most is at none: the table's largest part then says what it is."""
     places = unexplained(diagnosis.costliest) or diagnosis.costliest[:1]
     if not places or (places[0].location is None and not places[0].name):
         return ""
     place = places[0]
     does = f" ({_telling(place)})" if place.does else ""
-    return f"{format_share(place.fraction)} of the step is at {name_place(place)}{does}; "
+    return f"{format_share(place.fraction)} of the step is at {name_place(place)}{does}"
+
+
+def _cannot_judge(timing: Timing, obstacle: str) -> str:
+    """Why no verdict is given, and what the recording shows all the same. Where its time goes comes first if only the
+    steps are missing."""
+    bound = describe_bound(timing)
+    if not bound:
+        return f"Cannot judge: {obstacle}"
+    return f"{_capitalised(bound)}; {obstacle}" if obstacle == NO_STEPS else f"Cannot judge: {obstacle}; {bound}"
 
 
 def _hardly_compared(launch: LaunchSummary | None) -> str:
@@ -140,13 +179,17 @@ def _end_of(diagnosis: Diagnosis) -> str:
     return next((note for note in diagnosis.health if note.startswith(FAILED)), "")
 
 
+def _lowered(sentence: str) -> str:
+    return f"{sentence[:1].lower()}{sentence[1:]}"
+
+
 def _capitalised(sentence: str) -> str:
     return f"{sentence[:1].upper()}{sentence[1:]}"
 
 
 def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding], in_doubt: bool) -> str:
-    """Leads with the top-ranked finding, fault or opportunity. If its gain is small, also says where the step's time
-    goes. ``in_doubt`` it never claims that there is no fault."""
+    """Leads with the top-ranked finding, fault or opportunity. Then says what the step waits for, or if the gain is
+    small, where its time goes. ``in_doubt`` it never claims that there is no fault."""
     lead = rank([*mend, *chances])[0]
     if lead.kind is Kind.FAULT:
         found = _faults(diagnosis, mend)
@@ -158,11 +201,10 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding], in
     else:
         count = "an opportunity" if len(chances) == 1 else f"{len(chances)} opportunities; the largest"
         found = f"{_capitalised(count) if in_doubt else f'No fault, but {count}'} {_gain(lead)}: {_short_name(lead)}"
-    is_little = lead.severity is Severity.LOW and diagnosis.timing.shares
-    if not is_little:
-        return found
-    parts = _largest_part(diagnosis.timing), _optimizer(diagnosis), _between_cycles(diagnosis)
-    return f"{found}; {_costliest(diagnosis)}{''.join(parts)}"
+    timing = diagnosis.timing
+    if lead.severity is Severity.LOW and timing.shares:
+        return f"{found}; {_where_time_goes(diagnosis)}"
+    return f"{found}; {describe_bound(timing)}" if has_device(timing) else found
 
 
 def _faults(diagnosis: Diagnosis, mend: list[Finding]) -> str:
@@ -246,33 +288,10 @@ def _memory(diagnosis: Diagnosis) -> str:
 
 
 def _largest_part(timing: Timing) -> str:
-    """How much of the step computes, and the largest part that does not."""
-    shares = timing.shares
-    if not shares:
+    """What the step waits for; without a device the largest part of its time."""
+    if not timing.shares:
         return step_figure(timing)
-    has_device = any(share.label in (COMPUTING, *_ON_DEVICE) for share in shares)
-    return _of_device(shares) if has_device else _of_host(shares)
-
-
-def _of_device(shares: Sequence[TimeShare]) -> str:
-    computing = sum(share.fraction for share in shares if share.label == COMPUTING)
-    idle = [share for share in shares if share.label.startswith(IDLE)]
-    parts = [(share.fraction, *_ON_DEVICE[share.label]) for share in shares if share.label in _ON_DEVICE]
-    fraction, does, besides = max([*parts, (sum(share.fraction for share in idle), "idles", _reasons(idle))])
-    computes = f"the device computes {format_share(computing)} of the step"
-    if computing >= _MOSTLY_COMPUTING_SHARE:
-        return computes
-    if computing >= fraction:
-        return f"{computes} and {does} {format_share(fraction)}{besides}"
-    return f"the device {does} {format_share(fraction)} of the step{besides}"
-
-
-def _reasons(idle: Sequence[TimeShare]) -> str:
-    """``: launching work 61 %, waiting for data 20 %``."""
-    largest = sorted(idle, key=lambda share: -share.fraction)[:_MOST_REASONS]
-    named = [share for share in largest if share.fraction >= _LEAST_REASON_SHARE]
-    parts = (f"{share.label.removeprefix(IDLE)} {format_share(share.fraction)}" for share in named)
-    return f": {', '.join(parts)}" if named else ""
+    return describe_bound(timing) or _of_host(timing.shares)
 
 
 def _of_host(shares: Sequence[TimeShare]) -> str:

@@ -292,10 +292,12 @@ class Timing:
 
     ``steps`` counts the measured steps, ``steps_from`` says what ends one, and ``measured_steps`` are the numbers of
     the first and the last, as the program counts them from 0. ``shares`` say where the time goes. ``bound_by`` is
-    ``device`` or ``host``, whichever the step waits for; ``device_step_time_ns`` is how long the device works per step,
-    ``host_step_time_ns`` how long the host takes to launch a step, without waits for the device.
-    ``communication_ns`` is how long the devices exchange data per step, ``communication_hidden`` the share of that in
-    which something is computed; None if they exchange nothing.
+    what the step waits for, by these shares: ``device``, ``host``, ``mixture`` if neither alone, or ``unrecorded``.
+    ``device_step_time_ns`` is how long the device works per step, ``host_step_time_ns`` how long the host takes to
+    launch a step, without waits for the device. ``communication_ns`` is how long the devices exchange data per step,
+    ``communication_hidden`` the share of that in which something is computed; None if they exchange nothing.
+    ``recorded_bound_by`` is what the step waits for as recorded, and ``recorded_shares`` are its shares; both are left
+    out without a device.
     """
 
     steps: int
@@ -312,6 +314,8 @@ class Timing:
     unprofiled_least_time_ns: int | None = None
     communication_ns: int | None = None
     communication_hidden: float | None = None
+    recorded_bound_by: str | None = None
+    recorded_shares: tuple[TimeShare, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

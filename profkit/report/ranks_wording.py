@@ -97,10 +97,10 @@ def _late_line(one: RankSummary) -> str:
     name = name_of(one)
     how_often = f"is late in {one.late_steps:,} of {format_count(one.steps, 'step')}, by {format_time(one.late_ns)}"
     each = " each" if one.late_steps > 1 else ""
-    why = reason(one)
+    why = reason(one) or "none of its recorded work takes that much longer"
     wait = f"{format_count(one.kept_waiting, 'other rank')} {pick_form(one.kept_waiting, 'waits', 'wait')} for it"
     shared = f", and {format_time(one.caused_ns)} a step is its share of that wait" if _shares(one) else ""
-    return f"{name[0].upper()}{name[1:]} {how_often}{each}: {f'{why}; ' if why else ''}{wait}{shared}"
+    return f"{name[0].upper()}{name[1:]} {how_often}{each}: {why}; {wait}{shared}"
 
 
 def _shares(one: RankSummary) -> bool:

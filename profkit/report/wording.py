@@ -11,6 +11,7 @@ from msgspec import Struct
 from profkit.core.printing import visible
 from profkit.core.units import format_bytes, format_count, format_share, format_time
 from profkit.diagnosis.activities import describe_doing, describe_judgement, name_place
+from profkit.diagnosis.bounding import explain_bound
 from profkit.diagnosis.verdict import conclude, step_figure
 from profkit.findings.values import (
     MEASURED_EVIDENCE,
@@ -195,18 +196,8 @@ def _unprofiled(timing: Timing) -> Iterator[str]:
 
 
 def bound_note(timing: Timing) -> str:
-    """Whether host or device bounds a step without recording, as a sentence; empty if unknown."""
-    step_ns = timing.step_time_ns if timing.unprofiled_step_time_ns is None else timing.unprofiled_step_time_ns
-    device_ns, host_ns = timing.device_step_time_ns, timing.host_step_time_ns
-    if timing.bound_by not in ("device", "host") or step_ns is None:
-        return ""
-    start = f"The {timing.bound_by} bounds the step"
-    if timing.bound_by == "host":
-        works = f", the device works {format_time(device_ns)} of it" if device_ns is not None else ""
-        return f"{start}: it takes {format_time(step_ns)}{works}"
-    parts = [f"it works {format_time(device_ns)} of {format_time(step_ns)}"] if device_ns is not None else []
-    parts += [f"the host is done in {format_time(host_ns)}"] if host_ns is not None else []
-    return f"{start}: {'; '.join(parts)}" if parts else start
+    """What the step waits for, by the rows of the table below it, as a sentence; empty without a device."""
+    return printable(explain_bound(timing))
 
 
 def communication_note(timing: Timing) -> str:

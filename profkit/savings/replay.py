@@ -200,7 +200,7 @@ def _window(facts: Facts) -> _Window:
     inside = (launched_ns < end_ns) & ((launched_ns >= start_ns) | (events.ends_of(launches.work) > start_ns))
     order = np.flatnonzero(inside)
     order = order[np.lexsort((events.start_ns[launches.work[order]], launched_ns[order]))]
-    free_ns = int(facts.device.inherited.end_ns.max(initial=start_ns))
+    free_ns = int(facts.device.first_lag.end_ns.max(initial=start_ns))
     queue = Queue.of(events, launches.work[order], launched_ns[order], free_ns)
     return _Window(queue, _host_waits(facts, queue, launches.call[order]), free_ns)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from profkit.derive.facts import Facts
 from profkit.findings.values import Saving
+from profkit.patterns.time.bounds import Bound
 from profkit.savings.edits import Edit
 from profkit.savings.replay import Replay, device_alone_ns, replay
-from profkit.savings.step_time import DEVICE, SLOWED, step_time
+from profkit.savings.step_time import SLOWED, step_time
 from profkit.trace.statistics import relative_deviation
 
 
@@ -21,7 +22,7 @@ def predict_saving(facts: Facts, edit: Edit, size_bytes: int = 0) -> Saving:
 def _with_a_faster_host(facts: Facts, edit: Edit, replayed: Replay) -> float:
     """The most that the edit may give back of steps that the device bounds. A busy device hides how fast the host is
     without the recording, and the host bounds the steps once the device has less to do."""
-    if step_time(facts).bound_by != DEVICE:
+    if step_time(facts).bound_by is not Bound.DEVICE:
         return 0.0
     least_ns = max(device_alone_ns(facts, edit), replayed.edited_ns / SLOWED)
     return max(0.0, 1 - least_ns / max(replayed.recorded_ns, 1))

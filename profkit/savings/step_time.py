@@ -1,9 +1,13 @@
-"""How long a step takes without the recording, and whether host or device bounds it.
+"""How long a step takes without the recording, where its time then goes, and what bounds it.
 
-A recording slows the host, but hardly the device. So the side that bounds the recorded steps need not bound the others.
+A recording slows the host, but hardly the device. So what bounds the recorded steps need not bound the others. Both are
+told by rows of one table (`profkit.patterns.time.shares`), recorded and without the recording: the device's rows keep
+their length, and the others get the rest.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -11,14 +15,14 @@ from msgspec import Struct
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.steps.boundaries import WHOLE_RECORDING
 from profkit.derive.steps.distortion import FRAMES_FACTOR
+from profkit.patterns.time.bounds import Bound, find_bound, is_busy, is_of_device, is_of_host
+from profkit.patterns.time.shares import kept_shares, time_shares
 from profkit.run.directory import unprofiled_steps
 from profkit.savings.edits import Edit
 from profkit.savings.replay import device_alone_ns, host_at_work_ns, replay
 from profkit.trace.events import Category
 from profkit.trace.statistics import median
 
-DEVICE, HOST = "device", "host"
-"""The side that bounds a step."""
 SLOWED = 4.0
 """In `profkit.derive.steps.distortion`, no program whose step takes a millisecond was slowed by more."""
 _ATTACHED = 1.4
@@ -26,23 +30,27 @@ _ATTACHED = 1.4
 estimated without Python frames: attached, CUPTI makes every launch slower, a step of launches by up to 40 % (H100)."""
 _SEEN = 0.05
 """Steps of one program differ by this much from run to run."""
-_BOUND = 0.9
-"""If the device works for this share of a step, it bounds the step: a faster host gives back at most the rest."""
 
 
 class StepTime(Struct, frozen=True):
     """In nanoseconds: a step as recorded; a step without the recording, with whether that was ``measured`` or
-    ``estimated`` (None if neither is possible); the time that the device alone needs, and the host's own work without
-    its waits for the device. ``bound_by`` is ``device`` or ``host``. These three are None without a device.
-    ``least_ns`` is the shortest that a step without the recording may be, given how uncertain that is."""
+    ``estimated`` (None if neither is possible); the time that the device needs if nothing holds it up, how long it is
+    busy, and the host's own work without its waits for the device. ``bound_by`` is what the step waits for without the
+    recording, ``recorded_bound_by`` as recorded. These five are None without a device. ``least_ns`` is the shortest
+    that a step without the recording may be, given how uncertain that is. ``rows`` are the time of the step without the
+    recording by where it goes, ``recorded_rows`` that of the recorded one."""
 
     recorded_ns: int
     unrecorded_ns: int | None = None
     source: str | None = None
     device_ns: int | None = None
     host_ns: int | None = None
-    bound_by: str | None = None
+    bound_by: Bound | None = None
     least_ns: int | None = None
+    busy_ns: int | None = None
+    recorded_bound_by: Bound | None = None
+    rows: tuple[tuple[str, float], ...] = ()
+    recorded_rows: tuple[tuple[str, float], ...] = ()
 
     @property
     def ns(self) -> int:
@@ -59,34 +67,71 @@ class StepTime(Struct, frozen=True):
 @derived_once
 def step_time(facts: Facts) -> StepTime:
     """The step time of a recording."""
-    steps, run = facts.steps, facts.run
+    steps, run, recorded = facts.steps, facts.run, facts.once(time_shares)
     recorded_ns = steps.median_ns
     is_whole = not run.is_part and steps.source != WHOLE_RECORDING  # else it may be any part of a step
     timed_ns = unprofiled_steps(run, None)[0] if is_whole else ()
     reference_ns = int(median(timed_ns)) if timed_ns else None
     if not facts.device.present:
-        return StepTime(recorded_ns, reference_ns, None if reference_ns is None else "measured")
+        source = None if reference_ns is None else "measured"
+        rows = _spread(recorded, recorded, recorded_ns if reference_ns is None else reference_ns)
+        return StepTime(recorded_ns, reference_ns, source, rows=rows, recorded_rows=recorded)
     device_ns = min(_device_ns(facts), recorded_ns)
+    busy_ns, works_ns = (_time_of(recorded, counts) for counts in (is_busy, is_of_device))
     unrecorded_ns, source, factor = None, None, 1.0
     if any(run.reference_step_device_ns):
         unrecorded_ns, source = reference_ns, "measured"
     elif reference_ns is not None:
         # Without a wait at its end a step is timed by its launches: the device may need longer.
-        unrecorded_ns, source, factor = max(reference_ns, device_ns), "measured", _ATTACHED
+        unrecorded_ns, source, factor = max(reference_ns, device_ns, busy_ns), "measured", _ATTACHED
     elif facts.overhead.total_ns:
         frames = bool((facts.trace.events.category == Category.PYTHON).any())
-        unrecorded_ns, source = _estimate(facts, device_ns), "estimated"
+        unrecorded_ns, source = min(max(_estimate(facts, device_ns), works_ns), recorded_ns), "estimated"
         factor = FRAMES_FACTOR if frames else _ATTACHED
     step_ns = recorded_ns if unrecorded_ns is None else unrecorded_ns
+    rows = _spread(recorded, facts.once(kept_shares), step_ns)
     return StepTime(
         recorded_ns=recorded_ns,
         unrecorded_ns=unrecorded_ns,
         source=source,
         device_ns=device_ns,
         host_ns=steps.per_step_ns(host_at_work_ns(facts)),
-        bound_by=DEVICE if device_ns >= _BOUND * step_ns else HOST,
-        least_ns=min(step_ns, max(device_ns, int(step_ns / factor), int(recorded_ns / SLOWED))),
+        bound_by=find_bound(rows),
+        least_ns=min(step_ns, max(device_ns, busy_ns, int(step_ns / factor), int(recorded_ns / SLOWED))),
+        busy_ns=_time_of(rows, is_busy),
+        recorded_bound_by=find_bound(recorded),
+        rows=rows,
+        recorded_rows=recorded,
     )
+
+
+def _time_of(rows: Sequence[tuple[str, float]], counts: Callable[[str], bool]) -> int:
+    return int(sum(time for label, time in rows if counts(label)))
+
+
+def _spread(
+    recorded: Sequence[tuple[str, float]], kept: Sequence[tuple[str, float]], step_ns: int
+) -> tuple[tuple[str, float], ...]:
+    """The rows of a step of this length. Those of the device keep their time, and the others get the rest: at least
+    what of them is ``kept`` without the recording, as far as it reaches, and at most all. If the step is shorter than
+    the device's rows, all of these are in proportion."""
+    most = np.array([time for _, time in recorded], dtype=np.float64)
+    least = np.array(
+        [
+            min(time, left) if is_of_host(label) else time
+            for (label, time), (_, left) in zip(recorded, kept, strict=True)
+        ]
+    )
+    own = np.array([is_of_device(label) for label, _ in recorded], dtype=bool)
+    low_ns, high_ns, left_ns = least[~own].sum(), most[~own].sum(), max(0.0, step_ns - most[own].sum())
+    if low_ns < left_ns < high_ns:
+        others = least + (most - least) * (left_ns - low_ns) / (high_ns - low_ns)
+    else:
+        reaches = low_ns if left_ns <= low_ns else high_ns
+        others = (least if left_ns <= low_ns else most) * left_ns / max(reaches, 1.0)
+    times = np.where(own, most, others)
+    times *= step_ns / max(times.sum(), 1.0)
+    return tuple(zip((label for label, _ in recorded), times.tolist(), strict=True))
 
 
 def _device_ns(facts: Facts) -> int:

@@ -102,16 +102,37 @@ def test_collectives_are_not_computation():
     assert facts.device.collective.tolist() == [True, False]
 
 
-def test_a_device_busy_with_work_from_before_the_recording_is_not_idle():
+@pytest.mark.parametrize(
+    ("lag_us", "is_behind"),
+    [(0, False), (2_497, False), (2_498, True)],
+)
+def test_a_long_first_lag_is_work_only_if_later_work_is_as_far_behind(lag_us, is_behind):
+    """The first lag is 4,995 µs. A later launch, behind which the first kernel runs, lags by this much."""
+    later = [
+        runtime("cudaLaunchKernel", 5_090, 10, correlation=2),
+        kernel("mul", 5_100 + lag_us, 10, correlation=2),
+    ]
     facts = facts_of(
         [
             op("aten::mul", 0, 10),
             runtime("cudaLaunchKernel", 2, 3, correlation=1),
-            kernel("mul", 5_000, 10, correlation=1),
+            kernel("mul", 5_000, 100 + lag_us, correlation=1),
+            *later,
         ]
     )
-    assert _pairs(facts.device.inherited) == [(5, 5_000)]
-    assert _pairs(facts.device.occupied) == [(5, 5_010)]
+    assert facts.device.is_behind is is_behind
+    assert _pairs(facts.device.first_lag) == [(5, 5_000)]
+    assert _pairs(facts.device.inherited) == ([(5, 5_000)] if is_behind else [])
+    assert _pairs(facts.device.occupied) == [(5, 5_110 + lag_us)]
+
+
+def test_what_is_launched_during_the_first_lag_proves_no_earlier_work():
+    """A kernel whose code is loaded for 5 ms, and one launched meanwhile, which waits behind it."""
+    calls = [runtime("cudaLaunchKernel", 10 * n, 5, correlation=n) for n in (1, 2)]
+    facts = facts_of(
+        [op("aten::mul", 0, 10), *calls, *(kernel("mul", 5_000 * n, 5_000, correlation=n) for n in (1, 2))]
+    )
+    assert not facts.device.is_behind
 
 
 def test_a_slightly_longer_launch_does_not_mean_earlier_work():

@@ -110,7 +110,7 @@ def test_the_level_distributes_the_wanted_time_to_the_nanosecond(wanted):
     assert min(wanted, 61.0) - weight.sum() < filled <= max(wanted, 0.0)
 
 
-def _many(each_us: float, kernel_us: float, events: int = 1_000, stacks: bool = False):
+def _many(each_us: float, kernel_us: float, events: int = 1_000, stacks: bool = False, **top_level):
     """Successive operators, each ``each_us`` after the one before, and one kernel, launched at the beginning."""
     step_us = each_us * events
     found = [
@@ -120,13 +120,19 @@ def _many(each_us: float, kernel_us: float, events: int = 1_000, stacks: bool = 
     ]
     make, name = (python, "f.py(1): f") if stacks else (op, "aten::add")
     repeated = [make(name, each_us * i + 1, each_us / 2) for i in range(events - 1)]
-    return facts_of([op("aten::mm", 0.3, 0.1), *found, *repeated])
+    return facts_of([op("aten::mm", 0.3, 0.1), *found, *repeated], **top_level)
 
 
 def test_without_unprofiled_steps_the_cost_is_estimated_per_event():
     """A thousand operators at 2 µs each in a step of 10 ms."""
     facts = _many(10, 100)
     assert facts.overhead.total_ns == pytest.approx(2_000 * 1_000, rel=0.01)
+
+
+@pytest.mark.parametrize(("record_shapes", "each_ns"), [(1, 2_000), (0, 1_400), (None, 2_000)])
+def test_operators_cost_less_if_the_file_says_that_it_holds_no_shapes(record_shapes, each_ns):
+    said = {} if record_shapes is None else {"record_shapes": record_shapes}
+    assert _many(10, 100, **said).overhead.total_ns == pytest.approx(each_ns * 1_000, rel=0.01)
 
 
 def test_at_most_three_quarters_of_a_step_are_taken():

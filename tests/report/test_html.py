@@ -161,11 +161,15 @@ def test_each_worker_has_a_line(clean_diagnosis: Diagnosis) -> None:
     assert bar == [("compute", "0.0%", "38.0%"), ("copy", "38.0%", "1.0%"), ("idle", "39.0%", "60.0%")]
 
 
-@pytest.mark.parametrize("shares", [(), (TimeShare("device: computing", 7_900_000, 0.371),)])
+_SHARES = (TimeShare("device: computing", 7_900_000, 0.371), TimeShare("idle: launching work", 13_400_000, 0.629))
+
+
+@pytest.mark.parametrize("shares", [(), _SHARES])
 def test_the_limit_of_the_step_comes_before_the_shares_of_its_time(clean_diagnosis: Diagnosis, shares) -> None:
-    timing = Timing(5, 21_300_000, "", shares=shares, bound_by="host", device_step_time_ns=7_900_000)
+    timing = Timing(5, 21_300_000, "", shares=shares)
     page = render_html(replace(clean_diagnosis, timing=timing))
-    assert "<p>The host bounds the step: it takes 21.3 ms, the device works 7.90 ms of it</p>" in page
+    bound = "The host bounds the step: launching work 13.4 ms; the device works 7.90 ms of 21.3 ms"
+    assert (f"<p>{bound}</p>" in page) is bool(shares)
     assert ("The parts of a step" in page) is bool(shares)
 
 

@@ -43,6 +43,8 @@ FULL = {
         "unprofiled_least_time_ns": None,
         "communication_ns": None,
         "communication_hidden": None,
+        "recorded_bound_by": None,
+        "recorded_shares": [],
     },
     "findings": [
         {

@@ -124,12 +124,15 @@ def test_further_places_after_the_third_are_only_counted(
     assert f"- and {counted}\n" in text
 
 
-@pytest.mark.parametrize("shares", [(), (TimeShare("device: computing", 7_900_000, 0.371),)])
+_SHARES = (TimeShare("device: computing", 7_900_000, 0.371), TimeShare("idle: launching work", 13_400_000, 0.629))
+
+
+@pytest.mark.parametrize("shares", [(), _SHARES])
 def test_the_limit_of_the_step_comes_before_the_shares_of_its_time(clean_diagnosis: Diagnosis, shares) -> None:
-    timing = Timing(5, 21_300_000, "", shares=shares, bound_by="host", device_step_time_ns=7_900_000)
+    timing = Timing(5, 21_300_000, "", shares=shares)
     text = render_markdown(replace(clean_diagnosis, timing=timing))
-    bound = "The host bounds the step: it takes 21.3 ms, the device works 7.90 ms of it"
-    assert f"### Where the step's time went\n\n{bound}\n" in text
+    bound = "The host bounds the step: launching work 13.4 ms; the device works 7.90 ms of 21.3 ms"
+    assert (f"### Where the step's time went\n\n{bound}\n" in text) is bool(shares)
     assert ("| part |" in text) is bool(shares)
 
 

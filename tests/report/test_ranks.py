@@ -63,7 +63,8 @@ def test_for_a_launch_without_a_late_rank_the_report_says_so(launched_diagnosis:
     assert launch_lines(replace(launch, ranks=even))[1] == "No rank keeps others waiting for 3.0 % of a step or more"
     at_limit = (*even[:-1], replace(even[-1], caused_ns=small + 1, late_steps=1, late_ns=36_000_000, kept_waiting=7))
     assert launch_lines(replace(launch, ranks=at_limit))[1] == (
-        "Rank 7 (host b) is late in 1 of 10 steps, by 36.0 ms: 7 other ranks wait for it"
+        "Rank 7 (host b) is late in 1 of 10 steps, by 36.0 ms: none of its recorded work takes that much longer; "
+        "7 other ranks wait for it"
     )
 
 

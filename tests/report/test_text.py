@@ -313,34 +313,20 @@ def test_without_workers_none_are_mentioned(clean_diagnosis: Diagnosis) -> None:
     assert "worker" not in render_text(clean_diagnosis)
 
 
-DEVICE = Timing(5, 62_300_000, "", bound_by="device", device_step_time_ns=61_900_000, host_step_time_ns=1_200_000)
-HOST = Timing(5, 21_300_000, "", bound_by="host", device_step_time_ns=7_900_000)
-
-
-@pytest.mark.parametrize(
-    ("timing", "note"),
-    [
-        (DEVICE, "The device bounds the step: it works 61.9 ms of 62.3 ms; the host is done in 1.20 ms"),
-        (replace(DEVICE, host_step_time_ns=None), "The device bounds the step: it works 61.9 ms of 62.3 ms"),
-        (replace(DEVICE, device_step_time_ns=None), "The device bounds the step: the host is done in 1.20 ms"),
-        (Timing(5, 62_300_000, "", bound_by="device"), "The device bounds the step"),
-        (HOST, "The host bounds the step: it takes 21.3 ms, the device works 7.90 ms of it"),
-        (replace(HOST, device_step_time_ns=None), "The host bounds the step: it takes 21.3 ms"),
-        (replace(HOST, bound_by=None), ""),
-        (replace(HOST, step_time_ns=None), ""),
-    ],
+HOST = Timing(
+    5,
+    21_300_000,
+    "",
+    shares=(TimeShare("device: computing", 7_900_000, 0.371), TimeShare("idle: launching work", 13_400_000, 0.629)),
 )
-def test_one_sentence_says_what_limits_the_step(clean_diagnosis: Diagnosis, timing: Timing, note: str) -> None:
-    text = render_text(replace(clean_diagnosis, timing=timing), width=200)
-    assert [line for line in text.splitlines() if " bounds " in line] == ([note] if note else [])
 
 
 def test_the_limit_of_the_step_comes_before_the_shares_of_its_time(clean_diagnosis: Diagnosis) -> None:
-    timing = replace(HOST, shares=(TimeShare("device: computing", 7_900_000, 0.371),))
-    assert render_text(replace(clean_diagnosis, timing=timing)).endswith(
+    assert render_text(replace(clean_diagnosis, timing=HOST)).endswith(
         "\nWhere the step's time went\n"
-        "The host bounds the step: it takes 21.3 ms, the device works 7.90 ms of it\n"
-        "device: computing  7.90 ms  37 %  #####\n"
+        "The host bounds the step: launching work 13.4 ms; the device works 7.90 ms of\n21.3 ms\n"
+        "device: computing     7.90 ms  37 %  #####\n"
+        "idle: launching work  13.4 ms  63 %  #########\n"
     )
 
 

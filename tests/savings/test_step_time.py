@@ -74,7 +74,8 @@ def test_a_step_that_the_host_held_up_takes_nothing_from_the_devices_time_of_the
     found = step_time(facts_of(events))
     assert found.recorded_ns == pytest.approx(100 * US, rel=0.01)
     assert found.device_ns == pytest.approx(97 * US, rel=0.02)
-    assert found.bound_by == "device"
+    assert found.bound_by == "host"  # of all four steps together, as the table has it
+    assert found.busy_ns == pytest.approx(100 * US * 4 * 96 / 1_300, rel=0.01)
 
 
 def test_a_step_with_more_work_for_the_device_is_no_usual_one():
@@ -97,7 +98,10 @@ def test_the_devices_clock_is_believed():
 
 def test_without_a_device_nothing_bounds_the_step():
     facts = facts_of([op("aten::mm", 1, 1), step(0, 0, 100)], run=Run(reference_step_ns=(90 * US,)))
-    assert step_time(facts) == StepTime(100 * US, 90 * US, "measured")
+    found = step_time(facts)
+    assert (found.recorded_ns, found.unrecorded_ns, found.source) == (100 * US, 90 * US, "measured")
+    assert (found.bound_by, found.recorded_bound_by, found.busy_ns, found.device_ns) == (None,) * 4
+    assert sum(time for _, time in found.rows) == pytest.approx(90 * US)
 
 
 def test_steps_that_were_timed_say_nothing_of_a_recording_that_is_none_or_a_part_of_one():
@@ -106,3 +110,43 @@ def test_steps_that_were_timed_say_nothing_of_a_recording_that_is_none_or_a_part
     assert step_time(facts_of(whole, run=run)).ns == 800 * US
     assert step_time(facts_of(whole, run=part)).ns == 100 * US
     assert step_time(facts_of(none, run=run)).ns == 99 * US
+
+
+def _launches(count: int, every_us: float, kernel_us: float) -> list[dict]:
+    """One step whose host launches kernels one by one, each after an operator."""
+    events = [step(0, 0, count * every_us)]
+    for n in range(count):
+        at = n * every_us
+        events += [
+            op("aten::mm", at, every_us - 1),
+            runtime(LAUNCH, at + 2, 5, correlation=n + 1),
+            kernel("mm", at + 10, kernel_us, correlation=n + 1),
+        ]
+    return events
+
+
+@pytest.mark.parametrize("kernel_us", [1, 6, 12])
+def test_a_step_without_the_recording_is_estimated_no_shorter_than_the_device_is_busy(kernel_us):
+    """Recording takes most of this host's 13 µs between two launches."""
+    found = step_time(facts_of(_launches(1_000, 13, kernel_us)))
+    assert found.source == "estimated"
+    assert found.busy_ns == pytest.approx(1_000 * kernel_us * US, abs=10)
+    assert found.busy_ns <= found.unrecorded_ns < found.recorded_ns
+    assert sum(time for _, time in found.rows) == pytest.approx(found.unrecorded_ns, rel=1e-6)
+    assert (found.recorded_bound_by, found.bound_by) == {
+        1: ("host", "host"),
+        6: ("host", "mixture"),
+        12: ("device", "device"),
+    }[kernel_us]
+
+
+def test_what_the_recording_does_not_slow_keeps_its_time_in_the_shorter_step():
+    """Half of the host's time goes to short operators, half to getting memory from the driver."""
+    events = [*_launches(1_000, 13, 1), runtime("cudaMalloc", 13_000, 13_000)]
+    events[0] = step(0, 0, 26_000)
+    found = step_time(facts_of(events))
+    rows, recorded = dict(found.rows), dict(found.recorded_rows)
+    assert found.unrecorded_ns < 20_000 * US
+    assert rows["idle: allocating or freeing memory"] == pytest.approx(13_000 * US, rel=0.05)
+    assert rows["device: computing"] == recorded["device: computing"]
+    assert rows["idle: launching work"] < 0.6 * recorded["idle: launching work"]

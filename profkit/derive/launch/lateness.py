@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.launch.clocks import on_shared_clock, part_column
-from profkit.derive.launch.late import Late, usual_ns
+from profkit.derive.launch.late import MOST_OF_IT, Late, usual_ns
 from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.table import Cause
 from profkit.derive.launch.transfers import aligned_times, last_parts, last_starts, transfer_times
@@ -151,7 +151,8 @@ def _median_of_others(joint: Int64s, waited_ns: Int64s, last: Int64s) -> Int64s:
 
 def find_reasons(launch: Launch, costs: WaitCosts, own: WorkByRank, late: Late | None) -> tuple[Reason | None, ...]:
     """For each rank, on what and where it worked longer than the median of the ranks on time, in the steps in which
-    others waited for it; None if that shows nothing."""
+    others waited for it; None if that shows nothing, or less than half of what the rank was late by: it may have begun
+    the step late."""
     found: list[Reason | None] = [None] * len(launch.tables)
     caused_ns = np.bincount(launch.parts.table, costs.caused_ns, len(launch.tables))
     ordered = np.argsort(-caused_ns, kind="stable")[:_MOST_EXPLAINED]
@@ -173,8 +174,18 @@ def _reason(launch: Launch, costs: WaitCosts, own: WorkByRank, late: Bools, at: 
     worst = int(excess_ns.argmax())
     if excess_ns[worst] <= 0 or worst >= len(own.places):
         return None
+    if excess_ns[worst] < MOST_OF_IT * _late_in_all(launch, costs, np.flatnonzero(mine)):
+        return None
     place = own.places[worst]
     return Reason(Cause(place[0]), place_site(launch, place))
+
+
+def _late_in_all(launch: Launch, costs: WaitCosts, parts: Int64s) -> int:
+    """By how much a rank was late in all steps in which these are its parts: once in each, where it was latest."""
+    steps, number = np.unique(launch.joint.step[launch.parts.joint[parts]], return_inverse=True)
+    latest_ns = np.zeros(len(steps), dtype=np.int64)
+    np.maximum.at(latest_ns, number, costs.late_ns[parts])
+    return int(latest_ns[steps >= 0].sum())
 
 
 def latest_rank(launch: Launch, costs: WaitCosts, among: Sequence[int] | None = None) -> int:

@@ -53,6 +53,8 @@ _COLD_TIMES_MEDIAN = 1.5
 """A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
 STARTING_SHARE = 0.5
 """A step of which more is start-up is no step of the program. Names tell some of it, so less proves little."""
+_REMAINS_SHARE = 0.1
+"""The share of the longest step below which a last step without work is no step of the loop."""
 _PREPARING_SHARE = 0.01
 """The share of the host's step. Less moves the median by nothing that anybody would see."""
 
@@ -357,11 +359,21 @@ def _finish(trace: Trace, launches: Launches, waits: Waits, first_calls: Rows, l
         begun_ns, done_ns = start_ns, np.maximum(end_ns, last_ns)
     else:
         begun_ns, done_ns = when_done(trace, launches, start_ns, end_ns, waited_ns)
-    whole = ~lost_work(trace, launches, start_ns, end_ns)
+    whole = ~lost_work(trace, launches, start_ns, end_ns) & ~_is_begun_only(launches, start_ns, end_ns)
     measured = _measured(done_ns - begun_ns - pause_ns, located, loads, compiled | grows, whole)
     if (done_ns <= begun_ns)[measured].all():  # all of it ran while the device was still busy with earlier steps
         begun_ns, done_ns = start_ns, end_ns
     return Steps(start_ns, end_ns, begun_ns, done_ns, located, measured, source, lane, pause_ns)
+
+
+def _is_begun_only(launches: Launches, start_ns: Int64s, end_ns: Int64s) -> Bools:
+    """Whether the last step is what remains of the recording once the loop has ended: the profiler's mark of a next
+    step, in which nothing is launched, unlike in the others, and which takes far less time."""
+    empty = counts_inside(start_ns, end_ns, launches.launched_ns) == 0
+    is_short = (end_ns - start_ns)[-1] < _REMAINS_SHARE * np.max((end_ns - start_ns)[:-1], initial=0)
+    begun_only = np.zeros(len(start_ns), dtype=bool)
+    begun_only[-1] = is_short and empty[-1] and not empty[:-1].any()
+    return begun_only
 
 
 def _preparing_ns(trace: Trace, first_calls: Rows, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
@@ -382,8 +394,8 @@ def compiling(trace: Trace) -> Bools:
 
 def _measured(duration_ns: Int64s, located: Bools, loads: Bools, prepares: Bools, whole: Bools) -> Bools:
     """The steps without line marks, if there are any. Of these are left out, while others remain: steps that lack
-    device work, and steps that load code or capture graphs, which happens once. So are steps that compile or get memory
-    if most do not, and a cold first step if at least three are left."""
+    device work, the rest after the last step, and steps that load code or capture graphs, which happens once. So are
+    steps that compile or get memory if most do not, and a cold first step if at least three are left."""
     measured = ~located if not located.all() else np.ones(len(located), dtype=bool)
     if (measured & whole).any():
         measured &= whole

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.core.units import format_count, format_time
+from profkit.core.units import format_count, format_share, format_time
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.facts import Facts
-from profkit.derive.steps.boundaries import ONE_UPDATE, RENAMED
+from profkit.derive.steps.boundaries import ONE_UPDATE, RENAMED, WHOLE_RECORDING, compiling
 from profkit.derive.timeline.intervals import intersection, union
-from profkit.patterns.time.idling import while_queued
+from profkit.diagnosis.verdict import NO_STEPS
+from profkit.patterns.time.idling import LONG_PAUSE_NS, when, while_queued
 from profkit.patterns.time.start_up import find_cold_start
 from profkit.patterns.time.wait_causes import await_unrecorded_work
 from profkit.run.directory import unprofiled_steps
+from profkit.trace.events import Category
 from profkit.trace.statistics import distinct, median
 
 _NOTABLE_SHARE = 0.01
+_MOST_SHARE = 0.5
 _MOST_NAMED = 6
-_LONG_PAUSE_NS = 100_000
-"""Between two queued kernels pass 1 to 2 µs."""
 _LONGER_FACTOR, _LAST_STEPS = 2.0, 30
 """How much longer the median of how many steps must be: more than machines vary, over steps of one kind."""
 
@@ -43,7 +44,7 @@ def check_steps(facts: Facts) -> str | None:
     source = facts.steps.source
     if len(facts.steps) > 1 or source.startswith("the profiler") or source in (RENAMED, ONE_UPDATE):
         return None
-    return "no steps were found: the whole recording is treated as one step"
+    return NO_STEPS
 
 
 def check_part(facts: Facts) -> str | None:
@@ -99,13 +100,36 @@ def check_first_calls(facts: Facts) -> str | None:
     return f"{what} took {format_time(gone_ns)} in {counted_steps}, left out of the measured ones"
 
 
-def check_inherited_work(facts: Facts) -> str | None:
-    """The recording begins while the device still works on what was launched earlier."""
-    inherited_ns = facts.device.inherited.total_ns
-    if not is_notable(inherited_ns, window_ns(facts)):
-        return None
+def describe_start(facts: Facts) -> str:
+    """What most of the recording was spent on if that was not its steps but compiling, or loading code. Empty if it was
+    not, and if all of it counts as one step: then this is a row of the table."""
+    if facts.steps.source == WHOLE_RECORDING or not facts.has_trace:
+        return ""
+    trace, events = facts.trace, facts.trace.events
+    starting = (compiling(trace) | trace.mask_of(facts.first_calls)) & facts.serial_lanes[events.lane]
+    spent_ns = when(facts, starting).total_ns
+    known = ~trace.in_categories(Category.OTHER, Category.PYTHON)  # Python frames were open before the start
+    if not known.any():
+        return ""
+    whole_ns = int(events.ends_of(np.flatnonzero(known)).max() - events.start_ns[known].min())
+    if spent_ns <= _MOST_SHARE * whole_ns:
+        return ""
+    share = format_share(spent_ns / max(whole_ns, 1))
     return (
-        f"the GPU spent its first {format_time(inherited_ns)} on work launched before the recording began, about which "
+        f"Compiling or loading code takes {share} of the recording, {format_time(spent_ns)} of {format_time(whole_ns)}"
+    )
+
+
+def check_inherited_work(facts: Facts) -> str | None:
+    """The first work begins long after its launch. Only if the host is as far ahead later, too, did the device work on
+    what was launched earlier."""
+    lag_ns = facts.device.first_lag.total_ns
+    if not is_notable(lag_ns, window_ns(facts)):
+        return None
+    if not facts.device.is_behind:
+        return f"the first kernel began {format_time(lag_ns)} after its launch, cause not recorded"
+    return (
+        f"the GPU spent its first {format_time(lag_ns)} on work launched before the recording began, about which "
         "nothing is known"
     )
 
@@ -131,7 +155,7 @@ def check_queued(facts: Facts) -> str | None:
     idle = union(facts.steps.begun_ns, facts.steps.done_ns).minus(facts.device.any_occupied)
     queued = intersection(idle.clipped_to(*facts.steps.window_ns), while_queued(facts))
     length_ns = queued.end_ns - queued.start_ns
-    lost_ns = int(length_ns[length_ns >= _LONG_PAUSE_NS].sum())
+    lost_ns = int(length_ns[length_ns >= LONG_PAUSE_NS].sum())
     if not is_notable(lost_ns, window_ns(facts)):
         return None
     return (

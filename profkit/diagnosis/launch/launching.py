@@ -29,7 +29,7 @@ from profkit.diagnosis.launch.schedule import Done
 from profkit.diagnosis.launch.summary import summarise
 from profkit.diagnosis.pipeline import Measure, diagnose_with_rows, read_facts
 from profkit.diagnosis.settings import EVERYTHING, Settings
-from profkit.diagnosis.verdict import conclude
+from profkit.diagnosis.verdict import conclude, with_ranks
 from profkit.findings.values import Diagnosis, LaunchSummary, VerdictKind
 from profkit.patterns.ranks.table import rank_table
 from profkit.savings.uneven_inputs import uneven_inputs
@@ -157,8 +157,11 @@ def _judge(gathered: Gathered, reached: Reached, measure: Measure | None, settin
     diagnosis, rows = diagnose_with_rows(facts, measure, settings)
     summary, failure = attempt("what the ranks did together", partial(_summarise, gathered, facts), None)
     diagnosis = replace(diagnosis, launch=summary, health=(*diagnosis.health, *failure))
-    if diagnosis.verdict is not None and diagnosis.verdict.kind is VerdictKind.NOTHING_FOUND:  # in the one rank
-        diagnosis = replace(diagnosis, verdict=conclude(diagnosis))
+    verdict = diagnosis.verdict
+    if verdict is not None and verdict.kind is VerdictKind.NOTHING_FOUND:  # in the one rank
+        verdict = conclude(diagnosis)
+    if verdict is not None:
+        diagnosis = replace(diagnosis, verdict=with_ranks(verdict, summary))
     return Diagnosed(diagnosis, reached.path, facts, tuple(rows))
 
 

@@ -16,8 +16,9 @@ from profkit.core.marks import STEP_MARK
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.steps.boundaries import compiling
-from profkit.derive.timeline.intervals import Intervals, union
+from profkit.derive.timeline.intervals import Intervals, intersection, union
 from profkit.patterns.places.frames import parse_frame, user_frames
+from profkit.patterns.time.wait_causes import await_unrecorded_work
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.statistics import distinct
 
@@ -25,6 +26,11 @@ _CLOSE_NS = 1_000_000
 """Between two launches Python takes 5 to 100 µs. A millisecond holds more than the way to the next launch."""
 _QUEUED_NS = 50_000
 """Work begins on an idle device within 20 µs of its launch (see `profkit.savings.streams`)."""
+LONG_PAUSE_NS = 100_000
+"""Between two queued kernels pass 1 to 2 µs on an H100, 30 on an MI300X. After a longer pause, the device waited for
+something else."""
+QUEUED = "though work is queued"
+UNRECORDED_WAIT = "the host waits for work that was not recorded"
 HOST_OPERATORS = "operators on the host"
 """The reason for arithmetic on the CPU that launches nothing."""
 _PYTORCHS_OWN = (
@@ -44,12 +50,14 @@ def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
     trace, waits = facts.trace, facts.waits
     events, serial = trace.events, facts.serial_lanes[trace.events.lane]
     waiting, first = trace.mask_of(waits.rows[~waits.own]), trace.mask_of(facts.first_calls)
+    unexplained = trace.mask_of(waits.rows[~waits.own & await_unrecorded_work(facts)])
     operators = facts.tree.outermost(events.category == Category.OPERATOR)
     return [
-        ("though work is queued", while_queued(facts)),
+        (QUEUED, while_queued(facts)),
         ("waiting for data", when_on_main(facts, facts.loading)),
         ("compiling or loading code", when(facts, (compiling(trace) | first) & serial)),
         ("allocating or freeing memory", when(facts, allocating(trace) & serial)),
+        (UNRECORDED_WAIT, when(facts, unexplained & serial)),
         ("the host waits for the device", when(facts, waiting & serial)),
         ("in the optimizer's step", facts.updates.on(events.lane == facts.steps.main_lane)),
         ("capturing graphs, trying out kernels, warming up", facts.starting.any),
@@ -68,6 +76,16 @@ def while_queued(facts: Facts) -> Intervals:
     queued_ns, begun_ns = events.ends_of(launches.call[known]) + _QUEUED_NS, events.start_ns[launches.work[known]]
     late = begun_ns > queued_ns
     return union(queued_ns[late], begun_ns[late])
+
+
+@derived_once
+def between_queued(facts: Facts) -> Intervals:
+    """The short pauses of the device between two pieces of work of which the second was queued already: no host makes
+    them shorter."""
+    busy = facts.device.busy
+    start_ns, end_ns = busy.end_ns[:-1], busy.start_ns[1:]
+    short = end_ns - start_ns < LONG_PAUSE_NS
+    return intersection(Intervals(start_ns[short], end_ns[short]), while_queued(facts))
 
 
 def busy_otherwise(facts: Facts) -> Bools:

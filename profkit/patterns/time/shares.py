@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.timeline.intervals import Intervals, union
-from profkit.patterns.time.idling import idle_parts, time_by_place, when_on_main
+from profkit.patterns.time.idling import between_queued, idle_parts, time_by_place, when_on_main
 from profkit.trace.events import Category
 
 Share = tuple[str, int]
 """A label, and nanoseconds of the median step."""
-COMPUTING = "device: computing"
-COMMUNICATING = "device: communicating, nothing computed meanwhile"
-COPYING = "device: copying and clearing memory"
-INHERITED = "device: at work launched before the recording"
+DEVICE = "device: "
+"""Prefix of the labels for the device's time."""
+COMPUTING = f"{DEVICE}computing"
+COMMUNICATING = f"{DEVICE}communicating, nothing computed meanwhile"
+COPYING = f"{DEVICE}copying and clearing memory"
+INHERITED = f"{DEVICE}at work launched before the recording"
+BETWEEN = f"{DEVICE}between two queued kernels"
 IDLE = "idle: "
 """Prefix of the labels for what the host does while the device idles."""
+FIRST_LAG = f"{IDLE}before the first kernel began, cause not recorded"
 HOST_COMPUTING = ("optimizer", "backward", "operators of the forward pass and others")
 """What counts as computing without a device."""
+NO_HOST = f"{IDLE}the host was not recorded"
+"""The rest of a recording without any event of the host: nothing shows what the device waits for."""
 _BETWEEN_OPERATORS = "Python and all else between operators"
 
 
@@ -26,6 +32,17 @@ def time_shares(facts: Facts) -> tuple[Share, ...]:
     totals = [(label, when.total_ns) for label, when in parts]
     totals += _idle_places(facts, left) if facts.device.present else _host_places(facts, left)
     return tuple((label, facts.steps.per_step_ns(total_ns)) for label, total_ns in totals if total_ns > 0)
+
+
+def kept_shares(facts: Facts) -> tuple[Share, ...]:
+    """The same rows without what the recording added within each: the host's waits, and the compiler's long work, lose
+    less than a row of many short calls."""
+    taken = dict[str, float]()
+    for label, when in time_parts(facts):
+        added_ns = int(facts.overhead.covered_within(when.start_ns, when.end_ns).sum())
+        taken[label] = added_ns / max(when.total_ns, 1)
+    rest = taken[time_parts(facts)[-1][0]]
+    return tuple((label, int(time_ns * (1 - taken.get(label, rest)))) for label, time_ns in facts.once(time_shares))
 
 
 @derived_once
@@ -48,12 +65,16 @@ def _device_parts(facts: Facts) -> list[tuple[str, Intervals]]:
         (COMMUNICATING, device.communicating),
         (COPYING, device.busy),
         (INHERITED, device.inherited),
+        (FIRST_LAG, device.first_lag),
+        (BETWEEN, between_queued(facts)),
         *((IDLE + reason, when) for reason, when in idle_parts(facts)),
     ]
 
 
 def _idle_places(facts: Facts, left: Intervals) -> list[Share]:
     """Splits the rest: the place with most of it, all other places together, and no place."""
+    if not (facts.tree.depth >= 0).any():
+        return [(NO_HOST, left.total_ns)]
     places = time_by_place(facts, left)
     elsewhere = sum(time_ns for _, time_ns in places[1:])
     return [

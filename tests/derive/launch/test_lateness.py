@@ -124,6 +124,17 @@ def test_the_cause_is_the_work_that_takes_the_late_rank_longer():
     assert reasons_of(launch, costs) == (None, Reason(Cause.INPUT, LOADS))
 
 
+@pytest.mark.parametrize(("loads_us", "is_blamed"), [(24, False), (25, True)])
+def test_work_that_holds_less_than_half_of_the_lateness_is_no_cause(loads_us, is_blamed):
+    """Rank 1 comes 30 µs late in each step, as it began it late: loading takes it 14 or 15 µs longer than rank 0."""
+    usual, slow = ([Worked(us, i, Cause.INPUT, 0) for i in range(3)] for us in (10, loads_us))
+    early = [Did(100 * i, 100 * i + 40, i) for i in range(3)]
+    late = [Did(100 * i + 30, 100 * i + 40, i) for i in range(3)]
+    sites = (LOADS,)
+    launch = match([table(0, early, worked=usual, sites=sites), table(1, late, worked=slow, sites=sites)])
+    assert reasons_of(launch, weigh_lateness(launch)) == (None, Reason(Cause.INPUT, LOADS) if is_blamed else None)
+
+
 def test_without_longer_work_there_is_no_cause():
     launch = match([table(0, [Did(0, 40)], worked=[Worked(50)]), table(1, [Did(30, 40)], worked=[Worked(20)])])
     assert reasons_of(launch, weigh_lateness(launch)) == (None, None)

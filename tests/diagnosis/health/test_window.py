@@ -9,7 +9,7 @@ from msgspec import structs
 
 from profkit.derive.facts import Facts
 from profkit.diagnosis.health import check_recording
-from profkit.diagnosis.health.window import check_foreign
+from profkit.diagnosis.health.window import check_foreign, describe_start
 from profkit.diagnosis.pipeline import diagnose
 from profkit.report import render
 from profkit.run.directory import Run
@@ -93,8 +93,20 @@ def test_a_short_wait_or_one_for_recorded_work_is_no_flaw():
 
 def test_work_launched_before_the_recording_is_reported():
     late = [runtime("cudaLaunchKernel", 0, 5, correlation=1), kernel("k", 3005, 900, correlation=1)]
-    (note,) = notes_of(*late)
+    assert notes_of(*late) == ("the first kernel began 3.00 ms after its launch, cause not recorded",)
+    behind = [runtime("cudaLaunchKernel", 3006, 4, correlation=2), kernel("k", 5005, 100, correlation=2)]
+    (note,) = notes_of(late[0], kernel("k", 3005, 2000, correlation=1), *behind)
     assert note.startswith("the GPU spent its first 3.00 ms on work launched before the recording began")
+
+
+@pytest.mark.parametrize(
+    ("compiled_us", "told"), [(800, ""), (801, "Compiling or loading code takes 50 % of the recording, ")]
+)
+def test_a_recording_that_mostly_compiles_is_told_as_such(compiled_us, told):
+    steps = [step(0, 0, 1_000), *(step(n, 900 + 100 * n, 100) for n in range(1, 7))]
+    compiler = op("_compile.compile_inner (dynamo_timed)", 0, compiled_us)
+    assert describe_start(facts_of([*steps, compiler])).startswith(told)
+    assert describe_start(facts_of([compiler, op("aten::mul", compiled_us, 10)])) == ""  # a row of the only step
 
 
 def loop_over_elements() -> list[dict]:

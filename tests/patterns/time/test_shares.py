@@ -84,7 +84,7 @@ def test_an_idle_device_with_queued_work_waits_for_something_that_was_not_record
     assert sum(shares.values()) == 200
 
 
-def test_a_device_busy_with_earlier_work_is_not_idle():
+def test_the_first_kernels_lag_behind_its_launch_is_neither_work_nor_the_hosts():
     facts = facts_of(
         [
             op("aten::mm", 0, 20),
@@ -94,9 +94,64 @@ def test_a_device_busy_with_earlier_work_is_not_idle():
     )
     assert _shares_us(facts) == {
         "device: computing": 90,
-        "device: at work launched before the recording": 3_000,
+        "idle: before the first kernel began, cause not recorded": 3_000,
         "idle: launching work": 10,
     }
+
+
+@pytest.mark.parametrize(
+    ("second_begins", "label"),
+    [(9_010, "device: at work launched before the recording"), (9_000, "idle: though work is queued")],
+)
+def test_a_device_is_at_earlier_work_if_the_host_later_runs_as_far_ahead(second_begins, label):
+    """The second launch returns at 4 ms; its kernel starts 5 ms later, behind the first, or after a pause of 2 ms."""
+    facts = facts_of(
+        [
+            op("aten::mm", 0, 20),
+            runtime("cudaLaunchKernel", 5, 5, correlation=1),
+            kernel("sgemm", 3_010, 6_000 if second_begins == 9_010 else 3_990, correlation=1),
+            runtime("cudaLaunchKernel", 3_995, 5, correlation=2),
+            kernel("sgemm", second_begins, 90, correlation=2),
+        ]
+    )
+    assert label in _shares_us(facts)
+    assert ("device: at work launched before the recording" in _shares_us(facts)) is (second_begins == 9_010)
+
+
+@pytest.mark.parametrize(
+    ("pause_us", "label"), [(99, "device: between two queued kernels"), (100, "idle: though work is queued")]
+)
+def test_a_short_pause_between_queued_kernels_is_the_devices_own(pause_us, label):
+    facts = facts_of(
+        [
+            step(0, 0, 2_000),
+            runtime("cudaLaunchKernel", 0, 5, correlation=1),
+            runtime("cudaLaunchKernel", 5, 5, correlation=2),
+            kernel("sgemm", 10, 990, correlation=1),
+            kernel("sgemm", 1_000 + pause_us, 900, correlation=2),
+        ]
+    )
+    assert _shares_us(facts)[label] == pause_us
+
+
+def test_without_any_event_of_the_host_nothing_says_what_the_device_waits_for():
+    facts = facts_of([kernel("sgemm", 0, 40), kernel("sgemm", 60, 40)])
+    assert _shares_us(facts) == {"device: computing": 80, "idle: the host was not recorded": 20}
+
+
+def test_a_long_wait_without_recorded_work_is_told_apart_from_one_that_it_explains():
+    facts = facts_of(
+        [
+            step(0, 0, 1_000),
+            runtime("cudaLaunchKernel", 0, 10, correlation=1),
+            kernel("sgemm", 20, 200, correlation=1),
+            runtime("cudaStreamSynchronize", 20, 210),
+            runtime("cudaStreamSynchronize", 300, 500),
+        ]
+    )
+    shares = _shares_us(facts)
+    assert shares["idle: the host waits for the device"] == 10
+    assert shares["idle: the host waits for work that was not recorded"] == 500
 
 
 def test_only_measured_steps_are_divided():
@@ -163,7 +218,7 @@ def test_idle_time_is_assigned_to_its_best_explanation():
         "idle: waiting for data": 100,
         "idle: compiling or loading code": 320,
         "idle: allocating or freeing memory": 40,
-        "idle: the host waits for the device": 200,
+        "idle: the host waits for work that was not recorded": 200,
         "idle: launching work": 400 - 200 - 10,
         "idle: operators on the host": 20 + 20,
         "idle: on the way into compiled code": 480,
