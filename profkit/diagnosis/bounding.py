@@ -33,6 +33,7 @@ _SAYS = {
     "nothing recorded": "the host does nothing that was recorded",
 }
 """Reasons whose labels need other words in a sentence."""
+_IDLE_FOR = (is_unrecorded, is_of_host)
 _Figure = Callable[[Sequence[TimeShare]], str]
 
 
@@ -100,10 +101,14 @@ class _Words(Struct, frozen=True):
     @property
     def verdict(self) -> str:
         step = "the rest of the step" if self.lag else "the step"
+        missing, host = (_fraction([row for row in self.shares if is_so(row.label)]) for is_so in _IDLE_FOR)
+        mixture = (
+            f"part of {step} waits for what was not recorded" if missing > host else f"host and device share {step}"
+        )
         return {
             Bound.DEVICE: f"the device bounds {step}",
             Bound.HOST: f"the host bounds {step}",
-            Bound.MIXTURE: f"host and device share {step}",
+            Bound.MIXTURE: mixture,
             Bound.UNRECORDED: f"{step} waits for what was not recorded",
             None: "nothing is known of the step",
         }[self.bound]
@@ -114,7 +119,10 @@ class _Words(Struct, frozen=True):
 
     @property
     def short(self) -> str:
-        return f"{self.verdict}, the device works {self.works}"
+        """With the largest reason alone."""
+        counts = {Bound.HOST: is_of_host, Bound.UNRECORDED: is_unrecorded}.get(self.bound or Bound.DEVICE)
+        largest = f" ({self._reasons(counts, most=1)})" if counts else ""
+        return f"{self.verdict}{largest}, the device works {self.works}"
 
     @property
     def full(self) -> str:
@@ -142,9 +150,9 @@ class _Words(Struct, frozen=True):
         pauses = [row for row in self.shares if row.label == BETWEEN and row.fraction >= _LEAST_SHARE]
         return doing + (f", and pauses {self.figure(pauses)} between queued kernels" if pauses else "")
 
-    def _reasons(self, *counts: Callable[[str], bool]) -> str:
+    def _reasons(self, *counts: Callable[[str], bool], most: int = _MOST_ROWS) -> str:
         """``launching work 61 %, waiting for data 20 %``."""
-        named = _longest([row for row in self.shares if any(counted(row.label) for counted in counts)])
+        named = _longest([row for row in self.shares if any(counted(row.label) for counted in counts)])[:most]
         reasons = ((row.label.removeprefix(IDLE), row) for row in named)
         return ", ".join(f"{_SAYS.get(reason, reason)} {self.figure([row])}" for reason, row in reasons)
 

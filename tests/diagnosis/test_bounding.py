@@ -60,6 +60,13 @@ def table(rows: dict[str, float], step_ns: int = 10_000_000) -> tuple[TimeShare,
             ),
         ),
         (
+            {COMPUTING: 0.6, LAUNCHING: 0.18, "idle: though work is queued": 0.22},
+            (
+                "part of the step waits for what was not recorded: the device works 60 %; it idles: "
+                "work is queued, but nothing runs 22 %, launching work 18 %"
+            ),
+        ),
+        (
             {COMPUTING: 0.35, "idle: though work is queued": 0.65},
             "the step waits for what was not recorded: work is queued, but nothing runs 65 %; the device works 35 %",
         ),
@@ -117,11 +124,11 @@ def test_an_estimate_that_turns_the_verdict_round_is_told_after_it():
     before = table({COMPUTING: 0.19, LAUNCHING: 0.81})
     timing = Timing(4, 10_000_000, "", 2_000_000, 1.0, shares, unprofiled_from="estimated", recorded_shares=before)
     assert describe_bound(timing) == (
-        "as recorded the host bounds the step, the device works 19 %; "
+        "as recorded the host bounds the step (launching work 81 %), the device works 19 %; "
         "by estimate, without the recording the device bounds the step: it works 95 %"
     )
     assert explain_bound(timing) == (
-        "As recorded the host bounds the step, the device works 1.90 ms of 10.0 ms; "
+        "As recorded the host bounds the step (launching work 8.10 ms), the device works 1.90 ms of 10.0 ms; "
         "by estimate, without the recording the device bounds the step: it works 1.90 ms of 2.00 ms"
     )
     assert (
