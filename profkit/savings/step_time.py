@@ -15,6 +15,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.steps.boundaries import WHOLE_RECORDING
 from profkit.derive.steps.distortion import FRAMES_FACTOR
+from profkit.derive.timeline.intervals import union
 from profkit.patterns.time.bounds import Bound, find_bound, is_busy, is_of_device, is_of_host
 from profkit.patterns.time.shares import kept_shares, time_shares
 from profkit.run.directory import unprofiled_steps
@@ -78,12 +79,14 @@ def step_time(facts: Facts) -> StepTime:
         return StepTime(recorded_ns, reference_ns, source, rows=rows, recorded_rows=recorded)
     device_ns = min(_device_ns(facts), recorded_ns)
     busy_ns, works_ns = (_time_of(recorded, counts) for counts in (is_busy, is_of_device))
+    own_ns = min(busy_ns, _own_work_ns(facts))
+    works_ns -= busy_ns - own_ns
     unrecorded_ns, source, factor = None, None, 1.0
     if any(run.reference_step_device_ns):
         unrecorded_ns, source = reference_ns, "measured"
     elif reference_ns is not None:
         # Without a wait at its end a step is timed by its launches: the device may need longer.
-        unrecorded_ns, source, factor = max(reference_ns, device_ns, busy_ns), "measured", _ATTACHED
+        unrecorded_ns, source, factor = max(reference_ns, device_ns, own_ns), "measured", _ATTACHED
     elif facts.overhead.total_ns:
         frames = bool((facts.trace.events.category == Category.PYTHON).any())
         unrecorded_ns, source = min(max(_estimate(facts, device_ns), works_ns), recorded_ns), "estimated"
@@ -97,7 +100,7 @@ def step_time(facts: Facts) -> StepTime:
         device_ns=device_ns,
         host_ns=steps.per_step_ns(host_at_work_ns(facts)),
         bound_by=find_bound(rows),
-        least_ns=min(step_ns, max(device_ns, busy_ns, int(step_ns / factor), int(recorded_ns / SLOWED))),
+        least_ns=min(step_ns, max(device_ns, own_ns, int(step_ns / factor), int(recorded_ns / SLOWED))),
         busy_ns=_time_of(rows, is_busy),
         recorded_bound_by=find_bound(recorded),
         rows=rows,
@@ -143,6 +146,13 @@ def _device_ns(facts: Facts) -> int:
         step[step >= 0], facts.trace.events.duration_ns[launches.work][step >= 0], minlength=len(steps)
     )[steps.measured]
     return int(device_alone_ns(facts) * median(worked_ns) / max(worked_ns.sum(), 1))
+
+
+def _own_work_ns(facts: Facts) -> int:
+    """How long the device works on what a step launched. As recorded it may also finish what came before."""
+    events, launches = facts.trace.events, facts.launches
+    work = launches.work[facts.steps.in_measured(launches.launched_ns)]
+    return facts.steps.per_step_ns(union(events.start_ns[work], events.ends_of(work)).total_ns)
 
 
 def _estimate(facts: Facts, device_ns: int) -> int:

@@ -150,3 +150,15 @@ def test_what_the_recording_does_not_slow_keeps_its_time_in_the_shorter_step():
     assert rows["idle: allocating or freeing memory"] == pytest.approx(13_000 * US, rel=0.05)
     assert rows["device: computing"] == recorded["device: computing"]
     assert rows["idle: launching work"] < 0.6 * recorded["idle: launching work"]
+
+
+def test_what_the_device_finishes_from_before_the_step_is_no_part_of_it():
+    """For its first 9 ms the device works on kernels whose launch is not recorded; the host then launches 1 ms more,
+    slowly, as it is recorded: what came before does not make the other steps longer."""
+    before = [kernel("mm", 0, 9_000)]
+    events = _launches(1_000, 13, 1)
+    found = step_time(facts_of([*before, *events]))
+    assert found.source == "estimated"
+    rows = dict(found.recorded_rows)
+    assert rows["device: computing"] >= 9_000 * US
+    assert found.unrecorded_ns == pytest.approx(step_time(facts_of(events)).unrecorded_ns, rel=0.05)
