@@ -103,7 +103,7 @@ def check_first_calls(facts: Facts) -> str | None:
 def describe_start(facts: Facts) -> str:
     """What most of the recording was spent on if that was not its steps but compiling, or loading code. Empty if it was
     not, and if all of it counts as one step: then this is a row of the table."""
-    if facts.steps.source == WHOLE_RECORDING or not facts.has_trace:
+    if not facts.has_trace or facts.steps.source == WHOLE_RECORDING:
         return ""
     trace, events = facts.trace, facts.trace.events
     starting = (compiling(trace) | trace.mask_of(facts.first_calls)) & facts.serial_lanes[events.lane]
