@@ -62,7 +62,8 @@ class Bounds:
         if is_first:
             give_back()  # a stop leaves hundreds of megabytes free
         held = self._begun_bytes = self._memory.begin()
-        self._last_look, self._last_held, self._tensors, self._are_large = now, held, 0, are_large
+        self._last_look, self._last_held, self._tensors = now, held, 0
+        self._bytes_per_s = events_per_s * self._allowance.event_bytes if are_large else _BYTES_PER_S
         self._imports = Imports()
         least = _LEAST_OF_LARGE_BYTES if are_large else _LEAST_BYTES
         for_events = max(least, events * self._allowance.event_bytes)
@@ -77,7 +78,7 @@ class Bounds:
         self._patience = None
         self._full_bytes = self._most_bytes = _NEVER
         self._filled_at = _NEVER, _NEVER
-        self._last_look, self._last_held, self._tensors, self._are_large = 0.0, 0, 0, False
+        self._last_look, self._last_held, self._tensors, self._bytes_per_s = 0.0, 0, 0, _BYTES_PER_S
 
     def are_exceeded(self, has_ended: bool) -> bool:
         """``has_ended``: the line marks of the step reached their limit. So many lines leave so many events that all
@@ -98,13 +99,14 @@ class Bounds:
         return False
 
     def _held_by_events(self, now: float) -> int:
-        """The memory of the process without what grew too fast to be events; all of it if the steps are known to be
-        large."""
+        """The memory of the process without what grew too fast to be events. In large steps that is what grew faster
+        than the events of the prologue, and nothing if their pace is not known: a training step of many operators also
+        keeps hundreds of megabytes for its backward pass."""
         held = self._memory.measure()
-        if self._are_large:
+        if not self._bytes_per_s:
             return held
         gained = held - self._last_held
-        at_once = gained - int((now - self._last_look) * _BYTES_PER_S)
+        at_once = gained - int((now - self._last_look) * self._bytes_per_s)
         self._tensors += max(0, at_once) + max(-self._tensors, min(0, gained))
         self._last_look, self._last_held = now, held
         return held - self._tensors

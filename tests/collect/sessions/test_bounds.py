@@ -146,6 +146,15 @@ def test_all_growth_counts_in_large_steps(process):
     assert process.is_full_at(300 + 60, after_s=0.1)
 
 
+@pytest.mark.parametrize(("mb", "is_full"), [(300 + 400, False), (300 + 8, False), (300 + 41, True)])
+def test_what_grows_faster_than_the_prologues_events_belongs_to_a_large_steps_tensors(process, mb, is_full):
+    """The graph of a step takes 400 MB at once; 100,000 events a second, of 460 bytes, take 46 MB at most."""
+    process.begin(80_000, are_large=True, events_per_s=100_000)
+    looks = 1 if mb > 600 else 10
+    full = [process.is_full_at(300 + (mb - 300) * (look + 1) // looks, after_s=0.1) for look in range(looks)]
+    assert full[-1] == is_full
+
+
 @pytest.mark.parametrize(("modules", "is_full"), [(800, False), (0, True)])
 def test_memory_of_newly_imported_modules_does_not_count(process, monkeypatch, modules, is_full):
     process.begin(60_000, are_large=True)
