@@ -27,25 +27,30 @@ NOTICED = (
 class CallBudget:
     """`begin` returns the time at which some watching begins; `spend` charges it and says whether the watch may go on.
 
-    ``clock`` is the CPU time of the calling thread. ``seen`` counts the calls looked at.
+    ``clock`` is the CPU time of the calling thread. ``seen`` counts the calls, ``all_ns`` is what was charged for them.
     """
 
     def __init__(self, clock: Callable[[], int] = time.thread_time_ns) -> None:
         self.begin = clock
-        self._all_ns = self._spent_ns = self._charged_ns = self.seen = 0
+        self.all_ns = self._spent_ns = self._charged_ns = self.seen = 0
         self._used = self._why = ""
 
     def spend(self, begun_ns: int, calls: int, tensors: int) -> bool:
         """``calls`` and ``tensors`` are kept so far."""
-        took_ns = self.begin() - begun_ns
-        self._spent_ns += took_ns
-        self._all_ns += took_ns
-        if self._all_ns > MOST_NS:
-            self._used = f"its {MOST_NS // 1_000_000} ms of CPU time"
-        elif calls >= MOST_CALLS:
+        if not self.pass_by(self.begin() - begun_ns):
+            return False
+        if calls >= MOST_CALLS:
             self._used = f"its room for {MOST_CALLS:,} calls"
         elif tensors >= MOST_TENSORS:
             self._used = f"its room for {MOST_TENSORS:,} tensors"
+        return not self._used
+
+    def pass_by(self, took_ns: int) -> bool:
+        """Charge what a call took that was not looked at."""
+        self._spent_ns += took_ns
+        self.all_ns += took_ns
+        if self.all_ns > MOST_NS:
+            self._used = f"its {MOST_NS // 1_000_000} ms of CPU time"
         return not self._used
 
     def end(self, why: str) -> None:
@@ -63,8 +68,8 @@ class CallBudget:
 
     def take_uncharged_s(self) -> float:
         """The seconds that no earlier call of this returned."""
-        charged_ns, self._charged_ns = self._charged_ns, self._all_ns
-        return (self._all_ns - charged_ns) / 1e9
+        charged_ns, self._charged_ns = self._charged_ns, self.all_ns
+        return (self.all_ns - charged_ns) / 1e9
 
     @property
     def ended(self) -> str:

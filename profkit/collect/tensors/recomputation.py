@@ -4,7 +4,8 @@ During the located step and the one after it a function mode sees each of Python
 call is identified by its function, its numbers and options, the values of its tensors
 (`profkit.collect.tensors.identities`) and the modes that it runs in. Equal calls have equal results, unless they draw
 random numbers. An event surrounds each call of the located step, so that the trace shows its cost and its line.
-Backward passes are left out, because they recompute activations on purpose.
+Backward passes are left out, because they recompute activations on purpose. Of a step with many calls, those at places
+where nothing is repeated are only sampled (`profkit.collect.tensors.sampling`).
 
 If the program might notice the mode, nothing is watched: PyTorch's own transformer layers take another path under a
 mode, and the compiler would compile again, or fail if it must compile one whole graph.
@@ -37,6 +38,7 @@ from profkit.collect.sessions.host_marks import open_mark
 from profkit.collect.tensors.askers import asking
 from profkit.collect.tensors.call_budget import NOTICED, CallBudget
 from profkit.collect.tensors.identities import Identities, Identity, Memory, is_plain
+from profkit.collect.tensors.sampling import PASSED_NS, CallSampling
 from profkit.core.marks import CALL_MARK
 from profkit.run.directory import Recomputation
 
@@ -80,13 +82,15 @@ class _Unidentified(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call that may repeat another, its ``first``. ``made`` is the memory of its results, with the number of writes
-    by then, and ``values`` what the results hold. ``users`` are the calls that took its results."""
+    """A call that may repeat another, its ``first``. It ``is_known`` if all calls before it were looked at. ``made`` is
+    the memory of its results, with the number of writes by then, and ``values`` what the results hold. ``users`` are
+    the calls that took its results."""
 
     number: int
     step: int
     key: Hashable
     has_tensors: bool
+    is_known: bool = True
     first: _Call | None = None
     made: list[tuple[Memory, int]] = field(default_factory=list)
     values: list[int] = field(default_factory=list)
@@ -97,7 +101,10 @@ class _Call:
         """Whether the first call's results would do, because the same has been written into both since. A call without
         tensors is only needless if its users are too: a program may want two buffers of zeros."""
         first = self.first
-        if first is None or not (self.has_tensors or (self.users and all(one and one.first for one in self.users))):
+        is_used_again = self.is_known and self.users and all(one and one.first for one in self.users)
+        if first is None or not (self.has_tensors or is_used_again):
+            return False
+        if len(self.made) != len(first.made):  # the watch ended while it ran
             return False
         for (mine, mine_before), (other, before) in zip(self.made, first.made, strict=True):
             since = mine.written[mine_before:]
@@ -113,8 +120,9 @@ class CallWatch(overrides.TorchFunctionMode):
     def __init__(self) -> None:
         self.found: Recomputation | None = None
         self.budget = CallBudget()
+        self.sampling = CallSampling()
         self.is_on = self._is_aside = False
-        self._thread = self._step = self._graphs = 0
+        self._thread = self._step = self._graphs = self._begun_ns = 0
         self._past_functions, self._past_dispatch = switches_past_modes()
         self._departure = MainThreadCall(self._depart)
         self._asker: threading.Thread | None = None
@@ -138,9 +146,9 @@ class CallWatch(overrides.TorchFunctionMode):
     def begin(self) -> None:
         """The located step begins. Watch it, unless the program would notice the mode."""
         self.stop()
-        self.found, self.budget = None, CallBudget()
+        self.found, self.budget, self.sampling = None, CallBudget(), CallSampling()
         if _push is not None and not self.is_installed and _is_unnoticed():
-            self._step = self._graphs = 0
+            self._step = self._graphs = self._begun_ns = 0
             self._thread, self.is_on = threading.get_ident(), True
             _compiler_starts().append(self._make_way)
             _push(self)
@@ -152,15 +160,21 @@ class CallWatch(overrides.TorchFunctionMode):
         if not self.is_on:
             self.stop()
             return
-        needless = [call for call in self._calls if call.is_needless and call.step == self._step]
-        again = [(call.number, call.first.number) for call in needless if call.first and call.first.step == self._step]
-        across = {call.first.number for call in needless if call.first and call.first.step < self._step}
+        self._conclude()
         if self._step == 0:
-            self.found = Recomputation(again=tuple(again))
-            self._step = 1
+            self._step, self._begun_ns = 1, self.budget.all_ns
         else:
-            self.found = replace(self.found or Recomputation(), each_step=tuple(sorted(across)))
             self.stop()
+
+    def _conclude(self) -> None:
+        """Keep what this step's calls repeat so far."""
+        needless = [call for call in self._calls if call.is_needless and call.step == self._step]
+        if self._step == 0:
+            pairs = [(call.number, call.first.number) for call in needless if call.first]
+            self.found = Recomputation(again=tuple(pairs))
+        else:
+            across = {call.first.number for call in needless if call.first and call.first.step < self._step}
+            self.found = replace(self.found or Recomputation(), each_step=tuple(sorted(across)))
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -246,6 +260,11 @@ class CallWatch(overrides.TorchFunctionMode):
         if not self.is_on or self._is_aside or is_passed_by or in_backward_pass():
             return asking(function, sys._getframe(1))(*arguments, **named)
         self.budget.seen += 1
+        self.sampling.look(self.budget.all_ns - self._begun_ns)
+        if self.sampling.passes_by(function, name, named, sys._getframe(1)) and name not in (*_ENDS_GRAPH, *_SHARES):
+            if not self.budget.pass_by(PASSED_NS):
+                self._end_early()
+            return asking(function, sys._getframe(1))(*arguments, **named)
         with self._past_functions(), self._past_dispatch():
             call = self._open(function, name, arguments, named)
         function = asking(function, sys._getframe(1))
@@ -288,7 +307,15 @@ class CallWatch(overrides.TorchFunctionMode):
 
     def _spend(self, begun: int) -> None:
         if not self.budget.spend(begun, len(self._calls), len(self._identities)):
-            self.stop()
+            self._end_early()
+
+    def _end_early(self) -> None:
+        """The budget is used. What was found in the part of the step that was seen is kept."""
+        if self.is_on:
+            self._conclude()
+            if self.found == Recomputation():
+                self.found = None
+        self.stop()
 
     def _look_at(self, function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> _Open:
         given = list(_plain_in((arguments, tuple(named.values()))))
@@ -322,8 +349,9 @@ class CallWatch(overrides.TorchFunctionMode):
         first = self._known.get(key)
         if first is not None and not all(map(self._identities.is_unchanged, given)):
             return None
-        call = _Call(len(self._calls), self._step, key, bool(given), first)
+        call = _Call(len(self._calls), self._step, key, bool(given), not self.sampling.is_on, first)
         self._calls.append(call)
+        self.sampling.note(first is not None)
         return call
 
     def _describe(self, value: Any) -> Hashable:

@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from profkit.collect.recorder.profiler import profile
-from profkit.collect.tensors import call_budget, recomputation
+from profkit.collect.tensors import call_budget, recomputation, sampling
 from profkit.collect.tensors.recomputation import CallWatch
 from profkit.core.marks import CALL_MARK
 from profkit.diagnosis.pipeline import read_facts
@@ -467,3 +467,84 @@ def test_calls_inside_ranges_are_still_found(tmp_path):
     assert fills.size
     assert facts.tree.under(clearing)[fills].all()
     assert facts.tree.under(facts.trace.where_name(lambda name: name.startswith(CALL_MARK)))[fills].all()
+
+
+def chained(rounds: int, scaled: Callable[[], Tensor]) -> Callable[[], object]:
+    """A state that each round changes, and something that no round does."""
+
+    def run() -> Tensor:
+        state = torch.ones(SIZE)
+        for _ in range(rounds):
+            state = state * 0.5 + scaled()
+        return state
+
+    return run
+
+
+def test_of_many_calls_those_that_repeat_stay_watched(monkeypatch):
+    """Of 600 calls, the two of each round that change a state are sampled after 32."""
+    monkeypatch.setattr(sampling, "WHOLE_NS", 0)
+    x = torch.rand(SIZE)
+    looked: list[str] = []
+    describe = CallWatch._look_at
+
+    def look_at(watch: CallWatch, function: object, name: str, *rest: object) -> object:
+        looked.append(name)
+        return describe(watch, function, name, *rest)
+
+    monkeypatch.setattr(CallWatch, "_look_at", look_at)
+    found = watched(chained(200, lambda: x.neg()))
+    assert looked.count("neg") == 200
+    assert looked.count("mul") == 32 + 200 // 16 - 32 // 16
+    assert len(found.again) == 199
+
+
+def test_what_is_passed_by_explains_nothing_that_comes_later(monkeypatch):
+    """Memory that a call which was not looked at gave has no known value."""
+    monkeypatch.setattr(sampling, "WHOLE_NS", 0)
+    monkeypatch.setattr(sampling, "SITE_LOOKS", 0)
+
+    def run() -> None:
+        x = torch.ones(SIZE)
+        for _ in range(40):
+            x = x + 1
+            x.exp()
+
+    assert watched(run).again == ()
+
+
+def test_a_tensor_that_is_written_to_at_a_sampled_place_is_another(monkeypatch):
+    monkeypatch.setattr(sampling, "WHOLE_NS", 0)
+    monkeypatch.setattr(sampling, "SITE_LOOKS", 0)
+    x = torch.rand(SIZE)
+
+    def run() -> None:
+        for _ in range(40):
+            x.data.add_(1)
+            x.exp()
+
+    assert watched(run).again == ()
+
+
+def test_buffers_without_inputs_are_two_where_their_users_are_only_sampled(monkeypatch):
+    monkeypatch.setattr(sampling, "WHOLE_NS", 0)
+    found = watched(lambda: [torch.arange(SIZE).float() for _ in range(2)])
+    assert len(found.again) == 1
+
+
+def test_what_was_found_before_the_budget_ended_is_kept(monkeypatch):
+    monkeypatch.setattr(call_budget, "MOST_CALLS", 10)
+    x = torch.rand(SIZE)
+    watch = CallWatch()
+    watch.begin()
+    try:
+        for _ in range(2):
+            for _ in range(20):
+                x.exp()
+            watch.end_step()
+    finally:
+        watch.stop()
+    assert watch.found is not None
+    assert len(watch.found.again) == 8  # the tenth call had not ended
+    assert watch.found.each_step == ()
+    assert "its room for 10 calls" in watch.budget.ended
