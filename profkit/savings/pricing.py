@@ -176,28 +176,41 @@ def scale_beside_spans(facts: Facts, rows: Rows, kept: float, uncertainty: float
     nodes = backward_of(facts, rows)
     scaled = [rows, nodes] if facts.device.present else [nodes]
     edits = [scale_operators(facts, one, kept, uncertainty, launch_kept=kept) for one in scaled]
+    return combine([*edits, _scale_after_nodes(facts, nodes, kept, uncertainty)])
+
+
+def _scale_after_nodes(facts: Facts, nodes: Rows, kept: float, uncertainty: float) -> Edit:
+    """What autograd does after each of these backward nodes, before the next one, takes the share ``kept`` of its
+    time."""
     every = np.flatnonzero(facts.tree.outermost(facts.lines.backward))  # in order of time on each thread
     lane = facts.trace.events.lane[every]
     here = np.flatnonzero(among(every[:-1], nodes) & (lane[:-1] == lane[1:]))
     start, end = facts.tree.end_ns[every[here]], facts.trace.events.start_ns[every[here + 1]]
     near = end - start <= PYTHON_NS
     left_ns = (kept * length_ns(facts, start, end)).astype(np.int64)
-    return combine([*edits, shrink_spans(start[near], end[near], left_ns[near], uncertainty)])
+    return shrink_spans(start[near], end[near], left_ns[near], uncertainty)
 
 
 def leave_out(facts: Facts, rows: Rows, group: Rows, kept: float, uncertainty: float) -> Edit:
-    """The operators ``rows``, their backward nodes and their launches take the share ``kept`` of their time, and so
-    does the time between two consecutive operators of one ``group``."""
+    """The operators ``rows``, their backward nodes and their launches take the share ``kept`` of their time. So does
+    the time before each of them, in which Python prepares its call: between two consecutive operators of one ``group``
+    all of it, else at most `PYTHON_NS`; and what autograd does after each of the nodes."""
     events, starts, ends = facts.trace.events, facts.trace.events.start_ns, facts.tree.end_ns
     called = facts.tree.outermost(events.category == Category.OPERATOR) & (events.lane == facts.steps.main_lane)
     every = facts.measured_rows(called)
-    place = np.searchsorted(np.sort(starts[every]), starts[rows])
-    step = facts.steps.index_of(starts[rows])
-    follows = (np.diff(place) == 1) & (np.diff(step) == 0) & (np.diff(group) == 0)
-    start, end = ends[rows[:-1][follows]], starts[rows[1:][follows]]
-    left_ns = (kept * length_ns(facts, start, end)).astype(np.int64)
+    every = every[np.argsort(starts[every], kind="stable")]
+    place = np.searchsorted(starts[every], starts[rows])
+    before = every[(place - 1).clip(min=0)] if every.size else rows
+    prepared = (place > 0) & (facts.step_of(before) == facts.step_of(rows))
+    start, end = ends[before[prepared]], starts[rows[prepared]]
+    follows = np.zeros(len(rows), dtype=bool)
+    follows[1:] = (np.diff(place) == 1) & (np.diff(group) == 0)
+    between_ns = length_ns(facts, start, end).clip(min=0)
+    goes_ns = np.where(follows[prepared], between_ns, between_ns.clip(max=PYTHON_NS))
+    left_ns = (between_ns - (1 - kept) * goes_ns).astype(np.int64)
     scaled = scale_with_backward(facts, rows, kept, uncertainty, launch_kept=kept)
-    return combine([shrink_spans(start, end, left_ns, uncertainty), scaled])
+    after = _scale_after_nodes(facts, backward_of(facts, rows), kept, uncertainty)
+    return combine([shrink_spans(start, end, left_ns, uncertainty), scaled, after])
 
 
 def one_round_ns(facts: Facts, run: Rows, rounds: int) -> int:
