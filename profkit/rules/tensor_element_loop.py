@@ -2,8 +2,11 @@
 
 What it detects
 Lines that run, sixty-four times or more in a step, operators that take one element or row out of a tensor (`x[i]`,
-`x[i, j]`, `for v in x`), together with operators on at most a few thousand numbers and nothing larger in between. Loops
-around a layer or a product of matrices (time steps of a recurrent network, samples through a model) are something else
+`x[i, j]`, `for v in x`), together with operators on at most a few thousand numbers and nothing larger in between. Also
+loops over few rows that run often, thirty-two rounds or more in a step together, if the source of their lines shows
+that no round needs another's result; these may multiply tiny matrices, or write each row of a result. A function that
+takes the same elements in each call (`x[0]`, `x[1]`), or calls itself, is no loop over elements. Other loops around a
+layer or a product of matrices (time steps of a recurrent network, samples through a model) are something else
 and are not reported. Neither is what a DataLoader does to make a batch, nor a loop over rows that its source shows to
 be a recurrence (`last = x[t] + decay * last`), whose rounds have to come one after the other. Text that is made of a
 tensor is such a loop too, inside PyTorch: it reads number by number.
@@ -22,12 +25,14 @@ Use instead
 How the saving is estimated
 The stretch from the first to the last operator of the loop, with Python's time, keeps one n-th of its time for n
 rounds: one operator over the whole tensor costs about as much as one over a few numbers. The backward nodes shrink
-alike. Where text is made of tensors (`print(x)`, an f-string for a log), all of it goes, up to the next operator of
-another line.
+alike. Of a loop over few rows, each run keeps the time of one round. Where text is made of tensors (`print(x)`, an
+f-string for a log), all of it goes, up to the next operator of another line.
 """
 
 from __future__ import annotations
 
+import ast
+import builtins
 from collections.abc import Iterator
 
 import numpy as np
@@ -47,18 +52,21 @@ from profkit.patterns import (
     name_lines,
     program_elementwise,
     program_operators,
+    runs_inside_a_call,
     sites_by_time,
     times_per_step,
 )
-from profkit.patterns.loops.accesses import ITERATING, MAX_GAP_NS, TINY_ELEMENTS, count_accesses
+from profkit.patterns.loops.accesses import BY_NUMBER, ITERATING, MAX_GAP_NS, TINY_ELEMENTS, count_accesses
 from profkit.patterns.loops.independent_rounds import rounds_recur
 from profkit.patterns.loops.located import located_marks, marks_around, sites_between
 from profkit.patterns.places.events import call_sites
-from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_count, format_time, rule
+from profkit.patterns.row_loops import RowLoop, find_row_loops
+from profkit.rules.base import LOW_FROM, Facts, Kind, Need, Suspicion, Suspicions, format_count, format_time, rule
 from profkit.savings import Edit, combine, shrink_spans
-from profkit.savings.pricing import scale_beside_spans
+from profkit.savings.pricing import one_round_ns, scale_beside_spans
+from profkit.source.syntax import name_called, parse_piece
 from profkit.source.texts import makes_text
-from profkit.trace import Bools, Int64s, Rows, among, distinct, median
+from profkit.trace import Bools, Int64s, Rows, among, distinct, distinct_rows, median
 
 _MIN_ACCESSES = 64
 """Unrolled loops over heads, layers or the parts of a state are shorter, and 64 times a few microseconds show."""
@@ -69,6 +77,8 @@ _MIN_RUN = 16
 """Accesses without anything large in between, so that a few reads between layers do not add up to a loop."""
 _NEAR_LINES = 3
 """Lines this close in one function are one loop's body."""
+_MOST_WRITTEN_OUT = 7
+"""Places in a tensor that a function without a loop may name one by one."""
 _READS = frozenset(("item", "_local_scalar_dense"))
 _PICKED_TO_SHOW = frozenset(("masked_select",))
 _VECTORISED = (
@@ -80,6 +90,17 @@ _AS_NUMBERS = (
     "`ix.tolist()`, one call for all. If they are indices, take everything at once: `x[ix]`, and for stretches of one "
     "length `x[ix[:, None] + torch.arange(length)]`."
 )
+_NOT_YOURS = (
+    "The loop is inside the library that this line calls. Call it for fewer steps, or on all that was gathered since, "
+    "and look for a form of it that takes all elements at once."
+)
+_ROWS_AT_ONCE = (
+    "Write the body for all rows at once: arithmetic and reductions take a dimension, `torch.bmm` multiplies each row "
+    "by its own matrix, `torch.gather` picks another place in each, and a convolution with a kernel for each row takes "
+    "`groups`, or is a sum of products with `torch.roll`."
+)
+_UNCERTAINTY_OF_ROWS = 0.2
+"""A few operators more or less for all rows, and how much of Python's time belongs to the loop."""
 _UNCERTAINTY = 0.1
 """All but one of n rounds vanish; the uncertain part is whether the rest is one pass or three."""
 
@@ -97,6 +118,16 @@ class _ElementLoop(Struct, frozen=True):
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def tensor_element_loop(facts: Facts) -> Suspicions:
     """Find the runs of tiny operators and report them by place."""
+    found = list(_element_loops(facts))
+    yield from found
+    yield from _row_loops(facts, np.concatenate([_no_rows(), *(suspicion.rows for suspicion in found)]))
+
+
+def _no_rows() -> Rows:
+    return np.zeros(0, dtype=np.int64)
+
+
+def _element_loops(facts: Facts) -> Suspicions:
     steps = facts.steps.measured_count
     for loops, rows in group_by_place(facts, list(_find_loops(facts)), lambda loop: loop.rows, _NEAR_LINES):
         accesses = round(sum(loop.accesses for loop in loops) / steps)
@@ -105,18 +136,20 @@ def tensor_element_loop(facts: Facts) -> Suspicions:
             continue
         if facts.lines.known and not (facts.lines.site[rows] >= 0).any():
             continue  # without the located step nothing shows a loop: these may be requests that come in between
-        if _recurs(facts, rows):
+        if _recurs(facts, rows) or _calls_itself(facts, rows):
             continue
         if (site := _formatting_site(facts, rows)) is not None:
             yield _suspect_formatting(facts, site)
             continue
+        in_library = _is_in_library(facts, np.concatenate([loop.takers for loop in loops]))
         start, end, _ = _stretches(facts, loops)
         spent_ns = facts.steps.per_step_ns(length_ns(facts, start, end).sum())
         yield Suspicion(
             message=f"Python loops over {accesses:,} elements or rows of tensors a step and runs "
             f"{format_count(round(len(rows) / steps), 'operator')} for them, one by one: "
             f"{format_time(spent_ns)}.",
-            fix=_AS_NUMBERS if _reads_numbers(facts, loops) else _VECTORISED,
+            fix=_NOT_YOURS if in_library else _AS_NUMBERS if _reads_numbers(facts, loops) else _VECTORISED,
+            kind=Kind.OPPORTUNITY if in_library else None,
             rows=rows,
             edit=_vectorise(facts, loops),
             count=accesses,
@@ -124,6 +157,52 @@ def tensor_element_loop(facts: Facts) -> Suspicions:
             places=_places(facts, rows, loops),
             evidence={"accesses_per_step": accesses, "operators_per_step": round(len(rows) / steps)},
         )
+
+
+def _row_loops(facts: Facts, reported: Rows) -> Suspicions:
+    """Loops over few rows that run often, by their lines, without those that are ``reported`` already."""
+    by_lines: dict[tuple[int, ...], list[RowLoop]] = {}
+    for loop in find_row_loops(facts):
+        by_lines.setdefault(tuple(sorted(loop.lines)), []).append(loop)
+    for loops in by_lines.values():
+        per_round = sum(len(loop.rows) for loop in loops) / sum(loop.rounds for loop in loops)
+        runs = _runs_of(facts, loops[0], min(len(loop.rows) for loop in loops))
+        rows = np.concatenate([_no_rows(), *runs])
+        rounds = round(len(rows) / per_round / facts.steps.measured_count)
+        if rounds < _MIN_ROUNDS or among(rows, reported).any() or not in_most_steps(facts, rows):
+            continue
+        each = round(sum(loop.rounds for loop in loops) / len(loops))
+        yield Suspicion(
+            message=f"A Python loop goes {rounds:,} times a step through rows of tensors, {each:,} in a run, and calls "
+            f"{format_count(round(per_round), 'operator')} on few numbers for each, though no row needs another's "
+            "result.",
+            fix=_ROWS_AT_ONCE,
+            rows=rows,
+            edit=_take_rows_at_once(facts, runs, per_round),
+            worth=LOW_FROM,
+            confidence=0.85,
+            count=rounds,
+            places=Places.of(locations_of(facts, list(loops[0].lines))),
+            evidence={"rounds_per_step": rounds, "operators_per_step": round(len(rows) / facts.steps.measured_count)},
+        )
+
+
+def _runs_of(facts: Facts, loop: RowLoop, least: int) -> list[Rows]:
+    """Each run of a loop in the measured steps: its lines' operators with no others in between."""
+    rows = program_operators(facts)
+    mine = np.isin(facts.lines.site[rows], loop.lines)
+    ends = np.flatnonzero((np.diff(facts.step_of(rows)) != 0) | (np.diff(mine) != 0)) + 1
+    return [rows[part] for part in stretches(ends, len(rows), least) if mine[part.start]]
+
+
+def _take_rows_at_once(facts: Facts, runs: list[Rows], per_round: float) -> Edit:
+    """Each run takes the time of one round and what Python works between its operators; so does its backward pass."""
+    rows, events = np.concatenate(runs), facts.trace.events
+    kept = np.array([one_round_ns(facts, run, max(1, round(len(run) / per_round))) for run in runs])
+    start, end = events.start_ns[[run[0] for run in runs]], facts.tree.end_ns[[run[-1] for run in runs]]
+    spans = shrink_spans(start, end, kept, _UNCERTAINTY_OF_ROWS)
+    share = per_round * len(runs) / len(rows)
+    return combine([spans, scale_beside_spans(facts, rows, share, _UNCERTAINTY_OF_ROWS)])
 
 
 def _formatting_site(facts: Facts, rows: Rows) -> int | None:
@@ -190,6 +269,26 @@ def _recurs(facts: Facts, rows: Rows) -> bool:
     return False
 
 
+def _calls_itself(facts: Facts, rows: Rows) -> bool:
+    """Whether most of the lines' marks lie below a mark of the same line: each call of the function needs the next."""
+    site, around = facts.trace.events.site, marks_around(facts)
+    marks = located_marks(facts)
+    marks = marks[np.isin(site[marks], distinct(facts.lines.site[rows]))]
+    above, nested = around[marks], np.zeros(len(marks), dtype=bool)
+    while (above >= 0).any():
+        nested |= (above >= 0) & (site[above] == site[marks])
+        above = np.where(above >= 0, around[above], above)
+    return bool(marks.size) and nested.mean() > 1 / 2
+
+
+def _is_in_library(facts: Facts, takers: Rows) -> bool:
+    """Whether a function of somebody else takes the elements, and not one of Python's own, such as `sum`."""
+    lines = [parse_piece(place.source) for place in call_sites(facts, distinct(facts.lines.site[takers]))]
+    called = {name_called(node) for line in lines if line for node in ast.walk(line) if isinstance(node, ast.Call)}
+    iterates = any(isinstance(node, (ast.For, ast.comprehension)) for line in lines if line for node in ast.walk(line))
+    return not iterates and not called & vars(builtins).keys() and runs_inside_a_call(facts, takers)
+
+
 def _reads_numbers(facts: Facts, loops: list[_ElementLoop]) -> bool:
     """Whether the loops iterate over integers in a tensor, and read a number in most rounds."""
     takers = np.concatenate([loop.takers for loop in loops])
@@ -218,7 +317,7 @@ def _places(facts: Facts, rows: Rows, loops: list[_ElementLoop]) -> Places:
 def _find_loops(facts: Facts) -> Iterator[_ElementLoop]:
     """Runs of operators within a step that take elements or work on few, and repeat often."""
     rows = program_operators(facts)
-    accesses = count_accesses(facts, rows)
+    accesses = np.where(_at_fixed_places(facts, rows), 0, count_accesses(facts, rows))
     large = operators_of(facts.trace, MATRIX)[rows] & ~_is_vector_product(facts, rows)
     views = program_elementwise(facts)[1]
     small = (accesses > 0) | views | ((facts.operators.elements[rows] <= TINY_ELEMENTS) & ~large)
@@ -229,6 +328,30 @@ def _find_loops(facts: Facts) -> Iterator[_ElementLoop]:
             loop = _trim(facts, rows[part], accesses[part])
             if loop is not None:
                 yield loop
+
+
+def _at_fixed_places(facts: Facts, rows: Rows) -> Bools:
+    """The operators that take an element by its number, at lines that take no more different ones than their text
+    names: a function that is called often, as from a solver, and not a loop over elements."""
+    values, site = facts.trace.events.concrete_code, facts.lines.site
+    known = (values[rows] >= 0) & (site[rows] >= 0) & (site[rows] < len(facts.callsites))
+    taking = np.flatnonzero(operators_of(facts.trace, BY_NUMBER)[rows] & known)
+    fixed = np.zeros(len(rows), dtype=bool)
+    if taking.size:
+        first, _ = distinct_rows(site[rows[taking]], facts.trace.events.name_code[rows[taking]], values[rows[taking]])
+        places = np.bincount(site[rows[taking[first]]], minlength=len(facts.callsites) + 1)
+        few = [code for code in distinct(site[rows[taking]]).tolist() if places[code] <= _written_out(facts, code)]
+        fixed[taking] = np.isin(site[rows[taking]], few)
+    return fixed
+
+
+def _written_out(facts: Facts, code: int) -> int:
+    """How many numbers of elements a line's text names; of a library's line, which is not known, a few."""
+    place = call_site(facts, code)
+    line = parse_piece(place.source) if place is not None else None
+    taken = [node.slice for node in ast.walk(line) if isinstance(node, ast.Subscript)] if line is not None else []
+    named = sum(len(part.elts) if isinstance(part, ast.Tuple) else 1 for part in taken)
+    return named or _MOST_WRITTEN_OUT
 
 
 def _trim(facts: Facts, rows: Rows, accesses: Int64s) -> _ElementLoop | None:

@@ -38,21 +38,15 @@ from profkit.derive.timeline.intervals import stretches
 from profkit.patterns import Places, in_most_steps, locations_of, order_sites, program_operators, spent_ns
 from profkit.patterns.loops.accesses import TINY_ELEMENTS, count_accesses
 from profkit.patterns.loops.independent_rounds import head_of, rounds_are_independent
-from profkit.patterns.loops.located import (
-    body_and_called,
-    in_located_step,
-    lines_outwards,
-    marks_around,
-    rounds_by_line,
-)
+from profkit.patterns.loops.located import body_and_called, in_located_step, marks_around
+from profkit.patterns.loops.repeated_lines import repeated_lines
 from profkit.patterns.program import run_for_the_program
+from profkit.patterns.row_loops import LONG_LIST, RANDOM
 from profkit.rules.base import CallSite, Facts, Kind, Location, Need, Suspicion, Suspicions, rule
 from profkit.savings import Edit, combine, shrink_spans
 from profkit.savings.pricing import one_round_ns, scale_beside_spans
 from profkit.trace import Category, Rows, distinct, distinct_rows
 
-_MIN_ROUNDS = 32
-"""Loops over heads, layers or the parts of a state are shorter."""
 _MIN_OPERATORS = 64
 """Operators per step that compute: sixty-four times a few microseconds show."""
 _MIN_ACCESSES = 64
@@ -62,10 +56,7 @@ _MAKING = """
     lift_fresh new_empty new_full new_zeros ones ones_like result_type set stack to type_as zeros zeros_like"""
 _SETTING_UP = VIEW | frozenset(_MAKING.split())
 """They make, copy or read tensors and compute nothing."""
-_RANDOM = """
-    bernoulli dropout exponential feature_dropout multinomial native_dropout normal poisson rand rand_like randint
-    randn randn_like random randperm rrelu uniform"""
-_NOT_HERE = MATRIX | DECOMPOSITION | frozenset(_RANDOM.split())
+_NOT_HERE = MATRIX | DECOMPOSITION | RANDOM
 """Layers and products have rules of their own; random numbers would differ if they were drawn all at once."""
 _IN_PLACE = frozenset(("add", "detach", "requires_grad", "sub"))
 """What may end in `_`: `total += x`, and what `torch.tensor` calls. Other writes to a tensor may be necessary."""
@@ -118,30 +109,12 @@ def tensor_list_loop(facts: Facts) -> Suspicions:
 def _find_loops(facts: Facts) -> Iterator[_ListLoop]:
     """Lines that ran often in one call of their function, each loop once."""
     seen = set[bytes]()
-    for first, last, sites in _repeated_lines(facts):
+    for first, last, sites in repeated_lines(facts, LONG_LIST):
         if sites.tobytes() not in seen:
             seen.add(sites.tobytes())
             loop = _read_loop(facts, first, last, sites)
             if loop is not None:
                 yield loop
-
-
-def _repeated_lines(facts: Facts) -> Iterator[tuple[int, int, Rows]]:
-    """The first and the last mark, and the call sites, of lines that ran `_MIN_ROUNDS` times or more under one mark,
-    called operators, and alternate with one another."""
-    site, around = facts.trace.events.site, marks_around(facts)
-    located = in_located_step(facts, facts.operators.rows)
-    holding = [marks for _, _, marks in lines_outwards(facts, located)]
-    runs = rounds_by_line(facts, distinct(np.concatenate([*holding, located[:0]])), _MIN_ROUNDS)
-    groups: list[list[Rows]] = []
-    for run in sorted(runs, key=lambda run: (around[run[0]], run[0])):
-        last = groups[-1] if groups else []
-        if not last or around[run[0]] != around[last[0][0]] or run[0] > max(other[-1] for other in last):
-            groups.append([])
-        groups[-1].append(run)
-    for group in groups:
-        begin = np.array([run[0] for run in group])
-        yield int(begin.min()), int(max(run[-1] for run in group)), distinct(site[begin])
 
 
 def _read_loop(facts: Facts, first: int, last: int, sites: Rows) -> _ListLoop | None:
@@ -161,7 +134,7 @@ def _read_loop(facts: Facts, first: int, last: int, sites: Rows) -> _ListLoop | 
     beginning = int((events.site[own] == facts.callsites.index(head)).sum()) + 1  # the first mark is before `first`
     rounds = beginning if len(body) > 1 else len(distinct(owner))
     even = all(_is_even(facts, rows[events.site[owner] == site], rounds) for site in sites)
-    if rounds < _MIN_ROUNDS or not even or _takes_elements(facts, body):
+    if rounds < LONG_LIST or not even or _takes_elements(facts, body):
         return None
     if not rounds_are_independent(body, called):
         return None
@@ -202,7 +175,7 @@ def _in_measured_steps(facts: Facts, loop: _ListLoop) -> list[Rows]:
     mine = np.isin(facts.lines.site[rows], loop.sites)
     step = facts.step_of(rows)
     ends = np.flatnonzero((np.diff(step) != 0) | (np.diff(mine) != 0)) + 1
-    least = _MIN_ROUNDS * (len(loop.rows) // loop.rounds)
+    least = LONG_LIST * (len(loop.rows) // loop.rounds)
     return [rows[part] for part in stretches(ends, len(rows), least) if mine[part.start]]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from profkit.findings.values import Kind
 from profkit.patterns.program import COPIES_BACK
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.tensor_element_loop import tensor_element_loop
@@ -405,3 +406,113 @@ def test_a_loop_that_makes_no_text_is_a_loop(site, picks):
     """Its line makes no text, or its operators are not those that pick what is shown."""
     (found,) = formatted(site, picks)
     assert found.message.startswith("Python loops over 64 elements")
+
+
+def taking(at: float, place: int, dimension: int = 0) -> Json:
+    return op(
+        "aten::select",
+        at,
+        1,
+        dims=[[64], [], []],
+        types=["float", "Scalar", "Scalar"],
+        concrete=["", str(dimension), str(place)],
+    )
+
+
+def located(sites: tuple[CallSite, ...], place_of: Callable[[int], int], nested: bool = False) -> Any:
+    """Four steps of 64 rounds, each with an element and a sum; in the first each round has a mark of site 0."""
+    events: list[Json] = []
+    for i in range(4):
+        events.append(step(i, LENGTH * i, LENGTH))
+        for k in range(64):
+            at = LENGTH * i + 10 + 3 * k
+            if i == 0:
+                events.append(mark(0, at - 0.2, LENGTH - 20 - 3 * k if nested else 2.9))
+            events += [taking(at, place_of(k)), tensor_op("aten::add", at + 1.5, 1, [], [])]
+    return facts_of(events, callsites=sites)
+
+
+@pytest.mark.parametrize(
+    ("line", "places", "reported"),
+    [
+        pytest.param("total = total + x[i]", 64, 1, id="a loop"),
+        pytest.param("total = total + x[i]", 2, 1, id="a loop over two rows"),
+        pytest.param("return x[0] * x[1]", 2, 0, id="a function of two elements"),
+        pytest.param("return x[0, 1]", 2, 0, id="a function of one element of a matrix"),
+        pytest.param("y = spline(x)", 7, 0, id="a library's formula"),
+        pytest.param("y = spline(x)", 8, 1, id="a library's loop"),
+    ],
+)
+def test_a_function_that_takes_the_same_elements_each_time_is_no_loop(line, places, reported):
+    facts = located((CallSite("a.py", 5, "f", line),), lambda k: k % places)
+    assert len(find(facts)) == reported
+
+
+@pytest.mark.parametrize(("nested", "reported"), [(False, 1), (True, 0)])
+def test_a_function_that_calls_itself_is_no_loop(nested, reported):
+    facts = located((CallSite("a.py", 5, "f", "return x[n] + f(n - 1)"),), lambda k: k, nested)
+    assert len(find(facts)) == reported
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("y = metric(x)", Kind.OPPORTUNITY),
+        ("y = sum(x)", None),
+        ("y = torch.stack([f(v) for v in x])", None),
+        ("total = total + x[i]", None),
+    ],
+)
+def test_a_loop_inside_a_library_is_not_the_programs_fault(line, kind):
+    (found,) = find(located((CallSite("a.py", 5, "f", line),), lambda k: k))
+    assert found.kind is kind
+    assert ("inside the library" in found.fix) == (kind is not None)
+
+
+def rows(
+    lines: tuple[str, ...], calls: int = 8, per_call: int = 4, between: str = "aten::mm", name: str = "aten::mv"
+) -> Any:
+    """Loops of a few rounds, each of which takes a row and multiplies it: 4 µs of 6; other work comes between them."""
+    sites = (*(CallSite("a.py", 5 + i, "f", line) for i, line in enumerate(lines)), CallSite("a.py", 20, "g", "f(x)"))
+    events: list[Json] = []
+    for i in range(4):
+        events.append(step(i, LENGTH * i, LENGTH))
+        for call in range(calls):
+            begin = LENGTH * i + 10 + call * 45
+            if i == 0:
+                events.append(mark(len(lines), begin - 1, 6 * per_call + 1.5))
+            for k in range(per_call):
+                at = begin + 6 * k
+                if i == 0:
+                    events += [mark(n, at - 0.5 + 0.1 * n, 0.05) for n in range(len(lines) - 1)]
+                    events.append(mark(len(lines) - 1, at - 0.1, 5.5))
+                events += [taking(at, k), tensor_op(name, at + 2, 2, [16, 16], [16])]
+            events.append(tensor_op(between, begin + 6 * per_call + 5, 8, [512, 512], [512, 512]))
+    return facts_of(events, callsites=sites)
+
+
+HEAD, BODY = "for i in range(len(x)):", "out[i] = w[i] @ x[i]"
+
+
+def test_a_loop_over_few_rows_that_runs_often_keeps_one_round_of_each_run():
+    facts = rows((HEAD, BODY))
+    (found,) = find(facts)
+    assert found.evidence == {"rounds_per_step": 32, "operators_per_step": 64}
+    assert found.location is not None
+    assert found.location.line == 6
+    lasted, kept = 3 * 6 + 4, 1 + 2
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(8 * (lasted - kept) / LENGTH, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("lines", "calls", "per_call", "name"),
+    [
+        pytest.param((HEAD, BODY), 7, 4, "aten::mv", id="28 rounds"),
+        pytest.param((HEAD, BODY), 8, 3, "aten::mv", id="three rows"),
+        pytest.param((HEAD, "h = w[i] @ h + x[i]"), 8, 4, "aten::mv", id="a recurrence"),
+        pytest.param((HEAD, "out[i] = w[i] @ out[i - 1]"), 8, 4, "aten::mv", id="the row before"),
+        pytest.param((HEAD, BODY), 8, 4, "aten::bernoulli", id="random"),
+    ],
+)
+def test_other_loops_over_few_rows_are_silent(lines, calls, per_call, name):
+    assert find(rows(lines, calls, per_call, name=name)) == []

@@ -17,7 +17,7 @@ ITERATING = frozenset(("unbind",))
 """The operators that Python's `for` calls on a tensor."""
 _FEW_INDICES = 16
 """A loop that indexes by a tensor uses a single number or a coordinate."""
-_BY_NUMBER = frozenset(("select", "slice", "narrow"))
+BY_NUMBER = frozenset(("select", "slice", "narrow"))
 _BY_TENSOR = frozenset(("index", "index_put", "index_select", "gather", "take"))
 """Element accesses if the tensor of indices holds a few; with many they are the vectorised way."""
 
@@ -28,7 +28,7 @@ def count_accesses(facts: Facts, rows: Rows) -> Int64s:
 
 
 def _accesses_of(name: str, shapes: Shapes) -> int:
-    if name in _BY_NUMBER:
+    if name in BY_NUMBER:
         return 1
     if name in ITERATING:
         return next(iter(first_shape(shapes)), 0)

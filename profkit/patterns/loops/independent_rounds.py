@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from msgspec import Struct
 
 from profkit.patterns.loops.loop_source import OF_TENSORS
 from profkit.run.directory import CallSite
 from profkit.source.harmless import COLLECTING, METHODS
-from profkit.source.statements import Effect, effect_of, gathering, names_in, reads, renewed_names
+from profkit.source.statements import gathering, names_in, reads, renewed_names
 from profkit.source.syntax import closing_brackets, flat_targets, parse_line
 
 _LIBRARIES = frozenset(("F", "functional", "math", "nn", "np", "numpy", "torch"))
@@ -24,14 +27,37 @@ it; `torch._foreach_…` is the cure there."""
 _ACCUMULATING = frozenset(("add", "max", "maximum", "min", "minimum", "mul", "sub"))
 
 
+class _Effect(Struct, frozen=True):
+    """What a statement of a round does: the names to which it gives new values, what it adds or appends to, what it
+    reads, whether it writes to the round's own tensors, and in which tables it fills a place of its own. What it
+    gathers and reads may be attributes, such as `self.losses`."""
+
+    renews: frozenset[str] = frozenset()
+    gathers: frozenset[str] = frozenset()
+    reads: frozenset[str] = frozenset()
+    writes: bool = False
+    fills: frozenset[str] = frozenset()
+
+
+class _Round(Struct, frozen=True):
+    """The names that a round gives values to, and whether it may write to what they hold, or branch on it."""
+
+    names: frozenset[str] = frozenset()
+    may_write: bool = False
+
+
 def rounds_are_independent(
-    body: Iterable[CallSite], called: Iterable[CallSite], may_go_through_a_model: bool = False
+    body: Iterable[CallSite],
+    called: Iterable[CallSite],
+    may_go_through_a_model: bool = False,
+    may_write: bool = False,
 ) -> bool:
     """Whether no round of a loop needs what an earlier one computed, except to add or append to it.
 
     ``body`` are the loop's own lines, ``called`` those of functions that it calls. The answer is no if a line cannot be
     parsed, or may change what the next round finds: a state in an object, an iterator that advances, a tensor that is
-    written to, a branch. It is also no for parameters and gradients, unless the caller says otherwise.
+    written to, a branch. It is also no for parameters and gradients, unless the caller says otherwise. With
+    ``may_write`` a round may branch, and write to what the loop's head gives it: each round then has its own tensors.
     """
     statements = _statements(body)
     if not all(_keeps_to_itself(statement) for statement in _statements(called)):
@@ -42,11 +68,25 @@ def rounds_are_independent(
         return False
     heads = [statement for statement in statements if isinstance(statement, ast.For)]
     if not heads:
-        return len(statements) == 1 and _is_comprehension_of_its_own(statements[0])
-    known = names_in(heads[0].target).union(*map(renewed_names, statements))
-    effects = [_effect_of(statement, known) for statement in statements if statement is not heads[0]]
+        return len(statements) == 1 and _is_comprehension_of_its_own(statements[0], may_write)
+    if len(heads) > 1 and not (may_write and _are_nested(heads)):
+        return False
+    varied = frozenset[str]().union(*(names_in(head.target) for head in heads))
+    mine = _Round(varied.union(*map(renewed_names, statements)), may_write)
+    effects = [_effect_of(statement, mine) for statement in statements if not isinstance(statement, ast.For)]
     shown = [effect for effect in effects if effect is not None]
-    return len(effects) == len(shown) and _goes_through_inputs(heads[0], shown) and not _is_carried(heads[0], shown)
+    read = frozenset[str]().union(*(reads(head.iter) for head in heads)) - (varied if may_write else set())
+    return len(effects) == len(shown) and _goes_through_inputs(varied, shown) and not _is_carried(varied, read, shown)
+
+
+def _are_nested(heads: Sequence[ast.For]) -> bool:
+    """Whether each further head goes through what the one before gives: `for p in group["params"]`."""
+    return all(names_in(outer.target) & names_in(inner.iter) for outer, inner in pairwise(heads))
+
+
+def goes_through_a_model(body: Iterable[CallSite]) -> bool:
+    """Whether a line of a loop reads a model's parameters, buffers or gradients."""
+    return any(map(_touches_a_model, _statements(body)))
 
 
 def head_of(body: Sequence[CallSite]) -> CallSite:
@@ -102,14 +142,16 @@ def _statements(sites: Iterable[CallSite]) -> list[ast.stmt | None]:
     return [*found, parse_line(f"{text}\n{closing_brackets(text)}")] if text else found
 
 
-def _is_comprehension_of_its_own(statement: ast.stmt | None) -> bool:
-    """Whether a line repeats only because of its comprehensions, whose elements are made independently."""
+def _is_comprehension_of_its_own(statement: ast.stmt | None, may_filter: bool) -> bool:
+    """Whether a line repeats only because of its comprehensions, whose elements are made independently. If they
+    ``may_filter``, each may have a condition."""
     kinds = (ast.ListComp, ast.GeneratorExp, ast.SetComp)
     loops = [node for node in ast.walk(statement or ast.Pass()) if isinstance(node, kinds)]
     for loop in loops:
-        varying = set[str]().union(*(names_in(part.target) for part in loop.generators))
-        alone = len(loop.generators) == 1 and not loop.generators[0].ifs and names_in(loop.elt) & varying
-        if not alone or not _is_pure(loop.elt, varying):
+        mine = _Round(frozenset[str]().union(*(names_in(part.target) for part in loop.generators)))
+        tests = [test for part in loop.generators for test in part.ifs]
+        alone = len(loop.generators) == 1 and (may_filter or not tests) and names_in(loop.elt) & mine.names
+        if not alone or not all(_is_pure(part, mine) for part in [loop.elt, *tests]):
             return False
     return bool(loops)
 
@@ -127,36 +169,79 @@ def _keeps_to_itself(statement: ast.stmt | None) -> bool:
         return False
     known = (ast.Return, ast.Assign, ast.AnnAssign, ast.If, ast.Assert, ast.For, ast.Pass)
     parts = (node for node in ast.iter_child_nodes(statement or ast.Pass()) if isinstance(node, ast.expr))
-    return isinstance(statement, known) and all(_is_pure(part, set()) for part in parts)
+    return isinstance(statement, known) and all(_is_pure(part, _Round()) for part in parts)
 
 
-def _effect_of(statement: ast.stmt | None, known: set[str]) -> Effect | None:
-    """What a statement does; None if it may do more than a round is allowed to. ``known`` are the names of the
-    round."""
+def _effect_of(statement: ast.stmt | None, mine: _Round) -> _Effect | None:
+    """What a statement does; None if it may do more than a round is allowed to."""
     if statement is None:
         return None
+    is_own = isinstance(statement, (ast.If, ast.Continue, ast.Pass)) or _writes_to_own(statement, mine)
+    if mine.may_write and is_own:
+        return _effect_of_own(statement, mine)
     if (gathered := gathering(statement)) is not None:
         where, what = gathered
-        if not isinstance(where, (ast.Name, ast.Attribute)) or not all(_is_pure(value, known) for value in what):
+        if not isinstance(where, (ast.Name, ast.Attribute)) or not all(_is_pure(value, mine) for value in what):
             return None
-        return Effect(gathers=frozenset((ast.unparse(where),)), reads=frozenset[str]().union(*map(reads, what)))
+        return _Effect(gathers=frozenset((ast.unparse(where),)), reads=frozenset[str]().union(*map(reads, what)))
     value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Expr)) else None
-    if value is None or not _is_pure(value, known):
+    if value is None or not _is_pure(value, mine):
         return None
-    effect = effect_of(statement)
-    return effect if effect.renews or isinstance(statement, ast.Expr) else None
+    is_call, names = isinstance(statement, ast.Expr), renewed_names(statement)
+    return _Effect(names, reads=reads(value), writes=is_call and mine.may_write) if names or is_call else None
 
 
-def _is_carried(head: ast.For, effects: Sequence[Effect]) -> bool:
-    """Whether a round reads what an earlier one made: a name before the round gives it a value, or what the round adds
-    or appends to."""
-    varying = names_in(head.target)
-    renewed = frozenset[str]().union(*(effect.renews for effect in effects))
-    gathered = frozenset[str]().union(*(effect.gathers for effect in effects))
-    read = reads(head.iter).union(*(effect.reads for effect in effects))
-    if gathered & (renewed | varying | read) or renewed & reads(head.iter):
+def _writes_to_own(statement: ast.stmt | None, mine: _Round) -> bool:
+    """Whether a statement writes to what a round has for itself: `p *= 2`, `p.grad = g`, or `table[name] = p`, if the
+    head of the loop gives `name` another value each time."""
+    if isinstance(statement, ast.AugAssign):
+        return _is_own(statement.target, mine)
+    return isinstance(statement, ast.Assign) and all(
+        not isinstance(target, ast.Name) and _is_own(target, mine) for target in statement.targets
+    )
+
+
+def _is_own(target: ast.expr, mine: _Round) -> bool:
+    if isinstance(target, ast.Subscript) and names_in(target.slice) and names_in(target.slice) <= mine.names:
         return True
-    known = frozenset(varying)
+    return _root_of(target) in mine.names
+
+
+def _effect_of_own(statement: ast.stmt | None, mine: _Round) -> _Effect | None:
+    parts = [node for node in ast.iter_child_nodes(statement or ast.Pass()) if isinstance(node, ast.expr)]
+    if not all(_is_pure(part, mine) for part in parts):
+        return None
+    targets: list[ast.expr] = statement.targets if isinstance(statement, ast.Assign) else []
+    targets = [statement.target] if isinstance(statement, ast.AugAssign) else targets
+    own = {ast.unparse(target) for target in targets}
+    read = [node for part in parts if part not in targets for node in _without(part, own)]
+    tables = [target.value for target in targets if isinstance(target, ast.Subscript)]
+    return _Effect(
+        reads=frozenset(ast.unparse(node) for node in read if isinstance(node, (ast.Name, ast.Attribute))),
+        writes=bool(targets),
+        fills=frozenset(ast.unparse(table) for table in tables if _root_of(table) not in mine.names),
+    )
+
+
+def _without(expression: ast.expr, texts: set[str]) -> Iterator[ast.AST]:
+    """The nodes of an expression, except for parts with these texts."""
+    waiting: list[ast.AST] = [expression]
+    while waiting:
+        node = waiting.pop()
+        if not (isinstance(node, ast.expr) and ast.unparse(node) in texts):
+            yield node
+            waiting += ast.iter_child_nodes(node)
+
+
+def _is_carried(varied: frozenset[str], iterated: frozenset[str], effects: Sequence[_Effect]) -> bool:
+    """Whether a round reads what an earlier one made: a name before the round gives it a value, or what the round adds
+    or appends to, or fills. The heads of the loop go through what is ``iterated``."""
+    renewed = frozenset[str]().union(*(effect.renews for effect in effects))
+    gathered = frozenset[str]().union(*(effect.gathers | effect.fills for effect in effects))
+    read = iterated.union(*(effect.reads for effect in effects))
+    if gathered & (renewed | varied | read) or renewed & iterated:
+        return True
+    known = varied
     for effect in effects:
         if (effect.reads & renewed) - known:
             return True
@@ -164,22 +249,24 @@ def _is_carried(head: ast.For, effects: Sequence[Effect]) -> bool:
     return False
 
 
-def _goes_through_inputs(head: ast.For, effects: Sequence[Effect]) -> bool:
+def _goes_through_inputs(varied: frozenset[str], effects: Sequence[_Effect]) -> bool:
     """Whether each round has its own input and its result is kept, unlike loops that repeat work to time it, or to
     converge. Of a comprehension over several lines only pieces are known."""
-    takes = any(effect.reads & names_in(head.target) for effect in effects)
-    return takes and (any(effect.gathers for effect in effects) or not any(effect.renews for effect in effects))
+    takes = any(effect.reads & varied or effect.writes for effect in effects)
+    keeps = any(effect.gathers or effect.writes for effect in effects)
+    return takes and (keeps or not any(effect.renews for effect in effects))
 
 
-def _is_pure(expression: ast.expr, known: set[str]) -> bool:
-    """Whether computing an expression changes nothing, as far as the names of what it calls show."""
+def _is_pure(expression: ast.expr, mine: _Round) -> bool:
+    """Whether computing an expression changes nothing that outlives its round, as far as the names of what it calls
+    show."""
     doing_more = (ast.NamedExpr, ast.Lambda, ast.Await, ast.Yield, ast.YieldFrom)
     nodes = list(ast.walk(expression))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
-    return not any(isinstance(node, doing_more) for node in nodes) and all(_is_harmless(call, known) for call in calls)
+    return not any(isinstance(node, doing_more) for node in nodes) and all(_is_harmless(call, mine) for call in calls)
 
 
-def _is_harmless(call: ast.Call, known: set[str]) -> bool:
+def _is_harmless(call: ast.Call, mine: _Round) -> bool:
     """Harmless are functions and losses called by their own name or as an attribute of `self`, methods that change
     nothing, and any method of what the round itself made. A name that ends in `_` writes to a tensor."""
     function = call.func
@@ -187,12 +274,19 @@ def _is_harmless(call: ast.Call, known: set[str]) -> bool:
         return False
     if isinstance(function, ast.Name):
         return function.id not in _WITH_EFFECT
-    if not isinstance(function, ast.Attribute) or function.attr.endswith("_"):
+    if not isinstance(function, ast.Attribute):
         return False
-    root: ast.expr = function.value
-    direct = isinstance(root, ast.Name) and root.id == "self"
+    direct = isinstance(function.value, ast.Name) and function.value.id == "self"
+    name = _root_of(function.value)
+    if function.attr.endswith("_"):
+        return mine.may_write and name in mine.names
+    changes = function.attr in {*COLLECTING, "backward", "pop", "step", "zero_grad"}
+    return not changes and (direct or function.attr in _METHODS or name in mine.names or name in _LIBRARIES)
+
+
+def _root_of(expression: ast.expr) -> str:
+    """The name at the beginning of `p.grad.data` or `groups[i]["params"]`; empty without one."""
+    root = expression
     while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
         root = root.func if isinstance(root, ast.Call) else root.value
-    name = root.id if isinstance(root, ast.Name) else ""
-    changes = function.attr in {*COLLECTING, "backward", "pop", "step", "zero_grad"}
-    return not changes and (direct or function.attr in _METHODS or name in known or name in _LIBRARIES)
+    return root.id if isinstance(root, ast.Name) else ""

@@ -131,3 +131,40 @@ def test_the_head_of_a_loop_is_its_for_or_the_comprehension():
     lines = [CallSite("a.py", 3, "f", "y = x * 2"), CallSite("a.py", 2, "f", "for x in xs:")]
     assert head_of(lines).line == 2
     assert head_of([CallSite("a.py", 7, "<listcomp>", "out = [x * 2 for x in xs]")]).line == 7
+
+
+def writing(*lines: str) -> bool:
+    body = [CallSite("a.py", 10 + number, "f", line) for number, line in enumerate(lines)]
+    return rounds_are_independent(body, [], may_go_through_a_model=True, may_write=True)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param((HEAD, "y.mul_(decay).add_(x, alpha=1 - decay)"), id="in place"),
+        pytest.param((HEAD, "x += y"), id="in place, by an operator"),
+        pytest.param((HEAD, "x.grad = x.grad * y"), id="an attribute"),
+        pytest.param(("for i in range(n):", "out[i] = w[i] @ x[i]"), id="a row of the result"),
+        pytest.param(("for k, p in ps:", "mean[k] = d * mean[k] + p"), id="the same place, read and written"),
+        pytest.param((HEAD, "if y is not None:", "x.add_(y)"), id="a branch"),
+        pytest.param(("for group in groups:", "for p in group['params']:", "p.mul_(2)"), id="loops in one another"),
+    ],
+)
+def test_rounds_may_write_to_what_the_head_gives_them(lines):
+    assert writing(*lines)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(("for i in range(n):", "out[i] = w[i] @ out[i - 1]"), id="the row before"),
+        pytest.param(("for i in range(n):", "out[i] = x[i]", "s.append(out.sum())"), id="the whole result"),
+        pytest.param(("for i in range(n):", "out[0] = x[i]"), id="one place for all"),
+        pytest.param((HEAD, "state.mul_(x)"), id="one tensor for all"),
+        pytest.param((HEAD, "for z in zs:", "x.add_(z)"), id="loops side by side"),
+        pytest.param((HEAD, "total += x", "y.mul_(total)"), id="a running sum"),
+        pytest.param((HEAD, "x.add_(y).backward()"), id="an effect"),
+    ],
+)
+def test_rounds_that_write_to_more_depend_on_each_other(lines):
+    assert not writing(*lines)
