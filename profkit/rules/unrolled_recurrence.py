@@ -29,8 +29,9 @@ How the saving is estimated
 On a GPU, and on a CPU for an LSTM that is not in double precision, one call of cuDNN or oneDNN runs the whole sequence:
 the arithmetic of the products stays (their recorded time less the cost of a call), and everything else in the cell and
 in Python vanishes, also in the backward pass. Otherwise PyTorch itself runs the cell for each time step, in C++: then
-only Python's time and the calls for the input's products vanish. What else the loop computes keeps its time; if the
-source shows that no input needs it, its calls vanish too.
+only Python's time and the calls for the input's products vanish. What else the loop computes keeps its time, and
+Python's time before it; if the source shows that no input needs it, its calls vanish too, except for those of a loop
+inside the loop.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from profkit.patterns import (
     first_shape,
     group_by_place,
     in_most_steps,
+    length_ns,
     name_lines,
     per_step,
     program_operators,
@@ -59,7 +61,13 @@ from profkit.patterns import (
     spent_ns,
     works_under,
 )
-from profkit.patterns.loops.located import in_located_step, lines_between, marks_around, rounds_by_line
+from profkit.patterns.loops.located import (
+    in_located_step,
+    lines_between,
+    located_marks,
+    marks_around,
+    rounds_by_line,
+)
 from profkit.patterns.loops.loop_source import CellCall, read_cell_call
 from profkit.patterns.shapes import by_operator
 from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, rule
@@ -72,7 +80,7 @@ from profkit.savings.written_recurrence import (
     find_written_loops,
     may_give_state,
 )
-from profkit.trace import Bools, Int64s, Rows, distinct, distinct_rows
+from profkit.trace import NONE, Bools, Int64s, Rows, distinct, distinct_rows
 
 _CELLS = frozenset(("gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"))
 _LAYERS = PRODUCTS | {"linear", "matmul"}
@@ -80,6 +88,8 @@ _LAYERS = PRODUCTS | {"linear", "matmul"}
 _PASSING = frozenset(("_to_copy", "clone", "copy", "empty", "index_put", "to"))
 """Operators that copy a state, to keep it or to convert it. Like views they leave the state as it is."""
 _PICKING = frozenset(("narrow", "select", "slice"))
+_LEAST_INNER = 3
+"""A line that runs so many times in a time step is in a loop of its own; a helper may be called twice."""
 _STACKED = (
     " Cells that feed one another are its layers (`num_layers`) where they are of one size, else one after the other."
 )
@@ -98,13 +108,15 @@ _ONCE = " What else the loop computes of the outputs is then called once, on all
 
 
 class _CellLoop(Struct, frozen=True):
-    """One run of time steps: the cells' calls, what else the loop computes, and which of the two one call can
-    replace."""
+    """One run of time steps: the cells' calls, what else the loop computes, and which of the two one call can replace.
+    ``others_once`` are those of the others that one call for the sequence can replace; ``python_ns`` is the time before
+    the rest, in which Python prepares their calls."""
 
     cells: Rows
     others: Rows
     in_one_call: bool
-    others_in_one_call: bool
+    others_once: Bools
+    python_ns: int
 
 
 class _Shown(Struct, frozen=True):
@@ -126,7 +138,7 @@ def unrolled_recurrence(facts: Facts) -> Suspicions:
         kind = base_name(facts.trace.names[names[0]]).removesuffix("_cell").partition("_")[0].upper()
         places = costliest_lines(facts, cells)
         longest = max(len(loop.cells) for loop in loops)
-        once = any(loop.others_in_one_call and len(loop.others) for loop in loops)
+        once = any(loop.others_once.any() for loop in loops)
         yield Suspicion(
             message=f"`nn.{kind}Cell` is called {round(per_step(facts, cells)):,} times a step, once a time step"
             f"{' at each of these lines' * bool(places.also)}, on a sequence that is there from the start.",
@@ -193,7 +205,28 @@ def _find_loops(facts: Facts) -> Iterator[_CellLoop]:
             inside = slice(part[0], part[-1])
             library = facts.device.present or bool((lstm & ~double)[cells].all())
             others = rows[inside][(computes | replaces)[inside]]
-            yield _CellLoop(cells, others, library, bool(shown.independent[facts.lines.site[cells]].all()))
+            once = ~_in_inner_loop(facts, cells, others)
+            once &= shown.independent[facts.lines.site[cells]].all()
+            yield _CellLoop(cells, others, library, once, _python_before_ns(facts, rows[inside], others[~once]))
+
+
+def _in_inner_loop(facts: Facts, cells: Rows, others: Rows) -> Bools:
+    """Which of the other operators stand in a line that runs several times in each time step. What a loop over rows or
+    heads does in all time steps takes as long if it is done at once."""
+    marks, lines = facts.trace.events.site[located_marks(facts)], len(facts.callsites)
+    runs = np.bincount(marks[(marks >= 0) & (marks < lines)], minlength=lines + 1)  # the last is no line
+    site = np.where(facts.lines.site < lines, facts.lines.site, NONE)
+    steps = max(1, int(runs[site[cells]].max()))
+    repeated: Bools = runs[site[others]] >= _LEAST_INNER * steps
+    return repeated
+
+
+def _python_before_ns(facts: Facts, rows: Rows, staying: Rows) -> int:
+    """The time between each of the ``staying`` operators and the one before it."""
+    place = np.searchsorted(rows, staying)
+    place = place[place > 0]
+    between = length_ns(facts, facts.tree.end_ns[rows[place - 1]], facts.trace.events.start_ns[rows[place]])
+    return int(between.clip(min=0).sum())
 
 
 def _read_source(facts: Facts) -> _Shown:
@@ -246,7 +279,9 @@ def _call_once(facts: Facts, loops: list[_CellLoop]) -> Edit:
     """Each loop takes the time of one call for the sequence, besides what else it computes; so does its backward."""
     start = np.array([facts.trace.events.start_ns[loop.cells[0]] for loop in loops])
     end = np.array([facts.tree.end_ns[loop.cells[-1]] for loop in loops])
-    kept = np.array([_kept_ns(facts, loop).sum() + _kept_of_others_ns(facts, loop).sum() for loop in loops])
+    kept = np.array(
+        [_kept_ns(facts, loop).sum() + _kept_of_others_ns(facts, loop).sum() + loop.python_ns for loop in loops]
+    )
     parts = [shrink_spans(start, end, kept, UNCERTAINTY)]
     cells = _together(loop.cells for loop in loops if loop.in_one_call)
     nodes = backward_of(facts, cells)
@@ -256,7 +291,7 @@ def _call_once(facts: Facts, loops: list[_CellLoop]) -> Edit:
             scale_operators(facts, rows, share, UNCERTAINTY, launch_kept=1 / len(cells)) for rows in (cells, nodes)
         ]
     else:
-        others = _together(loop.others for loop in loops if loop.others_in_one_call)
+        others = _together(loop.others[loop.others_once] for loop in loops)
         layers = backward_of(facts, others[operators_of(facts.trace, _LAYERS)[others]])
         parts += [shrink(rows, arithmetic_ns(facts, rows), UNCERTAINTY) for rows in (nodes, layers)]
         parts.append(_join_input_products(facts, _together(loop.cells for loop in loops if not loop.in_one_call)))
@@ -287,13 +322,12 @@ def _kept_ns(facts: Facts, loop: _CellLoop) -> Int64s:
 def _kept_of_others_ns(facts: Facts, loop: _CellLoop) -> Int64s:
     """What stays on the host of the loop's other operators: all, or what one call for the sequence would take."""
     spent = spent_ns(facts, loop.others)
-    if not loop.others_in_one_call:
-        return spent
     if facts.device.present:
-        return spent // int(np.unique(facts.lines.site[loop.cells], return_counts=True)[1].max())
-    products = operators_of(facts.trace, _LAYERS)[loop.others]
-    once = (spent - round(call_ns(facts))).clip(min=0)
-    return np.where(products, arithmetic_ns(facts, loop.others), once)
+        once = spent // int(np.unique(facts.lines.site[loop.cells], return_counts=True)[1].max())
+    else:
+        products = operators_of(facts.trace, _LAYERS)[loop.others]
+        once = np.where(products, arithmetic_ns(facts, loop.others), (spent - round(call_ns(facts))).clip(min=0))
+    return np.where(loop.others_once, once, spent)
 
 
 def _share_of_products(facts: Facts, cells: Rows) -> float:

@@ -76,10 +76,11 @@ def test_inputs_that_were_taken_apart_before_the_loop_count():
 
 
 def test_what_a_head_computes_of_each_output_stays():
+    """With the 2 µs in which Python prepares each of its calls."""
     head = op("aten::linear", 2, 10, dims=[STATE, [3, HIDDEN], [3]], types=["float"] * 3)
     facts = recording(between=(head,))
     (found,) = find(facts)
-    kept = 8 * 7 + 7 * 10
+    kept = 8 * 7 + 7 * (2 + 10)
     assert predict_saving(facts, found.edit).fraction == pytest.approx((7 * 50 + 30 - kept) / 600, abs=1e-4)
 
 
@@ -126,9 +127,9 @@ def test_calls_of_different_shapes_are_silent():
     assert find(facts_of(events)) == []
 
 
-def marked(*lines: str, head_out: int = 3, between: tuple[Json, ...] = ()):
+def marked(*lines: str, head_out: int = 3, between: tuple[Json, ...] = (), heads: int = 1):
     """Three steps, the first with marks, of a loop of 20 rounds of 40 µs. The second line calls a cell, the third
-    a head; no operator takes the input from a sequence."""
+    a head, and runs ``heads`` times; no operator takes the input from a sequence."""
     sites = tuple(CallSite("tag.py", 6 + i, "encode", line) for i, line in enumerate(lines))
     dims = [STATE, [head_out, HIDDEN], [head_out]]
     events: list[Json] = []
@@ -136,7 +137,7 @@ def marked(*lines: str, head_out: int = 3, between: tuple[Json, ...] = ()):
         events.append(step(i, 1000 * i, 1000))
         for k in range(20):
             at = 1000.0 * i + 10 + 40 * k
-            rounds = [(0, at, 1), (1, at + 1, 31), (2, at + 32, 7)]
+            rounds = [(0, at, 1), (1, at + 1, 31), *((2, at + 32 + 7 * j / heads, 7 / heads) for j in range(heads))]
             events += [mark(site, begin, length) for site, begin, length in rounds if i == 0]
             events += [*cell(at + 1.5), op("aten::linear", at + 33, 4, dims=dims, types=["float"] * 3)]
             events += [op("aten::addmm", at + 33.5, 3), *({**event, "ts": at + 37} for event in between)]
@@ -154,6 +155,15 @@ def test_where_the_source_shows_that_inputs_are_there_a_head_in_the_loop_is_call
     assert "then called once, on all of them" in found.fix
     kept = 20 * 7  # the head's product is shorter than its call
     assert predict_saving(facts, found.edit).fraction == pytest.approx((19 * 40 + 30 - kept) / 1000, abs=1e-4)
+
+
+@pytest.mark.parametrize(("heads", "kept"), [(2, 0), (3, 19 * (4 + 1.5))])
+def test_a_loop_inside_the_loop_stays_with_its_python(heads, kept):
+    """Its line runs three times in a time step. A helper may be called twice."""
+    facts = marked(LOOP, CELL, HEAD, heads=heads)
+    (found,) = find(facts)
+    saved = 19 * 40 + 30 - 20 * 7 - kept
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(saved / 1000, abs=1e-4)
 
 
 def test_the_same_loop_whose_input_is_what_the_head_gave_is_silent():
