@@ -4,10 +4,11 @@ What it detects
 Operators that make backward nodes (their sequence numbers rise) which no backward pass of the recording runs. Either
 there is no backward pass and no optimizer at all, as in an evaluation; or the backward pass that follows in the step
 skips whole stretches of operators that make a third of all nodes, such as a teacher network or a validation between two
-training steps. Single operators that a loss does not use are not reported, nor is a forward pass whose backward comes
-after the recording. Only the source can show an evaluation that comes after the recorded steps: the model is put into
-evaluation mode and called in a loop, with no `no_grad` around the call or its callers, and nothing is differentiated.
-That is reported as low.
+training steps; or one line makes several such stretches a step, and they take a tenth of the memory peak, such as a
+loss after each inner step of which the last is used. Single operators that a loss does not use are not reported, nor is
+a forward pass whose backward comes after the recording. Only the source can show an evaluation that comes after the
+recorded steps: the model is put into evaluation mode and called in a loop, with no `no_grad` around the call or its
+callers, and nothing is differentiated. That is reported as low.
 
 Why is this bad?
 Each operator keeps its inputs for a backward pass that never comes, so all activations stay in memory until the output
@@ -47,6 +48,7 @@ from profkit.rules.base import (
     CannotLook,
     Facts,
     Kind,
+    Location,
     Need,
     Severity,
     Suspicion,
@@ -62,6 +64,7 @@ from profkit.trace import NONE, Category, Int64s, Rows, among, distinct
 _MIN_SHARE = 1 / 3
 """In training: a pass of a model makes this share of all nodes per optimizer step. A metric, or an output that the loss
 happens not to use, makes fewer."""
+_ONLY_SOME = " If only some of these results are used, such as the last, compute only those."
 _FEW_NODES = 3
 _MIN_PEAK_SHARE = 0.1
 """A teacher of a few layers makes fewer nodes: it counts if its graph is a tenth of the memory peak, from which on a
@@ -69,10 +72,11 @@ lower peak is more than information."""
 
 
 class _Unused(Struct, frozen=True):
-    """Operators whose nodes nobody runs, when each such pass begins and ends, and whether it has enough nodes to be a
-    model's."""
+    """Operators whose nodes nobody runs, the ``last`` of each such pass, when it begins and ends, and whether it has
+    enough nodes to be a model's."""
 
     makers: Rows
+    last: Rows
     start_ns: Int64s
     end_ns: Int64s
     is_long: bool = True
@@ -112,14 +116,15 @@ def _recorded(facts: Facts) -> Suspicions:
         return
     unused = _passed_over(facts, makers) if trained else _whole_steps(facts, makers)
     measured = facts.measured[unused.makers]
-    # An evaluation may come with every tenth step only: compare with the nodes of its own steps.
-    beside = among(facts.step_of(makers), facts.step_of(unused.makers[measured]))
-    if not measured.any() or measured.sum() < _MIN_SHARE * beside.sum() / facts.run.signals_per_step:
+    repeats = len(unused.start_ns) >= 2 * facts.steps.measured_count
+    is_much = _is_much(facts, makers, unused.makers[measured])
+    is_pass = measured.sum() >= LEAST_PASS * facts.steps.measured_count
+    if not measured.any() or not (is_much or (repeats and is_pass)):
         return
     size, peak = _needless_bytes(facts, calls, unused)
-    if not unused.is_long and size < _MIN_PEAK_SHARE * max(peak, 1):
+    if not (unused.is_long and is_much) and size < _MIN_PEAK_SHARE * max(peak, 1):
         return
-    places = locations_of(facts, _calling_sites(facts, unused.makers))
+    places = _lines_of(facts, unused, trained and repeats)
     count = times_per_step(facts, unused.makers[measured])
     keeps = pick_form(count, "keeps", "keep")
     memory = f" and {keeps} {format_bytes(size)} alive that nobody needs" if size else ""
@@ -130,7 +135,7 @@ def _recorded(facts: Facts) -> Suspicions:
         message=f"{format_count(count, 'operator')} a step "
         f"{pick_form(count, 'records', 'record')} an autograd graph that no backward pass uses{memory}.",
         fix="Run it under `with torch.inference_mode():` (or `torch.no_grad()` where the result takes part in a later "
-        "backward pass).",
+        "backward pass)." + _ONLY_SOME * (trained and repeats),
         # If no located step shows it, lines carried over from other steps would name the wrong call.
         rows=unused.makers[measured] if not facts.lines.known else unused.makers[:0],
         places=Places.of(places[:4]),
@@ -143,6 +148,20 @@ def _recorded(facts: Facts) -> Suspicions:
     )
 
 
+def _lines_of(facts: Facts, unused: _Unused, end_at_one_line: bool) -> list[Location]:
+    """The line at which short passes end, and those that call the model."""
+    ending = unused.last[facts.measured[unused.last] & end_at_one_line]
+    sites = [*order_sites(facts.lines.site[ending]), *_calling_sites(facts, unused.makers)]
+    return locations_of(facts, dict.fromkeys(sites))
+
+
+def _is_much(facts: Facts, makers: Rows, unused: Rows) -> bool:
+    """Whether these make a third of all nodes. An evaluation may come with every tenth step only: compare with the
+    nodes of its own steps."""
+    beside = among(facts.step_of(makers), facts.step_of(unused))
+    return bool(len(unused) >= _MIN_SHARE * beside.sum() / facts.run.signals_per_step)
+
+
 def _calls(facts: Facts) -> Rows:
     """What the program calls in the forward direction, in order: outermost operators of the main thread."""
     rows = facts.operators.nodes
@@ -153,11 +172,12 @@ def _calls(facts: Facts) -> Rows:
 def _whole_steps(facts: Facts, makers: Rows) -> _Unused:
     index = distinct(facts.step_of(makers))
     index = index[facts.steps.measured[index]]
-    return _Unused(makers, facts.steps.start_ns[index], facts.steps.end_ns[index])
+    return _Unused(makers, makers[-1:], facts.steps.start_ns[index], facts.steps.end_ns[index])
 
 
 def _passed_over(facts: Facts, makers: Rows) -> _Unused:
-    """In each step the longest run of nodes that no backward pass runs, though one follows in that step."""
+    """In each step the runs of nodes that no backward pass runs, though one follows in that step: those of the line
+    with most of such nodes, as a pass may be repeated between others that are used."""
     events = facts.trace.events
     backward = np.flatnonzero(facts.lines.backward & (events.sequence >= 0))
     skipped = ~among(events.sequence[makers], events.sequence[backward])
@@ -171,18 +191,27 @@ def _passed_over(facts: Facts, makers: Rows) -> _Unused:
     for number in distinct(step):
         at = np.flatnonzero(step == number)
         parts = stretches(np.flatnonzero(np.diff(skipped[at])) + 1, len(at))
-        run = max((makers[at[part]] for part in parts if skipped[at[part.start]]), key=len, default=makers[:0])
-        if len(run) >= _FEW_NODES and events.start_ns[run[-1]] < last_backward[number]:
-            runs.append(run)
+        ended = [makers[at[part]] for part in parts if skipped[at[part.start]] and part.stop - part.start >= _FEW_NODES]
+        runs += _of_one_line(facts, [run for run in ended if events.start_ns[run[-1]] < last_backward[number]])
     long = [run for run in runs if len(run) >= LEAST_PASS]
     runs = long or runs
     measured = [run for run in runs if facts.measured[run[0]]]
     return _Unused(
         np.concatenate(runs) if runs else makers[:0],
+        np.array([run[-1] for run in runs], dtype=np.int64),
         np.array([events.start_ns[run[0]] for run in measured], dtype=np.int64),
         np.array([facts.tree.end_ns[run[-1]] for run in measured], dtype=np.int64),
         is_long=bool(long),
     )
+
+
+def _of_one_line(facts: Facts, runs: list[Rows]) -> list[Rows]:
+    """Those of the runs that end at the line with most nodes. Without a line each run is one by itself."""
+    lines: dict[tuple[int, int], list[Rows]] = {}
+    for number, run in enumerate(runs):
+        site = int(facts.lines.site[run[-1]])
+        lines.setdefault((site, NONE if site >= 0 else number), []).append(run)
+    return max(lines.values(), key=lambda of_line: sum(map(len, of_line)), default=[])
 
 
 def _calling_sites(facts: Facts, makers: Rows) -> list[int]:

@@ -11,7 +11,7 @@ from profkit.rules.unused_autograd_graph import unused_autograd_graph
 from profkit.run.directory import CallSite, LiveHolder, LiveSample, Remark, Run
 from profkit.source.remark_kinds import EVALUATION_WITH_GRAD
 from tests.rules.forward_passes import LENGTH, Json, backward, ending, evaluating, find, forward, training
-from tests.traces import annotation, facts_of, mark, op, rows_named, step
+from tests.traces import annotation, facts_of, mark, memory, op, rows_named, step
 
 
 def test_an_evaluation_with_a_graph_is_reported():
@@ -183,3 +183,41 @@ def test_an_evaluation_that_was_recorded_is_reported_once():
     assert found.severity is None
     assert found.location is not None
     assert found.location.line == 20
+
+
+@pytest.mark.parametrize(
+    ("passes", "kept_bytes", "reported"),
+    [
+        pytest.param(3, 5_000_000, 1, id="a tenth of the peak"),
+        pytest.param(3, 2_000_000, 0, id="less memory"),
+        pytest.param(1, 5_000_000, 0, id="once a step"),
+        pytest.param(2, 5_000_000, 0, id="too few nodes"),
+    ],
+)
+def test_short_passes_of_one_line_between_others_that_are_used_count_together(passes, kept_bytes, reported):
+    """A loss of four nodes after each inner step, none of which a backward pass uses; eight nodes that one does."""
+    events = []
+    for i in range(3):
+        at, number, used = LENGTH * i, 100 * i, []
+        events += [step(i, at, LENGTH), memory(at, 40_000_000, 1)]
+        for k in range(passes):
+            begin = at + 1 + 130 * k
+            if i == 0:
+                events += [mark(0, begin - 0.5, 80), mark(1, begin + 79.8, 45)]
+            events += forward(begin, number, 8)
+            used += [*range(number, number + 8)]
+            events += [memory(begin + 85, kept_bytes, 10 + k), memory(begin + 86, 1000, 20 + k)]
+            events += forward(begin + 80, number + 8, 4)
+            number += 12
+        events += ending(at + 500, number)
+        events += [event for k, n in enumerate(used) for event in backward(at + 510 + 10 * k, range(n, n + 1))]
+        freed = [
+            (1, 40_000_000),
+            *((10 + k, kept_bytes) for k in range(passes)),
+            *((20 + k, 1000) for k in range(passes)),
+        ]
+        events += [memory(at + 900 + n, -size, address) for n, (address, size) in enumerate(freed)]
+    sites = (CallSite("meta.py", 5, "f", "loss = inner(w)"), CallSite("meta.py", 6, "f", "out.append(outer(w))"))
+    found = find(facts_of(events, callsites=sites))
+    assert len(found) == reported
+    assert all("only those" in suspicion.fix and suspicion.location.line == 6 for suspicion in found)
