@@ -20,7 +20,7 @@ Shape = tuple[int, ...]
 COPIES = frozenset(("clone", "contiguous", "repeat"))
 """What works on each element by itself, besides the elementwise operators."""
 FILLING = frozenset(("empty_like", "full_like", "ones_like", "zeros_like"))
-_PRODUCTS = frozenset(("bmm", "matmul", "mm"))
+PRODUCTS = frozenset(("bmm", "matmul", "mm"))
 
 
 class StepCalls(Struct, frozen=True):
@@ -84,7 +84,7 @@ def _result_of(call: Call, given: Sequence[Shape]) -> Shape:
     name = base_name(call.name)
     if name == "repeat":
         return result_of_repeat(first_shape(given), call.argument(1))
-    if name in _PRODUCTS:
+    if name in PRODUCTS:
         return result_of_product(given)
     if name == "linear":
         return result_of_linear(given)

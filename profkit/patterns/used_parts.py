@@ -1,4 +1,5 @@
-"""Results of which only a part is read: operators that work element by element on whole tensors, before a slice.
+"""Results of which only a part is read: operators that work element by element on whole tensors, or multiply matrices,
+before a slice or a diagonal.
 
 The trace does not say which tensor an operator takes, but its shape. So a result counts as read whole if anything but a
 slice takes a tensor of that shape before the next one is made: that may be another tensor, and then nothing is found.
@@ -16,7 +17,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, base_name
 from profkit.patterns.calls import Call
-from profkit.patterns.step_calls import COPIES, Shape, StepCalls, step_calls
+from profkit.patterns.step_calls import COPIES, PRODUCTS, Shape, StepCalls, step_calls
 from profkit.trace.events import Rows
 
 _LEAST_ELEMENTS = 1 << 16
@@ -27,7 +28,9 @@ _MOST_SHAPES = 50
 """Distinct shapes that are looked at, the largest first."""
 _RANDOM = frozenset(("dropout", "feature_dropout", "native_dropout", "rrelu"))
 """Of a smaller tensor they would draw other numbers."""
-_CUTS = frozenset(("narrow", "select", "slice"))
+DIAGONALS = frozenset(("diag", "diagonal"))
+_CUTS = DIAGONALS | frozenset(("narrow", "select", "slice"))
+_LOSING_A_DIMENSION = DIAGONALS | {"select"}
 
 
 class UsedPart(Struct, frozen=True):
@@ -49,9 +52,10 @@ def mostly_unused(facts: Facts) -> list[UsedPart]:
 
 
 def _commutes(call: Call) -> bool:
-    """Whether cutting before the operator would give the same part."""
+    """Whether cutting before the operator would give the same part. A product's rows and columns are those of what is
+    multiplied, and its diagonal is a sum of products of rows."""
     is_in_place = call.name.endswith("_") and not call.name.endswith("__")  # what it writes to may be read later
-    return not is_in_place and base_name(call.name) in (ELEMENTWISE | COPIES) - _RANDOM
+    return not is_in_place and base_name(call.name) in (ELEMENTWISE | COPIES | PRODUCTS) - _RANDOM
 
 
 def _cuts_much(call: Call, given: Sequence[Shape]) -> bool:
@@ -65,6 +69,8 @@ def _cut(call: Call, whole: Shape) -> Shape:
         given = [int(text) for text in call.arguments[1:] if text]
     except ValueError:
         return ()
+    if base_name(call.name) in DIAGONALS:
+        return _diagonal_of(whole, given)
     dimension = given[0] + (len(whole) if given[0] < 0 else 0) if given else -1
     if not 0 <= dimension < len(whole):
         return ()
@@ -79,6 +85,17 @@ def _cut(call: Call, whole: Shape) -> Shape:
     else:
         return ()
     return (*whole[:dimension], left, *whole[dimension + 1 :]) if 0 < left <= length else ()
+
+
+def _diagonal_of(whole: Shape, given: Sequence[int]) -> Shape:
+    """The shape of the main diagonal, of two of the dimensions; nothing for another or for what has none."""
+    if len(whole) < 2 or (given and given[0]):
+        return ()
+    dimensions = [at % len(whole) for at in given[1:3]] or [0, 1]
+    if len(set(dimensions)) < 2:
+        return ()
+    others = [length for at, length in enumerate(whole) if at not in dimensions]
+    return (*others, min(whole[at] for at in dimensions))
 
 
 def _parts_of(shape: Shape, step: StepCalls) -> Iterator[UsedPart]:
@@ -112,6 +129,6 @@ def _read_by(at: int, shape: Shape, step: StepCalls) -> float:
         left = _cut(call, left)
         if not left:
             return 0.0
-        if base_name(call.name) == "select":
+        if base_name(call.name) in _LOSING_A_DIMENSION:
             break  # the result has a dimension less
     return math.prod(left) / math.prod(shape) if left != shape else 0.0

@@ -1,9 +1,10 @@
 """A large tensor is computed whole, and only a small part of it is used.
 
 What it detects
-Operators that work element by element (arithmetic, functions, `where`), or copy (`repeat`, `clone`), on a tensor of
-which at most half is read afterwards: slices and selections are all that takes it. A mask or a table of the largest
-length that is cut to the length of the batch is the usual case. The rule is silent if anything else takes a tensor of
+Operators that work element by element (arithmetic, functions, `where`), copy (`repeat`, `clone`) or multiply matrices
+(`matmul`, `bmm`), for a tensor of which at most half is read afterwards: slices, selections and diagonals are all that
+takes it. A mask or a table of the largest length that is cut to the length of the batch is the usual case, or a table
+of all pairs of which each row's own partner is read. The rule is silent if anything else takes a tensor of
 that shape before the next one is made, if the slices together read most of it, and for operators that write in place
 or draw random numbers.
 
@@ -28,9 +29,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.derive.families import operators_of
 from profkit.patterns import Places, busiest_site, costliest_lines, in_most_steps, spent_ns, times_per_step
 from profkit.patterns.step_calls import first_seen, repeated_in_measured
-from profkit.patterns.used_parts import UsedPart, mostly_unused
+from profkit.patterns.used_parts import DIAGONALS, UsedPart, mostly_unused
 from profkit.rules.base import (
     LOW_FROM,
     Facts,
@@ -47,6 +49,7 @@ from profkit.savings import call_ns, combine, take_less
 from profkit.savings.pricing import scale_backward
 from profkit.trace import Rows
 
+_DIAGONAL = " The diagonal of `a @ b.T` is `(a * b).sum(-1)`."
 _UNCERTAINTY = 0.2
 """Large tensors get fresh pages from the system, small ones do not."""
 
@@ -72,12 +75,13 @@ def _suspect(facts: Facts, parts: list[UsedPart], rows: Rows) -> Suspicion:
     largest = max(parts, key=lambda part: np.prod(part.shape))
     count, size = times_per_step(facts, rows), " x ".join(f"{length:,}" for length in largest.shape)
     cuts = repeated_in_measured(facts, np.concatenate([part.cuts for part in parts]))
+    diagonal = _DIAGONAL * bool(operators_of(facts.trace, DIAGONALS)[cuts].any())
     compute = pick_form(count, "computes", "compute")
     return Suspicion(
-        message=f"{format_count(count, 'operator')} a step {compute} a tensor of {size} elements, of which a slice "
-        f"takes {format_share(largest.used)} and nothing takes the rest.",
+        message=f"{format_count(count, 'operator')} a step {compute} a tensor of {size} elements, of which a "
+        f"{'diagonal' if diagonal else 'slice'} takes {format_share(largest.used)} and nothing takes the rest.",
         fix="Cut first, compute after: slice what goes in (`table[:length]`) instead of what comes out. Where a tensor "
-        "is only repeated along a dimension, `expand` needs no copy.",
+        "is only repeated along a dimension, `expand` needs no copy." + diagonal,
         rows=rows,
         edit=combine([take_less(facts, rows, kept, _UNCERTAINTY), scale_backward(facts, rows, share, _UNCERTAINTY)]),
         worth=LOW_FROM,

@@ -172,3 +172,36 @@ def test_what_may_be_the_input_of_the_next_one_is_left_alone():
     again = (tensor_op("mul", 70, 50, WHOLE, []), cut(122, 0, 0, 16))
     facts = facts_of(steps_of(tensor_op("mul", 10, 50, WHOLE, []), cut(62, 0, 0, 16), *again))
     assert [found.count for found in find(facts)] == [1]
+
+
+SQUARE = [512, 512]
+
+
+@pytest.mark.parametrize(
+    ("taken", "reported"),
+    [
+        pytest.param(tensor_op("diagonal", 100, 2, SQUARE, [], [], [], concrete=["", "0", "0", "1"]), 1, id="diagonal"),
+        pytest.param(
+            tensor_op("diagonal", 100, 2, SQUARE, [], [], [], concrete=["", "0", "-2", "-1"]), 1, id="negative"
+        ),
+        pytest.param(tensor_op("diag", 100, 2, SQUARE, [], concrete=["", "0"]), 1, id="diag"),
+        pytest.param(tensor_op("diagonal", 100, 2, SQUARE, [], [], [], concrete=["", "1", "0", "1"]), 0, id="another"),
+        pytest.param(tensor_op("sum", 100, 2, SQUARE), 0, id="all"),
+    ],
+)
+def test_a_product_of_all_pairs_of_which_the_diagonal_is_read_is_reported(taken, reported):
+    product = tensor_op("mm", 10, 60, [512, 64], [64, 512])
+    squashed = tensor_op("sigmoid", 75, 20, SQUARE)
+    found = find(facts_of(steps_of(product, squashed, taken)))
+    assert len(found) == reported
+    for suspicion in found:
+        assert suspicion.count == 2
+        assert "`(a * b).sum(-1)`" in suspicion.fix
+        facts = facts_of(steps_of(product, squashed, taken))
+        assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx((80 - 2 * 2) / STEP, abs=1e-3)
+
+
+def test_a_product_that_something_else_reads_too_is_silent():
+    product = tensor_op("mm", 10, 60, [512, 64], [64, 512])
+    diagonal = tensor_op("diagonal", 100, 2, SQUARE, [], [], [], concrete=["", "0", "0", "1"])
+    assert find(facts_of(steps_of(product, diagonal, tensor_op("logsumexp", 104, 20, SQUARE)))) == []
