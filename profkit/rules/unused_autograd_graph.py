@@ -148,7 +148,7 @@ def _recorded(facts: Facts) -> Suspicions:
     )
 
 
-def _lines_of(facts: Facts, unused: _Unused, end_at_one_line: bool) -> list[Location]:
+def _lines_of(facts: Facts, unused: _Unused, end_at_one_line: bool) -> tuple[Location, ...]:
     """The line at which short passes end, and those that call the model."""
     ending = unused.last[facts.measured[unused.last] & end_at_one_line]
     sites = [*order_sites(facts.lines.site[ending]), *_calling_sites(facts, unused.makers)]

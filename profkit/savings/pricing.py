@@ -194,7 +194,8 @@ def _scale_after_nodes(facts: Facts, nodes: Rows, kept: float, uncertainty: floa
 def leave_out(facts: Facts, rows: Rows, group: Rows, kept: float, uncertainty: float) -> Edit:
     """The operators ``rows``, their backward nodes and their launches take the share ``kept`` of their time. So does
     the time before each of them, in which Python prepares its call: between two consecutive operators of one ``group``
-    all of it, else at most `PYTHON_NS`; and what autograd does after each of the nodes."""
+    all of it, else at most `PYTHON_NS`; what autograd does after each of the nodes; and giving the memory of their
+    results back."""
     events, starts, ends = facts.trace.events, facts.trace.events.start_ns, facts.tree.end_ns
     called = facts.tree.outermost(events.category == Category.OPERATOR) & (events.lane == facts.steps.main_lane)
     every = facts.measured_rows(called)
@@ -208,9 +209,10 @@ def leave_out(facts: Facts, rows: Rows, group: Rows, kept: float, uncertainty: f
     between_ns = length_ns(facts, start, end).clip(min=0)
     goes_ns = np.where(follows[prepared], between_ns, between_ns.clip(max=PYTHON_NS))
     left_ns = (between_ns - (1 - kept) * goes_ns).astype(np.int64)
-    scaled = scale_with_backward(facts, rows, kept, uncertainty, launch_kept=kept)
+    forward = take_less(facts, rows, kept, uncertainty, launch_kept=kept)
+    backward = scale_backward(facts, rows, kept, uncertainty, launch_kept=kept)
     after = _scale_after_nodes(facts, backward_of(facts, rows), kept, uncertainty)
-    return combine([shrink_spans(start, end, left_ns, uncertainty), scaled, after])
+    return combine([shrink_spans(start, end, left_ns, uncertainty), forward, backward, after])
 
 
 def one_round_ns(facts: Facts, run: Rows, rounds: int) -> int:
