@@ -199,7 +199,7 @@ def _uncompiled(facts: Facts, reason: str, places: Places, rows: Rows, reads: Ro
             [
                 drop_operators(facts, reads, _UNCERTAINTY),
                 unblock(waits, _UNCERTAINTY),
-                leave_out(facts, fused, np.zeros(len(fused), dtype=np.int64), 0.0, _UNCERTAINTY),
+                leave_out(facts, fused, np.zeros(len(fused), dtype=np.int64), 0.0, _UNCERTAINTY, prepared_ns=0),
             ]
         ),
         count=count,

@@ -191,11 +191,13 @@ def _scale_after_nodes(facts: Facts, nodes: Rows, kept: float, uncertainty: floa
     return shrink_spans(start[near], end[near], left_ns[near], uncertainty)
 
 
-def leave_out(facts: Facts, rows: Rows, group: Rows, kept: float, uncertainty: float) -> Edit:
+def leave_out(
+    facts: Facts, rows: Rows, group: Rows, kept: float, uncertainty: float, prepared_ns: int = PYTHON_NS
+) -> Edit:
     """The operators ``rows``, their backward nodes and their launches take the share ``kept`` of their time. So does
     the time before each of them, in which Python prepares its call: between two consecutive operators of one ``group``
-    all of it, else at most `PYTHON_NS`; what autograd does after each of the nodes; and giving the memory of their
-    results back."""
+    all of it, else at most ``prepared_ns`` (nothing if another call takes their place); what autograd does after each
+    of the nodes; and giving the memory of their results back."""
     events, starts, ends = facts.trace.events, facts.trace.events.start_ns, facts.tree.end_ns
     called = facts.tree.outermost(events.category == Category.OPERATOR) & (events.lane == facts.steps.main_lane)
     every = facts.measured_rows(called)
@@ -207,7 +209,7 @@ def leave_out(facts: Facts, rows: Rows, group: Rows, kept: float, uncertainty: f
     follows = np.zeros(len(rows), dtype=bool)
     follows[1:] = (np.diff(place) == 1) & (np.diff(group) == 0)
     between_ns = length_ns(facts, start, end).clip(min=0)
-    goes_ns = np.where(follows[prepared], between_ns, between_ns.clip(max=PYTHON_NS))
+    goes_ns = np.where(follows[prepared], between_ns, between_ns.clip(max=prepared_ns))
     left_ns = (between_ns - (1 - kept) * goes_ns).astype(np.int64)
     forward = take_less(facts, rows, kept, uncertainty, launch_kept=kept)
     backward = scale_backward(facts, rows, kept, uncertainty, launch_kept=kept)
