@@ -38,8 +38,16 @@ def scaling(at: float, _: int) -> list[Json]:
     ]
 
 
-def recording(rounds: int = 40, lines: tuple[str, ...] = (LOOP, CLIP), body=scaling, every: float = 20, **more: Any):
-    """Steps of which the first is located; a round takes 20 µs, 12 of them from its first operator to its last."""
+def recording(
+    rounds: int = 40,
+    lines: tuple[str, ...] = (LOOP, CLIP),
+    body=scaling,
+    every: float = 20,
+    again: bool = False,
+    **more: Any,
+):
+    """Steps of which the first is located; a round takes 20 µs, 12 of them from its first operator to its last. The
+    last line may run ``again`` in each, without operators, as a generator's does."""
     sites = tuple(CallSite("train.py", 6 + i, "clip", line) for i, line in enumerate(lines))
     events: list[Json] = []
     for i in range(4):
@@ -49,6 +57,7 @@ def recording(rounds: int = 40, lines: tuple[str, ...] = (LOOP, CLIP), body=scal
             if i == 0:
                 events += [mark(n, at + 0.1 * n, 0.05) for n in range(len(lines) - 1)]
                 events.append(mark(len(lines) - 1, at + 1, 16))
+                events += [mark(len(lines) - 1, at + 17.5, 1)] * again
             events += body(at + 2, k)
     return facts_of(events, callsites=sites, **more)
 
@@ -87,7 +96,8 @@ def test_a_moving_average_becomes_one_operator_for_each_tensor():
     assert predict_saving(facts, found.edit).fraction == pytest.approx((lasted - kept) / LENGTH, abs=1e-4)
 
 
-def test_a_penalty_in_the_loss_keeps_one_operator_and_one_node_of_k():
+@pytest.mark.parametrize("again", [False, True])
+def test_a_penalty_in_the_loss_keeps_one_operator_and_one_node_of_k(again):
     def squaring(at: float, k: int) -> list[Json]:
         return [
             tensor_op("pow", at, 2, WEIGHT, [], sequence=int(at)),
@@ -100,7 +110,9 @@ def test_a_penalty_in_the_loss_keeps_one_operator_and_one_node_of_k():
         node = "autograd::engine::evaluate_function: PowBackward0"
         return [*squaring(at, k), op(node, start, 12, sequence=int(at), external=None)]
 
-    facts = recording(lines=("penalty = sum(p.pow(2).sum() for p in model.parameters())",), body=with_backward)
+    facts = recording(
+        lines=("penalty = sum(p.pow(2).sum() for p in model.parameters())",), body=with_backward, again=again
+    )
     (found,) = find(facts)
     assert "`weight_decay`" in found.fix
     host = 39 * 20 + 12 - (40 * 2 + 2)
