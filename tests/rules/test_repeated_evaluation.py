@@ -27,7 +27,7 @@ OPEN = Remark(RARELY_USED, SITES[1], until=6, used_at=8)
 
 
 def epoch(at: float, is_located: bool, is_used: bool = False) -> list[Json]:
-    """100 µs of training, then an evaluation of 30 and 20 µs with a pause of 10 µs between."""
+    """100 µs of training, then after 7 µs an evaluation of 30 and 20 µs with a pause of 10 µs between."""
     marks = [
         mark(0, at, 110),
         mark(1, at + 110, 70),
@@ -54,15 +54,15 @@ def test_an_evaluation_that_is_used_at_every_20th_step_is_reported_with_19_parts
     (found,) = find(facts)
     assert (found.location.line, found.evidence) == (6, {"operators_per_step": 2})
     assert "once in 20 steps" in found.message
-    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.95 * 60 / LENGTH, abs=1e-3)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.95 * 67 / LENGTH, abs=1e-3)
 
 
 def test_where_the_text_leaves_open_how_often_nine_of_ten_are_taken_for_needless():
     facts = facts_with(OPEN)
     (found,) = find(facts)
     saving = predict_saving(facts, found.edit)
-    assert saving.fraction == pytest.approx(0.9 * 60 / LENGTH, abs=1e-3)
-    assert saving.low < 0.5 * 60 / LENGTH * 1.1
+    assert saving.fraction == pytest.approx(0.9 * 67 / LENGTH, abs=1e-3)
+    assert saving.low < 0.5 * 67 / LENGTH * 1.1
 
 
 def used(at: float, is_located: bool) -> list[Json]:
