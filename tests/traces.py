@@ -18,7 +18,7 @@ import numpy as np
 
 from profkit.core.marks import LINE_MARK, PAUSE_MARK, STEP_MARK
 from profkit.derive.facts import Facts
-from profkit.run.directory import CallSite, LiveSample, LoadSample, Run
+from profkit.run.directory import CallSite, LiveSample, LoadSample, Run, SampledStack, SampledThread, StackSamples
 from profkit.run.whole_run import RunAccount
 from profkit.trace.events import Trace
 from profkit.trace.kineto.reader import read_kineto
@@ -218,10 +218,22 @@ def facts_of(
     samples: tuple[LoadSample, ...] = (),
     workers: Workers | None = None,
     account: RunAccount | None = None,
+    stacks: StackSamples | None = None,
     **top_level: Any,
 ) -> Facts:
     """The facts about these events, with what the run's side files would say."""
-    return Facts(trace_of(events, **top_level), run, callsites, live, samples, workers, account=account)
+    trace = trace_of(events, **top_level)
+    return Facts(trace, run, callsites, live, samples, workers, account=account, stacks=stacks)
+
+
+def stacks_of(
+    sites: tuple[CallSite, ...], shares: dict[tuple[int, ...], int], *, kind: str = "main", batch_from: int = -1
+) -> StackSamples:
+    """Two thousand samples of one thread: by the numbers of their lines, the per cent of the time that each stack
+    takes. What is left of 100 has no line of the program."""
+    stacks = (SampledStack(0, lines, "copy.deepcopy", 10**8 * share, batch_from) for lines, share in shares.items())
+    threads = (SampledThread(kind, "", 10**10),)
+    return StackSamples(period_ns=5 * 10**6, steps=9, threads=threads, sites=sites, stacks=tuple(stacks))
 
 
 def rows_named(trace: Trace, *names: str) -> list[int]:

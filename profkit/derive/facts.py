@@ -30,7 +30,7 @@ from profkit.derive.timeline.intervals import union
 from profkit.derive.timeline.nesting import BATCH
 from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
 from profkit.derive.timeline.tree import Tree, build_tree
-from profkit.run.directory import CallSite, DeviceMemorySample, LiveSample, LoadSample, Run, Sources
+from profkit.run.directory import CallSite, DeviceMemorySample, LiveSample, LoadSample, Run, Sources, StackSamples
 from profkit.run.whole_run import RunAccount
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
 from profkit.trace.snapshot.columns import Snapshot
@@ -73,6 +73,7 @@ class Facts:
         device_memory: tuple[DeviceMemorySample, ...] = (),
         launch: Launch | None = None,
         account: RunAccount | None = None,
+        stacks: StackSamples | None = None,
     ) -> None:
         self._recorded = trace
         self.run = run or Run()
@@ -85,6 +86,7 @@ class Facts:
         self.device_memory = device_memory
         self.launch = launch
         self.account = account or RunAccount()
+        self.stacks = stacks or StackSamples()
         self._kept: dict[Callable[[Facts], Any], Any] = {}
         self._failed: dict[Callable[[Facts], Any], tuple[Exception, TracebackType | None]] = {}
 

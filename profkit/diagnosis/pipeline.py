@@ -161,6 +161,7 @@ def read_facts(
         run_directory.load_device_memory(directory),
         launch,
         load_account(directory),
+        run_directory.load_stacks(directory),
     )
 
 

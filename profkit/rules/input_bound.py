@@ -69,7 +69,8 @@ from profkit.patterns.requests import (
     main_requests,
     picked_one_by_one,
 )
-from profkit.patterns.time.hottest import HotFunction, hottest_function, narrowest_line
+from profkit.patterns.time.hottest import hottest_function, narrowest_line
+from profkit.patterns.time.line_prices import batch_function, batch_prices, worker_function, worker_prices
 from profkit.rules.base import (
     MEDIUM_FROM,
     CannotLook,
@@ -219,7 +220,11 @@ def input_bound(facts: Facts) -> Suspicions:
         return
     loading = _measure(facts, rows)
     picks = 2 * int(picked_one_by_one(facts, rows).sum()) >= len(rows)  # `per-sample-fetch` reports those
-    if picks or _is_hiccup(facts, rows) or _has_no_cpu_left(facts, loading):
+    if picks or _is_hiccup(facts, rows):
+        return
+    if _has_no_cpu_left(facts, loading):
+        if (making := _making(facts, loading, _LEAST_SHARE)) is not None:
+            yield _suspect_making(facts, loading, _Plan(loading.workers), making, 0.0)
         return
     if afresh := _orders_made_afresh(facts, loading):
         yield afresh
@@ -237,7 +242,7 @@ def input_bound(facts: Facts) -> Suspicions:
         if making is None:
             yield from _suspect_samples(facts, loading, plan)
         return
-    places, slowest = loader_places(facts, rows), _slowest_line(facts, rows)
+    places, slowest = loader_places(facts, rows), _slowest_line(facts, loading)
     yield Suspicion(
         message=_describe(facts, loading, plan, saved, replay(facts, remove(rows)).fraction),
         fix=_advise(facts, loading, plan.workers) + (slowest[1] if slowest else ""),
@@ -254,7 +259,7 @@ def _suspect_samples(facts: Facts, loading: _Loading, plan: _Plan) -> Suspicions
     """Workers would gain nothing, but one line may take most of what makes a batch. What it does may have to be done,
     so the price is unknown."""
     ready = replay(facts, remove(loading.rows)).fraction
-    slowest = _slowest_line(facts, loading.rows) if loading.workers == 0 and ready >= _LEAST_SHARE else None
+    slowest = _slowest_line(facts, loading) if loading.workers == 0 and ready >= _LEAST_SHARE else None
     if slowest is None:
         return
     line, advice = slowest
@@ -273,42 +278,74 @@ def _suspect_samples(facts: Facts, loading: _Loading, plan: _Plan) -> Suspicions
 
 
 class _Making(Struct, frozen=True):
-    """The function of the program that takes most of a batch's time, the requests without it, and the share of the
-    step that this gives back."""
+    """A function of the program with its share of a batch's time, the line of it that takes most with its own share
+    and what it calls, the requests without the function, and the share of the step that this gives back."""
 
-    function: HotFunction
+    name: str
+    share: float
     line: Location
+    line_share: float
+    callee: str
     edit: Edit
     saved: float
 
 
 def _making(facts: Facts, loading: _Loading, least: float) -> _Making | None:
-    """The one that gives ``least`` or more back. None if workers prepare the batches, if the main process only waits,
-    or if no function of the program takes most of a batch's time."""
-    if loading.workers != 0:
+    """The function that takes most of a batch's time, if it would give ``least`` or more back. None if its line does
+    not dominate, or if the main process or the workers only wait.
+
+    Samples tell it in the main process and in workers. Without them line marks do in the main process: they make Python
+    slower, but of what only passes there the shares are about right."""
+    found = worker_function(facts) if loading.workers else batch_function(facts)
+    if found is not None:
+        line = found.line
+        if line.own_share < _DOMINATING:
+            return None
+        known = found.name, found.share, Location.of(line.site), line.own_share, line.callee
+    elif loading.workers == 0 and not batch_prices(facts):
+        hot = hottest_function(facts, _located_requests(facts), _DOMINATING, busiest_site(facts, loading.rows))
+        places = locations_of(facts, [hot.line.site]) if hot is not None else ()
+        if hot is None or not places:
+            return None
+        known = hot.name, hot.fraction, places[0], hot.line.fraction, ""
+    else:
         return None
-    found = hottest_function(facts, _located_requests(facts), _DOMINATING, busiest_site(facts, loading.rows))
-    if found is None:
-        return None
-    kept = (facts.trace.events.duration_ns[loading.rows] * (1 - found.fraction)).astype(np.int64)
-    edit = shrink(loading.rows, kept, _UNCERTAINTY)
-    saved, lines = replay(facts, edit).fraction, locations_of(facts, [found.line.site])
-    return _Making(found, lines[0], edit, saved) if lines and saved >= least else None
+    edit = _without_part(facts, loading, known[1])
+    saved = replay(facts, edit).fraction
+    return _Making(*known, edit, saved) if saved >= least else None
+
+
+def _without_part(facts: Facts, loading: _Loading, share: float) -> Edit:
+    """The requests if that share of making a batch is gone. Workers then are ready the sooner."""
+    kept_share = 1 - share
+    if loading.workers:
+        still_ns = loading.batch_ns * kept_share / loading.workers - loading.rest_ns
+        kept_share = min(max(still_ns, _handing_over_ns(facts, loading.rows)) / max(loading.wait_ns, 1.0), 1.0)
+    kept = (facts.trace.events.duration_ns[loading.rows] * kept_share).astype(np.int64)
+    return shrink(loading.rows, kept, _UNCERTAINTY)
 
 
 def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Making, by_workers: float) -> Suspicion:
-    """Workers would gain little or nothing, but one function takes most of what makes a batch."""
-    share, of_line = format_share(making.function.fraction), format_share(making.function.line.fraction)
+    """One function takes most of what makes a batch, and more workers would gain less than doing without it."""
+    share, of_line = format_share(making.share), format_share(making.line_share)
     in_line = "" if share == of_line else f", {of_line} to this line of it"
+    calls = f", which calls `{making.callee}`" if making.callee else ""
+    who = (
+        "the main process prepares it while the model stands still"
+        if loading.workers == 0
+        else f"{format_count(loading.workers or 0, 'worker')} cannot keep up"
+    )
     workers = (
         f"{format_count(plan.workers or 0, 'worker')} would make the step {format_share(by_workers)} shorter."
-        if by_workers >= _WORTH
+        if by_workers >= _WORTH and plan.workers not in (None, loading.workers)
         else "Workers would take the CPUs from the model and gain nothing here."
+        if loading.workers == 0
+        else "More workers would gain nothing here."
     )
     return Suspicion(
-        message=f"Each step waits {format_time(loading.wait_ns)} for its batch, because the main process prepares it "
-        f"while the model stands still. {share} of that goes to `{making.function.name}`{in_line}. Without it the step "
-        f"would be at most {format_share(making.saved)} shorter. {workers}",
+        message=f"Each step waits {format_time(loading.wait_ns)} for its batch, because {who}. {share} of that goes "
+        f"to `{making.name}`{in_line}{calls}. Without it the step would be at most {format_share(making.saved)} "
+        f"shorter. {workers}",
         fix="Make what this line does cheaper, or do it once beforehand for all samples. What is the same for every "
         "sample belongs where the dataset is made. Results that are asked for again can be kept.",
         rows=loading.rows,
@@ -317,7 +354,7 @@ def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Makin
         severity=None if making.saved >= _MOST else Severity.MEDIUM,  # of less, more may be necessary
         kind=Kind.OPPORTUNITY,
         places=Places.of([making.line, *loader_places(facts, loading.rows).all()]),
-        evidence={**_evidence(facts, loading, plan), "making_share": round(making.function.fraction, 4)},
+        evidence={**_evidence(facts, loading, plan), "making_share": round(making.share, 4)},
     )
 
 
@@ -406,17 +443,27 @@ def _located_requests(facts: Facts) -> Intervals:
     return union(facts.trace.events.start_ns[inside], facts.tree.end_ns[inside])
 
 
-def _slowest_line(facts: Facts, rows: Rows) -> tuple[Location, str] | None:
+def _slowest_line(facts: Facts, loading: _Loading) -> tuple[Location, str] | None:
     """The line of the dataset, the sampler or the collating that takes most of a batch's time with all it calls, and a
     sentence about it. None if the main process only waits, or if no line of the program takes that much."""
-    line = narrowest_line(facts, _located_requests(facts), _MOST)
-    if line is None or line.site == busiest_site(facts, rows):
-        return None
-    for place in locations_of(facts, [line.site]):
-        at = f"{Path(place.file).name}:{place.line}, in {place.function}"
-        advice = "making that cheaper, or doing it once beforehand, needs no worker"
-        return place, f" {format_share(line.fraction)} of a batch's time is spent at {at}: {advice}."
-    return None
+    prices = worker_prices(facts) if loading.workers else batch_prices(facts)
+    if prices:
+        slow = [price for price in prices if price.share >= _MOST]
+        if not slow:
+            return None
+        price = min(slow, key=lambda one: one.share)  # the innermost of those that call each other
+        place, fraction, calls = Location.of(price.site), price.share, price.callee
+    else:
+        line = narrowest_line(facts, _located_requests(facts), _MOST)
+        if line is None or line.site == busiest_site(facts, loading.rows):
+            return None
+        places = locations_of(facts, [line.site])
+        if not places:
+            return None
+        place, fraction, calls = places[0], line.fraction, ""
+    at = f"{Path(place.file).name}:{place.line}, in {place.function}" + (f", which calls `{calls}`" if calls else "")
+    advice = "making that cheaper, or doing it once beforehand, needs no worker"
+    return place, f" {format_share(fraction)} of a batch's time is spent at {at}: {advice}."
 
 
 def _measure(facts: Facts, rows: Rows) -> _Loading:

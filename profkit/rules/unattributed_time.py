@@ -6,8 +6,12 @@ millisecond or more in which the device idles and the host neither launches work
 a rule looks at; it may compute on its own. Without a GPU they are stretches of a fifth of a millisecond or more without
 an operator, a request for a batch, an optimizer's step, garbage collection or a wait for another rank. With a GPU they
 have to make up a tenth of the steps' time, without one a fifth, and half of that share in most steps. The finding names
-the line under which most of this time passes in the step whose lines profkit marked. For a recording made elsewhere it
-names the function or the range in which it passes, if that has Python stacks or ranges of the program's own.
+the line under which most of this time passes, and what it calls: by samples of the program's stacks in steps that
+nothing else watched, or else by the step whose lines profkit marked. For a recording made elsewhere it names the
+function or the range in which it passes, if that has Python stacks or ranges of the program's own.
+
+Without a GPU the rule is silent where samples show that plain steps spend less than a fifth of their time there: then
+the recorded steps were held up by the recording, or by other programs.
 
 Why is this bad?
 It need not be: a simulator, a tokenizer or an evaluation in NumPy may be what the program is for. But PyTorch waits for
@@ -25,9 +29,11 @@ Use instead
 
 How the saving is estimated
 With a GPU the step is replayed without these stretches: this is the gain if that work is done beforehand, by another
-process or on the device. Without a GPU it is replayed without the part of them that passes under the line that the
-finding names, as in the step whose lines were marked; without such a line there is no estimate. Either is the most that
-can be gained: the recording does not tell what of that work is necessary. So without a GPU the severity is always low.
+process or on the device. Without a GPU it is replayed without the line that the finding names: with its share of plain
+steps, by samples of the program's stacks, or else with its part of these stretches in the step whose lines were marked.
+Without such a line there is no estimate. Either is the most that can be gained: the recording does not tell what of
+that work is necessary. So without a GPU the severity is medium if samples show that the line takes more than half of
+the step, and low otherwise.
 """
 
 from __future__ import annotations
@@ -35,11 +41,12 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.timeline.intervals import Intervals, intersection, union
-from profkit.patterns import Places, length_ns, name_lines, named_operators, program_operators
+from profkit.patterns import Places, call_site, length_ns, name_lines, named_operators, program_operators
 from profkit.patterns.places.frames import parse_frame
 from profkit.patterns.ranks.blocked import blocked_time
 from profkit.patterns.time.hottest import Hot, lines_by_time
 from profkit.patterns.time.idling import HOST_OPERATORS, Around, idle_parts, place_around
+from profkit.patterns.time.line_prices import LinePrice, OutsideLine, line_prices, lines_outside
 from profkit.rules.base import (
     HIGH_FROM,
     CallSite,
@@ -58,7 +65,7 @@ from profkit.rules.base import (
 )
 from profkit.savings import Edit, shrink_spans
 from profkit.savings.replay import replay
-from profkit.trace import Bools, Category, Rows, among
+from profkit.trace import Bools, Category, Rows, among, distinct
 
 _LEAST_STRETCH_NS = {False: 200_000, True: 1_000_000}
 """Without and with a device. Python takes microseconds from one operator to the next, even for hundreds of lines, which
@@ -79,6 +86,16 @@ _UNCERTAINTY = 0.5
 _NAMELESS = "the recording names nothing that the host does between operators (with_stack=True, or ranges of your own)"
 
 
+_FIX = (
+    "See what happens there: prepare what is the same in every step once before the loop, let NumPy or PyTorch do what "
+    "Python does element by element, move reading and parsing into a DataLoader's workers."
+)
+_MOST = 0.5
+"""Of the step: more than all the rest together. A line with less may do what the program is for."""
+_ROUGH = 0.1
+"""How far a sampled share of the step may be off besides chance: the step itself varies."""
+
+
 @rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.WHOLE_STEP)
 def unattributed_time(facts: Facts) -> Suspicions:
     """One finding for all of that time, at the line or in the function with most of it."""
@@ -96,6 +113,15 @@ def unattributed_time(facts: Facts) -> Suspicions:
     if total_ns <= 0 or outside_ns < _LEAST_SHARE[has_device] * total_ns or not _is_usual(facts, spent):
         return
     share, per_step_ns = outside_ns / total_ns, steps.per_step_ns(outside_ns)
+    if (
+        line_prices(facts)
+        and not has_device
+        and sum(line.outside for line in lines_outside(facts)) < _LEAST_SHARE[False]
+    ):
+        return  # the recorded steps were held up, by the recording or by other programs: plain ones spend it inside
+    if sampled := _sampled_lines(facts, share):
+        yield _suspect_sampled(facts, spent, sampled, share)
+        return
     lines = () if around else _lines(facts, spent)
     edit = _edit(facts, spent, lines)
     bound = (
@@ -104,11 +130,11 @@ def unattributed_time(facts: Facts) -> Suspicions:
         if edit is not None and lines and not has_device
         else ""
     )
+    unsampled = f" The line is that of the step whose lines were marked: {facts.stacks.reason}." if lines else ""
+    how_much = f"{format_share(share)} of the step, {format_time(per_step_ns)},"
     yield Suspicion(
-        message=_describe(facts, spent, f"{format_share(share)} of the step, {format_time(per_step_ns)},", around)
-        + bound,
-        fix="See what happens there: prepare what is the same in every step once before the loop, let NumPy or PyTorch "
-        "do what Python does element by element, move reading and parsing into a DataLoader's workers.",
+        message=_describe(facts, spent, how_much, around) + bound + (unsampled if facts.stacks.reason else ""),
+        fix=_FIX,
         edit=edit,
         confidence=0.6,
         count=max(1, round(len(spent.start_ns) / steps.measured_count)),
@@ -116,6 +142,62 @@ def unattributed_time(facts: Facts) -> Suspicions:
         severity=None if has_device else Severity.LOW,
         evidence={"unattributed_ns_per_step": per_step_ns, "unattributed_share": round(share, 4)},
     )
+
+
+def _sampled_lines(facts: Facts, share: float) -> tuple[OutsideLine, ...]:
+    """The lines with a notable part of this share of the step, by samples of the program's stacks; if there is none,
+    the first of many."""
+    updating = {
+        (site.file, site.line)
+        for code in distinct(facts.lines.site[facts.updates.rows]).tolist()
+        if (site := call_site(facts, code)) is not None
+    }
+    lines = [line for line in lines_outside(facts) if (line.price.site.file, line.price.site.line) not in updating]
+    return tuple(line for line in lines[:_MOST_LINES] if line.outside >= _NOTABLE_SHARE * share or line is lines[0])
+
+
+def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, ...], share: float) -> Suspicion:
+    """The line that takes most of it, with its price: its share of a step that nothing else watched."""
+    first, has_device = lines[0].price, facts.device.present
+    calls = f", in `{first.callee}`" if first.callee else ""
+    per_step_ns = facts.steps.per_step_ns(int(length_ns(facts, spent.start_ns, spent.end_ns).sum()))
+    edit = _edit(facts, spent, ()) if has_device else _without_share(facts, first)
+    bound = format_share(replay(facts, edit).fraction) if edit is not None else ""
+    how_much = f"{format_share(share)} of the step, {format_time(per_step_ns)},"
+    limit = (
+        f"Without all of it, the step would be at most {bound} shorter."
+        if has_device
+        else f"Without this line, the step would be at most {bound} shorter."
+    )
+    return Suspicion(
+        message=f"{_describe(facts, spent, how_much, None)} This line takes {format_share(first.share)} of the host's "
+        f"time{calls}. {limit}",
+        fix=_FIX,
+        edit=edit,
+        confidence=0.7,
+        count=max(1, round(len(spent.start_ns) / facts.steps.measured_count)),
+        places=Places.of_sites(line.price.site for line in lines),
+        severity=None if has_device else Severity.MEDIUM if first.share >= _MOST else Severity.LOW,
+        evidence={
+            "unattributed_ns_per_step": per_step_ns,
+            "unattributed_share": round(share, 4),
+            "line_share": round(first.share, 4),
+            "line_share_low": round(first.low, 4),
+            "line_share_high": round(first.high, 4),
+            "callee": first.callee,
+        },
+    )
+
+
+def _without_share(facts: Facts, price: LinePrice) -> Edit:
+    """Each measured step without the line's share of it. A step that a profiler watches has another one, so what the
+    recording added is left out first."""
+    steps = facts.steps
+    start_ns, end_ns = steps.start_ns[steps.measured], steps.end_ns[steps.measured]
+    undisturbed = replay(facts, Edit()).recorded_ns / max(int((end_ns - start_ns).sum()), 1)
+    kept_ns = ((1 - price.share) * min(undisturbed, 1.0) * (end_ns - start_ns)).astype(np.int64)
+    off = (price.high - price.low) / 2 / max(price.share, 1e-9) + _ROUGH
+    return shrink_spans(start_ns, end_ns, kept_ns, min(off, 1.0))
 
 
 def _is_usual(facts: Facts, spent: Intervals) -> bool:

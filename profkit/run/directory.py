@@ -12,6 +12,7 @@
       device_memory.json           what PyTorch's allocator held on each GPU at the ends of recorded steps
       snapshot.pickle              a snapshot of that allocator, of the located step or of the moment it ran out
       account.json                 what the whole run spent its time on (`profkit.run.whole_run`)
+      stacks.json                  where the plain steps spent their time, by samples of the program's stacks
       workers/                     what each DataLoader worker did (`profkit.trace.worker_records`)
       diagnosis.json, report.html  what profkit concluded
 
@@ -51,13 +52,23 @@ LIVE_FILE = "live.json"
 SAMPLES_FILE = "samples.json"
 DEVICE_MEMORY_FILE = "device_memory.json"
 ACCOUNT_FILE = "account.json"
+STACKS_FILE = "stacks.json"
 SNAPSHOT_FILE = "snapshot.pickle"
 WORKERS_DIRECTORY = "workers"
 DIAGNOSIS_FILE = "diagnosis.json"
 REPORT_FILE = "report.html"
 REPORTS = (DIAGNOSIS_FILE, REPORT_FILE)
 TRACE_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
-SMALL_FILES = (RUN_FILE, CALLSITES_FILE, SOURCES_FILE, LIVE_FILE, SAMPLES_FILE, DEVICE_MEMORY_FILE, ACCOUNT_FILE)
+SMALL_FILES = (
+    RUN_FILE,
+    CALLSITES_FILE,
+    SOURCES_FILE,
+    LIVE_FILE,
+    SAMPLES_FILE,
+    DEVICE_MEMORY_FILE,
+    ACCOUNT_FILE,
+    STACKS_FILE,
+)
 """What is read with the trace beside it, except the workers' files and the snapshot."""
 
 _MAX_SIDE_FILE_BYTES = 64 << 20
@@ -152,6 +163,44 @@ class DeviceMemorySample(Struct, frozen=True):
     retries: int = 0
     failures: int = 0
     limit_bytes: int = 0
+
+
+class SampledStack(Struct, frozen=True):
+    """A stack of calls that samples met. ``lines`` are the program's lines in it, outermost first, by their numbers in
+    `StackSamples.sites`. ``callee`` is what the last of them calls outside the program's own code, empty if unknown.
+    ``thread`` is the number of the thread in `StackSamples.threads`. The lines from number ``batch_from`` on make a
+    batch for a DataLoader; -1 if no batch is being made. ``in_torch`` says that the last line is in PyTorch's own
+    Python code, which calls operators."""
+
+    thread: int
+    lines: tuple[int, ...]
+    callee: str
+    time_ns: int
+    batch_from: int = -1
+    in_torch: bool = False
+
+
+class SampledThread(Struct, frozen=True):
+    """``main`` is the recorded thread, ``worker`` the threads that make batches in all workers of the DataLoaders
+    together, ``thread`` any other. The ``time_ns`` of its samples includes those without a line of the program."""
+
+    kind: str
+    name: str
+    time_ns: int
+
+
+class StackSamples(Struct, frozen=True):
+    """Samples of the program's stacks, ``period_ns`` apart on average, over that many whole ``steps``. These are steps
+    that nothing else watched or, if no such step came, the measured ones: they then ``were_recorded``. ``reason`` says
+    why there are none. The stacks that take longest are kept."""
+
+    reason: str = ""
+    period_ns: int = 0
+    steps: int = 0
+    were_recorded: bool = False
+    threads: tuple[SampledThread, ...] = ()
+    sites: tuple[CallSite, ...] = ()
+    stacks: tuple[SampledStack, ...] = ()
 
 
 class Host(Struct, frozen=True):
@@ -576,6 +625,10 @@ def load_samples(directory: Path) -> tuple[LoadSample, ...]:
 
 def load_device_memory(directory: Path) -> tuple[DeviceMemorySample, ...]:
     return load_file(directory, DEVICE_MEMORY_FILE, tuple[DeviceMemorySample, ...], ())
+
+
+def load_stacks(directory: Path) -> StackSamples:
+    return load_file(directory, STACKS_FILE, StackSamples, StackSamples())
 
 
 def find_trace(directory: Path) -> Path | None:

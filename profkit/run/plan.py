@@ -70,6 +70,8 @@ class Plan:
 
     All ranks of a launch (``is_rank``) record the same steps. ``ranks`` of them record everything; the recordings of
     the others are ``is_light``: only collectives and steps.
+
+    With ``samples_stacks`` the parent process samples the program's stacks when asked.
     """
 
     wait: int = WAIT_STEPS
@@ -89,6 +91,7 @@ class Plan:
     ranks: int = FULL_RANKS
     is_rank: bool = False
     is_light: bool = False
+    samples_stacks: bool = False
     known_step_ns: tuple[int, ...] = ()
     known_step_faults: tuple[int, ...] = ()
 
@@ -114,11 +117,11 @@ class Plan:
     def for_window(self, window: int, signal: str) -> Plan:
         """The plan of a later window, which begins where ``signal`` ends a step."""
         chosen = next(name for name, given in SIGNALS.items() if given == signal)
-        return replace(self, prologue=False, steps_from=chosen, at_step=0, window=window)
+        return replace(self, prologue=False, steps_from=chosen, at_step=0, window=window, samples_stacks=False)
 
     def for_better(self, signal: str) -> Plan:
         """The plan of the recording that replaces one from before ``signal`` came."""
-        return replace(self.for_window(2, signal), is_second=True)
+        return replace(self.for_window(2, signal), is_second=True, samples_stacks=self.samples_stacks)
 
     def for_cycles(self, every: int, cycles: int) -> Plan:
         """The plan of a recording whose steps are ``cycles`` of ``every`` optimizer steps. A cycle may take seconds, so

@@ -23,6 +23,7 @@ from profkit.run.directory import (
     SAMPLES_FILE,
     SNAPSHOT_FILE,
     SOURCES_FILE,
+    STACKS_FILE,
     WORKERS_DIRECTORY,
     CallSite,
     DeviceMemorySample,
@@ -62,6 +63,17 @@ def seeds() -> tuple[tuple[bytes, Documents], ...]:
             SOURCES_FILE: {"train.py": {str(line): f"    line {line}" for line in range(5, 16)}},
             LIVE_FILE: [{**sample(LiveSample), "step": step} for step in range(3)],
             SAMPLES_FILE: [{**sample(LoadSample), "time_ns": 500_000 * at} for at in range(5)],
+            STACKS_FILE: {
+                "period_ns": 5_000_000,
+                "steps": 3,
+                "threads": [{"kind": kind, "name": "", "time_ns": 10**9} for kind in ("main", "worker", "thread")],
+                "sites": sites,
+                "stacks": [
+                    {"thread": at % 3, "lines": [0, 1 + at % 2], "callee": "copy.deepcopy", "time_ns": 10**8 * (at + 1)}
+                    | {"batch_from": at % 3 - 1}
+                    for at in range(6)
+                ],
+            },
             DEVICE_MEMORY_FILE: [{**sample(DeviceMemorySample), "step": step, "device": 0} for step in (0, 1, 2, -1)],
             f"{WORKERS_DIRECTORY}/loader0.json": sample(LoaderRecord) | {"loader": 0, "workers": 2},
             f"{WORKERS_DIRECTORY}/0-1.jsonl": [

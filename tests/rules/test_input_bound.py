@@ -13,7 +13,7 @@ from profkit.rules.base import CannotLook, Suspicion
 from profkit.run.directory import CallSite, Feeding, Host, LoaderUse, LoadSample, Run
 from profkit.savings.simulate import predict_saving
 from tests.rules.loading import SINGLE, batches, find, on_device, run_on
-from tests.traces import annotation, facts_of, mark, memcpy, op, rows_named, runtime, step
+from tests.traces import annotation, facts_of, mark, memcpy, op, rows_named, runtime, stacks_of, step
 
 pytestmark = pytest.mark.usefixtures("cheap_handing_over")
 
@@ -130,6 +130,43 @@ def test_a_line_that_takes_most_of_a_batch_itself_leads_with_the_price_of_its_fu
 @pytest.mark.parametrize(("line_us", "priced"), [(24, True), (23.6, False)])
 def test_from_three_fifths_of_a_batch_on_a_line_leads(line_us, priced):
     (found,) = dominating(line_us)
+    assert (found.edit is not None) is priced
+
+
+def sampled(shares: dict[tuple[int, ...], int]) -> list[Suspicion]:
+    """Of 100 µs the step waits for 40. Line marks say that line 22 takes nearly all of it, samples what is given."""
+    sites = (
+        CallSite("/w/train.py", 9, "main", "for x in loader:"),
+        *(CallSite("/w/data.py", line, "Set.__getitem__", "row = frame.iloc[at]") for line in (21, 22)),
+    )
+    located = [step(0, 0, 100), mark(0, 0, 40.5), mark(2, 1, 38), annotation(SINGLE, 0, 40), op("aten::mm", 41, 50)]
+    later = [{**event, "ts": event["ts"] + 100} for event in batches([40] * 4)]
+    stacks = stacks_of(sites, shares, batch_from=1)
+    return find(facts_of([*located, *later], run=run_on(cpus=2, threads=2), callsites=sites, stacks=stacks))
+
+
+def test_samples_say_which_line_makes_a_batch_and_what_it_calls():
+    (found,) = sampled({(0, 1): 26, (0, 2): 6, (0,): 8})
+    assert found.location is not None
+    assert (found.location.line, found.kind) == (21, Kind.OPPORTUNITY)
+    assert "80 % of that goes to `Set.__getitem__`, 65 % to this line of it, which calls `copy.deepcopy`." in (
+        found.message
+    )
+    assert found.edit is not None
+    assert found.edit.kept_ns.tolist() == pytest.approx([8_000] * 4, abs=1)
+
+
+@pytest.mark.parametrize(("percent", "line"), [(20, 21), (19, None)])
+def test_by_samples_the_innermost_line_with_half_of_a_batch_is_told(percent, line):
+    """Two lines share the rest, so that none dominates."""
+    found = sampled({(0, 1): percent, (0, 2): 19, (0,): 21 - percent})
+    told = [f"{percent / 0.4:.0f} % of a batch's time is spent at data.py:21" in one.fix for one in found]
+    assert told == ([True] if line else [])
+
+
+@pytest.mark.parametrize(("percent", "priced"), [(24, True), (23, False)])
+def test_by_samples_too_a_line_leads_from_three_fifths_of_a_batch_on(percent, priced):
+    (found,) = sampled({(0, 1): percent, (0, 2): 40 - percent})
     assert (found.edit is not None) is priced
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.rules.base import CannotLook
+from profkit.findings.values import Kind
+from profkit.rules.base import CannotLook, Suspicion
+from profkit.run.directory import CallSite
 from profkit.savings.simulate import predict_saving
 from profkit.trace.worker_records import WorkerRecord, Workers, WorkerSums
 from tests.rules.loading import SINGLE, batches, find, on_device, run_on
-from tests.traces import annotation, facts_of, op, step
+from tests.traces import annotation, facts_of, op, stacks_of, step
 
 pytestmark = pytest.mark.usefixtures("cheap_handing_over")
 
@@ -22,6 +24,45 @@ def test_workers_that_cannot_keep_up_need_company():
     assert "2 workers cannot keep up" in found.message
     assert "num_workers=4" in found.fix
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.4, abs=0.005)
+
+
+SITES = (CallSite("/w/data.py", 4, "Set.__getitem__", "c = copy.deepcopy(x)"), CallSite("/w/data.py", 5, "f"))
+
+
+def sampled(shares: dict[tuple[int, ...], int], cpus: int) -> list[Suspicion]:
+    """Of a step of 100 µs, 40 wait for two workers, which take 200 for a batch."""
+    stacks = stacks_of(SITES, shares, kind="worker", batch_from=0)
+    return find(facts_of(on_device([40] * 4, busy_us=30, name=WORKERS), run=run_on(cpus, workers=2), stacks=stacks))
+
+
+def test_a_line_that_makes_most_of_a_batch_in_workers_comes_before_more_of_them():
+    first, second = sampled({(0,): 70, (1,): 20}, cpus=16)
+    assert first.location is not None
+    assert (first.location.line, first.kind) == (4, Kind.OPPORTUNITY)
+    assert "because 2 workers cannot keep up. 70 % of that goes to `Set.__getitem__`, which calls" in first.message
+    assert "shorter. 4 workers would make the step 40 % shorter." in first.message
+    assert second.kind is None
+
+
+def test_workers_that_keep_up_without_that_line_leave_nothing_to_wait_for():
+    """Two workers keep up with a step of 60 µs if a batch takes 120: without 60 % of 200 it does."""
+    first, *_ = sampled({(0,): 60}, cpus=2)
+    assert first.edit is not None
+    assert first.edit.kept_ns.tolist() == [0] * 4
+
+
+@pytest.mark.parametrize(("percent", "reported"), [(60, 1), (59, 0)])
+def test_where_workers_share_all_cpus_only_a_cheaper_line_helps(percent, reported):
+    stacks = stacks_of(SITES, {(0,): percent}, kind="worker", batch_from=0)
+    events = batches([40] * 4, WORKERS)
+    found = find(facts_of(events, run=run_on(cpus=2, threads=2, workers=2), stacks=stacks))
+    assert len(found) == reported
+    assert all("More workers would gain nothing here." in one.message for one in found)
+
+
+def test_a_line_that_makes_little_of_a_batch_leaves_the_workers_to_be_counted():
+    (found,) = sampled({(0,): 59, (1,): 41}, cpus=16)
+    assert found.kind is None
 
 
 def test_nobody_knows_how_many_workers_a_foreign_recording_had():

@@ -10,8 +10,8 @@ from profkit.diagnosis.pipeline import diagnose
 from profkit.findings.values import Location, Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.unattributed_time import unattributed_time
-from profkit.run.directory import CallSite, Run
-from tests.traces import annotation, facts_of, kernel, mark, op, pause, python, runtime, step
+from profkit.run.directory import CallSite, Run, SampledStack, SampledThread, StackSamples
+from tests.traces import annotation, facts_of, kernel, mark, op, pause, python, runtime, stacks_of, step
 
 Json = dict[str, Any]
 SITES = tuple(CallSite("train.py", line, "main") for line in (4, 5, 6))
@@ -64,6 +64,71 @@ def test_the_line_is_that_with_most_of_it_in_the_located_step():
     assert found.edit is not None
     assert found.edit.span_kept_ns.tolist() == [470_588] * 3  # of 1,700 µs outside, 900 pass under the line
     assert "at most 26 % shorter" in found.message
+
+
+def find_sampled(shares: dict[tuple[int, ...], int], events: list[Json] | None = None) -> list[Suspicion]:
+    facts = facts_of(events or steps(), run=Run(torch="2.13"), callsites=SITES, stacks=stacks_of(SITES, shares))
+    return list(unattributed_time.check(facts))
+
+
+def test_samples_name_the_line_whatever_the_located_step_says():
+    located = [step(0, 0, 2000), op("aten::mm", 0, 300), mark(2, 300, 1700)]
+    (found,) = find_sampled({(0,): 8, (0, 1): 40}, steps(before=located))
+    assert [place.line for place in found.places.all()] == [5]  # a fifth of half the step is 10 %
+    assert "This line takes 40 % of the host's time, in `copy.deepcopy`. Without this line, the step" in found.message
+    assert "at most 40 % shorter" in found.message
+    assert found.evidence["line_share"] == 0.4
+    assert found.edit is not None
+    assert found.edit.span_kept_ns.tolist() == [1_200_000] * 3
+    assert found.edit.uncertainty == pytest.approx(0.175, abs=0.002)  # 1,000 independent samples, and a tenth
+
+
+@pytest.mark.parametrize(("share", "severity"), [(50, Severity.MEDIUM), (49, Severity.LOW)])
+def test_a_line_with_half_of_the_step_is_of_medium_severity(share, severity):
+    (found,) = find_sampled({(1,): share})
+    assert found.severity is severity
+
+
+def test_a_line_costs_what_it_calls_too_but_is_chosen_by_what_it_does_itself():
+    (found,) = find_sampled({(0, 1): 30, (0, 2): 15, (0,): 1})
+    assert [place.line for place in found.places.all()] == [5, 6]
+    (found,) = find_sampled({(0, 1): 15, (0, 2): 12, (0,): 30})
+    assert [place.line for place in found.places.all()] == [4, 5, 6]
+    assert found.evidence["line_share"] == 0.57
+
+
+def test_time_in_operators_is_not_outside_of_them_however_often_their_line_is_sampled():
+    located = [step(0, 0, 2000), mark(0, 0, 1000), op("aten::mm", 0, 1000), mark(1, 1000, 1000)]
+    (found,) = find_sampled({(0,): 55, (1,): 40}, steps(before=located))
+    assert [place.line for place in found.places.all()] == [5]
+
+
+@pytest.mark.parametrize(("share", "reported"), [(20, 1), (19, 0)])
+def test_what_plain_steps_do_not_show_was_the_recordings(share, reported):
+    assert len(find_sampled({(1,): share})) == reported
+
+
+def test_of_many_lines_that_take_little_each_the_first_is_named():
+    shares = {(number,): 9 for number in range(3)}
+    (found,) = find_sampled(shares)
+    assert [place.line for place in found.places.all()] == [4]
+    assert found.severity is Severity.LOW
+
+
+def test_too_few_samples_leave_the_located_step():
+    located = [step(0, 0, 2000), op("aten::mm", 0, 300), mark(2, 300, 1700)]
+    few = StackSamples(threads=(SampledThread("main", "", 10),), sites=SITES, stacks=(SampledStack(0, (0,), "", 9),))
+    (found,) = unattributed_time.check(
+        facts_of(steps(before=located), run=Run(torch="2.13"), callsites=SITES, stacks=few)
+    )
+    assert [place.line for place in found.places.all()] == [6]
+
+
+def test_a_device_that_idles_has_its_line_by_samples_and_its_price_by_the_replay():
+    launched = [runtime("cudaLaunchKernel", 980, 5, correlation=1), kernel("k", 990, 10, correlation=1)]
+    (found,) = find_sampled({(1,): 45}, steps(*launched))
+    assert (found.location is not None and found.location.line, found.severity) == (5, None)
+    assert "Without all of it, the step would be at most 50 % shorter." in found.message
 
 
 def test_an_optimizers_step_is_no_place_to_begin():

@@ -14,6 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from profkit.collect.ranks.identity import RankWatch
+from profkit.collect.stacks.spying import StackSampling
 from profkit.run.directory import KILLED, PROFKIT_FAILED, RUN_FILE, OutOfMemory, fixed, load_run, save
 
 _CHILD = "profkit.collect.launch.entry"
@@ -38,11 +39,13 @@ def launch_script(
     end this process or request a window are forwarded. A program ended by a signal has the status that shells report
     (128 + number).
     """
-    given = _as_options({"module": module, **options})
-    where = f"--directory={fixed(directory)}"
-    command = [sys.executable, "-m", _CHILD, where, *given, "--", target, *arguments]
+    directory = fixed(directory)
+    sampling = StackSampling(directory, () if module else (fixed(Path(target)).parent,))
+    given = _as_options({"module": module, "samples_stacks": sampling.is_possible, **options})
+    command = [sys.executable, "-m", _CHILD, f"--directory={directory}", *given, "--", target, *arguments]
     killed_before = count_kills()
-    returned = _run(command)
+    with sampling:
+        returned = _run(command)
     status = _as_shells_say(returned)
     was_killed = returned == -_SIGKILL and count_kills() > killed_before
     _complete(directory, status, OutOfMemory(message=KILLED, ended=True) if was_killed else None)

@@ -189,6 +189,7 @@ class Child:
             at_step=options.at_step,
             stops=options.stop_after_recording,
             ranks=options.ranks,
+            samples_stacks=options.samples_stacks,
         )
         self._profile = profile.planned(Path(options.directory), plan, subject, Announcer())
         self._profile.__enter__()
@@ -230,6 +231,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--stop-after-recording", action="store_true")
     parser.add_argument("--module", action="store_true")
     parser.add_argument("--watch-only", action="store_true")
+    parser.add_argument("--samples-stacks", action="store_true")
     options = parser.parse_args(arguments[:end])
     options.target, *options.arguments = arguments[end + 1 :]
     return options

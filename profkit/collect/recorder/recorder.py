@@ -42,6 +42,7 @@ from profkit.collect.sessions.held_memory import HeldMemory
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
 from profkit.collect.sessions.session import is_capturing, when_cuda_starts
+from profkit.collect.stacks.requests import StackRequests
 from profkit.collect.tensors.gradients import GradientWatch
 from profkit.collect.tensors.recomputation import CallWatch
 from profkit.run.plan import Plan, Subject
@@ -101,8 +102,9 @@ class Recorder:
         act = self.hears, partial(self._work, self._cut_off), self._move_on
         self._watchdog = Watchdog(prologue, bounds, tracer, self.thread, guard, *act)
         cpus = self._file.run.host.cpus if self._file.run.host else 1
-        self._sampler = Sampler(cpus, on_tick=self._watchdog.look)
+        self._sampler = Sampler(cpus, on_tick=self._look)
         self.signals = self._make_signals(directory, gradients, is_user)
+        self._stacks = StackRequests(directory, plan.samples_stacks, schedule, self._use_workers)
         self._memory = memory = MemoryWatch(directory, is_user)
         census = Census(is_user, GrowthLines(tracer.was_executed), subject.generators)
         seen = tracer, census, self._sampler, memory, self._calls, gradients
@@ -295,9 +297,18 @@ class Recorder:
         self._phases.enter()
         self._begin_step()
 
+    def _look(self) -> None:
+        self._watchdog.look()
+        self._guard(self._stacks.look)
+
+    def _use_workers(self) -> bool:
+        return any(loader.workers for loader in self.signals.loaders)
+
     def _begin_step(self) -> None:
         if self._schedule.phase is Phase.DONE:
             self._leave()
+        else:
+            self._stacks.enter()
         self._schedule.begin(*read_clocks(self._recordings.running is not None))
 
     def _outdo(self) -> None:
@@ -319,7 +330,13 @@ class Recorder:
     def _leave(self, each: AbstractContextManager[None] | None = None) -> None:
         """Remove everything from the program, which from here on runs as if profkit were not there."""
         self.over = True
-        for remove in (self.signals.remove, self._calls.stop, self._recordings.remove, self._sampler.stop):
+        for remove in (
+            self.signals.remove,
+            self._calls.stop,
+            self._recordings.remove,
+            self._sampler.stop,
+            self._stacks.end,
+        ):
             with each or nullcontext():
                 remove()
 

@@ -1,0 +1,207 @@
+"""What each line of the program costs, by samples of its stacks in steps that nothing else watched."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from math import sqrt
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.facts import Facts, derived_once
+from profkit.patterns.places.events import call_site
+from profkit.run.directory import CallSite, SampledStack
+
+MAIN, WORKER, THREAD = "main", "worker", "thread"
+"""The kinds of threads: the recorded one, those that make batches in a DataLoader's workers, and any other."""
+_LEAST_SAMPLES = 30
+"""Of fewer, a half may be a quarter."""
+_PER_SAMPLE = 2.0
+"""The intervals between samples vary like those of random events, and each counts with its length: that doubles the
+variance of a share."""
+_QUANTILE = 1.96
+"""Of the normal distribution: 95 % of shares lie within so many standard deviations."""
+_LEAST_SHARE = 0.005
+"""A line with less is no place to begin."""
+_SAME = 0.8
+"""Of a line's own time: a callee with this share is what the line spends its time on."""
+
+
+class LinePrice(Struct, frozen=True):
+    """``share`` of the time of its ``thread`` is what the line takes with all that it calls, with 95 % between ``low``
+    and ``high``. ``own_share`` is without what it calls of the program's own lines. ``callee`` is what it calls outside
+    of the program, empty if several things or if unknown."""
+
+    site: CallSite
+    share: float
+    low: float
+    high: float
+    own_share: float
+    callee: str
+    thread: str
+
+
+class FunctionPrice(Struct, frozen=True):
+    """A function of the program, the share that its lines take with all that they call, and the line of it that takes
+    most itself."""
+
+    name: str
+    share: float
+    line: LinePrice
+
+
+@derived_once
+def line_prices(facts: Facts) -> tuple[LinePrice, ...]:
+    """The lines of the recorded thread, the one that takes most itself first. Shares are of a step. Empty if there are
+    too few samples."""
+    return _price(_Sampled.of(facts, MAIN))
+
+
+class OutsideLine(Struct, frozen=True):
+    """A line, and the share of a step that passes in it outside of all that PyTorch records, without what it calls of
+    the program's own lines."""
+
+    price: LinePrice
+    outside: float
+
+
+@derived_once
+def lines_outside(facts: Facts) -> tuple[OutsideLine, ...]:
+    """The lines of the recorded thread that take most time outside of PyTorch, the first one most. Time in which a
+    DataLoader makes a batch does not count."""
+    sampled = _Sampled.of(facts, MAIN)
+    inside = Counter[CallSite]()
+    for stack in sampled.stacks:
+        if stack.batch_from >= 0 or stack.in_torch:
+            inside[sampled.sites[stack.lines[-1]]] += stack.time_ns
+    by_operators = _operators_by_line(facts)
+    found = []
+    for price in line_prices(facts):
+        own = price.own_share - inside[price.site] / max(sampled.total_ns, 1)
+        outside = own - max(0.0, by_operators.get((price.site.file, price.site.line), 0.0) - (price.own_share - own))
+        if outside > 0:
+            found.append(OutsideLine(price, outside))
+    return tuple(sorted(found, key=lambda line: -line.outside))
+
+
+def _operators_by_line(facts: Facts) -> dict[tuple[str, int], float]:
+    """The share of the measured steps that operators take, by the line that calls them."""
+    events, steps = facts.trace.events, facts.steps
+    rows = np.flatnonzero(facts.tree.outermost(facts.trace.mask_of(facts.operators.rows)))
+    rows = rows[facts.measured[rows] & (events.lane[rows] == steps.main_lane) & (facts.lines.site[rows] >= 0)]
+    total_ns = max(int((steps.end_ns[steps.measured] - steps.start_ns[steps.measured]).sum()), 1)
+    sites, number = np.unique(facts.lines.site[rows], return_inverse=True)
+    ns = np.bincount(number, events.duration_ns[rows], len(sites))
+    shares: dict[tuple[str, int], float] = {}
+    for site, taken in zip(sites.tolist(), (ns / total_ns).tolist(), strict=True):
+        if (known := call_site(facts, site)) is not None:
+            shares[known.file, known.line] = shares.get((known.file, known.line), 0.0) + taken
+    return shares
+
+
+@derived_once
+def batch_prices(facts: Facts) -> tuple[LinePrice, ...]:
+    """The lines that make batches in the recorded thread: shares are of the time that making batches takes."""
+    return _price(_Sampled.of(facts, MAIN).in_batches())
+
+
+@derived_once
+def worker_prices(facts: Facts) -> tuple[LinePrice, ...]:
+    """The same in a DataLoader's workers."""
+    return _price(_Sampled.of(facts, WORKER))
+
+
+@derived_once
+def thread_prices(facts: Facts) -> tuple[LinePrice, ...]:
+    """The lines of the program's other threads, one thread after the other, each with its share of its thread's time,
+    waits included. `LinePrice.thread` is the thread's name."""
+    numbers = [number for number, thread in enumerate(facts.stacks.threads) if thread.kind == THREAD]
+    return tuple(price for number in numbers for price in _price(_Sampled.of(facts, THREAD, number)))
+
+
+@derived_once
+def batch_function(facts: Facts) -> FunctionPrice | None:
+    """The function of the line that takes most of a batch's time in the recorded thread."""
+    return _function_of(batch_prices(facts), _Sampled.of(facts, MAIN).in_batches())
+
+
+@derived_once
+def worker_function(facts: Facts) -> FunctionPrice | None:
+    """The same in a DataLoader's workers."""
+    return _function_of(worker_prices(facts), _Sampled.of(facts, WORKER))
+
+
+def _function_of(prices: tuple[LinePrice, ...], sampled: _Sampled) -> FunctionPrice | None:
+    if not prices:
+        return None
+    line = prices[0]
+    function = line.site.file, line.site.function
+    mine = {number for number, site in enumerate(sampled.sites) if (site.file, site.function) == function}
+    whole_ns = sum(stack.time_ns for stack in sampled.stacks if mine.intersection(stack.lines))
+    return FunctionPrice(line.site.function, min(whole_ns / max(sampled.total_ns, 1), 1.0), line)
+
+
+class _Sampled(Struct, frozen=True):
+    """Stacks of one kind of thread, or of a single one, and the time that they are compared with."""
+
+    name: str
+    sites: tuple[CallSite, ...]
+    stacks: tuple[SampledStack, ...]
+    total_ns: int
+    period_ns: int
+
+    @classmethod
+    def of(cls, facts: Facts, kind: str, only: int | None = None) -> _Sampled:
+        found = facts.stacks
+        numbers = {number for number, thread in enumerate(found.threads) if thread.kind == kind}
+        numbers = numbers if only is None else {only}
+        stacks = tuple(
+            stack
+            for stack in found.stacks
+            if stack.thread in numbers and stack.lines and all(0 <= line < len(found.sites) for line in stack.lines)
+        )
+        total_ns = sum(found.threads[number].time_ns for number in numbers)
+        name = kind if only is None else found.threads[only].name
+        return cls(name, found.sites, stacks, total_ns, max(found.period_ns, 1))
+
+    def in_batches(self) -> _Sampled:
+        """Only what makes batches, and of these stacks only the lines that do."""
+        making = [stack for stack in self.stacks if stack.batch_from >= 0]
+        total_ns = sum(stack.time_ns for stack in making)
+        inside = tuple(
+            SampledStack(stack.thread, stack.lines[stack.batch_from :], stack.callee, stack.time_ns)
+            for stack in making
+            if stack.lines[stack.batch_from :]
+        )
+        return _Sampled(self.name, self.sites, inside, total_ns, self.period_ns)
+
+
+def _price(sampled: _Sampled) -> tuple[LinePrice, ...]:
+    count = sampled.total_ns / sampled.period_ns
+    if count < _LEAST_SAMPLES:
+        return ()
+    whole, own = Counter[int](), Counter[int]()
+    called: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for stack in sampled.stacks:
+        own[stack.lines[-1]] += stack.time_ns
+        called[stack.lines[-1]][stack.callee] += stack.time_ns
+        for line in set(stack.lines):
+            whole[line] += stack.time_ns
+    prices = []
+    for line, ns in whole.items():
+        share = min(ns / sampled.total_ns, 1.0)
+        if share < _LEAST_SHARE:
+            continue
+        low, high = _interval(share, count / _PER_SAMPLE)
+        callee = next((name for name, ns in called[line].most_common(1) if ns >= _SAME * own[line]), "")
+        own_share = min(own[line] / sampled.total_ns, 1.0)
+        prices.append(LinePrice(sampled.sites[line], share, low, high, own_share, callee, sampled.name))
+    return tuple(sorted(prices, key=lambda price: (-price.own_share, price.site.file, price.site.line)))
+
+
+def _interval(share: float, count: float) -> tuple[float, float]:
+    """Wilson's interval of a share of so many independent samples."""
+    square = _QUANTILE**2
+    middle = (share + square / (2 * count)) / (1 + square / count)
+    half = _QUANTILE / (1 + square / count) * sqrt(share * (1 - share) / count + square / (4 * count**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
