@@ -92,6 +92,8 @@ _FIX = (
 )
 _MOST = 0.5
 """Of the step: more than all the rest together. A line with less may do what the program is for."""
+_NOTABLY_MORE = 0.05
+"""Of the step. So much more than its costliest line a function has to take to be worth a sentence."""
 _ROUGH = 0.1
 """How far a sampled share of the step may be off besides chance: the step itself varies."""
 
@@ -169,9 +171,15 @@ def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, .
         if has_device
         else f"Without this line, the step would be at most {bound} shorter."
     )
+    function = sum(line.outside for line in lines_outside(facts) if _is_beside(first, line.price))
+    together = (
+        f" All lines of `{first.site.function}` take {format_share(function)} outside of PyTorch."
+        if function >= first.share + _NOTABLY_MORE
+        else ""
+    )
     return Suspicion(
         message=f"{_describe(facts, spent, how_much, None)} This line takes {format_share(first.share)} of the host's "
-        f"time{calls}. {limit}",
+        f"time{calls}.{together} {limit}",
         fix=_FIX,
         edit=edit,
         confidence=0.7,
@@ -187,6 +195,11 @@ def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, .
             "callee": first.callee,
         },
     )
+
+
+def _is_beside(first: LinePrice, other: LinePrice) -> bool:
+    """Whether both are lines of one function."""
+    return (first.site.file, first.site.function) == (other.site.file, other.site.function)
 
 
 def _without_share(facts: Facts, price: LinePrice) -> Edit:

@@ -75,8 +75,8 @@ def test_samples_name_the_line_whatever_the_located_step_says():
     located = [step(0, 0, 2000), op("aten::mm", 0, 300), mark(2, 300, 1700)]
     (found,) = find_sampled({(0,): 8, (0, 1): 40}, steps(before=located))
     assert [place.line for place in found.places.all()] == [5]  # a fifth of half the step is 10 %
-    assert "This line takes 40 % of the host's time, in `copy.deepcopy`. Without this line, the step" in found.message
-    assert "at most 40 % shorter" in found.message
+    assert "This line takes 40 % of the host's time, in `copy.deepcopy`. All lines of `main` take 48 %" in found.message
+    assert "Without this line, the step would be at most 40 % shorter." in found.message
     assert found.evidence["line_share"] == 0.4
     assert found.edit is not None
     assert found.edit.span_kept_ns.tolist() == [1_200_000] * 3
@@ -113,6 +113,12 @@ def test_of_many_lines_that_take_little_each_the_first_is_named():
     (found,) = find_sampled(shares)
     assert [place.line for place in found.places.all()] == [4]
     assert found.severity is Severity.LOW
+
+
+@pytest.mark.parametrize(("others", "told"), [(5, True), (4, False)])
+def test_a_function_that_takes_notably_more_than_its_line_is_told(others, told):
+    (found,) = find_sampled({(0,): 30, (1,): others})
+    assert ("All lines of `main` take 35 % outside of PyTorch. Without this line" in found.message) is told
 
 
 def test_too_few_samples_leave_the_located_step():
