@@ -17,7 +17,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts, derived_once
 from profkit.findings.values import Location, Phase, PhaseLine, WholeRun
 from profkit.run.directory import CallSite
-from profkit.run.whole_run import Activity, Place, RunAccount, StackTime
+from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
 
 START = "starting Python"
 IMPORTS = "imports"
@@ -42,18 +42,18 @@ PHASES = (
 """In the order in which a run has them."""
 _OF_ACTIVITY: Mapping[str, str] = MappingProxyType(
     {
-        Activity.SAVING.value: SAVING,
-        Activity.LOADING.value: LOADING,
-        Activity.COMPILING.value: COMPILING,
-        Activity.DATA.value: DATA,
-        Activity.NETWORK.value: NETWORK,
-        Activity.LOGGING.value: LOGGING,
-        Activity.IMPORTING.value: IMPORTS,
-        Activity.PROFKIT.value: PROFKIT,
+        StackActivity.SAVING.value: SAVING,
+        StackActivity.LOADING.value: LOADING,
+        StackActivity.COMPILING.value: COMPILING,
+        StackActivity.DATA.value: DATA,
+        StackActivity.NETWORK.value: NETWORK,
+        StackActivity.LOGGING.value: LOGGING,
+        StackActivity.IMPORTING.value: IMPORTS,
+        StackActivity.PROFKIT.value: PROFKIT,
     }
 )
-_TRAINING = (Activity.UPDATE.value, Activity.BACKWARD.value)
-_PLAIN = (Activity.OTHER.value, Activity.FORWARD.value)
+_TRAINING = (StackActivity.UPDATE.value, StackActivity.BACKWARD.value)
+_PLAIN = (StackActivity.OTHER.value, StackActivity.FORWARD.value)
 _MOST_LINES = 5
 _LOOP_SHARE = 0.5
 """The loop that trains has at least this share of the time of backward passes and updates. A program with two such
@@ -171,7 +171,7 @@ def _training_stacks(account: RunAccount, evaluating: Iterable[bool]) -> list[St
             continue
         if stack.activity in _TRAINING or (stack.activity in _PLAIN and _trains(account, stack)):
             training.append(stack)
-        elif stack.activity == Activity.FORWARD.value:
+        elif stack.activity == StackActivity.FORWARD.value:
             calling.append(stack)
     return training or calling
 
@@ -187,12 +187,12 @@ def _places(account: RunAccount, stack: StackTime) -> list[Place]:
 def _label(
     account: RunAccount, stack: StackTime, evaluates: bool, loops: frozenset[_Loop], between_ns: tuple[int, int]
 ) -> str:
-    is_evaluation = evaluates and stack.last_ns > between_ns[0] and stack.activity != Activity.PROFKIT.value
+    is_evaluation = evaluates and stack.last_ns > between_ns[0] and stack.activity != StackActivity.PROFKIT.value
     if known := EVALUATION if is_evaluation else _OF_ACTIVITY.get(stack.activity):
         return known
     if stack.activity in _TRAINING or _trains(account, stack) or not loops.isdisjoint(_loops_of(account, stack)):
         return STEPS
-    if stack.activity == Activity.FORWARD.value and stack.last_ns > between_ns[0]:
+    if stack.activity == StackActivity.FORWARD.value and stack.last_ns > between_ns[0]:
         return STEPS
     return BEFORE if stack.last_ns <= between_ns[0] else AFTER if stack.first_ns >= between_ns[1] else BETWEEN
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from profkit.run.directory import ACCOUNT_FILE, CallSite, load_file
 
 
-class Activity(str, Enum):
+class StackActivity(str, Enum):
     """What library code does below a line of the program. The value is its name in the file."""
 
     SAVING = "saving"

@@ -8,7 +8,7 @@ from profkit.derive.facts import Facts
 from profkit.patterns import whole_run as phases
 from profkit.patterns.whole_run import account_for, repeated_between_steps
 from profkit.run.directory import CallSite
-from profkit.run.whole_run import Activity, Place, RunAccount, StackTime
+from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
 from profkit.trace.events import no_trace
 
 S = 1_000_000_000
@@ -39,31 +39,31 @@ def labels(account):
 
 
 TRAINING = (
-    stack(Activity.BACKWARD, [STEP], 4, 3, 17),
-    stack(Activity.UPDATE, [STEP], 2, 3, 17),
+    stack(StackActivity.BACKWARD, [STEP], 4, 3, 17),
+    stack(StackActivity.UPDATE, [STEP], 2, 3, 17),
 )
 
 
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        (stack(Activity.OTHER, [BUILD], 1, 0, 2), phases.BEFORE),
-        (stack(Activity.FORWARD, [BUILD], 1, 0, 2), phases.BEFORE),
-        (stack(Activity.OTHER, [MAIN], 1, 18, 19), phases.AFTER),
-        (stack(Activity.OTHER, [OWN_PYTHON], 1, 4, 17), phases.STEPS),
-        (stack(Activity.FORWARD, [STEP], 1, 2, 17), phases.STEPS),
-        (stack(Activity.OTHER, [READ, PARSE], 1, 5, 12), phases.BETWEEN),
-        (stack(Activity.OTHER, [EVALUATE, SCORE], 1, 5, 12), phases.EVALUATION),
-        (stack(Activity.DATA, [EVALUATE, SCORE], 1, 5, 12), phases.EVALUATION),
-        (stack(Activity.FORWARD, [EVALUATE, SCORE], 1, 0, 1), phases.BEFORE),
-        (stack(Activity.DATA, [STEP], 1, 2, 17), phases.DATA),
-        (stack(Activity.SAVING, [SAVE], 1, 5, 12), phases.SAVING),
-        (stack(Activity.NETWORK, [BUILD], 1, 0, 1), phases.NETWORK),
-        (stack(Activity.IMPORTING, [], 1, 0, 1), phases.IMPORTS),
-        (stack(Activity.COMPILING, [STEP], 1, 2, 3), phases.COMPILING),
-        (stack(Activity.LOGGING, [STEP], 1, 3, 17), phases.LOGGING),
-        (stack(Activity.LOADING, [BUILD], 1, 1, 2), phases.LOADING),
-        (stack(Activity.PROFKIT, [STEP], 1, 5, 6), phases.PROFKIT),
+        (stack(StackActivity.OTHER, [BUILD], 1, 0, 2), phases.BEFORE),
+        (stack(StackActivity.FORWARD, [BUILD], 1, 0, 2), phases.BEFORE),
+        (stack(StackActivity.OTHER, [MAIN], 1, 18, 19), phases.AFTER),
+        (stack(StackActivity.OTHER, [OWN_PYTHON], 1, 4, 17), phases.STEPS),
+        (stack(StackActivity.FORWARD, [STEP], 1, 2, 17), phases.STEPS),
+        (stack(StackActivity.OTHER, [READ, PARSE], 1, 5, 12), phases.BETWEEN),
+        (stack(StackActivity.OTHER, [EVALUATE, SCORE], 1, 5, 12), phases.EVALUATION),
+        (stack(StackActivity.DATA, [EVALUATE, SCORE], 1, 5, 12), phases.EVALUATION),
+        (stack(StackActivity.FORWARD, [EVALUATE, SCORE], 1, 0, 1), phases.BEFORE),
+        (stack(StackActivity.DATA, [STEP], 1, 2, 17), phases.DATA),
+        (stack(StackActivity.SAVING, [SAVE], 1, 5, 12), phases.SAVING),
+        (stack(StackActivity.NETWORK, [BUILD], 1, 0, 1), phases.NETWORK),
+        (stack(StackActivity.IMPORTING, [], 1, 0, 1), phases.IMPORTS),
+        (stack(StackActivity.COMPILING, [STEP], 1, 2, 3), phases.COMPILING),
+        (stack(StackActivity.LOGGING, [STEP], 1, 3, 17), phases.LOGGING),
+        (stack(StackActivity.LOADING, [BUILD], 1, 1, 2), phases.LOADING),
+        (stack(StackActivity.PROFKIT, [STEP], 1, 5, 6), phases.PROFKIT),
     ],
 )
 def test_each_stack_belongs_to_one_phase(seen, expected):
@@ -73,24 +73,26 @@ def test_each_stack_belongs_to_one_phase(seen, expected):
 
 
 def test_shares_are_of_the_run_without_profkit():
-    whole = account_for(run(*TRAINING, stack(Activity.PROFKIT, [STEP], 1, 5, 6)))
+    whole = account_for(run(*TRAINING, stack(StackActivity.PROFKIT, [STEP], 1, 5, 6)))
     assert (whole.time_ns, whole.own_ns) == (8 * S, S)
     fractions = {phase.label: phase.fraction for phase in whole.phases}
     assert fractions == {phases.START: 1 / 7, phases.STEPS: 6 / 7, phases.PROFKIT: 1 / 8}
 
 
 def test_without_steps_the_programs_code_is_told_as_such():
-    assert labels(run(stack(Activity.OTHER, [BUILD], 5, 0, 6))) == {phases.START: 1, phases.PROGRAM: 5}
+    assert labels(run(stack(StackActivity.OTHER, [BUILD], 5, 0, 6))) == {phases.START: 1, phases.PROGRAM: 5}
 
 
 def test_a_program_that_only_calls_a_model_steps_by_it():
-    calling = stack(Activity.FORWARD, [EPOCH], 5, 2, 17)
+    calling = stack(StackActivity.FORWARD, [EPOCH], 5, 2, 17)
     assert labels(run(calling))[phases.STEPS] == 5
 
 
 def test_a_program_that_only_evaluates_steps_by_its_evaluation():
-    scoring = stack(Activity.OTHER, [EVALUATE, SCORE], 5, 2, 17)
-    found = labels(run(stack(Activity.OTHER, [BUILD], 1, 0, 1), scoring, stack(Activity.OTHER, [MAIN], 1, 18, 19)))
+    scoring = stack(StackActivity.OTHER, [EVALUATE, SCORE], 5, 2, 17)
+    found = labels(
+        run(stack(StackActivity.OTHER, [BUILD], 1, 0, 1), scoring, stack(StackActivity.OTHER, [MAIN], 1, 18, 19))
+    )
     assert found == {phases.START: 1, phases.BEFORE: 1, phases.STEPS: 5, phases.AFTER: 1}
 
 
@@ -108,7 +110,7 @@ def test_places_that_do_not_exist_are_left_out():
 
 def test_the_band_shows_the_phase_with_most_of_each_column():
     columns = (((0, 7), (1, 9)), (), ((2, 5),))
-    saving = stack(Activity.SAVING, [SAVE], 1, 5, 12)
+    saving = stack(StackActivity.SAVING, [SAVE], 1, 5, 12)
     whole = account_for(run(*TRAINING, saving, columns=columns))
     assert [whole.phases[number].label for number in whole.band] == [
         phases.START,
@@ -129,17 +131,17 @@ def find(label, *stacks, columns):
 
 
 def test_what_the_training_waits_for_again_and_again_is_told_at_the_line_beside_it():
-    parse = stack(Activity.OTHER, [READ, PARSE], 3, 5, 15)
-    read = stack(Activity.OTHER, [READ], 1, 5, 15)
+    parse = stack(StackActivity.OTHER, [READ, PARSE], 3, 5, 15)
+    read = stack(StackActivity.OTHER, [READ], 1, 5, 15)
     columns = [None] * 5 + [2, 3, None, None, 2, 2] + [None] * 8
     assert find(phases.BETWEEN, parse, read, columns=columns) == [(41, 4, 2)]
 
 
 def test_once_is_not_again():
-    assert find(phases.BETWEEN, stack(Activity.OTHER, [READ], 3, 5, 8), columns=[None] * 5 + [2, 2, 2, None]) == []
+    assert find(phases.BETWEEN, stack(StackActivity.OTHER, [READ], 3, 5, 8), columns=[None] * 5 + [2, 2, 2, None]) == []
 
 
 def test_what_comes_before_the_first_step_or_after_the_last_does_not_count():
-    saving = stack(Activity.SAVING, [SAVE], 4, 1, 19, visits=3)
+    saving = stack(StackActivity.SAVING, [SAVE], 4, 1, 19, visits=3)
     assert find(phases.SAVING, saving, columns=[2, 2, None, None, 2] + [None] * 13 + [2]) == [(47, 1, 2)]
     assert find(phases.SAVING, saving, columns=[2, 2] + [None] * 16 + [2]) == []

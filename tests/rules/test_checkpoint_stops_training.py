@@ -11,7 +11,7 @@ from profkit.findings.values import Severity
 from profkit.rules.base import Need, missing_needs
 from profkit.rules.checkpoint_stops_training import checkpoint_stops_training
 from profkit.run.directory import CallSite, Run
-from profkit.run.whole_run import Activity, Place, RunAccount, StackTime
+from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
 from profkit.trace.events import no_trace
 from tests.traces import annotation, facts_of, op, step
 
@@ -24,8 +24,8 @@ TRAIN, SAVE = (
 
 def facts_with(save_s, *, visits=3, trained_s=20, events=(), first_s=1):
     """Three stretches of training of the same length; after each the model is saved for ``save_s`` in all."""
-    training = StackTime(Activity.BACKWARD.value, (0,), trained_s * S, 0, first_s * S, 90 * S, 99, 3)
-    saving = StackTime(Activity.SAVING.value, (1,), int(save_s * S), 0, 10 * S, 80 * S, 9, visits)
+    training = StackTime(StackActivity.BACKWARD.value, (0,), trained_s * S, 0, first_s * S, 90 * S, 99, 3)
+    saving = StackTime(StackActivity.SAVING.value, (1,), int(save_s * S), 0, 10 * S, 80 * S, 9, visits)
     column = int(save_s * S / max(visits, 1))
     columns = [((1, column),) if at in range(10, 10 + 20 * visits, 20) else ((0, S),) for at in range(91)]
     account = RunAccount(0, S, 100 * S, (TRAIN, SAVE), (training, saving), S, tuple(columns), is_over=True)

@@ -9,7 +9,7 @@ from profkit.findings.values import Kind, Severity
 from profkit.rules.base import Need, missing_needs
 from profkit.rules.repeated_epoch_work import repeated_epoch_work
 from profkit.run.directory import CallSite, Run
-from profkit.run.whole_run import Activity, Place, RunAccount, StackTime
+from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
 from profkit.trace.events import no_trace
 from tests.traces import facts_of, op, step
 
@@ -21,9 +21,9 @@ TRAIN, READ = (
 PARSE = Place(CallSite("data.py", 9, "parse"), loop=8)
 
 
-def find(read_s, *, at=(10, 30, 50), activity=Activity.OTHER):
+def find(read_s, *, at=(10, 30, 50), activity=StackActivity.OTHER):
     """20 s of training; ``at`` these seconds the program reads, for ``read_s`` in all."""
-    training = StackTime(Activity.BACKWARD.value, (0,), 20 * S, 0, 5 * S, 90 * S, 99, 3)
+    training = StackTime(StackActivity.BACKWARD.value, (0,), 20 * S, 0, 5 * S, 90 * S, 99, 3)
     reading = StackTime(activity.value, (1, 2), int(read_s * S), 0, 3 * S, 95 * S, 9, len(at))
     columns = [((1, int(read_s * S / len(at))),) if n in at else ((0, S),) for n in range(91)]
     account = RunAccount(0, S, 100 * S, (TRAIN, READ, PARSE), (training, reading), S, tuple(columns), is_over=True)
@@ -51,7 +51,9 @@ def test_reading_it_before_the_first_step_and_after_the_last_is_no_fault():
     assert find(6, at=(2, 3, 30)) == []
 
 
-@pytest.mark.parametrize("activity", [Activity.SAVING, Activity.DATA, Activity.NETWORK, Activity.PROFKIT])
+@pytest.mark.parametrize(
+    "activity", [StackActivity.SAVING, StackActivity.DATA, StackActivity.NETWORK, StackActivity.PROFKIT]
+)
 def test_other_phases_are_not_counted(activity):
     assert find(6, activity=activity) == []
 

@@ -4,62 +4,69 @@ from __future__ import annotations
 
 from types import CodeType
 
-from profkit.run.whole_run import Activity
+from profkit.run.whole_run import StackActivity
 from profkit.source.code import PROFKIT
 
 _RANKS = (
-    Activity.OTHER,
-    Activity.FORWARD,
-    Activity.BACKWARD,
-    Activity.UPDATE,
-    Activity.IMPORTING,
-    Activity.LOGGING,
-    Activity.NETWORK,
-    Activity.DATA,
-    Activity.LOADING,
-    Activity.COMPILING,
-    Activity.SAVING,
-    Activity.PROFKIT,
+    StackActivity.OTHER,
+    StackActivity.FORWARD,
+    StackActivity.BACKWARD,
+    StackActivity.UPDATE,
+    StackActivity.IMPORTING,
+    StackActivity.LOGGING,
+    StackActivity.NETWORK,
+    StackActivity.DATA,
+    StackActivity.LOADING,
+    StackActivity.COMPILING,
+    StackActivity.SAVING,
+    StackActivity.PROFKIT,
 )
 """The later says more about a stack that has both: an upload inside a checkpoint belongs to the checkpoint."""
 ON_ITS_OWN = frozenset(
-    (Activity.SAVING, Activity.LOADING, Activity.COMPILING, Activity.NETWORK, Activity.LOGGING, Activity.PROFKIT)
+    (
+        StackActivity.SAVING,
+        StackActivity.LOADING,
+        StackActivity.COMPILING,
+        StackActivity.NETWORK,
+        StackActivity.LOGGING,
+        StackActivity.PROFKIT,
+    )
 )
 """Told at the line that asks for it, whatever code of the program it calls, such as a file object's ``write``."""
 _ANY = frozenset[str]()
-_FILES: dict[str, tuple[tuple[frozenset[str], Activity], ...]] = {
+_FILES: dict[str, tuple[tuple[frozenset[str], StackActivity], ...]] = {
     "torch/serialization.py": (
-        (frozenset(("save", "_save", "_legacy_save")), Activity.SAVING),
-        (frozenset(("load", "_load", "_legacy_load")), Activity.LOADING),
+        (frozenset(("save", "_save", "_legacy_save")), StackActivity.SAVING),
+        (frozenset(("load", "_load", "_legacy_load")), StackActivity.LOADING),
     ),
-    "torch/distributed/checkpoint/state_dict_saver.py": ((_ANY, Activity.SAVING),),
-    "torch/distributed/checkpoint/state_dict_loader.py": ((_ANY, Activity.LOADING),),
+    "torch/distributed/checkpoint/state_dict_saver.py": ((_ANY, StackActivity.SAVING),),
+    "torch/distributed/checkpoint/state_dict_loader.py": ((_ANY, StackActivity.LOADING),),
     "safetensors/torch.py": (
-        (frozenset(("save_file", "save", "save_model")), Activity.SAVING),
-        (frozenset(("load_file", "load", "load_model")), Activity.LOADING),
+        (frozenset(("save_file", "save", "save_model")), StackActivity.SAVING),
+        (frozenset(("load_file", "load", "load_model")), StackActivity.LOADING),
     ),
-    "torch/_dynamo/convert_frame.py": ((_ANY, Activity.COMPILING),),
-    "torch/_inductor/compile_fx.py": ((frozenset(("compile_fx", "compile_fx_inner")), Activity.COMPILING),),
-    "torch/autograd/__init__.py": ((frozenset(("backward", "grad")), Activity.BACKWARD),),
-    "torch/nn/modules/module.py": ((frozenset(("_call_impl", "_wrapped_call_impl")), Activity.FORWARD),),
-    "torch/utils/data/dataloader.py": ((frozenset(("__next__", "__iter__")), Activity.DATA),),
-    "logging/__init__.py": ((_ANY, Activity.LOGGING),),
-    "tqdm/std.py": ((frozenset(("refresh", "display", "close", "set_postfix")), Activity.LOGGING),),
-    "socket.py": ((_ANY, Activity.NETWORK),),
-    "ssl.py": ((_ANY, Activity.NETWORK),),
-    "http/client.py": ((_ANY, Activity.NETWORK),),
-    "urllib/request.py": ((_ANY, Activity.NETWORK),),
+    "torch/_dynamo/convert_frame.py": ((_ANY, StackActivity.COMPILING),),
+    "torch/_inductor/compile_fx.py": ((frozenset(("compile_fx", "compile_fx_inner")), StackActivity.COMPILING),),
+    "torch/autograd/__init__.py": ((frozenset(("backward", "grad")), StackActivity.BACKWARD),),
+    "torch/nn/modules/module.py": ((frozenset(("_call_impl", "_wrapped_call_impl")), StackActivity.FORWARD),),
+    "torch/utils/data/dataloader.py": ((frozenset(("__next__", "__iter__")), StackActivity.DATA),),
+    "logging/__init__.py": ((_ANY, StackActivity.LOGGING),),
+    "tqdm/std.py": ((frozenset(("refresh", "display", "close", "set_postfix")), StackActivity.LOGGING),),
+    "socket.py": ((_ANY, StackActivity.NETWORK),),
+    "ssl.py": ((_ANY, StackActivity.NETWORK),),
+    "http/client.py": ((_ANY, StackActivity.NETWORK),),
+    "urllib/request.py": ((_ANY, StackActivity.NETWORK),),
 }
 """By the end of the file's name. Each function is named as it has been since PyTorch 2.0, Python 3.10 and safetensors
 0.3; libraries that are built on these need no entry."""
 _FOLDERS = (
-    ("/triton/compiler/", Activity.COMPILING),
-    ("/torch/optim/", Activity.UPDATE),
-    ("/torch/utils/tensorboard/", Activity.LOGGING),
-    ("/tensorboard/summary/", Activity.LOGGING),
-    ("/wandb/", Activity.LOGGING),
-    ("/mlflow/", Activity.LOGGING),
-    ("/urllib3/", Activity.NETWORK),
+    ("/triton/compiler/", StackActivity.COMPILING),
+    ("/torch/optim/", StackActivity.UPDATE),
+    ("/torch/utils/tensorboard/", StackActivity.LOGGING),
+    ("/tensorboard/summary/", StackActivity.LOGGING),
+    ("/wandb/", StackActivity.LOGGING),
+    ("/mlflow/", StackActivity.LOGGING),
+    ("/urllib3/", StackActivity.NETWORK),
 )
 _IMPORT = "<frozen importlib._bootstrap>"
 _CALLING_ON = frozenset(("__torch_function__", "__torch_dispatch__"))
@@ -68,15 +75,15 @@ _LAUNCHES = (f"{PROFKIT}collect/launch/", f"{PROFKIT}__main__", f"{PROFKIT}cli/"
 """Frames of profkit below the program's own."""
 
 
-def activity_of(code: CodeType) -> Activity | None:
+def activity_of(code: CodeType) -> StackActivity | None:
     """What the function does for a stack that it is on; None if it tells nothing, as the text of a module that is just
     imported."""
     name = code.co_filename.replace("\\", "/")
     if name == _IMPORT:
-        return Activity.IMPORTING if code.co_name == "_find_and_load" else None
+        return StackActivity.IMPORTING if code.co_name == "_find_and_load" else None
     if name.startswith(PROFKIT):
         is_own = not name.startswith(_LAUNCHES) and code.co_name not in _CALLING_ON
-        return Activity.PROFKIT if is_own else None
+        return StackActivity.PROFKIT if is_own else None
     if code.co_name == "<module>":
         return None
     parts = name.rsplit("/", 4)
@@ -85,11 +92,11 @@ def activity_of(code: CodeType) -> Activity | None:
             if not functions or code.co_name in functions:
                 return activity
     found = next((activity for folder, activity in _FOLDERS if folder in name), None)
-    return None if found is Activity.UPDATE and code.co_name != "step" else found
+    return None if found is StackActivity.UPDATE and code.co_name != "step" else found
 
 
-def combine(outer: Activity, inner: Activity) -> Activity:
+def combine(outer: StackActivity, inner: StackActivity) -> StackActivity:
     """What a stack shows that has both. What runs within an import is no longer the import."""
-    if outer is Activity.IMPORTING:
+    if outer is StackActivity.IMPORTING:
         return inner
     return inner if _RANKS.index(inner) > _RANKS.index(outer) else outer

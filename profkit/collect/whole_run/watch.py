@@ -19,7 +19,7 @@ from profkit.collect.whole_run.columns import Columns
 from profkit.collect.whole_run.library_frames import ON_ITS_OWN, activity_of, combine
 from profkit.core.errors import ProfkitError
 from profkit.run.directory import ACCOUNT_FILE, CallSite, save
-from profkit.run.whole_run import Activity, Place, RunAccount, StackTime
+from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
 from profkit.source.code import function_name, source_file, source_line
 from profkit.source.index import forget_source_files
 from profkit.source.surroundings import forget_surroundings, surroundings_of
@@ -42,7 +42,7 @@ _STARTED = 19
 but must not be imported before the program, which may have a module of that name."""
 
 _Line = tuple[CodeType, int]
-_Stack = tuple[Activity, tuple[_Line, ...]]
+_Stack = tuple[StackActivity, tuple[_Line, ...]]
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class RunWatch:
         self._where, self._is_whole, self._interval_s = where, is_whole, interval_s
         self._files, self._process = UserFiles(roots), os.getpid()
         self._thread = threading.main_thread().ident or 0
-        self._known: dict[CodeType, tuple[Activity | None, bool]] = {}
+        self._known: dict[CodeType, tuple[StackActivity | None, bool]] = {}
         self._stacks: dict[_Stack, _Seen] = {}
         self._columns, self._last = Columns(), -1
         self._begun_ns, self._origin_ns = time.time_ns(), time.monotonic_ns()
@@ -177,10 +177,10 @@ class RunWatch:
 
     def _read(self, frame: FrameType | None) -> _Stack:
         """What the stack shows, and the program's lines on it, the caller first. No frame outlives this call."""
-        seen: list[Activity | _Line] = []
+        seen: list[StackActivity | _Line] = []
         for caller in walk_up(frame):
             activity, is_user = self._judge(caller.f_code)
-            if activity is Activity.PROFKIT and seen:
+            if activity is StackActivity.PROFKIT and seen:
                 continue  # profkit wraps what the program calls: only at the end of a stack is the time its own
             if activity is not None:
                 seen.append(activity)
@@ -188,7 +188,7 @@ class RunWatch:
                 seen.append((caller.f_code, caller.f_lineno))
         return _summarise(reversed(seen))
 
-    def _judge(self, code: CodeType) -> tuple[Activity | None, bool]:
+    def _judge(self, code: CodeType) -> tuple[StackActivity | None, bool]:
         if (known := self._known.get(code)) is None:
             if len(self._known) >= _MOST_CODES:
                 self._known.clear()
@@ -227,10 +227,10 @@ class RunWatch:
         return account
 
 
-def _summarise(stack: Iterable[Activity | _Line]) -> _Stack:
+def _summarise(stack: Iterable[StackActivity | _Line]) -> _Stack:
     """What a stack shows, the caller first, and the program's lines on it: up to the one that calls the library for
     what that does on its own."""
-    shown, lines = Activity.OTHER, list[_Line]()
+    shown, lines = StackActivity.OTHER, list[_Line]()
     calling = 0
     for frame in stack:
         if isinstance(frame, tuple):

@@ -11,7 +11,7 @@ import torch
 from profkit.collect.whole_run import watch
 from profkit.collect.whole_run.library_frames import activity_of
 from profkit.collect.whole_run.watch import _summarise
-from profkit.run.whole_run import Activity
+from profkit.run.whole_run import StackActivity
 
 
 def code_of(name: str, file: str):
@@ -21,22 +21,22 @@ def code_of(name: str, file: str):
 @pytest.mark.parametrize(
     ("file", "name", "expected"),
     [
-        ("/x/site-packages/torch/serialization.py", "save", Activity.SAVING),
-        ("/x/site-packages/torch/serialization.py", "load", Activity.LOADING),
+        ("/x/site-packages/torch/serialization.py", "save", StackActivity.SAVING),
+        ("/x/site-packages/torch/serialization.py", "load", StackActivity.LOADING),
         ("/x/site-packages/torch/serialization.py", "location_tag", None),
-        ("/x/site-packages/safetensors/torch.py", "save_file", Activity.SAVING),
-        ("/x/site-packages/torch/distributed/checkpoint/state_dict_saver.py", "_save_state_dict", Activity.SAVING),
-        ("/x/site-packages/torch/optim/adam.py", "step", Activity.UPDATE),
+        ("/x/site-packages/safetensors/torch.py", "save_file", StackActivity.SAVING),
+        ("/x/site-packages/torch/distributed/checkpoint/state_dict_saver.py", "_save_state_dict", StackActivity.SAVING),
+        ("/x/site-packages/torch/optim/adam.py", "step", StackActivity.UPDATE),
         ("/x/site-packages/torch/optim/lr_scheduler.py", "get_lr", None),
-        ("/x/site-packages/torch/_dynamo/convert_frame.py", "_compile", Activity.COMPILING),
+        ("/x/site-packages/torch/_dynamo/convert_frame.py", "_compile", StackActivity.COMPILING),
         ("/x/site-packages/torch/_dynamo/eval_frame.py", "compile_wrapper", None),
-        ("/x/site-packages/torch/nn/modules/module.py", "_call_impl", Activity.FORWARD),
+        ("/x/site-packages/torch/nn/modules/module.py", "_call_impl", StackActivity.FORWARD),
         ("/x/site-packages/torch/nn/modules/linear.py", "forward", None),
-        ("/x/lib/python3.11/socket.py", "readinto", Activity.NETWORK),
-        ("/x/site-packages/wandb/sdk/wandb_run.py", "log", Activity.LOGGING),
-        ("<frozen importlib._bootstrap>", "_find_and_load", Activity.IMPORTING),
+        ("/x/lib/python3.11/socket.py", "readinto", StackActivity.NETWORK),
+        ("/x/site-packages/wandb/sdk/wandb_run.py", "log", StackActivity.LOGGING),
+        ("<frozen importlib._bootstrap>", "_find_and_load", StackActivity.IMPORTING),
         ("<frozen importlib._bootstrap>", "_call_with_frames_removed", None),
-        (watch.__file__, "finish", Activity.PROFKIT),
+        (watch.__file__, "finish", StackActivity.PROFKIT),
         (watch.__file__.replace("whole_run/watch", "launch/script"), "main", None),
         ("/home/me/train.py", "save", None),
     ],
@@ -53,13 +53,13 @@ def test_the_text_of_a_module_that_is_imported_tells_nothing():
 def test_the_names_exist_in_this_pytorch():
     """If one moves, its phase would silently become another."""
     functions = (
-        (torch.save, Activity.SAVING),
-        (torch.load, Activity.LOADING),
-        (torch.autograd.backward, Activity.BACKWARD),
-        (torch.nn.Module._call_impl, Activity.FORWARD),
-        (torch.optim.Adam.step, Activity.UPDATE),
-        (torch.utils.data.dataloader._BaseDataLoaderIter.__next__, Activity.DATA),
-        (logging.Logger.info, Activity.LOGGING),
+        (torch.save, StackActivity.SAVING),
+        (torch.load, StackActivity.LOADING),
+        (torch.autograd.backward, StackActivity.BACKWARD),
+        (torch.nn.Module._call_impl, StackActivity.FORWARD),
+        (torch.optim.Adam.step, StackActivity.UPDATE),
+        (torch.utils.data.dataloader._BaseDataLoaderIter.__next__, StackActivity.DATA),
+        (logging.Logger.info, StackActivity.LOGGING),
     )
     for function, expected in functions:
         assert activity_of(inspect.unwrap(function).__code__) is expected, function
@@ -71,18 +71,21 @@ MAIN, TRAIN, MODEL = ((code_of(name, "/me/train.py"), line) for name, line in ((
 @pytest.mark.parametrize(
     ("stack", "expected"),
     [
-        ([MAIN, TRAIN], (Activity.OTHER, (MAIN, TRAIN))),
-        ([MAIN, Activity.FORWARD, MODEL], (Activity.FORWARD, (MAIN, MODEL))),
-        ([MAIN, Activity.SAVING, Activity.NETWORK], (Activity.SAVING, (MAIN,))),
-        ([MAIN, Activity.SAVING, TRAIN], (Activity.SAVING, (MAIN,))),
-        ([MAIN, Activity.DATA, TRAIN], (Activity.DATA, (MAIN, TRAIN))),
-        ([Activity.IMPORTING, MAIN, Activity.BACKWARD], (Activity.BACKWARD, (MAIN,))),
-        ([MAIN, Activity.FORWARD, MODEL, Activity.IMPORTING], (Activity.IMPORTING, (MAIN, MODEL))),
-        ([MAIN, Activity.COMPILING, Activity.IMPORTING], (Activity.COMPILING, (MAIN,))),
-        ([MAIN, Activity.UPDATE, Activity.PROFKIT], (Activity.PROFKIT, (MAIN,))),
-        ([Activity.NETWORK], (Activity.NETWORK, ())),
-        ([], (Activity.OTHER, ())),
-        ([(MAIN[0], line) for line in range(12)], (Activity.OTHER, (*((MAIN[0], n) for n in range(7)), (MAIN[0], 11)))),
+        ([MAIN, TRAIN], (StackActivity.OTHER, (MAIN, TRAIN))),
+        ([MAIN, StackActivity.FORWARD, MODEL], (StackActivity.FORWARD, (MAIN, MODEL))),
+        ([MAIN, StackActivity.SAVING, StackActivity.NETWORK], (StackActivity.SAVING, (MAIN,))),
+        ([MAIN, StackActivity.SAVING, TRAIN], (StackActivity.SAVING, (MAIN,))),
+        ([MAIN, StackActivity.DATA, TRAIN], (StackActivity.DATA, (MAIN, TRAIN))),
+        ([StackActivity.IMPORTING, MAIN, StackActivity.BACKWARD], (StackActivity.BACKWARD, (MAIN,))),
+        ([MAIN, StackActivity.FORWARD, MODEL, StackActivity.IMPORTING], (StackActivity.IMPORTING, (MAIN, MODEL))),
+        ([MAIN, StackActivity.COMPILING, StackActivity.IMPORTING], (StackActivity.COMPILING, (MAIN,))),
+        ([MAIN, StackActivity.UPDATE, StackActivity.PROFKIT], (StackActivity.PROFKIT, (MAIN,))),
+        ([StackActivity.NETWORK], (StackActivity.NETWORK, ())),
+        ([], (StackActivity.OTHER, ())),
+        (
+            [(MAIN[0], line) for line in range(12)],
+            (StackActivity.OTHER, (*((MAIN[0], n) for n in range(7)), (MAIN[0], 11))),
+        ),
     ],
 )
 def test_a_stack_shows_one_activity_and_the_programs_lines(stack, expected):
