@@ -59,6 +59,9 @@ _LEAST_ORDER = 0.75
 _LEAST_GROWTH, _MUCH_GROWTH = 0.25, 0.5
 """Processors that get warm, and caches that fill, slow a run by a few per cent within minutes."""
 
+_LEAST_HELD_BYTES = 4096
+"""More in each step. A list of single numbers, such as losses that are kept for a curve, makes no step longer."""
+
 
 @rule(Kind.OPPORTUNITY)
 def growing_step_time(facts: Facts) -> Suspicions:
@@ -71,7 +74,7 @@ def growing_step_time(facts: Facts) -> Suspicions:
     growth = float(last_ns / max(first_ns, 1.0)) - 1
     if growth < _LEAST_GROWTH or _order(fastest_ns) < _LEAST_ORDER:
         return
-    names = growing_names(facts)
+    names = [name for name in growing_names(facts) if name.more_bytes >= _LEAST_HELD_BYTES]
     held, hold = " and ".join(f"`{name.path}`" for name in names[:2]), pick_form(len(names[:2]), "holds", "hold")
     yield Suspicion(
         message=f"The steps get longer: within {len(later_ns):,} steps after the recording the fastest went from "

@@ -238,9 +238,10 @@ def input_bound(facts: Facts) -> Suspicions:
         if making.saved >= _CLEARLY_MORE * _saved_on_quiet(facts, loading, plan):
             return
     if saved < _WORTH:
-        _abstain_where_others_decide(facts, loading, plan)
-        if making is None:
-            yield from _suspect_samples(facts, loading, plan)
+        told = list(_suspect_samples(facts, loading, plan)) if making is None else []
+        if making is None and not told:
+            _abstain_where_others_decide(facts, loading, plan)
+        yield from told
         return
     places, slowest = loader_places(facts, rows), _slowest_line(facts, loading)
     yield Suspicion(
@@ -256,8 +257,8 @@ def input_bound(facts: Facts) -> Suspicions:
 
 
 def _suspect_samples(facts: Facts, loading: _Loading, plan: _Plan) -> Suspicions:
-    """Workers would gain nothing, but one line may take most of what makes a batch. What it does may have to be done,
-    so the price is unknown."""
+    """Workers would gain nothing, or nobody can tell beside other programs, but one line may take most of what makes a
+    batch. What it does may have to be done, so the price is unknown."""
     ready = replay(facts, remove(loading.rows)).fraction
     slowest = _slowest_line(facts, loading) if loading.workers == 0 and ready >= _LEAST_SHARE else None
     if slowest is None:
@@ -265,8 +266,12 @@ def _suspect_samples(facts: Facts, loading: _Loading, plan: _Plan) -> Suspicions
     line, advice = slowest
     yield Suspicion(
         message=f"Each step waits {format_time(loading.wait_ns)} for its batch, because the main process prepares it "
-        f"while the model stands still; with each batch ready the step would be {format_share(ready)} shorter. Workers "
-        "would take the CPUs from the model and gain nothing here.",
+        f"while the model stands still; with each batch ready the step would be {format_share(ready)} shorter. "
+        + (
+            "Workers would take the CPUs from the model and gain nothing here."
+            if plan.is_alone
+            else "Other programs keep the CPUs busy, so whether workers help is open."
+        ),
         fix="Do what is the same for every sample once, where the dataset is made, and keep results that are asked for "
         f"again:{advice}",
         rows=loading.rows,

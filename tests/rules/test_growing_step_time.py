@@ -81,17 +81,17 @@ def test_with_fewer_than_sixty_four_steps_nothing_can_be_told():
         find(np.linspace(10, 20, 63))
 
 
-def test_what_is_kept_more_and_more_is_named():
+@pytest.mark.parametrize(("kept_bytes", "is_named"), [(4_095, False), (4_096, True), (200_000, True)])
+def test_what_is_kept_more_and_more_is_named_but_for_single_numbers(kept_bytes, is_named):
     site = CallSite("train.py", 9, "main", "outputs.append(model(x))")
     samples = tuple(
-        LiveSample(n, (LiveHolder("outputs", site, 0, 0, 200_000 * (n + 1), n + 1, 200_000 * (n + 1), False),))
+        LiveSample(n, (LiveHolder("outputs", site, 0, 0, kept_bytes * (n + 1), n + 1, kept_bytes * (n + 1), False),))
         for n in range(4)
     )
-    kept = [memory(1000 * n + 5, 200_000, 1000 + n) for n in range(4)]
+    kept = [memory(1000 * n + 5, kept_bytes, 1000 + n) for n in range(4)]
     (found,) = find(np.linspace(10, 20, 80), live=samples, events=kept)
-    assert found.message.endswith("Meanwhile `outputs` holds more and more.")
-    assert found.location is not None
-    assert found.location.line == 9
+    assert found.message.endswith("Meanwhile `outputs` holds more and more.") is is_named
+    assert (found.location is not None and found.location.line == 9) is is_named
 
 
 def test_a_device_that_bounds_the_steps_is_timed_by_itself():

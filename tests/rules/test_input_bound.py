@@ -104,7 +104,7 @@ def test_from_a_fifth_of_the_step_on_the_making_of_samples_is_told():
     assert len(making(16, 14)) == 1
 
 
-def dominating(line_us: float, others_us: float = 0) -> list[Suspicion]:
+def dominating(line_us: float, others_us: float = 0, others_cpus: float = 0.0) -> list[Suspicion]:
     """What is found if the model fills both CPUs, and of 40 µs one line takes ``line_us``, others of its function
     ``others_us``."""
     sites = (
@@ -114,7 +114,8 @@ def dominating(line_us: float, others_us: float = 0) -> list[Suspicion]:
     marks = [mark(0, 0, 40.5), mark(1, 1, line_us), *([mark(2, 30, others_us)] if others_us else [])]
     located = [step(0, 0, 100), *marks, annotation(SINGLE, 0, 40), op("aten::mm", 41, 50)]
     later = [{**event, "ts": event["ts"] + 100} for event in batches([40] * 4)]
-    return find(facts_of([*located, *later], run=run_on(cpus=2, threads=2), callsites=sites))
+    samples = others(others_cpus) if others_cpus else ()
+    return find(facts_of([*located, *later], run=run_on(cpus=2, threads=2), callsites=sites, samples=samples))
 
 
 def test_a_line_that_takes_most_of_a_batch_itself_leads_with_the_price_of_its_function():
@@ -325,6 +326,15 @@ def test_where_other_programs_leave_no_cpu_idle_the_model_may_want_one_for_each_
     else:
         with pytest.raises(CannotLook, match="a quieter machine"):
             find(facts)
+
+
+def test_beside_other_programs_what_makes_a_batch_is_told_all_the_same():
+    """Whether workers pay is open, but one line that takes half of a batch is known."""
+    (found,) = dominating(21, 6, others_cpus=2.0)
+    assert found.severity is Severity.LOW
+    assert "Other programs keep the CPUs busy, so whether workers help is open." in found.message
+    assert found.location is not None
+    assert found.location.line == 21
 
 
 def test_beside_a_gpu_the_host_is_idle_as_before():

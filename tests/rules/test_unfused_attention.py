@@ -352,15 +352,32 @@ def test_without_shapes_it_cannot_look():
 
 @pytest.mark.parametrize(("along", "found"), [("-1", 0), ("3", 0), ("-2", 1), ("", 1)])
 def test_shares_that_are_not_what_the_product_adds_up_are_no_attention(along, found):
-    """64 pixels are pooled into 32 slots: the product adds up over the pixels. Attention has shares that add up to one
+    """128 pixels are pooled into 64 slots: the product adds up over the pixels. Attention has shares that add up to one
     over the pixels; here they do so over the slots, unless the softmax goes along the other dimension."""
-    table, pooled = [2, 4, 64, 32], [2, 4, 32, 64]
+    table, pooled = [2, 4, 128, 64], [2, 4, 64, 128]
 
     def part(at: float) -> list[Json]:
         return [
-            tensor_op("aten::matmul", at, 20, [2, 4, 64, 16], [2, 4, 16, 32]),
+            tensor_op("aten::matmul", at, 20, [2, 4, 128, 16], [2, 4, 16, 64]),
             tensor_op("aten::softmax", at + 27, 10, table, concrete=["", along, ""]),
-            tensor_op("aten::matmul", at + 38, 12, pooled, [2, 4, 64, 16]),
+            tensor_op("aten::matmul", at + 38, 12, pooled, [2, 4, 128, 16]),
         ]
 
     assert len(find(facts_of(steps_of(part)))) == found
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "reported"), [(64, 64, True), (63, 64, False), (64, 63, False), (1, 512, False)]
+)
+def test_small_tables_gain_nothing_on_a_cpu(queries, keys, reported):
+    heads = [256, 4]
+
+    def part(at: float) -> list[Json]:
+        scores = [*heads, queries, keys]
+        return [
+            tensor_op("aten::matmul", at, 20, [*heads, queries, 16], [*heads, 16, keys]),
+            tensor_op("aten::softmax", at + 27, 10, scores),
+            tensor_op("aten::matmul", at + 38, 12, scores, [*heads, keys, 16]),
+        ]
+
+    assert bool(find(facts_of(steps_of(part)))) is reported
