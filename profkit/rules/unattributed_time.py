@@ -127,7 +127,7 @@ def unattributed_time(facts: Facts) -> Suspicions:
     lines = () if around else _lines(facts, spent)
     edit = _edit(facts, spent, lines)
     bound = (
-        f" Without what this line does there, the step would be at most {format_share(replay(facts, edit).fraction)} "
+        f" Without what this line does there, the step would be about {format_share(replay(facts, edit).fraction)} "
         "shorter."
         if edit is not None and lines and not has_device
         else ""

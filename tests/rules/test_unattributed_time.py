@@ -63,7 +63,7 @@ def test_the_line_is_that_with_most_of_it_in_the_located_step():
     assert found.severity is Severity.LOW
     assert found.edit is not None
     assert found.edit.span_kept_ns.tolist() == [470_588] * 3  # of 1,700 µs outside, 900 pass under the line
-    assert "at most 26 % shorter" in found.message
+    assert "about 26 % shorter" in found.message
 
 
 def find_sampled(shares: dict[tuple[int, ...], int], events: list[Json] | None = None) -> list[Suspicion]:
