@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import atexit
 import ctypes
+import importlib
+import inspect
 import os
 import signal
 import sys
@@ -60,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _end_with_launcher()
     catch_unusual_ends(child, _recording_anew(given))
     _give_room(options.module)
+    _name_own_frames()
     try:
         program = load_module(options.target) if options.module else load_script(options.target)
         sys.orig_argv[1:] = [*(["-m"] if options.module else []), options.target, *options.arguments]
@@ -267,6 +270,15 @@ def _give_room(is_module: bool) -> None:
     counted = int(sys.version_info < (3, 12))
     extra = depth + 2 * counted - (2 + counted if is_module else 0)
     sys.setrecursionlimit(sys.getrecursionlimit() + extra)
+
+
+def _name_own_frames() -> None:
+    """Let `inspect` know the modules of the frames below the program. For a frame of a file that belongs to no module
+    it goes through all modules: each ``inspect.stack()`` of a program took 8.5 ms instead of 0.04."""
+    importlib.import_module(_ENTRY)  # known as ``__main__`` so far, which the program replaces
+    known = vars(inspect).get("modulesbyfile")
+    if isinstance(known, dict):
+        known.setdefault("<frozen runpy>", "runpy")
 
 
 def _status_of(code: object) -> int:

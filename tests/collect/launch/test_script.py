@@ -264,6 +264,34 @@ def test_a_program_runs_on_if_profkit_cannot_begin(tmp_path, plainly, recorded_i
     assert load_run(tmp_path / "run").notes[0].startswith("profkit failed: ImportError: cannot import name ")
 
 
+WHO_CALLS = """\
+import inspect
+import sys
+
+looked = []
+modules = sys.modules
+class Watched(dict):
+    def copy(self):
+        looked.append(1)
+        return dict(self)
+sys.modules = Watched(modules)
+inspect.stack()
+looked.clear()
+inspect.stack()
+sys.modules = modules
+import torch
+print(len(looked), torch.ones(1).sum())
+"""
+
+
+def test_looking_at_the_stack_goes_through_no_modules(tmp_path, plainly, recorded_into_run):
+    """`inspect` does for each frame of a file that belongs to no module: thousands of modules beside PyTorch."""
+    (tmp_path / "train.py").write_text(WHO_CALLS)
+    status, output, _ = recorded_into_run("train.py")
+    assert (status, output) == (0, plainly("train.py")[1])
+    assert output.startswith("0 ")
+
+
 LATE_THREAD = """\
 import threading
 
