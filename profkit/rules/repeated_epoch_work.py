@@ -61,8 +61,8 @@ def repeated_epoch_work(facts: Facts) -> Suspicions:
     for found in repeated_between_steps(facts, BETWEEN):
         if found.time_ns >= _LEAST_SHARE * run_ns:
             yield Suspicion(
-                message=f"This line runs at least {found.visits} times between the epochs and takes "
-                f"{format_time(found.time_ns)}, {format_share(found.time_ns / run_ns)} of the run.",
+                message=f"This line runs at least {found.visits} times between two runs of the loop that trains and "
+                f"takes {format_time(found.time_ns)}, {format_share(found.time_ns / run_ns)} of the run.",
                 fix="Do once before the first epoch what training does not change; leave what must be done anew to a "
                 "DataLoader's workers.",
                 places=Places.of([Location.of(found.site)]),

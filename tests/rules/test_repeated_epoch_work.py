@@ -34,7 +34,8 @@ def test_reading_a_file_in_each_epoch_is_an_opportunity_at_the_line_beside_the_t
     (found,) = find(6)
     assert (found.location.file, found.location.line) == ("train.py", 2)
     assert (repeated_epoch_work.kind, found.severity) == (Kind.OPPORTUNITY, Severity.MEDIUM)
-    assert found.message == "This line runs at least 3 times between the epochs and takes 6.00 s, 23 % of the run."
+    where = "between two runs of the loop that trains"
+    assert found.message == f"This line runs at least 3 times {where} and takes 6.00 s, 23 % of the run."
     assert found.run_ns == 4 * S
 
 
