@@ -45,8 +45,7 @@ def train(state: State, batch: Tensor) -> Tensor:
 @torch.no_grad()
 def follow_one_by_one(average: nn.Module, model: nn.Module) -> None:
     for mean, value in zip(average.parameters(), model.parameters(), strict=True):
-        mean.mul_(0.99)  # expect: looped-parameters
-        mean.add_(0.01 * value)
+        mean.mul_(0.99).add_(0.01 * value)  # expect: looped-parameters
 
 
 @torch.no_grad()

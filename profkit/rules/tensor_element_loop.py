@@ -38,6 +38,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.marks import UNMARKED
 from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
 from profkit.derive.operators.operators import has_type
 from profkit.derive.timeline.intervals import stretches
@@ -282,7 +283,10 @@ def _calls_itself(facts: Facts, rows: Rows) -> bool:
 
 
 def _is_in_library(facts: Facts, takers: Rows) -> bool:
-    """Whether a function of somebody else takes the elements, and not one of Python's own, such as `sum`."""
+    """Whether a function of somebody else takes the elements: not one of Python's own, such as `sum`, and not one of
+    the program's that ran so many lines that its later ones are only known at the line that calls it."""
+    if facts.trace.named(UNMARKED).any():
+        return False
     lines = [parse_piece(place.source) for place in call_sites(facts, distinct(facts.lines.site[takers]))]
     called = {name_called(node) for line in lines if line for node in ast.walk(line) if isinstance(node, ast.Call)}
     iterates = any(isinstance(node, (ast.For, ast.comprehension)) for line in lines if line for node in ast.walk(line))

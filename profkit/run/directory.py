@@ -267,10 +267,12 @@ class GradientUse(Struct, frozen=True):
 class Recomputation(Struct, frozen=True):
     """Calls of PyTorch whose result existed already, by the numbers of their events in the located step. ``again``
     repeats another call of that step, given with its number; ``each_step`` is repeated by the next step. The inputs
-    have not changed in between, the calls draw no random numbers, and nothing writes to their results."""
+    have not changed in between, the calls draw no random numbers, and nothing writes to their results. ``looked_at``
+    is the number of the step's calls that the watch looked at: of many it samples some; 0 if unknown."""
 
     again: tuple[tuple[int, int], ...] = ()
     each_step: tuple[int, ...] = ()
+    looked_at: int = 0
 
 
 class Watch(str, Enum):

@@ -141,7 +141,6 @@ def test_a_health_check_that_fails_stops_no_other(monkeypatch):
     ("name", "note"),
     [
         ("step_time", "the step without the recording"),
-        ("_share_time", "the account of where the step's time went"),
         ("loader_accounts", "the account of the DataLoader"),
         ("_predict_total", "what all faults cost together"),
         ("_describe_steps", "timing the steps"),

@@ -110,7 +110,7 @@ def test_what_the_next_step_makes_of_the_same_is_found_at_each_line():
 
 
 def test_what_has_other_inputs_in_the_next_step_repeats_the_same_step_alone():
-    each, again = find(facts_with(Recomputation(again=((3, 0), (4, 1)), each_step=(0,))))
+    each, again = find(facts_with(Recomputation(again=((3, 0), (4, 1)), each_step=(0,), looked_at=5)))
     assert (lines(each), lines(again)) == ([20], [30, 5, 6])
     assert "the step before" in each.message
     assert "the same step" in again.message
@@ -209,6 +209,17 @@ def test_if_the_watch_ended_in_the_second_step_what_it_saw_in_the_first_is_judge
     with pytest.raises(CannotLook, match=USED):
         find(facts_with(Recomputation(), **ENDED))
     assert find(facts_with(Recomputation())) == []
+
+
+@pytest.mark.parametrize(("looked_at", "is_benchmark"), [(0, False), (2, True), (3, False)])
+def test_of_a_step_with_many_calls_those_that_were_looked_at_tell_a_benchmark(looked_at, is_benchmark):
+    """Two calls of the step repeat; they take 40 of its 140 µs."""
+    facts = facts_with(Recomputation(each_step=(0, 1), looked_at=looked_at))
+    if is_benchmark:
+        with pytest.raises(CannotLook, match="as a benchmark does"):
+            find(facts)
+    else:
+        assert find(facts)
 
 
 @pytest.mark.parametrize(("each", "is_benchmark"), [((0, 1, 2, 3, 4, 5), True), ((0, 1, 2, 3, 4), False)])

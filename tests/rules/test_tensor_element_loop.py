@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from profkit.core.marks import UNMARKED
 from profkit.findings.values import Kind
 from profkit.patterns.program import COPIES_BACK
 from profkit.rules.base import Need, Suspicion, missing_needs
@@ -419,7 +420,9 @@ def taking(at: float, place: int, dimension: int = 0) -> Json:
     )
 
 
-def located(sites: tuple[CallSite, ...], place_of: Callable[[int], int], nested: bool = False) -> Any:
+def located(
+    sites: tuple[CallSite, ...], place_of: Callable[[int], int], nested: bool = False, more: Sequence[Json] = ()
+) -> Any:
     """Four steps of 64 rounds, each with an element and a sum; in the first each round has a mark of site 0."""
     events: list[Json] = []
     for i in range(4):
@@ -429,7 +432,7 @@ def located(sites: tuple[CallSite, ...], place_of: Callable[[int], int], nested:
             if i == 0:
                 events.append(mark(0, at - 0.2, LENGTH - 20 - 3 * k if nested else 2.9))
             events += [taking(at, place_of(k)), tensor_op("aten::add", at + 1.5, 1, [], [])]
-    return facts_of(events, callsites=sites)
+    return facts_of([*events, *more], callsites=sites)
 
 
 @pytest.mark.parametrize(
@@ -467,6 +470,15 @@ def test_a_loop_inside_a_library_is_not_the_programs_fault(line, kind):
     (found,) = find(located((CallSite("a.py", 5, "f", line),), lambda k: k))
     assert found.kind is kind
     assert ("inside the library" in found.fix) == (kind is not None)
+
+
+def test_a_function_of_the_program_that_ran_too_many_lines_is_no_library():
+    """Its later rounds are only known at the line that calls it, as those of a library's function are."""
+    facts = located((CallSite("a.py", 5, "f", "y = metric(x)"),), lambda k: k)
+    unmarked = annotation(UNMARKED, 11, 0.1)
+    (found,) = find(located((CallSite("a.py", 5, "f", "y = metric(x)"),), lambda k: k, more=[unmarked]))
+    assert found.kind is None
+    assert find(facts)[0].kind is Kind.OPPORTUNITY
 
 
 def rows(

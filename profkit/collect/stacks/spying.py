@@ -10,11 +10,11 @@ import sys
 import sysconfig
 import tempfile
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from profkit.collect.program.clocks import time
 from profkit.collect.stacks.reading import read_samples
 from profkit.collect.stacks.requests import REQUEST_FILE, StackRequest, read_request
 from profkit.run.directory import STACKS_FILE, StackSamples, save

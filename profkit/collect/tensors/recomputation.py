@@ -171,7 +171,7 @@ class CallWatch(overrides.TorchFunctionMode):
         needless = [call for call in self._calls if call.is_needless and call.step == self._step]
         if self._step == 0:
             pairs = [(call.number, call.first.number) for call in needless if call.first]
-            self.found = Recomputation(again=tuple(pairs))
+            self.found = Recomputation(again=tuple(pairs), looked_at=len(self._calls))
         else:
             across = {call.first.number for call in needless if call.first and call.first.step < self._step}
             self.found = replace(self.found or Recomputation(), each_step=tuple(sorted(across)))
@@ -313,7 +313,7 @@ class CallWatch(overrides.TorchFunctionMode):
         """The budget is used. What was found in the part of the step that was seen is kept."""
         if self.is_on:
             self._conclude()
-            if self.found == Recomputation():
+            if self.found is not None and not (self.found.again or self.found.each_step):
                 self.found = None
         self.stop()
 

@@ -126,7 +126,7 @@ if optimizer is not None:
 )
 def test_graphs_kept_for_a_later_optimizer_step_are_no_leak(tmp_path, forks, optimizer, found):
     (tmp_path / "program.py").write_text(ROLLOUT.format(optimizer=optimizer))
-    outcome = diagnose_forked(forks, OPTION, "program.py", directory=tmp_path)
+    outcome = diagnose_forked(forks, OPTION, "--verbose", "program.py", directory=tmp_path)
     assert outcome.status == 0, outcome.stderr
     run = load_run(tmp_path / "run")
     assert (run.was_stopped, run.step_signal, run.was_outdone) == (found, "forward", not found)

@@ -16,6 +16,7 @@ EXEMPT = {
     "findings/values.py": "a path that the user gives",
     "trace/cache.py": "the user's cache folder",
     "collect/machine/rates.py": "the user's cache folder",
+    "collect/stacks/spying.py": "py-spy's own words, in a temporary folder",
     "collect/launch/trial.py": "/proc",
     "collect/ranks/folders.py": "opened only if absent; a folder that takes its final name",
     "collect/sessions/exporting.py": "appends to the file that Kineto has just written, under a name of its own",
