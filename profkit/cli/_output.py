@@ -1,10 +1,12 @@
-"""Where a diagnosis goes: the files in its directory, the report on stdout, and the page in a browser."""
+"""Where results go: the files of a diagnosis in its directory, the report or a table on stdout, and the page in a
+browser."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,3 +119,14 @@ def terminal_settings() -> tuple[int, bool]:
     terminal = sys.stdout.isatty()
     width = min(shutil.get_terminal_size((80, 24)).columns, _MAX_COLUMNS) if terminal else 80
     return width, terminal and not os.environ.get("NO_COLOR")
+
+
+def show_table(rows: list[tuple[str, ...]]) -> None:
+    """Print rows in aligned columns, with the last column wrapped."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)] if rows else []
+    indent = sum(widths) + 2 * len(widths)
+    width = max(shutil.get_terminal_size((80, 24)).columns - indent, 30)
+    for row in rows:
+        head = "".join(cell.ljust(size + 2) for cell, size in zip(row, widths, strict=False))
+        lines = textwrap.wrap(row[-1], width) or [""]
+        say(head + f"\n{' ' * indent}".join(lines))

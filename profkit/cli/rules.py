@@ -21,7 +21,7 @@ def command(words: tuple[str, ...], format_name: str) -> None:
     With words, only the rules whose name, kind or summary contains all of them. `profkit explain RULE` shows a rule's
     page.
     """
-    from profkit.cli._tables import show_table
+    from profkit.cli._output import show_table
     from profkit.rules import all_rules
 
     rows: list[tuple[str, ...]] = [(rule.name, rule.kind.value, rule.summary) for rule in all_rules().values()]

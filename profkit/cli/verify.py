@@ -53,7 +53,7 @@ def command(
     from profkit.core.telling import Teller
     from profkit.diagnosis.catalogue import find_scenario, list_scenarios
     from profkit.diagnosis.verify import verify
-    from profkit.report.verification import render_beginning, render_end, render_row
+    from profkit.report.trials.verification import render_beginning, render_end, render_row
 
     if everything == bool(names):
         raise UsageError("name the scenarios to verify, or use --all")

@@ -40,7 +40,7 @@ from profkit.findings.values import (
     Timing,
     no_gain_note,
 )
-from profkit.report.verification import (
+from profkit.report.trials.verification import (
     rank_correlation,
     render_beginning,
     render_end,

@@ -1,0 +1,186 @@
+"""``python -m profkit.collect.launch.turn OPTIONS -- ARGS`` runs a user's program once, timed and not recorded.
+
+`profkit fix` runs a program before and after a change by turns in this way. The file ``--result`` then holds what the
+two are compared by: how long the run took from the import of torch on, when each optimizer's step ended, the peak
+memory, whether random numbers came from a seed, and which files the program was loaded from. ``parameters.npz`` beside
+it holds the optimizers' parameters at their first step and at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_MOST_OPTIMIZERS = 8
+"""A search over settings makes hundreds, and who holds them holds their models."""
+_MOST_NUMBERS = 1 << 24
+"""Of each optimizer, 64 MB as float32; beyond that evenly spaced ones are kept."""
+_KIB = 1024
+"""Linux gives ``ru_maxrss`` in these."""
+
+
+class Turn:
+    """What is seen of one run."""
+
+    def __init__(self, result: Path, seed: int | None) -> None:
+        self._result, self._seed = result, seed
+        self._process = os.getpid()
+        self._begun_ns = 0
+        self._step_ns: list[int] = []
+        self._optimizers: list[Any] = []
+        self._starts: list[list[Any]] = []
+        self._drawn_from: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """PyTorch was imported."""
+        from torch.optim import optimizer
+
+        if self._seed is not None:
+            _set_seeds(self._seed)
+        optimizer.register_optimizer_step_pre_hook(self._before_step)
+        optimizer.register_optimizer_step_post_hook(self._after_step)
+        self._drawn_from.update(_random_states())
+        self._begun_ns = time.perf_counter_ns()
+
+    def end(self) -> None:
+        """The program is over, by itself or by an error. A fork of it says nothing."""
+        if os.getpid() != self._process or not self._begun_ns:
+            return
+        ended_ns = time.perf_counter_ns()
+        states = _random_states()
+        content = {
+            "run_ns": ended_ns - self._begun_ns,
+            "step_ns": self._step_ns,
+            "peak_bytes": _peak_bytes(),
+            "device_peak_bytes": _device_peak_bytes(),
+            "random_states": states,
+            "drawn": sorted(name for name, state in states.items() if self._drawn_from.get(name) != state),
+            "files": sorted({file for module in [*sys.modules.values()] if (file := _file_of(module))}),
+            "optimizers": len(self._optimizers),
+        }
+        self._save_parameters()
+        self._result.write_text(json.dumps(content), encoding="utf-8")
+
+    def _before_step(self, stepping: Any, *_: Any) -> None:
+        known = any(stepping is one for one in self._optimizers)
+        if not known and len(self._optimizers) < _MOST_OPTIMIZERS and os.getpid() == self._process:
+            self._optimizers.append(stepping)
+            self._starts.append(_numbers_of(stepping))
+
+    def _after_step(self, *_: Any) -> None:
+        self._step_ns.append(time.perf_counter_ns())
+
+    def _save_parameters(self) -> None:
+        import numpy as np
+
+        arrays: dict[str, Any] = {}
+        for number, (stepped, starts) in enumerate(zip(self._optimizers, self._starts, strict=True)):
+            for name, values in (("start", starts), ("end", _numbers_of(stepped))):
+                arrays.update((f"{name}.{number}.{place:06d}", value) for place, value in enumerate(values))
+        with suppress(OSError):
+            np.savez(self._result.with_name("parameters.npz"), **arrays)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the program that the command line names and end as it ends."""
+    from profkit.collect.launch.import_watch import ImportWatch
+    from profkit.collect.launch.main_module import load_module, load_script
+
+    if not getattr(sys.flags, "safe_path", False):  # else Python has put nothing there
+        sys.path[0] = __file__  # holds no module; the program's own folder takes this place
+    options = _parse(sys.argv[1:] if arguments is None else list(arguments))
+    turn = Turn(Path(options.result).absolute(), options.seed)
+    try:
+        program = load_module(options.target) if options.module else load_script(options.target)
+        sys.orig_argv[1:] = [*(["-m"] if options.module else []), options.target, *options.arguments]
+        ImportWatch("torch", "_import_device_backends", turn.begin).install()
+        program.enter(options.arguments)
+        program.run()
+    finally:
+        turn.end()
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    """Everything after the first ``--`` belongs to the program."""
+    end = arguments.index("--")
+    parser = argparse.ArgumentParser(prog="python -m profkit.collect.launch.turn")
+    parser.add_argument("--result", required=True)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--module", action="store_true")
+    options = parser.parse_args(arguments[:end])
+    options.target, *options.arguments = arguments[end + 1 :]
+    return options
+
+
+def _numbers_of(optimizer: Any) -> list[Any]:
+    """Copies of an optimizer's parameters as NumPy arrays; empty ones for those that have no numbers to read."""
+    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    total = sum(one.numel() for one in parameters if hasattr(one, "numel"))
+    return [_numbers(one, max(1, -(-total // _MOST_NUMBERS))) for one in parameters]
+
+
+def _numbers(parameter: Any, stride: int) -> Any:
+    import numpy as np
+    import torch
+
+    try:
+        with torch.no_grad():
+            value = torch.view_as_real(parameter) if parameter.is_complex() else parameter
+            flat = value.detach().reshape(-1)[::stride]
+            return flat.to(device="cpu", dtype=torch.float32, copy=True).numpy()
+    except Exception:  # a sparse, sharded or meta tensor: the parent says that it was not compared
+        return np.zeros(0, dtype=np.float32)
+
+
+def _set_seeds(seed: int) -> None:
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed)  # the state that programs draw from
+    torch.manual_seed(seed)
+
+
+def _random_states() -> dict[str, str]:
+    """A hash of each generator's state, by who offers it."""
+    torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
+    states = {"torch": torch.random.get_rng_state().numpy().tobytes(), "random": repr(random.getstate()).encode()}
+    if numpy is not None and hasattr(numpy, "random"):
+        states["numpy"] = repr(
+            [part if isinstance(part, str | int | float) else part.tobytes() for part in numpy.random.get_state()]
+        ).encode()
+    return {name: hashlib.sha256(state).hexdigest() for name, state in states.items()}
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process held; 0 where the system does not say."""
+    with suppress(ImportError):
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (_KIB if sys.platform != "darwin" else 1)
+    return 0
+
+
+def _device_peak_bytes() -> int:
+    cuda = getattr(sys.modules["torch"], "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return 0
+    return sum(cuda.max_memory_allocated(device) for device in range(cuda.device_count()))
+
+
+def _file_of(module: object) -> str:
+    file = getattr(module, "__file__", None)
+    return os.path.realpath(file) if isinstance(file, str) else ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""A finding's change is applied to a copy of the program, and both are run by turns: faster, and the rest the same?
+
+``trees.py`` copies, ``turns.py`` runs, ``results.py`` compares what two runs computed, ``proving.py`` decides, and
+``patches.py`` makes the diff and writes it.
+
+Decisions, and why they were made:
+
+- Every run has a fresh copy, always at the same path. A program that finds its own checkpoint goes on from there, and
+  one that prints paths prints the same ones.
+- The program before the change runs at least three times. What differs between those runs, such as a printed time, is
+  no sign of a change; if the parameters differ, nothing can be said, and nothing is offered.
+- The interval is Student's over pairs of runs. A bootstrap over three pairs is far too narrow.
+- Tolerances are those of rounding: a change of the algorithm must show. Parameters are compared by how far training
+  moved them, or a small learning rate would hide everything.
+- A change stays when it holds, and the next is tried on top. So the diff at the end is what was run.
+"""

@@ -1,0 +1,259 @@
+"""Which changes hold: the program before and after each runs by turns."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, median, stdev
+
+from profkit.core.errors import ProfkitError
+from profkit.diagnosis.fixing.patches import line_after
+from profkit.diagnosis.fixing.results import Comparison, compare_results
+from profkit.diagnosis.fixing.turns import Run, Stage, TooLong
+from profkit.diagnosis.verify import Share
+from profkit.findings.values import Diagnosis, Finding, Kind
+from profkit.rules.changes import Refused, changed_file, has_change
+
+LEAST_PAIRS = 3
+"""With two, Student's interval is thirteen times as wide as their difference."""
+MOST_PAIRS = 10
+"""From here on an interval narrows by a twentieth with each further pair."""
+NARROW = 0.02
+"""An interval as narrow as this ends the turns: a point to either side decides nothing any more."""
+_HOPELESS_PAIRS = 6
+"""After so many pairs an interval around nothing is believed."""
+_LEAST_MEMORY = 0.02
+"""Of the peak: the interpreter's own memory differs by less from run to run."""
+_STUDENT = (0.0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""Quantiles of Student's distribution for 95 %, by degrees of freedom."""
+_LAST_WORDS = 200
+"""Characters of an error that are quoted."""
+
+HELD = "held"
+REFUSED = "refused"
+CHANGED = "changed the result"
+UNKNOWN = "not comparable"
+NO_GAIN = "no gain shown"
+FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Seconds before and after, of a step or of the whole run, the share that is won with its 95 % interval, and the
+    peak memory in bytes."""
+
+    before_s: float
+    after_s: float
+    share: Share
+    pairs: int
+    of_step: bool
+    peak_before: float = 0.0
+    peak_after: float = 0.0
+    frees_memory: bool = False
+
+    @property
+    def is_faster(self) -> bool:
+        return self.share.low > 0
+
+    @property
+    def is_slower(self) -> bool:
+        return self.share.high < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What became of one finding's change: a verdict from above, and its reason where it did not hold."""
+
+    finding: Finding
+    verdict: str
+    reason: str = ""
+    gain: Gain | None = None
+    comparison: Comparison | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fixes:
+    """All trials, the files before and after what held, and, if several held, what they win together."""
+
+    root: Path
+    trials: tuple[Trial, ...]
+    before: Mapping[Path, bytes]
+    after: Mapping[Path, bytes]
+    together: Gain | None = None
+
+    @property
+    def held(self) -> tuple[Trial, ...]:
+        return tuple(trial for trial in self.trials if trial.verdict == HELD)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long all runs of one change may take, and whether changes that alter numerics are tried."""
+
+    most_s: float
+    unsafe: bool = False
+
+
+def prove_fixes(stage: Stage, diagnosis: Diagnosis, limits: Limits, tell: Callable[[str], None]) -> Fixes:
+    """Try each finding's change on top of those that held. Raises `ProfkitError` if the program itself fails."""
+    prover = _Prover(stage, limits)
+    trials: list[Trial] = []
+    before: dict[Path, bytes] = {}
+    after: dict[Path, bytes] = {}
+    for number, finding in enumerate(diagnosis.findings, 1):
+        tell(f"{finding.rule}, {number} of {len(diagnosis.findings)}")
+        try:
+            name, raw, changed = _change(stage, finding, after, limits.unsafe)
+        except Refused as reason:
+            trials.append(Trial(finding, REFUSED, str(reason)))
+            continue
+        trials.append(prover.try_change(finding, after, {**after, name: changed}, name))
+        if trials[-1].verdict == HELD:
+            before.setdefault(name, raw)
+            after = {**after, name: changed}
+    together = prover.measure_all(after) if sum(trial.verdict == HELD for trial in trials) > 1 else None
+    return Fixes(stage.tree.root, tuple(trials), before, after, together)
+
+
+def _change(stage: Stage, finding: Finding, so_far: Mapping[Path, bytes], unsafe: bool) -> tuple[Path, bytes, bytes]:
+    """The finding's file, its text as it is, and the text with the change on top of those that held."""
+    if finding.kind is Kind.OPPORTUNITY and not unsafe and (has_change(finding.rule) or finding.change):
+        raise Refused("it may alter the numbers that the program computes; --unsafe tries it")
+    location = finding.location
+    if location is None:
+        raise Refused("no single line of the program is at fault")
+    name = stage.tree.within(location.file)
+    if name is None or not (stage.tree.root / name).is_file():
+        raise Refused(f"{location.short} is not part of the program, and a patch to a library is nobody's fix")
+    raw = (stage.tree.root / name).read_bytes()
+    current = so_far.get(name, raw)
+    line = line_after(raw, current, location.line)
+    if line is None:
+        raise Refused("a change that held has altered this line; run profkit again after it")
+    moved = replace(finding, location=replace(location, line=line))
+    return name, raw, changed_file(current, moved)
+
+
+class _Prover:
+    """Runs two versions of the program by turns."""
+
+    def __init__(self, stage: Stage, limits: Limits) -> None:
+        self._stage, self._limits = stage, limits
+
+    def try_change(
+        self, finding: Finding, before: Mapping[Path, bytes], after: Mapping[Path, bytes], name: Path
+    ) -> Trial:
+        """Whether the change holds."""
+        runs: tuple[list[Run], list[Run]] = ([], [])
+        try:
+            for pair in self._pairs(before, after):
+                for side, run in zip(runs, pair, strict=True):
+                    side.append(run)
+                if reason := self._failure(*pair, name):
+                    return Trial(finding, FAILED, reason)
+                comparison = compare_results(*runs)
+                if len(runs[0]) > 1 and not comparison.is_same:
+                    break
+                if _is_enough(runs):
+                    break
+        except TooLong as reason:
+            return Trial(finding, UNKNOWN, f"{reason}; --most-seconds gives more, or give the program less to do")
+        return _judge(finding, runs, compare_results(*runs))
+
+    def measure_all(self, after: Mapping[Path, bytes]) -> Gain | None:
+        """What all changes that held win together."""
+        runs: tuple[list[Run], list[Run]] = ([], [])
+        try:
+            for pair in self._pairs({}, after):
+                for side, run in zip(runs, pair, strict=True):
+                    side.append(run)
+                if _is_enough(runs):
+                    break
+        except TooLong:
+            return None
+        return gain_of(*runs)
+
+    def _pairs(self, before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> Iterator[tuple[Run, Run]]:
+        """Runs of both, which take turns at being first, until the time is up."""
+        end = time.monotonic() + self._limits.most_s
+        for number in range(MOST_PAIRS):
+            begun = time.monotonic()
+            order = (before, after) if number % 2 == 0 else (after, before)
+            first, second = (self._stage.run(files, max(1.0, end - time.monotonic())) for files in order)
+            yield (first, second) if number % 2 == 0 else (second, first)
+            left_s, lasted_s = end - time.monotonic(), time.monotonic() - begun
+            if left_s < lasted_s:
+                if number + 1 < LEAST_PAIRS:
+                    raise TooLong(f"{LEAST_PAIRS} pairs of runs do not fit into {self._limits.most_s:.0f} s")
+                return
+
+    def _failure(self, before: Run, after: Run, name: Path) -> str:
+        """Why the changed program is not to be judged. Raises `ProgramFailed` if the other one fails too."""
+        if before.status:
+            raise ProgramFailed(before)
+        if after.status:
+            return f"the changed program ends with status {after.status}: {last_words(after.errors)}"
+        copied = str((self._stage.copy / name).resolve())
+        if after.seen.files and copied not in after.seen.files:
+            return f"the program loads {name.name} from elsewhere, such as an installed copy: the change had no effect"
+        return ""
+
+
+class ProgramFailed(ProfkitError):
+    """The program fails without any change."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(f"the program itself ends with status {run.status}: {last_words(run.errors)}")
+        self.errors = run.errors
+
+
+def last_words(errors: str) -> str:
+    """The last line of standard error."""
+    return next((line.strip() for line in reversed(errors.splitlines()) if line.strip()), "it said nothing")[
+        :_LAST_WORDS
+    ]
+
+
+def _is_enough(runs: tuple[list[Run], list[Run]]) -> bool:
+    if len(runs[0]) < LEAST_PAIRS:
+        return False
+    share = gain_of(*runs).share
+    is_decided = share.low > 0 or share.high < 0
+    return (
+        share.high - share.low <= NARROW
+        or (is_decided and len(runs[0]) > LEAST_PAIRS)
+        or len(runs[0]) >= _HOPELESS_PAIRS
+    )
+
+
+def _judge(finding: Finding, runs: tuple[list[Run], list[Run]], comparison: Comparison) -> Trial:
+    if comparison.differs:
+        return Trial(finding, CHANGED, comparison.differs, comparison=comparison)
+    if comparison.unknown:
+        return Trial(finding, UNKNOWN, comparison.unknown, comparison=comparison)
+    gain = gain_of(*runs)
+    if gain.is_faster or (gain.frees_memory and not gain.is_slower):
+        return Trial(finding, HELD, "", gain, comparison)
+    reason = "it is slower" if gain.is_slower else "the difference lies inside the noise"
+    return Trial(finding, NO_GAIN, reason, gain, comparison)
+
+
+def gain_of(before: Sequence[Run], after: Sequence[Run]) -> Gain:
+    """What pairs of runs show: by their steps if these are most of the program's time, else by the whole run."""
+    of_step = all(run.is_row_of_steps for run in before) and all(run.step_s for run in after)
+    old, new = ([(run.step_s if of_step else run.run_s) or run.run_s for run in runs] for runs in (before, after))
+    share = _interval([math.log(max(b, 1e-9) / max(a, 1e-9)) for a, b in zip(old, new, strict=True)])
+    peaks = [[run.seen.device_peak_bytes or run.seen.peak_bytes for run in runs] for runs in (before, after)]
+    frees = min(peaks[0]) > 0 and max(peaks[1]) < (1 - _LEAST_MEMORY) * min(peaks[0])
+    return Gain(median(old), median(new), share, len(old), of_step, median(peaks[0]), median(peaks[1]), frees)
+
+
+def _interval(logs: Sequence[float]) -> Share:
+    """The share that is won, from the logarithms of after over before."""
+    middle, number = fmean(logs), len(logs)
+    half = _STUDENT[min(number - 1, len(_STUDENT) - 1)] * stdev(logs) / math.sqrt(number) if number > 1 else math.inf
+    low, high = (1 - math.exp(min(middle + sign * half, 5.0)) for sign in (1, -1))
+    return Share(1 - math.exp(middle), low, high)

@@ -1,0 +1,205 @@
+"""Whether the program computes the same after a change: what it prints, writes, and trains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.core.units import format_count, format_share
+from profkit.diagnosis.fixing.trees import Written
+from profkit.diagnosis.fixing.turns import Run
+from profkit.trace.events import Float64s
+
+RELATIVE = 1e-4
+"""What rounding adds up to in a loss over some hundred steps of float32; besides, the last printed digit may differ."""
+MOVED = 1e-3
+"""Of how far training moved the parameters. A change of the order of additions leaves 1e-6 to 1e-4."""
+_NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b")
+_SHOWN = 60
+"""Characters of a line that are quoted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``differs`` says what the change altered, ``unknown`` why nothing can be said; both are empty if the results are
+    the same. ``compared`` and ``left_out`` name what was looked at and what could not be."""
+
+    differs: str = ""
+    unknown: str = ""
+    compared: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def is_same(self) -> bool:
+        return not self.differs and not self.unknown
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """A text as the words between its numbers, and the numbers."""
+
+    words: tuple[str, ...]
+    numbers: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str) -> _Numbers:
+        return cls(tuple(_NUMBER.split(text)), tuple(_NUMBER.findall(text)))
+
+
+def compare_results(before: Sequence[Run], after: Sequence[Run]) -> Comparison:
+    """Compare runs of the program as it was with runs of the changed one. What differs between the first from run to
+    run says nothing."""
+    parts = [*_compare_parts(before, after)]
+    differs = next((part.differs for part in parts if part.differs), "")
+    unknown = next((part.unknown for part in parts if part.unknown), "")
+    compared = tuple(what for part in parts for what in part.compared)
+    left_out = tuple(what for part in parts for what in part.left_out)
+    if not differs and not unknown and not compared:
+        unknown = "the program prints no number, writes no file and trains nothing that could be compared"
+    return Comparison(differs, unknown, compared, left_out)
+
+
+def _compare_parts(before: Sequence[Run], after: Sequence[Run]) -> Iterator[Comparison]:
+    yield _compare_parameters(before, after)
+    yield _compare_seeds(before)
+    yield _compare_texts([run.output for run in before], [run.output for run in after], "standard output")
+    yield from _compare_files([run.written for run in before], [run.written for run in after])
+
+
+def _compare_seeds(before: Sequence[Run]) -> Comparison:
+    """Random numbers that no seed fixes make any two runs incomparable."""
+    drawn = [name for name in before[0].seen.drawn if all(name in run.seen.drawn for run in before)]
+    free = [name for name in drawn if len({run.seen.random_states.get(name) for run in before}) > 1]
+    if not free:
+        return Comparison()
+    makers = " and ".join(f"`{name}`" for name in free)
+    return Comparison(unknown=f"random numbers of {makers} differ from run to run: set a seed, or give --seed 0")
+
+
+def _compare_parameters(before: Sequence[Run], after: Sequence[Run]) -> Comparison:
+    first = before[0].parameters
+    if not first:
+        return Comparison()
+    apart = [_distance(first, run.parameters) for run in before[1:]]
+    if any(one is None or one > MOVED for one in apart):
+        return Comparison(unknown="the trained parameters differ from run to run without a change: give --seed 0")
+    found = [_distance(first, run.parameters) for run in after]
+    far = [one for one in found if one is not None]
+    if len(far) < len(found):
+        return Comparison(differs="the optimizers have other parameters than before")
+    if max(far) > MOVED:
+        share = format_share(min(max(far), 9.99))
+        return Comparison(differs=f"the trained parameters differ by {share} of how far training moved them")
+    count = sum(name.startswith("end.") and value.size > 0 for name, value in first.items())
+    unread = sum(name.startswith("end.") and value.size == 0 for name, value in first.items())
+    how = "to the last bit" if max(far) == 0 else f"within {max(far):.0e} of how far training moved them"
+    left_out = (f"{format_count(unread, 'parameter')} that could not be read",) if unread else ()
+    return Comparison(
+        compared=(f"{format_count(count, 'trained parameter')} ({how})",) if count else (), left_out=left_out
+    )
+
+
+def _distance(first: Mapping[str, Float64s], second: Mapping[str, Float64s]) -> float | None:
+    """How far apart the parameters end, as a share of how far training moved the first; the worst optimizer counts.
+    None if they are not alike."""
+    shapes = [{name: value.shape for name, value in one.items()} for one in (first, second)]
+    if shapes[0] != shapes[1]:
+        return None
+    optimizers = {name.split(".")[1] for name in first}
+    return max((_distance_of(first, second, number) for number in optimizers), default=0.0)
+
+
+def _distance_of(first: Mapping[str, Float64s], second: Mapping[str, Float64s], number: str) -> float:
+    names = [name.partition(".")[2] for name in first if name.startswith(f"end.{number}.")]
+    ends, starts = (
+        [first[f"{when}.{name}"] for name in names if f"{when}.{name}" in first] for when in ("end", "start")
+    )
+    if len(ends) != len(starts) or any(a.shape != b.shape for a, b in zip(ends, starts, strict=False)):
+        moved = _length(ends)  # parameters came later: their size is the only measure
+    else:
+        moved = _length([end - start for end, start in zip(ends, starts, strict=True)])
+    apart = _length([first[f"end.{name}"] - second[f"end.{name}"] for name in names])
+    if not np.isfinite(apart):
+        same = all(np.array_equal(first[f"end.{name}"], second[f"end.{name}"], equal_nan=True) for name in names)
+        return 0.0 if same else float("inf")
+    return apart / moved if moved else float(apart > 0)
+
+
+def _length(vectors: Sequence[Float64s]) -> float:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.sqrt(sum(float((vector * vector).sum()) for vector in vectors)))
+
+
+def _compare_files(
+    before: Sequence[Mapping[str, Written]], after: Sequence[Mapping[str, Written]]
+) -> Iterator[Comparison]:
+    names = sorted({name for run in before for name in run})
+    if any(sorted(run) != names for run in before):
+        yield Comparison(left_out=("the files that it writes, which have other names from run to run",))
+        return
+    if any(sorted(run) != names for run in after):
+        yield Comparison(differs="the program writes other files")
+        return
+    for name in names:
+        old, new = [run[name] for run in before], [run[name] for run in after]
+        texts = [one.text for one in (*old, *new)]
+        if len({one.digest for one in (*old, *new)}) == 1:
+            yield Comparison(compared=(f"{name} (byte for byte)",))
+        elif all(text is not None for text in texts):
+            known = [text or "" for text in texts]
+            yield _compare_texts(known[: len(old)], known[len(old) :], name)
+        else:
+            yield Comparison(left_out=(f"{name}, whose bytes differ",))
+
+
+def _compare_texts(before: Sequence[str], after: Sequence[str], name: str) -> Comparison:
+    """Word for word, and numbers within the tolerance. Numbers that differ before the change are left out."""
+    old, new = list(map(_Numbers.of, before)), list(map(_Numbers.of, after))
+    if any(text.words != old[0].words for text in old):
+        return Comparison(left_out=(f"the words of {name}, which differ from run to run",))
+    for text, whole in zip(new, after, strict=True):
+        if text.words != old[0].words:
+            return Comparison(differs=f"{name} has other words: {_first_difference(before[0], whole)}")
+    steady = [all(_alike(old[0].numbers[at], text.numbers[at]) for text in old) for at in range(len(old[0].numbers))]
+    for at in (at for at, is_steady in enumerate(steady) if is_steady):
+        other = next((text.numbers[at] for text in new if not _alike(old[0].numbers[at], text.numbers[at])), None)
+        if other is not None:
+            return Comparison(differs=f"{name} says {other} instead of {old[0].numbers[at]}")
+    loose = len(steady) - sum(steady)
+    compared = (f"{format_count(sum(steady), 'number')} in {name}",) if any(steady) else ()
+    left_out = (f"{format_count(loose, 'number')} in {name} that differ from run to run",) if loose else ()
+    return Comparison(compared=compared, left_out=left_out)
+
+
+def _first_difference(before: str, after: str) -> str:
+    """The first line that is another one."""
+    lines = before.splitlines(), after.splitlines()
+    pairs = zip(*lines, strict=False)
+    at = next((at for at, (one, other) in enumerate(pairs) if _Numbers.of(one).words != _Numbers.of(other).words), -1)
+    if at < 0:
+        counts = [len(one) for one in lines]
+        return f"{counts[1]} lines instead of {counts[0]}" if counts[0] != counts[1] else "its white space differs"
+    return f"`{lines[1][at][:_SHOWN]}` instead of `{lines[0][at][:_SHOWN]}`"
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two printed numbers are the same but for rounding. Integers must be equal."""
+    if one == other:
+        return True
+    if one.lstrip("+-").isdigit() and other.lstrip("+-").isdigit():
+        return False
+    first, second = float(one), float(other)
+    last_digit = max(_last_digit(one), _last_digit(other))
+    return abs(first - second) <= RELATIVE * max(abs(first), abs(second)) + 1.01 * last_digit
+
+
+def _last_digit(number: str) -> float:
+    """What one more in the last printed digit adds: 0.001 for 1.234."""
+    mantissa, _, exponent = number.lower().partition("e")
+    decimals = len(mantissa.partition(".")[2])
+    return (
+        float(10.0 ** (int(exponent or 0) - decimals)) if mantissa.strip("+-")[:1].isdigit() or "." in mantissa else 0.0
+    )

@@ -1,0 +1,180 @@
+"""One run of the program in a copy of its folder, and its recording there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from profkit.core.errors import ProfkitError
+from profkit.diagnosis.fixing.trees import Tree, Written, copy_tree, snapshot, written_since
+from profkit.trace.events import Float64s
+
+_LEAST_STEPS = 8
+"""Fewer steps than these are no steady state: the whole run is timed instead."""
+_WARM_UP = 3
+"""Steps that do not count: lazy initialisation, cold caches, first touch of memory."""
+_MOST_OUTSIDE = 0.5
+"""If steps take less than half of the run, what happens outside of them decides how long the program takes."""
+_MOST_OUTPUT = 64 << 20
+"""Characters of standard output that are compared; who prints more hardly reads it."""
+
+
+class TooLong(ProfkitError):
+    """A run did not end in the time it had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is run: a script, relative to the tree's root, or a module; its arguments and its standard input."""
+
+    target: str
+    arguments: tuple[str, ...] = ()
+    is_module: bool = False
+    stdin: Path | None = None
+    seed: int | None = None
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What the process says of itself (`profkit.collect.launch.turn`)."""
+
+    run_ns: int = 0
+    step_ns: tuple[int, ...] = ()
+    peak_bytes: int = 0
+    device_peak_bytes: int = 0
+    random_states: dict[str, str] = {}
+    drawn: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    optimizers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run. ``parameters`` are those of the optimizers, by the names ``start.N.…`` and ``end.N.…``."""
+
+    status: int
+    output: str
+    errors: str
+    seen: Seen
+    written: Mapping[str, Written]
+    parameters: Mapping[str, Float64s]
+
+    @property
+    def is_row_of_steps(self) -> bool:
+        """Whether steps are most of the run."""
+        ends = self.seen.step_ns
+        return len(ends) >= _LEAST_STEPS and ends[-1] - ends[0] >= _MOST_OUTSIDE * self.seen.run_ns
+
+    @property
+    def step_s(self) -> float | None:
+        """Seconds a step, evenly over the run without its beginning; None if there are too few steps."""
+        ends = self.seen.step_ns
+        return (ends[-1] - ends[_WARM_UP - 1]) / (len(ends) - _WARM_UP) / 1e9 if len(ends) >= _LEAST_STEPS else None
+
+    @property
+    def run_s(self) -> float:
+        """Seconds from the import of PyTorch to the end."""
+        return self.seen.run_ns / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where copies are made and run: ``copy`` is the same path for each."""
+
+    tree: Tree
+    program: Program
+    folder: Path
+
+    @property
+    def copy(self) -> Path:
+        return self.folder / self.tree.root.name
+
+    def run(self, changed: Mapping[Path, bytes], timeout_s: float) -> Run:
+        """Run the program once, with these files changed. Raises `TooLong`."""
+        copy_tree(self.tree, self.copy, changed)
+        before = snapshot(self.copy)
+        result = self.folder / "result.json"
+        for left in (result, result.with_name("parameters.npz")):
+            left.unlink(missing_ok=True)
+        seed = [] if self.program.seed is None else [f"--seed={self.program.seed}"]
+        status, output, errors = self._call("turn", [f"--result={result}", *seed], timeout_s)
+        seen = msgspec.json.decode(result.read_bytes(), type=Seen) if result.exists() else Seen()
+        return Run(status, output, errors, seen, written_since(self.copy, before), _load(result))
+
+    def record(self, directory: Path, timeout_s: float) -> tuple[int, str]:
+        """Record the program as it is into a run directory: its exit status, and what it wrote to standard error."""
+        copy_tree(self.tree, self.copy, {})
+        status, _, errors = self._call("entry", [f"--directory={directory}"], timeout_s)
+        return status, errors
+
+    def _call(self, child: str, options: list[str], timeout_s: float) -> tuple[int, str, str]:
+        module = ["--module"] if self.program.is_module else []
+        working = self.copy / self.tree.working.relative_to(self.tree.root)
+        script = os.path.relpath(self.copy / self.program.target, working)
+        target = self.program.target if self.program.is_module else script
+        command = [sys.executable, "-m", f"profkit.collect.launch.{child}", *options, *module, "--", target]
+        out, err = self.folder / "stdout", self.folder / "stderr"
+        given = self.program.stdin or Path(os.devnull)
+        with out.open("wb") as stdout, err.open("wb") as stderr, given.open("rb") as stdin:
+            process = subprocess.Popen(  # noqa: S603  # what the user asked to run
+                [*command, *self.program.arguments],
+                cwd=working,
+                env=self._environment(),
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+            try:
+                process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                raise TooLong(f"a run did not end within {timeout_s:.0f} s") from None
+            finally:
+                _end(process)
+        return process.returncode, _read(out), _read(err)
+
+    def _environment(self) -> dict[str, str]:
+        """This process's, with the entries of Python's path as absolute ones, into the copy where they lie in it."""
+        entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+        moved = [self._moved(Path(entry).resolve()) for entry in entries]
+        return {**os.environ, **({"PYTHONPATH": os.pathsep.join(map(str, moved))} if moved else {})}
+
+    def _moved(self, path: Path) -> Path:
+        inside = path.is_relative_to(self.tree.root)
+        return self.copy / path.relative_to(self.tree.root) if inside else path
+
+    def original(self, file: str) -> str:
+        """The file that a file of the copy was copied from; any other as it is."""
+        path, copy = Path(file), self.copy.resolve()
+        return str(self.tree.root / path.relative_to(copy)) if path.is_relative_to(copy) else file
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the process, if it still runs, and all that it started."""
+    with suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+        else:
+            process.kill()
+    process.wait()
+
+
+def _read(path: Path) -> str:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(_MOST_OUTPUT)
+
+
+def _load(result: Path) -> dict[str, Float64s]:
+    file = result.with_name("parameters.npz")
+    if not file.exists():
+        return {}
+    with np.load(file, allow_pickle=False) as arrays:
+        return {name: arrays[name].astype(np.float64) for name in arrays.files}

@@ -1,0 +1,1 @@
+"""What was tried by running it: scenarios (`profkit verify`) and changes of a program (`profkit fix`)."""

@@ -1,0 +1,66 @@
+"""The output of `profkit fix`: what became of each finding's change, and the patch."""
+
+from __future__ import annotations
+
+import textwrap
+
+from profkit.core.units import format_bytes, format_count, format_share, format_time
+from profkit.diagnosis.fixing.proving import HELD, REFUSED, Fixes, Gain, Trial
+from profkit.diagnosis.verify import Share
+
+_WIDTH = 80
+"""Columns of a plain terminal."""
+
+
+def render_fixes(fixes: Fixes, patch: str, end: str) -> str:
+    """Each finding with the verdict, then the patch of all that held, then what can be done with it."""
+    blocks = [_trial(number, trial) for number, trial in enumerate(fixes.trials, 1)]
+    tried = sum(trial.verdict != REFUSED for trial in fixes.trials)
+    held = f"{format_count(len(fixes.held), 'change')} of {tried} tried held" if tried else "No change was tried"
+    found = f"; {format_count(len(fixes.trials), 'finding')} in all." if fixes.trials else ": nothing was found."
+    together = f"\nTogether: {_gain(fixes.together)}" if fixes.together else ""
+    summary = f"{held}{found}{together}"
+    return "\n\n".join(part.rstrip("\n") for part in (*blocks, summary, patch, end) if part)
+
+
+def _trial(number: int, trial: Trial) -> str:
+    place = f", {trial.finding.location.short}" if trial.finding.location else ""
+    reason = f": {trial.reason}" if trial.reason else ""
+    lines = [f"{number}. {trial.finding.rule}{place}: {trial.verdict}{reason}"]
+    if trial.gain is not None:
+        lines.append(_gain(trial.gain))
+    if trial.comparison is not None and trial.verdict != REFUSED:
+        lines += _compared(trial)
+    first, *others = (textwrap.wrap(line, _WIDTH - 3) for line in lines)
+    return "\n".join([*_hung(first, ""), *(row for wrapped in others for row in _hung(wrapped, "   "))])
+
+
+def _hung(rows: list[str], indent: str) -> list[str]:
+    return [f"{indent if at == 0 else '   '}{row}" for at, row in enumerate(rows)]
+
+
+def _gain(gain: Gain) -> str:
+    what, share = "a step" if gain.of_step else "a run", gain.share
+    seconds = f"{format_time(gain.before_s * 1e9)} before, {format_time(gain.after_s * 1e9)} after, {what}"
+    way = "shorter" if share.fraction >= 0 else "longer"
+    shorter = f"{format_share(abs(share.fraction))} {way}, 95 % interval {_interval(share)}"
+    memory = ""
+    if gain.frees_memory:
+        memory = f"; peak memory {format_bytes(gain.peak_before)} before, {format_bytes(gain.peak_after)} after"
+    return f"{seconds}: {shorter}, {gain.pairs} pairs of runs{memory}"
+
+
+def _interval(share: Share) -> str:
+    """In the direction of the middle: ``-2 to 7 %`` longer."""
+    ends = (share.low, share.high) if share.fraction >= 0 else (-share.high, -share.low)
+    low, high = (f"{100 * end:.1f}" for end in ends)
+    return f"{low} to {high} %"
+
+
+def _compared(trial: Trial) -> list[str]:
+    assert trial.comparison is not None
+    same = "the same: " if trial.verdict == HELD or trial.comparison.is_same else "compared: "
+    lines = [same + ", ".join(("exit status", *trial.comparison.compared))]
+    if trial.comparison.left_out:
+        lines.append("not compared: " + ", ".join(trial.comparison.left_out))
+    return lines

@@ -1,0 +1,72 @@
+"""The changes that `profkit fix` tries: one file for each rule that has one, named like the rule. Nothing lists them.
+
+A change gets the text of the file and the finding, and returns the changed text, or raises `Refused` with a reason.
+Whether it holds is shown by running the program, not here. All else in the file stays as it is, byte for byte.
+
+Decisions, and why they were made:
+
+- libcst, not text: a call over several lines, tabs, comments and other encodings need no code of their own.
+- A literal may be changed, a variable not. Whoever wrote ``num_workers=args.workers`` decides it elsewhere.
+- Where a rule has no file here, its finding's changed line (``source/changes.py``) is applied.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from profkit.findings.values import Change, Finding
+from profkit.rules.changes.refusing import Refused
+
+if TYPE_CHECKING:
+    from profkit.rules.changes.base import ProgramText
+
+__all__ = ["Refused", "changed_file"]
+
+_NOT_RULES = ("base", "refusing")
+
+
+def changed_file(raw: bytes, finding: Finding) -> bytes:
+    """The file of a finding with its change. Raises `Refused` if there is none, or it does not fit."""
+    location = finding.location
+    if location is None or location.line <= 0:
+        raise Refused("no single line of the program is at fault")
+    if location.precision != "call":
+        raise Refused("only the function is known, not the line")
+    change = _change_of(finding.rule)
+    if change is not None:
+        from profkit.rules.changes.base import ProgramText
+
+        after = change(ProgramText(raw), finding)
+    elif finding.change is not None:
+        after = _with_line(raw, location.line, finding.change)
+    else:
+        raise Refused("profkit has no change for this rule, only its advice")
+    if after == raw:
+        raise Refused("the change leaves the file as it is")
+    return after
+
+
+def has_change(rule: str) -> bool:
+    """Whether a rule has a file here."""
+    return _change_of(rule) is not None
+
+
+def _change_of(rule: str) -> Callable[[ProgramText, Finding], bytes] | None:
+    name = rule.replace("-", "_")
+    if not name.isidentifier() or name in _NOT_RULES or importlib.util.find_spec(f"{__name__}.{name}") is None:
+        return None
+    change: Callable[[ProgramText, Finding], bytes] = getattr(importlib.import_module(f"{__name__}.{name}"), name)
+    return change
+
+
+def _with_line(raw: bytes, line: int, change: Change) -> bytes:
+    """The line as the finding has changed it. Its text must still be what was recorded."""
+    lines = raw.splitlines(keepends=True)
+    before, after = change.before.encode(), change.after.encode()
+    if line > len(lines) or lines[line - 1].count(before) != 1:
+        raise Refused("the line is no longer what was recorded")
+    lines[line - 1] = lines[line - 1].replace(before, after)
+    return b"".join(lines)

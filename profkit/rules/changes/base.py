@@ -1,0 +1,185 @@
+"""A file of a program as a concrete syntax tree, in which one thing is changed and all else stays byte for byte.
+
+Everything that parses with libcst is here, so the changes themselves are short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst
+from libcst import matchers
+from libcst.metadata import CodeRange, MetadataWrapper, ParentNodeProvider, PositionProvider
+
+from profkit.rules.changes.refusing import Refused
+
+_PLAIN = (libcst.Name, libcst.Attribute, libcst.Call, libcst.Subscript)
+"""What can take ``.detach()`` without parentheses."""
+
+
+class Argument:
+    """An argument of a call by its name; by its place too, where it may be passed without the name."""
+
+    def __init__(self, name: str, position: int | None = None) -> None:
+        self.name, self.position = name, position
+
+    def find(self, call: libcst.Call) -> libcst.Arg | None:
+        """The argument as it is passed now."""
+        for number, given in enumerate(call.args):
+            named = given.keyword.value if given.keyword is not None else None
+            if named == self.name or (named is None and number == self.position):
+                return given
+        return None
+
+
+class ProgramText:
+    """The syntax tree of a file. Raises `Refused` if it is not read as Python, or not written back as it was."""
+
+    def __init__(self, raw: bytes) -> None:
+        try:
+            module = libcst.parse_module(raw)
+            is_whole = module.bytes == raw
+        except (libcst.ParserSyntaxError, UnicodeError, LookupError, RecursionError, ValueError) as error:
+            raise Refused(f"the file could not be read as Python ({type(error).__name__})") from None
+        if not is_whole:
+            raise Refused("the file would not be written back byte for byte")
+        wrapper = MetadataWrapper(module)
+        self.module = wrapper.module
+        self._ranges = wrapper.resolve(PositionProvider)
+        self._parents = wrapper.resolve(ParentNodeProvider)
+
+    def replaced(self, before: libcst.CSTNode, after: libcst.CSTNode) -> bytes:
+        """The file with one node in place of another."""
+        changed = self.module.deep_replace(before, after)
+        assert isinstance(changed, libcst.Module)
+        return changed.bytes
+
+    def calls(self, *names: str) -> list[libcst.Call]:
+        """All calls of functions that are called by one of these names, in any module."""
+        return [node for node in self._ranges if isinstance(node, libcst.Call) and called_name(node) in names]
+
+    def call_at(self, line: int, *names: str) -> libcst.Call:
+        """The only call of one of these functions that a line is part of."""
+        found = [call for call in self.calls(*names) if self._covers(call, line)]
+        if len(found) != 1:
+            words = " or ".join(f"`{name}`" for name in names)
+            raise Refused(f"{len(found) or 'no'} call{'s' * (len(found) != 1)} of {words} on that line")
+        return found[0]
+
+    def statement_at(self, line: int) -> libcst.SimpleStatementLine:
+        """The simple statement that a line is part of, if it is alone there."""
+        lines = (node for node in self._ranges if isinstance(node, libcst.SimpleStatementLine))
+        found = [node for node in lines if self._covers(node, line)]
+        if len(found) != 1 or len(found[0].body) != 1:
+            raise Refused("the line is not one plain statement")
+        return found[0]
+
+    def without(self, statement: libcst.SimpleStatementLine) -> bytes:
+        """The file without a statement; the only one of a block becomes ``pass``. Comments above stay."""
+        block = self._parents[statement]
+        if isinstance(block, libcst.IndentedBlock) and len(block.body) == 1:
+            return self.replaced(statement, statement.with_changes(body=[libcst.Pass()]))
+        where = self._ranges[statement]
+        raw = self.module.bytes.splitlines(keepends=True)
+        return b"".join(raw[: where.start.line - 1] + raw[where.end.line :])
+
+    def holds(self, node: libcst.CSTNode, *kinds: type[libcst.CSTNode]) -> bool:
+        """Whether one of these kinds of nodes is part of a node."""
+        found = matchers.findall(node, matchers.MatchIfTrue(lambda one: isinstance(one, kinds)))
+        return bool(found)
+
+    def imports(self, name: str) -> bool:
+        """Whether ``import name`` stands at the top of the file, under that name."""
+        statements = (
+            part for line in self.module.body if isinstance(line, libcst.SimpleStatementLine) for part in line.body
+        )
+        aliases = (alias for part in statements if isinstance(part, libcst.Import) for alias in part.names)
+        return any(alias.asname is None and text_of(alias.name) == name for alias in aliases)
+
+    def _covers(self, node: libcst.CSTNode, line: int) -> bool:
+        where: CodeRange = self._ranges[node]
+        return where.start.line <= line <= where.end.line
+
+
+def called_name(call: libcst.Call) -> str:
+    """``append`` for ``self.losses.append(x)``; empty if it has no name."""
+    function = call.func
+    if isinstance(function, libcst.Attribute):
+        return function.attr.value
+    return function.value if isinstance(function, libcst.Name) else ""
+
+
+def text_of(node: libcst.CSTNode) -> str:
+    """The source of a node."""
+    return libcst.Module(body=[]).code_for_node(node)
+
+
+def refuse_hidden_arguments(call: libcst.Call) -> None:
+    """Raise `Refused` for ``f(*given, **options)``: what it is called with does not show."""
+    if any(given.star for given in call.args):
+        raise Refused("the call takes arguments that the line does not show")
+
+
+def with_argument(call: libcst.Call, argument: Argument, value: str) -> libcst.Call:
+    """The call with the argument set to the source ``value``. One that was passed must be a literal."""
+    refuse_hidden_arguments(call)
+    given, new = argument.find(call), libcst.parse_expression(value)
+    if given is None:
+        return call.with_changes(args=_appended(call.args, argument.name, new))
+    if not isinstance(given.value, (libcst.Name, libcst.Integer, libcst.SimpleString)) or _is_variable(given.value):
+        raise Refused(f"`{argument.name}` is `{text_of(given.value)}`, which may have a reason")
+    changed = [one.with_changes(value=new) if one is given else one for one in call.args]
+    return call.with_changes(args=changed)
+
+
+def without_argument(call: libcst.Call, argument: Argument, value: str) -> libcst.Call:
+    """The call without the argument, which must be the literal ``value`` now and be passed by its name."""
+    refuse_hidden_arguments(call)
+    given = argument.find(call)
+    if given is None or given.keyword is None or text_of(given.value) != value:
+        raise Refused(f"the line does not say `{argument.name}={value}`")
+    kept = [one for one in call.args if one is not given]
+    if not kept:
+        return call.with_changes(args=[], whitespace_before_args=libcst.SimpleWhitespace(""))
+    if given is call.args[-1]:
+        kept[-1] = kept[-1].with_changes(comma=given.comma, whitespace_after_arg=given.whitespace_after_arg)
+    return call.with_changes(args=kept)
+
+
+def detached(value: libcst.BaseExpression) -> libcst.BaseExpression:
+    """``value.detach()``."""
+    if isinstance(value, (libcst.Tuple, libcst.List, libcst.Dict, libcst.Set)):
+        raise Refused("several values are kept at once: which of them carry a graph does not show")
+    if isinstance(value, libcst.Call) and called_name(value) in ("detach", "item", "tolist"):
+        raise Refused("the value is detached already")
+    is_plain = isinstance(value, _PLAIN) or bool(value.lpar)
+    inner = value if is_plain else value.with_changes(lpar=[libcst.LeftParen()], rpar=[libcst.RightParen()])
+    return libcst.Call(libcst.Attribute(inner, libcst.Name("detach")))
+
+
+def _is_variable(value: libcst.BaseExpression) -> bool:
+    return isinstance(value, libcst.Name) and value.value not in ("True", "False", "None")
+
+
+def _appended(given: Sequence[libcst.Arg], name: str, value: libcst.BaseExpression) -> list[libcst.Arg]:
+    """One more argument, set off as those before it are."""
+    equal = libcst.AssignEqual(libcst.SimpleWhitespace(""), libcst.SimpleWhitespace(""))
+    new = libcst.Arg(value, keyword=libcst.Name(name), equal=equal)
+    if not given:
+        return [new]
+    *others, last = given
+    plain = libcst.Comma(whitespace_after=libcst.SimpleWhitespace(" "))
+    between = _without_comment(others[-1].comma) if others and isinstance(others[-1].comma, libcst.Comma) else plain
+    ends = {"comma": last.comma, "whitespace_after_arg": last.whitespace_after_arg}
+    before = last.with_changes(comma=between, whitespace_after_arg=libcst.SimpleWhitespace(""))
+    return [*others, before, new.with_changes(**ends)]
+
+
+def _without_comment(comma: libcst.Comma) -> libcst.Comma:
+    """A comment behind one argument is not about the next."""
+    after = comma.whitespace_after
+    if not isinstance(after, libcst.ParenthesizedWhitespace):
+        return comma
+    return comma.with_changes(
+        whitespace_after=after.with_changes(first_line=libcst.TrailingWhitespace(), empty_lines=[])
+    )

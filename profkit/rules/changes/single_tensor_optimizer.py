@@ -1,0 +1,26 @@
+"""The optimizer updates all parameters at once."""
+
+from __future__ import annotations
+
+import re
+
+from profkit.findings.values import Finding
+from profkit.rules.changes.base import Argument, ProgramText, with_argument, without_argument
+from profkit.rules.changes.refusing import Refused
+
+_ADVICE = re.compile(r"^Pass `(fused|foreach)=True`.*? to `torch\.optim\.(\w+)`")
+"""How the rule's fix begins where the program uses an optimizer of PyTorch's."""
+
+
+def single_tensor_optimizer(text: ProgramText, finding: Finding) -> bytes:
+    advised = _ADVICE.match(finding.fix)
+    if advised is None:
+        raise Refused("the loop is the program's own: how to write it for all parameters at once is not known")
+    way, name = advised.groups()
+    made = text.calls(name)
+    if len(made) != 1:
+        raise Refused(f"{len(made) or 'no'} call{'s' * (len(made) != 1)} of `{name}` in the file that steps")
+    changed, looped = made[0], Argument("foreach").find(made[0])
+    if way == "fused" and looped is not None:
+        changed = without_argument(changed, Argument("foreach"), "False")
+    return text.replaced(made[0], with_argument(changed, Argument(way), "True"))
