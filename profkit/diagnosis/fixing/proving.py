@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median, stdev
 
@@ -76,13 +76,15 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Fixes:
-    """All trials, the files before and after what held, and, if several held, what they win together."""
+    """All trials, the files before and after what held, and, if several held, what they win together. ``skipped`` are
+    the rules with a change that could not look, with the reason."""
 
     root: Path
     trials: tuple[Trial, ...]
     before: Mapping[Path, bytes]
     after: Mapping[Path, bytes]
     together: Gain | None = None
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def held(self) -> tuple[Trial, ...]:
@@ -115,7 +117,8 @@ def prove_fixes(stage: Stage, diagnosis: Diagnosis, limits: Limits, tell: Callab
             before.setdefault(name, raw)
             after = {**after, name: changed}
     together = prover.measure_all(after) if sum(trial.verdict == HELD for trial in trials) > 1 else None
-    return Fixes(stage.tree.root, tuple(trials), before, after, together)
+    skipped = {rule: reason for rule, reason in diagnosis.skipped.items() if has_change(rule)}
+    return Fixes(stage.tree.root, tuple(trials), before, after, together, skipped)
 
 
 def _change(stage: Stage, finding: Finding, so_far: Mapping[Path, bytes], unsafe: bool) -> tuple[Path, bytes, bytes]:

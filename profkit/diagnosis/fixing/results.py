@@ -14,7 +14,9 @@ from profkit.diagnosis.fixing.turns import Run
 from profkit.trace.events import Float64s
 
 RELATIVE = 1e-4
-"""What rounding adds up to in a loss over some hundred steps of float32; besides, the last printed digit may differ."""
+"""What rounding adds up to in a loss over some hundred steps of float32."""
+_COARSE = 1e-3
+"""If the last printed digit is more than this share of a number, it must be equal too: 0.5 and 0.6 are not alike."""
 MOVED = 1e-3
 """Of how far training moved the parameters. A change of the order of additions leaves 1e-6 to 1e-4."""
 _NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b")
@@ -192,8 +194,9 @@ def _alike(one: str, other: str) -> bool:
     if one.lstrip("+-").isdigit() and other.lstrip("+-").isdigit():
         return False
     first, second = float(one), float(other)
-    last_digit = max(_last_digit(one), _last_digit(other))
-    return abs(first - second) <= RELATIVE * max(abs(first), abs(second)) + 1.01 * last_digit
+    size, last_digit = max(abs(first), abs(second)), max(_last_digit(one), _last_digit(other))
+    rounding = 1.01 * last_digit if last_digit <= _COARSE * size else 0.0  # 0.1234 and 0.1235 may be as close as that
+    return abs(first - second) <= RELATIVE * size + rounding
 
 
 def _last_digit(number: str) -> float:

@@ -15,12 +15,13 @@ _WIDTH = 80
 def render_fixes(fixes: Fixes, patch: str, end: str) -> str:
     """Each finding with the verdict, then the patch of all that held, then what can be done with it."""
     blocks = [_trial(number, trial) for number, trial in enumerate(fixes.trials, 1)]
+    not_looked = [_wrapped(f"not looked: {rule}: {reason}") for rule, reason in sorted(fixes.skipped.items())]
     tried = sum(trial.verdict != REFUSED for trial in fixes.trials)
     held = f"{format_count(len(fixes.held), 'change')} of {tried} tried held" if tried else "No change was tried"
     found = f"; {format_count(len(fixes.trials), 'finding')} in all." if fixes.trials else ": nothing was found."
     together = f"\nTogether: {_gain(fixes.together)}" if fixes.together else ""
     summary = f"{held}{found}{together}"
-    return "\n\n".join(part.rstrip("\n") for part in (*blocks, summary, patch, end) if part)
+    return "\n\n".join(part.rstrip("\n") for part in (*blocks, "\n".join(not_looked), summary, patch, end) if part)
 
 
 def _trial(number: int, trial: Trial) -> str:
@@ -31,12 +32,13 @@ def _trial(number: int, trial: Trial) -> str:
         lines.append(_gain(trial.gain))
     if trial.comparison is not None and trial.verdict != REFUSED:
         lines += _compared(trial)
-    first, *others = (textwrap.wrap(line, _WIDTH - 3) for line in lines)
-    return "\n".join([*_hung(first, ""), *(row for wrapped in others for row in _hung(wrapped, "   "))])
+    first, *others = lines
+    return "\n".join([_wrapped(first), *(f"   {_wrapped(line)}" for line in others)])
 
 
-def _hung(rows: list[str], indent: str) -> list[str]:
-    return [f"{indent if at == 0 else '   '}{row}" for at, row in enumerate(rows)]
+def _wrapped(line: str) -> str:
+    """Further rows are indented."""
+    return "\n   ".join(textwrap.wrap(line, _WIDTH - 3))
 
 
 def _gain(gain: Gain) -> str:

@@ -29,6 +29,8 @@ def test_equal_numbers_and_parameters_are_the_same():
         ("loss 0.5000", "loss 0.5001", ""),
         ("loss 0.5000", "loss 0.5003", "standard output says 0.5003 instead of 0.5000"),
         ("loss 1234.5678", "loss 1234.6", ""),
+        ("loss 0.5", "loss 0.6", "standard output says 0.6 instead of 0.5"),
+        ("loss 0.99", "loss 1.00", "standard output says 1.00 instead of 0.99"),
         ("loss 1e-7", "loss 3e-7", "standard output says 3e-7 instead of 1e-7"),
         ("loss 1.5e-7", "loss 1.5e-7\n", "standard output has other words: its white space differs"),
         ("seen 512", "seen 513", "standard output says 513 instead of 512"),
@@ -91,13 +93,13 @@ def test_random_numbers_without_a_seed_say_nothing():
 
 
 def test_files_are_compared_by_their_bytes_or_as_text():
-    before = [run(written={"a.txt": "0.50 m", "b.bin": None})] * 2
+    before = [run(written={"a.txt": "0.5000 m", "b.bin": None})] * 2
     assert compare_results(before, before).compared == ("a.txt (byte for byte)", "b.bin (byte for byte)")
-    after = run(written={"a.txt": "0.51 m", "b.bin": None})
+    after = run(written={"a.txt": "0.5001 m", "b.bin": None})
     assert compare_results(before, [after]).compared == ("1 number in a.txt", "b.bin (byte for byte)")
     assert (
         compare_results(before, [run(written={"a.txt": "0.9 m", "b.bin": None})]).differs
-        == "a.txt says 0.9 instead of 0.50"
+        == "a.txt says 0.9 instead of 0.5000"
     )
     assert compare_results(before, [run()]).differs == "the program writes other files"
     named = [run(written={f"{number}.log": "1"}) for number in range(2)]

@@ -1,0 +1,170 @@
+"""Which changes hold, judged on runs that are written by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from profkit.diagnosis.fixing.proving import (
+    CHANGED,
+    FAILED,
+    HELD,
+    NO_GAIN,
+    REFUSED,
+    UNKNOWN,
+    Limits,
+    ProgramFailed,
+    gain_of,
+    prove_fixes,
+)
+from profkit.diagnosis.fixing.trees import Tree
+from profkit.diagnosis.fixing.turns import Program, Run, Seen, Stage, TooLong
+from profkit.findings.values import Diagnosis, Finding, Kind, Location, RunSummary, Severity, Timing
+
+BEFORE, AFTER = b"losses.append(loss)\n", b"losses.append(loss.detach())\n"
+
+
+def run(
+    run_s: float, output: str = "loss 0.5", status: int = 0, steps: int = 0, peak: int = 0, end: float = 1.0
+) -> Run:
+    ends = tuple(int(run_s * 1e9 * number / steps) for number in range(1, steps + 1))
+    seen = Seen(run_ns=int(run_s * 1e9), step_ns=ends, peak_bytes=peak)
+    return Run(
+        status, output, "Traceback\nValueError: bad\n", seen, {}, {"end.0.0": np.array([end]), "start.0.0": np.zeros(1)}
+    )
+
+
+class HandWritten(Stage):
+    """A stage whose runs are given: the first for the files as they are, the second for changed ones."""
+
+    def run(self, changed: Mapping[Path, bytes], timeout_s: float) -> Run:
+        before, after = RUNS[self.folder.name]
+        chosen = after if changed else before
+        return chosen.pop(0) if isinstance(chosen, list) else chosen
+
+
+RUNS: dict[str, tuple] = {}
+
+
+def finding(rule: str = "retained-graph", file: str = "train.py", line: int = 1, kind: Kind = Kind.FAULT) -> Finding:
+    return Finding(rule, kind, Severity.HIGH, "", 1, 0.9, "", Location(file, line, "main"))
+
+
+def prove(tmp_path: Path, before, after, *findings: Finding, unsafe: bool = False):
+    (tmp_path / "train.py").write_bytes(BEFORE)
+    RUNS["runs"] = before, after
+    stage = HandWritten(Tree(tmp_path, tmp_path), Program("train.py"), Path("runs"))
+    at_home = [
+        Finding(
+            one.rule,
+            one.kind,
+            one.severity,
+            "",
+            1,
+            0.9,
+            one.fix,
+            one.location and Location(str(tmp_path / one.location.file), one.location.line, "main"),
+        )
+        for one in findings or (finding(),)
+    ]
+    diagnosis = Diagnosis(RunSummary((), None, None, None, None), Timing(0, 0, "optimizer"), tuple(at_home), {}, ())
+    return prove_fixes(stage, diagnosis, Limits(1000.0, unsafe), lambda _: None)
+
+
+def test_a_faster_program_with_the_same_results_holds(tmp_path):
+    found = prove(tmp_path, run(2.0), run(1.0))
+    (trial,) = found.trials
+    assert (trial.verdict, trial.reason) == (HELD, "")
+    assert (trial.gain.before_s, trial.gain.after_s, trial.gain.pairs) == (2.0, 1.0, 3)
+    assert (trial.gain.share.low, trial.gain.share.high) == pytest.approx((0.5, 0.5))
+    assert (found.before, found.after) == ({Path("train.py"): BEFORE}, {Path("train.py"): AFTER})
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict", "reason"),
+    [
+        (run(1.0, "loss 0.6"), CHANGED, "standard output says 0.6 instead of 0.5"),
+        (run(1.0, end=1.1), CHANGED, "the trained parameters differ by 10 % of how far training moved them"),
+        (run(1.0, status=1), FAILED, "the changed program ends with status 1: ValueError: bad"),
+        (run(2.0), NO_GAIN, "the difference lies inside the noise"),
+        (run(3.0), NO_GAIN, "it is slower"),
+    ],
+)
+def test_any_other_does_not(tmp_path, after, verdict, reason):
+    found = prove(tmp_path, run(2.0), after)
+    assert [(trial.verdict, trial.reason) for trial in found.trials] == [(verdict, reason)]
+    assert found.after == {}
+
+
+def test_a_lower_peak_holds_unless_it_costs_time(tmp_path):
+    assert prove(tmp_path, run(2.0, peak=1000), run(2.0, peak=970)).trials[0].verdict == HELD
+    assert prove(tmp_path, run(2.0, peak=1000), run(2.0, peak=990)).trials[0].verdict == NO_GAIN
+    assert prove(tmp_path, run(2.0, peak=1000), run(3.0, peak=500)).trials[0].verdict == NO_GAIN
+
+
+def test_a_program_that_computes_something_else_each_time_is_not_comparable(tmp_path):
+    before = [run(2.0, end=end) for end in (1.0, 2.0, 3.0)]
+    found = prove(tmp_path, before, run(1.0))
+    assert found.trials[0].verdict == UNKNOWN
+    assert found.trials[0].reason.startswith("the trained parameters differ from run to run")
+
+
+def test_noise_is_no_gain(tmp_path):
+    before = [run(seconds) for seconds in (2.0, 3.0, 2.2, 2.9, 2.1, 3.1)]
+    found = prove(tmp_path, before, [run(seconds) for seconds in (2.1, 2.2, 2.9, 2.0, 3.0, 2.5)])
+    assert (found.trials[0].verdict, found.trials[0].gain.pairs) == (NO_GAIN, 6)
+
+
+def test_a_failing_program_ends_it(tmp_path):
+    with pytest.raises(ProgramFailed, match="the program itself ends with status 1: ValueError: bad"):
+        prove(tmp_path, run(2.0, status=1), run(1.0))
+
+
+def test_runs_that_take_too_long_are_told(tmp_path):
+    class Endless(HandWritten):
+        def run(self, changed, timeout_s):
+            raise TooLong("a run did not end within 5 s")
+
+    (tmp_path / "train.py").write_bytes(BEFORE)
+    stage = Endless(Tree(tmp_path, tmp_path), Program("train.py"), Path("runs"))
+    one = Finding(
+        "retained-graph", Kind.FAULT, Severity.HIGH, "", 1, 0.9, "", Location(str(tmp_path / "train.py"), 1, "f")
+    )
+    diagnosis = Diagnosis(RunSummary((), None, None, None, None), Timing(0, 0, "optimizer"), (one,), {}, ())
+    (trial,) = prove_fixes(stage, diagnosis, Limits(5.0), lambda _: None).trials
+    assert trial.verdict == UNKNOWN
+    assert trial.reason.startswith("a run did not end within 5 s; --most-seconds gives more")
+
+
+def test_what_is_no_part_of_the_program_or_may_alter_numbers_is_refused(tmp_path):
+    library = finding(file="../lib/module.py")
+    risky = finding(kind=Kind.OPPORTUNITY)
+    found = prove(tmp_path, run(2.0), run(1.0), library, risky)
+    assert [trial.verdict for trial in found.trials] == [REFUSED, REFUSED]
+    assert found.trials[0].reason == "module.py:1 is not part of the program, and a patch to a library is nobody's fix"
+    assert found.trials[1].reason == "it may alter the numbers that the program computes; --unsafe tries it"
+    assert prove(tmp_path, run(2.0), run(1.0), risky, unsafe=True).trials[0].verdict == HELD
+
+
+def test_two_findings_on_one_line_are_not_changed_twice(tmp_path):
+    found = prove(tmp_path, run(2.0), run(1.0), finding(), finding())
+    assert [trial.verdict for trial in found.trials] == [HELD, REFUSED]
+    assert found.trials[1].reason == "a change that held has altered this line; run profkit again after it"
+
+
+def test_the_interval_is_students():
+    gain = gain_of([run(1.0), run(1.0), run(1.0)], [run(math.exp(-x)) for x in (0.1, 0.2, 0.3)])
+    half = 4.303 * 0.1 / math.sqrt(3)
+    assert gain.share.fraction == pytest.approx(1 - math.exp(-0.2))
+    assert (gain.share.low, gain.share.high) == pytest.approx((1 - math.exp(-0.2 + half), 1 - math.exp(-0.2 - half)))
+
+
+def test_steps_are_timed_where_they_are_most_of_the_run():
+    steps = gain_of([run(2.0, steps=10)] * 3, [run(1.0, steps=10)] * 3)
+    assert (steps.of_step, steps.before_s) == (True, pytest.approx(0.2))
+    few = gain_of([run(2.0, steps=7)] * 3, [run(1.0, steps=7)] * 3)
+    assert (few.of_step, few.before_s) == (False, 2.0)

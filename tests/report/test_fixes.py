@@ -1,0 +1,47 @@
+"""What `profkit fix` prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from profkit.diagnosis.fixing.proving import HELD, REFUSED, Fixes, Gain, Trial
+from profkit.diagnosis.fixing.results import Comparison
+from profkit.diagnosis.verify import Share
+from profkit.findings.values import Finding, Kind, Location, Severity
+from profkit.report.trials.fixes import render_fixes
+
+FINDING = Finding("retained-graph", Kind.FAULT, Severity.HIGH, "", 1, 0.9, "", Location("/p/train.py", 7, "main"))
+GAIN = Gain(0.0123, 0.0081, Share(0.341, 0.3, 0.382), 4, True, 4e8, 3e8, True)
+SAME = Comparison(compared=("2 numbers in standard output",), left_out=("1 number in standard output",))
+
+
+def test_each_change_has_its_verdict_figures_and_comparison():
+    trials = (Trial(FINDING, HELD, "", GAIN, SAME), Trial(FINDING, REFUSED, "the line is not one plain statement"))
+    fixes = Fixes(Path("/p"), trials, {}, {}, None, {"input-bound": "no DataLoader"})
+    assert render_fixes(fixes, "--- a/train.py\n", "`--write` …") == (
+        "1. retained-graph, train.py:7: held\n"
+        "   12.3 ms before, 8.10 ms after, a step: 34 % shorter, 95 % interval 30.0 to\n"
+        "   38.2 %, 4 pairs of runs; peak memory 400 MB before, 300 MB after\n"
+        "   the same: exit status, 2 numbers in standard output\n"
+        "   not compared: 1 number in standard output\n"
+        "\n"
+        "2. retained-graph, train.py:7: refused: the line is not one plain statement\n"
+        "\n"
+        "not looked: input-bound: no DataLoader\n"
+        "\n"
+        "1 change of 1 tried held; 2 findings in all.\n"
+        "\n"
+        "--- a/train.py\n"
+        "\n"
+        "`--write` …"
+    )
+
+
+def test_a_loss_is_told_as_one():
+    slower = Gain(1.0, 1.1, Share(-0.1, -0.15, -0.05), 3, False)
+    fixes = Fixes(Path("/p"), (Trial(FINDING, "no gain shown", "it is slower", slower, SAME),), {}, {})
+    assert "1.00 s before, 1.10 s after, a run: 10 % longer, 95 % interval 5.0 to 15.0 %" in render_fixes(fixes, "", "")
+
+
+def test_nothing_found_is_said():
+    assert render_fixes(Fixes(Path("/p"), (), {}, {}), "", "") == "No change was tried: nothing was found."
