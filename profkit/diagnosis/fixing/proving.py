@@ -13,6 +13,7 @@ from profkit.core.errors import ProfkitError
 from profkit.diagnosis.fixing.patches import line_after
 from profkit.diagnosis.fixing.results import Comparison, compare_results
 from profkit.diagnosis.fixing.turns import Run, Stage, TooLong
+from profkit.diagnosis.settings import UNCHOSEN
 from profkit.diagnosis.verify import Share
 from profkit.findings.values import Diagnosis, Finding, Kind
 from profkit.rules.changes import Refused, changed_file, has_change
@@ -117,14 +118,12 @@ def prove_fixes(stage: Stage, diagnosis: Diagnosis, limits: Limits, tell: Callab
             before.setdefault(name, raw)
             after = {**after, name: changed}
     together = prover.measure_all(after) if sum(trial.verdict == HELD for trial in trials) > 1 else None
-    skipped = {rule: reason for rule, reason in diagnosis.skipped.items() if has_change(rule)}
+    skipped = {rule: reason for rule, reason in diagnosis.skipped.items() if has_change(rule) and reason != UNCHOSEN}
     return Fixes(stage.tree.root, tuple(trials), before, after, together, skipped)
 
 
 def _change(stage: Stage, finding: Finding, so_far: Mapping[Path, bytes], unsafe: bool) -> tuple[Path, bytes, bytes]:
     """The finding's file, its text as it is, and the text with the change on top of those that held."""
-    if finding.kind is Kind.OPPORTUNITY and not unsafe and (has_change(finding.rule) or finding.change):
-        raise Refused("it may alter the numbers that the program computes; --unsafe tries it")
     location = finding.location
     if location is None:
         raise Refused("no single line of the program is at fault")
@@ -137,7 +136,10 @@ def _change(stage: Stage, finding: Finding, so_far: Mapping[Path, bytes], unsafe
     if line is None:
         raise Refused("a change that held has altered this line; run profkit again after it")
     moved = replace(finding, location=replace(location, line=line))
-    return name, raw, changed_file(current, moved)
+    changed = changed_file(current, moved)
+    if finding.kind is Kind.OPPORTUNITY and not unsafe:
+        raise Refused("it may alter the numbers that the program computes; --unsafe tries it")
+    return name, raw, changed
 
 
 class _Prover:

@@ -54,6 +54,10 @@ class _Numbers:
 def compare_results(before: Sequence[Run], after: Sequence[Run]) -> Comparison:
     """Compare runs of the program as it was with runs of the changed one. What differs between the first from run to
     run says nothing."""
+    if not all(run.seen.run_ns for run in before):
+        return Comparison(unknown="the program ends without Python's own exit, so what it trained was not seen")
+    if not all(run.seen.run_ns for run in after):
+        return Comparison(differs="the changed program ends without Python's own exit")
     parts = [*_compare_parts(before, after)]
     differs = next((part.differs for part in parts if part.differs), "")
     unknown = next((part.unknown for part in parts if part.unknown), "")

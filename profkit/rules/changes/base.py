@@ -88,13 +88,12 @@ class ProgramText:
         found = matchers.findall(node, matchers.MatchIfTrue(lambda one: isinstance(one, kinds)))
         return bool(found)
 
-    def imports(self, name: str) -> bool:
-        """Whether ``import name`` stands at the top of the file, under that name."""
-        statements = (
-            part for line in self.module.body if isinstance(line, libcst.SimpleStatementLine) for part in line.body
-        )
-        aliases = (alias for part in statements if isinstance(part, libcst.Import) for alias in part.names)
-        return any(alias.asname is None and text_of(alias.name) == name for alias in aliases)
+    def imported_as(self, name: str) -> str | None:
+        """What ``import name`` or ``import name as n`` at the top of the file calls it."""
+        lines = (line for line in self.module.body if isinstance(line, libcst.SimpleStatementLine))
+        parts = (part for line in lines for part in line.body if isinstance(part, libcst.Import))
+        found = (alias for part in parts for alias in part.names if text_of(alias.name) == name)
+        return next((alias.evaluated_alias or name for alias in found), None)
 
     def _covers(self, node: libcst.CSTNode, line: int) -> bool:
         where: CodeRange = self._ranges[node]

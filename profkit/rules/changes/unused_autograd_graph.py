@@ -14,14 +14,15 @@ _SUSPENDING = (libcst.Yield, libcst.Await)
 def unused_autograd_graph(text: ProgramText, finding: Finding) -> bytes:
     assert finding.location is not None
     statement = text.statement_at(finding.location.line)
-    if not text.imports("torch"):
-        raise Refused("the file does not `import torch` by that name")
+    torch = text.imported_as("torch")
+    if torch is None:
+        raise Refused("the file does not import torch")
     if not isinstance(
         statement.body[0], (libcst.Assign, libcst.AugAssign, libcst.AnnAssign, libcst.Expr, libcst.Return)
     ):
         raise Refused("the line is no call whose result is kept")
     if text.holds(statement, *_SUSPENDING):
         raise Refused("the line gives way to other code, which would run without gradients too")
-    item = libcst.WithItem(libcst.parse_expression("torch.no_grad()"))
+    item = libcst.WithItem(libcst.parse_expression(f"{torch}.no_grad()"))
     block = libcst.IndentedBlock([statement.with_changes(leading_lines=[])])
     return text.replaced(statement, libcst.With([item], block, leading_lines=statement.leading_lines))

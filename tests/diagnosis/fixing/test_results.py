@@ -13,7 +13,7 @@ from profkit.diagnosis.fixing.turns import Run, Seen
 def run(output: str = "", end: list[float] | None = None, written: dict[str, str | None] | None = None, **seen) -> Run:
     parameters = {} if end is None else {"start.0.000000": np.zeros(2), "end.0.000000": np.array(end)}
     files = {name: Written(repr(text), text) for name, text in (written or {}).items()}
-    return Run(0, output, "", Seen(**seen), files, parameters)
+    return Run(0, output, "", Seen(**{"run_ns": 1, **seen}), files, parameters)
 
 
 def test_equal_numbers_and_parameters_are_the_same():
@@ -106,3 +106,9 @@ def test_files_are_compared_by_their_bytes_or_as_text():
     assert compare_results(named, named).left_out == (
         "the files that it writes, which have other names from run to run",
     )
+
+
+def test_a_program_that_ends_past_python_was_not_seen():
+    gone = run("loss 0.5", run_ns=0)
+    assert compare_results([gone], [run("loss 0.5")]).unknown.startswith("the program ends without Python's own exit")
+    assert compare_results([run("a 1")], [gone]).differs == "the changed program ends without Python's own exit"

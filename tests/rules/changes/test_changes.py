@@ -61,6 +61,16 @@ def changed(rule: str, text: str, line: int = 1, fix: str = "") -> str:
         ("retained-graph", "total += loss * n  # sum\n", "total += (loss * n).detach()  # sum\n"),
         ("retained-graph", "total = total + loss\n", "total = total + loss.detach()\n"),
         ("retained-graph", "kept[step] = loss\n", "kept[step] = loss.detach()\n"),
+        (
+            "materialised-broadcast",
+            "y = x[:, None].repeat(1, len(c), 1) - c\n",
+            "y = x[:, None].expand(-1, len(c), -1) - c\n",
+        ),
+        (
+            "slow-tensor-construction",
+            "import numpy as n; x = t.tensor(a, dtype=d)\n",
+            "import numpy as n; x = t.tensor(n.asarray(a), dtype=d)\n",
+        ),
     ],
 )
 def test_a_change_alters_only_what_it_must(rule, before, after):
@@ -94,7 +104,23 @@ def test_a_change_alters_only_what_it_must(rule, before, after):
         ("retained-graph", "h = f(x, h)\n", CARRIED),
         ("retained-graph", "keep(loss)\n", "the line neither appends, adds up, nor stores a value by its key"),
         ("input-bound", "l = DataLoader(d)\n", "more workers would not help: a batch itself has to become cheaper"),
-        ("unused-autograd-graph", "y = model(x)\n", "the file does not `import torch` by that name"),
+        ("unused-autograd-graph", "y = model(x)\n", "the file does not import torch"),
+        (
+            "materialised-broadcast",
+            "y = x.repeat(4, n)\n",
+            "every dimension is repeated, and which of them have one element does not show",
+        ),
+        (
+            "materialised-broadcast",
+            "y = x.repeat(sizes=(4, 1))\n",
+            "the call does not show how often each dimension is repeated",
+        ),
+        (
+            "slow-tensor-construction",
+            "import numpy; x = tensor(a)\n",
+            "the call names no `dtype`, and NumPy would choose float64 for a list of numbers",
+        ),
+        ("slow-tensor-construction", "x = tensor(a, dtype=d)\n", "the file does not import numpy"),
         ("graph-break", "f()\n", "profkit has no change for this rule, only its advice"),
         ("base", "f()\n", "profkit has no change for this rule, only its advice"),
         ("../../x", "f()\n", "profkit has no change for this rule, only its advice"),
