@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import io
+import tokenize
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -35,6 +37,7 @@ def changed_file(raw: bytes, finding: Finding) -> bytes:
         raise Refused("no single line of the program is at fault")
     if location.precision != "call":
         raise Refused("only the function is known, not the line")
+    _refuse_other_line(raw, location.line, location.source)
     change = _change_of(finding.rule)
     if change is not None:
         from profkit.rules.changes.base import ProgramText
@@ -60,6 +63,18 @@ def _change_of(rule: str) -> Callable[[ProgramText, Finding], bytes] | None:
         return None
     change: Callable[[ProgramText, Finding], bytes] = getattr(importlib.import_module(f"{__name__}.{name}"), name)
     return change
+
+
+def _refuse_other_line(raw: bytes, number: int, source: str) -> None:
+    """Raise `Refused` if the file has changed since it was recorded: the line's number then means another one."""
+    lines = raw.splitlines()  # of bytes, which ends lines where Python does
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+        line = lines[number - 1].decode(encoding) if number <= len(lines) else ""
+    except (SyntaxError, UnicodeError, LookupError):
+        raise Refused("the file is not in the encoding that it declares") from None
+    if source and not line.strip().startswith(source):
+        raise Refused("the line is no longer what was recorded")
 
 
 def _with_line(raw: bytes, line: int, change: Change) -> bytes:

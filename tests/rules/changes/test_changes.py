@@ -219,3 +219,16 @@ def test_each_change_bears_the_name_of_a_rule():
     names = {path.stem for path in Path(room.__file__).parent.glob("*.py")} - {"__init__", "base", "refusing"}
     assert names <= {name.replace("-", "_") for name in all_rules()}
     assert all(has_change(name.replace("_", "-")) for name in names)
+
+
+def test_a_file_that_was_edited_since_is_left_alone():
+    location = Location("/p/train.py", 2, "main", "losses.append(loss)")
+    one = Finding("retained-graph", Kind.FAULT, Severity.HIGH, "", 1, 0.9, "", location)
+    assert changed_file(b"# \xc3\xa9\n  losses.append(loss)  # all\n".replace(b"  l", b"l"), one).endswith(
+        b"(loss.detach())  # all\n"
+    )
+    for raw in (b"losses.append(loss)\nother.append(loss)\n", b"losses.append(loss)\n"):
+        with pytest.raises(Refused, match="the line is no longer what was recorded"):
+            changed_file(raw, one)
+    with pytest.raises(Refused, match="not in the encoding that it declares"):
+        changed_file(b"# coding: utf-8\n# \xe9\xe9\nlosses.append(\xe9)\n", finding("retained-graph", 3))
