@@ -2,13 +2,14 @@
 
 `profkit fix` runs a program before and after a change by turns in this way. The file ``--result`` then holds what the
 two are compared by: how long the run took from the import of torch on, when each optimizer's step ended, the peak
-memory, whether random numbers came from a seed, and which files the program was loaded from. ``parameters.npz`` beside
-it holds the optimizers' parameters at their first step and at the end.
+memory, how many backward nodes are alive, whether random numbers came from a seed, and which files the program was
+loaded from. ``parameters.npz`` beside it holds the optimizers' parameters at their first step and at the end.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import json
 import os
@@ -24,6 +25,10 @@ _MOST_OPTIMIZERS = 8
 """A search over settings makes hundreds, and who holds them holds their models."""
 _MOST_NUMBERS = 1 << 24
 """Of each optimizer, 64 MB as float32; beyond that evenly spaced ones are kept."""
+_FIRST_LOOK = 4
+"""Steps until what is alive is counted for the first time; then at the 8th, the 16th and so on, as it takes a while."""
+_MOST_NODES = 1 << 18
+"""Of an autograd graph: counting them takes a tenth of a second, and a graph as long shows that it grows."""
 _KIB = 1024
 """Linux gives ``ru_maxrss`` in these."""
 
@@ -36,6 +41,8 @@ class Turn:
         self._process = os.getpid()
         self._begun_ns = 0
         self._step_ns: list[int] = []
+        self._aside_ns = 0
+        self._graph_nodes: list[int] = []
         self._optimizers: list[Any] = []
         self._starts: list[list[Any]] = []
         self._drawn_from: dict[str, str] = {}
@@ -58,8 +65,9 @@ class Turn:
         ended_ns = time.perf_counter_ns()
         states = _random_states()
         content = {
-            "run_ns": ended_ns - self._begun_ns,
+            "run_ns": ended_ns - self._begun_ns - self._aside_ns,
             "step_ns": self._step_ns,
+            "graph_nodes": self._graph_nodes,
             "peak_bytes": _peak_bytes(),
             "device_peak_bytes": _device_peak_bytes(),
             "random_states": states,
@@ -77,7 +85,12 @@ class Turn:
             self._starts.append(_numbers_of(stepping))
 
     def _after_step(self, *_: Any) -> None:
-        self._step_ns.append(time.perf_counter_ns())
+        ended_ns = time.perf_counter_ns()
+        self._step_ns.append(ended_ns - self._aside_ns)
+        steps = len(self._step_ns)
+        if steps >= _FIRST_LOOK and steps & (steps - 1) == 0:
+            self._graph_nodes.append(_count_graph_nodes())
+            self._aside_ns += time.perf_counter_ns() - ended_ns
 
     def _save_parameters(self) -> None:
         import numpy as np
@@ -139,6 +152,23 @@ def _numbers(parameter: Any, stride: int) -> Any:
             return flat.to(device="cpu", dtype=torch.float32, copy=True).numpy()
     except Exception:  # a sparse, sharded or meta tensor: the parent says that it was not compared
         return np.zeros(0, dtype=np.float32)
+
+
+def _count_graph_nodes() -> int:
+    """The backward nodes that living tensors keep. Objects are only asked for their type: a proxy would run code."""
+    import torch
+
+    graph: Any = torch.Tensor.grad_fn  # the descriptor: a subclass may have an attribute of its own
+    with torch._C.DisableTorchFunctionSubclass():
+        tensors = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
+        waiting = [node for one in tensors if (node := graph.__get__(one)) is not None]
+    seen = set(waiting)
+    while waiting and len(seen) < _MOST_NODES:
+        for node, _ in waiting.pop().next_functions:
+            if node is not None and node not in seen:
+                seen.add(node)
+                waiting.append(node)
+    return len(seen)
 
 
 def _set_seeds(seed: int) -> None:

@@ -28,6 +28,9 @@ _HOPELESS_PAIRS = 6
 """After so many pairs an interval around nothing is believed."""
 _LEAST_MEMORY = 0.02
 """Of the peak: the interpreter's own memory differs by less from run to run."""
+_GROWN = 2
+"""Between the first look at the backward nodes that are alive and the last, at least twice as many steps later. What
+does not grow with the steps stays where it is."""
 _STUDENT = (0.0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """Quantiles of Student's distribution for 95 %, by degrees of freedom."""
 _LAST_WORDS = 200
@@ -44,7 +47,7 @@ FAILED = "failed"
 @dataclass(frozen=True, slots=True)
 class Gain:
     """Seconds before and after, of a step or of the whole run, the share that is won with its 95 % interval, and the
-    peak memory in bytes."""
+    peak memory in bytes. ``nodes_before`` and ``nodes_after`` are the backward nodes that are alive in the end."""
 
     before_s: float
     after_s: float
@@ -54,6 +57,9 @@ class Gain:
     peak_before: float = 0.0
     peak_after: float = 0.0
     frees_memory: bool = False
+    nodes_before: int = 0
+    nodes_after: int = 0
+    frees_graphs: bool = False
 
     @property
     def is_faster(self) -> bool:
@@ -240,7 +246,8 @@ def _judge(finding: Finding, runs: tuple[list[Run], list[Run]], comparison: Comp
     if comparison.unknown:
         return Trial(finding, UNKNOWN, comparison.unknown, comparison=comparison)
     gain = gain_of(*runs)
-    if gain.is_faster or (gain.frees_memory and not gain.is_slower):
+    frees = gain.frees_memory or gain.frees_graphs
+    if gain.is_faster or (frees and not gain.is_slower):
         return Trial(finding, HELD, "", gain, comparison)
     reason = "it is slower" if gain.is_slower else "the difference lies inside the noise"
     return Trial(finding, NO_GAIN, reason, gain, comparison)
@@ -253,7 +260,21 @@ def gain_of(before: Sequence[Run], after: Sequence[Run]) -> Gain:
     share = _interval([math.log(max(b, 1e-9) / max(a, 1e-9)) for a, b in zip(old, new, strict=True)])
     peaks = [[run.seen.device_peak_bytes or run.seen.peak_bytes for run in runs] for runs in (before, after)]
     frees = min(peaks[0]) > 0 and max(peaks[1]) < (1 - _LEAST_MEMORY) * min(peaks[0])
-    return Gain(median(old), median(new), share, len(old), of_step, median(peaks[0]), median(peaks[1]), frees)
+    gain = Gain(median(old), median(new), share, len(old), of_step, median(peaks[0]), median(peaks[1]), frees)
+    looks = [[run.seen.graph_nodes for run in runs] for runs in (before, after)]
+    return _with_graphs(gain, *looks)
+
+
+def _with_graphs(gain: Gain, before: Sequence[tuple[int, ...]], after: Sequence[tuple[int, ...]]) -> Gain:
+    """With the backward nodes, if they were looked at twice in each run: the change frees them if they grow with the
+    steps before it, and no longer after it."""
+    if any(len(looks) < 2 for looks in (*before, *after)):
+        return gain
+    grew = all(looks[-1] >= _GROWN * max(looks[0], 1) for looks in before)
+    grow = any(looks[-1] >= _GROWN * max(looks[0], 1) for looks in after)
+    least, most = min(looks[-1] for looks in before), max(looks[-1] for looks in after)
+    frees = grew and not grow and _GROWN * most <= least
+    return replace(gain, nodes_before=least, nodes_after=most, frees_graphs=frees)
 
 
 def _interval(logs: Sequence[float]) -> Share:

@@ -48,6 +48,8 @@ class Seen(msgspec.Struct, frozen=True):
 
     run_ns: int = 0
     step_ns: tuple[int, ...] = ()
+    graph_nodes: tuple[int, ...] = ()
+    """How many backward nodes are alive after the fourth, the eighth, the sixteenth step and so on."""
     peak_bytes: int = 0
     device_peak_bytes: int = 0
     random_states: dict[str, str] = {}

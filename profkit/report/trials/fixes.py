@@ -49,6 +49,8 @@ def _gain(gain: Gain) -> str:
     memory = ""
     if gain.frees_memory:
         memory = f"; peak memory {format_bytes(gain.peak_before)} before, {format_bytes(gain.peak_after)} after"
+    if gain.frees_graphs:
+        memory += f"; {gain.nodes_before:,} backward nodes kept alive before, {gain.nodes_after:,} after"
     return f"{seconds}: {shorter}, {gain.pairs} pairs of runs{memory}"
 
 

@@ -168,3 +168,19 @@ def test_steps_are_timed_where_they_are_most_of_the_run():
     assert (steps.of_step, steps.before_s) == (True, pytest.approx(0.2))
     few = gain_of([run(2.0, steps=7)] * 3, [run(1.0, steps=7)] * 3)
     assert (few.of_step, few.before_s) == (False, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "frees"),
+    [
+        ((20, 40, 80), (5, 5, 5), True),
+        ((20, 40, 80), (10, 20, 40), False),
+        ((20, 30, 39), (5, 5, 5), False),
+        ((20, 40, 80), (41, 41, 41), False),
+        ((80,), (5,), False),
+        ((), (), False),
+    ],
+)
+def test_graphs_that_no_longer_grow_are_a_gain(before, after, frees):
+    runs = [[Run(0, "", "", Seen(run_ns=1, graph_nodes=nodes), {}, {})] * 3 for nodes in (before, after)]
+    assert gain_of(*runs).frees_graphs is frees
