@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, geometric_mean, median, stdev
 
 from profkit.core.errors import ProfkitError
 from profkit.diagnosis.fixing.patches import line_after
@@ -260,7 +260,8 @@ def gain_of(before: Sequence[Run], after: Sequence[Run]) -> Gain:
     share = _interval([math.log(max(b, 1e-9) / max(a, 1e-9)) for a, b in zip(old, new, strict=True)])
     peaks = [[run.seen.device_peak_bytes or run.seen.peak_bytes for run in runs] for runs in (before, after)]
     frees = min(peaks[0]) > 0 and max(peaks[1]) < (1 - _LEAST_MEMORY) * min(peaks[0])
-    gain = Gain(median(old), median(new), share, len(old), of_step, median(peaks[0]), median(peaks[1]), frees)
+    means = [geometric_mean(side) if min(side) > 0 else 0.0 for side in (old, new)]  # their ratio is the share's
+    gain = Gain(means[0], means[1], share, len(old), of_step, median(peaks[0]), median(peaks[1]), frees)
     looks = [[run.seen.graph_nodes for run in runs] for runs in (before, after)]
     return _with_graphs(gain, *looks)
 

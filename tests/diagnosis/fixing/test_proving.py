@@ -79,7 +79,7 @@ def test_a_faster_program_with_the_same_results_holds(tmp_path):
     found = prove(tmp_path, run(2.0), run(1.0))
     (trial,) = found.trials
     assert (trial.verdict, trial.reason) == (HELD, "")
-    assert (trial.gain.before_s, trial.gain.after_s, trial.gain.pairs) == (2.0, 1.0, 3)
+    assert (trial.gain.before_s, trial.gain.after_s, trial.gain.pairs) == pytest.approx((2.0, 1.0, 3))
     assert (trial.gain.share.low, trial.gain.share.high) == pytest.approx((0.5, 0.5))
     assert (found.before, found.after) == ({Path("train.py"): BEFORE}, {Path("train.py"): AFTER})
 
@@ -167,7 +167,7 @@ def test_steps_are_timed_where_they_are_most_of_the_run():
     steps = gain_of([run(2.0, steps=10)] * 3, [run(1.0, steps=10)] * 3)
     assert (steps.of_step, steps.before_s) == (True, pytest.approx(0.2))
     few = gain_of([run(2.0, steps=7)] * 3, [run(1.0, steps=7)] * 3)
-    assert (few.of_step, few.before_s) == (False, 2.0)
+    assert (few.of_step, few.before_s) == (False, pytest.approx(2.0))
 
 
 @pytest.mark.parametrize(
@@ -184,3 +184,8 @@ def test_steps_are_timed_where_they_are_most_of_the_run():
 def test_graphs_that_no_longer_grow_are_a_gain(before, after, frees):
     runs = [[Run(0, "", "", Seen(run_ns=1, graph_nodes=nodes), {}, {})] * 3 for nodes in (before, after)]
     assert gain_of(*runs).frees_graphs is frees
+
+
+def test_the_seconds_shown_have_the_ratio_of_the_share():
+    gain = gain_of([run(1.0), run(4.0), run(2.0)], [run(2.0), run(1.0), run(1.0)])
+    assert gain.after_s / gain.before_s == pytest.approx(1 - gain.share.fraction)
