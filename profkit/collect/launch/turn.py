@@ -15,11 +15,12 @@ import json
 import os
 import random
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from profkit.collect.program.clocks import time
 
 _MOST_OPTIMIZERS = 8
 """A search over settings makes hundreds, and who holds them holds their models."""

@@ -18,11 +18,16 @@ EXEMPT = {
     "collect/machine/rates.py": "the user's cache folder",
     "collect/stacks/spying.py": "py-spy's own words, in a temporary folder",
     "collect/launch/trial.py": "/proc",
+    "collect/launch/turn.py": "what a run left, in a temporary folder",
     "collect/ranks/folders.py": "opened only if absent; a folder that takes its final name",
     "collect/sessions/exporting.py": "appends to the file that Kineto has just written, under a name of its own",
+    "diagnosis/fixing/patches.py": "the program's own files, as asked for with --write",
+    "diagnosis/fixing/trees.py": "a copy in a temporary folder",
+    "diagnosis/fixing/turns.py": "a run's output, in a temporary folder",
     "diagnosis/launch/remote.py": "a copy in a temporary folder",
     "integrations/pytest_baselines.py": "a folder that takes its final name",
     "cli/record.py": "a folder that takes its final name",
+    "cli/fix.py": "a path that the user gives",
 }
 
 
