@@ -73,6 +73,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     times = {"now": 100.0, "cpu_s": 1.0}
     monkeypatch.setattr("profkit.collect.recorder.prologue.time.monotonic", lambda: times["now"])
     monkeypatch.setattr("profkit.collect.recorder.prologue.time.process_time", lambda: times["cpu_s"])
+    # patience does not count what the thread really waits for a CPU: a crowded machine would make it longer
+    monkeypatch.setattr("profkit.collect.machine.patience.count_crowded_ns", lambda _: 0)
     return times
 
 
