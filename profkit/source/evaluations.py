@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from profkit.source.side_effects import SideEffects
-from profkit.source.syntax import FUNCTIONS, LEAVES, last_name, only_names
-
-_GUARDS = frozenset(("no_grad", "inference_mode"))
+from profkit.source.syntax import FUNCTIONS, LEAVES, only_names, runs_without_autograd, switches_autograd_off
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ def rarely_used(tree: ast.Module) -> Iterator[RareUse]:
 
 def _evaluated(statement: ast.stmt, scope: ast.AST, effects: SideEffects) -> set[str]:
     """The names to which the statement assigns results of an evaluation that leaves nothing else behind."""
-    if isinstance(statement, ast.With) and _guards(statement):
+    if isinstance(statement, ast.With) and runs_without_autograd(statement):
         inside = [node for inner in statement.body for node in ast.walk(inner)]
         is_evaluation = any(isinstance(node, ast.Call) for node in inside) and _evaluates(scope)
         if not is_evaluation or any(isinstance(node, LEAVES) for node in inside):
@@ -65,7 +63,7 @@ def _is_evaluation(call: ast.Call, effects: SideEffects) -> bool:
     if function is None or any(isinstance(node, ast.Call) for node in given) or not _evaluates(function):
         return False
     blocks = [node for node in function.body if isinstance(node, ast.With)]
-    is_guarded = any(map(_is_guard, function.decorator_list)) or any(map(_guards, blocks))
+    is_guarded = any(map(switches_autograd_off, function.decorator_list)) or any(map(runs_without_autograd, blocks))
     return is_guarded and effects.leaves_nothing(function.body)
 
 
@@ -132,12 +130,3 @@ def _evaluates(scope: ast.AST) -> bool:
     """Whether a model is put into evaluation mode there."""
     calls = (node for node in ast.walk(scope) if isinstance(node, ast.Call))
     return any(isinstance(call.func, ast.Attribute) and call.func.attr == "eval" for call in calls)
-
-
-def _guards(statement: ast.With) -> bool:
-    return any(_is_guard(item.context_expr) for item in statement.items)
-
-
-def _is_guard(node: ast.expr) -> bool:
-    called = node.func if isinstance(node, ast.Call) else node
-    return last_name(called) in _GUARDS

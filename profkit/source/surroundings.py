@@ -10,9 +10,15 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from profkit.source.index import Function, parsed_file
-from profkit.source.syntax import FUNCTIONS, calls_named, last_name, name_called
+from profkit.source.syntax import (
+    FUNCTIONS,
+    calls_named,
+    last_name,
+    name_called,
+    runs_without_autograd,
+    switches_autograd_off,
+)
 
-_GUARDS = frozenset(("no_grad", "inference_mode"))
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _MOST_FILES = 128
 """As many as are kept parsed (`profkit.source.index`)."""
@@ -61,7 +67,7 @@ def _walk(node: ast.AST, around: Surroundings, training: frozenset[str]) -> Iter
             inner = Surroundings(evaluates=_is_evaluation(child), trains=_trains(child, training))
         elif isinstance(child, _LOOPS):
             inner = Surroundings(child.lineno, around.evaluates, around.trains or _trains(child, training))
-        elif isinstance(child, (ast.With, ast.AsyncWith)) and any(_is_guard(item.context_expr) for item in child.items):
+        elif isinstance(child, (ast.With, ast.AsyncWith)) and runs_without_autograd(child):
             inner = Surroundings(around.loop, True, around.trains)
         if isinstance(child, ast.stmt):
             yield from ((line, inner) for line in range(child.lineno, (child.end_lineno or child.lineno) + 1))
@@ -69,7 +75,7 @@ def _walk(node: ast.AST, around: Surroundings, training: frozenset[str]) -> Iter
 
 
 def _is_evaluation(function: Function) -> bool:
-    if any(_is_guard(decorator) for decorator in function.decorator_list):
+    if any(map(switches_autograd_off, function.decorator_list)):
         return True
     return bool(calls_named(function, "eval")) and not calls_named(function, "backward")
 
@@ -91,7 +97,3 @@ def _own_name(call: ast.Call) -> str:
     function = call.func
     is_of_other = isinstance(function, ast.Attribute) and last_name(function.value) != "self"
     return "" if is_of_other else last_name(function)
-
-
-def _is_guard(node: ast.expr) -> bool:
-    return last_name(node.func if isinstance(node, ast.Call) else node) in _GUARDS

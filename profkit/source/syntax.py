@@ -13,6 +13,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LEAVES = (ast.Return, ast.Break, ast.Continue, ast.Raise)
 """What leaves a loop or a function before its end."""
+_WITHOUT_AUTOGRAD = frozenset(("no_grad", "inference_mode"))
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -24,6 +25,16 @@ def name_called(call: ast.Call) -> str:
 def last_name(node: ast.AST) -> str:
     """``model`` of ``model`` and of ``self.model``; empty for anything else."""
     return str(getattr(node, "attr", getattr(node, "id", "")))
+
+
+def switches_autograd_off(node: ast.expr) -> bool:
+    """Whether a decorator, or what a ``with`` enters, is ``no_grad`` or ``inference_mode``, called or not."""
+    return last_name(node.func if isinstance(node, ast.Call) else node) in _WITHOUT_AUTOGRAD
+
+
+def runs_without_autograd(block: ast.With | ast.AsyncWith) -> bool:
+    """Whether one of the things that the block enters switches autograd off."""
+    return any(switches_autograd_off(item.context_expr) for item in block.items)
 
 
 def flat_targets(targets: Iterable[ast.expr]) -> Iterator[ast.expr]:
