@@ -205,7 +205,7 @@ def _price_run(facts: Facts, suspicion: Suspicion) -> Saving | None:
     whole = whole_run(facts)
     if whole is None:
         return None
-    fraction = suspicion.run_ns / max(whole.time_ns - whole.own_ns, 1)
+    fraction = suspicion.run_ns / whole.programs_ns
     spread = fraction * suspicion.run_uncertainty
     return Saving(0, fraction, max(0.0, fraction - spread), min(1.0, fraction + spread), run_ns=suspicion.run_ns)
 

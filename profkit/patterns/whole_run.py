@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import takewhile
+from dataclasses import replace
+from itertools import repeat, takewhile
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -55,6 +56,8 @@ _OF_ACTIVITY: Mapping[str, str] = MappingProxyType(
 _TRAINING = (StackActivity.UPDATE.value, StackActivity.BACKWARD.value)
 _PLAIN = (StackActivity.OTHER.value, StackActivity.FORWARD.value)
 _MOST_LINES = 5
+_MOST_COLUMNS = 1200
+"""Twice as many as a watch makes: a file from anybody may claim any number."""
 _LOOP_SHARE = 0.5
 """The loop that trains has at least this share of the time of backward passes and updates. A program with two such
 loops, a teacher's and a student's, has at most one of them."""
@@ -66,27 +69,30 @@ _Loop = tuple[str, str, int]
 @derived_once
 def whole_run(facts: Facts) -> WholeRun | None:
     """The account of the run; None if it was not watched."""
-    return account_for(facts.account) if facts.account.stacks else None
+    return account_for(facts.account, _labels(facts)) if facts.account.stacks else None
 
 
-def account_for(account: RunAccount) -> WholeRun:
-    """The phases of a run that was watched. They add up to the time from the start of the process to the last look."""
-    labels = _label_stacks(account)
+@derived_once
+def _labels(facts: Facts) -> list[str]:
+    return label_stacks(facts.account)
+
+
+def account_for(account: RunAccount, labels: list[str]) -> WholeRun:
+    """The phases of a run that was watched, given that of each stack. They add up to the time from the start of the
+    process to the last look."""
     early_ns = max(0, account.begun_ns - account.started_ns) if account.started_ns else 0
-    whole_ns = max(early_ns + sum(stack.time_ns for stack in account.stacks), 1)
-    own_ns = sum(stack.time_ns for stack, label in zip(account.stacks, labels, strict=True) if label == PROFKIT)
-    programs_ns = max(whole_ns - own_ns, 1)
-    phases = [Phase(START, early_ns, early_ns / programs_ns)]  # of no length if only a part of the run was watched
+    seen_ns = Counter[str]()
+    for stack, label in zip(account.stacks, labels, strict=True):
+        seen_ns[label] += stack.time_ns
+    whole = WholeRun(max(early_ns + seen_ns.total(), 1), (), seen_ns[PROFKIT], account.is_over, account.column_ns)
+    phases = [Phase(START, early_ns, early_ns / whole.programs_ns)]  # of no length if only a part was watched
     for label in PHASES[1:]:
-        stacks = [stack for stack, found in zip(account.stacks, labels, strict=True) if found == label]
-        if time_ns := sum(stack.time_ns for stack in stacks):
+        if time_ns := seen_ns[label]:
+            stacks = [stack for stack, found in zip(account.stacks, labels, strict=True) if found == label]
+            share = time_ns / (whole.time_ns if label == PROFKIT else whole.programs_ns)
             cpu_ns = sum(stack.cpu_ns for stack in stacks)
-            share = time_ns / (whole_ns if label == PROFKIT else programs_ns)
             phases.append(Phase(label, time_ns, share, cpu_ns, _lines(account, stacks, label)))
-    number_of = {phase.label: number for number, phase in enumerate(phases)}
-    early = [0] * round(early_ns / account.column_ns) if account.column_ns > 0 else []
-    band = (*early, *_band(account, [number_of[label] for label in labels]))
-    return WholeRun(whole_ns, tuple(phases), own_ns, account.is_over, account.column_ns, band)
+    return replace(whole, phases=tuple(phases), band=tuple(_band(account, phases, labels)))
 
 
 class Repeated(Struct, frozen=True):
@@ -100,8 +106,7 @@ class Repeated(Struct, frozen=True):
 def repeated_between_steps(facts: Facts, label: str) -> list[Repeated]:
     """The lines of a phase that the training waited for at least twice, the longest first. What came before the first
     step or after the last does not count."""
-    account = facts.account
-    labels = _label_stacks(account)
+    account, labels = facts.account, _labels(facts)
     trained = [stack for stack, found in zip(account.stacks, labels, strict=True) if found == STEPS]
     if not trained or account.column_ns <= 0:
         return []
@@ -132,8 +137,8 @@ def _line_between(account: RunAccount, stack: StackTime, label: str, ways: Itera
     if label != BETWEEN:
         return _line_of(account, stack, label)
     shared = max(_shared(stack.places, way) for way in ways)
-    beside = stack.places[min(shared, len(stack.places) - 1)] if stack.places else -1
-    return beside if 0 <= beside < len(account.places) else None
+    known = _known(account, stack)
+    return known[min(shared, len(known) - 1)] if known else None
 
 
 def _shared(first: tuple[int, ...], second: tuple[int, ...]) -> int:
@@ -141,7 +146,7 @@ def _shared(first: tuple[int, ...], second: tuple[int, ...]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
 
-def _label_stacks(account: RunAccount) -> list[str]:
+def label_stacks(account: RunAccount) -> list[str]:
     """A phase for each stack of the account."""
     evaluating = [any(place.evaluates for place in _places(account, stack)) for stack in account.stacks]
     training = _training_stacks(account, evaluating)
@@ -180,8 +185,13 @@ def _trains(account: RunAccount, stack: StackTime) -> bool:
     return any(place.trains for place in _places(account, stack))
 
 
+def _known(account: RunAccount, stack: StackTime) -> list[int]:
+    """The numbers of the stack's places. The file may come from anybody: it may name places that it lacks."""
+    return [at for at in stack.places if 0 <= at < len(account.places)]
+
+
 def _places(account: RunAccount, stack: StackTime) -> list[Place]:
-    return [account.places[at] for at in stack.places if 0 <= at < len(account.places)]
+    return [account.places[at] for at in _known(account, stack)]
 
 
 def _label(
@@ -228,20 +238,24 @@ def _lines(account: RunAccount, stacks: Iterable[StackTime], label: str) -> tupl
 
 def _line_of(account: RunAccount, stack: StackTime, label: str) -> int | None:
     """The place that stands for the stack in this phase; None if it has none."""
-    known = [at for at in stack.places if 0 <= at < len(account.places)]
+    known = _known(account, stack)
     inner = [depth for depth, at in enumerate(known) if account.places[at].evaluates]
     if label == EVALUATION and inner:
         return known[max(0, inner[0] - 1)]
     return known[-1] if known else None
 
 
-def _band(account: RunAccount, numbers: list[int]) -> Iterator[int]:
-    """The phase with most of each column; the one before where nothing was seen."""
+def _band(account: RunAccount, phases: list[Phase], labels: list[str]) -> Iterator[int]:
+    """The number of the phase with most of each column; of the one before where nothing was seen."""
+    if account.column_ns <= 0:
+        return
+    number_of = {phase.label: number for number, phase in enumerate(phases)}
+    yield from repeat(0, min(round(phases[0].time_ns / account.column_ns), _MOST_COLUMNS))
     last = 0
-    for column in account.columns:
+    for column in account.columns[:_MOST_COLUMNS]:
         times = Counter[int]()
         for at, time_ns in column:
-            if 0 <= at < len(numbers):
-                times[numbers[at]] += time_ns
+            if 0 <= at < len(labels) and labels[at] in number_of:
+                times[number_of[labels[at]]] += time_ns
         last = times.most_common(1)[0][0] if times else last
         yield last

@@ -38,7 +38,7 @@ def describe_run(whole: WholeRun) -> str:
     shown = ", ".join(text for fraction, text in named[:_MOST_PHASES] if fraction >= _LEAST_PHASE)
     lasted = "The run took" if whole.is_over else "The run was ended from outside after at least"
     own = f" without profkit's own {format_time(whole.own_ns)}" if whole.own_ns >= _LEAST_PHASE * whole.time_ns else ""
-    return f"{lasted} {format_time(whole.time_ns - whole.own_ns)}{own}{': ' if shown else ''}{shown}."
+    return f"{lasted} {format_time(whole.programs_ns)}{own}{': ' if shown else ''}{shown}."
 
 
 def phase_rows(whole: WholeRun | None) -> list[PhaseRow]:

@@ -58,7 +58,7 @@ def checkpoint_stops_training(facts: Facts) -> Suspicions:
     whole = whole_run(facts)
     if whole is None or _saves_in_most_steps(facts):
         return
-    run_ns = whole.time_ns - whole.own_ns
+    run_ns = whole.programs_ns
     for found in repeated_between_steps(facts, SAVING):
         if found.time_ns < MEDIUM_FROM * run_ns:
             continue

@@ -57,7 +57,7 @@ def repeated_epoch_work(facts: Facts) -> Suspicions:
     whole = whole_run(facts)
     if whole is None:
         return
-    run_ns = whole.time_ns - whole.own_ns
+    run_ns = whole.programs_ns
     for found in repeated_between_steps(facts, BETWEEN):
         if found.time_ns >= _LEAST_SHARE * run_ns:
             yield Suspicion(

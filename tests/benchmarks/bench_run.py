@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from profkit.patterns.whole_run import account_for
+from profkit.patterns.whole_run import account_for, label_stacks
 from profkit.run.whole_run import load_account
 from tests.benchmarks.bench_budget import Taken, run
 from tests.benchmarks.run_phases import STYLES
@@ -32,7 +32,8 @@ def compare(style: str, directory: Path) -> list[tuple[str, float, float]]:
     directory.mkdir()
     ended = subprocess.run(watched, capture_output=True, text=True, check=True)
     truth = json.loads(ended.stdout.splitlines()[-1])
-    whole = account_for(load_account(directory))
+    account = load_account(directory)
+    whole = account_for(account, label_stacks(account))
     told = {phase.label: phase.time_ns / 1e9 for phase in whole.phases}
     return [(phase, seconds, told.get(phase, 0.0)) for phase, seconds in truth.items()]
 

@@ -6,7 +6,7 @@ import pytest
 
 from profkit.derive.facts import Facts
 from profkit.patterns import whole_run as phases
-from profkit.patterns.whole_run import account_for, repeated_between_steps
+from profkit.patterns.whole_run import account_for, label_stacks, repeated_between_steps
 from profkit.run.directory import CallSite
 from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
 from profkit.trace.events import no_trace
@@ -34,8 +34,12 @@ def run(*stacks, columns=(), column_s=1):
     return RunAccount(9 * S, 10 * S, 30 * S, PLACES, stacks, column_s * S, columns, is_over=True)
 
 
+def told(account):
+    return account_for(account, label_stacks(account))
+
+
 def labels(account):
-    return {phase.label: round(phase.time_ns / S, 3) for phase in account_for(account).phases}
+    return {phase.label: round(phase.time_ns / S, 3) for phase in told(account).phases}
 
 
 TRAINING = (
@@ -73,7 +77,7 @@ def test_each_stack_belongs_to_one_phase(seen, expected):
 
 
 def test_shares_are_of_the_run_without_profkit():
-    whole = account_for(run(*TRAINING, stack(StackActivity.PROFKIT, [STEP], 1, 5, 6)))
+    whole = told(run(*TRAINING, stack(StackActivity.PROFKIT, [STEP], 1, 5, 6)))
     assert (whole.time_ns, whole.own_ns) == (8 * S, S)
     fractions = {phase.label: phase.fraction for phase in whole.phases}
     assert fractions == {phases.START: 1 / 7, phases.STEPS: 6 / 7, phases.PROFKIT: 1 / 8}
@@ -111,13 +115,18 @@ def test_places_that_do_not_exist_are_left_out():
 def test_the_band_shows_the_phase_with_most_of_each_column():
     columns = (((0, 7), (1, 9)), (), ((2, 5),))
     saving = stack(StackActivity.SAVING, [SAVE], 1, 5, 12)
-    whole = account_for(run(*TRAINING, saving, columns=columns))
+    whole = told(run(*TRAINING, saving, columns=columns))
     assert [whole.phases[number].label for number in whole.band] == [
         phases.START,
         phases.STEPS,
         phases.STEPS,
         phases.SAVING,
     ]
+
+
+def test_a_file_that_claims_a_run_of_ages_draws_a_bounded_band():
+    claimed = RunAccount(1, 10**18, 30 * S, PLACES, TRAINING, 1, (((0, 1),),) * 5000)
+    assert len(told(claimed).band) == 2400
 
 
 def columns_of(numbers):
