@@ -35,7 +35,6 @@ from profkit.findings.values import (
     CostlyPlace,
     DeviceMemory,
     Diagnosis,
-    Doing,
     Finding,
     HotSpot,
     Kind,
@@ -317,13 +316,11 @@ def _place_of(facts: Facts, cost: PlaceCost) -> CostlyPlace:
         location=location,
         name="" if location else short_kernel_name(name),
         does=tuple(
-            Doing(
-                one.activity,
-                round(one.fraction, 4),
-                short_kernel_name(one.name),
-                one.count,
-                None if one.of_peak is None else round(one.of_peak, 4),
-                one.peak_from,
+            replace(
+                one,
+                fraction=round(one.fraction, 4),
+                name=short_kernel_name(one.name),
+                of_peak=None if one.of_peak is None else round(one.of_peak, 4),
             )
             for one in cost.does
         ),

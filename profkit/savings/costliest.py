@@ -19,7 +19,7 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import MATRIX, base_name
 from profkit.derive.operators.operators import TEXTS, parse_types
 from profkit.derive.timeline.intervals import Intervals, union
-from profkit.findings.values import GOOD_RATE, WORTH_EXPLAINING, Activity, Peak
+from profkit.findings.values import GOOD_RATE, WORTH_EXPLAINING, Activity, Doing, Peak
 from profkit.patterns.program import spent_ns
 from profkit.patterns.ranks.blocked import blocked_time
 from profkit.patterns.time.divided import Divided, divide_steps
@@ -62,17 +62,6 @@ _COSTLY_KIND = 0.1
 _TYPES = {"float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
 
 
-class ActivityShare(Struct, frozen=True):
-    """What a place does for a share of the step: see `profkit.findings.values.Doing`."""
-
-    activity: Activity
-    fraction: float
-    name: str = ""
-    count: int = 0
-    of_peak: float | None = None
-    peak_from: Peak | None = None
-
-
 class PlaceCost(Struct, frozen=True):
     """A place that takes much of the step. ``site`` is its call site, else ``code`` the code of its name."""
 
@@ -80,7 +69,7 @@ class PlaceCost(Struct, frozen=True):
     bound: float
     site: int
     code: int
-    does: tuple[ActivityShare, ...]
+    does: tuple[Doing, ...]
     is_explained: bool
     unjudged: str
 
@@ -107,7 +96,7 @@ def _cost_of(facts: Facts, divided: Divided, columns: Columns, place: int, share
     return PlaceCost(share, bound, site, code if place >= 0 else NONE, tuple(shown), is_explained, unjudged)
 
 
-def _explained(does: list[ActivityShare]) -> float:
+def _explained(does: list[Doing]) -> float:
     """The share of the step that the place visibly needs."""
     of = {one.activity: one.fraction for one in does if one.of_peak is None or one.of_peak >= GOOD_RATE}
     good = {one.activity for one in does if one.of_peak is not None}
@@ -116,7 +105,7 @@ def _explained(does: list[ActivityShare]) -> float:
     return of.get(Activity.UPDATE, 0.0) + products + min(beside, products)
 
 
-def _why_unjudged(facts: Facts, does: list[ActivityShare]) -> str:
+def _why_unjudged(facts: Facts, does: list[Doing]) -> str:
     """What the recording does not show of the activity that takes most; empty if it shows all."""
     most = does[0] if does else None
     if most is None or most.of_peak is not None:
@@ -128,7 +117,7 @@ def _why_unjudged(facts: Facts, does: list[ActivityShare]) -> str:
     return _why_no_rate(facts, most)
 
 
-def _why_no_rate(facts: Facts, doing: ActivityShare) -> str:
+def _why_no_rate(facts: Facts, doing: Doing) -> str:
     if not facts.operators.has_shapes:
         return "shapes were not recorded, so its rate is unknown"
     if rates_of(facts) is None and facts.device.present:
@@ -176,7 +165,7 @@ class Columns(Struct, frozen=True):
         parts = [*_host_parts(facts, divided), _device_parts(facts, divided), _gap_parts(facts, divided)]
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__struct_fields__))
 
-    def activities(self, facts: Facts, place: int, total_ns: float) -> list[ActivityShare]:
+    def activities(self, facts: Facts, place: int, total_ns: float) -> list[Doing]:
         """What one place does, the most first."""
         mine, found = np.flatnonzero(self.place == place), []
         for number, activity in enumerate(Activity):
@@ -192,7 +181,7 @@ class Columns(Struct, frozen=True):
             name = "" if most == NONE else facts.trace.names[most].removeprefix(BACKWARD)
             count = round(int(named.sum()) / facts.steps.measured_count)
             origin = None if rate is None else _peak_from(facts)
-            found.append(ActivityShare(activity, float(time_ns.sum()) / total_ns, name, count, rate, origin))
+            found.append(Doing(activity, float(time_ns.sum()) / total_ns, name, count, rate, origin))
         return sorted(found, key=lambda one: -one.fraction)
 
 
