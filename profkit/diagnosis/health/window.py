@@ -7,11 +7,11 @@ import numpy as np
 from profkit.core.units import format_count, format_share, format_time
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.facts import Facts
-from profkit.derive.steps.boundaries import ONE_UPDATE, RENAMED, WHOLE_RECORDING, compiling
+from profkit.derive.steps.boundaries import ONE_UPDATE, RENAMED, WHOLE_RECORDING
 from profkit.derive.timeline.intervals import intersection, union
 from profkit.diagnosis.verdict import NO_STEPS
-from profkit.patterns.time.idling import LONG_PAUSE_NS, when, while_queued
-from profkit.patterns.time.start_up import find_cold_start
+from profkit.patterns.time.idling import LONG_PAUSE_NS, while_queued
+from profkit.patterns.time.start_up import find_cold_start, preparing
 from profkit.patterns.time.wait_causes import await_unrecorded_work
 from profkit.run.directory import unprofiled_steps
 from profkit.trace.events import Category
@@ -106,8 +106,7 @@ def describe_start(facts: Facts) -> str:
     if not facts.has_trace or facts.steps.source == WHOLE_RECORDING:
         return ""
     trace, events = facts.trace, facts.trace.events
-    starting = (compiling(trace) | trace.mask_of(facts.first_calls)) & facts.serial_lanes[events.lane]
-    spent_ns = when(facts, starting).total_ns
+    spent_ns = preparing(facts).total_ns
     known = ~trace.in_categories(Category.OTHER, Category.PYTHON)  # Python frames were open before the start
     if not known.any():
         return ""

@@ -33,7 +33,7 @@ def describe_start_up(facts: Facts) -> str | None:
         "warming up": starting.warming,
     }
     if steps.measured_count == 1:
-        kinds["compiling or loading code"] = _preparing(facts)
+        kinds["compiling or loading code"] = preparing(facts)
     shares = {kind: _share_of(whole, spent) for kind, spent in kinds.items()}
     together = _share_of(whole, unite(*kinds.values()))
     if together < STARTING_SHARE:
@@ -64,7 +64,9 @@ def find_cold_start(facts: Facts) -> ColdStart | None:
     return ColdStart(int(first[0]), longer_ns) if longer_ns > int(np.ptp(later_ns)) else None
 
 
-def _preparing(facts: Facts) -> Intervals:
+@derived_once
+def preparing(facts: Facts) -> Intervals:
+    """When a thread that holds up the program compiled, or called something for the first time that loads code."""
     trace = facts.trace
     serial = facts.serial_lanes[trace.events.lane]
     return when(facts, (compiling(trace) | trace.mask_of(facts.first_calls)) & serial)
