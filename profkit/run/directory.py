@@ -75,6 +75,7 @@ _MAX_SIDE_FILE_BYTES = 64 << 20
 _LEAST_FREE_BYTES = 4096
 """One page: a full disk may still accept an empty file."""
 _Value = TypeVar("_Value")
+_Missing = TypeVar("_Missing")
 
 
 class CallSite(Struct, frozen=True):
@@ -652,7 +653,7 @@ def find_snapshot(directory: Path) -> Path | None:
     return path if is_own_file(path, directory) else None
 
 
-def load_file(directory: Path, file: str, kind: type[_Value], missing: _Value) -> _Value:
+def load_file(directory: Path, file: str, kind: type[_Value], missing: _Missing) -> _Value | _Missing:
     """Read one side file of the run, as a value of ``kind``; ``missing`` if there is none. Raises `UnreadableInput`."""
     path = directory / file
     try:

@@ -16,6 +16,7 @@ PROFKIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """The folder of profkit's own code."""
 _MOST_FILE_BYTES = 1 << 20
 _LINES_AROUND = 3
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 MOST_SOURCE = 200
 """Characters kept of a line."""
 
@@ -44,11 +45,13 @@ def module_names(name: str) -> dict[str, Any]:
 
 def function_name(code: CodeType) -> str:
     """The qualified name if Python has it (3.11); a comprehension belongs to the function around it."""
-    name: str = getattr(code, "co_qualname", code.co_name)
+    return around_comprehension(getattr(code, "co_qualname", code.co_name))
+
+
+def around_comprehension(name: str) -> str:
+    """The function that a qualified name belongs to: of a comprehension the one around it."""
     around, _, last = name.rpartition(".<locals>.")
-    if last in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):
-        return around or "<module>"
-    return name
+    return (around or "<module>") if last in _COMPREHENSIONS else name
 
 
 def source_line(file: str, line: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from profkit.source.index import parsed_file
@@ -18,6 +19,8 @@ _CHEAP = frozenset(
     {"len", "range", "enumerate", "zip", "isinstance", "int", "float", "bool", "getattr", "hasattr", "id", "type"}
 )
 """Built-in functions that take no time to speak of: not what a slow line calls."""
+_MOST_LINES = 4096
+"""Kept with the parts of their trees: as many as a program has hot lines, and more."""
 _MOST_NAME = 80
 """Characters. A message has to stay readable; names of real functions are shorter."""
 
@@ -70,11 +73,12 @@ def _calls(file: str, line: int) -> Iterator[str]:
             yield text[:_MOST_NAME]
 
 
-def _nodes(file: str, line: int) -> Iterator[ast.AST]:
+@lru_cache(maxsize=_MOST_LINES)
+def _nodes(file: str, line: int) -> tuple[ast.AST, ...]:
+    """The parts of the syntax tree that the line belongs to. Hundreds of stacks end at one line."""
     source = parsed_file(file)
-    for node in ast.walk(source.tree) if source is not None else ():
-        if getattr(node, "lineno", 0) <= line <= (getattr(node, "end_lineno", 0) or 0):
-            yield node
+    nodes = ast.walk(source.tree) if source is not None else ()
+    return tuple(node for node in nodes if getattr(node, "lineno", 0) <= line <= (getattr(node, "end_lineno", 0) or 0))
 
 
 def _dotted(node: ast.AST) -> str:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from profkit.collect.stacks.callees import Frame, name_callee
 from profkit.collect.stacks.requests import StackRequest
 from profkit.run.directory import CallSite, SampledStack, SampledThread, StackSamples
-from profkit.source.code import PROFKIT, source_line
+from profkit.source.code import PROFKIT, around_comprehension, source_line
 
 _MOST_BYTES = 256 << 20
 _MOST_STACKS = 2000
@@ -26,7 +26,6 @@ _DATA = os.path.join("torch", "utils", "data")
 _WORKER = os.path.join(_DATA, "_utils", "worker.py")
 _FETCH = os.path.join(_DATA, "_utils", "fetch.py")
 _LOADER = os.path.join(_DATA, "dataloader.py")
-_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 _NOT_READ = "the samples of the program's stacks could not be read"
 _TOO_LONG = "the steps were too long for their stacks to be sampled as a whole"
 
@@ -161,7 +160,7 @@ def _classify(
     below = calls[mine[-1] + 1 :] if mine else calls
     if mine and any(frame.file.startswith(PROFKIT) for frame in below):
         return None
-    sites = [(os.path.abspath(calls[i].file), calls[i].line, _function(calls[i].name)) for i in mine]
+    sites = [(os.path.abspath(calls[i].file), calls[i].line, around_comprehension(calls[i].name)) for i in mine]
     lines = tuple(dict.fromkeys(reversed(sites)))[:_MOST_LINES][::-1]  # of a recursion, the innermost places
     inside = {site for i, site in zip(mine, sites, strict=True) if i > batch_at}
     outside = [site for site in lines if site not in inside]
@@ -169,12 +168,6 @@ def _classify(
     callee = name_callee(lines[-1][0], lines[-1][1], below) if lines else ""
     in_torch = any(_TORCH in frame.file for frame in below)
     return place, _Stack(lines, callee, len(outside) if in_batch else -1, in_torch)
-
-
-def _function(name: str) -> str:
-    """As `profkit.source.code.function_name` has it."""
-    around, _, last = name.rpartition(".<locals>.")
-    return (around or "<module>") if last in _COMPREHENSIONS else name
 
 
 def _tabulate(spent: Counter[tuple[_Place, _Stack]], period_ns: int, request: StackRequest) -> StackSamples:

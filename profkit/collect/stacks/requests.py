@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import sys
 import threading
@@ -11,13 +10,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.program.clocks import time
-from profkit.core.files.writing import write_file
+from profkit.core.errors import UnreadableInput
+from profkit.run.directory import load_file, save
 
 REQUEST_FILE = "stacks.request.json"
 _ENOUGH_NS = 5_000_000_000
@@ -93,13 +92,13 @@ class StackRequests:
     def _write(self, request: StackRequest) -> None:
         self._request = request
         with suppress(OSError):  # the directory is gone, or full: then there are no samples
-            write_file(self._directory, REQUEST_FILE, json.dumps(msgspec.to_builtins(request)).encode())
+            save(self._directory, REQUEST_FILE, request)
 
 
 def read_request(directory: Path) -> StackRequest | None:
     """The latest request in a run directory, None if there is none."""
-    with suppress(OSError, msgspec.DecodeError):
-        return msgspec.json.decode((directory / REQUEST_FILE).read_bytes(), type=StackRequest)
+    with suppress(OSError, UnreadableInput):
+        return load_file(directory, REQUEST_FILE, StackRequest, None)
     return None
 
 
