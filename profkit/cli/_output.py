@@ -97,6 +97,11 @@ def has_screen(environment: Mapping[str, str], system: str) -> bool:
     return is_windowed or bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
 
 
+def say_where(directory: Path) -> None:
+    """Say where the files of a run are."""
+    click.echo(f"Written to {directory}: diagnosis.json, report.html", err=True)
+
+
 def print_report(diagnosis: Diagnosis, format_name: str, settings: Settings, verbose: bool = False) -> None:
     """Print the report: on a terminal in colour and as wide as it is, otherwise plain at 80 columns. ``settings`` say
     which findings fail the command."""

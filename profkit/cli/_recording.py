@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from profkit.cli import BAD_INPUT
+from profkit.cli._targets import complete_targets
 from profkit.core.errors import RunDirectoryError, UsageError
 from profkit.run.plan import ACTIVE_STEPS, BEST_SIGNAL, FULL_RANKS, SIGNALS, WAIT_STEPS, WARMUP_STEPS
 
@@ -94,6 +95,31 @@ _OPTIONS = (
         metavar="N",
         help="Record this many ranks of a launch in full; of the others only collectives and steps.",
     ),
+)
+
+
+def program_arguments(command: _Command) -> _Command:
+    """Add what names a program: TARGET with its arguments, or a module after -m."""
+    options = (
+        click.argument("target", required=False, shell_complete=complete_targets),
+        click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
+        click.option("-m", "module", metavar="MODULE", help="Run this module as a program, like python -m."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def arguments_of_module(target: str | None, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """After ``-m MODULE`` what stands in the place of TARGET is the module's first argument."""
+    return arguments if target is None else (target, *arguments)
+
+
+run_directory_option = click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="The run directory; must not hold another run. Default: traces/TARGET/TIME.",
 )
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from profkit.cli._targets import complete_rules
 
+if TYPE_CHECKING:
+    from profkit.diagnosis.settings import Settings
+    from profkit.findings.values import Diagnosis
+
+FAULTS_FOUND = 1
 _LEVELS = ["low", "medium", "high"]
 _OPTIONS = (
     click.option(
@@ -76,3 +82,9 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated
+
+
+def exit_if_failing(diagnoses: Iterable[Diagnosis], settings: Settings) -> None:
+    """Exit with status 1 if a finding fails the command."""
+    if any(settings.fails(finding) for diagnosis in diagnoses for finding in diagnosis.findings):
+        sys.exit(FAULTS_FOUND)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,32 +17,31 @@ from profkit.cli._launching import (
     names_recording,
     run,
 )
-from profkit.cli._output import Delivery, open_page, print_report, sharing_options, write
-from profkit.cli._recording import PROGRAMS_ONLY, RecordedProgram, fail_as, recording_options, refuse_wishes
-from profkit.cli._settings import settings_options
-from profkit.cli._targets import TargetKind, choose_device, classify, complete_targets, find_recording, latest_run
+from profkit.cli._output import Delivery, open_page, print_report, say_where, sharing_options, write
+from profkit.cli._recording import (
+    PROGRAMS_ONLY,
+    RecordedProgram,
+    arguments_of_module,
+    fail_as,
+    program_arguments,
+    recording_options,
+    refuse_wishes,
+    run_directory_option,
+)
+from profkit.cli._settings import exit_if_failing, settings_options
+from profkit.cli._targets import TargetKind, choose_device, classify, find_recording, latest_run
 from profkit.core.errors import UsageError
 from profkit.report import FORMATS, TRACE_COPY
 
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
     from profkit.diagnosis.settings import Settings
-    from profkit.findings.values import Diagnosis
     from profkit.trace.cache import Origin
-
-FAULTS_FOUND = 1
 
 
 @click.command("diagnose", context_settings={"ignore_unknown_options": False})
-@click.argument("target", required=False, shell_complete=complete_targets)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("-m", "module", metavar="MODULE", help="Run this module as a program, like python -m.")
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="The run directory; must not hold another run. Default: traces/TARGET/TIME.",
-)
+@program_arguments
+@run_directory_option
 @click.option(
     "--format",
     "format_name",
@@ -108,7 +105,7 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     """
     wished = _wished(format_name, Path() if module is not None else Path(target or ""), settings, wishes)
     if module is not None:
-        given = (target, *arguments) if target is not None else arguments
+        given = arguments_of_module(target, arguments)
         return _finish_program(run(module, given, output, True, **wishes), measure, wished, settings)
     if target is None:
         raise UsageError("give a scenario, a script.py, a trace or a directory (see `profkit diagnose --help`)")
@@ -238,16 +235,16 @@ def _finish_program(recorded: RecordedProgram, measure: bool, wished: Delivery, 
     for window in windows:
         diagnosed.append(_diagnose(window, measure, settings))
         write(diagnosed[-1].diagnosis, window, wished)
-        _say_where(window)
+        say_where(window)
     if recorded.status:
         fail_as(recorded.status, recorded.remedy, recorded.is_rank)
-    _exit([one.diagnosis for one in diagnosed], settings)
+    exit_if_failing([one.diagnosis for one in diagnosed], settings)
 
 
 def _finish(found: Diagnosed, directory: Path, wished: Delivery, settings: Settings) -> None:
     """Deliver the report, and exit with status 1 if a finding fails the command."""
     _deliver(found, directory, wished, settings)
-    _exit([found.diagnosis], settings)
+    exit_if_failing([found.diagnosis], settings)
 
 
 def _deliver(found: Diagnosed, directory: Path, wished: Delivery, settings: Settings) -> None:
@@ -257,7 +254,7 @@ def _deliver(found: Diagnosed, directory: Path, wished: Delivery, settings: Sett
         click.echo(_write_copy(found, directory))
     else:
         print_report(shown, wished.format_name, settings, wished.verbose)
-    _say_where(directory)
+    say_where(directory)
     if wished.opened:
         open_page(directory)
 
@@ -275,12 +272,3 @@ def _write_copy(found: Diagnosed, directory: Path) -> Path:
     target = directory / PERFETTO_FILE
     write_perfetto(found.diagnosis, found.facts.trace, found.rows, source, target)
     return target
-
-
-def _say_where(directory: Path) -> None:
-    click.echo(f"Written to {directory}: diagnosis.json, report.html", err=True)
-
-
-def _exit(diagnoses: Sequence[Diagnosis], settings: Settings) -> None:
-    if any(settings.fails(finding) for diagnosis in diagnoses for finding in diagnosis.findings):
-        sys.exit(FAULTS_FOUND)

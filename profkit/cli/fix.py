@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from profkit.cli._recording import PROGRAM_FAILED
-from profkit.cli._targets import TargetKind, classify, complete_rules, complete_targets
+from profkit.cli._recording import PROGRAM_FAILED, arguments_of_module, program_arguments
+from profkit.cli._targets import TargetKind, classify, complete_rules
 
 if TYPE_CHECKING:
     from profkit.diagnosis.fixing.proving import Fixes
@@ -30,9 +30,7 @@ _MOST_S = 300
 
 
 @click.command("fix", context_settings={"ignore_unknown_options": False})
-@click.argument("target", required=False, shell_complete=complete_targets)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("-m", "module", metavar="MODULE", help="Run this module as a program, like python -m.")
+@program_arguments
 @click.option("--write", is_flag=True, help="Put the changes that held into the program's files.")
 @click.option("--diff", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the patch there.")
 @click.option("--check", is_flag=True, help="Exit with status 1 if a change held.")
@@ -123,8 +121,7 @@ def _program(
 
     with_input = {"stdin": options["stdin"], "seed": options["seed"]}
     if module is not None:
-        given = (target, *arguments) if target is not None else arguments
-        return Program(module, given, is_module=True, **with_input), None
+        return Program(module, arguments_of_module(target, arguments), is_module=True, **with_input), None
     if target is None:
         raise UsageError("give a script.py, a run directory, or -m MODULE (see `profkit fix --help`)")
     if classify(target) is TargetKind.SCRIPT:

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from profkit.cli._output import Delivery, print_report, write
-from profkit.cli._recording import fail_as
-from profkit.cli._settings import settings_options
-from profkit.cli._targets import complete_targets
+from profkit.cli._output import Delivery, print_report, say_where, write
+from profkit.cli._recording import arguments_of_module, fail_as, program_arguments, run_directory_option
+from profkit.cli._settings import exit_if_failing, settings_options
 from profkit.core.errors import UsageError
 from profkit.report import FORMATS
 
 if TYPE_CHECKING:
     from profkit.diagnosis.settings import Settings
 
-_FAULTS_FOUND = 1
-
 
 @click.command("watch")
-@click.argument("target", required=False, shell_complete=complete_targets)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("-m", "module", metavar="MODULE", help="Run this module as a program, like python -m.")
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="The run directory; must not hold another run. Default: traces/TARGET/TIME.",
-)
+@program_arguments
+@run_directory_option
 @click.option(
     "--format",
     "format_name",
@@ -63,7 +52,7 @@ def command(
     from profkit.run.directory import create_directory, default_directory
 
     if module is not None:
-        arguments = (target, *arguments) if target is not None else arguments
+        arguments = arguments_of_module(target, arguments)
     program = module or target
     if program is None:
         raise UsageError("give a script.py, or a module after -m (see `profkit watch --help`)")
@@ -75,8 +64,7 @@ def command(
     around = Path() if module is not None else Path(program)
     wished = Delivery(format_name, False, False, False, around, settings.editor)
     print_report(write(diagnosis, directory, wished), format_name, settings)
-    click.echo(f"Written to {directory}: diagnosis.json, report.html", err=True)
+    say_where(directory)
     if status:
         fail_as(status)
-    if any(settings.fails(finding) for finding in diagnosis.findings):
-        sys.exit(_FAULTS_FOUND)
+    exit_if_failing([diagnosis], settings)
