@@ -16,10 +16,10 @@ from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, operators_of
 from profkit.patterns.attribution import order_sites
 from profkit.patterns.loops.accesses import ITERATING, TINY_ELEMENTS, count_accesses
 from profkit.patterns.loops.independent_rounds import rounds_are_independent
-from profkit.patterns.loops.located import body_and_called, marks_around
-from profkit.patterns.loops.repeated_lines import repeated_lines
+from profkit.patterns.loops.located import body_and_called
+from profkit.patterns.loops.repeated_lines import RepeatedLines, repeated_lines
 from profkit.patterns.program import run_for_the_program, spent_ns
-from profkit.trace.events import Category, Rows
+from profkit.trace.events import Rows
 
 _FEWEST_ROWS = 4
 """Loops over two or three rows are the parts of a formula."""
@@ -46,25 +46,21 @@ class RowLoop(Struct, frozen=True):
 
 def find_row_loops(facts: Facts) -> Iterator[RowLoop]:
     """Runs of loops whose rounds are independent, and each take at least one row and do little with it."""
-    for first, last, sites in repeated_lines(facts, _FEWEST_ROWS):
-        loop = _read_loop(facts, first, last, sites)
+    for lines in repeated_lines(facts, _FEWEST_ROWS):
+        loop = _read_loop(facts, lines)
         if loop is not None:
             yield loop
 
 
-def _read_loop(facts: Facts, first: int, last: int, sites: Rows) -> RowLoop | None:
-    events, around = facts.trace.events, marks_around(facts)
-    until = facts.tree.end_ns[last]
-    rows = facts.operators.rows
-    rows = rows[(rows >= first) & (events.start_ns[rows] < until)]
+def _read_loop(facts: Facts, lines: RepeatedLines) -> RowLoop | None:
+    site, rows = facts.trace.events.site, lines.operators(facts)
     if not rows.size or not _is_small(facts, rows):
         return None
-    marks = facts.trace.rows(Category.LINE_MARK)
-    marks = marks[(marks >= first) & (events.start_ns[marks] < until) & (events.lane[marks] == events.lane[first])]
-    own = marks[around[marks] == around[first]]
-    rounds = int(np.unique(events.site[own[np.isin(events.site[own], sites)]], return_counts=True)[1].max())
+    marks = lines.marks(facts)
+    own = site[lines.own(facts, marks)]
+    rounds = int(np.unique(own[np.isin(own, lines.sites)], return_counts=True)[1].max())
     taken = ~operators_of(facts.trace, ITERATING)[rows] * count_accesses(facts, rows)
-    body, called = body_and_called(facts, marks, first)
+    body, called = body_and_called(facts, marks, lines.first)
     if taken.sum() < rounds or len(rows) < 2 * rounds or not body:
         return None
     if not rounds_are_independent(body, called, may_write=True):

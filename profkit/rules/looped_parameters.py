@@ -53,12 +53,12 @@ from profkit.patterns import (
 )
 from profkit.patterns.loops.independent_rounds import goes_through_a_model, head_of, rounds_are_independent
 from profkit.patterns.loops.located import body_and_called, marks_around
-from profkit.patterns.loops.repeated_lines import repeated_lines
+from profkit.patterns.loops.repeated_lines import RepeatedLines, repeated_lines
 from profkit.patterns.program import run_for_the_program
 from profkit.rules.base import LOW_FROM, CallSite, Facts, Kind, Need, Suspicion, Suspicions, format_count, rule
 from profkit.savings import Edit, combine, shrink_spans, shrink_work
 from profkit.savings.pricing import PYTHON_NS, scale_beside_spans
-from profkit.trace import Bools, Category, Rows, distinct
+from profkit.trace import Bools, Rows, distinct
 
 _MIN_ROUNDS = 32
 """A network of ten layers has as many parameters; with fewer, all of it takes less than a tenth of a millisecond."""
@@ -161,22 +161,18 @@ def _name_on_lists(name: str) -> str:
 def _find_loops(facts: Facts) -> Iterator[_Loop]:
     """Loops of the located step, each once, however often it ran."""
     seen = set[tuple[str, int]]()
-    for first, last, _ in repeated_lines(facts, _MIN_ROUNDS):
-        loop = _read_loop(facts, first, last)
+    for lines in repeated_lines(facts, _MIN_ROUNDS):
+        loop = _read_loop(facts, lines)
         if loop is not None and (loop.head.file, loop.head.line) not in seen:
             seen.add((loop.head.file, loop.head.line))
             yield loop
 
 
-def _read_loop(facts: Facts, first: int, last: int) -> _Loop | None:
-    """The loop from one mark to another, if its source and its operators show that it goes through a model and could
+def _read_loop(facts: Facts, repeated: RepeatedLines) -> _Loop | None:
+    """The loop of these lines, if its source and its operators show that it goes through a model and could
     take whole lists."""
-    events, until = facts.trace.events, facts.tree.end_ns[last]
-    marks = facts.trace.rows(Category.LINE_MARK)
-    marks = marks[(marks >= first) & (events.start_ns[marks] < until) & (events.lane[marks] == events.lane[first])]
-    rows = facts.operators.rows
-    rows = rows[(rows >= first) & (events.start_ns[rows] < until)]
-    body, called = body_and_called(facts, marks, first)
+    first, rows = repeated.first, repeated.operators(facts)
+    body, called = body_and_called(facts, repeated.marks(facts), first)
     if not body or not goes_through_a_model([*body, *_lines_above(facts, first)]) or not _takes_lists(facts, rows):
         return None
     if not rounds_are_independent(body, called, may_go_through_a_model=True, may_write=True):

@@ -38,14 +38,14 @@ from profkit.derive.timeline.intervals import stretches
 from profkit.patterns import Places, in_most_steps, locations_of, order_sites, program_operators, spent_ns
 from profkit.patterns.loops.accesses import TINY_ELEMENTS, count_accesses
 from profkit.patterns.loops.independent_rounds import head_of, rounds_are_independent
-from profkit.patterns.loops.located import body_and_called, in_located_step, marks_around
-from profkit.patterns.loops.repeated_lines import repeated_lines
+from profkit.patterns.loops.located import body_and_called, in_located_step
+from profkit.patterns.loops.repeated_lines import RepeatedLines, repeated_lines
 from profkit.patterns.program import run_for_the_program
 from profkit.patterns.row_loops import LONG_LIST, RANDOM
 from profkit.rules.base import CallSite, Facts, Kind, Location, Need, Suspicion, Suspicions, rule
 from profkit.savings import Edit, combine, shrink_spans
 from profkit.savings.pricing import one_round_ns, scale_beside_spans
-from profkit.trace import Category, Rows, distinct, distinct_rows
+from profkit.trace import Rows, distinct, distinct_rows
 
 _MIN_OPERATORS = 64
 """Operators per step that compute: sixty-four times a few microseconds show."""
@@ -109,31 +109,26 @@ def tensor_list_loop(facts: Facts) -> Suspicions:
 def _find_loops(facts: Facts) -> Iterator[_ListLoop]:
     """Lines that ran often in one call of their function, each loop once."""
     seen = set[bytes]()
-    for first, last, sites in repeated_lines(facts, LONG_LIST):
-        if sites.tobytes() not in seen:
-            seen.add(sites.tobytes())
-            loop = _read_loop(facts, first, last, sites)
+    for lines in repeated_lines(facts, LONG_LIST):
+        if lines.sites.tobytes() not in seen:
+            seen.add(lines.sites.tobytes())
+            loop = _read_loop(facts, lines)
             if loop is not None:
                 yield loop
 
 
-def _read_loop(facts: Facts, first: int, last: int, sites: Rows) -> _ListLoop | None:
-    """The loop from one mark to another, if everything it runs is tiny, the same in each round, and independent."""
-    events, around = facts.trace.events, marks_around(facts)
-    until = facts.tree.end_ns[last]
-    marks = facts.trace.rows(Category.LINE_MARK)
-    marks = marks[(marks >= first) & (events.start_ns[marks] < until) & (events.lane[marks] == events.lane[first])]
-    own = marks[around[marks] == around[first]]
-    rows = facts.operators.rows
-    rows = rows[(rows >= first) & (events.start_ns[rows] < until)]
+def _read_loop(facts: Facts, repeated: RepeatedLines) -> _ListLoop | None:
+    """The loop of these lines, if everything it runs is tiny, the same in each round, and independent."""
+    events, marks, rows = facts.trace.events, repeated.marks(facts), repeated.operators(facts)
+    own = repeated.own(facts, marks)
     owner = facts.tree.nearest_ancestor(facts.trace.mask_of(own), of=rows)
-    body, called = body_and_called(facts, marks, first)
-    if not body or not _is_tiny(facts, rows) or not np.isin(events.site[owner], sites).all():
+    body, called = body_and_called(facts, marks, repeated.first)
+    if not body or not _is_tiny(facts, rows) or not np.isin(events.site[owner], repeated.sites).all():
         return None
     head = head_of(body)
     beginning = int((events.site[own] == facts.callsites.index(head)).sum()) + 1  # the first mark is before `first`
     rounds = beginning if len(body) > 1 else len(distinct(owner))
-    even = all(_is_even(facts, rows[events.site[owner] == site], rounds) for site in sites)
+    even = all(_is_even(facts, rows[events.site[owner] == site], rounds) for site in repeated.sites)
     if rounds < LONG_LIST or not even or _takes_elements(facts, body):
         return None
     if not rounds_are_independent(body, called):

@@ -5,16 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.patterns.loops.located import in_located_step, lines_outwards, marks_around, rounds_by_line
-from profkit.trace.events import Rows
+from profkit.trace.events import Category, Rows
 from profkit.trace.statistics import distinct
 
 
-def repeated_lines(facts: Facts, least: int) -> Iterator[tuple[int, int, Rows]]:
-    """The first and the last mark, and the call sites, of lines that ran ``least`` times or more under one mark,
-    called operators, and alternate with one another."""
+class RepeatedLines(Struct, frozen=True):
+    """One run of a loop in the located step: the first and the last mark of its lines, and their call sites."""
+
+    first: int
+    last: int
+    sites: Rows
+
+    def marks(self, facts: Facts) -> Rows:
+        """All marks of its thread from its beginning to its end, those of functions that it calls among them."""
+        events, marks = facts.trace.events, facts.trace.rows(Category.LINE_MARK)
+        return self._within(facts, marks[events.lane[marks] == events.lane[self.first]])
+
+    def own(self, facts: Facts, marks: Rows) -> Rows:
+        """Of its `marks` those of the function that it is in."""
+        around = marks_around(facts)
+        own: Rows = marks[around[marks] == around[self.first]]
+        return own
+
+    def operators(self, facts: Facts) -> Rows:
+        """The operators from its beginning to its end."""
+        return self._within(facts, facts.operators.rows)
+
+    def _within(self, facts: Facts, rows: Rows) -> Rows:
+        within: Rows = rows[(rows >= self.first) & (facts.trace.events.start_ns[rows] < facts.tree.end_ns[self.last])]
+        return within
+
+
+def repeated_lines(facts: Facts, least: int) -> Iterator[RepeatedLines]:
+    """Lines that ran ``least`` times or more under one mark, called operators, and alternate with one another."""
     site, around = facts.trace.events.site, marks_around(facts)
     located = in_located_step(facts, facts.operators.rows)
     holding = [marks for _, _, marks in lines_outwards(facts, located)]
@@ -27,4 +54,4 @@ def repeated_lines(facts: Facts, least: int) -> Iterator[tuple[int, int, Rows]]:
         groups[-1].append(run)
     for group in groups:
         begin = np.array([run[0] for run in group])
-        yield int(begin.min()), int(max(run[-1] for run in group)), distinct(site[begin])
+        yield RepeatedLines(int(begin.min()), int(max(run[-1] for run in group)), distinct(site[begin]))
