@@ -11,7 +11,8 @@ from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.looped_parameters import looped_parameters
 from profkit.run.directory import CallSite
 from profkit.savings.simulate import predict_saving
-from tests.traces import facts_of, kernel, mark, op, runtime, step
+from tests.rules.located_loops import looped
+from tests.traces import facts_of, kernel, op, runtime, step
 
 Json = dict[str, Any]
 LENGTH = 4000
@@ -38,28 +39,9 @@ def scaling(at: float, _: int) -> list[Json]:
     ]
 
 
-def recording(
-    rounds: int = 40,
-    lines: tuple[str, ...] = (LOOP, CLIP),
-    body=scaling,
-    every: float = 20,
-    again: bool = False,
-    **more: Any,
-):
-    """Steps of which the first is located; a round takes 20 µs, 12 of them from its first operator to its last. The
-    last line may run ``again`` in each, without operators, as a generator's does."""
+def recording(lines: tuple[str, ...] = (LOOP, CLIP), body=scaling, **more: Any):
     sites = tuple(CallSite("train.py", 6 + i, "clip", line) for i, line in enumerate(lines))
-    events: list[Json] = []
-    for i in range(4):
-        events.append(step(i, LENGTH * i, LENGTH))
-        for k in range(rounds):
-            at = LENGTH * i + 10 + every * k
-            if i == 0:
-                events += [mark(n, at + 0.1 * n, 0.05) for n in range(len(lines) - 1)]
-                events.append(mark(len(lines) - 1, at + 1, 16))
-                events += [mark(len(lines) - 1, at + 17.5, 1)] * again
-            events += body(at + 2, k)
-    return facts_of(events, callsites=sites, **more)
+    return looped(sites, body, LENGTH, **more)
 
 
 def test_of_each_round_only_the_operators_on_tensors_stay():
@@ -182,7 +164,7 @@ def test_operators_without_a_form_for_lists_are_silent(name):
 
 @pytest.mark.parametrize(("rounds", "count"), [(31, 0), (32, 1)])
 def test_thirty_two_rounds_are_the_least(rounds, count):
-    assert len(find(recording(rounds))) == count
+    assert len(find(recording(rounds=rounds))) == count
 
 
 def test_arithmetic_on_numbers_alone_is_silent():

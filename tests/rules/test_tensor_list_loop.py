@@ -10,6 +10,7 @@ from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.tensor_list_loop import tensor_list_loop
 from profkit.run.directory import CallSite
 from profkit.savings.simulate import predict_saving
+from tests.rules.located_loops import looped
 from tests.traces import facts_of, mark, op, step
 
 Json = dict[str, Any]
@@ -32,20 +33,10 @@ def computing(at: float, _: int) -> list[Json]:
     return [tensor_op(f"aten::{name}", at + 5 * i, 2, [1]) for i, name in enumerate(("neg", "mul", "square"))]
 
 
-def recording(rounds: int = 40, lines: tuple[str, ...] = (LOOP, LOSS), body=computing, every: float = 20):
-    """Steps of which the first is located; a round takes 20 µs, 12 of them from its first operator to its last. The
-    last line of the loop calls the operators, from a function where there are four."""
+def recording(lines: tuple[str, ...] = (LOOP, LOSS), body=computing, **more: Any):
+    """The last line of the loop calls the operators, from a function where there are four lines."""
     sites = tuple(CallSite("agent.py", 6 + i, "finish", line) for i, line in enumerate(lines))
-    events: list[Json] = []
-    for i in range(4):
-        events.append(step(i, LENGTH * i, LENGTH))
-        for k in range(rounds):
-            at = LENGTH * i + 10 + every * k
-            if i == 0:
-                events += [mark(n, at + 0.1 * n, 0.05) for n in range(len(lines) - 1)]
-                events.append(mark(len(lines) - 1, at + 1, 16))
-            events += body(at + 2, k)
-    return facts_of(events, callsites=sites)
+    return looped(sites, body, LENGTH, **more)
 
 
 def test_a_loop_of_independent_rounds_takes_the_time_of_one():
@@ -99,15 +90,15 @@ def test_the_backward_pass_is_called_once_too(pause, gone):
 
 @pytest.mark.parametrize(("rounds", "reported"), [(32, 1), (31, 0)])
 def test_thirty_two_rounds_are_the_least(rounds, reported):
-    assert len(find(recording(rounds))) == reported
+    assert len(find(recording(rounds=rounds))) == reported
 
 
 def test_a_round_of_one_operator_needs_sixty_four_rounds():
     def negating(at: float, _: int) -> list[Json]:
         return [tensor_op("aten::neg", at, 2, [1])]
 
-    assert find(recording(63, body=negating)) == []
-    assert len(find(recording(64, body=negating))) == 1
+    assert find(recording(rounds=63, body=negating)) == []
+    assert len(find(recording(rounds=64, body=negating))) == 1
 
 
 @pytest.mark.parametrize("line", ["h = (a * h + x).square()", "x.mul_(0.9).add_(y)", "obs.append(env.step(-a * b))"])
@@ -162,7 +153,7 @@ def test_a_loop_over_the_elements_of_a_tensor_is_the_other_rules(rounds, reporte
         picked = op("aten::select", at, 1, dims=[[100], [], []], types=["float", "Scalar", "Scalar"])
         return [picked, *computing(at + 2, k)]
 
-    assert len(find(recording(rounds, body=picking))) == reported
+    assert len(find(recording(rounds=rounds, body=picking))) == reported
 
 
 @pytest.mark.parametrize(("inside", "reported"), [("return (x - y).abs()", 1), ("self.last = x - y", 0)])
