@@ -133,7 +133,7 @@ def _telling(place: CostlyPlace) -> str:
     needed = [one for one in place.does if one.activity is Activity.PRODUCTS and (one.of_peak or 0.0) >= GOOD_RATE]
     others = [] if place.is_explained else [one for one in place.does if one not in needed]
     doing = (others or place.does)[0]
-    share = "" if doing is place.does[0] else f"among it {format_share(doing.fraction)} "
+    share = "" if doing is place.does[0] else f"among it {format_share(doing.fraction)}: "
     return f"{share}{describe_doing(doing, is_brief=True)}"
 
 

@@ -273,7 +273,7 @@ def _suspect_samples(facts: Facts, loading: _Loading, plan: _Plan) -> Suspicions
             else "Other programs keep the CPUs busy, so whether workers help is open."
         ),
         fix="Do what is the same for every sample once, where the dataset is made, and keep results that are asked for "
-        f"again:{advice}",
+        f"again.{advice}",
         rows=loading.rows,
         confidence=0.6,
         places=Places.of([line, *loader_places(facts, loading.rows).all()]),
@@ -467,8 +467,8 @@ def _slowest_line(facts: Facts, loading: _Loading) -> tuple[Location, str] | Non
             return None
         place, fraction, calls = places[0], line.fraction, ""
     at = f"{Path(place.file).name}:{place.line}, in {place.function}" + (f", which calls `{calls}`" if calls else "")
-    advice = "making that cheaper, or doing it once beforehand, needs no worker"
-    return place, f" {format_share(fraction)} of a batch's time is spent at {at}: {advice}."
+    advice = "Making that cheaper, or doing it once beforehand, needs no worker."
+    return place, f" {format_share(fraction)} of a batch's time is spent at {at}. {advice}"
 
 
 def _measure(facts: Facts, rows: Rows) -> _Loading:

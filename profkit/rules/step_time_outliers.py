@@ -82,7 +82,7 @@ _AT_RANDOM = (
 )
 _AT_INTERVALS = (
     "Do less often, or once before the loop, what only these steps do. If they end an epoch, look at what runs from "
-    "its last step to the first of the next: reading and shuffling the data, building batches, an evaluation, saving. "
+    "its last step to the first of the next. That may read and shuffle data, build batches, evaluate, or save. "
     "With a DataLoader, `--steps-from epoch` makes a step of each epoch: the report then names the lines."
 )
 _ALIKE = 1 / 2

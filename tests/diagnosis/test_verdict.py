@@ -280,7 +280,7 @@ def test_of_a_place_that_is_not_explained_the_verdict_names_what_keeps_it_from_t
     launching = Doing(Activity.LAUNCHING, 0.2, "aten::add", 300)
     place = costly(0.6, False)
     verdict = conclude(replace(diagnosis(), costliest=(replace(place, does=(*place.does, launching)),)))
-    does = "among it 20 % the host launches 300 operators, such as aten::add, while the device has nothing to do"
+    does = "among it 20 %: the host launches 300 operators, such as aten::add, while the device has nothing to do"
     assert f"at model.py:41 ({does}); " in verdict.text
 
 

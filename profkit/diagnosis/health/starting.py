@@ -19,5 +19,5 @@ def check_cold_start(facts: Facts) -> str | None:
     loading_ns = min(int(facts.trace.events.duration_ns[outermost].sum()), cold.longer_ns)
     is_told = is_notable(loading_ns, cold.longer_ns)
     told = f" ({format_time(loading_ns)} of it in recorded first calls)" if is_told else ""
-    longer = f"the first recorded step takes {format_time(cold.longer_ns)} longer than later ones{told}"
-    return f"a cold start: {longer}, and is left out of the measured ones"
+    longer = f"the first takes {format_time(cold.longer_ns)} longer than later ones{told}"
+    return f"a cold start, left out of the measured steps: {longer}"
