@@ -95,21 +95,24 @@ def _completed(stacks: Counter[_Frames]) -> Counter[_Frames]:
     py-spy reads while the program runs, so a generator that is just being resumed has no caller yet. Its callers are
     those that the same function has most of the time; without any, the stack is dropped.
     """
-    roots, callers = Counter[tuple[str, str]](), defaultdict[tuple[str, str], Counter[_Frames]](Counter)
+    roots = Counter[tuple[str, str]]()
     parts = [(*_split(frames), ns) for frames, ns in stacks.items()]
     for _, calls, ns in parts:
         roots.update({frame[:2]: ns for frame in calls[:1]})
     root = next((function for function, _ in roots.most_common(1)), None)
+    # Only what lacks a caller is looked for: of deep stacks, all the calls' callers would take minutes.
+    callers: dict[tuple[str, str], Counter[_Frames]] = {function: Counter() for function in roots if function != root}
     complete = Counter[_Frames]()
     for heads, calls, ns in parts:
         if calls and calls[0][:2] == root:
             complete[heads + calls] += ns
             for i, frame in enumerate(calls[1:], 1):
-                callers[frame[:2]][heads + calls[:i]] += ns
+                if frame[:2] in callers:
+                    callers[frame[:2]][heads + calls[:i]] += ns
+    around = {function: max(found, key=found.__getitem__) for function, found in callers.items() if found}
     for _, calls, ns in parts:
-        if calls and calls[0][:2] != root:
-            for around, _ in callers[calls[0][:2]].most_common(1):
-                complete[around + calls] += ns
+        if calls and calls[0][:2] in around:
+            complete[around[calls[0][:2]] + calls] += ns
     return complete
 
 
