@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterable, Iterator
 
 Parts = tuple[str, ...]
@@ -77,7 +78,18 @@ def parts_of(node: ast.AST) -> Parts:
 
 
 def parse_line(line: str) -> ast.stmt | None:
-    """One line as a statement. The head of a loop gets an empty body; a piece of a comprehension becomes a head."""
+    """One line as a statement, the first if there are more. The head of a loop gets an empty body; a piece of a
+    comprehension becomes a head."""
+    return next(iter(_parse(line)), None)
+
+
+def parse_statements(line: str) -> list[ast.stmt]:
+    """All statements on one line, such as `for b in blocks: x = b(x)` or `a = f(x); b = g(a)`: each compound one with
+    an empty body, followed by those of its body. Empty if the line is none."""
+    return [part for statement in _parse(line) for part in _flat(statement)]
+
+
+def _parse(line: str) -> list[ast.stmt]:
     text = line.strip().rstrip(",")
     for candidate in (text, f"{text}\n pass", f"{text}: pass", text.rstrip("])},"), text.lstrip("[({")):
         try:
@@ -85,8 +97,20 @@ def parse_line(line: str) -> ast.stmt | None:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         if parsed.body:
-            return parsed.body[0]
-    return None
+            return parsed.body
+    return []
+
+
+def _flat(statement: ast.stmt) -> Iterator[ast.stmt]:
+    body = getattr(statement, "body", None)
+    if not isinstance(body, list) or all(isinstance(inner, ast.Pass) for inner in body):
+        yield statement
+        return
+    head = copy.copy(statement)
+    head.body = [ast.copy_location(ast.Pass(), statement)]  # type: ignore[attr-defined]  # it has one
+    yield head
+    for inner in body:
+        yield from _flat(inner)
 
 
 def parse_piece(line: str) -> ast.stmt | None:

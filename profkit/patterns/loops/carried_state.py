@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from profkit.patterns.loops.loop_source import OF_TENSORS
 from profkit.source.statements import assigned_names, derived_names, effect_of, names_in
-from profkit.source.syntax import only_names, parse_line
+from profkit.source.syntax import only_names, parse_line, parse_statements
 
 _CASTS = frozenset(("bool", "double", "float", "half", "int", "long", "size"))
 """Methods of tensors, besides those that compute, that may be called on an input."""
@@ -29,11 +29,12 @@ def read_carried_state(state_lines: Sequence[str], body_lines: Iterable[str]) ->
 
     Nothing is known if a line cannot be parsed, or if a test reads a result: that test may end the loop.
     """
-    parsed = [parse_line(line) for line in body_lines]
-    cells = [parse_line(line) for line in state_lines]
-    body = [line for line in parsed if line is not None]
+    lines = list(body_lines)
+    body = [part for line in lines for part in parse_statements(line)]
+    # of `for t in range(n): h = cell(x[t], h)` on one line, the head is the body's
+    cells = [part for line in state_lines for part in parse_statements(line) if not isinstance(part, ast.For)]
     assigning = [line for line in cells if isinstance(line, ast.Assign) and _is_plain(line)]
-    if len(body) < len(parsed) or len(assigning) < len(cells) or not cells:
+    if not all(map(parse_line, lines)) or len(assigning) < len(cells) or not cells:
         return CarriedState()
     written, read = _written_and_read(assigning)
     texts = {ast.dump(line) for line in assigning}
@@ -59,7 +60,7 @@ def read_carried_state(state_lines: Sequence[str], body_lines: Iterable[str]) ->
 def has_steady_weights(lines: Iterable[str], changing: set[str]) -> bool:
     """Whether these lines call the same functions and modules each time, with at most one argument that changes and
     none that could be a weight. Layers of a stack differ in all of that."""
-    parsed = [line for line in map(parse_line, lines) if line is not None]
+    parsed = [part for line in lines for part in parse_statements(line)]
     assigned = changing.union(*(effect_of(line).changes for line in parsed))
     calls = [node for line in parsed for node in ast.walk(line) if isinstance(node, ast.Call)]
     return all(_is_steady(call, changing, assigned) for call in calls)

@@ -12,7 +12,7 @@ from profkit.patterns.loops.loop_source import OF_TENSORS
 from profkit.run.directory import CallSite
 from profkit.source.harmless import COLLECTING, METHODS
 from profkit.source.statements import gathering, names_in, reads, renewed_names
-from profkit.source.syntax import closing_brackets, flat_targets, parse_line
+from profkit.source.syntax import closing_brackets, flat_targets, parse_line, parse_statements
 
 _LIBRARIES = frozenset(("F", "functional", "math", "nn", "np", "numpy", "torch"))
 """Common names of modules whose functions change nothing, unless the function's name ends in `_`."""
@@ -100,7 +100,8 @@ def rounds_recur(body: Iterable[CallSite], computing: Container[CallSite]) -> bo
 
     Only ``computing`` lines count. In nested loops the answer is no: the rounds of the other loop may be independent.
     """
-    lines = [(site, parse_line(site.source)) for site in sorted(body, key=lambda site: site.line)]
+    ordered = sorted(body, key=lambda site: site.line)
+    lines = [(site, statement) for site in ordered for statement in parse_statements(site.source)]
     if sum(isinstance(statement, (ast.For, ast.While)) for _, statement in lines) != 1:
         return False
     known = set[str]()
@@ -136,10 +137,14 @@ def _statements(sites: Iterable[CallSite]) -> list[ast.stmt | None]:
     for site in sorted({(site.file, site.line): site for site in sites}.values(), key=lambda one: (one.file, one.line)):
         follows = site.file == last.file and site.line == last.line + 1
         if text and not (closing_brackets(text) and follows):
-            found.append(parse_line(f"{text}\n{closing_brackets(text)}"))
+            found += _parsed(text)
             text = ""
         text, last = f"{text}\n{site.source.strip()}".strip(), site
-    return [*found, parse_line(f"{text}\n{closing_brackets(text)}")] if text else found
+    return [*found, *_parsed(text)] if text else found
+
+
+def _parsed(text: str) -> Sequence[ast.stmt | None]:
+    return parse_statements(f"{text}\n{closing_brackets(text)}") or [None]
 
 
 def _is_comprehension_of_its_own(statement: ast.stmt | None, may_filter: bool) -> bool:

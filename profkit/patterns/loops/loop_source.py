@@ -7,6 +7,7 @@ The lines are those that ran in a located step, one by one. A statement over sev
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from profkit.derive.families import ELEMENTWISE, VIEW
 from profkit.source.statements import Effect, assigned_names, derived_names, effect_of, names_in
-from profkit.source.syntax import parse_line
+from profkit.source.syntax import parse_line, parse_statements
 
 
 def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool:
@@ -24,19 +25,23 @@ def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool
     ``body_lines`` are all lines of the loop including its head; for a comprehension, only its own line.
     """
     body_lines = list(body_lines)
-    statement = parse_line(call_line)
-    if statement is None:
+    statements = parse_statements(call_line)
+    if not statements:
         return False
-    for varying, element in _comprehensions(statement) if set(body_lines) <= {call_line} else ():
-        if any(_callee_names(call) & varying and not _argument_names(call) & varying for call in _calls(element)):
-            return True
-    lines = [parsed for line in body_lines if (parsed := parse_line(line)) is not None]
+    for statement in statements if set(body_lines) <= {call_line} else ():
+        for varying, element in _comprehensions(statement):
+            if any(_callee_names(call) & varying and not _argument_names(call) & varying for call in _calls(element)):
+                return True
+    lines = [parsed for line in body_lines for parsed in parse_statements(line)]
     varying = _union(names_in(line.target) for line in lines if isinstance(line, ast.For))
-    calls = [call for call in _calls(statement) if _callee_names(call) & varying]
-    others = [line for line in lines if not isinstance(line, ast.For)]
-    flows = list(map(_into_results, others))
-    derived = derived_names(_into_results(statement).changes, flows)
-    return any(not (_argument_names(call) & (derived | varying)) for call in calls)
+    calling = {statement: _calls_of(statement, varying) for statement in statements}
+    results = _union(_into_results(statement).changes for statement, calls in calling.items() if calls)
+    derived = derived_names(results, [_into_results(line) for line in lines if not isinstance(line, ast.For)])
+    return any(not (_argument_names(call) & (derived | varying)) for call in itertools.chain(*calling.values()))
+
+
+def _calls_of(statement: ast.stmt, varying: set[str]) -> list[ast.Call]:
+    return [call for call in _calls(statement) if _callee_names(call) & varying]
 
 
 def is_named_lambda(line: str) -> bool:
@@ -62,10 +67,13 @@ def read_cell_call(call_line: str, body_lines: Iterable[str]) -> CellCall:
     If one line cannot be parsed, nothing is known. A branch hides the lines that did not run, so anything assigned in
     such a loop may also be assigned elsewhere.
     """
-    statement = parse_line(call_line)
-    parsed = [parse_line(line) for line in body_lines]
-    body = [line for line in parsed if line is not None]
-    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call) or len(body) < len(parsed):
+    calling = [part for part in parse_statements(call_line) if isinstance(part, ast.Assign)]
+    lines = list(body_lines)
+    body = [part for line in lines for part in parse_statements(line)]
+    if len(calling) != 1 or not all(map(parse_line, lines)):
+        return CellCall()
+    statement = calling[0]
+    if not isinstance(statement.value, ast.Call):
         return CellCall()
     results, arguments = assigned_names(*statement.targets), statement.value.args
     state = assigned_names(arguments[1]) if len(arguments) > 1 else set()

@@ -26,6 +26,7 @@ GATES = [
         (["h = cell(x[:, t], h)"], ["while t < n:", "t += 1"]),
         (["h = cell(x[:, t].float().to(device), h)"], [HEAD]),
         (GATES, [HEAD, "outs += [h]"]),
+        (["for t in range(n): h = cell(x[:, t], h)"], []),
     ],
 )
 def test_a_loop_over_a_sequence(cell, others):

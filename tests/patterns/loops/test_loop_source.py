@@ -25,6 +25,8 @@ from profkit.patterns.loops.loop_source import CellCall, calls_independent_modul
         ("outs.append(net.encode(x))", ["for net in nets:"]),
         ("outs.append(net.linear(x))", ["for net in nets:"]),
         ("ask = lambda net: net(x)", []),
+        ("for head in heads: outs.append(head(x))", []),
+        ("y = head(x); outs.append(y)", ["for head in heads:"]),
     ],
 )
 def test_a_loop_that_calls_independent_modules(call: str, body: list[str]) -> None:
@@ -36,6 +38,9 @@ def test_a_loop_that_calls_independent_modules(call: str, body: list[str]) -> No
     [
         ("x = layer(x)", ["for layer in self.layers:"]),
         ("encode = lambda row: net(row)", []),
+        ("for block in self.blocks: x = block(x, e)", []),
+        ("for block in self.blocks: x = x + block(x)", []),
+        ("h = block(last); last = norm(h)", ["for block in blocks:"]),
         ("h = block(previous)", ["for block in blocks:", "previous = norm(h)"]),
         ("x = x + block(x)", ["for block in blocks:"]),
         ("total += head(total)", ["for head in heads:"]),
@@ -72,6 +77,7 @@ def test_a_loop_that_only_looks_like_independent_modules(call: str, body: list[s
         ("h, c = cell(embed(words[t]), (h, c))", ["for t in range(n):", "logits[:, t] = head(h)"]),
         ("h2, c2 = second(h, (h2, c2))", ["for part in parts:", "h, c = first(part, (h, c))", "outs += [head(h2)]"]),
         ("h[i] = cells[i](part, h[i])", ["for part in parts:", "outs.append(h[i])"]),
+        ("for t in range(n): h = cell(x[:, t], h)", []),
     ],
 )
 def test_a_cell_whose_inputs_all_exist_before_the_loop(call: str, body: list[str]) -> None:
