@@ -9,6 +9,7 @@ import torch
 
 from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.program.guard import uncompiled
+from profkit.collect.program.inductor import without_inductor
 
 _HISTORY = ("_record_memory_history_impl", "_record_memory_history_legacy")
 """The functions behind `torch.cuda.memory._record_memory_history`, one for each kind of its first argument."""
@@ -73,7 +74,8 @@ class CudaAllocator:
 
     def snapshot(self) -> object:
         """The current allocations, and the history if one is recorded: lists, dictionaries, texts and numbers."""
-        return torch.cuda.memory._snapshot()
+        with without_inductor():
+            return torch.cuda.memory._snapshot()
 
     def attach(self, on_failure: OnFailure) -> None:
         """Report every request that finds no room, even if the program recovers. This cannot be undone."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -19,6 +17,7 @@ from torch.profiler import profile as torch_profile
 
 from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.program.guard import uncompiled
+from profkit.collect.program.inductor import without_inductor
 from profkit.collect.program.living import living
 from profkit.collect.sessions.detaching import detach, detachable
 from profkit.collect.sessions.host_marks import open_mark
@@ -27,9 +26,6 @@ from profkit.core.marks import LINE_MARK, PAUSE_MARK, STEP_MARK
 
 _OWN = "profkit."
 _STOP = f"{PAUSE_MARK}.stop"
-_INDUCTOR = "_inductor"
-_THREADS = "profkit-"
-"""Prefix of the names of profkit's own threads."""
 
 
 class ProfilerSession:
@@ -115,27 +111,6 @@ class ProfilerSession:
     def let_go(self) -> None:
         """Release the recording, which takes much memory."""
         self._profiler.profiler = None
-
-
-@contextmanager
-def without_inductor() -> Iterator[None]:
-    """Keeps ``torch.profiler`` from importing ``torch._inductor`` if the program has not.
-
-    It imports 800 modules (80 MB, a second or two) to look up a setting that a program can only change after importing
-    them itself. The set of modules that are imported on demand is private. Another thread might use it meanwhile, so
-    nothing is changed when there are several threads.
-    """
-    lazy = getattr(torch, "_lazy_modules", None)
-    threads = [thread for thread in threading.enumerate() if not thread.name.startswith(_THREADS)]
-    is_free = isinstance(lazy, set) and _INDUCTOR in lazy and f"torch.{_INDUCTOR}" not in sys.modules
-    if lazy is None or not is_free or len(threads) > 1:
-        yield
-        return
-    lazy.discard(_INDUCTOR)
-    try:
-        yield
-    finally:
-        lazy.add(_INDUCTOR)
 
 
 @contextmanager

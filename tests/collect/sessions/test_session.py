@@ -11,14 +11,12 @@ import resource
 import sys
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from profkit.collect.sessions import session
 from profkit.collect.sessions.session import (
     ProfilerSession,
     ProfilerWatch,
@@ -45,18 +43,6 @@ def record_steps(count: int, finish_last: bool = True, shapes: bool = True) -> P
             recording.end_step()
     recording.stop()
     return recording
-
-
-@pytest.mark.parametrize(("others", "is_hidden"), [((), True), (("profkit-sampler",), True), (("loader",), False)])
-def test_the_compiler_is_hidden_from_the_profiler_unless_another_thread_could_notice(monkeypatch, others, is_hidden):
-    """``torch.profiler`` would import its 800 modules just to check for it."""
-    monkeypatch.delitem(sys.modules, "torch._inductor", raising=False)
-    monkeypatch.setattr(torch, "_lazy_modules", {"_inductor", "_export"})
-    threads = [SimpleNamespace(name=name) for name in ("MainThread", *others)]
-    monkeypatch.setattr(session.threading, "enumerate", lambda: threads)
-    with session.without_inductor():
-        assert ("_inductor" not in torch._lazy_modules) == is_hidden
-    assert torch._lazy_modules == {"_inductor", "_export"}
 
 
 def test_the_trace_is_the_only_file_and_has_a_name_for_tensorboard(tmp_path):
