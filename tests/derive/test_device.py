@@ -56,6 +56,37 @@ def test_kernels_of_one_graph_launch_share_their_call():
     assert facts.launches.operator.tolist() == [NONE] * 3
 
 
+def test_each_recording_of_a_file_may_count_its_ids_from_one():
+    """CUPTI does so once it was detached, and profkit joins the located steps' recording with the measured ones'."""
+    facts = facts_of(
+        [
+            op("aten::mul", 0, 20, external=7),
+            runtime("cudaLaunchKernel", 10, 5, correlation=3),
+            kernel("early", 20, 9, correlation=3, external=7),
+            op("aten::mul", 1_000, 20, external=7),
+            runtime("cudaLaunchKernel", 1_010, 5, correlation=3),
+            kernel("late", 1_020, 9, correlation=3, external=7),
+        ]
+    )
+    events, launches = facts.trace.events, facts.launches
+    assert (events.start_ns[launches.call] - events.start_ns.min()).tolist() == [10_000, 1_010_000]
+    assert (events.start_ns[launches.operator] - events.start_ns.min()).tolist() == [0, 1_000_000]
+
+
+def test_work_before_all_calls_with_its_id_belongs_to_the_first():
+    """By clocks that disagree a kernel may begin before its launch."""
+    facts = facts_of(
+        [
+            op("aten::mul", 0, 3_000),
+            runtime("cudaLaunchKernel", 10, 5, correlation=3),
+            kernel("k", 8, 9, correlation=3),
+            runtime("cudaLaunchKernel", 1_010, 5, correlation=3),
+        ]
+    )
+    events = facts.trace.events
+    assert (events.start_ns[facts.launches.call] - events.start_ns.min()).tolist() == [10_000]
+
+
 def test_work_without_a_launch_record_is_counted_and_linked_by_the_operator_id():
     facts = facts_of(
         [

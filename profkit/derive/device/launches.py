@@ -48,14 +48,14 @@ def link_launches(trace: Trace, calling: Int32s) -> Launches:
     events = trace.events
     work = trace.rows(*DEVICE_WORK)
     calls = trace.rows(Category.RUNTIME)
-    call = _join(events.correlation[work], events.correlation[calls], calls)
+    call = _join(trace, events.correlation, work, calls)
     uncorrelated = np.flatnonzero((call < 0) & (events.correlation[work] <= 0) & (events.external[work] > 0))
     if uncorrelated.size:
         call[uncorrelated] = _join_in_order(trace, work[uncorrelated])
     operators = events.category == Category.OPERATOR
     operator = np.where(call >= 0, calling[call], np.int64(NONE))
     owners = np.flatnonzero(operators & (events.external > 0))
-    by_id = _join(events.external[work], events.external[owners], owners)
+    by_id = _join(trace, events.external, work, owners)
     operator = np.where(operator >= 0, operator, by_id)
     return Launches(work, call, operator, _when_launched(trace, work, call, operator))
 
@@ -133,11 +133,34 @@ def _join_in_order(trace: Trace, work: Rows) -> Rows:
     return found
 
 
-def _join(keys: Int64s, table_keys: Int64s, table_rows: Rows) -> Rows:
-    """For each key the table's first row with the same key; `NONE` without one or for keys <= 0."""
-    if not len(table_keys):
-        return np.full(len(keys), NONE, dtype=np.int64)
-    order = np.argsort(table_keys, kind="stable")
-    sorted_keys = table_keys[order]
-    at = np.searchsorted(sorted_keys, keys).clip(max=len(sorted_keys) - 1)
-    return np.where((sorted_keys[at] == keys) & (keys > 0), table_rows[order[at]], NONE)
+def _join(trace: Trace, ids: Int64s, work: Rows, table: Rows) -> Rows:
+    """For each row of ``work`` the row of ``table`` with the same id; `NONE` without one or for ids <= 0.
+
+    In a file with several recordings each may count its ids from 1 (CUPTI does once it was detached). So of rows with
+    one id the last before the work counts, as its own cannot be later; else the first, as clocks may disagree.
+    """
+    start_ns = trace.events.start_ns
+    table = table[ids[table] > 0]
+    if not len(table):
+        return np.full(len(work), NONE, dtype=np.int64)
+    order = table[np.lexsort((start_ns[table], ids[table]))]
+    sorted_ids = ids[order]
+    first = np.searchsorted(sorted_ids, ids[work]).clip(max=len(order) - 1)
+    found = np.where(sorted_ids[first] == ids[work], order[first], NONE)
+    doubtful = np.flatnonzero(np.searchsorted(sorted_ids, ids[work], side="right") > first + 1)
+    if doubtful.size:
+        found[doubtful] = _latest_before(ids, start_ns, work[doubtful], order, found[doubtful])
+    return found
+
+
+def _latest_before(ids: Int64s, start_ns: Int64s, work: Rows, table: Rows, otherwise: Rows) -> Rows:
+    """For each row of ``work`` the last of ``table`` with its id that began no later, else what ``otherwise`` says."""
+    rows = np.concatenate([table, work])
+    is_work = np.arange(len(rows)) >= len(table)
+    order = np.lexsort((is_work, start_ns[rows], ids[rows]))
+    latest = np.maximum.accumulate(np.where(is_work[order], -1, np.arange(len(rows))))
+    candidates = rows[order][latest.clip(0)]
+    fits = (latest >= 0) & (ids[candidates] == ids[rows[order]])
+    answers = np.full(len(rows), NONE, dtype=np.int64)
+    answers[order] = np.where(fits, candidates, NONE)
+    return np.where(answers[len(table) :] >= 0, answers[len(table) :], otherwise)
