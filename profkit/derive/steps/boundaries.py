@@ -2,8 +2,9 @@
 
 Steps come from the first of these that applies, and the report says which: the profiler's step annotations, the
 optimizer's steps, the DataLoader's batches, ranges that the program itself numbers, ranges of one kind whose digits
-change, a repeating pattern of the main thread, a range of the program that repeats, else the whole window as one step.
-A pattern of layers of one pass is no pattern of steps, nor is what repeats before one backward pass.
+change, a repeating pattern of the main thread, a range of the program that repeats, what the device shows if the host
+was not recorded, else the whole window as one step. A pattern of layers of one pass is no pattern of steps, nor is what
+repeats before one backward pass.
 
 With a device, the host runs ahead, so its marks say when a step was launched, not when it was done. A step is over when
 the host has reached its end and the device is done with everything launched until then. Its time counts from the moment
@@ -25,6 +26,7 @@ from profkit.derive.device.starting import find_starting
 from profkit.derive.device.waits import Waits
 from profkit.derive.steps.backward import backward_nodes
 from profkit.derive.steps.layers import are_layers
+from profkit.derive.steps.on_device import REPEATED, find_on_device
 from profkit.derive.steps.renamed import find_renamed
 from profkit.derive.steps.repetition import find_period
 from profkit.derive.timeline.intervals import stretches
@@ -141,7 +143,7 @@ def find_steps(trace: Trace, tree: Tree, launches: Launches, waits: Waits, first
         windows = find(trace, tree, lane)
         if windows is not None:
             return _finish(trace, launches, waits, first_calls, lane, windows)
-    for find in (_numbered, _renamed, _repeating, _repeated):
+    for find in (_numbered, _renamed, _repeating, _repeated, _on_device):
         windows = find(trace, tree, lane)
         if windows is not None and not _are_within_update(trace, windows):
             return _finish(trace, launches, waits, first_calls, lane, windows)
@@ -268,6 +270,12 @@ def _repeated(trace: Trace, tree: Tree, lane: int) -> Windows | None:
     if of_name.size < 3 or taken_ns.max() < _COVERED_SHARE * (events.ends_of(rows).max() - events.start_ns[rows].min()):
         return None
     return None if are_layers(trace, tree, lane, starts) else (starts[:-1], starts[1:], "a range that repeats")
+
+
+def _on_device(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: ARG001  # one signature for all sources
+    """Kernels alone cannot tell a short step from a layer of a stack of equal ones."""
+    found = find_on_device(trace)
+    return None if found and found[2] == REPEATED and median(found[1] - found[0]) < _LEAST_STEP_NS else found
 
 
 def _are_within_update(trace: Trace, windows: Windows) -> bool:
