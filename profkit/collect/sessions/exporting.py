@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from isal import igzip
 
+from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.program.clocks import time
 from profkit.collect.program.descriptors import KeptFile
 from profkit.collect.sessions.session import ProfilerSession
@@ -32,8 +33,13 @@ _LAST = b'"Record Window End"'
 _DELETED_WHEN_CLOSED = getattr(os, "O_TEMPORARY", 0) | getattr(os, "O_BINARY", 0)
 """On Windows an open file keeps its name and is removed when it is closed."""
 
-Span = tuple[IO[bytes], int, int]
-"""A file, and a range of its bytes."""
+_IDS = re.compile(rb'("correlation": |"ph": "[sf]", "id": )(\d{1,10})')
+"""The ids of launches and their work, and of arrows, in the words of Kineto. Those of operators never begin anew."""
+_APART = 1 << 28
+"""More ids than a recording can hold. Readers keep them in 32 bits, which is room for seven recordings."""
+
+Span = tuple[IO[bytes], int, int, int]
+"""A file, a range of its bytes, and what is added to the ids in it."""
 
 
 def write_plain(recording: ProfilerSession, directory: Path) -> IO[bytes]:
@@ -63,13 +69,14 @@ def write_plain(recording: ProfilerSession, directory: Path) -> IO[bytes]:
 def export(traces: Sequence[IO[bytes]], directory: Path, unfinished_step: int | None = None) -> str:
     """Join the files of `write_plain`, in order of time, into one trace in ``directory`` and return its name.
 
-    Everything besides the events comes from the first file. An unfinished step is kept, but not as a step.
+    Everything besides the events comes from the first file. An unfinished step is kept, but not as a step. With a GPU
+    each recording gets ids of its own, as CUPTI counts from 1 again once it was detached.
     Raises `RunDirectoryError` if the trace could not be written completely.
     """
     name = f"{_worker_name()}.{time.time_ns()}.pt.trace.json.gz"
     try:
         with replacing(directory, name) as packed:
-            _compress(_joined(traces), packed, unfinished_step)
+            _compress(_joined(traces, _APART if cuda_is_used() else 0), packed, unfinished_step)
     except OSError as error:
         raise _not_written(directory, error) from error
     return name
@@ -102,15 +109,16 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-def _joined(files: Sequence[IO[bytes]]) -> Iterator[Span | bytes]:
-    """The first trace, with the others' events appended to its own."""
+def _joined(files: Sequence[IO[bytes]], apart: int) -> Iterator[Span | bytes]:
+    """The first trace, with the others' events appended to its own, and ids ``apart``. The last one, the measured
+    steps' and often the largest, keeps its own."""
     first, *others = files
     end = _end_of_events(first) if others else _size(first)
-    yield first, 0, end
-    for file in others:
+    yield first, 0, end, len(others) * apart
+    for number, file in enumerate(others, 1):
         yield b",\n"
-        yield file, *span_of_events(file)
-    yield first, end, _size(first)
+        yield (file, *span_of_events(file), (len(others) - number) * apart)
+    yield first, end, _size(first), 0
 
 
 def span_of_events(file: IO[bytes]) -> tuple[int, int]:
@@ -145,8 +153,9 @@ def _compress(spans: Iterator[Span | bytes], packed: IO[bytes], unfinished_step:
                 target.write(chunk if unfinished_step is None else chunk.replace(name, remainder))
 
 
-def _chunks(file: IO[bytes], start: int, end: int) -> Iterator[bytes]:
+def _chunks(file: IO[bytes], start: int, end: int, added: int) -> Iterator[bytes]:
     file.seek(start)
     while (left := end - file.tell()) > 0:
         chunk = file.read(min(_CHUNK_BYTES, left))
-        yield chunk + file.readline(max(0, left - len(chunk)))
+        whole = chunk + file.readline(max(0, left - len(chunk)))
+        yield _IDS.sub(lambda found: found[1] + b"%d" % (int(found[2]) + added), whole) if added else whole

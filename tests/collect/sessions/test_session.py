@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import gzip
+import io
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from profkit.collect.sessions import exporting
 from profkit.collect.sessions.session import (
     ProfilerSession,
     ProfilerWatch,
@@ -84,6 +86,24 @@ def test_consecutive_recordings_are_joined_into_one_trace(tmp_path):
     assert [("Input Dims" in event["args"]) for event in operators] == [True, True, False, False, False]
     assert len({event["args"]["External id"] for event in operators}) == 5
     assert [event["ts"] for event in operators] == sorted(event["ts"] for event in operators)
+
+
+def test_with_a_gpu_each_recording_has_ids_of_its_own(tmp_path, monkeypatch):
+    """CUPTI counts from 1 again once it was detached: a launch would be taken for the one of another recording."""
+    monkeypatch.setattr(exporting, "cuda_is_used", lambda: True)
+    text = '{{"deviceProperties": [{{"id": 0}}], "traceEvents": [{}, {{"name": "Record Window End"}}]}}'
+    launch = '{"ph": "X", "cat": "cuda_runtime", "args": {"External id": 8, "correlation": 3}}'
+    arrow = '{"ph": "s", "id": 3, "cat": "ac2g"}'
+    files = [io.BytesIO(text.format(f"{launch}, {arrow}").encode()) for _ in range(3)]
+    monkeypatch.setattr(exporting, "_size", lambda file: len(file.getvalue()))
+    name = exporting.export(files, tmp_path)
+    trace = json.loads(gzip.decompress((tmp_path / name).read_bytes()))
+    events = [event for event in trace["traceEvents"] if "cat" in event]
+    apart = 1 << 28
+    assert trace["deviceProperties"] == [{"id": 0}]
+    assert [event["args"]["External id"] for event in events[::2]] == [8, 8, 8]
+    assert [event["args"]["correlation"] for event in events[::2]] == [3 + 2 * apart, 3 + apart, 3]
+    assert [event["id"] for event in events[1::2]] == [3 + 2 * apart, 3 + apart, 3]
 
 
 def test_a_pause_is_marked(tmp_path):
