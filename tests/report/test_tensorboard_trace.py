@@ -112,6 +112,20 @@ def test_the_located_step_is_removed_with_its_launched_work_but_not_its_allocati
     assert [event["args"]["Bytes"] for event in events if event["name"] == "[memory]"] == [0, 1]
 
 
+def test_recordings_that_were_joined_may_each_count_their_launches_from_one() -> None:
+    events = two_steps()
+    events += [{**event, "ts": event["ts"] + 1_000} for event in events]
+    located = [Window(at + 1_000, at + 99_000, at + 1_000, measured=False, located=True) for at in (0, 100_000)]
+    measured = [Window(at + 1_000, at + 99_000, at + 1_000, True, False) for at in (1_000_000, 1_100_000)]
+    kept = [event for event in rewritten(events, *located, *measured) if event["cat"] in ("kernel", "Runtime")]
+    assert [(event["name"], event["ts"]) for event in kept] == [
+        ("launch 0", 1_020),
+        ("launch 1", 1_120),
+        ("kernel 0", 1_150),
+        ("kernel 1", 1_250),
+    ]
+
+
 def test_an_unmeasured_step_is_kept_without_its_mark() -> None:
     steps = Window(1_000, 99_000, 1_000, measured=False, located=False), SECOND
     expected = names_of(two_steps()) - {"ProfilerStep#0"} | {"not measured: ProfilerStep#0"}

@@ -25,9 +25,12 @@ backward operator.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -62,6 +65,7 @@ _NO_OPERATOR = msgspec.Raw(b"0")
 _IDS = ("External id", "external id")
 _number = msgspec.json.Decoder(float, strict=False)
 _arguments = msgspec.json.Decoder(Fields)
+_Told = TypeVar("_Told")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +152,13 @@ def _begin(events: list[Fields], first: Window) -> list[Fields]:
     """Make the plugin's first step begin at ``first.begun_ns``. The plugin begins it where the device's last work
     before the step's own ends, among work that no step launched. So earlier work that ends later is removed, and an
     event of no length stands for work that was not recorded."""
-    launched_at = {_correlation(event): _figure(event, "ts") for event in events if _is_launch(event)}
+    launched_at = _Launches((event, _figure(event, "ts")) for event in events if _is_launch(event))
     on_device = [event for event in events if _text(event, "cat").lower() in _DEVICE_WORK]
-    own = [event for event in on_device if _is_within(launched_at.get(_correlation(event)), first)]
+    own = [event for event in on_device if _is_within(launched_at.of(event), first)]
     if not own:
         return events
     work_us = min(_figure(event, "ts") or 0.0 for event in own)
-    foreign = (event for event in on_device if _correlation(event) not in launched_at)
+    foreign = (event for event in on_device if launched_at.of(event) is None)
     late = {id(event) for event in foreign if first.begun + _ROUNDING < _end_of(event) < work_us}
     kept = [event for event in events if id(event) not in late] if late else events
     if first.has_to_wait:
@@ -175,16 +179,41 @@ def _end_of(event: Fields) -> float:
 def _without_located(events: list[Fields], located: Sequence[Window]) -> list[Fields]:
     """All but what the host began in the located steps, and what that launched. Allocations stay, because the memory
     curve needs them."""
-    kept, on_device, launches = list[Fields](), list[Fields](), set[bytes]()
+    kept, on_device, launches = list[Fields](), list[Fields](), list[tuple[Fields, bool]]()
     for event in events:
         if _text(event, "cat").lower() in _ON_DEVICE:
             on_device.append(event)
-        elif _text(event, "ph") != b'"X"' or not _begins_in(event, located):
+            continue
+        is_left_out = _text(event, "ph") == b'"X"' and _begins_in(event, located)
+        if not is_left_out:
             kept.append(event)
-        elif _is_launch(event):
-            launches.add(_correlation(event))
-    launches -= _NO_CORRELATION
-    return kept + [event for event in on_device if _correlation(event) not in launches]
+        if _is_launch(event):
+            launches.append((event, is_left_out))
+    left_out = _Launches(launches)
+    return kept + [event for event in on_device if not left_out.of(event)]
+
+
+class _Launches(Generic[_Told]):
+    """What is told of each launch, for the work that it put on the device. Of launches with one id, as recordings that
+    were joined may have, it is the last before the work, else the first."""
+
+    def __init__(self, told: Iterable[tuple[Fields, _Told]]) -> None:
+        self._of_id: dict[bytes, list[tuple[float, _Told]]] = {}
+        for event, what in told:
+            if (correlation := _correlation(event)) not in _NO_CORRELATION:
+                self._of_id.setdefault(correlation, []).append((_figure(event, "ts") or 0.0, what))
+        for launches in self._of_id.values():
+            launches.sort(key=itemgetter(0))
+
+    def of(self, event: Fields) -> _Told | None:
+        """None if no launch is known."""
+        launches = self._of_id.get(_correlation(event))
+        if not launches:
+            return None
+        if len(launches) == 1:
+            return launches[0][1]
+        at = bisect_right(launches, _figure(event, "ts") or 0.0, key=itemgetter(0))
+        return launches[max(0, at - 1)][1]
 
 
 def _correlation(event: Fields) -> bytes:
@@ -270,20 +299,19 @@ def _rename(event: Fields) -> None:
 
 def _relink(events: list[Fields]) -> None:
     """Give each launch and its device work the id of the operator that launched it, or 0."""
-    owners: dict[bytes, msgspec.Raw] = {}
+    owners: list[tuple[Fields, msgspec.Raw]] = []
     for operators, launches in _by_thread(events):
         for launch, owner in _innermost(operators, launches):
             arguments = _arguments_of(launch.event)
             owner_id = _id_of(_arguments_of(owner.event)) if owner else None
             _set_id(launch.event, arguments, owner_id or _NO_OPERATOR)
-            owners[bytes(arguments.get("correlation", b""))] = owner_id or _NO_OPERATOR
-    owners.pop(b"", None)
+            owners.append((launch.event, owner_id or _NO_OPERATOR))
+    owner_of = _Launches(owners)
     for event in events:
         if _text(event, "cat").lower() in _DEVICE_WORK and _text(event, "ph") == b'"X"':
-            arguments = _arguments_of(event)
-            owner_id = owners.get(bytes(arguments.get("correlation", b"")))
+            owner_id = owner_of.of(event)
             if owner_id is not None:
-                _set_id(event, arguments, owner_id)
+                _set_id(event, _arguments_of(event), owner_id)
 
 
 def _by_thread(events: list[Fields]) -> Iterator[tuple[list[_Span], list[_Span]]]:
