@@ -97,6 +97,12 @@ _INSIDE_FIX = (
     "it, or prepare the input once, before the loop, so that nothing has to be selected."
 )
 _COUNT_FIX = "Work on tensors of a fixed size with `torch.where`, or find the places once, outside the loop."
+_GROUPS_FIX = (
+    " If each round picks the rows of one group, sort them all once: `order = group.argsort()`; "
+    "`sizes = torch.bincount(group, minlength=n).tolist()` waits once; `x[order].split(sizes)` are the groups."
+)
+_MANY_GROUPS = 4
+"""So many waits a step at one line are a loop, such as one over experts or classes."""
 
 
 class _Selections(Struct, frozen=True):
@@ -157,15 +163,16 @@ def _judge_waits(facts: Facts, rows: Rows) -> Suspicions:
     saved = replay(facts, edit).fraction
     if saved - _lost_to_growth(facts, growth, saved) < LOW_FROM:
         return
+    many = per_step(facts, waiting)
     yield Suspicion(
         message=f"The host waits {times_a_step(facts, waiting)} until the device has counted what a mask picks, or how "
         f"many values differ; without that the step would be {format_share(saved)} shorter.",
-        fix=_COUNT_FIX,
+        fix=_COUNT_FIX + (_GROUPS_FIX if many >= _MANY_GROUPS else ""),
         rows=rows,
         edit=edit,
         confidence=0.7,
         kind=_kind_of(facts, growth),
-        evidence={"waits_per_step": round(per_step(facts, waiting), 2)},
+        evidence={"waits_per_step": round(many, 2)},
     )
 
 

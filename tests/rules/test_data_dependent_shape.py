@@ -189,7 +189,7 @@ def test_selections_in_fewer_than_half_of_the_steps_are_silent(steps, reported):
     assert len(find(facts_of(steps_of(part)))) == reported
 
 
-def on_a_device(busy: float, name: str = "aten::nonzero") -> list[Json]:
+def on_a_device(busy: float, name: str = "aten::nonzero", rounds: int = 1) -> list[Json]:
     """A kernel of ``busy`` microseconds is queued when the host asks for the count, and 40 µs of work follow."""
 
     def part(at: float) -> list[Json]:
@@ -205,7 +205,14 @@ def on_a_device(busy: float, name: str = "aten::nonzero") -> list[Json]:
             kernel("mul", at + busy + 60, 40, correlation=number + 1),
         ]
 
-    return steps_of(part, 200)
+    return steps_of(lambda at: [event for one in range(rounds) for event in part(at + 200 * one)], 200 * rounds)
+
+
+@pytest.mark.parametrize(("rounds", "are_groups"), [(1, False), (3, False), (4, True)])
+def test_a_loop_over_groups_is_told_to_sort_once(rounds, are_groups):
+    (found,) = find(facts_of(on_a_device(80, rounds=rounds)))
+    assert found.evidence == {"waits_per_step": rounds}
+    assert ("sort them all once" in found.fix) == are_groups
 
 
 @pytest.mark.parametrize("name", ["aten::nonzero", "aten::masked_select", "aten::_unique2"])
