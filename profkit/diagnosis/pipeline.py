@@ -37,6 +37,7 @@ from profkit.findings.values import (
     Diagnosis,
     Finding,
     HotSpot,
+    KernelFamily,
     Kind,
     Location,
     MemoryLine,
@@ -65,6 +66,7 @@ from profkit.patterns.program import program_elementwise, program_traffic
 from profkit.patterns.time.bounds import Bound
 from profkit.patterns.time.communicating import communicating
 from profkit.patterns.time.hottest import hottest_lines, hottest_operators, hottest_updates
+from profkit.patterns.time.kernels import kernel_families
 from profkit.patterns.time.shares import time_parts
 from profkit.patterns.time.wait_causes import wait_causes
 from profkit.patterns.transfers.created import created_tensors
@@ -258,14 +260,16 @@ def _with_steps(facts: Facts, diagnosis: Diagnosis, rows: Sequence[Rows]) -> Dia
     run, no_device = attempt("naming the device", partial(_summarise, facts), diagnosis.run)
     peaks, untold = attempt("how full memory was", partial(_tell_peaks, facts), ())
     pictures, not_drawn = attempt("the pictures of the steps", partial(draw, facts, rows), None)
+    kernels, not_named = attempt("what the device's kernels do", partial(_tell_kernels, facts), ())
     diagnosis = replace(
         diagnosis,
         run=run,
         workers=workers,
         peaks=peaks,
         pictures=pictures,
+        kernels=kernels,
         cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
-        health=(*diagnosis.health, *no_workers, *no_device, *untold, *not_drawn),
+        health=(*diagnosis.health, *no_workers, *no_device, *untold, *not_drawn, *not_named),
     )
     if any(finding.severity in (Severity.HIGH, Severity.MEDIUM) for finding in diagnosis.findings):
         return diagnosis
@@ -297,6 +301,20 @@ def _find_hottest(facts: Facts) -> tuple[HotSpot, ...]:
         HotSpot(round(spot.fraction, 4), Location.of(site) if site else None, spot.name) for spot, site in updates
     )
     return (*lines, *optimizers, *operators)
+
+
+def _tell_kernels(facts: Facts) -> tuple[KernelFamily, ...]:
+    return tuple(
+        KernelFamily(
+            family=one.family.value,
+            step_ns=int(one.step_ns),
+            fraction=round(one.fraction, 4),
+            count=round(one.count, 2),
+            name=short_kernel_name(facts.trace.names[one.code]),
+            name_fraction=round(one.code_fraction, 4),
+        )
+        for one in kernel_families(facts)
+    )
 
 
 def _tell_costliest(facts: Facts) -> tuple[CostlyPlace, ...]:

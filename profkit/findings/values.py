@@ -216,6 +216,20 @@ class HotSpot:
     operator: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class KernelFamily:
+    """What the device's kernels of one family take: ``step_ns`` of a step of median length, which is that ``fraction``
+    of the time of all kernels, in ``count`` kernels. Most of it goes to kernels called ``name``, which take
+    ``name_fraction`` of the time of all kernels. Kernels that run at once count one by one."""
+
+    family: str
+    step_ns: int
+    fraction: float
+    count: float
+    name: str
+    name_fraction: float
+
+
 class Activity(str, Enum):
     """What a place of the program does with its time: ``products`` of matrices and convolutions, other ``operators``,
     ``small-operators`` that take no longer than it takes to start one, ``launching`` while the device idles,
@@ -685,7 +699,8 @@ class Diagnosis:
     ``verdict`` is the first line of the report. ``cannot_judge`` says why the recording does not show where the step's
     time went, for example because the GPU's work is missing; "nothing found" then means nothing. ``hottest`` are the
     lines, then the operators that take most time, if nothing important was found. ``costliest`` are then the places
-    that take most of the measured steps, with what each does and what could be gained there.
+    that take most of the measured steps, with what each does and what could be gained there. ``kernels`` say what a
+    device's step consists of, by what the kernels do.
 
     ``workers`` are the DataLoader workers that kept an account of themselves. ``memory`` is what a memory snapshot
     says, by device. ``failure`` says what ended the program, if that was a lack of memory; ``peaks`` how full memory
@@ -704,6 +719,7 @@ class Diagnosis:
     cannot_judge: str | None = None
     hottest: tuple[HotSpot, ...] = ()
     costliest: tuple[CostlyPlace, ...] = ()
+    kernels: tuple[KernelFamily, ...] = ()
     memory: tuple[DeviceMemory, ...] = ()
     failure: str | None = None
     peaks: tuple[MemoryPeak, ...] = ()

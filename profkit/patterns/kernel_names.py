@@ -20,19 +20,22 @@ _WHICH = (
     re.compile(r"(\w+)(?:<[\w:, ]{0,80}>)?\(at::TensorIterator"),
 )
 _CUTLASS = re.compile(r"(?:\w+::)*Kernel\d?<(?:\w+::)*(\w+)")
-_NOT_TOLD = ("enable_if",)
+_RETURNED = re.compile(r"(?:typename )?std::enable_if<.{0,200}?>::type ")
 """A type that some functions return stands where their name is looked for."""
+_ANY_KERNEL = ("kernel", "Kernel", "globalKernel", "device_kernel", "kentry")
+"""Names that say nothing without the namespace: ``internal::gemvx::kernel``."""
 
 
 def short_kernel_name(name: str) -> str:
     """``void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float> > >(…)`` becomes
     ``reduce_kernel (MeanOps)``. A name that is no C++ function stays."""
-    text = name[:_MOST_READ].removeprefix("void ").replace(_UNNAMED, "")
+    text = _RETURNED.sub("", name[:_MOST_READ].removeprefix("void ").replace(_UNNAMED, ""), count=1)
     function = _FUNCTION.match(text)
     rest = text[function.end() :] if function else ""
-    if function is None or not rest.startswith(("<", "(")) or function[1] in _NOT_TOLD:
+    if function is None or not rest.startswith(("<", "(")):
         return name
     which = next((found[-1] for kind in _WHICH if (found := kind.findall(rest))), "")
     if cutlass := _CUTLASS.match(text):
         which = cutlass[1]
-    return f"{function[1]} ({which})" if which else function[1]
+    short = "::".join(function[0].split("::")[-2:]) if function[1] in _ANY_KERNEL and not which else function[1]
+    return f"{short} ({which})" if which else short

@@ -59,6 +59,7 @@ def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False, verb
     _write_skipped(page, diagnosis, verbose)
     _write_recording(page, diagnosis)
     _write_shares(page, diagnosis)
+    _write_kernels(page, diagnosis)
     _write_phases(page, diagnosis)
     _write_workers(page, diagnosis)
     return str(page)
@@ -194,6 +195,14 @@ def _write_shares(page: Page, diagnosis: Diagnosis) -> None:
         page.write_table(rows, right=frozenset({1, 2}))
     if exchange := wording.communication_note(diagnosis.timing):
         page.write(exchange)
+
+
+def _write_kernels(page: Page, diagnosis: Diagnosis) -> None:
+    rows = wording.kernel_rows(diagnosis)
+    _write_title(page, wording.KERNELS, bool(rows))
+    for row in rows:
+        page.write_parts((f"{row.share:>6}  ", None), (row.family, BOLD), (f", {row.in_a_step}", None))
+        page.write(row.most, ITALIC, _HOT_INDENT)
 
 
 def _write_phases(page: Page, diagnosis: Diagnosis) -> None:

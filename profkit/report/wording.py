@@ -328,6 +328,43 @@ def hot_operators(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     ]
 
 
+class KernelRow(Struct, frozen=True):
+    """A family of kernels: its share of all kernels' time, its name, what a step has of it, and the kernel that takes
+    most of that."""
+
+    share: str
+    family: str
+    in_a_step: str
+    most: str
+
+
+def kernel_rows(diagnosis: Diagnosis) -> list[KernelRow]:
+    """The families of kernels that take most of the kernels' time."""
+    return [
+        KernelRow(
+            format_share(one.fraction),
+            one.family,
+            f"{format_time(one.step_ns)} a step in {_kernels(one.count)}",
+            f"{'all' if one.name_fraction >= one.fraction else 'most'} in {printable(one.name[:_MOST_KERNEL_NAME])}"
+            + (f", {format_share(one.name_fraction)}" if one.name_fraction < one.fraction else ""),
+        )
+        for one in diagnosis.kernels[:_MOST_FAMILIES]
+        if one.fraction >= _LEAST_FAMILY
+    ]
+
+
+def _kernels(count: float) -> str:
+    return format_count(round(count), "kernel") if count >= 1 else f"a kernel every {round(1 / count)} steps"
+
+
+KERNELS = "What the device's kernels do, by share of their time"
+_MOST_FAMILIES = 8
+_LEAST_FAMILY = 0.01
+"""Of the kernels' time: what takes less is no place to begin."""
+_MOST_KERNEL_NAME = 120
+"""Characters. Names of compiled kernels list all operators that they fuse."""
+
+
 class PlaceRow(Struct, frozen=True):
     """One of the places that take most of the step: its share, its name, the most to gain there, the text of its line,
     and what it does, a sentence each."""

@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 from msgspec import Struct
 
+from profkit.derive.device.kernel_families import Family, family_of_kernel
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import MATRIX, base_name
 from profkit.derive.operators.operators import TEXTS, parse_types
@@ -50,8 +51,8 @@ _UNCERTAINTY = 0.0
 """It is a bound, and not what a fix gives back."""
 _PRODUCT_PARTS = ("convolution", "scaled_dot_product", "flash_attention", "mkldnn_rnn", "_cudnn_rnn")
 """In the names of operators that compute products, forward or backward."""
-_PRODUCT_KERNELS = ("gemm", "conv", "cutlass", "flash", "fmha", "wgrad", "dgrad", "nvjet", "winograd")
-"""In the names of kernels that compute products, of which no operator is known."""
+_PRODUCT_KERNELS = {Family.PRODUCT, Family.CONVOLUTION, Family.ATTENTION, Family.EXPERTS, Family.RECURRENT}
+"""Families of kernels that compute products, if no operator is known."""
 _LEAST_RATE = 20e9
 """Floating-point operations per second of one thread: eight floats in a vector register, two operations each, at 1.25
 GHz. Any processor with AVX2 reaches more in a large product."""
@@ -236,7 +237,7 @@ def _device_parts(facts: Facts, divided: Divided) -> Columns:
     product_ns, least_ns = _products(facts, carried_ns, _peaks(facts))
     carrier = facts.tree.nearest_ancestor(product_ns > 0, include_self=True, of=of_work.clip(min=0))
     in_product = (of_work >= 0) & (carrier >= 0)
-    by_name = facts.trace.where_name(lambda name: any(part in name.lower() for part in _PRODUCT_KERNELS))[rows]
+    by_name = facts.trace.where_name(lambda name: family_of_kernel(name) in _PRODUCT_KERNELS)[rows]
     activity[in_product & (device.time_ns > _SMALL_KERNEL_NS)] = _NUMBER[Activity.PRODUCTS]
     activity[(of_work < 0) & by_name & (device.time_ns > _SMALL_KERNEL_NS)] = _NUMBER[Activity.PRODUCTS]
     least = np.where(in_product, least_ns[carrier] * device.time_ns / np.maximum(carried_ns[carrier], 1.0), np.nan)

@@ -17,10 +17,12 @@ _SHORT = {
  at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#2}> >(int)""",
     "vectorized_layer_norm_kernel": "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float>(int)",
     "Kernel (cutlass_80_simt_sgemm_nn)": "void cutlass::Kernel<cutlass_80_simt_sgemm_nn>(cutlass::Params)",
+    "run": "std::enable_if<true, void>::type flash::run<1>(int)",
+    "gemvx::kernel": "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, float, false, true>(int, fa)",
+    "impl::globalKernel": "void epilogue::impl::globalKernel<float, float, float, true, true>(int, int, long, float*)",
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs<4096ul>)",
 }
 _KEPT = (
-    "std::enable_if<true, void>::type flash::run<1>(int)",
     "Memcpy HtoD (Pageable -> Device)",
     "ampere_sgemm_128x128_tn",
     "triton_poi_fused_add_0",

@@ -145,6 +145,7 @@ FULL = {
     "cannot_judge": None,
     "hottest": [],
     "costliest": [],
+    "kernels": [],
     "memory": [],
     "failure": None,
     "peaks": [],
@@ -164,6 +165,7 @@ def test_the_diagnosis_is_written_in_the_order_of_the_contract(full_diagnosis: D
     assert list(json.loads(text)) == [
         *keys,
         "costliest",
+        "kernels",
         "memory",
         "failure",
         "peaks",

@@ -17,6 +17,7 @@ from profkit.findings.values import (
     Diagnosis,
     Doing,
     Finding,
+    KernelFamily,
     Kind,
     Location,
     MemoryPeak,
@@ -127,6 +128,20 @@ def test_what_is_left_is_told_place_by_place(clean_diagnosis: Diagnosis) -> None
         "        - 20 % outside PyTorch: Python, other libraries, or a wait\n"
         "        - not judged: it is unknown\n"
     ) in text
+
+
+def test_the_devices_kernels_are_told_by_what_they_do(clean_diagnosis: Diagnosis) -> None:
+    products = KernelFamily("matrix products", 8_210_000, 0.66, 110, "nvjet_hsh_192x192_64x4", 0.42)
+    reductions = KernelFamily("reductions", 4_000_000, 0.33, 0.5, "reduce_kernel (MeanOps)", 0.33)
+    rare = KernelFamily("losses", 90_000, 0.009, 1, "nll_loss_forward", 0.009)
+    text = render_text(replace(clean_diagnosis, kernels=(products, reductions, rare)))
+    assert text.endswith(
+        "What the device's kernels do, by share of their time\n"
+        "  66 %  matrix products, 8.21 ms a step in 110 kernels\n"
+        "        most in nvjet_hsh_192x192_64x4, 42 %\n"
+        "  33 %  reductions, 4.00 ms a step in a kernel every 2 steps\n"
+        "        all in reduce_kernel (MeanOps)\n"
+    )
 
 
 def test_no_line_is_wider_than_asked_for(full_diagnosis: Diagnosis, leak: Finding) -> None:

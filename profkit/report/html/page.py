@@ -78,6 +78,8 @@ def _words(diagnosis: Diagnosis) -> dict[str, Any]:
         "costliest": wording.costly_places(diagnosis),
         "costly_places": wording.COSTLY_PLACES,
         "costly_note": wording.COSTLY_NOTE,
+        "kernels": wording.kernel_rows(diagnosis),
+        "kernels_title": wording.KERNELS,
         "hottest": [
             (wording.HOT_LINES, wording.hot_lines(diagnosis)),
             (wording.HOT_OPERATORS, [(share, name, "") for share, name in wording.hot_operators(diagnosis)]),

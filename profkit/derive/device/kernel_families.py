@@ -1,0 +1,183 @@
+"""What a device's kernel does, by its name.
+
+Graphs, compiled code and serving engines record few operators or none, so the name is all there is. It is that of a C++
+function with its template's arguments, or what a library or a compiler builds from the shape of its work. The table
+below is read from the top, and the first entry that a name holds decides: attention before the product that it is built
+of, a layer of experts before both.
+
+Sources: the kernels of PyTorch (``aten/src/ATen/native/cuda``), CUTLASS, cuBLAS, cuDNN and CUB as Kineto records them;
+Triton kernels of ``torch/_inductor`` (``triton_poi_`` for pointwise work, ``red`` and ``per`` for reductions, ``tem``
+for templates, then the operators fused); hipBLASLt and Tensile (``Cijk_``), Composable Kernel, MIOpen, AITER and
+rocPRIM in public traces of AMD's GPUs; FBGEMM's in those of recommenders; vLLM's and SGLang's in their own.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from functools import lru_cache
+
+from profkit.derive.device.communication import is_communication
+
+_MOST_CHARACTERS = 2_000
+"""Of a name. Templates of templates grow longer, but say what they are before that."""
+
+
+class Family(str, Enum):
+    """What kernels do. The value is what reports call it."""
+
+    COMMUNICATION = "communication"
+    ATTENTION = "attention"
+    EXPERTS = "layers of experts"
+    RECURRENT = "recurrent layers"
+    CONVOLUTION = "convolutions"
+    PRODUCT = "matrix products"
+    QUANTISATION = "changes of precision"
+    EMBEDDING = "embeddings"
+    NORMALISATION = "normalisation"
+    SOFTMAX = "softmax"
+    LOSS = "losses"
+    POOLING = "pooling and resizing"
+    OPTIMIZER = "updates of lists of tensors"
+    SORTING = "sorting, scanning, selecting"
+    INDEXING = "gathering and scattering"
+    RANDOM = "random numbers"
+    FOURIER = "Fourier transforms"
+    SPARSE = "sparse products"
+    DECOMPOSITION = "decompositions"
+    LAYOUT = "copies and changes of layout"
+    REDUCTION = "reductions"
+    ELEMENTWISE = "elementwise"
+    OTHER = "not known by name"
+
+
+_INDUCTOR = re.compile(r"triton_(poi|red|per|tem|mm|for)_fused_?(\w*)")
+_WORDS = (
+    (Family.LAYOUT, r"reshape_and_cache|concat_and_cache|store_kv|set_(?:mla_)?kv|kv_?cache_copy"),
+    (Family.ATTENTION, r"[Aa]ttn|[Aa]ttention|[Ff]mha|[Ff]lash|sdpa|mha_|_mla_|compute_dot_do_o|convert_dq_to_16bits"),
+    (
+        Family.EXPERTS,
+        (
+            r"moe|expert|_matmul_ogs|_finalize_matmul_scatter|topk_?gating|grouped_?topk|bmm_\w*MxE|[Rr]outing|bitmatrix|"
+            r"expand_to_fused|reduce_fused|get_fused_mapping"
+        ),
+    ),
+    (Family.RECURRENT, r"lstm|LSTM|(?<![a-z])gru(?![a-z])|GRU|RNN|rnn(?![a-z])"),
+    (
+        Family.CONVOLUTION,
+        (
+            r"convolve|conv(?!ert)|Conv(?!ert)|scudnn|fprop|dgrad|wgrad|winograd|Winograd|implicit_gemm|ImplicitGemm|igemm_|"
+            r"im2col|Im2d?2?Col|col2im|fft2d_|flip_filter|first_layer|cask_(?:plugin\w*)?cudnn|precompute_indices"
+        ),
+    ),
+    (Family.SPARSE, r"spmm|SpMM|spgemm|cusparse|csrmv|csr2|coo2"),
+    (
+        Family.NORMALISATION,
+        (
+            r"batch_?norm|BatchNorm|layer_?norm|LayerNorm|group_?norm|GroupNorm|rms_?norm|R[Mm][Ss]Norm|Rmsnorm|"
+            r"instance_?norm|bn_(?:fw|bw)|ln_(?:fw|bw)|GammaBeta|RowwiseMoments|InternalGradients|FusedParams|"
+            r"GradientCoefficient|weight_norm"
+        ),
+    ),
+    (
+        Family.EMBEDDING,
+        (
+            r"(?<!rotary_)embedding|Embedding|embs_kernel|linearize_index|bounds_check_indices|bucketize|jagged|recat_|"
+            r"permute_(?:indices|2D|pooled|1D|embeddings)"
+        ),
+    ),
+    (
+        Family.PRODUCT,
+        (
+            r"(?<!fb)gemm|Gemm|GEMM|gemv|nvjet|Cijk_|xmma|cutlass(?:::Kernel|::device_kernel|::gemm|_\d)|splitK|epilogue::impl|"
+            r"matmul|Matmul|_mm_kernel|(?<![a-z])bmm|dot_kernel|marlin|wvSplitK|Cublas"
+        ),
+    ),
+    (
+        Family.QUANTISATION,
+        r"quant|Quant|FP8|hfp8|cast_to_fp8|per_(?:token|channel|block)_cast|cast_back|float8|scaled_fp8",
+    ),
+    (Family.SOFTMAX, r"soft_?max|Soft[Mm]ax|SoftMin"),
+    (
+        Family.LOSS,
+        r"nll_loss|NLL|cross_entropy|CrossEntropy|ctc_|kl_div|binary_cross|mse_(?:loss|kernel)|smooth_l1|huber|Criterion",
+    ),
+    (
+        Family.POOLING,
+        r"pool|Pool|upsample|Upsample|interpolat|grid_sampl|roi_|RoIAlign|nms_kernel|reflection_pad|replication_pad",
+    ),
+    (Family.OPTIMIZER, r"multi_tensor_apply|MultiTensor|fused_?adam|FusedAdam|fused_?sgd|lamb_kernel"),
+    (
+        Family.SORTING,
+        (
+            r"(?<![a-z])sort|Sort|radix|Radix|(?<![a-z])scan(?![a-z])|Scan|cum(?:sum|prod|max|min)|top_?k|TopK|DeviceSelect|"
+            r"ReduceByKey|RunLength|unique|Unique|bitonic|histogram|Histogram|nonzero|write_indices|searchsorted|"
+            r"[Pp]artition|find_long_segments|write_num_of_segments|compute_num_of_partial"
+        ),
+    ),
+    (Family.RANDOM, r"distribution_|philox|random_|(?<![a-z])rand_|curand|bernoulli|multinomial"),
+    (Family.FOURIER, r"(?<![a-z])fft|FFT"),
+    (
+        Family.DECOMPOSITION,
+        r"getrf|getri|potrf|potrs|geqrf|gesvd|syev|svd_|trsm|trsv|trtri|larfg|cusolver|magma|householder|ormtr",
+    ),
+    (
+        Family.INDEXING,
+        (
+            r"index|Index|gather|Gather|scatter|Scatter|take_|put_kernel|compute_grad_weight|coalesceValues|krn_partial|"
+            r"segment_reduce|resolve_future_token"
+        ),
+    ),
+    (
+        Family.LAYOUT,
+        (
+            r"CatArray|copy|Copy|nchwTo|nhwcTo|NhwcTo|NchwTo|transpose|Transpose(?!Params)|permute|AddPadding|convertTensor|SubTensorOp|"
+            r"(?<!masked_)fill|Fill|memset|memcpy|roll_cuda|flip_|(?<![a-z])pad_|triu|tril|split_with_sizes|unfold|"
+            r"init_device_workspace|tensorTransform|to_dense"
+        ),
+    ),
+    (Family.REDUCTION, r"reduc|Reduc|_norm_kernel|sum_kernel|cleanup|mean_kernel|amax|argmax"),
+    (
+        Family.ELEMENTWISE,
+        (
+            r"[Ee]lementwise|[Pp]oint[Ww]ise|dropout|act_and_mul|silu|gelu|relu|swiglu|rotary|rope|Rope|activation|"
+            r"scalePackedTensor|scal_kernel|op_generic_tensor|Op\d?d?Tensor|axpy|add_kernel|mul_kernel|arange|linspace|"
+            r"assert_async|[ao]\w\wTensor|transform_kernel|transform_config"
+        ),
+    ),
+)
+_OF_INDUCTOR = (
+    (Family.ATTENTION, r"attention"),
+    (Family.CONVOLUTION, r"convolution"),
+    (Family.PRODUCT, r"(?:^|_)(?:add|ba|b)?mm(?:_|$)"),
+)
+"""What a template holds besides. A pointwise kernel is named after the product whose result it takes."""
+_REDUCING = (
+    (Family.NORMALISATION, r"norm|rsqrt"),
+    (Family.SOFTMAX, r"softmax"),
+    (Family.LOSS, r"nll_loss|cross_entropy"),
+)
+_TABLE = tuple((family, re.compile(pattern)) for family, pattern in _WORDS)
+
+
+@lru_cache(1 << 14)
+def family_of_kernel(name: str) -> Family:
+    """The family of a kernel of this name, as recorded or mangled."""
+    name = name[:_MOST_CHARACTERS]
+    if is_communication(name):
+        return Family.COMMUNICATION
+    if found := _INDUCTOR.match(name):
+        return _compiled(found[1], found[2])
+    return next((family for family, pattern in _TABLE if pattern.search(name)), Family.OTHER)
+
+
+def _compiled(kind: str, operators: str) -> Family:
+    if kind in ("tem", "mm"):
+        return _first(_OF_INDUCTOR, operators, Family.PRODUCT)
+    if kind in ("red", "per"):
+        return _first(_REDUCING, operators, Family.REDUCTION)
+    return Family.OPTIMIZER if kind == "for" else Family.ELEMENTWISE
+
+
+def _first(table: tuple[tuple[Family, str], ...], text: str, otherwise: Family) -> Family:
+    return next((family for family, pattern in table if re.search(pattern, text)), otherwise)
