@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.memory.allocator import Allocator
 from profkit.derive.memory.origins import calling_frames, innermost, outermost, python_frames
-from profkit.patterns.places.frames import is_library
+from profkit.patterns.places.frames import is_library, is_profkits
 from profkit.run.directory import CallSite
 from profkit.source.code import recorded_line
 from profkit.trace.events import NONE, Bools, Rows
@@ -34,9 +36,11 @@ def allocator_of(facts: Facts) -> Allocator:
 
 @derived_once
 def frames_of_stacks(facts: Facts) -> Rows:
-    """For each stack the innermost frame of the user's code, else the innermost Python frame, `NONE` without any."""
+    """For each stack the innermost frame of the user's code, else the innermost Python frame that is not profkit's,
+    `NONE` without any."""
     stacks = allocator_of(facts).snapshot.stacks
-    own, any_python = innermost(stacks, user_frames(facts)), innermost(stacks, python_frames(stacks))
+    others = python_frames(stacks) & ~_of_files(stacks, is_profkits)
+    own, any_python = innermost(stacks, user_frames(facts)), innermost(stacks, others)
     return _frames_at(stacks, np.where(own == NONE, any_python, own))
 
 
@@ -61,9 +65,13 @@ def _frames_at(stacks: Stacks, places: Rows) -> Rows:
 def user_frames(facts: Facts) -> Bools:
     """Which of the snapshot's distinct frames are the user's code."""
     stacks = allocator_of(facts).snapshot.stacks
-    library = np.array([is_library(file.replace("\\", "/")) for file in stacks.files], dtype=bool)
-    python = python_frames(stacks)
-    return python & ~library[stacks.file] if len(library) else python
+    return python_frames(stacks) & ~_of_files(stacks, is_library)
+
+
+def _of_files(stacks: Stacks, accept: Callable[[str], bool]) -> Bools:
+    """The distinct frames whose file ``accept`` is true for."""
+    accepted = np.array([accept(file.replace("\\", "/")) for file in stacks.files], dtype=bool)
+    return accepted[stacks.file] if len(accepted) else np.zeros(len(stacks.file), dtype=bool)
 
 
 def site_of(facts: Facts, frame: int) -> CallSite | None:

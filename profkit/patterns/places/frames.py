@@ -11,6 +11,9 @@ from profkit.run.directory import CallSite
 from profkit.trace.events import Bools, Category, Rows
 
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d{1,9})\): (?P<function>.+)$", re.DOTALL)
+_OWN = re.compile(r"(^|/)profkit/((collect|core|run|source|integrations|cli)/(\w+/)*\w+|__init__|__main__)\.py$")
+"""profkit's own files, wherever it is installed: they stand in the stacks of the program that they record. Only the
+rooms that run there count, because a program may lie in a folder of that name too."""
 _LIBRARY = re.compile(
     r"(^|/)(torch|site-packages|dist-packages|lib/python[\d.]+|triton|runpy)(/|\.py|$)|^<"
     r"|(^|/)torchinductor_[^/]*/"
@@ -51,4 +54,9 @@ def commonest_function(facts: Facts, frames: Rows) -> CallSite | None:
 
 def is_library(file: str) -> bool:
     """Whether a file, by its path, is not the user's code."""
-    return _LIBRARY.search(file) is not None
+    return _LIBRARY.search(file) is not None or is_profkits(file)
+
+
+def is_profkits(file: str) -> bool:
+    """Whether a file, by its path, is profkit's own."""
+    return _OWN.search(file) is not None

@@ -27,6 +27,11 @@ from profkit.patterns.places.frames import is_user_frame, parse_frame
         ("torch/nn/modules/module.py(1501): _call_impl", False),
         ("/opt/lib/python3.11/json/decoder.py(332): decode", False),
         ("/opt/site-packages/numpy/core/numeric.py(9): ones", False),
+        ("/home/me/profkit/profkit/collect/tensors/recomputation.py(279): __torch_function__", False),
+        ("profkit/collect/launch/script.py(73): main", False),
+        ("profkit/__main__.py(9): <module>", False),
+        ("/home/me/profkit/train.py(12): main", True),  # a program in a folder of that name
+        ("/home/me/profkit/scenarios/adam.py(12): pitfall", True),
     ],
 )
 def test_frames_of_libraries_are_not_user_code(name, is_user):

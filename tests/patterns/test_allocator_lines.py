@@ -1,0 +1,42 @@
+"""The lines that a snapshot's stacks name: the program's, never profkit's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from profkit.patterns.allocator.lines import holding_lines
+from tests.snapshots import MIB, TORCH, Frame, Recording, at, facts_of_snapshot, in_model
+
+BASE = 1 << 40
+WATCH: Frame = ("/opt/checkout/profkit/collect/tensors/recomputation.py", 279, "__torch_function__")
+LAUNCH: Frame = ("/usr/lib/python3/site-packages/profkit/collect/launch/script.py", 73, "main")
+WINDOWS: Frame = ("C:\\Lib\\site-packages\\profkit\\collect\\tensors\\recomputation.py", 279, "__torch_function__")
+LAYER: Frame = (f"{TORCH}/nn/modules/linear.py", 134, "forward")
+
+
+def lines_of(stack: list[Frame]) -> list[tuple[str, int] | None]:
+    recording = Recording()
+    recording.segment(BASE, 64 * MIB)
+    recording.alloc(BASE, 4 * MIB, stack)
+    facts = facts_of_snapshot(recording)
+    assert facts.allocator is not None
+    lines = holding_lines(facts, np.ones(len(facts.allocator.allocations), dtype=bool))
+    return [(line.site.file, line.site.line) if line.site else None for line in lines]
+
+
+@pytest.mark.parametrize("watch", [WATCH, WINDOWS])
+def test_profkits_watch_between_the_line_and_its_operator_is_passed_over(watch):
+    assert lines_of([watch, *in_model(31), LAUNCH]) == [("/home/me/model.py", 31)]
+
+
+def test_without_a_line_of_the_program_a_librarys_is_named_but_not_profkits():
+    assert lines_of([WATCH, LAYER, LAUNCH]) == [(LAYER[0], 134)]
+
+
+def test_what_only_profkit_stands_behind_has_no_line():
+    assert lines_of([WATCH, LAUNCH]) == [None]
+
+
+def test_a_program_in_a_folder_named_profkit_keeps_its_lines():
+    assert lines_of(at(4, file="/home/me/profkit/train.py")) == [("/home/me/profkit/train.py", 4)]
