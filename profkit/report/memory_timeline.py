@@ -21,6 +21,7 @@ _COLOURS = {
     "allocated before the history begins": "#8c8c8c",
     "parameters and buffers": "#4c72b0",
     "optimizer state": "#8172b3",
+    "optimizer state or copies of the parameters": "#b0a4d4",
     "workspace of libraries": "#937860",
     "graph pools": "#64b5cd",
     "inputs and the program's own tensors": "#55a868",

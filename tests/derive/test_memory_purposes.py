@@ -88,18 +88,95 @@ def test_an_allocation_freed_by_zero_grad_was_a_gradient():
     assert purposes_in(recording) == {0: Purpose.GRADIENTS, 10: Purpose.EARLIER}
 
 
-@pytest.mark.parametrize(("older", "purpose"), [(2, Purpose.PARAMETERS), (6, Purpose.EARLIER)])
-def test_older_allocations_are_parameters_if_they_are_as_many_as_the_gradients(older, purpose):
-    """Where there are three times as many, an optimizer's state is among them."""
+ADAM = in_step()
+SGD: list[Frame] = [(f"{TORCH}/optim/sgd.py", 350, "step"), (f"{TORCH}/optim/optimizer.py", 533, "wrapper"), *at(12)]
+OTHER: list[Frame] = [("/opt/lion.py", 9, "step"), (f"{TORCH}/optim/optimizer.py", 533, "wrapper"), *at(12)]
+P, S, C, E = Purpose.PARAMETERS, Purpose.OPTIMIZER_STATE, Purpose.COPIES, Purpose.EARLIER
+
+
+def late_step(older: int, optimizer: list[Frame], gradients: int = 2) -> Recording:
+    """A history that begins between two steps: ``older`` pieces of 4 MiB, a step with so many gradients as large, and
+    an optimizer that allocates something for a moment."""
     recording = Recording()
     recording.segment(BASE, 512 * MIB, is_older=True)
     for i in range(older):
         recording.alloc(BASE + 10 * i * MIB, 4 * MIB, is_older=True)
     recording.alloc(BASE + 100 * MIB, 8 * MIB, in_model(31))
-    recording.alloc(BASE + 110 * MIB, 4 * MIB, BACKWARD)
-    recording.alloc(BASE + 120 * MIB, 4 * MIB, BACKWARD)
+    for i in range(gradients):
+        recording.alloc(BASE + (110 + 10 * i) * MIB, 4 * MIB, BACKWARD)
     recording.free(BASE + 100 * MIB, BACKWARD)
-    assert {purposes_in(recording)[10 * i] for i in range(older)} == {purpose}
+    recording.alloc(BASE + 150 * MIB, 4 * MIB, optimizer)
+    recording.free(BASE + 150 * MIB, optimizer)
+    return recording
+
+
+def older_in(recording: Recording) -> list[Purpose]:
+    return [purpose for place, purpose in sorted(purposes_in(recording).items()) if place < 100]
+
+
+@pytest.mark.parametrize(
+    ("older", "optimizer", "purposes"),
+    [
+        pytest.param(2, SGD, [P, P], id="as many as the gradients"),
+        pytest.param(6, ADAM, [P, P, S, S, S, S], id="Adam's two moments"),
+        pytest.param(8, ADAM, [P, P, S, S, S, S, C, C], id="a third kind: amsgrad, or an average of the weights"),
+        pytest.param(4, SGD, [P, P, C, C], id="momentum, or an average of the weights"),
+        pytest.param(6, SGD, [P, P, C, C, C, C], id="momentum and an average of the weights"),
+        pytest.param(6, OTHER, [P, P, C, C, C, C], id="an optimizer that nobody knows"),
+        pytest.param(6, at(12), [P, P, C, C, C, C], id="an optimizer that allocates nothing is not seen"),
+        pytest.param(4, ADAM, [P, P, C, C], id="too few for Adam's state, which lies elsewhere"),
+        pytest.param(7, ADAM, [P, P, S, S, S, S, E], id="one more of that size"),
+        pytest.param(1, ADAM, [E], id="fewer than gradients: they lie in one buffer"),
+    ],
+)
+def test_what_is_older_than_the_history_is_told_by_number_and_size(older, optimizer, purposes):
+    assert older_in(late_step(older, optimizer)) == purposes
+
+
+def test_gradients_that_are_older_and_never_cleared_leave_nothing_to_count_by():
+    """As with `zero_grad(set_to_none=False)`: parameters, gradients and state are all older, and equally large."""
+    assert older_in(late_step(8, ADAM, gradients=0)) == [E] * 8
+
+
+def test_older_pieces_are_told_though_they_are_freed_when_the_program_ends():
+    recording = late_step(6, ADAM)
+    for i in range(6):
+        recording.free(BASE + 10 * i * MIB, at(20))
+    assert older_in(recording) == [P, P, S, S, S, S]
+
+
+def test_what_the_program_frees_before_the_training_ends_is_no_parameter():
+    """Such as the batches of the step before the history."""
+    recording = late_step(4, SGD)
+    for i in range(2):
+        recording.free(BASE + 10 * i * MIB, at(20))
+    recording.alloc(BASE + 200 * MIB, 8 * MIB, in_model(31))
+    assert older_in(recording) == [E, E, P, P]
+
+
+def test_state_that_the_history_shows_is_not_looked_for_among_older_pieces():
+    """The first step makes the moments, so older pieces as large as parameters are something else."""
+    recording = late_step(6, ADAM)
+    for i in range(4):
+        recording.alloc(BASE + (200 + 10 * i) * MIB, 4 * MIB, ADAM)
+    recording.alloc(BASE + 300 * MIB, 8 * MIB, in_model(31))
+    assert older_in(recording) == [P, P, C, C, C, C]
+
+
+def test_the_sizes_with_most_bytes_decide_how_often_each_parameter_is_there():
+    """Adam's moments are there, so of another size, of which there is one piece for each gradient, nothing is known."""
+    recording = late_step(6, ADAM)
+    recording.alloc(BASE + 80 * MIB, 1 * MIB, is_older=True)
+    recording.alloc(BASE + 300 * MIB, 1 * MIB, BACKWARD)
+    recording.alloc(BASE + 310 * MIB, 8 * MIB, in_model(31))
+    assert older_in(recording) == [P, P, S, S, S, S, E]
+
+
+def test_optimizers_that_keep_unlike_numbers_show_nothing():
+    recording = late_step(6, ADAM)
+    recording.alloc(BASE + 160 * MIB, 4 * MIB, SGD)
+    recording.free(BASE + 160 * MIB, SGD)
+    assert older_in(recording) == [P, P, C, C, C, C]
 
 
 def test_a_cublas_workspace_follows_the_result_that_it_is_for():

@@ -9,7 +9,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from profkit.derive.memory.allocations import Allocations, follow_allocations
-from profkit.derive.memory.origins import tell_origins, tell_origins_of_entries
+from profkit.derive.memory.origins import known_moments, tell_origins, tell_origins_of_entries
 from profkit.derive.memory.purposes import tell_purposes
 from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.snapshot.columns import Action, Snapshot, State
@@ -67,7 +67,7 @@ def describe_allocator(snapshot: Snapshot) -> Allocator:
     found = follow_allocations(snapshot)
     origins = tell_origins(snapshot.stacks)
     entries = tell_origins_of_entries(snapshot.history, origins)
-    purposes = tell_purposes(snapshot.history, found, origins, entries)
+    purposes = tell_purposes(snapshot.history, found, origins, entries, known_moments(snapshot.stacks))
     devices = distinct(np.concatenate([snapshot.segments.device, snapshot.history.device]))
     return Allocator(
         snapshot, found, origins, entries, purposes, tuple(_account(snapshot, found, int(device)) for device in devices)

@@ -40,12 +40,20 @@ class Origin(IntEnum):
 _CALLING = re.compile(r"torch/nn/modules/module\.py$")
 _OPTIMIZERS = re.compile(r"(^|/)torch/optim/")
 """PyTorch wraps the step of every optimizer, also of other packages, in a function of its own."""
+_OPTIMIZER_FILE = re.compile(r"(^|/)torch/optim/(?P<name>\w+)\.py$")
+_ALL_OPTIMIZERS = frozenset(("optimizer", "lr_scheduler", "swa_utils"))
+"""Files that stand in the stacks of any optimizer, or are none."""
 _MODULES = re.compile(r"(^|/)torch/nn/modules/")
 _DISTRIBUTED = re.compile(r"(^|/)torch/distributed/")
 _TORCH = re.compile(r"(^|/)torch/")
 _AUTOGRAD = re.compile(r"(^|/)torch/(autograd/(__init__|graph)|_tensor)\.py$")
 _ENGINE = re.compile(r"torch::autograd::Engine::")
 _WORKSPACES = re.compile(r"getNewWorkspace|getCurrentCUDABlasHandle|(cu|hip)blas(Lt)?Workspace", re.IGNORECASE)
+
+
+_MOMENTS = {"adam": 2, "adamw": 2, "adamax": 2, "nadam": 2, "radam": 2, "adadelta": 2, "adagrad": 1}
+"""How many tensors like each parameter the optimizers of ``torch/optim`` keep at least, by file; Adam keeps a third
+with ``amsgrad=True``. SGD is not named, as it keeps none without momentum, nor are those whose settings decide."""
 
 
 def is_python(file: str) -> bool:
@@ -115,6 +123,14 @@ def tell_origins_of_entries(history: History, origins: NDArray[np.uint8]) -> NDA
     if not history.stack[frees].any():
         reported[frees] = Origin.UNKNOWN
     return reported
+
+
+def known_moments(stacks: Stacks) -> int:
+    """How many tensors like each parameter the program's optimizer keeps, as far as its frames tell; 0 if they do not,
+    or if several optimizers differ in that."""
+    own = [match["name"] for file in stacks.files if (match := _OPTIMIZER_FILE.search(file.replace("\\", "/")))]
+    kept = {_MOMENTS.get(name, 0) for name in own if name not in _ALL_OPTIMIZERS}
+    return kept.pop() if len(kept) == 1 else 0
 
 
 def _telling(stacks: Stacks) -> tuple[tuple[Origin, Bools], ...]:

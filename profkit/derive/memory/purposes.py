@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from profkit.derive.memory.allocations import Allocations
 from profkit.derive.memory.origins import Origin
-from profkit.trace.events import Bools, Int64s, Rows
+from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.snapshot.columns import Action, History
 from profkit.trace.statistics import among
 
@@ -41,12 +41,16 @@ class Purpose(IntEnum):
     """Inputs, and whatever else the program itself makes outside the model."""
     EARLIER = 9
     """Older than the history, which says nothing about it."""
+    COPIES = 10
+    """Older than the history, and as many and as large as the parameters once or several times over: a momentum, or a
+    copy of the model such as an average of its weights."""
 
 
 LABELS = {
     Purpose.PARAMETERS: "parameters and buffers",
     Purpose.GRADIENTS: "gradients",
     Purpose.OPTIMIZER_STATE: "optimizer state",
+    Purpose.COPIES: "optimizer state or copies of the parameters",
     Purpose.ACTIVATIONS: "activations",
     Purpose.TEMPORARIES: "temporaries",
     Purpose.WORKSPACE: "workspace of libraries",
@@ -59,9 +63,10 @@ LABELS = {
 
 
 def tell_purposes(
-    history: History, found: Allocations, origins: NDArray[np.uint8], entries: NDArray[np.uint8]
+    history: History, found: Allocations, origins: NDArray[np.uint8], entries: NDArray[np.uint8], moments: int
 ) -> NDArray[np.uint8]:
-    """The `Purpose` of each allocation, by the origins of the stacks and of the history's entries."""
+    """The `Purpose` of each allocation, by the origins of the stacks and of the history's entries. ``moments`` is how
+    many tensors like a parameter the optimizer is known to keep for each."""
     is_made, is_freed = found.made_by >= 0, found.freed_by >= 0
     made_in = np.where(is_made | (found.stack > 0), origins[found.stack], Origin.UNKNOWN)
     freed_in = np.where(is_freed, entries[found.freed_by], Origin.UNKNOWN) if len(entries) else made_in
@@ -83,33 +88,60 @@ def tell_purposes(
     purpose[made_in == Origin.WORKSPACE] = Purpose.WORKSPACE
     purpose[_workspaces(history, found, purpose, made_in)] = Purpose.WORKSPACE
     purpose[found.pool > 0] = Purpose.GRAPH_POOL
-    _tell_older_parameters(history, found, purpose)
+    _tell_older_parameters(history, found, purpose, entries, moments)
     return purpose
 
 
-def _tell_older_parameters(history: History, found: Allocations, purpose: NDArray[np.uint8]) -> None:
-    """Find parameters among the pieces that are older than the history and held to its end: there are as many of a size
-    as there are gradients at once. If there are more, an optimizer's state is among them."""
+def _tell_older_parameters(
+    history: History, found: Allocations, purpose: NDArray[np.uint8], entries: NDArray[np.uint8], moments: int
+) -> None:
+    """Find parameters among the pieces that are older than the history and outlive all training in it: of each size
+    there are as many as gradients at once, or as many again for each tensor that is kept beside a parameter. If an
+    optimizer ran that is known to keep some, they are its state. Nothing shows what the others are, nor is any size
+    judged of which there are fewer."""
     gradients = purpose == Purpose.GRADIENTS
-    older = (purpose == Purpose.EARLIER) & found.is_held
-    if not gradients.any() or not older.any() or (purpose == Purpose.PARAMETERS).any():
+    if not gradients.any() or (purpose == Purpose.PARAMETERS).any():
         return
     for device in np.unique(found.device[gradients]):
-        mine = gradients & (found.device == device)
-        change = np.zeros(len(history) + 1, dtype=np.int64)
-        np.add.at(change, found.made_by[mine] + 1, 1)
-        np.add.at(change, found.freed_by[mine & ~found.is_held] + 1, -1)
-        at_once = mine & found.live_after(int(device), int(np.cumsum(change).argmax()) - 1)
-        sizes, counts = np.unique(found.requested_bytes[at_once], return_counts=True)
-        candidates = older & (found.device == device)
-        own, own_counts = np.unique(found.requested_bytes[candidates], return_counts=True)
-        fitting = np.intersect1d(_pairs(sizes, counts), _pairs(own, own_counts))
-        purpose[candidates & among(found.requested_bytes, np.real(fitting).astype(np.int64))] = Purpose.PARAMETERS
+        mine = found.device == device
+        trains = (history.device == device) & np.isin(entries, (Origin.FORWARD, Origin.BACKWARD, Origin.OPTIMIZER))
+        last = int(np.flatnonzero(trains).max(initial=NONE))
+        older = mine & (purpose == Purpose.EARLIER) & (found.is_held | (found.freed_by > last))
+        sizes, counts = _most_at_once(history, found, gradients & mine)
+        held = _counts_of(sizes, found.requested_bytes[older])
+        copies = _commonest((held // counts)[held >= counts] - 1, (sizes * counts)[held >= counts])
+        if copies is None or 2 * (sizes * counts)[held >= counts * (copies + 1)].sum() < (sizes * counts).sum():
+            continue
+        is_new = bool((mine & (purpose == Purpose.OPTIMIZER_STATE)).any())
+        state = moments if copies >= moments and not is_new else 0
+        parts = (Purpose.PARAMETERS, *[Purpose.OPTIMIZER_STATE] * state, *[Purpose.COPIES] * (copies - state))
+        for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
+            pieces = np.flatnonzero(older & (found.requested_bytes == size))
+            if len(pieces) >= count * len(parts):
+                purpose[pieces[: count * len(parts)]] = np.repeat(np.array(parts, dtype=np.uint8), count)
 
 
-def _pairs(sizes: Int64s, counts: Int64s) -> NDArray[np.complex128]:
-    """Size and count as one value. Sizes are below 2**53 and thus exact."""
-    return sizes + 1j * counts
+def _most_at_once(history: History, found: Allocations, pieces: Bools) -> tuple[Int64s, Int64s]:
+    """The sizes of these pieces of a device, and how many of each there are when there are most."""
+    change = np.zeros(len(history) + 1, dtype=np.int64)
+    np.add.at(change, found.made_by[pieces] + 1, 1)
+    np.add.at(change, found.freed_by[pieces & ~found.is_held] + 1, -1)
+    row = int(np.cumsum(change).argmax()) - 1
+    at_once = pieces & (found.made_by <= row) & (found.is_held | (found.freed_by > row))
+    sizes, counts = np.unique(found.requested_bytes[at_once], return_counts=True)
+    return sizes, counts.astype(np.int64)
+
+
+def _counts_of(sizes: Int64s, values: Int64s) -> Int64s:
+    """How many of the values equal each of the sizes, which are sorted."""
+    values = np.sort(values)
+    return np.searchsorted(values, sizes, side="right") - np.searchsorted(values, sizes, side="left")
+
+
+def _commonest(values: Int64s, weights: Int64s) -> int | None:
+    """The value with most weight."""
+    known, at = np.unique(values, return_inverse=True)
+    return int(known[np.bincount(at, weights, len(known)).argmax()]) if len(known) else None
 
 
 def _tell_gradients(

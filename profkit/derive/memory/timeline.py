@@ -17,6 +17,7 @@ _UPWARDS = (
     Purpose.EARLIER,
     Purpose.PARAMETERS,
     Purpose.OPTIMIZER_STATE,
+    Purpose.COPIES,
     Purpose.WORKSPACE,
     Purpose.GRAPH_POOL,
     Purpose.OWN,
