@@ -8,8 +8,9 @@ they are, whatever their size, and numbers that go up and down are no fault. Nam
 finding, as either alone keeps them alive; several graphs share the growth of memory in proportion to their nodes.
 
 In a memory snapshot, which knows no names: lines that by turns allocate four times or more what is never freed, to the
-end of the history, if calls of the model keep more than half of it for a backward pass. If a backward pass freed as
-much before, and none ran meanwhile, it may still come: that is no fault.
+end of the history, if calls of the model keep more than half of it for a backward pass. The program's own lines may
+free it all after the last work of the model, as where a function returns. If a backward pass freed as much before, and
+none ran meanwhile, it may still come: that is no fault.
 
 Why is this bad?
 A tensor with a graph holds the nodes that made it, and through them whatever they saved. Memory grows a little each
@@ -71,9 +72,10 @@ def _by_snapshot(facts: Facts) -> Suspicions:
     if rounds is None or not rounds.keeps_passes:
         return
     while_it_ran = "although a backward pass ran meanwhile" if rounds.had_backward else "and no backward pass frees it"
+    until = "until the program lets go of all at once" if rounds.is_over else "by now"
     yield Suspicion(
         message=f"{rounds.rounds} rounds keep what the model's calls saved for a backward pass, {while_it_ran}: "
-        f"{format_bytes(rounds.each_bytes)} a round, {format_bytes(rounds.total_bytes)} by now. A snapshot does not "
+        f"{format_bytes(rounds.each_bytes)} a round, {format_bytes(rounds.total_bytes)} {until}. A snapshot does not "
         "show which name holds the graphs; this line allocates last in a round.",
         fix="Keep the values without their history: look from here on for what is appended, added up or carried over, "
         "and put `x.detach()`, or `x.item()` for a number, there. If nothing is trained, run it under `with "

@@ -110,6 +110,60 @@ def test_steps_that_free_what_they_keep_are_silent():
     assert (retained(facts), growing(facts)) == ([], [])
 
 
+def let_go(recording: Recording, least: int = BASE + 1000 * MIB) -> None:
+    """The program's own line frees all that the rounds left, as where the function returns that made it."""
+    for address in [address for address in recording.held if address >= least]:
+        recording.free(address, at(20))
+
+
+def test_graphs_that_the_program_frees_when_its_function_returns_were_retained_too():
+    recording = passes(model(), 8)
+    let_go(recording)
+    recording.put(BASE + 900 * MIB, 1 * MIB, at(30))
+    facts = facts_of_snapshot(recording)
+    (found,) = retained(facts)
+    assert (found.count, found.size_bytes) == (8, 20 * MIB + 512)
+    assert "168 MB until the program lets go of all at once" in found.message
+    assert growing(facts) == []
+
+
+@pytest.mark.parametrize("rounds", [3, 4])
+def test_four_rounds_must_lie_before_the_function_returns(rounds):
+    recording = passes(model(), rounds)
+    let_go(recording)
+    assert bool(retained(facts_of_snapshot(recording))) is (rounds == 4)
+
+
+def test_outputs_that_a_function_collects_and_returns_are_no_growth():
+    """As where an evaluation gathers what the model says under `no_grad` and is done with it."""
+    recording = passes(model(), 8, kept=1, made=5)
+    let_go(recording)
+    facts = facts_of_snapshot(recording)
+    assert (retained(facts), growing(facts)) == ([], [])
+
+
+def test_what_is_let_go_of_before_the_model_works_again_is_silent():
+    recording = passes(model(), 8)
+    let_go(recording)
+    passes(recording, 2, first=20)
+    let_go(recording)
+    assert retained(facts_of_snapshot(recording)) == []
+
+
+def test_steps_that_free_what_they_keep_are_silent_after_the_last_one_too():
+    recording = passes(model(), 8, backward=lambda _: True)
+    let_go(recording)
+    assert retained(facts_of_snapshot(recording)) == []
+
+
+def test_who_frees_must_be_known():
+    """As with `context="alloc"`: the backward pass may have freed it all."""
+    recording = passes(model(), 8)
+    for address in [address for address in recording.held if address >= BASE + 1000 * MIB]:
+        recording.free(address)
+    assert retained(facts_of_snapshot(recording)) == []
+
+
 def test_a_sequence_that_waits_for_its_backward_pass_is_silent():
     """A cell is called eight times before the one backward pass, as the step before showed; the snapshot comes amid the
     second."""

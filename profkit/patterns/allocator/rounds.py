@@ -1,7 +1,9 @@
 """Rounds of the program that leave memory behind, by a memory snapshot alone.
 
 A snapshot shows which lines allocated what is held, not which name holds it. So the sign is that the same lines
-allocate in turns, again and again until the end of the history, and none of it is freed.
+allocate in turns, again and again until the end of the history, and none of it is freed. Or the program frees it all
+after the last of its work, as where a function returns, and then only graphs of whole passes count: outputs and caches
+may be meant to last that long.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class KeptRounds(Struct, frozen=True):
     much of that comes from calls of the model. ``last`` is the frame that allocates last in a round, ``largest`` the
     frame that leaves most. ``keeps_passes`` says that what is left is more than half of what the model's calls
     allocated in these rounds: a pass without a graph leaves only its result. ``had_backward`` says that a backward pass
-    ran in between."""
+    ran in between, ``is_over`` that the program freed it all in the end."""
 
     device: int
     rounds: int
@@ -42,6 +44,7 @@ class KeptRounds(Struct, frozen=True):
     largest: int
     keeps_passes: bool
     had_backward: bool
+    is_over: bool
 
 
 @derived_once
@@ -51,8 +54,34 @@ def kept_rounds(facts: Facts) -> KeptRounds | None:
     allocator = allocator_of(facts)
     if not allocator.devices or not allocator.fullest.has_history:
         return None
-    use, found, history = allocator.fullest, allocator.allocations, allocator.snapshot.history
-    kept = _own_pieces(facts, (found.device == use.device) & found.is_held)
+    use, found = allocator.fullest, allocator.allocations
+    mine = found.device == use.device
+    if kept := _rounds_of(facts, use, mine & found.is_held, use.rows[1]):
+        return kept
+    end = _end_of_work(allocator, use)
+    over = _rounds_of(facts, use, mine & _freed_by_the_program(allocator, end), end, is_over=True)
+    return over if over is not None and over.keeps_passes else None
+
+
+def _end_of_work(allocator: Allocator, use: DeviceUse) -> int:
+    """The row of a device's history after the last one in which the model or an optimizer worked."""
+    works = np.isin(allocator.entries, (Origin.FORWARD, Origin.BACKWARD, Origin.OPTIMIZER))
+    works &= allocator.snapshot.history.device == use.device
+    return int(np.flatnonzero(works).max(initial=NONE)) + 1
+
+
+def _freed_by_the_program(allocator: Allocator, begin: int) -> Bools:
+    """The pieces that the program's own lines freed from this row of the history on."""
+    freed = allocator.allocations.freed_by >= begin
+    freed[freed] = allocator.entries[allocator.allocations.freed_by[freed]] == Origin.PROGRAM
+    return freed
+
+
+def _rounds_of(facts: Facts, use: DeviceUse, pieces: Bools, end: int, is_over: bool = False) -> KeptRounds | None:
+    """The rounds that left these pieces behind until the row ``end`` of the history."""
+    allocator = allocator_of(facts)
+    found, history = allocator.allocations, allocator.snapshot.history
+    kept = _own_pieces(facts, pieces)
     starts = _round_starts(facts, kept)
     if len(starts) < MIN_ROUNDS:
         return None
@@ -63,7 +92,7 @@ def kept_rounds(facts: Facts) -> KeptRounds | None:
     origins = allocator.entries
     backward = np.flatnonzero((origins == Origin.BACKWARD) & (history.device == use.device))
     had_backward = bool(((backward > begins[0]) & (backward < begins[-1])).any())
-    if not _is_growth(sizes, begins, use.rows[1], origins) or (len(backward) and not had_backward):
+    if not _is_growth(sizes, begins, end, origins) or (len(backward) and not had_backward):
         return None
     kept = kept[of_round >= 0]
     if found.size_bytes[kept].sum() < _NOTABLE_SHARE * use.peak_bytes:
@@ -80,6 +109,7 @@ def kept_rounds(facts: Facts) -> KeptRounds | None:
         largest=_heaviest(frames, found.size_bytes[kept]),
         keeps_passes=_keeps_passes(allocator, use, kept[forward], int(begins[0])),
         had_backward=had_backward,
+        is_over=is_over,
     )
 
 
