@@ -19,7 +19,7 @@ from profkit.core.units import format_time
 from profkit.derive.facts import Facts
 from profkit.derive.launch.launch import Launch
 from profkit.derive.memory.allocator import Allocator, DeviceUse
-from profkit.derive.memory.purposes import LABELS
+from profkit.derive.memory.purposes import LABELS, label_of
 from profkit.derive.memory.timeline import memory_timeline
 from profkit.derive.steps.boundaries import measured_numbers
 from profkit.diagnosis.health import check_recording, check_snapshot, find_obstacles
@@ -536,13 +536,16 @@ def _account_device(facts: Facts, use: DeviceUse) -> DeviceMemory:
         if is_timed and use.peak_row != NONE
         else None,
         history_ns=int(times_ns[-1] - times_ns[0]) if is_timed else None,
-        parts=tuple(MemoryPart(LABELS[part], size, round(size / whole, 4)) for part, size in parts.items()),
+        parts=tuple(
+            MemoryPart(label_of(part, use.has_history), size, round(size / whole, 4)) for part, size in parts.items()
+        ),
         lines=tuple(
             MemoryLine(
                 line.size_bytes,
                 round(line.size_bytes / whole, 4),
                 line.count,
                 Location.of(line.site) if line.site is not None else None,
+                line.why,
             )
             for line in lines[:_MOST_LINES]
         ),

@@ -409,12 +409,13 @@ class MemoryPart:
 @dataclass(frozen=True, slots=True)
 class MemoryLine:
     """What one line allocated of the memory held at the peak, in ``count`` pieces. ``location`` is None if no line is
-    known, as for what the backward pass allocates."""
+    known, as for what the backward pass allocates; ``why`` says why, if that is known."""
 
     bytes: int
     fraction: float
     count: int
     location: Location | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -458,7 +458,7 @@ def memory_lines(memory: DeviceMemory) -> list[tuple[str, str, str]]:
     """The lines that allocated most of the peak: bytes, place with the number of blocks, and source."""
     rows = []
     for line in memory.lines:
-        where = short_place(line.location) if line.location else "no line recorded"
+        where = short_place(line.location) if line.location else printable(line.why) or "no line recorded"
         source = printable(line.location.source) if line.location else ""
         rows.append((format_bytes(line.bytes), f"{where}, {format_count(line.count, 'block')}", source))
     return rows

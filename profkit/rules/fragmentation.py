@@ -34,10 +34,11 @@ from msgspec import Struct
 
 from profkit.derive.memory.allocator import DeviceUse, held_after, reserved_after
 from profkit.patterns import Places
-from profkit.patterns.allocator.failures import Failure, failures
+from profkit.patterns.allocator.failures import Failure, asking_site, failures
 from profkit.patterns.allocator.lines import allocator_of, frames_of_stacks, holding_lines, site_of
 from profkit.patterns.allocator.purposes import LARGE_BYTES
 from profkit.rules.base import (
+    CallSite,
     Facts,
     Kind,
     Need,
@@ -131,7 +132,7 @@ def _suspect_growth(facts: Facts, use: DeviceUse, growth: _Growth) -> Suspicion:
         f"Here it took {format_bytes(growth.segment_bytes)} more from the driver while "
         f"{format_bytes(growth.free_bytes)} lay free.",
         fix=_FIX,
-        places=_places(facts, use, stack),
+        places=_places(facts, use, site_of(facts, int(frames_of_stacks(facts)[stack]))),
         size_bytes=growth.wasted_bytes,
         peak_fraction=share,
         confidence=0.8,
@@ -153,7 +154,7 @@ def _suspect_failure(facts: Facts, use: DeviceUse, failure: Failure) -> Suspicio
         message=f"{format_bytes(failure.asked_bytes)} found no room although {format_bytes(failure.gap_bytes)} lay "
         f"free inside of used segments{gaps}.",
         fix=_FIX,
-        places=_places(facts, use, failure.stack),
+        places=_places(facts, use, asking_site(facts, failure)),
         size_bytes=failure.gap_bytes,
         confidence=0.9,
         count=1,
@@ -162,7 +163,7 @@ def _suspect_failure(facts: Facts, use: DeviceUse, failure: Failure) -> Suspicio
     )
 
 
-def _places(facts: Facts, use: DeviceUse, stack: int) -> Places:
+def _places(facts: Facts, use: DeviceUse, asked: CallSite | None) -> Places:
     """The line whose request did not fit into the free memory, and lines that hold pieces of the segments with gaps."""
     allocator = allocator_of(facts)
     blocks, segments, found = allocator.snapshot.blocks, allocator.snapshot.segments, allocator.allocations
@@ -170,5 +171,4 @@ def _places(facts: Facts, use: DeviceUse, stack: int) -> Places:
     mine = blocks.address[free[blocks.segment] & (segments.device[blocks.segment] == use.device)]
     holding = found.is_held & (found.device == use.device) & np.isin(found.address, mine)
     lines = [line.site for line in holding_lines(facts, holding)[:3]]
-    asked = site_of(facts, int(frames_of_stacks(facts)[stack]))
     return Places.of_sites((asked, *lines))

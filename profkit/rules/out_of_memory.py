@@ -4,7 +4,8 @@ What it detects
 A memory snapshot whose history holds a request that failed, after PyTorch had given back everything it kept unused and
 asked again. The finding says which line asked for how much, how much was held at that moment and by which lines, and
 what to change. It is for information if the program went on to allocate: then it caught the error, as a search for the
-largest batch does.
+largest batch does. profkit keeps a history in one step only; of a program that it runs and that fails in another one,
+the snapshot of that moment shows what was held, and the run's notes which line asked.
 
 Why is this bad?
 The program dies, or at least loses the step. The line that asks is seldom the one to blame: it is the first to find the
@@ -34,11 +35,12 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from profkit.derive.memory.allocator import Allocator
 from profkit.derive.memory.origins import Origin
-from profkit.derive.memory.purposes import LABELS, Purpose
+from profkit.derive.memory.purposes import LABELS, Purpose, label_of
 from profkit.patterns import Places
-from profkit.patterns.allocator.failures import Failure, failures
-from profkit.patterns.allocator.lines import allocator_of, frames_of_stacks, holding_lines, site_of
+from profkit.patterns.allocator.failures import Failure, asking_site, failures, growth_before
+from profkit.patterns.allocator.lines import allocator_of, holding_lines, site_of
 from profkit.patterns.allocator.purposes import purposes_of
 from profkit.patterns.allocator.rounds import held_passes, kept_rounds
 from profkit.rules.base import (
@@ -81,16 +83,16 @@ def _suspect(facts: Facts, failure: Failure, count: int) -> Suspicion:
     parts = purposes_of(allocator, held)
     changes = sorted(_changes(facts, failure, parts), key=lambda change: -change.size_bytes)
     changes = [change for change in changes if change.size_bytes >= _LEAST_SHARE * failure.held_bytes]
-    asked = site_of(facts, int(frames_of_stacks(facts)[failure.stack]))
+    asked = asking_site(facts, failure)
     lines = [line.site for line in holding_lines(facts, held)[:_MOST_NAMED]]
     passes = held_passes(facts, held)
     called = site_of(facts, passes.frame) if passes is not None else None
-    trains = bool((allocator.entries[: failure.row] == Origin.BACKWARD).any())
+    trains = _trains(allocator, failure, failure.row)
     rounds = passes.rounds if passes is not None and passes.rounds >= _SEVERAL and not trains else 0
     untrained = _UNTRAINED.format(rounds) if rounds else ""
     return Suspicion(
         message=f"{format_bytes(failure.asked_bytes)} found no room: {format_bytes(failure.held_bytes)} were held, "
-        f"{_name_parts(parts, failure.held_bytes)}.{untrained} {_room(failure)}"
+        f"{_name_parts(parts, failure)}.{untrained} {_room(failure)}"
         f"{'' if failure.is_last else ' The program went on.'}",
         fix=_advise(changes, failure),
         places=Places.of_sites((asked, called, *lines)),
@@ -109,12 +111,20 @@ def _suspect(facts: Facts, failure: Failure, count: int) -> Suspicion:
     )
 
 
+def _trains(allocator: Allocator, failure: Failure, end: int) -> bool:
+    """Whether a backward pass ran before this row of the history. Without a history one may have."""
+    return not failure.has_history or bool((allocator.entries[:end] == Origin.BACKWARD).any())
+
+
 _UNTRAINED = " The model was called in {} rounds and no backward pass seen: each keeps what it saved for one."
 
 
-def _name_parts(parts: Mapping[Purpose, int], whole: int) -> str:
-    named = [(format_share(size / max(whole, 1)), LABELS[purpose]) for purpose, size in parts.items()][:_MOST_NAMED]
-    return ", ".join(f"{share}{'' if at else ' of them'} {label}" for at, (share, label) in enumerate(named))
+def _name_parts(parts: Mapping[Purpose, int], failure: Failure) -> str:
+    whole = max(failure.held_bytes, 1)
+    named = [(format_share(size / whole), label_of(purpose, failure.has_history)) for purpose, size in parts.items()]
+    return ", ".join(
+        f"{share}{'' if at else ' of them'} {label}" for at, (share, label) in enumerate(named[:_MOST_NAMED])
+    )
 
 
 def _room(failure: Failure) -> str:
@@ -122,6 +132,11 @@ def _room(failure: Failure) -> str:
     gaps = f"{format_bytes(failure.gap_bytes)} lay free in gaps"
     if failure.gaps:
         gaps += f", {format_count(failure.gaps, 'gap')} of {format_bytes(failure.largest_gap_bytes)} at most"
+    if failure.is_limited:
+        return (
+            f"The process may use {format_bytes(failure.limit_bytes)} of the device (set_per_process_memory_fraction), "
+            f"which had {format_bytes(failure.free_bytes)} left; {gaps}."
+        )
     if failure.free_bytes >= failure.asked_bytes:
         return (
             f"The device had {format_bytes(failure.free_bytes)} left, but a limit of the process kept it from them "
@@ -154,7 +169,13 @@ def _changes(facts: Facts, failure: Failure, parts: Mapping[Purpose, int]) -> It
             rounds.total_bytes - rounds.each_bytes,
             f"free what {rounds.rounds} rounds left behind (see the finding on that), as all but one are of no use.",
         )
-    yield from _for_activations(held[Purpose.ACTIVATIONS], trains=bool((allocator.entries == Origin.BACKWARD).any()))
+    if (grown := growth_before(facts, failure)) is not None:
+        yield _Change(
+            failure.held_bytes - grown.size_bytes,
+            f"let go of what grows: tensors took {format_bytes(grown.size_bytes)} after step {grown.step} and more "
+            "after each later one (see the finding on what keeps them, if there is one).",
+        )
+    yield from _for_activations(held[Purpose.ACTIVATIONS], _trains(allocator, failure, len(allocator.entries)))
     if in_what is Origin.FORWARD or in_what is Origin.PROGRAM:
         yield _Change(
             held[Purpose.GRADIENTS],

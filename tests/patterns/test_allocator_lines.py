@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profkit.patterns.allocator.lines import holding_lines
-from tests.snapshots import MIB, TORCH, Frame, Recording, at, facts_of_snapshot, in_model
+from profkit.patterns.allocator.lines import HoldingLine, holding_lines
+from tests.snapshots import BACKWARD, MIB, TORCH, Frame, Recording, at, facts_of_snapshot, in_model
 
 BASE = 1 << 40
 WATCH: Frame = ("/opt/checkout/profkit/collect/tensors/recomputation.py", 279, "__torch_function__")
@@ -15,14 +15,17 @@ WINDOWS: Frame = ("C:\\Lib\\site-packages\\profkit\\collect\\tensors\\recomputat
 LAYER: Frame = (f"{TORCH}/nn/modules/linear.py", 134, "forward")
 
 
+def lines_of_all(recording: Recording, **how: bool) -> list[HoldingLine]:
+    facts = facts_of_snapshot(recording, **how)
+    assert facts.allocator is not None
+    return holding_lines(facts, np.ones(len(facts.allocator.allocations), dtype=bool))
+
+
 def lines_of(stack: list[Frame]) -> list[tuple[str, int] | None]:
     recording = Recording()
     recording.segment(BASE, 64 * MIB)
     recording.alloc(BASE, 4 * MIB, stack)
-    facts = facts_of_snapshot(recording)
-    assert facts.allocator is not None
-    lines = holding_lines(facts, np.ones(len(facts.allocator.allocations), dtype=bool))
-    return [(line.site.file, line.site.line) if line.site else None for line in lines]
+    return [(line.site.file, line.site.line) if line.site else None for line in lines_of_all(recording)]
 
 
 @pytest.mark.parametrize("watch", [WATCH, WINDOWS])
@@ -40,3 +43,18 @@ def test_what_only_profkit_stands_behind_has_no_line():
 
 def test_a_program_in_a_folder_named_profkit_keeps_its_lines():
     assert lines_of(at(4, file="/home/me/profkit/train.py")) == [("/home/me/profkit/train.py", 4)]
+
+
+def test_what_has_no_line_says_why():
+    recording = Recording()
+    recording.segment(BASE, 64 * MIB, is_older=True)
+    recording.alloc(BASE, 8 * MIB, is_older=True)
+    recording.alloc(BASE + 10 * MIB, 4 * MIB, in_model(31))
+    recording.alloc(BASE + 20 * MIB, 2 * MIB, BACKWARD)
+    told = [(line.why, line.size_bytes) for line in lines_of_all(recording)]
+    assert told == [
+        ("older than the history", 8 * MIB),
+        ("", 4 * MIB),
+        ("in the backward pass, whose threads run no Python", 2 * MIB),
+    ]
+    assert [line.why for line in lines_of_all(recording, with_history=False)] == ["", ""]

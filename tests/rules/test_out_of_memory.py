@@ -8,7 +8,19 @@ from profkit.derive.facts import Facts
 from profkit.findings.values import Severity
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.out_of_memory import out_of_memory
-from tests.snapshots import BACKWARD, MIB, Recording, at, clearing, facts_of_snapshot, in_model, in_step, moving
+from profkit.run.directory import CallSite, DeviceMemorySample, OutOfMemory, Run
+from tests.snapshots import (
+    BACKWARD,
+    MIB,
+    Recording,
+    at,
+    clearing,
+    facts_of_snapshot,
+    in_model,
+    in_step,
+    moving,
+    snapshot_of,
+)
 from tests.traces import facts_of, op
 
 BASE = 1 << 40
@@ -137,6 +149,52 @@ def test_each_device_fails_for_itself():
     (found,) = find(facts_of_snapshot(first, second))
     assert found.location is not None
     assert found.location.line == 7
+
+
+SITE = CallSite("/home/me/train.py", 31, "main", "loss.backward()")
+
+
+def run_that_failed(*held_after_steps: int, limit: int = 0, ended: bool = True, **how: bool) -> Facts:
+    """64 MiB are held, of which a line is known, when 32 MiB find no room on a device with 900 MiB left."""
+    recording = Recording()
+    recording.put(BASE, 64 * MIB, in_model(31))
+    run = Run(out_of_memory=OutOfMemory(0, 32 * MIB, 900 * MIB, 80 * MIB, SITE, ended=ended))
+    sizes = enumerate(held_after_steps, start=2)
+    samples = [DeviceMemorySample(i, 0, 1024 * MIB, MIB * one, 0, 0, 0, limit_bytes=limit) for i, one in sizes]
+    snapshot = snapshot_of(recording, **{"with_history": False, **how})
+    return Facts(facts_of([op("aten::mm", 1, 9)]).trace, run, snapshot=snapshot, device_memory=tuple(samples))
+
+
+def test_a_run_that_fails_while_no_history_is_kept_is_judged_by_its_notes():
+    """profkit keeps one in the located step only."""
+    (found,) = find(run_that_failed(60, limit=80 * MIB))
+    assert found.location is not None
+    assert (found.location.file, found.location.line) == ("/home/me/train.py", 31)
+    assert found.severity is Severity.HIGH
+    assert found.message.startswith("33.6 MB found no room: 67.1 MB were held, 100 % of them activations.")
+    assert "The process may use 83.9 MB of the device (set_per_process_memory_fraction)" in found.message
+    assert "no backward pass" not in found.message + found.fix, "without a history nobody saw whether one ran"
+    assert "let go of what grows" not in found.fix
+
+
+def test_a_failure_that_the_program_got_over_is_for_information_without_a_history_too():
+    (found,) = find(run_that_failed(ended=False))
+    assert found.severity is Severity.INFO
+
+
+def test_with_a_history_that_holds_no_failure_the_snapshot_is_of_another_moment():
+    assert find(run_that_failed(with_history=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("after_steps", "grows"),
+    [((10, 20, 30, 40), True), ((10, 20, 30), False), ((10, 20, 20, 40), False), ((40, 50, 60, 70), False)],
+    ids=["after each step", "too few", "not after each", "less at the failure"],
+)
+def test_what_grew_after_each_step_is_named_first(after_steps, grows):
+    (found,) = find(run_that_failed(*after_steps))
+    first = "- up to 56.6 MB: let go of what grows: tensors took 10.5 MB after step 2 and more after"
+    assert any(line.startswith(first) for line in found.fix.splitlines()) is grows
 
 
 def test_memory_that_is_merely_full_is_no_failure():

@@ -62,6 +62,11 @@ LABELS = {
 """In the order in which reports tell them."""
 
 
+def label_of(purpose: Purpose, has_history: bool) -> str:
+    """The label of a purpose on a device of which a history was kept or not."""
+    return "without a record" if purpose is Purpose.EARLIER and not has_history else LABELS[purpose]
+
+
 def tell_purposes(
     history: History, found: Allocations, origins: NDArray[np.uint8], entries: NDArray[np.uint8], moments: int
 ) -> NDArray[np.uint8]:
@@ -69,7 +74,8 @@ def tell_purposes(
     many tensors like a parameter the optimizer is known to keep for each."""
     is_made, is_freed = found.made_by >= 0, found.freed_by >= 0
     made_in = np.where(is_made | (found.stack > 0), origins[found.stack], Origin.UNKNOWN)
-    freed_in = np.where(is_freed, entries[found.freed_by], Origin.UNKNOWN) if len(entries) else made_in
+    freed_in = np.full(len(found), Origin.UNKNOWN, dtype=np.uint8)
+    freed_in[is_freed] = entries[found.freed_by[is_freed]]
     outlived_backward = _heard(entries == Origin.BACKWARD, found)
     purpose = np.full(len(found), Purpose.UNKNOWN, dtype=np.uint8)
     purpose[~is_made & (found.stack == 0)] = Purpose.EARLIER

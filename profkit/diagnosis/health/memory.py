@@ -8,6 +8,7 @@ from profkit.core.units import format_bytes, format_count
 from profkit.derive.facts import Facts
 from profkit.diagnosis.health.window import is_notable
 from profkit.findings.values import Location
+from profkit.patterns.allocator.failures import limit_of
 from profkit.patterns.memory_use import memory_uses
 from profkit.run.directory import KILLED, OutOfMemory
 from profkit.trace.events import NONE
@@ -45,11 +46,27 @@ def _held(facts: Facts, failed: OutOfMemory) -> str:
     if failed.device == _HOST:
         return f" of the host's memory{_by_the_process(facts)}"
     peaks = {one.device: one.allocated_bytes for one in memory_uses(facts)}
-    free = f", of which {format_bytes(failed.free_bytes)} were free" if failed.total_bytes else ""
-    total = f"'s {format_bytes(failed.total_bytes)}" if failed.total_bytes else "'s memory"
     peak_bytes = peaks.get(failed.device, 0)
     held = f"; tensors took up to {format_bytes(peak_bytes)}" if peak_bytes else ""
-    return f" of GPU {failed.device}{total}{free}{held}"
+    return f"{_beyond_limit(facts, failed) or _of_device(failed)}{held}"
+
+
+def _of_device(failed: OutOfMemory) -> str:
+    free = f", of which {format_bytes(failed.free_bytes)} were free" if failed.total_bytes else ""
+    total = f"'s {format_bytes(failed.total_bytes)}" if failed.total_bytes else "'s memory"
+    return f" of GPU {failed.device}{total}{free}"
+
+
+def _beyond_limit(facts: Facts, failed: OutOfMemory) -> str:
+    """The limit of the process, if it kept the request from room that the GPU had; empty otherwise. PyTorch then tells
+    the limit as the total, and what is free of the whole GPU."""
+    limit_bytes = limit_of(facts, failed.device) or failed.total_bytes * (failed.free_bytes > failed.total_bytes)
+    if not limit_bytes or failed.free_bytes < failed.asked_bytes:
+        return ""
+    return (
+        f" of GPU {failed.device}, beyond the {format_bytes(limit_bytes)} that the process may use "
+        f"(set_per_process_memory_fraction), though {format_bytes(failed.free_bytes)} of the GPU were free"
+    )
 
 
 def _by_the_process(facts: Facts) -> str:

@@ -9,22 +9,29 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.memory.allocator import Allocator
-from profkit.derive.memory.origins import calling_frames, innermost, outermost, python_frames
+from profkit.derive.memory.origins import Origin, calling_frames, innermost, outermost, python_frames
 from profkit.patterns.places.frames import is_library, is_profkits
 from profkit.run.directory import CallSite
 from profkit.source.code import recorded_line
 from profkit.trace.events import NONE, Bools, Rows
 from profkit.trace.snapshot.columns import Stacks
+from profkit.trace.statistics import among
+
+_OLDER, _BACKWARD = -3, -2
+"""Stand for lines that nobody can know, below `NONE`."""
+_WHY = {_OLDER: "older than the history", _BACKWARD: "in the backward pass, whose threads run no Python"}
 
 
 class HoldingLine(Struct, frozen=True):
     """What one line of the program allocated of some pieces, ``count`` of them. ``site`` is None for memory without a
-    known Python frame, such as the backward pass's. ``frame`` is the line's among the snapshot's frames."""
+    known Python frame; ``why`` says why there is none, if that is known. ``frame`` is the line's among the snapshot's
+    frames."""
 
     frame: int
     site: CallSite | None
     size_bytes: int
     count: int
+    why: str = ""
 
 
 def allocator_of(facts: Facts) -> Allocator:
@@ -85,10 +92,20 @@ def site_of(facts: Facts, frame: int) -> CallSite | None:
 
 def holding_lines(facts: Facts, pieces: Bools) -> list[HoldingLine]:
     """The lines that allocated these pieces, the one with most bytes first."""
-    found = allocator_of(facts).allocations
-    frames = frames_of_stacks(facts)[found.stack[pieces]]
-    known, at = np.unique(frames, return_inverse=True)
+    allocator = allocator_of(facts)
+    found = allocator.allocations
+    key = frames_of_stacks(facts)[found.stack]
+    has_history = among(found.device, np.array([use.device for use in allocator.devices if use.has_history]))
+    is_older = (key == NONE) & (found.made_by == NONE) & (found.stack == 0) & has_history
+    key[(key == NONE) & (found.made_by != NONE) & (allocator.origins[found.stack] == Origin.BACKWARD)] = _BACKWARD
+    key[is_older] = _OLDER
+    known, at = np.unique(key[pieces], return_inverse=True)
     sizes = np.bincount(at, found.size_bytes[pieces], len(known)).astype(np.int64)
     counts = np.bincount(at, minlength=len(known))
     order = np.argsort(-sizes, kind="stable")
-    return [HoldingLine(int(known[i]), site_of(facts, int(known[i])), int(sizes[i]), int(counts[i])) for i in order]
+    return [_holding(facts, int(known[i]), int(sizes[i]), int(counts[i])) for i in order]
+
+
+def _holding(facts: Facts, key: int, size_bytes: int, count: int) -> HoldingLine:
+    frame = max(key, NONE)
+    return HoldingLine(frame, site_of(facts, frame), size_bytes, count, _WHY.get(key, ""))

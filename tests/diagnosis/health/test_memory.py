@@ -39,6 +39,31 @@ def test_a_request_on_a_gpu_is_reported_with_its_size_and_the_free_memory():
     assert check_recording(failed)[0] == describe_end_of_memory(failed)
 
 
+@pytest.mark.parametrize("total_bytes", [2_000, 80_000])
+def test_a_limit_of_the_process_is_named_where_the_gpu_had_room(total_bytes: int):
+    """PyTorch tells the limit as the total, and what is free of the whole GPU."""
+    base = facts(device=0, asked_bytes=16, total_bytes=total_bytes, free_bytes=70_000, site=SITE, ended=True)
+    limited = (DeviceMemorySample(-1, 0, 80_000, 10, 1_900, 20, 1_950, limit_bytes=2_000),)
+    known = Facts(base.trace, base.run, samples=base.samples, device_memory=limited)
+    assert describe_end_of_memory(known) == (
+        "out of memory: train.py:31 asked for 16 B of GPU 0, beyond the 2.00 kB that the process may use "
+        "(set_per_process_memory_fraction), though 70.0 kB of the GPU were free; tensors took up to 1.90 kB"
+    )
+
+
+def test_a_limit_shows_in_more_free_memory_than_there_is():
+    """As in runs of a PyTorch that does not say how much the process may use."""
+    failed = facts(device=1, asked_bytes=16, total_bytes=2_000, free_bytes=70_000, site=SITE, ended=True)
+    assert "beyond the 2.00 kB that the process may use" in str(describe_end_of_memory(failed))
+
+
+def test_a_limit_is_no_cause_where_the_gpu_itself_is_full():
+    base = facts(device=0, asked_bytes=500, total_bytes=80_000, free_bytes=100, site=SITE, ended=True)
+    limited = (DeviceMemorySample(-1, 0, 80_000, 10, 1_900, 20, 1_950, limit_bytes=2_000),)
+    known = Facts(base.trace, base.run, samples=base.samples, device_memory=limited)
+    assert "of GPU 0's 80.0 kB, of which 100 B were free" in str(describe_end_of_memory(known))
+
+
 @pytest.mark.parametrize(
     ("known", "text"),
     [
