@@ -27,7 +27,8 @@ time of the cheaper one: both do the same arithmetic, and what the other takes o
 values differ in width, each at the time of the dearer one: the fused kernel wants them padded.) On a GPU with a known
 data sheet they take at most what they need at half of its peak. The backward pass of a fused kernel makes five such
 products for the two of the forward pass, one of them to compute the table again (Dao et al., FlashAttention, 2022,
-algorithms 1 and 4). `--measure` runs both forms on the recorded shapes instead.
+algorithms 1 and 4). `--measure` runs both forms on the recorded shapes instead. In a snapshot: by how much the peak of
+the memory would be lower without the tables.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from msgspec import Struct
 
 from profkit.derive.families import MATRIX, operators_of
 from profkit.patterns import (
+    Places,
     backward_of,
     call_of,
     frequent_lines,
@@ -50,8 +52,20 @@ from profkit.patterns import (
     shapes_of,
     times_per_step,
 )
+from profkit.patterns.allocator.lines import site_of
+from profkit.patterns.allocator.score_tables import score_tables
 from profkit.patterns.releases import INDUCTOR, note_since
-from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_count, rule
+from profkit.rules.base import (
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_count,
+    format_share,
+    rule,
+)
 from profkit.run.experiment import Case, Experiment
 from profkit.savings import Edit, Trial, combine, computing_ns, dtype_of, scale_operators
 from profkit.savings.cost_models.devices import rates_of
@@ -133,7 +147,42 @@ class _Attention(Struct, frozen=True):
     attended: tuple[tuple[int, ...], ...] | None
 
 
-@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
+_FIX = (
+    "Call `torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p)`{} instead of the two "
+    "products and the softmax; with `nn.MultiheadAttention` pass `need_weights=False`."
+)
+_NAMED, _UNNAMED = 0.8, 0.6
+"""How sure a snapshot makes: with a softmax in its stacks, and by the sizes alone. It does not show whether the program
+does something to the scores that the fused kernel cannot."""
+
+
+def _by_snapshot(facts: Facts) -> Suspicions:
+    """Only where there is no trace, which shows the formula itself."""
+    tables = None if facts.has_trace else score_tables(facts)
+    if tables is None:
+        return
+    share = format_share(tables.total_bytes / tables.peak_bytes)
+    seems, sign = ("is", "a stack names the softmax") if tables.named else ("seems to be", "only the sizes tell so")
+    yield Suspicion(
+        message=f"Attention {seems} written out here ({sign}): {format_count(tables.count, 'table')} of "
+        f"{format_bytes(tables.table_bytes)}, one number for each pair of positions, are {share} of the peak of "
+        f"{format_bytes(tables.peak_bytes)}; without them it would be {format_bytes(tables.saved_bytes)} lower.",
+        fix=_FIX.format(""),
+        places=Places.of_sites(site_of(facts, frame) for frame in tables.frames),
+        size_bytes=tables.saved_bytes,
+        peak_fraction=tables.saved_bytes / tables.peak_bytes,
+        confidence=_NAMED if tables.named else _UNNAMED,
+        count=1,
+        evidence={
+            "table_bytes": tables.table_bytes,
+            "tables_at_the_peak": tables.count,
+            "bytes_of_tables": tables.total_bytes,
+            "peak_bytes": tables.peak_bytes,
+        },
+    )
+
+
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES, by_snapshot=_by_snapshot)
 def unfused_attention(facts: Facts) -> Suspicions:
     """Report each line with such a softmax: the line where the formula begins, then its other lines."""
     found = {attention.softmax: attention for attention in _find_attentions(facts)}
@@ -146,9 +195,7 @@ def unfused_attention(facts: Facts) -> Suspicions:
             message=f"Attention is computed step by step {format_count(times_per_step(facts, rows), 'time')} "
             f"a step: a table of {elements:,} scores is stored, and passed over by "
             f"{format_count(len(attentions[0].passes), 'operator')} between the two products.",
-            fix="Call `torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p)`"
-            f"{note_since(facts, INDUCTOR)} instead of the two products and the softmax; with `nn.MultiheadAttention` "
-            "pass `need_weights=False`.",
+            fix=_FIX.format(note_since(facts, INDUCTOR)),
             rows=rows,
             edit=_fuse(facts, attentions),
             places=name_lines(facts, facts.lines.site[formula]),
