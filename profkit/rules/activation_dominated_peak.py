@@ -100,6 +100,7 @@ def _by_snapshot(facts: Facts) -> Suspicions:
     waiting[waiting] = allocator.entries[found.freed_by[waiting]] == Origin.BACKWARD
     if min(activation_bytes, 2 * int(found.size_bytes[waiting].sum())) < DOMINATES * use.peak_bytes:
         return
+    waiting &= allocator.origins[found.stack] == Origin.FORWARD
     best = max(_lines_of_snapshot(facts, np.flatnonzero(waiting)), key=lambda line: line.saved_bytes, default=None)
     if best is not None:
         is_of_blocks = _is_in_model(facts, best.site)

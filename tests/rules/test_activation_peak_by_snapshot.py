@@ -69,6 +69,23 @@ def test_a_library_model_is_reported_at_the_line_that_calls_it():
     assert "gradient_checkpointing_enable" in found.fix
 
 
+def test_a_batch_made_on_the_line_that_calls_the_model_hides_nothing():
+    """`model(batch()).mean().backward()`: the batch comes once, the model's blocks again and again."""
+    recording = Recording()
+    recording.put(BASE + 9000 * MIB, MIB, at(9))
+    recording.free(BASE + 9000 * MIB, at(9))
+    recording.put(BASE, 4 * MIB, at(10))
+    for i in range(16):
+        library = ("/usr/lib/python3/site-packages/tower.py", 4 + i % 2, "forward")
+        recording.put(BASE + 100 * (i + 1) * MIB, 25 * MIB, [library, *in_model(0)[1:]])
+    for i in range(17):
+        recording.free(BASE + 100 * i * MIB, BACKWARD)
+    (found,) = find(facts_of_snapshot(recording))
+    assert found.location is not None
+    assert found.location.line == 10
+    assert "what is called here keeps 419 MB" in found.message
+
+
 @pytest.mark.parametrize(
     "sizes",
     [{"parameters": 410}, {"hidden": 14, "output": 14}, {"frees": False}, {"blocks": 1, "hidden": 400}],
