@@ -546,6 +546,8 @@ def _account_device(facts: Facts, use: DeviceUse) -> DeviceMemory:
                 line.count,
                 Location.of(line.site) if line.site is not None else None,
                 line.why,
+                Location.of(line.inside) if line.inside is not None else None,
+                line.inside_bytes,
             )
             for line in lines[:_MOST_LINES]
         ),

@@ -409,13 +409,16 @@ class MemoryPart:
 @dataclass(frozen=True, slots=True)
 class MemoryLine:
     """What one line allocated of the memory held at the peak, in ``count`` pieces. ``location`` is None if no line is
-    known, as for what the backward pass allocates; ``why`` says why, if that is known."""
+    known, as for what the backward pass allocates; ``why`` says why, if that is known. If the line calls an installed
+    package, ``inside`` is the line there that allocated most, ``inside_bytes`` of it."""
 
     bytes: int
     fraction: float
     count: int
     location: Location | None = None
     why: str = ""
+    inside: Location | None = None
+    inside_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -460,8 +460,15 @@ def memory_lines(memory: DeviceMemory) -> list[tuple[str, str, str]]:
     for line in memory.lines:
         where = short_place(line.location) if line.location else printable(line.why) or "no line recorded"
         source = printable(line.location.source) if line.location else ""
-        rows.append((format_bytes(line.bytes), f"{where}, {format_count(line.count, 'block')}", source))
+        inside = f"; {format_bytes(line.inside_bytes)} at {_in_package(line.inside)}" if line.inside else ""
+        rows.append((format_bytes(line.bytes), f"{where}, {format_count(line.count, 'block')}{inside}", source))
     return rows
+
+
+def _in_package(location: Location) -> str:
+    """``transformers/activations.py:66``: below the folder of installed packages."""
+    path = re.split(r"-packages/", location.file.replace("\\", "/"))[-1]
+    return printable(f"{path}:{location.line}")
 
 
 MEMORY_LINES = "The lines that allocated it"

@@ -58,3 +58,18 @@ def test_what_has_no_line_says_why():
         ("in the backward pass, whose threads run no Python", 2 * MIB),
     ]
     assert [line.why for line in lines_of_all(recording, with_history=False)] == ["", ""]
+
+
+def test_a_line_that_calls_a_library_says_where_in_it_most_was_allocated():
+    """Of a library of models; PyTorch's own lines and those of a library that calls the program tell nothing."""
+    package = "/usr/lib/python3/site-packages/transformers"
+    hidden, attention = (f"{package}/activations.py", 66, "forward"), (f"{package}/gpt2.py", 119, "forward")
+    recording = Recording()
+    recording.segment(BASE, 64 * MIB)
+    recording.alloc(BASE, 8 * MIB, [LAYER, hidden, *at(10)])
+    recording.alloc(BASE + 10 * MIB, 4 * MIB, [LAYER, attention, *at(10)])
+    recording.alloc(BASE + 20 * MIB, 2 * MIB, [LAYER, *at(11), (f"{package}/trainer.py", 9, "train")])
+    first, second = lines_of_all(recording)
+    assert first.inside is not None
+    assert (first.inside.file, first.inside.line, first.inside_bytes) == (hidden[0], 66, 8 * MIB)
+    assert (second.inside, second.inside_bytes) == (None, 0)

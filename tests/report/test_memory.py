@@ -23,6 +23,7 @@ from profkit.findings.values import (
 )
 from profkit.report import render
 from profkit.report.json import parse_json
+from profkit.report.wording import memory_lines
 
 GPU = DeviceMemory(
     device=0,
@@ -164,3 +165,12 @@ def test_a_hostile_label_is_escaped_in_the_picture(diagnosis):
 def test_without_a_history_there_is_no_picture(diagnosis):
     with pytest.raises(UsageError, match="no memory snapshot with a history"):
         render(diagnosis, "memory-timeline")
+
+
+def test_the_line_of_a_library_follows_the_one_that_calls_it():
+    inside = Location("/usr/lib/python3/site-packages/transformers/activations.py", 66, "forward")
+    line = MemoryLine(3_000, 0.75, 24, Location("/home/me/model.py", 30, "forward"), inside=inside, inside_bytes=2_000)
+    ((_, where, _),) = memory_lines(replace(GPU, lines=(line,)))
+    assert where == "model.py:30, 24 blocks; 2.00 kB at transformers/activations.py:66"
+    ((_, where, _),) = memory_lines(replace(GPU, lines=(MemoryLine(10, 0.1, 1, why="older than the history"),)))
+    assert where == "older than the history, 1 block"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.memory.allocator import Allocator
 from profkit.derive.memory.origins import Origin, calling_frames, innermost, outermost, python_frames
-from profkit.patterns.places.frames import is_library, is_profkits
+from profkit.patterns.places.frames import is_library, is_package, is_profkits
 from profkit.run.directory import CallSite
 from profkit.source.code import recorded_line
-from profkit.trace.events import NONE, Bools, Rows
+from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.snapshot.columns import Stacks
 from profkit.trace.statistics import among
 
@@ -25,13 +25,16 @@ _WHY = {_OLDER: "older than the history", _BACKWARD: "in the backward pass, whos
 class HoldingLine(Struct, frozen=True):
     """What one line of the program allocated of some pieces, ``count`` of them. ``site`` is None for memory without a
     known Python frame; ``why`` says why there is none, if that is known. ``frame`` is the line's among the snapshot's
-    frames."""
+    frames. If the line calls an installed package, ``inside`` is the line there that allocated most, ``inside_bytes``
+    of it."""
 
     frame: int
     site: CallSite | None
     size_bytes: int
     count: int
     why: str = ""
+    inside: CallSite | None = None
+    inside_bytes: int = 0
 
 
 def allocator_of(facts: Facts) -> Allocator:
@@ -49,6 +52,14 @@ def frames_of_stacks(facts: Facts) -> Rows:
     others = python_frames(stacks) & ~_of_files(stacks, is_profkits)
     own, any_python = innermost(stacks, user_frames(facts)), innermost(stacks, others)
     return _frames_at(stacks, np.where(own == NONE, any_python, own))
+
+
+@derived_once
+def package_frames_of_stacks(facts: Facts) -> Rows:
+    """For each stack the innermost frame of an installed package that the program's line calls, `NONE` without one."""
+    stacks = allocator_of(facts).snapshot.stacks
+    inner = innermost(stacks, python_frames(stacks) & _of_files(stacks, is_package))
+    return _frames_at(stacks, np.where(inner < innermost(stacks, user_frames(facts)), inner, NONE))
 
 
 @derived_once
@@ -103,9 +114,20 @@ def holding_lines(facts: Facts, pieces: Bools) -> list[HoldingLine]:
     sizes = np.bincount(at, found.size_bytes[pieces], len(known)).astype(np.int64)
     counts = np.bincount(at, minlength=len(known))
     order = np.argsort(-sizes, kind="stable")
-    return [_holding(facts, int(known[i]), int(sizes[i]), int(counts[i])) for i in order]
+    inside = package_frames_of_stacks(facts)[found.stack[pieces]]
+    lines = []
+    for i in order.tolist():
+        frame, mine = max(int(known[i]), NONE), (at == i) & (inside != NONE)
+        inner, inner_bytes = _heaviest(inside[mine], found.size_bytes[pieces][mine])
+        whose = HoldingLine(frame, site_of(facts, frame), int(sizes[i]), int(counts[i]), _WHY.get(int(known[i]), ""))
+        lines.append(structs.replace(whose, inside=site_of(facts, inner), inside_bytes=inner_bytes))
+    return lines
 
 
-def _holding(facts: Facts, key: int, size_bytes: int, count: int) -> HoldingLine:
-    frame = max(key, NONE)
-    return HoldingLine(frame, site_of(facts, frame), size_bytes, count, _WHY.get(key, ""))
+def _heaviest(frames: Rows, sizes: Int64s) -> tuple[int, int]:
+    """The frame with most bytes, and these; `NONE` without any."""
+    known, at = np.unique(frames, return_inverse=True)
+    if not len(known):
+        return NONE, 0
+    weights = np.bincount(at, sizes)
+    return int(known[weights.argmax()]), int(weights.max())

@@ -24,6 +24,8 @@ _LIBRARY = re.compile(
 read and prepare data, only names that programs do not use for their own files count. `torch.compile` writes to a
 directory ``torchinductor_<user>``."""
 
+_PACKAGE = re.compile(r"(^|/)(site|dist)-packages/(?!(torch|triton|profkit)/)")
+
 
 def parse_frame(name: str) -> tuple[str, int, str] | None:
     """``train.py(12): main`` → file, line of the ``def``, function; None for built-in functions."""
@@ -60,3 +62,8 @@ def is_library(file: str) -> bool:
 def is_profkits(file: str) -> bool:
     """Whether a file, by its path, is profkit's own."""
     return _OWN.search(file) is not None
+
+
+def is_package(file: str) -> bool:
+    """Whether a file, by its path, belongs to an installed package other than PyTorch, such as a library of models."""
+    return _PACKAGE.search(file) is not None
