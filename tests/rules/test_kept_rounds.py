@@ -127,6 +127,13 @@ def test_graphs_that_the_program_frees_when_its_function_returns_were_retained_t
     assert growing(facts) == []
 
 
+@pytest.mark.parametrize("rounds", [3, 4, 8])
+def test_a_round_that_is_no_more_than_begun_does_not_count(rounds):
+    """One line does it all, so a turn of its own begins with each sum: after the last pass there is nothing else."""
+    facts = facts_of_snapshot(passes(model(), rounds, sum_line=10))
+    assert [one.count for one in retained(facts)] == ([rounds] if rounds > 3 else [])
+
+
 @pytest.mark.parametrize("rounds", [3, 4])
 def test_four_rounds_must_lie_before_the_function_returns(rounds):
     recording = passes(model(), rounds)

@@ -94,6 +94,9 @@ def _rounds_of(facts: Facts, use: DeviceUse, pieces: Bools, end: int, is_over: b
     had_backward = bool(((backward > begins[0]) & (backward < begins[-1])).any())
     if not _is_growth(sizes, begins, end, origins) or (len(backward) and not had_backward):
         return None
+    rounds = len(sizes) - int(sizes[-1] * _STEADY < median(sizes[:-1]))  # the last may be no more than begun
+    if rounds < MIN_ROUNDS:
+        return None
     kept = kept[of_round >= 0]
     if found.size_bytes[kept].sum() < _NOTABLE_SHARE * use.peak_bytes:
         return None
@@ -101,7 +104,7 @@ def _rounds_of(facts: Facts, use: DeviceUse, pieces: Bools, end: int, is_over: b
     forward = allocator.origins[found.stack[kept]] == Origin.FORWARD
     return KeptRounds(
         device=use.device,
-        rounds=len(starts),
+        rounds=rounds,
         each_bytes=int(median(sizes)),
         total_bytes=int(sizes.sum()),
         forward_bytes=int(found.size_bytes[kept[forward]].sum()),
