@@ -68,6 +68,12 @@ def verdict(diagnosis: Diagnosis) -> str:
     return printable((diagnosis.verdict or conclude(diagnosis)).text)
 
 
+def headline(diagnosis: Diagnosis) -> tuple[str, str]:
+    """What comes first of the verdict, and the rest as sentences; the rest may be empty."""
+    first, *others = verdict(diagnosis).split("; ")
+    return first, " ".join(f"{one[:1].upper()}{one[1:]}." for one in others)
+
+
 def price_label(finding: Finding) -> str:
     """What to call the price: ``cost`` of a fault, ``gain`` of an opportunity."""
     return "cost" if finding.kind is Kind.FAULT else "gain"

@@ -64,6 +64,7 @@ def _words(diagnosis: Diagnosis) -> dict[str, Any]:
     ]
     return {
         "verdict": wording.verdict(diagnosis),
+        "headline": wording.headline(diagnosis),
         "subject": wording.run_subject(diagnosis),
         "run_line": run_line(diagnosis),
         "the_run": THE_RUN,

@@ -10,7 +10,7 @@
     root.dataset.theme = dark ? "light" : "dark";
   });
   document.getElementById("copy")?.addEventListener("click", async (event) => {
-    const text = document.querySelector("h1").textContent;
+    const text = document.title;
     try { await navigator.clipboard.writeText(text); event.target.textContent = "Copied"; }
     catch { getSelection().selectAllChildren(document.querySelector("h1")); }
   });
