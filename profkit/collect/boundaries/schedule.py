@@ -102,7 +102,7 @@ class Schedule:
 
     @property
     def was_cut_short(self) -> bool:
-        """Whether fewer steps were measured than planned because they are long."""
+        """Whether fewer steps were measured than planned, because they are long or dear to record."""
         return self.phase in (Phase.AFTER, Phase.DONE) and self.measured < self._plan.active
 
     @property
@@ -288,9 +288,9 @@ class Schedule:
         plan = self._plan
         if self.step < self._before:
             return Phase.REFERENCE
-        if self._located < plan.warmup and not (self._located and (self._took_long or self._located + 1 >= self._most)):
+        if self._located < plan.warmup and not (self._located and (self.took_long or self._located + 1 >= self._most)):
             return Phase.LOCATED
-        is_enough = (self.measured and self._took_long) or (self.recorded and self.recorded >= self._most)
+        is_enough = (self.measured and self.took_long) or (self.recorded and self.recorded >= self._most)
         if not is_enough and self._located and self._settled < self._between:
             return Phase.REFERENCE
         if self.measured < plan.active and not is_enough:
@@ -298,7 +298,8 @@ class Schedule:
         return Phase.AFTER if self.timed < plan.after else Phase.DONE
 
     @property
-    def _took_long(self) -> bool:
+    def took_long(self) -> bool:
+        """Whether the recorded steps took as long as a recording may."""
         return self._recorded_ns > self._plan.limit_s * 1e9
 
 

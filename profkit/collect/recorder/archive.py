@@ -43,6 +43,9 @@ from profkit.source.code import lines_around
 from profkit.source.index import forget_source_files
 from profkit.source.remarks import review_sources, user_sources
 
+_LONG = "fewer steps were recorded than planned, because they are long"
+_DEAR = "fewer steps were recorded than planned, so that recording adds at most 5 s or a tenth to the program's time"
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -100,7 +103,7 @@ class Archive:
         is_prologue = parts.recordings.prologue is not None
         trace = parts.recordings.export(unfinished_step)
         if parts.schedule.was_cut_short:
-            self._notes.append("fewer steps were recorded than planned, because they are long")
+            self._notes.append(_LONG if parts.schedule.took_long else _DEAR)
         if cuda_is_used() and stays_attached():
             self._notes.append(STAYS_ATTACHED)
         self._file.set(

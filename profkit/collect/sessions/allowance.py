@@ -18,7 +18,7 @@ from profkit.collect.program.clocks import time
 MAX_EVENTS = 300_000
 """For all recorded steps together, as the prologue predicts them: some five seconds to stop, and 800 MB."""
 FEW_EVENTS = 5_000
-"""An eighth of a second's work: a step this small is always recorded, whatever was spent before."""
+"""An eighth of a second's work: steps that are this small together are always recorded, whatever was spent before."""
 MANY_EVENTS = 9_000
 """This much of a program or step is worth recording: half of what makes a process grow by 8 MB. A part of a step with
 this many events says more than the prologue, however large that is."""
@@ -106,8 +106,10 @@ class Allowance:
         return max(0, min(MAX_EVENTS, int(left_s / (self._stopped_s + _JUDGED_S))))
 
     def steps_left(self, events: int) -> int:
-        """How many steps with that many events each may still be recorded."""
-        return self.events_left // max(events, 1)
+        """How many steps with that many events each may still be recorded. What was spent on other work, such as an
+        import, never takes the last `FEW_EVENTS`."""
+        least = 0 if self._is_rank else min(FEW_EVENTS, MAX_EVENTS)
+        return max(self.events_left, least) // max(events, 1)
 
     def affords(self, step_ns: Sequence[int], a_part_will_do: bool) -> bool:
         """Whether a large step may be recorded, or part of it if ``a_part_will_do``; earlier ones took ``step_ns``."""

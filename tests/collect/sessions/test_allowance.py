@@ -116,6 +116,14 @@ def test_as_many_steps_may_be_recorded_as_fit_into_the_events_left(events, steps
     assert Watch().allowance.steps_left(events) == steps
 
 
+def test_a_few_small_steps_are_recorded_whatever_was_spent_before():
+    """An import of 3.6 s between the located step and the measured ones left no room for any (H200)."""
+    watch = Watch()
+    watch.record(300, took_s=3.6)
+    assert watch.allowance.events_left == 0
+    assert [watch.allowance.steps_left(events) for events in (300, 5_000, 5_001)] == [16, 1, 0]
+
+
 @pytest.mark.parametrize(
     ("spent", "step_ns", "of_one", "of_a_part"),
     [
