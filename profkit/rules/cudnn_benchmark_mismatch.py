@@ -132,9 +132,11 @@ def _untried(facts: Facts, trying: Rows, waits: Rows, inside: Rows) -> Edit:
 
 def _never_tried(facts: Facts) -> Suspicions:
     rows = program_operators(facts, _FORWARD)
-    is_steady = in_most_steps(facts, rows) and _same_in_each_step(facts, rows)
+    is_steady = in_most_steps(facts, rows) and (len(facts.steps) == 1 or _same_in_each_step(facts, rows))
     if not is_steady or share_with_backward(facts, rows) < _MIN_SHARE:
         return
+    if len(facts.steps) == 1:
+        raise CannotLook("one step was recorded: whether its images have the same sizes in every step is not known")
     if _has_channels_last(facts):
         raise CannotLook("the images have their channels last, and no experiment tries kernels for these")
     inner = np.flatnonzero(operators_of(facts.trace, _INNER) & facts.tree.under(facts.trace.mask_of(rows)))

@@ -81,6 +81,7 @@ def _judge(facts: Facts, transfers: Transfers, run: Int64s) -> Suspicions:
         rows=places,
         edit=_packed(facts, transfers, run, host_link(facts, to_device=True)),
         worth=LOW_FROM,
+        confidence=0.9 if len(facts.steps) > 1 else 0.7,
         spent_ns=spent,
         evidence={"transfers_per_step": round(count, 2), "bytes_per_step": size, "host_ns_per_step": spent},
     )

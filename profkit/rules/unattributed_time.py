@@ -11,7 +11,8 @@ nothing else watched, or else by the step whose lines profkit marked. For a reco
 function or the range in which it passes, if that has Python stacks or ranges of the program's own.
 
 Without a GPU the rule is silent where samples show that plain steps spend less than a fifth of their time there: then
-the recorded steps were held up by the recording, or by other programs.
+the recorded steps were held up by the recording, or by other programs. With a GPU it is silent, unless samples name a
+line, where these stretches are half as long again as the GPU idles in a step that ran without the profiler.
 
 Why is this bad?
 It need not be: a simulator, a tokenizer or an evaluation in NumPy may be what the program is for. But PyTorch waits for
@@ -65,6 +66,7 @@ from profkit.rules.base import (
 )
 from profkit.savings import Edit, shrink_spans
 from profkit.savings.replay import replay
+from profkit.savings.step_time import step_time
 from profkit.trace import Bools, Category, Rows, among, distinct
 
 _LEAST_STRETCH_NS = {False: 200_000, True: 1_000_000}
@@ -81,6 +83,8 @@ buffers)."""
 _NOTABLE_SHARE = 0.2
 """Of the located step's time outside PyTorch: a line with less is no place to begin."""
 _MOST_LINES = 3
+_MOST_OF_PLAIN = 1.5
+"""Of the device's idle time in plain steps. CUPTI slows launches, and so a step, by up to 40 % (H100)."""
 _UNCERTAINTY = 0.5
 """Part of it may have to stay where it is."""
 _NAMELESS = "the recording names nothing that the host does between operators (with_stack=True, or ranges of your own)"
@@ -115,14 +119,12 @@ def unattributed_time(facts: Facts) -> Suspicions:
     if total_ns <= 0 or outside_ns < _LEAST_SHARE[has_device] * total_ns or not _is_usual(facts, spent):
         return
     share, per_step_ns = outside_ns / total_ns, steps.per_step_ns(outside_ns)
-    if (
-        line_prices(facts)
-        and not has_device
-        and sum(line.outside for line in lines_outside(facts)) < _LEAST_SHARE[False]
-    ):
-        return  # the recorded steps were held up, by the recording or by other programs: plain ones spend it inside
+    if not has_device and _is_spent_inside(facts):
+        return  # the recorded steps were held up, by the recording or by other programs
     if sampled := _sampled_lines(facts, share):
         yield _suspect_sampled(facts, spent, sampled, share)
+        return
+    if has_device and not _fits_plain_steps(facts, per_step_ns):
         return
     lines = () if around else _lines(facts, spent)
     edit = _edit(facts, spent, lines)
@@ -221,6 +223,18 @@ def _is_usual(facts: Facts, spent: Intervals) -> bool:
     outside_ns = np.bincount(step[inside], length_ns(facts, spent.start_ns, spent.end_ns)[inside], len(steps))
     share = outside_ns / np.maximum(length_ns(facts, steps.start_ns, steps.end_ns), 1)
     return bool(np.median(share[steps.measured]) >= _LEAST_SHARE[facts.device.present] / 2)
+
+
+def _is_spent_inside(facts: Facts) -> bool:
+    """Whether samples show that plain steps spend their time inside PyTorch."""
+    return bool(line_prices(facts)) and sum(line.outside for line in lines_outside(facts)) < _LEAST_SHARE[False]
+
+
+def _fits_plain_steps(facts: Facts, per_step_ns: int) -> bool:
+    """Whether the device idles for about so long in a step without the profiler; true if none was timed. Else the
+    recording made most of it, by marks on lines or CUPTI's buffers."""
+    step = step_time(facts)
+    return step.source != "measured" or per_step_ns <= _MOST_OF_PLAIN * (step.ns - (step.busy_ns or 0))
 
 
 def _describe(facts: Facts, spent: Intervals, how_much: str, around: Around | None) -> str:

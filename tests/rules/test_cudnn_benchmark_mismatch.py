@@ -155,6 +155,12 @@ def test_untried_convolutions_of_changing_size_are_silent():
     assert find(recording(*(untried(10, i, 32 + i, us=400) for i in range(4)), run=Run(flags=UNTRIED))) == []
 
 
+def test_one_step_does_not_tell_whether_sizes_stay_the_same():
+    with pytest.raises(CannotLook, match="one step was recorded"):
+        find(recording(untried(10, 0, us=400), run=Run(flags=UNTRIED)))
+    assert find(recording(untried(10, 0, us=30), run=Run(flags=UNTRIED))) == []
+
+
 @pytest.mark.parametrize(("us", "reported"), [(400, 1), (30, 0)])
 def test_untried_convolutions_below_a_tenth_of_the_step_are_silent(us, reported):
     assert len(find(recording(*(untried(10, i, us=us) for i in range(4)), run=Run(flags=UNTRIED)))) == reported

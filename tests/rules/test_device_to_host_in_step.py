@@ -8,6 +8,7 @@ from profkit.findings.values import Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.device_to_host_in_step import device_to_host_in_step
 from profkit.rules.host_sync_in_step import host_sync_in_step
+from profkit.run.directory import Run
 from profkit.savings.simulate import predict_part, predict_saving
 from tests.rules.transferring import PINNED, TO_PAGEABLE, TO_PINNED, Json, computed, sent, stepped
 from tests.traces import facts_of, mark, op, pause, rows_named, runtime
@@ -98,6 +99,11 @@ def test_reads_in_fewer_than_half_of_the_steps_are_silent(steps_with, reported):
 def test_it_cannot_look_at_a_recording_of_one_step():
     with pytest.raises(CannotLook, match="one step was recorded"):
         find(facts_of(stepped(amid(), steps=1)))
+
+
+def test_one_step_amid_the_program_is_like_the_others():
+    (found,) = find(facts_of(stepped(amid(), steps=1, first=4), run=Run(step_signal="step()")))
+    assert found.confidence == 0.7
 
 
 def test_copies_to_the_device_are_silent():

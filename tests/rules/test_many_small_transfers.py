@@ -7,6 +7,7 @@ import pytest
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.host_sync_in_step import host_sync_in_step
 from profkit.rules.many_small_transfers import many_small_transfers
+from profkit.run.directory import Run
 from profkit.savings.simulate import predict_saving
 from tests.rules.transferring import PINNED, Json, computed, sent, stepped
 from tests.traces import facts_of, kernel, mark, op, rows_named, runtime
@@ -126,6 +127,36 @@ def test_it_counts_from_half_of_the_steps_on(steps_with, reported):
 def test_a_recording_of_one_step_does_not_tell_parameters_from_a_batch():
     with pytest.raises(CannotLook, match="one step was recorded"):
         find(facts_of(stepped(row(10), computed(370), steps=1, length=400)))
+
+
+@pytest.mark.parametrize(("number", "reported"), [(2, 1), (1, 0), (0, 0)])
+def test_one_step_amid_the_program_is_like_the_others(number, reported):
+    """profkit let steps pass before it, in which a model would have been sent."""
+    facts = facts_of(stepped(row(10), computed(370), steps=1, first=number, length=400), run=Run(step_signal="step()"))
+    if not reported:
+        with pytest.raises(CannotLook, match="one step was recorded"):
+            find(facts)
+    else:
+        (found,) = find(facts)
+        assert found.confidence == 0.7
+
+
+@pytest.mark.parametrize(
+    ("pause", "plain_us", "is_marked", "reported"),
+    [
+        (130, 2000, True, 1),  # the step took three times as long, and so did what lies between its copies
+        (260, 2000, True, 0),
+        (130, 2000, False, 0),
+        (130, None, True, 0),
+        (130, 12000, True, 0),
+    ],
+)
+def test_marks_on_lines_lengthen_the_time_between_copies(pause, plain_us, is_marked, reported):
+    marks = [mark(0, 0, 5)] if is_marked else []
+    events = stepped(marks, row(8, pause=pause), computed(2400), steps=1, first=3, length=6000)
+    plain = (plain_us * 1000,) * 5 if plain_us else ()
+    facts = facts_of(events, run=Run(step_signal="step()", reference_step_ns=plain))
+    assert len(find(facts)) == reported
 
 
 def test_without_a_gpu_the_rule_does_not_look():

@@ -69,6 +69,25 @@ def test_what_is_sent_twice_in_one_step_is_another_fault():
     assert find(facts_with(Recomputation(again=((1, 0),)))) == []
 
 
+@pytest.mark.parametrize(("known", "reported"), [((1,), 1), ((0,), 0)])
+def test_the_only_recorded_step_tells_which_tensor_was_sent_before(known, reported):
+    """The calls are watched into the next step, recorded or not. At line 2 the step begins with a kernel's result."""
+    located = [
+        *computed(0, took=5, correlation=9),
+        mark(5, 47, 126),
+        annotation(f"{CALL_MARK}1", 49, 122),
+        *sent(50, MB, correlation=2),
+        mark(6, 185, 20),
+        annotation(f"{CALL_MARK}2", 189, 12),
+        *computed(190, took=60),
+    ]
+    run = Run(recomputation=Recomputation(each_step=known), step_signal="step()")
+    facts = facts_of(stepped(located, steps=1, first=4, length=300), run=run, callsites=SITES)
+    found = find(facts)
+    assert len(found) == reported
+    assert [set(facts.lines.site[one.rows]) for one in found] == [{5}] * reported
+
+
 def test_no_other_rule_claims_the_same_time():
     facts = facts_with(TABLE, "HtoD (Pageable -> Device)")
     assert len(find(facts)) == 1

@@ -224,6 +224,27 @@ def test_a_device_that_idles_for_another_reason_is_explained(meanwhile, reported
     assert len(find(steps(*launched, *meanwhile))) == reported
 
 
+@pytest.mark.parametrize(
+    ("plain_us", "sampled", "reported"),
+    [(None, False, 1), (2100, False, 1), (1900, False, 0), (1900, True, 1)],
+    ids=["none was timed", "it fits", "it does not fit", "samples of plain steps show it"],
+)
+def test_a_device_idles_no_longer_than_in_plain_steps(plain_us, sampled, reported):
+    """In a step whose lines are marked it works 10 µs and idles 2,995 in a row, one and a half times 1,997."""
+    events = [
+        step(4, 0, 4000),
+        mark(0, 0, 5),
+        op("aten::mm", 0, 1000),
+        runtime("cudaLaunchKernel", 980, 5, correlation=1),
+        kernel("k", 990, 10, correlation=1),
+    ]
+    plain = (plain_us * 1000,) * 4 if plain_us else ()
+    run = Run(torch="2.13", reference_step_ns=plain, reference_step_device_ns=plain)
+    stacks = stacks_of(SITES, {(1,): 45}) if sampled else None
+    facts = facts_of(events, run=run, callsites=SITES, stacks=stacks)
+    assert len(list(unattributed_time.check(facts))) == reported
+
+
 def test_a_list_read_into_a_tensor_is_the_matter_of_another_rule():
     made = [op("aten::empty", 1000, 20), op("aten::to", 1900, 20), op("aten::add", 1920, 80)]
     assert find(steps(*made)) == []

@@ -9,14 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts, derived_once
+from profkit.derive.steps.boundaries import measured_numbers
 from profkit.patterns.frequency import in_most_steps
-from profkit.patterns.loops.located import call_marks
+from profkit.patterns.loops.located import call_marks, in_located_step
 from profkit.patterns.program import length_ns, spent_ns
 from profkit.patterns.time.wait_causes import STAGED_BYTES, WaitCause, wait_causes
 from profkit.patterns.transfers.copies import Transfers, has_unlinked_copies, program_transfers, waits_below
 from profkit.patterns.transfers.created import created_tensors
+from profkit.run.directory import unprofiled_steps
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
-from profkit.trace.statistics import among, distinct
+from profkit.trace.statistics import among, distinct, median
 
 LEAST_TOGETHER = 8
 """Small copies in a row. A batch of a language model or of a detector holds up to six tensors; packing these would save
@@ -27,6 +29,8 @@ later arrives by itself, and the others would have to wait for it."""
 
 _LEAST_AGAIN = 3
 """Two transfers, one at the step's beginning and one at its end, also have kernels in between."""
+_AMID = 2
+"""A program's first step, numbered 0, may still send its model, and the next one what the first had left out."""
 
 
 class TransferFault(IntEnum):
@@ -89,9 +93,19 @@ def runs_of_small(facts: Facts, transfers: Transfers) -> Int64s:
         place = transfers.place[small]
         stretch, end_ns = _stretch(facts, transfers)[small], facts.tree.end_ns[place]
         pause = length_ns(facts, end_ns[:-1], np.maximum(facts.trace.events.start_ns[place[1:]], end_ns[:-1]))
-        begins = (np.diff(stretch) != 0) | (pause > _LONGEST_PAUSE * spent_ns(facts, place[:-1]))
+        longest = _LONGEST_PAUSE * _slowed_by_marks(facts) * spent_ns(facts, place[:-1])
+        begins = (np.diff(stretch) != 0) | (pause > longest)
         run[small] = np.concatenate([[0], np.cumsum(begins)])
     return run
+
+
+def _slowed_by_marks(facts: Facts) -> float:
+    """How many times longer the steps are than those without a profiler, if all have their lines marked. Marking and
+    watching calls takes its time between the operators: 0.25 ms each, where a copy takes 0.09 (H200)."""
+    plain = unprofiled_steps(facts.run, None)[0]
+    if not plain or not facts.steps.located[facts.steps.measured].all():
+        return 1.0
+    return max(1.0, facts.steps.median_ns / max(median(plain), 1.0))
 
 
 def _is_pageable_data(facts: Facts, transfers: Transfers) -> Bools:
@@ -119,6 +133,8 @@ def _is_repeated(facts: Facts, transfers: Transfers) -> Bools:
     numbers = np.array([number for number in known.each_step if 0 <= number < len(mark_of)], dtype=np.int64)
     marks = mark_of[numbers]
     located = np.where(facts.repeats.exact[transfers.place], facts.repeats.row[transfers.place], NONE)
+    here = among(transfers.place, in_located_step(facts, transfers.place))  # if no other step was recorded
+    located = np.where(here, transfers.place, located)
     around = facts.tree.nearest_ancestor(facts.trace.mask_of(marks[marks >= 0]), of=located.clip(min=0))
     return (located >= 0) & (around >= 0)
 
@@ -149,11 +165,18 @@ def _kernels_launched_ns(facts: Facts) -> Int64s:
 
 
 def comes_again(facts: Facts, transfers: Transfers) -> bool:
-    """Whether most steps hold one of the transfers. In a recording of one step: whether kernels run between three of
-    them, unlike a model's parameters, which are sent in a row."""
+    """Whether most steps hold one of the transfers. In a recording of one step: whether profkit recorded it amid the
+    program, where a step is like others, or kernels run between three transfers. A model's parameters are sent in a
+    row, before the steps or in the first."""
     if len(facts.steps) > 1:
         return in_most_steps(facts, transfers.place)
-    return len(distinct(_stretch(facts, transfers))) >= _LEAST_AGAIN
+    return _is_amid_program(facts) or len(distinct(_stretch(facts, transfers))) >= _LEAST_AGAIN
+
+
+def _is_amid_program(facts: Facts) -> bool:
+    """Whether profkit let steps pass before those that it recorded."""
+    numbers = measured_numbers(facts.trace, facts.steps) if facts.run.step_signal is not None else None
+    return numbers is not None and numbers[0] >= _AMID
 
 
 def why_untold(facts: Facts, fault: TransferFault) -> str:
