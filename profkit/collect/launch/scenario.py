@@ -2,8 +2,8 @@
 
 A scenario is one Python file with ``setup(device)`` and the generator functions ``pitfall(state)`` and ``fix(state)``,
 which yield a result at the end of each step. It may set ``steps``, the number of steps when it runs unrecorded,
-``needs_gpu``, and ``processes = 2``: then it runs in two processes at once, joined by `torch.distributed`, and this one
-is rank 0.
+``needs_gpu``, ``recorded_cold``, if its fault is what a process does for the first time, and ``processes = 2``: then it
+runs in two processes at once, joined by `torch.distributed`, and this one is rank 0.
 """
 
 from __future__ import annotations
@@ -158,13 +158,15 @@ def _detach(result: Any) -> Any:
 
 
 def main(path: str, variant: str, device: str, directory: str, waits: str = "") -> None:
-    """Record one variant in its own process, after a warm-up run: the first steps touch memory for the first time.
-    With a fifth argument it waits for a line on stdin, with PyTorch imported and the device at hand."""
+    """Record one variant in its own process, after a warm-up run: the first steps touch memory for the first time. A
+    scenario that is ``recorded_cold`` has none. With a fifth argument it waits for a line on stdin, with PyTorch
+    imported and the device at hand."""
     if waits:
         torch.ones(1, device=device)
         sys.stdin.readline()
-    run_scenario(Path(path), variant, device)
-    gc.collect()
+    if not getattr(load_scenario(Path(path), variant), "recorded_cold", False):
+        run_scenario(Path(path), variant, device)
+        gc.collect()
     run_scenario(Path(path), variant, device, create_directory(Path(directory)), wait=_WARM_WAIT)
 
 

@@ -60,9 +60,19 @@ def test_the_other_process_exists_only_for_the_steps(tmp_path):
     assert ended.stdout == "both ended\n", ended.stderr
 
 
-@pytest.mark.parametrize(("waits", "events"), [((), ["run", "record"]), (("yes",), ["line", "run", "record"])])
-def test_a_recording_can_wait_for_a_line(tmp_path, monkeypatch, waits, events):
-    """So that processes import PyTorch before it is their turn."""
+@pytest.mark.parametrize(
+    ("settings", "waits", "events"),
+    [
+        ("", (), ["run", "record"]),
+        ("", ("yes",), ["line", "run", "record"]),
+        ("recorded_cold = False", (), ["run", "record"]),
+        ("recorded_cold = True", (), ["record"]),
+        ("recorded_cold = True", ("yes",), ["line", "record"]),
+    ],
+)
+def test_a_recording_follows_a_warm_up_and_can_wait_for_a_line(tmp_path, monkeypatch, settings, waits, events):
+    """The line, so that processes import PyTorch before it is their turn. No warm-up, where it would take away what the
+    process does for the first time."""
     seen = []
 
     class Lines(io.StringIO):
@@ -72,5 +82,7 @@ def test_a_recording_can_wait_for_a_line(tmp_path, monkeypatch, waits, events):
 
     monkeypatch.setattr(scenario, "run_scenario", lambda *given, **_: seen.append("record" if given[3:] else "run"))
     monkeypatch.setattr(sys, "stdin", Lines())
-    scenario.main("a.py", "fix", "cpu", str(tmp_path / "run"), *waits)
+    program = tmp_path / "a.py"
+    program.write_text(f"{SCENARIO}\n{settings}\n")
+    scenario.main(str(program), "fix", "cpu", str(tmp_path / "run"), *waits)
     assert seen == events
