@@ -15,12 +15,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO
+from typing import IO, Protocol
 
 import numpy as np
 
@@ -45,6 +46,8 @@ _FIRST_ON_DEVICE = 3
 each turn one step, and then each step would wait for the device."""
 _WARM_UP = 2
 """Rounds that do not count: lazy initialisation, cold caches, first touch of memory."""
+_FEWEST = 4
+"""Rounds that count, however long they take: of fewer, the median is that of the luckiest."""
 _RESAMPLES = 2000
 _CONFIDENCE = (2.5, 97.5)
 _TIMEOUT_S = 300
@@ -86,6 +89,32 @@ class Proof:
         return not self.verdict.startswith(_NOT_RUN)
 
 
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """How long variants take turns: for at least so many rounds, and then until the effect is known well or
+    ``budget_s`` is spent. After ``most_s`` a handful is enough."""
+
+    rounds: int
+    budget_s: float
+    most_s: float = inf
+
+
+class Process(Protocol):
+    """A process that answers, as `subprocess.Popen` is one."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def stdin(self) -> IO[str] | None: ...
+    @property
+    def stdout(self) -> IO[str] | None: ...
+    def kill(self) -> None: ...
+    def communicate(self) -> tuple[str, str]: ...
+
+
+Start = Callable[[str, Sequence[str], Mapping[str, str]], Process]
+"""Begins a process that runs a module with these arguments in this environment, in a session and with pipes of its
+own."""
 _Answer = dict[str, list[int]]
 SILENCE = "silence"
 """The kind of proof that no fault is reported where nothing is wrong; nothing is measured."""
@@ -215,28 +244,53 @@ def measure(scenario: Scenario, device: str, kind: str) -> Measurement:
         return measure_variants(variants, kind)
 
 
+def start_process(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Process:
+    """A new Python process."""
+    return subprocess.Popen(  # noqa: S603  # profkit itself
+        [sys.executable, "-m", module, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(environment),
+        start_new_session=True,
+    )
+
+
 @contextmanager
-def running(scenario: Scenario, device: str, kind: str) -> Iterator[list[Variant]]:
+def running(scenario: Scenario, device: str, kind: str, start: Start = start_process) -> Iterator[list[Variant]]:
     """The processes of the pitfall and of the fix."""
     environment = environment_of(kind)
     with ExitStack() as stack:
-        yield [stack.enter_context(Variant(scenario, variant, device, environment)) for variant in ("pitfall", "fix")]
+        yield [
+            stack.enter_context(Variant(scenario, variant, device, environment, start))
+            for variant in ("pitfall", "fix")
+        ]
 
 
-def measure_variants(variants: list[Variant], kind: str, clock: Callable[[], float] = time.monotonic) -> Measurement:
+def measure_variants(
+    variants: list[Variant], kind: str, clock: Callable[[], float] = time.monotonic, turns: Turns | None = None
+) -> Measurement:
     """Let both take turns until there are enough rounds and the effect is known well, or the time is up."""
-    rounds = _by_turns(variants, clock) if kind == "time" else _step_by_step(variants)
+    rounds = _by_turns(variants, clock, turns) if kind == "time" else _step_by_step(variants)
     return Measurement(*(_medians(rounds, name) for name in ("ns", "peak_bytes", "number")))
 
 
-def _by_turns(variants: list[Variant], clock: Callable[[], float]) -> list[list[_Answer]]:
+def _by_turns(variants: list[Variant], clock: Callable[[], float], turns: Turns | None = None) -> list[list[_Answer]]:
+    turns = turns or Turns(_ROUNDS, _BUDGET_S)
     slowest_s = max(min(sum(variant.run(1)["ns"]) for _ in range(variant.first)) for variant in variants) / 1e9
     block = max(1, min(_LARGEST_BLOCK, int(_BLOCK_S / max(slowest_s, 1e-4))))
     rounds: list[list[_Answer]] = []
-    end = clock() + _BUDGET_S
-    while len(rounds) < _ROUNDS + _WARM_UP or (clock() < end and not _is_narrow(rounds[_WARM_UP:])):
+    begun = clock()
+    while not _is_enough(rounds[_WARM_UP:], turns, begun, clock):
         rounds.append([variant.run(block) for variant in variants])
     return rounds[_WARM_UP:]
+
+
+def _is_enough(rounds: list[list[_Answer]], turns: Turns, begun: float, clock: Callable[[], float]) -> bool:
+    if len(rounds) < turns.rounds:
+        return len(rounds) >= _FEWEST and turns.most_s < inf and clock() - begun >= turns.most_s
+    return clock() - begun >= turns.budget_s or _is_narrow(rounds)
 
 
 def _is_narrow(rounds: list[list[_Answer]]) -> bool:
@@ -301,20 +355,18 @@ def _judge_effect(measured: Share) -> str:
 class Variant:
     """The process that runs one variant. Its first turn has ``first`` steps, as it is unknown how long one takes."""
 
-    def __init__(self, scenario: Scenario, variant: str, device: str, environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        variant: str,
+        device: str,
+        environment: Mapping[str, str],
+        start: Start = start_process,
+    ) -> None:
         self._name = f"{scenario.name}, {variant}"
         self.first = 1 if device == "cpu" else _FIRST_ON_DEVICE
         child = "profkit.collect.launch.trial"
-        command = [sys.executable, "-m", child, str(scenario.path), variant, device, scenario.effect]
-        self._process = subprocess.Popen(  # noqa: S603  # profkit itself
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-            start_new_session=True,
-        )
+        self._process = start(child, [str(scenario.path), variant, device, scenario.effect], environment)
 
     def __enter__(self) -> Variant:
         return self

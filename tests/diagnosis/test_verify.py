@@ -371,3 +371,12 @@ def test_measuring_ends_once_the_effect_is_known_well(spread_ns: int, rounds: in
     clock = iter([0.0, *[0.0] * 5, verifying._BUDGET_S])
     variants = [Scattering(spread_ns), Scattering(0)]
     assert len(verifying._by_turns(variants, lambda: next(clock))) == rounds
+
+
+@pytest.mark.parametrize(("turn_s", "rounds"), [(0.1, 12), (0.75, 6), (10.0, 4)])
+def test_slow_turns_end_early_where_the_time_is_short(turn_s: float, rounds: int) -> None:
+    """Twelve rounds, or as many as fit into six seconds, but at least four. Warming up counts towards the time."""
+    variants = [Scattering(10**6), Scattering(0)]
+    turns = verifying.Turns(rounds=12, budget_s=0.0, most_s=6.0)
+    found = verifying._by_turns(variants, lambda: variants[0].turns * turn_s, turns)
+    assert len(found) == rounds

@@ -21,6 +21,7 @@ and there, in the checkout::
 ``--device cpu`` tries everything without a GPU. It says what it could not do.
 
 Its files, in the order of imports: ``rows`` (a result), ``results`` (where they are written), ``archives``,
-``children`` (processes that work at request), ``machine``; then the parts, ``schedule``, and ``__main__``. A part is a
-function that yields rows. It works only while its next row is waited for, so that no part disturbs another.
+``nursery`` (processes that begin with PyTorch imported), ``children`` (processes that work at request), ``machine``;
+then the parts, ``schedule``, and ``__main__``. A part is a function that yields rows. It works only while its next row
+is waited for, so that no part disturbs another.
 """

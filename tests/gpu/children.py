@@ -15,17 +15,29 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TextIO
 
+from tests.gpu.nursery import Forked, Nursery
 from tests.gpu.rows import PartFailed
 
 _FAILURE = "failure"
 
 
 class Child:
-    """A process that runs a module. It ends when the context is left."""
+    """A process that runs a module, a fork of the ``nursery`` if there is one. It ends when the context is left."""
 
-    def __init__(self, name: str, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        nursery: Nursery | None = None,
+    ) -> None:
         self._name = name
+        self._process: subprocess.Popen[str] | Forked
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+        if nursery is not None:
+            self._process = nursery.start(module, arguments, self._errors)
+            return
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
@@ -69,10 +81,10 @@ class Child:
             raise PartFailed(f"{self._name}: {answer[_FAILURE]}")
         return answer
 
-    def finish(self, limit_s: float) -> None:
+    def finish(self, limit_s: float, line: str = "") -> None:
         """Let a process go on that waits for a line and then ends. Raises `PartFailed` as `ask` does."""
         try:
-            self._process.communicate("\n", timeout=max(limit_s, 0.0))
+            self._process.communicate(f"{line}\n", timeout=max(limit_s, 0.0))
         except subprocess.TimeoutExpired:
             self.kill()
             raise PartFailed(f"{self._name}: not done within {limit_s:.0f} s") from None

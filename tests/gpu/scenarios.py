@@ -1,14 +1,15 @@
 """Scenarios, recorded and measured by turns, and what profkit said about them.
 
-Of each, four processes: two that record, two that are measured. Those of the next scenario import PyTorch while this
-one is diagnosed. Only one works on the GPU at any time.
+Of each, four processes: two that record, two that are measured. They begin with PyTorch imported, as forks of a process
+that has done so. Those of the next scenario begin with the GPU while this one is measured, and then wait. Only one
+works on the GPU at any time.
 """
 
 from __future__ import annotations
 
 import statistics
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -20,7 +21,9 @@ from profkit.diagnosis.verify import (
     NOT_HERE,
     SILENCE,
     Measurement,
+    Process,
     Proof,
+    Turns,
     Variant,
     cannot_gain_here,
     environment_of,
@@ -29,10 +32,12 @@ from profkit.diagnosis.verify import (
     only_shows_on_gpu,
     prove,
     running,
+    start_process,
 )
 from profkit.findings.values import Diagnosis
 from tests.gpu.children import Child
 from tests.gpu.machine import Machine
+from tests.gpu.nursery import Nursery
 from tests.gpu.rows import COULD_NOT, DONE, FAILED, Figure, Part, PartFailed, Row
 
 _NAME = "scenarios"
@@ -40,8 +45,11 @@ _RECORDER = "profkit.collect.launch.scenario"
 """profkit's own, so that no line of these tests is among the program's."""
 _VARIANTS = ("pitfall", "fix")
 _CPUS_AHEAD = 8
-"""With so many the next scenario's four processes may import PyTorch beside what is running."""
-_RECORDING_S, _MEASURING_S = 90.0, 60.0
+"""With so many the next scenario's four processes may begin beside what is running."""
+_RECORDING_S, _MEASURING_S, _BEGINNING_S = 90.0, 60.0, 60.0
+_TURNS = Turns(rounds=6, budget_s=4.0, most_s=6.0)
+"""A scenario in ten seconds. An interval of two points is enough to see a wrong price."""
+_TOUCH = "tests.gpu.programs.touch"
 _SHOWN = 4
 
 
@@ -60,20 +68,34 @@ def rows(
         if reason := _cannot(scenario, machine):
             yield Row(_NAME, scenario.name, COULD_NOT + reason)
     with ExitStack() as stack:
+        nursery, reason = _try_nursery(machine, left_s, stack) if possible else (None, "")
+        if reason:
+            yield Row(_NAME, "processes by forking", f"{COULD_NOT}{reason}")
         ahead: _Started | None = None
         for number, scenario in enumerate(possible):
-            started = ahead or stack.enter_context(_Started(scenario, machine))
+            started = ahead or stack.enter_context(_Started(scenario, machine, nursery))
             following = possible[number + 1] if number + 1 < len(possible) else None
             ahead = None
             try:
                 started.record(left_s)
                 if following is not None and machine.cpus >= _CPUS_AHEAD:
-                    ahead = stack.enter_context(_Started(following, machine))
+                    ahead = stack.enter_context(_Started(following, machine, nursery))
                 yield started.judge(left_s)
             except (ProfkitError, PartFailed) as error:
                 yield Row(_NAME, scenario.name, f"{FAILED}{error}")
             finally:
                 started.close()
+
+
+def _try_nursery(machine: Machine, left_s: Callable[[], float], stack: ExitStack) -> tuple[Nursery | None, str]:
+    """A process to fork others from, or why a fork cannot begin with the device."""
+    try:
+        nursery = stack.enter_context(Nursery(environment_of("time")))
+        with Child("a fork", _TOUCH, machine.device, nursery=nursery) as first:
+            first.finish(min(_BEGINNING_S, left_s()))
+    except (PartFailed, OSError) as error:
+        return None, str(error)
+    return nursery, ""
 
 
 def _cannot(scenario: Scenario, machine: Machine) -> str:
@@ -85,8 +107,9 @@ def _cannot(scenario: Scenario, machine: Machine) -> str:
 class _Started:
     """A scenario's processes, which wait."""
 
-    def __init__(self, scenario: Scenario, machine: Machine) -> None:
+    def __init__(self, scenario: Scenario, machine: Machine, nursery: Nursery | None = None) -> None:
         self._scenario, self._machine, self._kind = scenario, machine, kind_of(scenario)
+        self._nursery = nursery
         self._folder = machine.work / scenario.name
         self._stack = ExitStack()
 
@@ -101,15 +124,22 @@ class _Started:
                     _RECORDER,
                     *(str(scenario.path), variant, device, directory, "waits"),
                     environment=environment_of("time"),
+                    nursery=self._nursery,
                 )
             )
             for variant, directory in zip(_VARIANTS, where, strict=True)
         ]
-        self._measured = [] if self._kind == SILENCE else enter(running(scenario, device, self._kind))
+        self._measured = [] if self._kind == SILENCE else enter(running(scenario, device, self._kind, self._start))
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def _start(self, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Process:
+        """A fork, unless it needs settings that the C library reads only when a program begins."""
+        if self._nursery is None or self._kind == "memory":
+            return start_process(module, arguments, environment)
+        return self._nursery.start(module, arguments)
 
     def close(self) -> None:
         self._stack.close()
@@ -127,7 +157,7 @@ class _Started:
         measurement = None
         if self._measured:
             with _killed_after(min(_MEASURING_S, left_s()), self._measured):
-                measurement = measure_variants(self._measured, self._kind)
+                measurement = measure_variants(self._measured, self._kind, turns=_TURNS)
         proof = prove(self._scenario, variants["pitfall"], variants["fix"], measurement)
         figures = {**_shares(proof), **_measured_ms(measurement), **_said(variants)}
         return Row(_NAME, name, proof.verdict if proof.verdict != "holds" else DONE, figures, recordings)

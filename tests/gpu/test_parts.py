@@ -29,7 +29,7 @@ SCENARIO = Scenario("a-fault", Path("a.py"), "", ("slow",), False, "time", {"pit
 class Echo:
     """Stands for a scenario's processes."""
 
-    def __init__(self, scenario: Scenario, machine: Machine) -> None:
+    def __init__(self, scenario: Scenario, machine: Machine, nursery: object) -> None:
         self.name, self.log = scenario.name, LOG
 
     def __enter__(self) -> Echo:
@@ -59,6 +59,7 @@ LOG: list[str] = []
 def log(monkeypatch) -> list[str]:
     LOG.clear()
     monkeypatch.setattr(scenarios, "_Started", Echo)
+    monkeypatch.setattr(scenarios, "_try_nursery", lambda *_: (None, ""))
     return LOG
 
 
@@ -80,6 +81,12 @@ def test_the_next_scenarios_processes_start_while_one_is_judged_if_there_are_pro
     log.clear()
     assert len(list(scenarios.rows(CPU, lambda: 60.0, named("a", "b")))) == 2
     assert log == "start a/record a/judge a/close a/start b/record b/judge b/close b".split("/")
+
+
+def test_if_no_fork_can_begin_with_the_device_that_is_told_and_all_goes_on(log, monkeypatch):
+    monkeypatch.setattr(scenarios, "_try_nursery", lambda *_: (None, "a fork: no CUDA"))
+    found = [(row.name, row.outcome) for row in scenarios.rows(GPU, lambda: 60.0, named("a"))]
+    assert found == [("processes by forking", "could not: a fork: no CUDA"), ("a", "done")]
 
 
 def test_a_scenario_that_fails_is_a_row_and_the_next_one_runs(log):

@@ -140,8 +140,10 @@ def _answers() -> TextIO:
 
 
 def main(path: str, variant: str, device: str, effect: str) -> None:
-    """Answer until stdin ends."""
+    """Answer until stdin ends. PyTorch begins with a GPU before the first request, as it takes seconds."""
     answers = _answers()
+    if device != "cpu":
+        torch.ones(1, device=device)
     with closing(Trial(load_scenario(Path(path), variant), variant, device, effect)) as trial:
         for line in sys.stdin:
             print(json.dumps(trial.run(int(line))), file=answers, flush=True)
