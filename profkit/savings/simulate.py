@@ -15,7 +15,8 @@ def predict_saving(facts: Facts, edit: Edit, size_bytes: int = 0) -> Saving:
     """What an edit gives back per step. The range comes from the edit's uncertainty and the spread of the steps. The
     time is relative to the unprofiled steps if those were measured."""
     replayed = replay(facts, edit)
-    high = max(replayed.fraction, _with_a_faster_host(facts, edit, replayed) if replayed.fraction else 0.0)
+    others = (_with_a_faster_host(facts, edit, replayed), _with_longer_waits(facts, edit, replayed))
+    high = max(replayed.fraction, *others) if replayed.fraction else 0.0
     return _saving_of(facts, (replayed.fraction, replayed.fraction, high), edit.uncertainty, size_bytes)
 
 
@@ -26,6 +27,15 @@ def _with_a_faster_host(facts: Facts, edit: Edit, replayed: Replay) -> float:
         return 0.0
     least_ns = max(device_alone_ns(facts, edit), replayed.edited_ns / SLOWED)
     return max(0.0, 1 - least_ns / max(replayed.recorded_ns, 1))
+
+
+def _with_longer_waits(facts: Facts, edit: Edit, replayed: Replay) -> float:
+    """The most that an edit of waits may give back if each recorded step has its lines marked. A host that marks lines
+    comes late to its waits: without that, all of the device's work may be waited for."""
+    step, is_marked = step_time(facts), facts.steps.located[facts.steps.measured].all()
+    if not len(edit.waits) or not is_marked or step.source != "measured" or step.busy_ns is None:
+        return 0.0
+    return replayed.fraction + step.busy_ns / max(step.ns, 1)
 
 
 def predict_part(facts: Facts, joint: Edit, part: float) -> Saving:

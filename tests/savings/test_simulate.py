@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from profkit.derive.facts import Facts
-from profkit.savings.edits import remove, shrink_work
+from profkit.run.directory import Run
+from profkit.savings.edits import remove, shrink_work, unblock
 from profkit.savings.simulate import predict_saving
 from tests.savings.replaying import LAUNCH, _rows
-from tests.traces import facts_of, kernel, op, runtime, step
+from tests.traces import facts_of, kernel, mark, op, runtime, step
 
 
 def recorded(kernel_us: float) -> Facts:
@@ -44,3 +46,21 @@ def test_of_a_host_that_bounds_the_steps_the_recording_shows_how_fast_it_is():
 def test_what_gives_nothing_back_gains_nothing_by_a_faster_host():
     facts = recorded(1_000)
     assert predict_saving(facts, remove(_rows(facts, "aten::mm"), uncertainty=0.0)).high == 0
+
+
+@pytest.mark.parametrize(("is_marked", "is_timed", "more"), [(True, True, 0.4), (True, False, 0.0), (False, True, 0.0)])
+def test_a_host_that_marks_lines_comes_late_to_its_waits(is_marked, is_timed, more):
+    """In a step of 200 µs it waits for 30 of the kernel's 40 µs, and in one of 100 µs perhaps for all of them."""
+    events = [
+        step(3, 0, 200),
+        *([mark(0, 0, 5)] if is_marked else []),
+        runtime(LAUNCH, 98, 2, correlation=1),
+        kernel("mm", 100, 40, correlation=1),
+        runtime("cudaStreamSynchronize", 110, 30),
+        op("aten::mm", 150, 40),
+    ]
+    plain = (100_000,) * 4 if is_timed else ()
+    facts = facts_of(events, run=Run(reference_step_ns=plain, reference_step_device_ns=plain))
+    saving = predict_saving(facts, replace(unblock(facts.waits.rows), uncertainty=0.0))
+    assert saving.high == pytest.approx(saving.fraction + more)
+    assert saving.low == saving.fraction > 0.1
