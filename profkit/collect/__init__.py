@@ -4,7 +4,7 @@ Its folders in the order of imports; each may import those before it::
 
     program      the watched program as Python sees it       machine     what it runs on
     sessions     recordings by torch.profiler                loaders     its DataLoaders
-    boundaries   where its steps end                         tensors     what is computed twice or thrown away
+    boundaries   where its steps end                         tensors     what is computed twice, thrown away, or padding
     census       what its names keep alive                   recorder    one recording, from start to files
     whole_run    what the run as a whole is spent on         launch      the process that runs it
     experiments  what could be done instead, timed

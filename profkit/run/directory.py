@@ -276,6 +276,33 @@ class Recomputation(Struct, frozen=True):
     looked_at: int = 0
 
 
+class PaddedBatch(Struct, frozen=True):
+    """One batch of a `PaddedInput`: its ``length`` in positions, and how many of these a row uses: the ``longest`` one
+    and on average (``mean``). It has that many ``rows``."""
+
+    length: int
+    longest: int
+    mean: float
+    rows: int
+
+
+class PaddedInput(Struct, frozen=True):
+    """A tensor of a batch whose rows end in padding (or, ``is_left``, begin with it), as a DataLoader gave it or as it
+    entered the model. ``shape`` is that of its last batch, with the rows along ``batch_dim`` and the positions along
+    ``dim``. ``kind`` is ``mask``, ``ids`` or ``values``. ``site`` is the line that calls the model, None if the tensor
+    was only seen in a DataLoader's batch; ``made`` are the lines that pad it, as far as they are known."""
+
+    name: str
+    shape: tuple[int, ...]
+    batch_dim: int
+    dim: int
+    kind: str
+    is_left: bool
+    batches: tuple[PaddedBatch, ...]
+    site: CallSite | None = None
+    made: tuple[CallSite, ...] = ()
+
+
 class Watch(str, Enum):
     """What a recording watches besides the trace. The value is its name in ``run.json``."""
 
@@ -285,6 +312,7 @@ class Watch(str, Enum):
     LINES = "lines"
     OPENING = "opening"
     BATCHES = "batches"
+    PADDING = "padding"
 
 
 class Unwatched(Struct, frozen=True):
@@ -423,7 +451,8 @@ class Run:
     Ranks: ``identity`` is None in a program that is not one of several ranks; ``is_light`` says that only collectives
     and steps of this one were recorded.
 
-    Watches: ``unwatched`` says what kept some from seeing everything, and what to do.
+    Watches: ``unwatched`` says what kept some from seeing everything, and what to do. ``padding`` are the inputs of the
+    first and the located step that are padded, None if none was looked at.
 
     Steps: ``window`` counts the recordings of one run of the program, from 1; the first names the directories of the
     others, beside its own. ``signals_per_step`` is how often ``step_signal`` comes in a step: an epoch may be one step,
@@ -447,6 +476,7 @@ class Run:
     optimizers: tuple[OptimizerUse, ...] = ()
     gradients: GradientUse | None = None
     recomputation: Recomputation | None = None
+    padding: tuple[PaddedInput, ...] | None = None
     unwatched: tuple[Unwatched, ...] = ()
     step_signal: str | None = None
     signals_per_step: int = 1

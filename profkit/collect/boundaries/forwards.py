@@ -45,7 +45,7 @@ class ForwardCalls:
         self._watching: Any = None
 
     def install(self) -> None:
-        if self._handle is None and not (_was_compiled() or _is_importing_compiler() or any(_given_to_compiler())):
+        if self._handle is None and not is_compiler_used():
             self._look()
             self._handle = register_module_forward_hook(self._after_call)
             self._watch_compile()
@@ -80,6 +80,11 @@ class ForwardCalls:
     def _look(self) -> None:
         self._looks += 1
         self._known, self._outermost = _find_modules()
+
+
+def is_compiler_used() -> bool:
+    """Whether ``torch.compile`` has compiled or will compile anything, whose code would notice a hook on modules."""
+    return _was_compiled() or _is_importing_compiler() or any(_given_to_compiler())
 
 
 def _was_compiled() -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -29,6 +30,15 @@ _MOST_AHEAD = 8
 """The most batches to wait out: with more, a short program would have no steps left to measure."""
 
 
+class LoaderWatches(NamedTuple):
+    """What watches the DataLoaders: their workers, the lines that make them, their CPUs, and each batch as it comes."""
+
+    workers: WorkerWatch | None = None
+    sites: LoaderSites | None = None
+    feeding: FeedingWatch | None = None
+    on_given: Callable[[Any], None] | None = None
+
+
 class StepSignals:
     """From `install` to `remove`, passes each signal, or only the ``chosen`` one, to ``tell`` as a `StepBoundary`.
     ``tell`` decides what it means. ``pass_by`` and ``watch`` are for the steps of optimizers (`OptimizerSteps`)."""
@@ -40,14 +50,14 @@ class StepSignals:
         chosen: str | None = None,
         pass_by: Callable[[], int] | None = None,
         watch: UpdateWatch | None = None,
-        workers: WorkerWatch | None = None,
-        sites: LoaderSites | None = None,
-        feeding: FeedingWatch | None = None,
+        loaders: LoaderWatches | None = None,
     ) -> None:
-        self._tell, self._chosen, self._workers, self._feeding = tell, chosen, workers, feeding
+        watches = LoaderWatches() if loaders is None else loaders
+        self._tell, self._chosen, self._workers, self._feeding = tell, chosen, watches.workers, watches.feeding
         on_step = self._on_optimizer_step if chosen in (None, OPTIMIZER) else None
         self._optimizer = OptimizerSteps(on_step, guard, pass_by, watch)
-        self._loader = LoaderBatches(self._on_batch, partial(self._give, SIGNALS["epoch"]), guard, sites, feeding)
+        on_batch, on_epoch = self._on_batch, partial(self._give, SIGNALS["epoch"])
+        self._loader = LoaderBatches(on_batch, on_epoch, guard, *watches[1:])
         self._backwards = BackwardPasses(partial(self._give, BACKWARD), guard, chosen == BACKWARD)
         self._forwards = ForwardCalls(partial(self._give, FORWARD), guard)
         self._batches_count: bool | None = None

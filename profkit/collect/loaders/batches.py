@@ -17,7 +17,8 @@ class LoaderBatches:
     """Notices when the program asks a DataLoader for a batch, and describes the loaders.
 
     A DataLoader's iterator reads its ``_profile_name`` first thing in ``__next__``, and sets ``_num_yielded`` once it
-    has the batch. Properties in their place notice both, the second only if CPUs are counted (``feeding``).
+    has the batch. Properties in their place notice both, the second only if CPUs are counted (``feeding``) or batches
+    are looked at (``on_given``).
 
     Calls are made for the first loader alone, which is the outermost of nested loops: ``on_batch`` at each request,
     with the number of batches requested before, and ``on_epoch`` before the first batch of each further pass. ``uses``
@@ -31,9 +32,10 @@ class LoaderBatches:
         guard: Guard,
         sites: LoaderSites | None,
         feeding: FeedingWatch | None,
+        on_given: Callable[[_BaseDataLoaderIter], None] | None = None,
     ) -> None:
         self._on_batch, self._on_epoch, self._guard, self._sites = on_batch, on_epoch, guard, sites
-        self._feeding = feeding
+        self._feeding, self._on_given = feeding, on_given
         self._first: int | None = None
         self._asked = 0
         self.uses: dict[LoaderUse, int] = {}
@@ -44,11 +46,11 @@ class LoaderBatches:
         guard, feeding = self._guard, self._feeding
         asked = noticed("_profile_name", on_read=lambda iterator: guard(lambda: self._note_request(iterator)))
         _BaseDataLoaderIter._profile_name = asked  # type: ignore[assignment]  # an instance attribute
-        if feeding is not None:
+        if feeding is not None or self._on_given is not None:
 
             def note_end(iterator: _BaseDataLoaderIter, number: int) -> None:
                 if number:  # 0 when a pass begins
-                    guard(lambda: self._note_batch(iterator, feeding))
+                    guard(lambda: self._note_batch(iterator))
 
             _BaseDataLoaderIter._num_yielded = noticed("_num_yielded", on_write=note_end)  # type: ignore[assignment]  # as above
         if self._sites is not None:
@@ -78,12 +80,15 @@ class LoaderBatches:
         if self._feeding is not None:
             self._feeding.ask(iterator)
 
-    def _note_batch(self, iterator: _BaseDataLoaderIter, feeding: FeedingWatch) -> None:
-        feeding.give(iterator)
+    def _note_batch(self, iterator: _BaseDataLoaderIter) -> None:
+        if self._feeding is not None:
+            self._feeding.give(iterator)
         waiting, self._waiting = self._waiting, None
         if waiting is not None and waiting[0] == id(iterator):
             _, use, since_ns = waiting
             self.uses[use] = self.uses.get(use, 0) + time.perf_counter_ns() - since_ns
+        if self._on_given is not None:
+            self._on_given(iterator)
 
 
 def _describe_loader(iterator: _BaseDataLoaderIter, site: CallSite | None) -> LoaderUse:

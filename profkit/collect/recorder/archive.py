@@ -24,6 +24,7 @@ from profkit.collect.sessions.detaching import STAYS_ATTACHED, stays_attached
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
 from profkit.collect.tensors.gradients import GradientWatch
+from profkit.collect.tensors.padding import PaddingWatch
 from profkit.collect.tensors.recomputation import CallWatch
 from profkit.core.units import format_count, pick_form
 from profkit.run.directory import (
@@ -62,6 +63,7 @@ class Parts:
     memory: MemoryWatch
     calls: CallWatch
     gradients: GradientWatch
+    padding: PaddingWatch
 
 
 class RunFile:
@@ -170,6 +172,7 @@ class Archive:
         known = {
             Watch.CALLS: parts.calls.budget.ended,
             Watch.GRADIENTS: parts.gradients.ended,
+            Watch.PADDING: parts.padding.ended,
             Watch.NAMES: parts.census.ended,
             Watch.LINES: parts.tracer.ended,
             Watch.OPENING: parts.prologue.ended if self._file.run.step_signal is None else "",

@@ -44,7 +44,7 @@ class PhaseRecordings:
     ) -> None:
         self.is_paused = self._was_dropped = False
         self._plan, self._allowance, self._bounds = plan, allowance, bounds
-        self._calls, self._gradients = parts.calls, parts.gradients
+        self._calls, self._gradients, self._padding = parts.calls, parts.gradients, parts.padding
         self._schedule, self._recordings, self._prologue = parts.schedule, parts.recordings, parts.prologue
         self._tracer, self._parts, self._archive, self._file, self._notes = parts.tracer, parts, archive, file, notes
         self._memory = parts.memory
@@ -204,6 +204,7 @@ class PhaseRecordings:
         recording = self._recordings.start()
         if is_first and phase is Phase.LOCATED and not self._plan.is_light:
             self._calls.begin()
+            self._padding.begin(with_modules=True)
         if recording.cuda:
             self._memory.failures.begin()
             self._parts.sampler.watch_gpu(environment.device_uuid())
@@ -240,6 +241,12 @@ class PhaseRecordings:
                 self._calls.end_step()
             self._allowance.charge(self._calls.budget.take_uncharged_s())
             self._file.set(recomputation=self._calls.found)
+        if self._padding.is_begun:
+            is_recorded = self._padding.must_copy and self._recordings.running is not None
+            with self._allowance.spending(), pause_marked() if is_recorded else nullcontext():
+                self._padding.end_step()
+            self._allowance.charge(self._padding.take_uncharged_s())
+            self._file.set(padding=self._padding.found)
         if ended is Phase.LOCATED:
             self.stop_tracing()
         else:

@@ -19,7 +19,7 @@ from profkit.collect.boundaries.choice import SignalChoice, StepBoundary, Verdic
 from profkit.collect.boundaries.cycles import CycleWatch
 from profkit.collect.boundaries.recorded_thread import CUT_OFF, MISSED, RecordedThread
 from profkit.collect.boundaries.schedule import Phase, Schedule
-from profkit.collect.boundaries.signals import StepSignals
+from profkit.collect.boundaries.signals import LoaderWatches, StepSignals
 from profkit.collect.census.names import Census
 from profkit.collect.loaders.feeding import FeedingWatch
 from profkit.collect.loaders.sites import LoaderSites
@@ -44,6 +44,7 @@ from profkit.collect.sessions.recordings import Recordings
 from profkit.collect.sessions.session import is_capturing, when_cuda_starts
 from profkit.collect.stacks.requests import StackRequests
 from profkit.collect.tensors.gradients import GradientWatch
+from profkit.collect.tensors.padding import PaddingWatch
 from profkit.collect.tensors.recomputation import CallWatch
 from profkit.run.plan import Plan, Subject
 from profkit.source.growth import GrowthLines
@@ -94,8 +95,8 @@ class Recorder:
         self._recordings = recordings = Recordings(directory, gives_way, allowance, plan.is_light)
         self._tracer = tracer = self._make_tracer(is_user)
         self.cycles = CycleWatch(plan, schedule, lambda: allowance.steps_left(recordings.located_events), is_awaited)
-        self._calls = CallWatch()
-        gradients = GradientWatch(self._calls.aside)
+        self._calls = calls = CallWatch()
+        gradients, self._padding = GradientWatch(calls.aside), PaddingWatch(calls.aside, is_user, guard)
         self._prologue = prologue = Prologue(recordings, tracer, *limits, allowance)
         self._on_cuda = partial(guard, self._when_cuda_starts)
         self._bounds = bounds = Bounds(*limits, allowance)
@@ -107,7 +108,7 @@ class Recorder:
         self._stacks = StackRequests(directory, plan.samples_stacks, schedule, self._use_workers)
         self._memory = memory = MemoryWatch(directory, is_user)
         census = Census(is_user, GrowthLines(tracer.was_executed), subject.generators)
-        seen = tracer, census, self._sampler, memory, self._calls, gradients
+        seen = tracer, census, self._sampler, memory, calls, gradients, self._padding
         parts = Parts(schedule, self.choice, self.signals, recordings, prologue, *seen)
         self._archive = Archive(directory, self._file, parts, is_user, self._notes, replaces)
         self._phases = PhaseRecordings(plan, allowance, bounds, parts, self._archive, self._file, self._notes)
@@ -129,9 +130,12 @@ class Recorder:
             self.choice.chosen,
             self.pass_by,
             gradients,
-            WorkerWatch(directory, is_user, guard),
-            LoaderSites(is_user, guard),
-            FeedingWatch(lambda: recordings.running is None),
+            LoaderWatches(
+                WorkerWatch(directory, is_user, guard),
+                LoaderSites(is_user, guard),
+                FeedingWatch(lambda: recordings.running is None),
+                self._padding.note_batch,
+            ),
         )
 
     def start(self) -> None:
@@ -146,6 +150,8 @@ class Recorder:
             if current_thread() is main_thread():  # on another thread nothing could end it
                 self._prologue.begin(is_recorded=not self._plan.is_light)
             when_cuda_starts(self._on_cuda)
+            if not self._plan.is_light:
+                self._padding.begin(with_modules=False)
         else:
             self._phases.enter()
         self._sampler.start()
@@ -333,6 +339,7 @@ class Recorder:
         for remove in (
             self.signals.remove,
             self._calls.stop,
+            self._padding.stop,
             self._recordings.remove,
             self._sampler.stop,
             self._stacks.end,

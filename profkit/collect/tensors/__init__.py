@@ -1,4 +1,5 @@
-"""What becomes of the program's tensors within a step: which are computed twice, which gradients are thrown away.
+"""What becomes of the program's tensors within a step: which are computed twice, which gradients are thrown away, and
+how much of a batch is padding.
 
 Decisions, and why they were made:
 
@@ -9,4 +10,8 @@ Decisions, and why they were made:
   nothing is followed.
 - A gradient is followed by its tensor's header and version at each optimizer step. Hooks on parameters would tell the
   same but change what PyTorch does.
+- Padding is told by the numbers of what a DataLoader gives and of what enters the outermost modules. Masks that a model
+  makes inside say the same of the same rows. Only steps whose times are not used are looked at: the first, of which a
+  loader's batch is read, and the located one. A tensor on a device may be gone by the end of that step, and a copy
+  within it would make the host wait; then only the loader's batch is known.
 """
