@@ -38,14 +38,15 @@ class PaddedLength(Struct, frozen=True):
     """A length to which batches of ``rows`` rows are padded, by all inputs that share it.
 
     ``longest`` is what the longest row of a batch uses of the ``length`` positions, ``mean`` what a row uses on
-    average, both over the ``batches`` that were seen. ``dims`` are the padded dimensions of the widest input, of
-    ``ndim`` dimensions.
+    average, both over the ``batches`` that were seen; these had the ``lengths``. ``dims`` are the padded dimensions of
+    the widest input, of ``ndim`` dimensions.
     """
 
     names: tuple[str, ...]
     kind: str
     rows: int
     length: int
+    lengths: tuple[int, ...]
     longest: float
     mean: float
     batches: int
@@ -88,6 +89,7 @@ def _join(rows: int, length: int, inputs: Sequence[PaddedInput]) -> PaddedLength
         kind=best.kind,
         rows=rows,
         length=length,
+        lengths=tuple(sorted({length, *(batch.length for one in inputs for batch in one.batches)})),
         longest=longest * length,
         mean=mean * length,
         batches=len(best.batches),
@@ -144,7 +146,7 @@ def computing_padding(facts: Facts, padded: PaddedLength, left: float) -> tuple[
 
 
 def _share_left(padded: PaddedLength, left: float, spatial: int, name: str, shapes: list[tuple[int, ...]]) -> float:
-    lengths = {padded.length + shift for shift in _SHIFTED}
+    lengths = {length + shift for length in padded.lengths for shift in _SHIFTED}
     flat = {padded.rows * length for length in lengths}
     given = [shape for shape in shapes if shape]
     if not given:
@@ -191,7 +193,7 @@ def _passes_through_convolutions(facts: Facts, padded: PaddedLength) -> int:
 
     def tell(name: str, shapes: list[tuple[int, ...]]) -> int:
         first = next((shape for shape in shapes if shape), ())
-        is_spatial = name in _CONVOLUTIONS and name in MATRIX and padded.length in first[2:]
+        is_spatial = name in _CONVOLUTIONS and name in MATRIX and not set(padded.lengths).isdisjoint(first[2:])
         return len(first) if is_spatial and first[0] == padded.rows else 0
 
     return int(by_operator(facts, known, tell, int).max(initial=0)) if known.size else 0

@@ -189,6 +189,16 @@ def test_a_batch_and_the_model_that_takes_it_without_its_last_position_are_one()
     assert [(line.file, line.line) for line in found.also] == [("train.py", 20)]
 
 
+def test_batches_of_several_lengths_in_one_step_all_count():
+    """As in gradient accumulation: each is padded to its own longest row."""
+    both = PaddedInput(
+        "ids", (ROWS, LENGTH), 0, 1, "ids", False, tuple(PaddedBatch(n, n, n / 2, ROWS) for n in (60, 100))
+    )
+    other = tensor_op("linear", 120, 50, [ROWS, 60, WIDTH], [WIDTH, WIDTH])
+    facts = facts_with(both, part=[linear(), other])
+    assert saved(facts) == pytest.approx(150 * (1 - 0.55) / STEP, abs=1e-3)
+
+
 def test_two_lengths_are_two_findings():
     assert len(find(facts_with(SHORT, padded(50, 40, shape=(ROWS, 60), name="targets"), part=[
         linear(duration=80), tensor_op("relu", 100, 80, [ROWS, 60, WIDTH]),

@@ -56,6 +56,9 @@ def conclude(seen: Sequence[Look]) -> Iterator[PaddedInput]:
 
 
 def _candidates(source: Source, looks: list[tuple[SeenTensor, Sequence[SeenTensor]]]) -> Iterator[_Candidate]:
+    looks = [one for one in looks if one[0].rows]  # a model that generates takes single tokens after the first call
+    if not looks:
+        return
     tensor, others = looks[-1]
     for layout in tensor.rows:
         measured = [one.rows[layout] for one, _ in looks if layout in one.rows]

@@ -76,6 +76,11 @@ def test_a_single_row_is_told_by_several_batches():
     assert find(*batches[:2]) == []
 
 
+def test_single_tokens_after_a_padded_prompt_do_not_hide_it():
+    (found,) = find({"x": ids()}, {"x": ids((1,) * 6, size=1)})
+    assert found.shape == (6, SIZE)
+
+
 def test_the_padding_of_some_rows_is_seen_too():
     """Nothing is padded in the longest row."""
     (found,) = find({"x": ids((32, 9, 12, 20))})
