@@ -456,10 +456,11 @@ class Run:
 
     Steps: ``window`` counts the recordings of one run of the program, from 1; the first names the directories of the
     others, beside its own. ``signals_per_step`` is how often ``step_signal`` comes in a step: an epoch may be one step,
-    of many optimizer steps. ``is_part`` says that the only recorded step was cut off, ``was_stopped`` that profkit
-    ended the program, as asked, once it was recorded. ``was_outdone`` says that the optimizer stepped for the first
-    time after the recording, too late for its own steps to be recorded, or would have done so in a program that was
-    stopped.
+    of many optimizer steps. If ``one_in`` is more than 1, the recorded steps are the long ones, one in so many, which
+    take ``share_of_time`` of the time. ``is_part`` says that the only recorded step was cut off, ``was_stopped`` that
+    profkit ended the program, as asked, once it was recorded. ``was_outdone`` says that the optimizer stepped for the
+    first time after the recording, too late for its own steps to be recorded, or would have done so in a program that
+    was stopped.
     """
 
     command: tuple[str, ...] = ()
@@ -480,6 +481,8 @@ class Run:
     unwatched: tuple[Unwatched, ...] = ()
     step_signal: str | None = None
     signals_per_step: int = 1
+    one_in: int = 1
+    share_of_time: float = 1.0
     reference_step_ns: tuple[int, ...] = ()
     later_step_ns: tuple[int, ...] = ()
     reference_step_device_ns: tuple[int, ...] = ()

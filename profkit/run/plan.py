@@ -71,6 +71,9 @@ class Plan:
     All ranks of a launch (``is_rank``) record the same steps. ``ranks`` of them record everything; the recordings of
     the others are ``is_light``: only collectives and steps.
 
+    If ``one_in`` is more than 1, only that step of so many is recorded: the last of them, a long one. Such steps take
+    the share ``share_of_time`` of the time.
+
     With ``samples_stacks`` the parent process samples the program's stacks when asked.
     """
 
@@ -94,6 +97,8 @@ class Plan:
     samples_stacks: bool = False
     known_step_ns: tuple[int, ...] = ()
     known_step_faults: tuple[int, ...] = ()
+    one_in: int = 1
+    share_of_time: float = 1.0
 
     def __post_init__(self) -> None:
         if min(self.wait, self.warmup, self.after, self.at_step, self.ranks) < 0 or self.active < 1:
@@ -112,7 +117,8 @@ class Plan:
         """Whether a step may turn out to be several steps of the optimizer, as the user has not chosen what a step is.
         Ranks would find out separately, and some would then record other steps than the rest."""
         chosen = None if self.is_second else self.steps_from
-        return chosen is None and self.every == 1 and not (self.at_step or self.stops or self.is_rank)
+        is_whole = self.every == 1 and self.one_in == 1
+        return chosen is None and is_whole and not (self.at_step or self.stops or self.is_rank)
 
     def for_window(self, window: int, signal: str) -> Plan:
         """The plan of a later window, which begins where ``signal`` ends a step."""
@@ -129,3 +135,7 @@ class Plan:
         wait, after = (self.wait, self.after) if every == 1 else (0, 0)
         better = self.for_better(SIGNALS["optimizer"])
         return replace(better, wait=wait, warmup=1, active=cycles, after=after, every=every, anew=self.anew + 1)
+
+    def for_long_step(self, one_in: int, share_of_time: float) -> Plan:
+        """The plan of a recording of the long step that comes once in so many, located and then measured once."""
+        return replace(self.for_cycles(1, 1), wait=0, after=0, one_in=one_in, share_of_time=share_of_time)

@@ -16,3 +16,9 @@ from profkit.run.plan import Plan
 )
 def test_cycles_are_searched_for_unless_the_steps_are_fixed(wish: dict[str, Any], finds: bool) -> None:
     assert replace(Plan(), **wish).finds_cycles == finds
+
+
+def test_the_long_step_of_a_cycle_is_located_and_measured_once() -> None:
+    plan = Plan().for_long_step(400, 0.7)
+    assert (plan.wait, plan.warmup, plan.active, plan.after) == (0, 1, 1, 0)
+    assert (plan.one_in, plan.share_of_time, plan.every, plan.finds_cycles) == (400, 0.7, 1, False)

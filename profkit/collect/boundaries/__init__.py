@@ -25,9 +25,16 @@ Decisions, and why they were made:
 - Without an optimizer, backward passes are steps. Programs that update their weights by hand had none: of one whose
   data took long to make, no training step was recorded at all. Tensors get no hook; a descriptor notices the call.
 - Steps that a program announces win, however late. A step that calls its model 64 times was once cut into 64.
-- What comes once in many optimizer steps turns these into one step. Five of forty steps rarely include the evaluation,
-  so later steps are timed, and four long ones at equal distances give the cycle. With three, one noisy program in
-  twenty had a cycle by chance.
+- What comes once in several optimizer steps turns these into one step. Five of forty steps rarely include the
+  evaluation, so later steps are timed, and four long ones at equal distances give the cycle. With three, one noisy
+  program in twenty had a cycle by chance; the shorter the distance, the more it takes.
+- A cycle that the recorded steps hold is recorded again all the same: the median step showed a rollout as nothing, and
+  its lines were marked only if the located step happened to be the long one.
+- Waiting for a CPU is left out of the long steps. On a crowded machine it hid the cycle of a program with short steps,
+  and took most of the time of one without any.
+- Of a cycle with too many events the long step is recorded alone, as a step of its own kind. A second directory for it
+  would be one that nobody opens.
+- The measured steps leave half of the allowance. A single rollout among them took all, and no cycle could be recorded.
 - Steps that become twice as long are recorded again, at most twice. The first games of a learning player are a tenth as
   long as later ones.
 - An optimizer that takes over begins the program's next part, which is recorded instead. A teacher trained for five

@@ -89,11 +89,12 @@ class Schedule:
 
     @property
     def has_enough(self) -> bool:
-        """Whether enough was measured to replace an earlier recording. Growth takes all cycles to show. A recording of
-        calls or batches is replaced even by a single located step."""
-        wanted = 1 if self._plan.every == 1 else min(self._plan.active, self._most - self._located)
+        """Whether enough was measured to replace an earlier recording. One of calls or batches is replaced even by a
+        single located step; so are single steps by a located cycle, if no more may be recorded."""
         is_better = self._plan.is_second and not self._plan.anew
-        return (is_better and self._located > 0) or self.measured >= max(1, wanted)
+        is_cycle = self._plan.every > 1 or self._plan.one_in > 1
+        is_all = is_better or (is_cycle and self._most <= self._located)
+        return self.measured > 0 or (is_all and self._located > 0)
 
     @property
     def is_settling(self) -> bool:
@@ -119,6 +120,8 @@ class Schedule:
     def counted(self) -> dict[str, tuple[int, ...]]:
         """What was counted per step, by its name in ``run.json``. Later steps behind the recorded ones are kept apart
         from the nearest, as a program may become slower in the seconds that they take."""
+        if self._plan.one_in > 1:
+            return self._counted_of_long_steps
         nearest = len(self.reference_step_ns) - max(0, self.timed - self._plan.after)
         return {
             "reference_step_ns": tuple(self.reference_step_ns[:nearest]),
@@ -127,6 +130,17 @@ class Schedule:
             "later_step_device_ns": _device_ns(self._reference_laps[nearest:]),
             "measured_step_device_ns": _device_ns(self._measured_laps),
             "reference_step_faults": tuple(self.reference_step_faults[:nearest]),
+            "measured_step_faults": tuple(self.measured_step_faults),
+            "measured_step_crowded_ns": tuple(self.measured_step_crowded_ns),
+        }
+
+    @property
+    def _counted_of_long_steps(self) -> dict[str, tuple[int, ...]]:
+        """All steps that passed between them are others."""
+        return {
+            "reference_step_ns": self._plan.known_step_ns,
+            "measured_step_device_ns": _device_ns(self._measured_laps),
+            "reference_step_faults": self._plan.known_step_faults,
             "measured_step_faults": tuple(self.measured_step_faults),
             "measured_step_crowded_ns": tuple(self.measured_step_crowded_ns),
         }
@@ -212,6 +226,8 @@ class Schedule:
         """
         self._between = min(self._plan.wait, 1) if self._plan.warmup else 0
         self._before = max(self._plan.wait - self._between, self._plan.at_step, int(must_wait))
+        if self._plan.one_in > 1:
+            self._between = self._before = self._plan.one_in - 1
         self.reference_step_ns[:] = self._plan.known_step_ns
         self.reference_step_faults[:] = self._plan.known_step_faults
         self._reference_laps[:] = [_UNTOLD] * len(self.reference_step_ns)
@@ -230,15 +246,23 @@ class Schedule:
 
     def let_settle(self, steps: int) -> Phase:
         """Let at least that many steps pass between the located and the measured ones. Return the current phase."""
-        self._between = max(self._between, steps)
+        self._between += self._whole_rounds(steps - self._between)
         self.phase = self._next()
         return self.phase
 
+    def let_another_pass(self) -> Phase:
+        """Let the current step pass as well between the located and the measured ones. Return the current phase."""
+        return self.let_settle(self._settled + 1)
+
     def postpone(self) -> Phase:
         """Let one more step pass before any is recorded. Return the current phase."""
-        self._before = self.step + 1
+        self._before = self.step + self._whole_rounds(1)
         self.phase = self._next()
         return self.phase
+
+    def _whole_rounds(self, steps: int) -> int:
+        """At least so many steps, after which the next one is as long as the one that would be next; 0 for none."""
+        return max(0, -(-steps // self._plan.one_in) * self._plan.one_in)
 
     def go_on_timing(self) -> Phase:
         """Time one more step behind the recorded ones."""

@@ -182,7 +182,8 @@ class Archive:
 
     @property
     def _stands_back(self) -> bool:
-        return self.is_second and not self._parts.schedule.has_enough
+        is_part_of_long_step = self._file.run.is_part and self._file.run.one_in > 1
+        return self.is_second and not (self._parts.schedule.has_enough or is_part_of_long_step)
 
 
 def _unrecorded(steps: int) -> str:

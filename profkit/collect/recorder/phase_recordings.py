@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from math import inf
 from typing import Any
 
 from profkit.collect.boundaries.schedule import Moment, Phase
@@ -12,7 +13,7 @@ from profkit.collect.machine import environment
 from profkit.collect.program.engine import is_larger
 from profkit.collect.recorder.archive import Archive, Parts, RunFile
 from profkit.collect.recorder.census_times import CensusTimes
-from profkit.collect.sessions.allowance import FEW_EVENTS, Allowance
+from profkit.collect.sessions.allowance import FEW_EVENTS, MANY_EVENTS, Allowance
 from profkit.collect.sessions.bounds import Bounds
 from profkit.collect.sessions.device_moments import take_moment
 from profkit.collect.sessions.host_marks import free_cycles
@@ -22,6 +23,14 @@ from profkit.run.plan import Plan
 _POSTPONED = "recording the large steps had to wait, so that it adds at most 5 s or a tenth to the program's time"
 _CUT_OFF = "a step was so long that the recording ended in the middle of it"
 _CUT_SHORT = "fewer steps were recorded than planned, because the program paused between them"
+_CUT_AMID = "fewer steps were recorded than planned, because one was much longer than the others"
+_AS_FORESEEN = 3
+"""Recording makes a step at most about twice as long, so steps of one kind fit well into a time that is foreseen for
+three times as many events."""
+_MOST_PER_S = 500_000
+"""Events come at most so fast, in loops of the smallest operators (530,000 were measured)."""
+_TRACED_PER_S = 100_000
+"""Line marks let events come at most about so fast: 54,000 to 110,000 were measured."""
 
 
 class PhaseRecordings:
@@ -42,7 +51,7 @@ class PhaseRecordings:
         file: RunFile,
         notes: list[str],
     ) -> None:
-        self.is_paused = self._was_dropped = False
+        self.is_paused = self._was_dropped = self._was_step_left_out = False
         self._plan, self._allowance, self._bounds = plan, allowance, bounds
         self._calls, self._gradients, self._padding = parts.calls, parts.gradients, parts.padding
         self._schedule, self._recordings, self._prologue = parts.schedule, parts.recordings, parts.prologue
@@ -61,6 +70,7 @@ class PhaseRecordings:
             phase = self._schedule.postpone()
         if phase.recorded:
             (self._recordings.running or self._begin(phase)).begin_step(self._schedule.step)
+            self._bounds.begin_step()
             if phase is Phase.LOCATED and self._plan.is_light:
                 mark_located()
             elif phase is Phase.LOCATED:
@@ -179,6 +189,25 @@ class PhaseRecordings:
         else:
             self._file.set(is_part=self._recordings.keep_part())
 
+    def leave_step_out(self) -> bool:
+        """Leave out a step that is much longer than the located one: end the recording within it, or begin it again
+        behind it if nothing was measured yet. Steps are timed on, as such a step may come again and again. Returns
+        False if that is not possible."""
+        if not self._plan.finds_cycles or self._recordings.located is None or self._was_step_left_out:
+            return False
+        self._was_step_left_out = True
+        self.stop_tracing()
+        if self._schedule.measured:
+            self._notes.append(_CUT_AMID)
+            self._schedule.limit_recorded(self._schedule.recorded)
+            self._keep_whole(self._schedule.step)
+            self._schedule.let_settle(0)
+        else:
+            self._bounds.end()
+            self._recordings.drop()
+            self._schedule.let_another_pass()
+        return True
+
     def foresees_too_much(self, roots: Any) -> bool:
         """Whether the backward pass from ``roots`` will take more than half of the events that may be recorded; the
         other half is for the work before it."""
@@ -200,7 +229,7 @@ class PhaseRecordings:
             if not self._plan.is_light:
                 self._gradients.begin()
         are_large = is_first and self._prologue.was_filled_by_events
-        self._bounds.begin(is_first, are_large, is_second=is_first and self._archive.is_second)
+        self._bounds.begin(is_first, are_large, is_first and self._archive.is_second, self._most_s)
         recording = self._recordings.start()
         if is_first and phase is Phase.LOCATED and not self._plan.is_light:
             self._calls.begin()
@@ -211,14 +240,37 @@ class PhaseRecordings:
         return recording
 
     @property
+    def _most_s(self) -> float:
+        """How long one step of the recording that begins now may last.
+
+        If the program's steps may come in cycles, the measured ones leave half of the events for a recording of whole
+        cycles. So none of them may last so long that it takes more, at the pace of the located one, had that not been
+        recorded, but not at an impossible one. This does not concern steps that are all large. A long step that is
+        recorded alone may take what is left, at the pace of steps with line marks."""
+        located, left = self._recordings.located_events, self._allowance.events_left
+        if self._recordings.located is None:
+            return inf if self._plan.one_in == 1 else max(left, MANY_EVENTS) / _TRACED_PER_S
+        are_large = _AS_FORESEEN * located * self._plan.active > left // 2
+        if self._was_step_left_out or are_large or not (self._plan.finds_cycles and located):
+            return inf
+        of_event_s = min(self._schedule.reference_step_ns, default=0) / 1e9 / located
+        return left // 2 * max(of_event_s, 1 / _MOST_PER_S)
+
+    @property
     def _is_affordable(self) -> bool:
-        """Whether a recording may begin now. A part of a step never replaces an earlier recording. A program that ends
-        once it is recorded does not wait, nor do ranks, which must record the same steps."""
+        """Whether a recording may begin now. A program that ends once it is recorded does not wait, nor do ranks, which
+        must record the same steps."""
         if self._plan.stops or self._plan.is_rank:
             return True
         if not (self._archive.is_second or self._prologue.was_filled_by_events):
             return True
-        return self._allowance.affords(self._schedule.reference_step_ns, a_part_will_do=not self._archive.is_second)
+        return self._allowance.affords(self._schedule.reference_step_ns, self._a_part_will_do)
+
+    @property
+    def _a_part_will_do(self) -> bool:
+        """A part of a step never replaces an earlier recording, unless that holds none of what takes most of the
+        time."""
+        return not self._archive.is_second or self._plan.one_in > 1
 
     def _end_located(self) -> None:
         """Keep the located steps. Before steps are measured, operators that the stop cut off must end, and batches that

@@ -86,6 +86,7 @@ class Recorder:
         self._plan, self._guard, self._on_progress, self._on_over = plan, guard, on_progress, on_over
         self._notes, self._file, self._processor_time = list(notes), RunFile(subject), ProcessorTime()
         self._file.set(window=plan.window, signals_per_step=plan.every, is_light=plan.is_light)
+        self._file.set(one_in=plan.one_in, share_of_time=plan.share_of_time)
         is_user, limits = UserFiles(subject.roots), (plan.limit_s, HeldMemory(partial(rss_bytes_of, Process())))
 
         self._schedule = schedule = Schedule(plan, take_moment)
@@ -94,12 +95,12 @@ class Recorder:
         gives_way = partial(guard, self._yield_to_program)
         self._recordings = recordings = Recordings(directory, gives_way, allowance, plan.is_light)
         self._tracer = tracer = self._make_tracer(is_user)
-        self.cycles = CycleWatch(plan, schedule, lambda: allowance.steps_left(recordings.located_events), is_awaited)
+        self.cycles = CycleWatch(plan, schedule, recordings, lambda: allowance.events_left, is_awaited)
         self._calls = calls = CallWatch()
         gradients, self._padding = GradientWatch(calls.aside), PaddingWatch(calls.aside, is_user, guard)
         self._prologue = prologue = Prologue(recordings, tracer, *limits, allowance)
         self._on_cuda = partial(guard, self._when_cuda_starts)
-        self._bounds = bounds = Bounds(*limits, allowance)
+        self._bounds = bounds = Bounds(*limits, allowance, partial(guard, self._look))
         act = self.hears, partial(self._work, self._cut_off), self._move_on
         self._watchdog = Watchdog(prologue, bounds, tracer, self.thread, guard, *act)
         cpus = self._file.run.host.cpus if self._file.run.host else 1
@@ -244,6 +245,7 @@ class Recorder:
     def before_fork(self) -> None:
         """Stop the sampling thread and pause the prologue: a child that inherited it would record for all its life."""
         self._sampler.suspend()
+        self._bounds.before_fork()
         self._prologue.break_off()
 
     def after_fork(self) -> None:
@@ -340,6 +342,7 @@ class Recorder:
             self.signals.remove,
             self._calls.stop,
             self._padding.stop,
+            self._bounds.end,
             self._recordings.remove,
             self._sampler.stop,
             self._stacks.end,
@@ -395,8 +398,9 @@ class Recorder:
             self._listen_to_forwards()
 
     def _cut_step_off(self) -> None:
-        self._phases.cut_step_off()
-        self._end()
+        if not self._phases.leave_step_out():
+            self._phases.cut_step_off()
+            self._end()
 
     def _listen_to_forwards(self) -> None:
         """Make calls of the model signals, as nothing better has come for a long time."""

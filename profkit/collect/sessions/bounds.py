@@ -8,12 +8,15 @@ belongs to the program's own tensors, such as those of an evaluation that keeps 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from math import inf
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
 from profkit.collect.machine.heap import give_back
 from profkit.collect.machine.patience import Patience
 from profkit.collect.program.clocks import time
+from profkit.collect.sessions.alarm import Alarm
 from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.held_memory import HeldMemory
 
@@ -31,21 +34,28 @@ _LEAST_BYTES = 8 << 20
 """A process may grow this much for other reasons; as events it is 18,000 to 30,000, half a second's work."""
 _LEAST_OF_LARGE_BYTES = 4 << 20
 """The same limit for large steps: a smaller part of one is worth recording."""
+_SHORT_S, _LATER_S, _AGAIN_S = 1.0, 0.001, 0.02
+"""The regular looks are 0.2 s apart: too far for so short a recording. The first must come after its end, not at it,
+and others follow, as the process may have waited for a CPU."""
 _MODULE_BYTES = 100_000
 """Of one imported module: the 800 that PyTorch imports for a program's first optimizer take 80 MB."""
-_NEVER = float("inf")
 
 
 class Bounds:
-    """In force from `begin` to `end`. Any thread may call `are_exceeded`."""
+    """In force from `begin` to `end`. Any thread may call `are_exceeded`. If a recording may last only for a short
+    time, ``look`` is called on a thread of its own from the end of that on."""
 
-    def __init__(self, limit_s: float, memory: HeldMemory, allowance: Allowance) -> None:
+    def __init__(
+        self, limit_s: float, memory: HeldMemory, allowance: Allowance, look: Callable[[], None] = lambda: None
+    ) -> None:
         self._limit_s, self._memory, self._allowance = limit_s, memory, allowance
-        self._full_bytes = self._most_bytes = _NEVER
+        self._alarm = Alarm(look)
+        self._full_bytes = self._most_bytes = inf
         self.end()
 
-    def begin(self, is_first: bool, are_large: bool, is_second: bool) -> None:
-        """The first or a later recording of steps begins; line marks can only run out in the first.
+    def begin(self, is_first: bool, are_large: bool, is_second: bool, most_s: float = inf) -> None:
+        """The first or a later recording of steps begins; line marks can only run out in the first. One
+        step may last ``most_s``, on the wall and in CPU time of the process.
 
         The steps ``are_large`` if the first one did not fit into the prologue: a million small operators took 299 MB,
         and then 26 s and 3.6 GB to stop. Such a recording, and one that ``is_second`` to an earlier one, may last twice
@@ -56,7 +66,7 @@ class Bounds:
         now = time.monotonic()
         events = self._allowance.events_left // (2 if are_large else 1)  # half is left for what arrives before the cut
         events_per_s = self._allowance.events_per_busy_s if are_large or is_second else 0.0
-        foreseen_s = 2 * events / events_per_s if events_per_s else _NEVER
+        foreseen_s = 2 * events / events_per_s if events_per_s else inf
         self._patience: Patience | None = Patience(2 * self._limit_s)
         self._filled_at = now + foreseen_s, time.process_time() + foreseen_s
         if is_first:
@@ -67,17 +77,31 @@ class Bounds:
         self._imports = Imports()
         least = _LEAST_OF_LARGE_BYTES if are_large else _LEAST_BYTES
         for_events = max(least, events * self._allowance.event_bytes)
-        self._full_bytes = held + min(GROWTH_BYTES, for_events) if is_first else _NEVER
+        self._full_bytes = held + min(GROWTH_BYTES, for_events) if is_first else inf
         most = GROWTH_BYTES if are_large else _MOST_BYTES
         most = min(most, for_events, psutil.virtual_memory().available // _SHARE)
         self._most_bytes = max(held, 0 if are_large else peak_rss_bytes()) + most
+        self._most_s = most_s
+        if most_s < _SHORT_S:
+            self._alarm.set(most_s + _LATER_S, _AGAIN_S)
+
+    def begin_step(self) -> None:
+        """A step of the recording begins."""
+        if self._most_s < inf:
+            self._step_over_at = time.monotonic() + self._most_s, time.process_time() + self._most_s
+
+    def before_fork(self) -> None:
+        """Leave no thread behind: Python warns of others when the process is forked."""
+        self._alarm.cancel()
 
     def end(self) -> None:
         """The recording is over."""
+        self._alarm.cancel()
         self._begun_bytes, self._imports = 0, Imports()
         self._patience = None
-        self._full_bytes = self._most_bytes = _NEVER
-        self._filled_at = _NEVER, _NEVER
+        self._full_bytes = self._most_bytes = inf
+        self._filled_at = self._step_over_at = inf, inf
+        self._most_s = inf
         self._last_look, self._last_held, self._tensors, self._bytes_per_s = 0.0, 0, 0, _BYTES_PER_S
 
     def are_exceeded(self, has_ended: bool) -> bool:
@@ -86,9 +110,11 @@ class Bounds:
         now, patience = time.monotonic(), self._patience
         if patience is not None and patience.is_over():
             return True
-        if min(now - self._filled_at[0], time.process_time() - self._filled_at[1]) > 0:
-            return True
-        held = self._held_by_events(now) if self._most_bytes < _NEVER else 0
+        computed_s = time.process_time()
+        for over_at in (self._filled_at, self._step_over_at):
+            if min(now - over_at[0], computed_s - over_at[1]) > 0:
+                return True
+        held = self._held_by_events(now) if self._most_bytes < inf else 0
         most = min(self._most_bytes, self._full_bytes) if has_ended else self._most_bytes
         if held <= most:
             return False

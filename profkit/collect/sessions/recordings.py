@@ -40,7 +40,7 @@ class Recordings:
         self.located: IO[bytes] | None = None
         self.running: ProfilerSession | None = None
         self.cut_operators_off = False
-        self.located_events = self._prologue_events = 0
+        self.located_events = self.measured_events = self._prologue_events = 0
         self._begun = self._ran_s = 0.0, 0.0
         self._directory, self._allowance, self._is_light = directory, allowance, is_light
         self._watch = ProfilerWatch(yield_to_program)
@@ -178,7 +178,7 @@ class Recordings:
         with self._ending():
             running = self.stop()
             if running is not None:
-                self._look_through(running)
+                self.measured_events = self._look_through(running)
             last = None if running is None or self.prologue else write_plain(running, self._directory)
             if running is not None:
                 running.let_go()

@@ -258,3 +258,60 @@ def test_waiting_for_a_busy_cpu_brings_no_fewer_recorded_steps():
                 schedule.begin(8 * number, crowded_ns=0)
                 schedule.advance(8 * number + 8, crowded_ns=crowded_ns)
         assert schedule.measured == measured
+
+
+LONG = Plan().for_long_step(5, 0.8)
+
+
+def test_of_a_cycle_only_the_last_step_is_recorded_twice():
+    phases, schedule = play(replace(LONG, known_step_ns=(70, 80), known_step_faults=(1, 2)), 10)
+    passing = [Phase.REFERENCE] * 4
+    assert phases == [*passing, Phase.LOCATED, *passing, Phase.ACTIVE]
+    assert schedule.phase is Phase.DONE
+    counted = schedule.counted
+    assert (counted["reference_step_ns"], counted["reference_step_faults"]) == ((70, 80), (1, 2))
+    assert "later_step_ns" not in counted
+
+
+@pytest.mark.parametrize(("more", "passing"), [(0, 4), (4, 4), (5, 9), (9, 9), (10, 14)])
+def test_whatever_must_settle_the_measured_step_of_a_cycle_is_its_last(more, passing):
+    schedule = Schedule(LONG)
+    for _ in range(5):
+        schedule.advance(10)
+    schedule.let_settle(more)
+    passed = 0
+    while schedule.phase is Phase.REFERENCE:
+        schedule.advance(10)
+        passed += 1
+    assert (passed, schedule.phase) == (passing, Phase.ACTIVE)
+
+
+def test_a_postponed_recording_of_the_last_step_waits_for_the_next_cycle():
+    schedule = Schedule(LONG)
+    for _ in range(4):
+        schedule.advance(10)
+    assert schedule.phase is Phase.LOCATED
+    assert schedule.postpone() is Phase.REFERENCE
+    for _ in range(5):
+        assert schedule.phase is Phase.REFERENCE
+        schedule.advance(10)
+    assert schedule.phase is Phase.LOCATED
+
+
+@pytest.mark.parametrize(("most", "measured", "is_enough"), [(4, 0, False), (4, 1, True), (1, 0, True)])
+def test_a_located_cycle_suffices_if_no_more_may_be_recorded(most, measured, is_enough):
+    schedule = Schedule(Plan().for_cycles(4, 3))
+    schedule.limit_recorded(most)
+    for _ in range(1 + measured):
+        schedule.advance(10)
+    assert schedule.has_enough == is_enough
+
+
+def test_a_step_that_is_left_out_passes_before_the_measured_ones():
+    schedule = Schedule(Plan(wait=1, warmup=1, prologue=False))
+    for expected in (Phase.LOCATED, Phase.REFERENCE, Phase.ACTIVE):
+        assert schedule.phase is expected
+        if expected is not Phase.ACTIVE:
+            schedule.advance(10)
+    assert schedule.let_another_pass() is Phase.REFERENCE
+    assert schedule.advance(10) is Phase.ACTIVE

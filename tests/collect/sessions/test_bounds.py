@@ -78,6 +78,18 @@ def test_time_ends_a_recording_however_little_it_holds(process, monkeypatch):
     assert process.is_full_at(300)
 
 
+def test_a_step_may_be_given_less_time_on_the_wall_and_of_the_processor(process):
+    process.allowance.events_left, process.allowance.event_bytes = MANY, 460
+    process.allowance.events_per_busy_s = 0.0
+    process.bounds.begin(is_first=False, are_large=False, is_second=False, most_s=5.0)
+    process.bounds.begin_step()
+    assert not process.is_full_at(300, after_s=5.1, share=0.5)
+    assert not process.is_full_at(300, after_s=4.8, share=0.5)
+    assert process.is_full_at(300, after_s=0.2)
+    process.bounds.begin_step()
+    assert not process.is_full_at(300, after_s=4.9)
+
+
 def test_outside_a_recording_nothing_is_too_much(process):
     assert not process.is_full_at(10**6)
     process.begin()
