@@ -2,7 +2,8 @@
 
 A stack that shows what library code does there belongs to that: a checkpoint, the network, a batch that is awaited. A
 stack without any is told from the loop that trains: within that loop it is a step's own Python, outside it lies before
-the first step, after the last, or between epochs. Where the text shows an evaluation, all below it is one.
+the first step, after the last, or between epochs. Where the text shows an evaluation, all below it is one. Other work
+without gradients outside that loop is told as just that.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ COMPILING = "compiling"
 STEPS = "steps"
 DATA = "waiting for data"
 EVALUATION = "evaluation"
+UNGRADED = "work without gradients"
+"""Such as a rollout: neither does the text call it an evaluation, nor is it within the loop that trains."""
 BETWEEN = "between the epochs"
 SAVING = "checkpoints"
 NETWORK = "network"
@@ -37,10 +40,12 @@ PROFKIT = "profkit itself"
 PROGRAM = "the program's own code"
 """Where no step was seen, all that shows nothing else."""
 PHASES = (
-    *(START, IMPORTS, LOADING, BEFORE, COMPILING, STEPS, DATA, EVALUATION, BETWEEN),
+    *(START, IMPORTS, LOADING, BEFORE, COMPILING, STEPS, DATA, EVALUATION, UNGRADED, BETWEEN),
     *(SAVING, NETWORK, LOGGING, AFTER, PROGRAM, PROFKIT),
 )
 """In the order in which a run has them."""
+OUTSIDE_STEPS = (EVALUATION, UNGRADED, BETWEEN, SAVING, LOGGING)
+"""The phases of a run that come again and again between its steps."""
 _OF_ACTIVITY: Mapping[str, str] = MappingProxyType(
     {
         StackActivity.SAVING.value: SAVING,
@@ -149,9 +154,10 @@ def _shared(first: tuple[int, ...], second: tuple[int, ...]) -> int:
 def label_stacks(account: RunAccount) -> list[str]:
     """A phase for each stack of the account."""
     evaluating = [any(place.evaluates for place in _places(account, stack)) for stack in account.stacks]
-    training = _training_stacks(account, evaluating)
-    if not training and any(evaluating):  # a program that only evaluates: its evaluation is what it steps through
-        training = [stack for stack, is_part in zip(account.stacks, evaluating, strict=True) if is_part]
+    ungraded = [known or _is_ungraded(account, stack) for stack, known in zip(account.stacks, evaluating, strict=True)]
+    training = _training_stacks(account, ungraded)
+    if not training and any(ungraded):  # a program that only evaluates: its evaluation is what it steps through
+        training = [stack for stack, is_part in zip(account.stacks, ungraded, strict=True) if is_part]
         evaluating = [False] * len(evaluating)
     if not training:
         return [
@@ -167,18 +173,22 @@ def label_stacks(account: RunAccount) -> list[str]:
     ]
 
 
-def _training_stacks(account: RunAccount, evaluating: Iterable[bool]) -> list[StackTime]:
+def _training_stacks(account: RunAccount, ungraded: Iterable[bool]) -> list[StackTime]:
     """Those of backward passes and updates, and of lines around a call of ``backward``; if there are none, those of the
-    model outside of evaluations."""
+    model outside of evaluations and other work without gradients."""
     training, calling = [], []
-    for stack, evaluates in zip(account.stacks, evaluating, strict=True):
-        if evaluates:
+    for stack, is_ungraded in zip(account.stacks, ungraded, strict=True):
+        if is_ungraded:
             continue
         if stack.activity in _TRAINING or (stack.activity in _PLAIN and _trains(account, stack)):
             training.append(stack)
         elif stack.activity == StackActivity.FORWARD.value:
             calling.append(stack)
     return training or calling
+
+
+def _is_ungraded(account: RunAccount, stack: StackTime) -> bool:
+    return any(place.without_gradients for place in _places(account, stack))
 
 
 def _trains(account: RunAccount, stack: StackTime) -> bool:
@@ -202,6 +212,8 @@ def _label(
         return known
     if stack.activity in _TRAINING or _trains(account, stack) or not loops.isdisjoint(_loops_of(account, stack)):
         return STEPS
+    if _is_ungraded(account, stack) and between_ns[0] < stack.last_ns and stack.first_ns < between_ns[1]:
+        return UNGRADED
     if stack.activity == StackActivity.FORWARD.value and stack.last_ns > between_ns[0]:
         return STEPS
     return BEFORE if stack.last_ns <= between_ns[0] else AFTER if stack.first_ns >= between_ns[1] else BETWEEN

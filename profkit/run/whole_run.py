@@ -33,14 +33,16 @@ class StackActivity(str, Enum):
 
 class Place(Struct, frozen=True):
     """A line of the program on the stack. ``loop`` is the first line of the innermost loop around it in its function, 0
-    if it is in none. ``evaluates`` says that the text shows an evaluation there: a block without autograd, or a
-    function that puts a model into evaluation mode and calls no ``backward``. ``trains`` says that the innermost loop
-    or function with a call of ``backward`` is around the line."""
+    if it is in none. ``evaluates`` says that the text shows an evaluation there: a function that puts a model into
+    evaluation mode and calls no ``backward``, or a block or function without autograd whose names say so.
+    ``without_gradients`` says that the line is in another block or function without autograd. ``trains`` says that the
+    innermost loop or function with a call of ``backward`` is around the line."""
 
     site: CallSite
     loop: int = 0
     evaluates: bool = False
     trains: bool = False
+    without_gradients: bool = False
 
 
 class StackTime(Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from types import MappingProxyType
@@ -19,20 +20,30 @@ from profkit.source.syntax import (
     switches_autograd_off,
 )
 
+_EVALUATING = frozenset(
+    (
+        *("acc", "accuracy", "correct", "eval", "evaluate", "evaluation", "infer", "inference", "metric", "metrics"),
+        *("predict", "prediction", "predictions", "score", "test", "valid", "validate", "validation"),
+    )
+)
+"""Words in names of evaluations. ``val`` is missing on purpose: agents call their value function so."""
+_WORD = re.compile("[a-z]+")
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _MOST_FILES = 128
 """As many as are kept parsed (`profkit.source.index`)."""
 
 
 class Surroundings(Struct, frozen=True):
-    """``loop`` is the first line of the innermost loop, 0 if there is none; ``evaluates`` says that the line is in a
-    block without autograd, or in a function that is one or that puts a model into evaluation mode and calls no
-    ``backward``. ``trains`` says that the innermost loop or function that holds a call of ``backward`` is around the
-    line: a loop around that one holds epochs."""
+    """``loop`` is the first line of the innermost loop, 0 if there is none. ``evaluates`` says that the line is in an
+    evaluation: a function that puts a model into evaluation mode and calls no ``backward``, or a block or function
+    without autograd, whose names say that it evaluates. ``without_gradients`` says that it is in another block or
+    function without autograd, such as a rollout. ``trains`` says that the innermost loop or function that holds a call
+    of ``backward`` is around the line: a loop around that one holds epochs."""
 
     loop: int = 0
     evaluates: bool = False
     trains: bool = False
+    without_gradients: bool = False
 
 
 _NOTHING = Surroundings()
@@ -64,20 +75,40 @@ def _walk(node: ast.AST, around: Surroundings, training: frozenset[str]) -> Iter
     for child in ast.iter_child_nodes(node):
         inner = around
         if isinstance(child, FUNCTIONS):
-            inner = Surroundings(evaluates=_is_evaluation(child), trains=_trains(child, training))
+            evaluates, without = _is_evaluation(child), any(map(switches_autograd_off, child.decorator_list))
+            inner = Surroundings(0, evaluates, _trains(child, training), without and not evaluates)
         elif isinstance(child, _LOOPS):
-            inner = Surroundings(child.lineno, around.evaluates, around.trains or _trains(child, training))
+            trains = around.trains or _trains(child, training)
+            inner = Surroundings(child.lineno, around.evaluates, trains, around.without_gradients)
         elif isinstance(child, (ast.With, ast.AsyncWith)) and runs_without_autograd(child):
-            inner = Surroundings(around.loop, True, around.trains)
+            evaluates = around.evaluates or _says_so(child)
+            inner = Surroundings(around.loop, evaluates, around.trains, not evaluates)
         if isinstance(child, ast.stmt):
             yield from ((line, inner) for line in range(child.lineno, (child.end_lineno or child.lineno) + 1))
         yield from _walk(child, inner, training)
 
 
 def _is_evaluation(function: Function) -> bool:
-    if any(map(switches_autograd_off, function.decorator_list)):
-        return True
-    return bool(calls_named(function, "eval")) and not calls_named(function, "backward")
+    if calls_named(function, "backward"):
+        return False
+    without = [node for node in ast.walk(function) if isinstance(node, (ast.With, ast.AsyncWith))]
+    is_ungraded = any(map(switches_autograd_off, function.decorator_list)) or any(map(runs_without_autograd, without))
+    return bool(calls_named(function, "eval")) or (is_ungraded and _is_telling(function.name))
+
+
+def _says_so(block: ast.With | ast.AsyncWith) -> bool:
+    """Whether a name in the block says that it evaluates: what it calls, or what it assigns."""
+    inside = (node for statement in block.body for node in ast.walk(statement))
+    names = (name for node in inside if (name := _name_of(node)))
+    return any(map(_is_telling, names))
+
+
+def _name_of(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _is_telling(name: str) -> bool:
+    return any(part in _EVALUATING for part in _WORD.findall(name.lower()))
 
 
 def _trains(node: ast.AST, training: frozenset[str] = frozenset()) -> bool:

@@ -20,9 +20,12 @@ READ = Place(CallSite("train.py", 41, "main"), loop=39)
 PARSE = Place(CallSite("data.py", 7, "parse"), loop=6)
 EVALUATE = Place(CallSite("train.py", 46, "main"), loop=39)
 SCORE = Place(CallSite("train.py", 12, "evaluate"), loop=11, evaluates=True)
+ROLL_OUT = Place(CallSite("train.py", 45, "main"), loop=39)
+ACT = Place(CallSite("train.py", 19, "rollout"), loop=18, without_gradients=True)
+AVERAGE = Place(CallSite("train.py", 44, "main"), loop=42, trains=True, without_gradients=True)
 SAVE = Place(CallSite("train.py", 47, "main"), loop=39)
 BUILD = Place(CallSite("train.py", 30, "main"))
-PLACES = (MAIN, EPOCH, STEP, OWN_PYTHON, READ, PARSE, EVALUATE, SCORE, SAVE, BUILD)
+PLACES = (MAIN, EPOCH, STEP, OWN_PYTHON, READ, PARSE, EVALUATE, SCORE, SAVE, BUILD, ROLL_OUT, ACT, AVERAGE)
 
 
 def stack(activity, places, time_s, first_s, last_s, visits=1):
@@ -60,6 +63,10 @@ TRAINING = (
         (stack(StackActivity.OTHER, [EVALUATE, SCORE], 1, 5, 12), phases.EVALUATION),
         (stack(StackActivity.DATA, [EVALUATE, SCORE], 1, 5, 12), phases.EVALUATION),
         (stack(StackActivity.FORWARD, [EVALUATE, SCORE], 1, 0, 1), phases.BEFORE),
+        (stack(StackActivity.FORWARD, [ROLL_OUT, ACT], 1, 2, 12), phases.UNGRADED),
+        (stack(StackActivity.FORWARD, [ROLL_OUT, ACT], 1, 0, 2), phases.BEFORE),
+        (stack(StackActivity.OTHER, [ROLL_OUT, ACT], 1, 17, 19), phases.AFTER),
+        (stack(StackActivity.OTHER, [AVERAGE], 1, 4, 17), phases.STEPS),
         (stack(StackActivity.DATA, [STEP], 1, 2, 17), phases.DATA),
         (stack(StackActivity.SAVING, [SAVE], 1, 5, 12), phases.SAVING),
         (stack(StackActivity.NETWORK, [BUILD], 1, 0, 1), phases.NETWORK),
@@ -98,6 +105,16 @@ def test_a_program_that_only_evaluates_steps_by_its_evaluation():
         run(stack(StackActivity.OTHER, [BUILD], 1, 0, 1), scoring, stack(StackActivity.OTHER, [MAIN], 1, 18, 19))
     )
     assert found == {phases.START: 1, phases.BEFORE: 1, phases.STEPS: 5, phases.AFTER: 1}
+
+
+def test_a_program_that_only_runs_a_model_without_gradients_steps_by_that():
+    assert labels(run(stack(StackActivity.FORWARD, [ROLL_OUT, ACT], 5, 2, 17)))[phases.STEPS] == 5
+
+
+def test_work_without_gradients_is_told_at_its_innermost_line():
+    whole = told(run(*TRAINING, stack(StackActivity.FORWARD, [ROLL_OUT, ACT], 1, 2, 12)))
+    (line,) = next(phase for phase in whole.phases if phase.label == phases.UNGRADED).lines
+    assert line.location.line == 19
 
 
 def test_a_part_of_a_run_has_no_start():

@@ -42,6 +42,25 @@ def fit(scheduler):
 def adversarial(model, x):
     model.eval()
     model(x).backward()
+
+@torch.no_grad()
+def rollout(policy):
+    for observation in rows:
+        act(policy(observation))
+
+def train_and_look(model):
+    train(model)
+    with torch.no_grad():
+        accuracy = model(rows)
+
+def test_latest(model):
+    model(rows).backward()
+    with torch.no_grad():
+        contest(model(rows))
+
+def assign(model):
+    with torch.inference_mode():
+        return model(rows)
 """
 
 
@@ -60,13 +79,17 @@ def path(tmp_path):
         (6, Surroundings(loop=5, trains=True)),
         (8, Surroundings(loop=7, trains=True)),
         (9, Surroundings(loop=5, trains=True)),
-        (12, Surroundings(loop=11, evaluates=True)),
+        (12, Surroundings(loop=11, without_gradients=True)),
         (15, Surroundings(trains=True)),
         (21, Surroundings(loop=20, evaluates=True)),
         (25, Surroundings(evaluates=True)),
         (30, Surroundings(loop=29, trains=True)),
         (31, Surroundings(loop=28)),
         (35, Surroundings(trains=True)),
+        (40, Surroundings(loop=39, without_gradients=True)),
+        (45, Surroundings(evaluates=True)),
+        (50, Surroundings(trains=True, without_gradients=True)),
+        (54, Surroundings(without_gradients=True)),
         (1000, Surroundings()),
     ],
 )

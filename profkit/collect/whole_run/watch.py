@@ -245,7 +245,7 @@ def _place(code: CodeType, line: int) -> Place:
     file = source_file(code)
     around = surroundings_of(file, line)
     site = CallSite(file, line, function_name(code), source_line(file, line))
-    return Place(site, around.loop, around.evaluates, around.trains)
+    return Place(site, around.loop, around.evaluates, around.trains, around.without_gradients)
 
 
 def _started_ns() -> int:

@@ -30,6 +30,7 @@ from profkit.patterns.whole_run import (
     SAVING,
     START,
     STEPS,
+    UNGRADED,
 )
 from profkit.report.run_wording import phase_rows
 from profkit.report.wording import printable, worker_lines
@@ -145,6 +146,7 @@ _PHASE_HUES = {
     STEPS: "compute",
     DATA: "data",
     EVALUATION: "backward",
+    UNGRADED: "backward",
     BETWEEN: "other",
     SAVING: "copy",
     NETWORK: "talk",
