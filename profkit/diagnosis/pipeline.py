@@ -15,13 +15,14 @@ from profkit.core.errors import UnreadableInput
 from profkit.core.failures import attempt
 from profkit.core.files.kinds import links_out
 from profkit.core.forks import share_out
-from profkit.core.units import format_time
+from profkit.core.units import format_share, format_time
 from profkit.derive.facts import Facts
 from profkit.derive.launch.launch import Launch
 from profkit.derive.memory.allocator import Allocator, DeviceUse
 from profkit.derive.memory.purposes import LABELS, label_of
 from profkit.derive.memory.timeline import memory_timeline
 from profkit.derive.steps.boundaries import measured_numbers
+from profkit.diagnosis.elsewhere import find_elsewhere
 from profkit.diagnosis.health import check_recording, check_snapshot, find_obstacles
 from profkit.diagnosis.health.device import describe_unrecorded
 from profkit.diagnosis.health.memory import describe_end_of_memory
@@ -231,6 +232,8 @@ def diagnose_with_rows(
     diagnosis = replace(diagnosis, failure=failure, health=(*diagnosis.health, *unknown))
     if has_steps:
         diagnosis = _with_steps(facts, diagnosis, rows)
+    elsewhere, _ = attempt("where the rest of the time lies", partial(find_elsewhere, facts), None)
+    diagnosis = replace(diagnosis, elsewhere=elsewhere)
     beginning, _ = attempt("what the recording began with", partial(describe_start, facts), "")
     return replace(diagnosis, verdict=conclude(diagnosis, _obstacles(facts, diagnosis, has_steps), beginning)), rows
 
@@ -446,6 +449,8 @@ def _is_counted(run: Run) -> bool:
 
 def _describe_steps(facts: Facts) -> str:
     signal, number = COUNTED_AS.get(facts.run.step_signal or "", facts.steps.source), facts.run.signals_per_step
+    if facts.run.one_in > 1:
+        return f"{signal}: the long one in {facts.run.one_in}, {format_share(facts.run.share_of_time)} of the time"
     return signal if number == 1 else f"{signal}, {number} to a step"
 
 

@@ -33,7 +33,7 @@ from profkit.findings.values import (
     unexplained,
 )
 from profkit.patterns.time.shares import HOST_COMPUTING
-from profkit.patterns.whole_run import BETWEEN, EVALUATION, LOGGING, SAVING
+from profkit.patterns.whole_run import BETWEEN, OUTSIDE_STEPS
 from profkit.run.directory import FAILED
 from profkit.trace.statistics import median
 
@@ -45,15 +45,14 @@ NO_STEPS = "no steps were found: the whole recording is treated as one step"
 """An obstacle that leaves what the device did to be told."""
 _UPDATE = "Optimizer.step#"
 """PyTorch's name for an optimizer's step, before the class."""
-_OUTSIDE_STEPS = (EVALUATION, BETWEEN, SAVING, LOGGING)
-"""The phases of a run that come again and again between its steps."""
 
 
 def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = (), beginning: str = "") -> Verdict:
     """The verdict on a diagnosis. ``obstacles`` are reasons why finding nothing would not mean that the program is
     fine. Findings are named all the same, with the first obstacle as a caveat. ``beginning`` is what most of the
-    recording was spent on besides the steps; it comes first."""
-    return _after(beginning, _conclude(diagnosis, obstacles))
+    recording was spent on besides the steps; it comes first. So does what the judged steps do not stand for, if that is
+    most of the time."""
+    return _after(beginning, _after(_elsewhere(diagnosis), _conclude(diagnosis, obstacles)))
 
 
 def with_ranks(verdict: Verdict, launch: LaunchSummary | None) -> Verdict:
@@ -110,7 +109,10 @@ def _beside_steps(diagnosis: Diagnosis) -> str:
 
 
 def _nothing(diagnosis: Diagnosis, found: str) -> str:
-    """``no fault found``, if whatever takes much of the step is explained; else only that no fault is known."""
+    """``no fault found``, if whatever takes much of the step is explained; else only that no fault is known. Neither is
+    said of the program if most of its time lies elsewhere."""
+    if diagnosis.elsewhere is not None:
+        return "no fault is known in the judged steps"
     return "no known fault" if unexplained(diagnosis.costliest) else f"no fault {found}"
 
 
@@ -118,14 +120,26 @@ def _between_cycles(diagnosis: Diagnosis) -> str:
     """``; 34 % of the run lies outside the steps, most of it evaluation at train.py:40``: what no recorded step shows.
     Empty if it is less than a tenth, or if the run was not watched."""
     phases = diagnosis.whole_run.phases if diagnosis.whole_run is not None else ()
-    outside = [phase for phase in phases if phase.label in _OUTSIDE_STEPS]
+    outside = [phase for phase in phases if phase.label in OUTSIDE_STEPS]
     share = sum(phase.fraction for phase in outside)
-    if share < HIGH_FROM:
+    if share < HIGH_FROM or diagnosis.elsewhere is not None:
         return ""
     most = max(outside, key=lambda phase: phase.time_ns)
     where = f" at {most.lines[0].location.short}" if most.lines else ""
     what = "" if most.label == BETWEEN else f" {most.label}"
     return f"; {format_share(share)} of the run lies between the steps, most of it{what}{where}"
+
+
+def _elsewhere(diagnosis: Diagnosis) -> str:
+    """``95 % of the time lies outside the judged steps, in one step of 4, most of it work without gradients at
+    train.py:19``; empty if most lies in them."""
+    beside = diagnosis.elsewhere
+    if beside is None:
+        return ""
+    often = f", in one step of {beside.every}" if beside.every else ", in longer steps"
+    what = f" {beside.what}" if beside.what else ""
+    where = f", most of it{what} at {beside.at}" if beside.at else ""
+    return f"{format_share(beside.fraction)} of the time lies outside the judged steps{often}{where}"
 
 
 def _telling(place: CostlyPlace) -> str:

@@ -692,6 +692,18 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What the judged steps do not stand for: the ``fraction`` of the time of all timed steps that longer ones take
+    beyond a judged step. One ``every`` so many steps is long; 0 if they come at no equal distances. ``what`` the run
+    mostly does outside its steps, and ``at`` which line; both are empty if not known."""
+
+    fraction: float
+    every: int = 0
+    what: str = ""
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """What profkit concludes from one recording. Printed, or shown by a notebook, it is the report.
 
@@ -710,7 +722,8 @@ class Diagnosis:
     says, by device. ``failure`` says what ended the program, if that was a lack of memory; ``peaks`` how full memory
     was. ``pictures`` are what reports draw. ``ignored`` counts, by rule, the findings that comments on their lines
     leave out. ``launch`` is what several ranks did together, ``whole_run`` what the run as a whole spent its time
-    on, None if it was not watched. Old diagnoses have no ``verdict`` and no pictures."""
+    on, None if it was not watched. ``elsewhere`` is given if most of the time lies in other steps than the judged
+    ones. Old diagnoses have no ``verdict`` and no pictures."""
 
     run: RunSummary
     timing: Timing
@@ -731,6 +744,7 @@ class Diagnosis:
     ignored: Mapping[str, int] = field(default_factory=dict)
     launch: LaunchSummary | None = None
     whole_run: WholeRun | None = None
+    elsewhere: Elsewhere | None = None
     schema: str = SCHEMA
 
     @property

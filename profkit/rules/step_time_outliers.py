@@ -26,8 +26,8 @@ How the saving is estimated
 Not at all: the program may need what the slow steps do. The finding states their share of the time beyond the median,
 and what differs in those that were recorded: garbage collections, checkpoints, batches waited for, compilations, calls
 of the GPU's allocator or, even without a recording, new memory from the system. The severity is low if one of these is
-the cause or the slow steps come at regular intervals. Otherwise it is for information: another program on the machine
-has the same effect.
+the cause, the slow steps come at regular intervals, or they take most of the time to the last. Otherwise it is for
+information: another program on the machine has the same effect.
 
 Source of the deviations: the modified z-score over the median absolute deviation, Iglewicz and Hoaglin, How to detect
 and handle outliers, 1993.
@@ -86,17 +86,22 @@ _AT_INTERVALS = (
     "With a DataLoader, `--steps-from epoch` makes a step of each epoch: the report then names the lines."
 )
 _ALIKE = 1 / 2
-"""Of the longest excess: what ends an epoch takes about as long each time, and other slow steps are accidents."""
+"""Of the usual excess: what ends an epoch takes about as long each time, and other slow steps are accidents."""
+_REGULAR = 0.8
+"""The least share of equal intervals: accidents among many cycles do not hide them."""
+_MOST_OF_TIME, _LATE = 0.5, 0.3
+"""Slow steps that take most of the time, so large a share of them in the second half, are no warm-up."""
 
 
 class _Slow(Struct, frozen=True):
     """Slow steps: their places among the unprofiled and among the recorded steps, how many medians each takes, and the
-    share of the time that they take beyond the median."""
+    share of the time that they take beyond the median. ``timed`` counts the unprofiled steps."""
 
     unprofiled: Rows
     recorded: Rows
     ratios: Float64s
     share: float
+    timed: int
 
 
 @rule(Kind.FAULT)
@@ -118,7 +123,7 @@ def step_time_outliers(facts: Facts) -> Suspicions:
         confidence=0.8 if cause or period else 0.4,
         count=len(slow.ratios),
         # New memory from the system has no line in the program that could be changed.
-        severity=Severity.LOW if rows.size or period else Severity.INFO,
+        severity=Severity.LOW if rows.size or period or _take_most(slow) else Severity.INFO,
         evidence={
             "slow_steps": len(slow.ratios),
             "slowest_times_median": round(float(slow.ratios.max()), 2),
@@ -143,7 +148,9 @@ def _find_slow(facts: Facts) -> _Slow | None:
     if slow.sum() < _LEAST_SLOW or share < _LEAST_SHARE:
         return None
     at = np.flatnonzero(slow)
-    return _Slow(at[at < len(without)], chosen[at[at >= len(without)] - len(without)], ratios[slow], share)
+    return _Slow(
+        at[at < len(without)], chosen[at[at >= len(without)] - len(without)], ratios[slow], share, len(without)
+    )
 
 
 def _unprofiled_ns(facts: Facts) -> Float64s:
@@ -159,11 +166,21 @@ def _in_medians(durations: Float64s) -> Float64s:
 
 def _period(slow: _Slow) -> int:
     """The interval between the slowest steps; 0 if it varies."""
-    ratios = slow.ratios[: len(slow.unprofiled)]
-    at = slow.unprofiled[ratios - 1 >= _ALIKE * (ratios.max(initial=1.0) - 1)]
-    intervals = np.diff(at)
-    regular = len(intervals) > 1 and (intervals == intervals[0]).all()
-    return int(intervals[0]) if regular and intervals[0] > 1 else 0
+    excess = slow.ratios[: len(slow.unprofiled)] - 1
+    if len(excess) <= _LEAST_SLOW:
+        return 0
+    usual = median(excess[excess >= median(excess)])  # neither many small accidents nor one large is a measure
+    intervals = np.diff(slow.unprofiled[excess >= _ALIKE * usual])
+    if len(intervals) < _LEAST_SLOW:
+        return 0
+    usual_interval = int(median(intervals))
+    return usual_interval if (intervals == usual_interval).mean() >= _REGULAR and usual_interval > 1 else 0
+
+
+def _take_most(slow: _Slow) -> bool:
+    """Whether the slow steps take most of the time, and not only while the program warms up."""
+    is_late = slow.unprofiled >= slow.timed // 2
+    return slow.share >= _MOST_OF_TIME and is_late.sum() >= max(_LEAST_SLOW, _LATE * is_late.size)
 
 
 def _cause(facts: Facts, slow: _Slow) -> tuple[str, Rows]:

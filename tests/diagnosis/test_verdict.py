@@ -13,6 +13,7 @@ from profkit.findings.values import (
     CostlyPlace,
     Diagnosis,
     Doing,
+    Elsewhere,
     Finding,
     Kind,
     LaunchSummary,
@@ -302,6 +303,28 @@ def test_what_passes_between_the_steps_of_the_run_is_told_from_a_tenth_on(evalua
     )
     found = conclude(replace(diagnosis(), whole_run=WholeRun(1000, phases)))
     assert found.text == f"No fault found; 4 steps of 10.0 ms{text}"
+
+
+@pytest.mark.parametrize(
+    ("beside", "start"),
+    [
+        (
+            Elsewhere(0.95, 4, "work in C", "train.py:19"),
+            "95 % of the time lies outside the judged steps, in one step of 4, most of it work in C at train.py:19; ",
+        ),
+        (
+            Elsewhere(0.6, 0, "", "train.py:7"),
+            "60 % of the time lies outside the judged steps, in longer steps, most of it at train.py:7; ",
+        ),
+        (Elsewhere(0.7, 6), "70 % of the time lies outside the judged steps, in one step of 6; "),
+    ],
+)
+def test_if_most_of_the_time_is_elsewhere_the_verdict_begins_with_that(beside, start):
+    """And does not say of the program that it has no fault."""
+    nothing = conclude(replace(diagnosis(), elsewhere=beside)).text
+    assert nothing == f"{start}no fault is known in the judged steps; 4 steps of 10.0 ms"
+    one = conclude(replace(diagnosis(finding("a", 0.3)), elsewhere=beside)).text
+    assert one == f"{start}1 fault costs 30 % of the step: a at train.py:7"
 
 
 def test_beside_a_small_finding_the_costliest_place_is_named():

@@ -73,6 +73,30 @@ def test_an_accident_does_not_hide_the_intervals_of_slower_steps():
     assert "every_steps" not in irregular.evidence
 
 
+def test_an_accident_as_slow_as_others_does_not_hide_many_intervals():
+    (found,) = find(with_slow(3, 7, 11, 12, 15, 19, 23, 27, 31, 35, count=40))
+    assert "every_steps" not in found.evidence  # two of nine intervals differ
+    (found,) = find(with_slow(*range(3, 80, 4), 12, count=80))
+    assert found.evidence["every_steps"] == 4
+
+
+def test_one_far_slower_step_is_no_measure_of_the_others():
+    steps = with_slow(*range(3, 40, 4), count=40)
+    steps[7] = 120.0
+    (found,) = find(steps)
+    assert found.evidence["every_steps"] == 4
+
+
+@pytest.mark.parametrize(
+    ("at", "severity"),
+    [((3, 4, 11, 15, 16, 22), Severity.LOW), ((0, 1, 2, 4, 5, 7), Severity.INFO)],
+    ids=["to the last", "warm-up"],
+)
+def test_slow_steps_that_take_most_of_the_time_matter_unless_they_are_the_first(at, severity):
+    (found,) = find(with_slow(*at, ms=100))
+    assert (found.evidence["share_of_time"] > 0.5, found.severity) == (True, severity)
+
+
 def test_one_slow_step_is_an_accident():
     assert find(with_slow(3)) == []
 

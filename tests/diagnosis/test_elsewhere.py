@@ -1,0 +1,69 @@
+"""How much of the time the judged steps do not stand for, and where that lies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.derive.facts import Facts
+from profkit.diagnosis.elsewhere import find_elsewhere
+from profkit.findings.values import Elsewhere
+from profkit.run.directory import CallSite, Run
+from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
+from tests.traces import facts_of, op, step
+
+MS, S = 1_000_000, 1_000_000_000
+BESIDE = (10 * MS,) * 5
+UPDATE = Place(CallSite("train.py", 26, "update"), loop=23, trains=True)
+ACT = Place(CallSite("train.py", 19, "rollout"), loop=15, without_gradients=True)
+
+
+def account(between_s: float) -> RunAccount:
+    """A training of 2 s, with work without gradients beside it."""
+    update = StackTime(StackActivity.BACKWARD.value, (0,), 2 * S, 0, 0, 9 * S, 40, 10)
+    act = StackTime(StackActivity.FORWARD.value, (1,), int(between_s * S), 0, S, 8 * S, 40, 10)
+    return RunAccount(0, S, 11 * S, (UPDATE, ACT), (update, act), S)
+
+
+def facts(steps_ms: list[float], seen: RunAccount | None = None, **run: Any) -> Facts:
+    """``steps_ms`` are the unprofiled steps that count."""
+    reference = (*BESIDE, *(int(ms * MS) for ms in steps_ms))
+    events = [event for i in range(4) for event in (step(i, 10_000 * i, 10_000), op("aten::mm", 10_000 * i, 50))]
+    return facts_of(events, run=Run(torch="2.13", reference_step_ns=reference, **run), account=seen)
+
+
+def one_in_four(count: int = 10, long_ms: float = 200) -> list[float]:
+    return [10, 10, 10, long_ms] * count
+
+
+def test_of_updates_after_a_rollout_most_of_the_time_is_elsewhere():
+    assert find_elsewhere(facts(one_in_four())) == Elsewhere(pytest.approx(1 - 40 / 230), 4)
+
+
+def test_where_that_is_comes_from_the_account_of_the_run():
+    found = find_elsewhere(facts(one_in_four(), account(between_s=6)))
+    assert found is not None
+    assert (found.every, found.what, found.at) == (4, "work without gradients", "train.py:19")
+
+
+@pytest.mark.parametrize(("long_ms", "is_told"), [(51, True), (49, False)])
+def test_it_is_told_from_half_of_the_time_on(long_ms, is_told):
+    assert (find_elsewhere(facts(one_in_four(long_ms=long_ms))) is not None) == is_told
+
+
+@pytest.mark.parametrize(("between_s", "is_told"), [(6.0, True), (0.1, False)])
+def test_long_steps_at_no_equal_distances_need_work_that_is_seen_outside_the_steps(between_s, is_told):
+    irregular = [200 if i in (1, 2, 5, 11, 13, 14, 20, 27) else 10 for i in range(30)]
+    found = find_elsewhere(facts(irregular, account(between_s)))
+    assert (found is not None) == is_told
+    assert found is None or found.every == 0
+
+
+def test_too_few_steps_tell_nothing():
+    assert find_elsewhere(facts([10, 10, 200] * 3)) is None
+
+
+@pytest.mark.parametrize("run", [{"signals_per_step": 4}, {"one_in": 4}, {"is_part": True}])
+def test_where_whole_cycles_or_their_long_steps_were_recorded_nothing_is_elsewhere(run):
+    assert find_elsewhere(facts(one_in_four(), **run)) is None
