@@ -151,7 +151,7 @@ def _commonest(values: Int64s, weights: Int64s) -> int | None:
 
 
 def _tell_gradients(
-    found: Allocations, purpose: NDArray[np.uint8], made_in: Int64s, freed_in: Int64s, is_in_backward: bool
+    found: Allocations, purpose: NDArray[np.uint8], made_in: Int64s, freed_in: NDArray[np.uint8], is_in_backward: bool
 ) -> None:
     """Gradients are what the backward pass allocates and does not free, if it is as large as a parameter where
     parameters are known. Pieces of other sizes belong to a pass that is not over, or to something else."""

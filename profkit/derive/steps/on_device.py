@@ -57,4 +57,5 @@ def _busiest(trace: Trace, rows: Rows) -> Rows:
     events = trace.events
     lane = np.bincount(events.lane[rows], events.duration_ns[rows]).argmax()
     mine = rows[events.lane[rows] == lane]
-    return mine[np.argsort(events.start_ns[mine], kind="stable")]
+    in_order: Rows = mine[np.argsort(events.start_ns[mine], kind="stable")]
+    return in_order
