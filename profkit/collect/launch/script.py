@@ -24,7 +24,7 @@ import profkit.collect.program.clocks  # noqa: F401  # before the program replac
 from profkit.collect.launch.import_watch import ImportWatch
 from profkit.collect.launch.main_module import Program, load_module, load_script
 from profkit.collect.launch.unusual_ends import catch_unusual_ends
-from profkit.collect.program.frames import walk_up
+from profkit.collect.program.frames import line_of, walk_up
 from profkit.collect.program.guard import describe, describe_end, say
 from profkit.collect.ranks.identity import RankWatch
 from profkit.collect.ranks.launchers import read_place
@@ -329,5 +329,5 @@ def _below(frame: FrameType | None, trace: TracebackType | None) -> TracebackTyp
     """The traceback with the frames of runpy in front, as every traceback under ``python -m`` has."""
     for caller in walk_up(frame):
         if not caller.f_code.co_filename.startswith(PROFKIT):
-            trace = TracebackType(trace, caller, caller.f_lasti, caller.f_lineno)
+            trace = TracebackType(trace, caller, caller.f_lasti, line_of(caller))
     return trace

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from profkit.collect.program.frames import forget_locals, walk_up
+from profkit.collect.program.frames import forget_locals, line_of, walk_up
 from profkit.collect.program.guard import Guard, noticed
 from profkit.run.directory import CallSite
 from profkit.source.code import function_name, source_file, source_line
@@ -60,7 +60,7 @@ class LoaderSites:
         maker = next((caller for caller in walk_up(frame) if not _is_method(caller, loader)), None)
         if maker is None or not self._is_user[maker.f_code.co_filename] or len(_made) >= _MOST:
             return
-        file, line = source_file(maker.f_code), maker.f_lineno
+        file, line = source_file(maker.f_code), line_of(maker)
         site = CallSite(file, line, function_name(maker.f_code), source_line(file, line))
         if _site_of(dataset) not in (None, site):
             _several.add(id(dataset))

@@ -17,7 +17,7 @@ import torch
 
 from profkit.collect.memory.allocator import CudaAllocator, OnFailure
 from profkit.collect.memory.snapshots import save_snapshot
-from profkit.collect.program.frames import walk_up
+from profkit.collect.program.frames import line_of, walk_up
 from profkit.collect.program.guard import describe, uncompiled
 from profkit.run.directory import CallSite, OutOfMemory
 from profkit.source.code import function_name, source_line
@@ -150,7 +150,7 @@ def _asked(message: str) -> int:
 def _asking_line(frame: FrameType | None, is_user: Mapping[str, bool]) -> CallSite | None:
     """The innermost running line of the program."""
     frames = (one for one in walk_up(frame) if is_user[one.f_code.co_filename])
-    return next((_site(one, one.f_lineno) for one in frames), None)
+    return next((_site(one, line_of(one)) for one in frames), None)
 
 
 def _raising_line(trace: TracebackType | None, is_user: Mapping[str, bool]) -> CallSite | None:

@@ -21,6 +21,21 @@ def walk_up(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
+def line_of(frame: FrameType) -> int:
+    """The line that the frame is at.
+
+    Some instructions have none, such as the jump back of a loop whose body ends in an ``except``: then it is that of
+    the last instruction before it that has one. Another thread often sees a frame just there, as Python changes threads
+    at jumps back.
+    """
+    line: int | None = frame.f_lineno
+    if line is not None:
+        return line
+    code = frame.f_code
+    before = [number for start, _, number in code.co_lines() if number is not None and start <= frame.f_lasti]
+    return before[-1] if before else code.co_firstlineno
+
+
 def forget_locals(frame: FrameType) -> None:
     """Empty the dict that a function's frame keeps once its ``f_locals`` was read.
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from profkit.collect.machine.patience import Patience
-from profkit.collect.program.frames import SUSPENDS, forget_locals, walk_up
+from profkit.collect.program.frames import SUSPENDS, forget_locals, line_of, walk_up
 from profkit.collect.program.guard import uncompiled
 from profkit.collect.program.living import living
 from profkit.collect.sessions.host_marks import Mark, open_mark
@@ -133,7 +133,7 @@ class LineTracer:
         if self.active and sys.gettrace() is None:
             marked = [caller for caller in self._user_frames(frame) if caller.f_trace and caller.f_trace_lines]
             for caller in reversed(marked):
-                self._enter(id(caller), self._name(caller.f_code, caller.f_lineno))
+                self._enter(id(caller), self._name(caller.f_code, line_of(caller)))
             sys.settrace(self._global_trace)
             self._is_set = True
 

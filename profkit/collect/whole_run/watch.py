@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 from typing import ClassVar
 
 from profkit.collect.program.clocks import time
-from profkit.collect.program.frames import walk_up
+from profkit.collect.program.frames import line_of, walk_up
 from profkit.collect.whole_run.columns import Columns
 from profkit.collect.whole_run.library_frames import ON_ITS_OWN, activity_of, combine
 from profkit.core.errors import ProfkitError
@@ -97,8 +97,8 @@ class RunWatch:
             return
         self._suspend()
         self._is_over, RunWatch._current = True, None
-        self._look()
-        with suppress(OSError, ProfkitError):  # the program's own end matters more
+        with suppress(Exception):  # the program's own end matters more, and its exit status
+            self._look()
             self._save()
 
     @classmethod
@@ -185,7 +185,7 @@ class RunWatch:
             if activity is not None:
                 seen.append(activity)
             if is_user:
-                seen.append((caller.f_code, caller.f_lineno))
+                seen.append((caller.f_code, line_of(caller)))
         return _summarise(reversed(seen))
 
     def _judge(self, code: CodeType) -> tuple[StackActivity | None, bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,6 +43,28 @@ def test_the_parts_add_up_to_the_whole(watch, tmp_path):
 def test_the_programs_own_file_is_no_library_whatever_its_name(watch):
     own = compile("def send(): pass", str(Path(__file__).with_name("socket.py")), "exec").co_consts[0]
     assert watch._judge(own) == (None, True)
+
+
+def test_a_look_at_an_instruction_without_a_line_tells_the_line_before(watch, tmp_path):
+    """Python changes threads at jumps back, and that of this loop has no line."""
+    code = wait_for_looks.__code__
+    at = max(start for start, _, line in code.co_lines() if line is not None)
+    frame = SimpleNamespace(f_code=code, f_lineno=None, f_lasti=at, f_back=None)
+    watch.start()
+    watch._entry(watch._read(frame)).looks += 1
+    watch.finish()
+    lines = {place.site.line for place in load_account(tmp_path).places}
+    assert next(line for start, _, line in code.co_lines() if start == at) in lines
+
+
+def test_an_unforeseen_error_at_the_end_is_not_the_programs(tmp_path):
+    def where() -> Path:
+        raise KeyError("the directory")
+
+    watch = RunWatch(where, (), interval_s=OFTEN_S)
+    watch.start()
+    watch.finish()
+    assert not RunWatch.is_watching()
 
 
 def test_the_looking_thread_is_none_of_the_programs(watch):
