@@ -4,7 +4,9 @@ What it detects
 At least 64 steps after the recording, in time order and in blocks, of which the fastest step gets slower from block to
 block, by a quarter or more in all. The fastest step of a block is what the program needs: other programs on the machine
 only make steps slower, and batches of different sizes come in every block. A jump from one length to another, as when
-another program starts, is not reported.
+another program starts, is not reported. If several start one after another, even the fastest step of a block gets
+slower. So nothing is told if the main thread, within its own work in the run's steps, was without the CPU for at least
+half as long as the steps got longer in all.
 
 Why is this bad?
 What grows with the number of steps makes the whole run quadratic: a step that is a tenth longer after 100 steps takes
@@ -34,6 +36,7 @@ import numpy as np
 
 from profkit.patterns import Places
 from profkit.patterns.retention.holding import growing_names
+from profkit.patterns.whole_run import STEPS, whole_run
 from profkit.rules.base import (
     CannotLook,
     Facts,
@@ -59,6 +62,8 @@ _LEAST_ORDER = 0.75
 _LEAST_GROWTH, _MUCH_GROWTH = 0.25, 0.5
 """Processors that get warm, and caches that fill, slow a run by a few per cent within minutes."""
 
+_EXPLAINS = 0.5
+"""Of what the steps got longer by in all: a lack of CPU that long leaves less than half to the program."""
 _LEAST_HELD_BYTES = 4096
 """More in each step. A list of single numbers, such as losses that are kept for a curve, makes no step longer."""
 
@@ -74,6 +79,12 @@ def growing_step_time(facts: Facts) -> Suspicions:
     growth = float(last_ns / max(first_ns, 1.0)) - 1
     if growth < _LEAST_GROWTH or _order(fastest_ns) < _LEAST_ORDER:
         return
+    lacked_ns = _without_cpu_ns(facts)
+    if lacked_ns and lacked_ns >= _EXPLAINS * float((later_ns - first_ns).clip(0).sum()):
+        raise CannotLook(
+            "the steps got longer, but in them the main thread was without the CPU for so long that other programs on "
+            "the machine may be all that grew"
+        )
     names = [name for name in growing_names(facts) if name.more_bytes >= _LEAST_HELD_BYTES]
     held, hold = " and ".join(f"`{name.path}`" for name in names[:2]), pick_form(len(names[:2]), "holds", "hold")
     yield Suspicion(
@@ -94,6 +105,14 @@ def growing_step_time(facts: Facts) -> Suspicions:
             "fastest_ns_at_last": int(last_ns),
         },
     )
+
+
+def _without_cpu_ns(facts: Facts) -> int:
+    """How long the main thread was without the CPU in the run's steps, apart from waiting for data. 0 if that is
+    unknown, or if it may have waited for a device there."""
+    whole = None if facts.device.present else whole_run(facts)
+    steps = next((phase for phase in whole.phases if phase.label == STEPS), None) if whole else None
+    return max(0, steps.time_ns - steps.cpu_ns) if steps and steps.cpu_ns and steps.cpu_ns > 0 else 0
 
 
 def _order(values: Float64s) -> float:

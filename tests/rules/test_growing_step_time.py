@@ -12,9 +12,11 @@ from profkit.findings.values import Kind, Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.growing_step_time import growing_step_time
 from profkit.run.directory import CallSite, LiveHolder, LiveSample, Run
+from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
 from tests.traces import facts_of, memory, op, step
 
 MS = 1_000_000
+GROWING_MS = np.linspace(10, 20, 80)
 
 
 def find(later_ms: np.ndarray, **more: Any) -> list[Suspicion]:
@@ -92,6 +94,50 @@ def test_what_is_kept_more_and_more_is_named_but_for_single_numbers(kept_bytes, 
     (found,) = find(np.linspace(10, 20, 80), live=samples, events=kept)
     assert found.message.endswith("Meanwhile `outputs` holds more and more.") is is_named
     assert (found.location is not None and found.location.line == 9) is is_named
+
+
+def watched(time_ms: float, cpu_ms: float, activity: StackActivity = StackActivity.BACKWARD) -> RunAccount:
+    """A run whose main thread was seen in the steps' work for so long, and had the CPU for a part of it."""
+    place = Place(CallSite("train.py", 4, "main"), loop=3, trains=True)
+    times = int(time_ms * MS), int(cpu_ms * MS)
+    stacks = [StackTime(activity.value, (0,), *times, MS, 2_000 * MS, 99, 1)]
+    if activity is not StackActivity.BACKWARD:
+        stacks.append(StackTime(StackActivity.BACKWARD.value, (0,), 1_000 * MS, 990 * MS, MS, 2_000 * MS, 99, 1))
+    return RunAccount(0, MS, 3_000 * MS, (place,), tuple(stacks), 100 * MS, is_over=True)
+
+
+def test_steps_that_get_longer_with_the_cpu_are_the_programs():
+    (found,) = find(GROWING_MS, account=watched(1_200, 1_150))
+    assert found.severity is Severity.MEDIUM
+    assert "CPU" not in found.message
+
+
+def test_steps_that_get_longer_without_the_cpu_tell_nothing():
+    """Other programs start one after another: the steps compute no more than before."""
+    with pytest.raises(CannotLook, match="in them the main thread was without the CPU for so long"):
+        find(GROWING_MS, account=watched(1_200, 700))
+
+
+def test_half_of_what_they_got_longer_by_is_too_much():
+    longer_ms = float((GROWING_MS - 10.632911).clip(0).sum())
+    assert len(find(GROWING_MS, account=watched(1_200, 1_200 - 0.49 * longer_ms))) == 1
+    with pytest.raises(CannotLook):
+        find(GROWING_MS, account=watched(1_200, 1_200 - 0.51 * longer_ms))
+
+
+def test_steps_that_do_not_get_longer_are_looked_at_without_the_cpu_as_well():
+    assert find(np.full(80, 10.0), account=watched(1_200, 100)) == []
+
+
+@pytest.mark.parametrize("cpu_ms", [0, -1])
+def test_a_system_that_tells_no_cpu_time_changes_nothing(cpu_ms):
+    (found,) = find(GROWING_MS, account=watched(1_200, cpu_ms))
+    assert found.severity is Severity.MEDIUM
+
+
+def test_waiting_for_data_that_takes_longer_and_longer_is_the_programs():
+    (found,) = find(GROWING_MS, account=watched(900, 10, StackActivity.DATA))
+    assert found.severity is Severity.MEDIUM
 
 
 def test_a_device_that_bounds_the_steps_is_timed_by_itself():
