@@ -48,6 +48,10 @@ Handing over a batch has a price, too: PyTorch's queues take about as long as tw
 over a connection of its own (0.3 ms); and the batch lies in shared memory, of which the main process maps and frees
 each page of 4 KiB (1.1 µs). The counts of tensors and pages come from the stacking of the samples or the copies to the
 device. Where more workers are not possible, only cheaper samples help, and the saving is that of a ready batch.
+
+If even the shortest request waits longer than the workers' account says that a batch takes to make, handing it over is
+what takes the time, and no worker is the faster choice. Each request then keeps what making takes a worker, which is
+more than it takes the main process: a worker puts the batch into shared memory.
 """
 
 from __future__ import annotations
@@ -60,7 +64,7 @@ from msgspec import Struct
 
 from profkit.derive.timeline.intervals import Intervals, union
 from profkit.patterns import Places, busiest_site, in_most_steps, loader_places, locations_of, named_operators, per_step
-from profkit.patterns.loader_accounts import LoaderAccount, busiest_loader
+from profkit.patterns.loader_accounts import LoaderAccount, busiest_loader, loader_accounts
 from profkit.patterns.loops.located import in_located_step
 from profkit.patterns.requests import (
     asked_of_workers,
@@ -222,12 +226,12 @@ def input_bound(facts: Facts) -> Suspicions:
     picks = 2 * int(picked_one_by_one(facts, rows).sum()) >= len(rows)  # `per-sample-fetch` reports those
     if picks or _is_hiccup(facts, rows):
         return
+    if in_vain := _handed_over_in_vain(facts, loading) or _orders_made_afresh(facts, loading):
+        yield in_vain
+        return
     if _has_no_cpu_left(facts, loading):
         if (making := _making(facts, loading, _LEAST_SHARE)) is not None:
             yield _suspect_making(facts, loading, _Plan(loading.workers), making, 0.0)
-        return
-    if afresh := _orders_made_afresh(facts, loading):
-        yield afresh
         return
     plan = _plan_workers(facts, loading, _others_cpus(facts))
     edit = _wait_for(facts, loading, plan)
@@ -385,6 +389,40 @@ def _orders_made_afresh(facts: Facts, loading: _Loading) -> Suspicion | None:
         confidence=0.9,
         places=Places.of([*locations_of(facts, [busiest_site(facts, rows)]), *loader_places(facts, rows).all()]),
         evidence={"drawing_ns_per_step": facts.steps.per_step_ns(int(drawing_ns.sum()))},
+    )
+
+
+def _handed_over_in_vain(facts: Facts, loading: _Loading) -> Suspicion | None:
+    """Each request for a batch waits longer than a worker takes to make it.
+
+    Workers that cannot keep up are waited for less long, as they began before they were asked. The shortest wait
+    counts, as any may be longer because other programs have the CPUs."""
+    accounts = loader_accounts(facts)
+    if not loading.workers or not accounts:
+        return None
+    made_ns = max(one.per_batch("fetch_ns") + one.per_batch("collate_ns") for one in accounts)
+    waits_ns = facts.trace.events.duration_ns[loading.rows]
+    if waits_ns.min() <= made_ns:
+        return None
+    edit = shrink(loading.rows, np.full(len(loading.rows), made_ns, dtype=np.int64), _UNCERTAINTY)
+    saved = replay(facts, edit).fraction
+    if saved < _WORTH:
+        return None
+    return Suspicion(
+        message=f"Each step waits {format_time(loading.wait_ns)} for data, though a worker makes a batch in "
+        f"{format_time(made_ns)}: handing it over takes longer than making it. Made in the main process, the step "
+        f"would be {format_share(saved)} shorter.",
+        fix="Pass `num_workers=0`. Workers pay where a batch takes longer to make than to hand over, as where files "
+        "are read, decoded or augmented. If the whole set lies in memory, index it with a batch's numbers at once.",
+        rows=loading.rows,
+        edit=edit,
+        confidence=0.8,
+        places=loader_places(facts, loading.rows),
+        evidence={
+            "wait_ns_per_step": int(loading.wait_ns),
+            "batch_made_ns": int(made_ns),
+            "workers": loading.workers,
+        },
     )
 
 

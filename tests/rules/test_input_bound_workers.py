@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from profkit.findings.values import Kind
 from profkit.rules.base import CannotLook, Suspicion
@@ -218,3 +219,43 @@ def test_the_account_of_another_loader_says_nothing_of_the_main_process():
     (found,) = find(facts)
     assert found.evidence["workers_needed"] == 1
     assert "batch_cpu_ns" not in found.evidence
+
+
+def test_a_batch_that_is_waited_for_longer_than_it_takes_to_make_is_better_made_without_workers():
+    """20 µs to make, and a wait of 40: the worker that has it cannot be the reason."""
+    facts = facts_of(batches([40] * 4, WORKERS), run=run_on(cpus=2, threads=2, workers=2), workers=accounts(15, 5))
+    (found,) = find(facts)
+    assert "num_workers=0" in found.fix
+    assert found.evidence == {"wait_ns_per_step": 40_000, "batch_made_ns": 20_000, "workers": 2}
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.2)  # 20 of 100 µs
+
+
+@pytest.mark.parametrize(("shortest_us", "reported"), [(20, 0), (21, 1)])
+def test_one_request_that_waits_no_longer_than_making_takes_ends_it(shortest_us, reported):
+    """The other waits are those of a busy machine."""
+    facts = facts_of(
+        batches([60, 60, shortest_us, 60], WORKERS), run=run_on(cpus=2, threads=2, workers=2), workers=accounts(15, 5)
+    )
+    assert sum("num_workers=0" in found.fix for found in find(facts)) == reported
+
+
+def test_workers_that_cannot_keep_up_are_not_sent_away():
+    facts = facts_of(batches([40] * 4, WORKERS), run=run_on(cpus=2, threads=2, workers=2), workers=accounts(200))
+    assert all("num_workers=0" not in found.fix for found in find(facts))
+
+
+@pytest.mark.parametrize(("making_us", "reported"), [(37.5, 0), (36.5, 1)])
+def test_handing_over_has_to_cost_three_percent(making_us, reported):
+    facts = facts_of(batches([40] * 4, WORKERS), run=run_on(cpus=2, threads=2, workers=2), workers=accounts(making_us))
+    assert sum("num_workers=0" in found.fix for found in find(facts)) == reported
+
+
+def test_the_slowest_loader_counts_where_the_one_that_was_asked_is_unknown():
+    cheap, dear = accounts(5), accounts(90)
+    records = (*cheap.records, *(replace(record, loader=1) for record in dear.records))
+    facts = facts_of(batches([40] * 4, WORKERS), run=run_on(cpus=2, threads=2, workers=2), workers=Workers((), records))
+    assert all("num_workers=0" not in found.fix for found in find(facts))
+
+
+def test_without_an_account_nobody_knows_what_making_takes():
+    assert find(facts_of(batches([40] * 4, WORKERS), run=run_on(cpus=2, threads=2, workers=2))) == []
