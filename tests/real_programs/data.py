@@ -5,6 +5,7 @@ Each function returns what writes the data into a folder. The same numbers come 
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -191,5 +192,179 @@ def sine_waves(count: int = 100, length: int = 1000) -> Write:
 
         shifts = np.random.default_rng(2).integers(-80, 80, (count, 1))
         torch.save(np.sin((np.arange(length) + shifts) / 20.0), folder / "traindata.pt", pickle_protocol=4)
+
+    return write
+
+
+def csv_series(file: str, rows: int, columns: int = 7) -> Write:
+    """Hourly readings as the ETT files have them: `date`, six loads and the target `OT`."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        values = np.random.default_rng(0).standard_normal((rows, columns)).cumsum(axis=0) * 0.1
+        hours = np.datetime64("2016-07-01T00:00:00") + np.arange(rows) * np.timedelta64(3600, "s")
+        names = [*(f"load{number}" for number in range(columns - 1)), "OT"]
+        lines = (
+            f"{str(hour).replace('T', ' ')},{','.join(f'{value:.4f}' for value in row)}"
+            for hour, row in zip(hours, values.tolist(), strict=True)
+        )
+        (folder / file).write_text("\n".join([f"date,{','.join(names)}", *lines]) + "\n")
+
+    return write
+
+
+def ratings(file: str, count: int, users: int = 2000, items: int = 1500) -> Write:
+    """MovieLens 1M's lines: user, item, stars, time."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(0)
+        columns = [random.integers(1, high + 1, count).tolist() for high in (users, items, 5)]
+        lines = ("::".join(map(str, row)) + "::978300760" for row in zip(*columns, strict=True))
+        (folder / file).write_text("\n".join(lines) + "\n")
+
+    return write
+
+
+def triples(entities: int, relations: int, train: int, valid: int) -> Write:
+    """A knowledge graph: dictionaries of entities and relations, and lines of head, relation, tail."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(0)
+        for name, count in (("entities", entities), ("relations", relations)):
+            (folder / f"{name}.dict").write_text("".join(f"{number}\t{name}{number}\n" for number in range(count)))
+        for name, count in (("train", train), ("valid", valid), ("test", valid)):
+            heads, tails = random.integers(0, entities, (2, count)).tolist()
+            kinds = random.integers(0, relations, count).tolist()
+            rows = zip(heads, kinds, tails, strict=True)
+            lines = (f"entities{head}\trelations{kind}\tentities{tail}\n" for head, kind, tail in rows)
+            (folder / f"{name}.txt").write_text("".join(lines))
+
+    return write
+
+
+def arrays(**shapes: tuple[int, ...]) -> Write:
+    """`.npy` files of random numbers between 0 and 1, one for each name."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(0)
+        for name, shape in shapes.items():
+            np.save(folder / f"{name}.npy", random.random(shape, dtype=np.float32))
+
+    return write
+
+
+def point_clouds(count: int, points: int, classes: tuple[str, ...] = ("Chair", "Table", "Lamp")) -> Write:
+    """ShapeNet's part annotations: text files of points and of labels, with the lists that say which is for what."""
+
+    def write(folder: Path) -> None:
+        random = np.random.default_rng(0)
+        folder.mkdir(parents=True)
+        (folder / "synsetoffset2category.txt").write_text(
+            "".join(f"{name}\t{number:08}\n" for number, name in enumerate(classes))
+        )
+        lists: dict[str, list[str]] = {"train": [], "test": []}
+        for number in range(count):
+            label = f"{number % len(classes):08}"
+            lists["test" if number % 4 == 3 else "train"].append(f"shape_data/{label}/{number:05}")
+            for part, rows in (
+                ("points", random.standard_normal((points, 3))),
+                ("points_label", random.integers(1, 4, (points, 1))),
+            ):
+                suffix, layout = ("pts", "%.5f") if part == "points" else ("seg", "%d")
+                (folder / label / part).mkdir(parents=True, exist_ok=True)
+                np.savetxt(folder / label / part / f"{number:05}.{suffix}", rows, fmt=layout)
+        (folder / "train_test_split").mkdir()
+        for split, names_ in lists.items():
+            (folder / "train_test_split" / f"shuffled_{split}_file_list.json").write_text(json.dumps(names_))
+
+    return write
+
+
+def sentence_pairs(file: str, count: int, vocabulary: int = 2000) -> Write:
+    """Two sentences of eight words a line, parted by a tab."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        words = _words(count * 16, vocabulary)
+        lines = (
+            " ".join(words[at : at + 8]) + "\t" + " ".join(words[at + 8 : at + 16]) for at in range(0, len(words), 16)
+        )
+        (folder / file).write_text("\n".join(lines) + "\n")
+
+    return write
+
+
+def tagged(*files: str, sentences: int, vocabulary: int = 800) -> Write:
+    """CoNLL's columns, word first and tag last, sentences of five to thirty words parted by an empty line."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(0)
+        tags = ("O", "O", "O", "S-PER", "S-LOC", "S-ORG")
+        for file in files:
+            words = iter(_words(sentences * 30, vocabulary))
+            blocks = (
+                "\n".join(f"{next(words)} NN I-NP {tags[tag]}" for tag in random.integers(0, len(tags), length))
+                for length in random.integers(5, 30, sentences).tolist()
+            )
+            (folder / file).write_text("\n\n".join(blocks) + "\n\n")
+
+    return write
+
+
+def faces(images: int, size: int = 320) -> Write:
+    """WIDER FACE: pictures, and their boxes and landmarks in one text file."""
+
+    def write(folder: Path) -> None:
+        pictures("images", count=images, size=size)(folder)
+        random = np.random.default_rng(0)
+        blocks = []
+        for number in range(images):
+            rows = []
+            for _ in range(4):
+                x, y = random.integers(0, size - 100, 2).tolist()
+                marks = " ".join(f"{x + 20 + 5 * mark} {y + 30} 0.0" for mark in range(5))
+                rows.append(f"{x} {y} 90 90 {marks} 0.8")
+            blocks.append("\n".join([f"# {number:04}.jpg", *rows]))
+        (folder / "label.txt").write_text("\n".join(blocks) + "\n")
+
+    return write
+
+
+def patches(train: int, evaluated: int, size: int = 33) -> Write:
+    """SRCNN's HDF5 files: arrays of patches to train on, and pictures of their own to judge by."""
+
+    def write(folder: Path) -> None:
+        import h5py
+
+        folder.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(0)
+        with h5py.File(folder / "train.h5", "w") as file:
+            for name in ("lr", "hr"):
+                file.create_dataset(name, data=random.random((train, size, size), dtype=np.float32) * 255)
+        with h5py.File(folder / "eval.h5", "w") as file:
+            for name in ("lr", "hr"):
+                for number in range(evaluated):
+                    file.create_dataset(f"{name}/{number}", data=random.random((120, 120), dtype=np.float32) * 255)
+
+    return write
+
+
+def modalities(file: str, train: int, valid: int) -> Write:
+    """MulT's pickle: sequences of text, sound and sight of one length, and how positive each is."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(0)
+        widths = {"text": 300, "audio": 74, "vision": 35}
+        splits = {
+            split: {name: random.standard_normal((count, 50, width)) for name, width in widths.items()}
+            | {"labels": random.uniform(-3, 3, (count, 1, 1))}
+            for split, count in (("train", train), ("valid", valid), ("test", valid))
+        }
+        (folder / file).write_bytes(pickle.dumps(splits))
 
     return write
