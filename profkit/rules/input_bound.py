@@ -50,8 +50,9 @@ each page of 4 KiB (1.1 µs). The counts of tensors and pages come from the stac
 device. Where more workers are not possible, only cheaper samples help, and the saving is that of a ready batch.
 
 If even the shortest request waits longer than the workers' account says that a batch takes to make, handing it over is
-what takes the time, and no worker is the faster choice. Each request then keeps what making takes a worker, which is
-more than it takes the main process: a worker puts the batch into shared memory.
+what takes the time, and no worker is the faster choice. The saving is what the shortest request waits beyond making,
+for each of them: the others may have waited because other programs had the CPUs. A worker's time is more than the main
+process takes, as a worker puts the batch into shared memory; what it waits for a CPU meanwhile is left out.
 """
 
 from __future__ import annotations
@@ -400,18 +401,19 @@ def _handed_over_in_vain(facts: Facts, loading: _Loading) -> Suspicion | None:
     accounts = loader_accounts(facts)
     if not loading.workers or not accounts:
         return None
-    made_ns = max(one.per_batch("fetch_ns") + one.per_batch("collate_ns") for one in accounts)
+    made_ns = max(map(_making_ns, accounts))
     waits_ns = facts.trace.events.duration_ns[loading.rows]
-    if waits_ns.min() <= made_ns:
+    handing_ns = int(waits_ns.min() - made_ns)
+    if handing_ns <= 0:
         return None
-    edit = shrink(loading.rows, np.full(len(loading.rows), made_ns, dtype=np.int64), _UNCERTAINTY)
+    edit = shrink(loading.rows, waits_ns - handing_ns, _UNCERTAINTY)
     saved = replay(facts, edit).fraction
     if saved < _WORTH:
         return None
     return Suspicion(
         message=f"Each step waits {format_time(loading.wait_ns)} for data, though a worker makes a batch in "
         f"{format_time(made_ns)}: handing it over takes longer than making it. Made in the main process, the step "
-        f"would be {format_share(saved)} shorter.",
+        f"would be at least {format_share(saved)} shorter.",
         fix="Pass `num_workers=0`. Workers pay where a batch takes longer to make than to hand over, as where files "
         "are read, decoded or augmented. If the whole set lies in memory, index it with a batch's numbers at once.",
         rows=loading.rows,
@@ -424,6 +426,12 @@ def _handed_over_in_vain(facts: Facts, loading: _Loading) -> Suspicion | None:
             "workers": loading.workers,
         },
     )
+
+
+def _making_ns(account: LoaderAccount) -> float:
+    """How long a worker takes to make a batch, without its waits for a CPU while it does so or hands one over."""
+    fetch, collate, put, queued = map(account.per_batch, ("fetch_ns", "collate_ns", "put_ns", "queued_ns"))
+    return (fetch + collate) * max(0.0, 1 - queued / max(fetch + collate + put, 1.0))
 
 
 def _evidence(facts: Facts, loading: _Loading, plan: _Plan) -> dict[str, float | int | str]:

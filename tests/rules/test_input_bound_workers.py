@@ -230,11 +230,26 @@ def test_a_batch_that_is_waited_for_longer_than_it_takes_to_make_is_better_made_
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.2)  # 20 of 100 µs
 
 
-@pytest.mark.parametrize(("shortest_us", "reported"), [(20, 0), (21, 1)])
+@pytest.mark.parametrize(("shortest_us", "reported"), [(20, 0), (30, 1)])
 def test_one_request_that_waits_no_longer_than_making_takes_ends_it(shortest_us, reported):
-    """The other waits are those of a busy machine."""
+    """The other waits are those of a busy machine, and what they are longer by is not given back."""
     facts = facts_of(
         batches([60, 60, shortest_us, 60], WORKERS), run=run_on(cpus=2, threads=2, workers=2), workers=accounts(15, 5)
+    )
+    given = [one for one in find(facts) if "num_workers=0" in one.fix]
+    assert len(given) == reported
+    assert all(predict_saving(facts, one.edit).fraction == pytest.approx(10 / 112.5, abs=0.001) for one in given)
+
+
+@pytest.mark.parametrize(("queued", "reported"), [(0.0, 0), (0.4, 0), (0.6, 1)])
+def test_a_wait_for_a_cpu_is_no_making(queued, reported):
+    """A batch takes 80 µs in all, and requests wait 40."""
+    busy = accounts(60, 20)
+    sums = tuple(replace(one, queued_ns=int(queued * 80_000 * one.batches)) for one in busy.records[0].sums)
+    facts = facts_of(
+        batches([40] * 4, WORKERS),
+        run=run_on(cpus=2, threads=2, workers=2),
+        workers=Workers((), (replace(busy.records[0], sums=sums),)),
     )
     assert sum("num_workers=0" in found.fix for found in find(facts)) == reported
 
