@@ -55,6 +55,7 @@ from profkit.findings.values import (
     is_worth_mending,
     no_gain_note,
     rank_order,
+    unexplained,
 )
 from profkit.patterns.allocator.lines import allocator_of, holding_lines
 from profkit.patterns.allocator.purposes import purposes_of
@@ -109,6 +110,10 @@ _SAME_IN_ACCOUNT = (
     "reserved_peak_bytes",
     "older_bytes",
 )
+_MUCH_GAINED = 0.3
+"""Of the step. Who gains so much looks again afterwards."""
+_MUCH_LEFT, _TIMES_GAINED = 0.25, 2.0
+"""A place that no rule explains is told beside findings if it takes so much of the step, and of their gain."""
 _MOST_EXPERIMENTS = 8
 """Each takes two seconds, and a diagnosis must not take minutes."""
 
@@ -274,8 +279,16 @@ def _with_steps(facts: Facts, diagnosis: Diagnosis, rows: Sequence[Rows]) -> Dia
         cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
         health=(*diagnosis.health, *no_workers, *no_device, *untold, *not_drawn, *not_named),
     )
-    if any(finding.severity in (Severity.HIGH, Severity.MEDIUM) for finding in diagnosis.findings):
+    major = [finding for finding in diagnosis.findings if finding.severity in (Severity.HIGH, Severity.MEDIUM)]
+    gained = max((finding.saving.fraction for finding in major if finding.saving is not None), default=0.0)
+    if gained >= _MUCH_GAINED:
         return diagnosis
+    if major:  # a small gain must not hide a place that takes far more
+        costliest, untold = attempt("what takes most of the step", partial(_tell_costliest, facts), ())
+        told = {(place.file, place.line) for one in major for place in (one.location, *one.also) if place is not None}
+        left = [one for one in unexplained(costliest) if one.fraction >= max(_MUCH_LEFT, _TIMES_GAINED * gained)]
+        costliest = tuple(one for one in left if one.location and (one.location.file, one.location.line) not in told)
+        return replace(diagnosis, costliest=costliest, health=(*diagnosis.health, *untold))
     # Nothing important to change: the reader needs a place to begin.
     hottest, no_hottest = attempt("finding the hottest lines and operators", partial(_find_hottest, facts), ())
     costliest, untold = attempt("what takes most of the step", partial(_tell_costliest, facts), ())
