@@ -24,7 +24,13 @@ from profkit.derive.operators.source_lines import Lines, find_lines
 from profkit.derive.operators.updates import Updates, find_updates
 from profkit.derive.steps.allocations import Memory, follow_memory
 from profkit.derive.steps.boundaries import Steps, find_steps, take_whole
-from profkit.derive.steps.distortion import estimate_overhead, find_overhead, may_hide_overhead
+from profkit.derive.steps.distortion import (
+    ATTACHED,
+    estimate_overhead,
+    find_overhead,
+    may_hide_overhead,
+    timed_while_attached,
+)
 from profkit.derive.steps.matching import Repeats, allocated_bytes, copy_shapes, match_located
 from profkit.derive.timeline.intervals import union
 from profkit.derive.timeline.nesting import BATCH
@@ -218,20 +224,30 @@ class Facts:
     def overhead(self) -> Thinned:
         """What the recording itself added to the host's time in the measured steps. It is known from steps that were
         timed without it, or else estimated if there is a device; nothing if neither is possible."""
-        in_steps = self.serial_lanes[self.trace.events.lane] & self.measured
-        can_estimate = self.device.present and not self.trace.recording.kind
-        known = UNTOUCHED
-        if self.run.reference_step_ns:
-            known = Thinned(find_overhead(self.trace, self.tree, self.steps, in_steps, self.run), 1.0)
-            can_estimate &= may_hide_overhead(self.steps, self.run, self._worked_ns)
-        if not can_estimate:
-            return known
-        estimated = estimate_overhead(self.trace, self.tree, self.steps, in_steps, self.waits, self._worked_ns)
         if not self.run.reference_step_ns:
-            return estimated
-        hidden_ns = self.waits.duration_ns[in_steps[self.waits.rows] & ~self.waits.own].sum()
-        most_ns = known.total_ns + int(hidden_ns)
-        return max(known, estimated.at_most(most_ns), key=lambda one: one.total_ns)
+            return self.estimated_overhead
+        in_steps = self.serial_lanes[self.trace.events.lane] & self.measured
+        known = Thinned(find_overhead(self.trace, self.tree, self.steps, in_steps, self.run), 1.0)
+        most_ns = known.total_ns + self._slowed_ns(known)
+        if may_hide_overhead(self.steps, self.run, self._worked_ns):
+            most_ns += int(self.waits.duration_ns[in_steps[self.waits.rows] & ~self.waits.own].sum())
+        if most_ns == known.total_ns:
+            return known
+        return max(known, self.estimated_overhead.at_most(most_ns), key=lambda one: one.total_ns)
+
+    @_fact
+    def estimated_overhead(self) -> Thinned:
+        """What the recording alone tells of what it added in the measured steps; nothing without a device."""
+        if not self.device.present or self.trace.recording.kind:
+            return UNTOUCHED
+        in_steps = self.serial_lanes[self.trace.events.lane] & self.measured
+        return estimate_overhead(self.trace, self.tree, in_steps, self.waits)
+
+    def _slowed_ns(self, known: Thinned) -> int:
+        """How much of the host's work in the plain steps may be launches that CUPTI slowed."""
+        if not timed_while_attached(self.run):
+            return 0
+        return int((1 - 1 / ATTACHED) * max(0, self.estimated_overhead.where.total_ns - known.total_ns))
 
     @property
     def _worked_ns(self) -> int:

@@ -477,6 +477,7 @@ def _time(facts: Facts) -> tuple[Timing, tuple[str, ...]]:
 
 def _time_steps(facts: Facts, found: StepTime) -> Timing:
     steps, exchange = facts.steps, communicating(facts)
+    least_ns, most_ns = found.range_ns
     return Timing(
         steps=steps.measured_count,
         step_time_ns=steps.median_ns,
@@ -488,11 +489,12 @@ def _time_steps(facts: Facts, found: StepTime) -> Timing:
         bound_by=_value(found.bound_by),
         device_step_time_ns=found.busy_ns,
         host_step_time_ns=found.host_ns,
-        unprofiled_least_time_ns=found.least_ns if found.is_uncertain else None,
+        unprofiled_least_time_ns=least_ns,
         communication_ns=exchange.time_ns if exchange else None,
         communication_hidden=round(exchange.hidden, 4) if exchange else None,
         recorded_bound_by=_value(found.recorded_bound_by),
         recorded_shares=_share(found.recorded_rows, found.recorded_ns) if found.source and found.busy_ns else (),
+        unprofiled_most_time_ns=most_ns,
     )
 
 

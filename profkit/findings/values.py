@@ -301,8 +301,8 @@ class Timing:
 
     ``step_time_ns`` is the median as recorded, ``unprofiled_step_time_ns`` the median without a profiler, None if
     unknown; ``unprofiled_from`` says whether that was ``measured`` or ``estimated``. ``unprofiled_least_time_ns`` is
-    the shortest that it may be, None if it is about as certain as a measurement. ``profiler_overhead_fraction`` is how
-    much longer recording makes a step (0.25: a quarter).
+    the shortest that it may be and ``unprofiled_most_time_ns`` the longest, None if it is about as certain as a
+    measurement. ``profiler_overhead_fraction`` is how much longer recording makes a step (0.25: a quarter).
 
     ``steps`` counts the measured steps, ``steps_from`` says what ends one, and ``measured_steps`` are the numbers of
     the first and the last, as the program counts them from 0. ``shares`` say where the time goes. ``bound_by`` is
@@ -330,6 +330,7 @@ class Timing:
     communication_hidden: float | None = None
     recorded_bound_by: str | None = None
     recorded_shares: tuple[TimeShare, ...] = ()
+    unprofiled_most_time_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,18 +187,23 @@ def step_note(timing: Timing) -> str:
 def _unprofiled(timing: Timing) -> Iterator[str]:
     """What the step takes without recording, and how that is known."""
     unprofiled_ns, overhead = timing.unprofiled_step_time_ns, timing.profiler_overhead_fraction
-    least_ns = timing.unprofiled_least_time_ns
-    least = f"at least {format_time(least_ns)}" if least_ns is not None else ""
+    limits = _limits(timing.unprofiled_least_time_ns, timing.unprofiled_most_time_ns)
     if timing.unprofiled_from == "estimated" and unprofiled_ns is not None:
         slows = f": recording slows the host by {format_share(overhead)}" if overhead is not None else ""
-        but = f", {least}" if least else ""
+        but = f", {limits}" if limits else ""
         yield f"{format_time(unprofiled_ns)} without recording (estimated{but}{slows})"
         return
     if unprofiled_ns is not None:
-        but = f" ({least}: the idle profiler may have slowed launches)" if least else ""
+        but = f" ({limits}: the idle profiler may have slowed launches)" if limits else ""
         yield f"{format_time(unprofiled_ns)} without the profiler{but}"
     if overhead is not None and overhead > 0:
         yield f"recording added {format_share(overhead)}"
+
+
+def _limits(least_ns: int | None, most_ns: int | None) -> str:
+    """How short and how long a time may be, empty if neither is known."""
+    limits = (("at least", least_ns), ("at most", most_ns))
+    return ", ".join(f"{word} {format_time(ns)}" for word, ns in limits if ns is not None)
 
 
 def bound_note(timing: Timing) -> str:

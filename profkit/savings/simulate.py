@@ -7,8 +7,11 @@ from profkit.findings.values import Saving
 from profkit.patterns.time.bounds import Bound
 from profkit.savings.edits import Edit
 from profkit.savings.replay import Replay, device_alone_ns, replay
-from profkit.savings.step_time import SLOWED, step_time
+from profkit.savings.step_time import step_time
 from profkit.trace.statistics import relative_deviation
+
+_SLOWED = 4.0
+"""No host whose step takes a millisecond was slowed by more by a recording (`profkit.derive.steps.distortion`)."""
 
 
 def predict_saving(facts: Facts, edit: Edit, size_bytes: int = 0) -> Saving:
@@ -25,7 +28,7 @@ def _with_a_faster_host(facts: Facts, edit: Edit, replayed: Replay) -> float:
     without the recording, and the host bounds the steps once the device has less to do."""
     if step_time(facts).bound_by is not Bound.DEVICE:
         return 0.0
-    least_ns = max(device_alone_ns(facts, edit), replayed.edited_ns / SLOWED)
+    least_ns = max(device_alone_ns(facts, edit), replayed.edited_ns / _SLOWED)
     return max(0.0, 1 - least_ns / max(replayed.recorded_ns, 1))
 
 

@@ -14,21 +14,15 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.steps.boundaries import WHOLE_RECORDING
-from profkit.derive.steps.distortion import FRAMES_FACTOR
+from profkit.derive.steps.distortion import ATTACHED, SURE_WITHIN
 from profkit.derive.timeline.intervals import union
 from profkit.patterns.time.bounds import Bound, find_bound, is_busy, is_of_device, is_of_host
 from profkit.patterns.time.shares import kept_shares, time_shares
 from profkit.run.directory import unprofiled_steps
 from profkit.savings.edits import Edit
 from profkit.savings.replay import device_alone_ns, host_at_work_ns, replay
-from profkit.trace.events import Category
 from profkit.trace.statistics import median
 
-SLOWED = 4.0
-"""In `profkit.derive.steps.distortion`, no program whose step takes a millisecond was slowed by more."""
-_ATTACHED = 1.4
-"""How many times faster the host may really be if it was timed while the profiler was attached, or if its time was
-estimated without Python frames: attached, CUPTI makes every launch slower, a step of launches by up to 40 % (H100)."""
 _SEEN = 0.05
 """Steps of one program differ by this much from run to run."""
 
@@ -38,8 +32,8 @@ class StepTime(Struct, frozen=True):
     ``estimated`` (None if neither is possible); the time that the device needs if nothing holds it up, how long it is
     busy, and the host's own work without its waits for the device. ``bound_by`` is what the step waits for without the
     recording, ``recorded_bound_by`` as recorded. These five are None without a device. ``least_ns`` is the shortest
-    that a step without the recording may be, given how uncertain that is. ``rows`` are the time of the step without the
-    recording by where it goes, ``recorded_rows`` that of the recorded one."""
+    that a step without the recording may be, given how uncertain that is, and ``most_ns`` the longest. ``rows`` are the
+    time of the step without the recording by where it goes, ``recorded_rows`` that of the recorded one."""
 
     recorded_ns: int
     unrecorded_ns: int | None = None
@@ -52,6 +46,7 @@ class StepTime(Struct, frozen=True):
     recorded_bound_by: Bound | None = None
     rows: tuple[tuple[str, float], ...] = ()
     recorded_rows: tuple[tuple[str, float], ...] = ()
+    most_ns: int | None = None
 
     @property
     def ns(self) -> int:
@@ -59,10 +54,15 @@ class StepTime(Struct, frozen=True):
         return self.recorded_ns if self.unrecorded_ns is None else self.unrecorded_ns
 
     @property
-    def is_uncertain(self) -> bool:
-        """Whether the step without the recording may be shorter than reported, by enough for a reader to notice."""
-        known = self.least_ns is not None and self.unrecorded_ns is not None
-        return known and self.least_ns < (1 - _SEEN) * self.unrecorded_ns  # type: ignore[operator]
+    def range_ns(self) -> tuple[int | None, int | None]:
+        """The shortest and the longest that the step without the recording may be, each None if it is unknown or so
+        near that no reader notices."""
+        step_ns, least_ns, most_ns = self.unrecorded_ns, self.least_ns, self.most_ns
+        if step_ns is None:
+            return None, None
+        shorter = least_ns is not None and least_ns < (1 - _SEEN) * step_ns
+        longer = most_ns is not None and most_ns > (1 + _SEEN) * step_ns
+        return least_ns if shorter else None, most_ns if longer else None
 
 
 @derived_once
@@ -81,16 +81,18 @@ def step_time(facts: Facts) -> StepTime:
     busy_ns, works_ns = (_time_of(recorded, counts) for counts in (is_busy, is_of_device))
     own_ns = min(busy_ns, _own_work_ns(facts))
     works_ns -= busy_ns - own_ns
-    unrecorded_ns, source, factor = None, None, 1.0
+    unrecorded_ns, source, least_ns, most_ns = None, None, recorded_ns, None
     if any(run.reference_step_device_ns):
         unrecorded_ns, source = reference_ns, "measured"
     elif reference_ns is not None:
         # Without a wait at its end a step is timed by its launches: the device may need longer.
-        unrecorded_ns, source, factor = max(reference_ns, device_ns, own_ns), "measured", _ATTACHED
+        unslowed_ns, least_ns = _unslowed_ns(facts, reference_ns, device_ns)
+        unrecorded_ns, source = max(unslowed_ns, device_ns, own_ns), "measured"
+        most_ns = max(unrecorded_ns, reference_ns)
     elif facts.overhead.total_ns:
-        frames = bool((facts.trace.events.category == Category.PYTHON).any())
         unrecorded_ns, source = min(max(_estimate(facts, device_ns), works_ns), recorded_ns), "estimated"
-        factor = FRAMES_FACTOR if frames else _ATTACHED
+        least_ns = int(unrecorded_ns / SURE_WITHIN)
+        most_ns = min(recorded_ns, _longest_ns(facts, unrecorded_ns))
     step_ns = recorded_ns if unrecorded_ns is None else unrecorded_ns
     rows = _spread(recorded, facts.once(kept_shares), step_ns)
     return StepTime(
@@ -100,12 +102,42 @@ def step_time(facts: Facts) -> StepTime:
         device_ns=device_ns,
         host_ns=steps.per_step_ns(host_at_work_ns(facts)),
         bound_by=find_bound(rows),
-        least_ns=min(step_ns, max(device_ns, own_ns, int(step_ns / factor), int(recorded_ns / SLOWED))),
+        least_ns=min(step_ns, max(device_ns, own_ns, least_ns)),
         busy_ns=_time_of(rows, is_busy),
         recorded_bound_by=find_bound(recorded),
         rows=rows,
         recorded_rows=recorded,
+        most_ns=most_ns,
     )
+
+
+def _unslowed_ns(facts: Facts, reference_ns: int, device_ns: int) -> tuple[int, int]:
+    """A step that the host timed while CUPTI stood by, likely and at least without what that added.
+
+    An estimate from the recording decides between the two ends. If it lies above both, something else held the recorded
+    steps up and it tells nothing: then the middle.
+    """
+    worked = facts.estimated_overhead
+    if not worked.total_ns:
+        return reference_ns, int(reference_ns / ATTACHED)
+    worked_ns = min(reference_ns, facts.steps.per_step_ns(worked.where.total_ns))
+    least_ns = int(reference_ns - (1 - 1 / ATTACHED) * worked_ns)
+    estimated_ns = _estimate(facts, device_ns)
+    if estimated_ns >= reference_ns:
+        return (least_ns + reference_ns) // 2, least_ns
+    return max(least_ns, estimated_ns), least_ns
+
+
+def _longest_ns(facts: Facts, step_ns: int) -> int:
+    """How long an estimated step may be: the host's work may take longer, as far as the device does not hide it."""
+    left_ns = facts.steps.per_step_ns(facts.overhead.where.total_ns - facts.overhead.total_ns)
+    hidden_ns = 0 if _waits_for_device(facts) else step_ns - facts.steps.per_step_ns(host_at_work_ns(facts))
+    return step_ns + max(0, int((SURE_WITHIN - 1) * left_ns) - max(0, hidden_ns))
+
+
+def _waits_for_device(facts: Facts) -> bool:
+    waits = facts.waits
+    return bool((facts.measured[waits.rows] & ~waits.own).any())
 
 
 def _time_of(rows: Sequence[tuple[str, float]], counts: Callable[[str], bool]) -> int:
@@ -159,7 +191,7 @@ def _estimate(facts: Facts, device_ns: int) -> int:
     """The step without what the recording added. A host that waits for nothing runs ahead, step after step, and the
     slower side decides. The short recorded window does not show that: at its beginning the device still waits for the
     first launch."""
-    steps, waits = facts.steps, facts.waits
-    if (facts.measured[waits.rows] & ~waits.own).any():
+    steps = facts.steps
+    if _waits_for_device(facts):
         return steps.per_step_ns(replay(facts, Edit()).recorded_ns)
     return max(device_ns, steps.per_step_ns(host_at_work_ns(facts)))

@@ -84,8 +84,9 @@ class Sought:
 @dataclass(frozen=True, slots=True)
 class Row:
     """One recording. ``error`` says why there is no diagnosis. ``step_ms`` is the stated step time, without the cost of
-    recording if that is known, ``least_ms`` its lower bound, ``busy_ms`` how long the device worked on a step, as
-    recorded. ``clean``: nothing is wrong with the program. ``grave``: its findings of medium and high severity."""
+    recording if that is known, ``least_ms`` and ``most_ms`` its bounds, ``busy_ms`` how long the device worked on a
+    step, as recorded. ``clean``: nothing is wrong with the program. ``grave``: its findings of medium and high
+    severity."""
 
     recording: Recording
     measured_ms: float | None
@@ -97,6 +98,7 @@ class Row:
     sought: Sought | None = None
     grave: tuple[str, ...] = ()
     least_ms: float | None = None
+    most_ms: float | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -161,6 +163,7 @@ def _judge(root: Path, recording: Recording, truth: Mapping[str, Any]) -> Row:
         sought=None if expected is None else _seek(expected, diagnosis, root / "programs", recording.program, truth),
         grave=tuple(one.rule for one in diagnosis.findings if one.severity in _GRAVE),
         least_ms=None if timing.unprofiled_least_time_ns is None else timing.unprofiled_least_time_ns / 1e6,
+        most_ms=None if timing.unprofiled_most_time_ns is None else timing.unprofiled_most_time_ns / 1e6,
     )
 
 

@@ -142,11 +142,19 @@ def test_a_step_is_right_within_a_tenth(step_ms, right):
 
 
 @pytest.mark.parametrize(
-    ("step_ms", "least_ms", "covered"),
-    [(15.0, None, False), (15.0, 11.01, False), (15.0, 10.99, True), (9.01, 5.0, True), (8.99, 5.0, False)],
+    ("step_ms", "least_ms", "most_ms", "covered"),
+    [
+        (15.0, None, None, False),
+        (15.0, 11.01, 20.0, False),
+        (15.0, 10.99, 20.0, True),
+        (9.01, 5.0, None, True),
+        (8.99, 5.0, None, False),
+        (5.0, 3.0, 8.99, False),
+        (5.0, 3.0, 9.01, True),
+    ],
 )
-def test_a_step_is_covered_within_a_tenth_of_the_stated_range(step_ms, least_ms, covered):
-    assert is_step_covered(row(step_ms, 1.0, least_ms=least_ms)) is covered
+def test_a_step_is_covered_within_a_tenth_of_the_stated_range(step_ms, least_ms, most_ms, covered):
+    assert is_step_covered(row(step_ms, 1.0, least_ms=least_ms, most_ms=most_ms)) is covered
 
 
 def test_a_program_is_gpu_bound_from_nine_tenths_of_the_measured_step():

@@ -373,6 +373,16 @@ def test_the_source_of_the_unrecorded_step_time_is_stated(
     assert f"(median), {words}\n" in render_text(replace(clean_diagnosis, timing=timing), width=200)
 
 
+@pytest.mark.parametrize(
+    ("least_ns", "words"), [(6_000_000, "at least 6.00 ms, at most 11.0 ms"), (None, "at most 11.0 ms")]
+)
+def test_the_longest_unrecorded_step_is_stated(clean_diagnosis: Diagnosis, least_ns: int | None, words: str) -> None:
+    timing = Timing(5, 12_000_000, "", 10_000_000, unprofiled_from="estimated", unprofiled_most_time_ns=11_000_000)
+    timing = replace(timing, unprofiled_least_time_ns=least_ns)
+    report = render_text(replace(clean_diagnosis, timing=timing), width=200)
+    assert f"10.0 ms without recording (estimated, {words})" in report
+
+
 def test_the_first_line_is_the_verdict_without_control_characters(
     clean_diagnosis: Diagnosis,
 ) -> None:
