@@ -21,7 +21,7 @@ from profkit.patterns.time.shares import kept_shares, time_shares
 from profkit.run.directory import unprofiled_steps
 from profkit.savings.edits import Edit
 from profkit.savings.replay import device_alone_ns, host_at_work_ns, replay
-from profkit.trace.statistics import median
+from profkit.trace.statistics import median, pace
 
 _SEEN = 0.05
 """Steps of one program differ by this much from run to run."""
@@ -72,7 +72,7 @@ def step_time(facts: Facts) -> StepTime:
     recorded_ns = steps.median_ns
     is_whole = not run.is_part and steps.source != WHOLE_RECORDING  # else it may be any part of a step
     timed_ns = unprofiled_steps(run, None)[0] if is_whole else ()
-    reference_ns = int(median(timed_ns)) if timed_ns else None
+    reference_ns = int(pace(timed_ns)) if timed_ns else None
     if not facts.device.present:
         source = None if reference_ns is None else "measured"
         rows = _spread(recorded, recorded, recorded_ns if reference_ns is None else reference_ns)

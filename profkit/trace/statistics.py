@@ -15,6 +15,11 @@ from profkit.trace.events import NONE, Bools, Rows
 _TABLE_ENTRIES_PER_VALUE = 8
 """A table of all possible values may have this many entries per value."""
 _LONG_ARRAY_LENGTH = 1000
+_IN_A_ROW = 8
+"""A loader's workers deliver in turns, of which there are seldom more."""
+_APART = 3
+"""Of 44 programs on an H100 that repeat one sort of step none has quarters so far apart: 2.8 at most, where launches run
+ahead of a busy device. With two workers that load too slowly it was 18."""
 
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
@@ -88,6 +93,24 @@ def median(values: ArrayLike) -> float:
     2.0
     """
     return quantile(values, 0.5)
+
+
+def pace(times: ArrayLike) -> float:
+    """How long one of many in a row usually takes; there must be times.
+
+    That is the median, unless many are short and many long: a quarter takes over three times as long as another. A
+    loader's batches may come in twos, and the median is then the time of one of both sorts, or of none. Instead it is
+    the median of the means of eight in a row.
+
+    >>> pace([20, 360] * 10)
+    190.0
+    >>> pace([20, 60] * 10)
+    40.0
+    """
+    row = np.asarray(times, dtype=np.float64)
+    if len(row) < 2 * _IN_A_ROW or quantile(row, 0.75) <= _APART * quantile(row, 0.25):
+        return median(row)
+    return median(np.convolve(row, np.full(_IN_A_ROW, 1 / _IN_A_ROW), "valid"))
 
 
 def deviation(values: ArrayLike) -> float:

@@ -121,6 +121,13 @@ def test_the_devices_clock_is_believed():
     assert found.range_ns == (None, None)
 
 
+def test_steps_that_alternate_take_as_long_as_they_come():
+    """Two workers deliver at a time: half of the steps wait."""
+    timed_ns = tuple(US * us for us in (84, *[15, 355] * 12))
+    found = known(10, reference_step_ns=timed_ns, reference_step_device_ns=timed_ns)
+    assert found.unrecorded_ns == pytest.approx(185 * US, rel=0.02)
+
+
 def test_without_a_device_nothing_bounds_the_step():
     facts = facts_of([op("aten::mm", 1, 1), step(0, 0, 100)], run=Run(reference_step_ns=(90 * US,)))
     found = step_time(facts)

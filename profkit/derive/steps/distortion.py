@@ -32,7 +32,7 @@ from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
 from profkit.derive.timeline.tree import Tree
 from profkit.run.directory import Run
 from profkit.trace.events import Bools, Category, Events, Int64s, Rows, Trace
-from profkit.trace.statistics import median
+from profkit.trace.statistics import median, pace
 
 _KEPT = 0.45
 """The share of the time between two edges of events that is left without the recording. It fits 40 recordings of the
@@ -70,7 +70,7 @@ def find_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, run: 
     rows = np.flatnonzero((tree.depth >= 0) & (events.category != Category.PAUSE) & in_steps)
     if not rows.size:
         return NOTHING
-    excess_ns = (median(steps.host_ns[steps.measured]) - median(run.reference_step_ns)) * steps.measured_count
+    excess_ns = (median(steps.host_ns[steps.measured]) - pace(run.reference_step_ns)) * steps.measured_count
     collections = _collections(trace, steps, in_steps)
     collections = collections if collections.total_ns <= excess_ns else NOTHING
     excess_ns -= collections.total_ns
@@ -85,7 +85,7 @@ def find_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, run: 
 def may_hide_overhead(steps: Steps, run: Run, worked_ns: int) -> bool:
     """Whether the device, which worked for ``worked_ns`` in the measured steps, bounds the steps without the profiler.
     A slower host then waits less for it, and steps take no longer."""
-    return worked_ns >= _BUSY_SHARE * median(run.reference_step_ns) * steps.measured_count
+    return worked_ns >= _BUSY_SHARE * pace(run.reference_step_ns) * steps.measured_count
 
 
 def timed_while_attached(run: Run) -> bool:
