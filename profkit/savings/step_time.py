@@ -14,13 +14,14 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.steps.boundaries import WHOLE_RECORDING
-from profkit.derive.steps.distortion import ATTACHED, SURE_WITHIN
+from profkit.derive.steps.distortion import ATTACHED, SURE_WITH_FRAMES, SURE_WITHIN
 from profkit.derive.timeline.intervals import union
 from profkit.patterns.time.bounds import Bound, find_bound, is_busy, is_of_device, is_of_host
 from profkit.patterns.time.shares import kept_shares, time_shares
 from profkit.run.directory import unprofiled_steps
 from profkit.savings.edits import Edit
 from profkit.savings.replay import device_alone_ns, host_at_work_ns, replay
+from profkit.trace.events import Category
 from profkit.trace.statistics import median, pace
 
 _SEEN = 0.05
@@ -91,8 +92,9 @@ def step_time(facts: Facts) -> StepTime:
         most_ns = max(unrecorded_ns, reference_ns)
     elif facts.overhead.total_ns:
         unrecorded_ns, source = min(max(_estimate(facts, device_ns), works_ns), recorded_ns), "estimated"
-        least_ns = int(unrecorded_ns / SURE_WITHIN)
-        most_ns = min(recorded_ns, _longest_ns(facts, unrecorded_ns))
+        frames = bool((facts.trace.events.category == Category.PYTHON).any())
+        factor = SURE_WITH_FRAMES if frames else SURE_WITHIN
+        least_ns, most_ns = int(unrecorded_ns / factor), min(recorded_ns, _longest_ns(facts, unrecorded_ns, factor))
     step_ns = recorded_ns if unrecorded_ns is None else unrecorded_ns
     rows = _spread(recorded, facts.once(kept_shares), step_ns)
     return StepTime(
@@ -128,11 +130,12 @@ def _unslowed_ns(facts: Facts, reference_ns: int, device_ns: int) -> tuple[int, 
     return max(least_ns, estimated_ns), least_ns
 
 
-def _longest_ns(facts: Facts, step_ns: int) -> int:
-    """How long an estimated step may be: the host's work may take longer, as far as the device does not hide it."""
+def _longest_ns(facts: Facts, step_ns: int, factor: float) -> int:
+    """How long an estimated step may be if the host's work takes so many times as long, as far as the device does not
+    hide it."""
     left_ns = facts.steps.per_step_ns(facts.overhead.where.total_ns - facts.overhead.total_ns)
     hidden_ns = 0 if _waits_for_device(facts) else step_ns - facts.steps.per_step_ns(host_at_work_ns(facts))
-    return step_ns + max(0, int((SURE_WITHIN - 1) * left_ns) - max(0, hidden_ns))
+    return step_ns + max(0, int((factor - 1) * left_ns) - max(0, hidden_ns))
 
 
 def _waits_for_device(facts: Facts) -> bool:

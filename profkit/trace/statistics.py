@@ -18,8 +18,8 @@ _LONG_ARRAY_LENGTH = 1000
 _IN_A_ROW = 8
 """A loader's workers deliver in turns, of which there are seldom more."""
 _APART = 3
-"""Of 44 programs on an H100 that repeat one sort of step none has quarters so far apart: 2.8 at most, where launches run
-ahead of a busy device. With two workers that load too slowly it was 18."""
+"""Of 44 programs on an H100 that repeat one sort of step none has quarters so far apart: 2.8 at most, where launches
+run ahead of a busy device. With two workers that load too slowly it was 18."""
 
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
