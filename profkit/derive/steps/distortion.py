@@ -46,8 +46,9 @@ give 0.15 (torch 2.13, no GPU)."""
 _RECORDED = (Category.OPERATOR, Category.PYTHON, Category.RUNTIME)
 _MOST_EVENT_NS = 4_000
 """What recording an operator, a frame or a call of the runtime costs at most, with the ranges and allocations in it. It
-limits the share where stretches are long because something is computed in them or the machine is slow. On that H100 it
-was 0.4 to 3.6 µs, of steps of a millisecond and more."""
+limits the share where stretches are long because something is computed in them or the machine is slow. Steps of a
+millisecond and more needed 0.4 to 3.6 µs an event of plain traces there. Of profkit's own traces without frames seven
+needed 1.9 to 3.7, three 4.3 to 5.2, and three that something else held up more."""
 SURE_WITHIN, SURE_WITH_FRAMES = 1.5, 1.7
 """The host's part may be this many times shorter or longer than estimated, without and with recorded Python frames. If
 each program's is estimated with the shares that fit the other programs best, all 36 recordings lie within."""
@@ -61,7 +62,7 @@ _LEAST_WITH_FRAMES = 100
 """The same with recorded Python frames: the recording then always takes most of the host's time."""
 _MOST_STRETCH_NS = 40_000
 """The longest part of a stretch between two edges of events that counts as work slowed by the recording. The rest is
-work that no event shows: recording no edge takes 20 µs. 30 to 70 µs fit as well."""
+work that no event shows. 30 to 70 µs fit as well."""
 _BUSY_SHARE = 0.9
 """The share of a step. If the device works longer, a slower host costs hardly anything."""
 _MOST_EDGE_NS = 5_000
