@@ -36,9 +36,8 @@ def place_told(*findings: Finding) -> list[int]:
 
 def finding(fraction: float, line: int = 20) -> Finding:
     saving = Saving(int(fraction * 1e6), fraction, fraction, fraction)
-    return Finding(
-        "a-rule", Kind.FAULT, severity_of(saving), "", 1, 1.0, "", Location("/a/train.py", line, "f"), saving
-    )
+    where = Location("/a/train.py", line, "f")
+    return Finding("a-rule", Kind.FAULT, severity_of(saving), "", 1, 1.0, "", where, saving=saving)
 
 
 def test_a_small_gain_does_not_hide_it():
