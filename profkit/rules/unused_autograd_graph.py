@@ -111,6 +111,8 @@ def _recorded(facts: Facts) -> Suspicions:
         raise CannotLook("the recording is one window without a backward pass, and one may have followed it")
     if makers.size and not trained and (facts.run.step_signal == "optimizer" or facts.run.was_outdone):
         raise CannotLook("the program trains, and the recording ends before a backward pass")
+    if makers.size and not trained and len(facts.steps) == 1 and facts.run.exit_status:
+        raise CannotLook("the program failed in its only recorded step, perhaps before a backward pass")
     carried = carried_graph(facts)
     if not makers.size or (carried is None and growing_graphs(facts)):  # what is kept may be meant for a backward pass
         return

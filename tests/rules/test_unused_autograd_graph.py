@@ -62,6 +62,16 @@ def test_a_program_that_trains_is_not_judged_by_a_recording_that_ends_before_its
         find(facts_of(evaluating(), run=Run(torch="2.13.0", **more)))
 
 
+@pytest.mark.parametrize(("steps", "status", "looks"), [(1, 1, False), (3, 1, True), (1, 0, True), (1, None, True)])
+def test_a_program_that_failed_in_its_only_step_may_have_been_before_its_backward_pass(steps, status, looks):
+    facts = facts_of(evaluating(steps), run=Run(torch="2.13.0", exit_status=status))
+    if looks:
+        assert len(find(facts)) == 1
+    else:
+        with pytest.raises(CannotLook, match="failed in its only recorded step"):
+            find(facts)
+
+
 def keeping(tensors: int) -> tuple[LiveSample, ...]:
     """A name whose graph grows by 12 nodes a step, and which holds that many tensors more each."""
     counts = {n: 1 + n * tensors for n in range(1, 5)}
