@@ -365,7 +365,10 @@ def kernel_rows(diagnosis: Diagnosis) -> list[KernelRow]:
 
 
 def _kernels(count: float) -> str:
-    return format_count(round(count), "kernel") if count >= 1 else f"a kernel every {round(1 / count)} steps"
+    """``110 kernels``; fewer than one a step are told by the steps between them, up to a million."""
+    return (
+        format_count(round(count), "kernel") if count >= 1 else f"a kernel every {round(1 / max(count, 1e-6)):,} steps"
+    )
 
 
 KERNELS = "What the device's kernels do, by share of their time"

@@ -107,12 +107,8 @@ def _recorded(facts: Facts) -> Suspicions:
     rises = np.diff(facts.trace.events.sequence[calls]) > 0  # the number that the next node would get
     makers = calls[:-1][rises]
     trained = bool(facts.lines.backward.any() or facts.optimizing.any())
-    if makers.size and not trained and len(facts.steps) == 1 and facts.run.torch is None:
-        raise CannotLook("the recording is one window without a backward pass, and one may have followed it")
-    if makers.size and not trained and (facts.run.step_signal == "optimizer" or facts.run.was_outdone):
-        raise CannotLook("the program trains, and the recording ends before a backward pass")
-    if makers.size and not trained and len(facts.steps) == 1 and facts.run.exit_status:
-        raise CannotLook("the program failed in its only recorded step, perhaps before a backward pass")
+    if makers.size and not trained and (reason := _why_untrained(facts)):
+        raise CannotLook(reason)
     carried = carried_graph(facts)
     if not makers.size or (carried is None and growing_graphs(facts)):  # what is kept may be meant for a backward pass
         return
@@ -148,6 +144,17 @@ def _recorded(facts: Facts) -> Suspicions:
         count=count,
         evidence={"nodes_made_per_step": count},
     )
+
+
+def _why_untrained(facts: Facts) -> str:
+    """Why a recording without a backward pass may be one of training all the same; empty if nothing hints at it."""
+    if len(facts.steps) == 1 and facts.run.torch is None:
+        return "the recording is one window without a backward pass, and one may have followed it"
+    if facts.run.step_signal == "optimizer" or facts.run.was_outdone:
+        return "the program trains, and the recording ends before a backward pass"
+    if len(facts.steps) == 1 and facts.run.exit_status:
+        return "the program failed in its only recorded step, perhaps before a backward pass"
+    return ""
 
 
 def _lines_of(facts: Facts, unused: _Unused, end_at_one_line: bool) -> tuple[Location, ...]:

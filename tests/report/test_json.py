@@ -154,6 +154,7 @@ FULL = {
     "ignored": {},
     "launch": None,
     "whole_run": None,
+    "elsewhere": None,
     "schema": "profkit.diagnosis/1",
 }
 
@@ -174,6 +175,7 @@ def test_the_diagnosis_is_written_in_the_order_of_the_contract(full_diagnosis: D
         "ignored",
         "launch",
         "whole_run",
+        "elsewhere",
         "schema",
     ]
 

@@ -103,8 +103,7 @@ class Recorder:
         self._bounds = bounds = Bounds(*limits, allowance, partial(guard, self._look))
         act = self.hears, partial(self._work, self._cut_off), self._move_on
         self._watchdog = Watchdog(prologue, bounds, tracer, self.thread, guard, *act)
-        cpus = self._file.run.host.cpus if self._file.run.host else 1
-        self._sampler = Sampler(cpus, on_tick=self._look)
+        self._sampler = Sampler(self._file.run.host.cpus if self._file.run.host else 1, on_tick=self._look)
         self.signals = self._make_signals(directory, gradients, is_user)
         self._stacks = StackRequests(directory, plan.samples_stacks, schedule, self._use_workers)
         self._memory = memory = MemoryWatch(directory, is_user)

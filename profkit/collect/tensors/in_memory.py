@@ -52,12 +52,13 @@ def tensors_in(given: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str
 def _is_readable(tensor: Tensor) -> bool:
     is_plain = tensor.layout is torch.strided and tensor.device.type in ("cpu", "cuda")
     is_plain = is_plain and not tensor.is_quantized and not tensor.dtype.is_complex
-    return is_plain and 2 <= tensor.dim() <= _MOST_DIMS and 0 < tensor.numel() * tensor.element_size() <= _MOST_BYTES
+    size = TensorBase.numel(tensor) * TensorBase.element_size(tensor)  # a program may replace those of `Tensor`
+    return is_plain and 2 <= TensorBase.dim(tensor) <= _MOST_DIMS and 0 < size <= _MOST_BYTES
 
 
 def read_bits(tensor: Tensor) -> NDArray[Any] | None:
     """The bits of its numbers, which stay PyTorch's; None if it has no memory on the host."""
-    size = tensor.element_size()
+    size = TensorBase.element_size(tensor)
     try:
         start = TensorBase.data_ptr(tensor)
     except RuntimeError:  # a wrapper, as of `torch.func`

@@ -20,6 +20,7 @@ from types import FrameType, FunctionType
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
+from torch._C import TensorBase
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -180,7 +181,7 @@ class PaddingWatch:
             self._seen.append((source, found))
 
     def _measure_copies(self, tensors: list[tuple[str, Tensor]], source: Source) -> None:
-        self._measure(((name, tensor.detach().cpu()) for name, tensor in tensors), source)
+        self._measure(((name, TensorBase.cpu(TensorBase.detach(tensor))) for name, tensor in tensors), source)
 
     def _timed(self, action: Callable[[], None]) -> None:
         begun_ns = time.thread_time_ns()
