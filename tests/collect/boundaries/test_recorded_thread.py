@@ -142,6 +142,7 @@ worker.join()
 
 
 @pytest.mark.slow
+@pytest.mark.races(why="steps that others make twice as long are recorded anew, fewer if the program ends")
 @pytest.mark.parametrize("meanwhile", ["pass", "while worker.is_alive(): worker.join(0.01)"])
 def test_training_on_another_thread_is_recorded_there(meanwhile, recordings):
     outcome = run(recordings, THREADED.format(steps=400, meanwhile=meanwhile))
