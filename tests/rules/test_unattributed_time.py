@@ -123,7 +123,7 @@ def test_a_function_that_takes_notably_more_than_its_line_is_told(others, told):
 
 def test_too_few_samples_leave_the_located_step():
     located = [step(0, 0, 2000), op("aten::mm", 0, 300), mark(2, 300, 1700)]
-    few = StackSamples(threads=(SampledThread("main", "", 10),), sites=SITES, stacks=(SampledStack(0, (0,), "", 9),))
+    few = StackSamples(threads=(SampledThread("main", "", 9),), sites=SITES, stacks=(SampledStack(0, (0,), "", 9),))
     (found,) = unattributed_time.check(
         facts_of(steps(before=located), run=Run(torch="2.13"), callsites=SITES, stacks=few)
     )

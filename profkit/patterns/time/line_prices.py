@@ -16,6 +16,9 @@ MAIN, WORKER, THREAD = "main", "worker", "thread"
 """The kinds of threads: the recorded one, those that make batches in a DataLoader's workers, and any other."""
 _LEAST_SAMPLES = 30
 """Of fewer, a half may be a quarter."""
+_FEWEST_SAMPLES, _SURELY = 10, 0.25
+"""Of so few, only a line that takes at least this share, chance allowed for, has a price: its interval says how sure it
+is. A program that ends soon after its recording, or is recorded twice, gets no more."""
 _PER_SAMPLE = 2.0
 """The intervals between samples vary like those of random events, and each counts with its length: that doubles the
 variance of a share."""
@@ -53,7 +56,7 @@ class FunctionPrice(Struct, frozen=True):
 @derived_once
 def line_prices(facts: Facts) -> tuple[LinePrice, ...]:
     """The lines of the recorded thread, the one that takes most itself first. Shares are of a step. Empty if there are
-    too few samples."""
+    too few samples; of few, only lines that surely take much."""
     return _price(_Sampled.of(facts, MAIN))
 
 
@@ -178,7 +181,7 @@ class _Sampled(Struct, frozen=True):
 
 def _price(sampled: _Sampled) -> tuple[LinePrice, ...]:
     count = sampled.total_ns / sampled.period_ns
-    if count < _LEAST_SAMPLES:
+    if count < _FEWEST_SAMPLES:
         return ()
     whole, own = Counter[int](), Counter[int]()
     called: defaultdict[int, Counter[str]] = defaultdict(Counter)
@@ -193,6 +196,8 @@ def _price(sampled: _Sampled) -> tuple[LinePrice, ...]:
         if share < _LEAST_SHARE:
             continue
         low, high = _interval(share, count / _PER_SAMPLE)
+        if count < _LEAST_SAMPLES and low < _SURELY:
+            continue
         callee = next((name for name, ns in called[line].most_common(1) if ns >= _SAME * own[line]), "")
         own_share = min(own[line] / sampled.total_ns, 1.0)
         prices.append(LinePrice(sampled.sites[line], share, low, high, own_share, callee, sampled.name))

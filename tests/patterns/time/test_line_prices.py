@@ -49,8 +49,17 @@ def test_the_interval_is_that_of_half_the_samples():
 
 
 @pytest.mark.parametrize(("total_ms", "known"), [(150, True), (149, False)])
-def test_thirty_samples_are_the_least(total_ms, known):
-    assert bool(line_prices(sampled(stack(0, ms=100), total_ms=total_ms))) is known
+def test_thirty_samples_price_every_line(total_ms, known):
+    assert bool(line_prices(sampled(stack(0, ms=30), total_ms=total_ms))) is known
+
+
+@pytest.mark.parametrize(
+    ("samples", "share", "known"), [(16, 0.75, True), (16, 0.5, False), (10, 0.9, True), (9, 1.0, False)]
+)
+def test_few_samples_price_a_line_that_surely_takes_a_quarter(samples, share, known):
+    prices = line_prices(sampled(stack(0, ms=round(share * samples * 5)), total_ms=samples * 5))
+    assert [price.share for price in prices] == ([pytest.approx(share, abs=0.01)] if known else [])
+    assert all(price.low >= 0.25 for price in prices)
 
 
 @pytest.mark.parametrize(("ms", "callee"), [(400, "json.loads"), (399, "")])
