@@ -24,7 +24,7 @@ def watch(tmp_path):
 
 
 def wait_for_looks(watch: RunWatch, count: int) -> None:
-    while sum(seen.looks for seen in watch._stacks.values()) < count:
+    while sum(seen.looks for seen in list(watch._stacks.values())) < count:  # others are added meanwhile
         sum(range(1000))
 
 
