@@ -16,17 +16,24 @@ class MainThreadCall:
 
     It uses the interpreter's pending calls, as a signal would disturb the program's handlers and system calls. CPython
     3.11 spins for ever if a pending call sets a tracer while a second call is queued. So a request by another thread
-    while the action runs is dropped; the thread can ask again.
+    while the action runs is dropped, and of two threads that ask at once only one does; they can ask again.
     """
 
     def __init__(self, action: Callable[[], None]) -> None:
         self._action = action
         self._requested = self._is_running = False
+        self._asking = _thread.allocate_lock()
 
     def request(self) -> None:
         is_own = threading.current_thread() is threading.main_thread()
-        if not self._requested and (is_own or not self._is_running):
-            self._requested = True
+        if not self._asking.acquire(blocking=False):
+            return
+        try:
+            is_due = not self._requested and (is_own or not self._is_running)
+            self._requested |= is_due
+        finally:
+            self._asking.release()  # before the call, which may come at once and ask for another
+        if is_due:
             _waiting.append(self)
             ctypes.pythonapi.Py_AddPendingCall(_callback, None)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 
+from profkit.collect.program import interrupts
 from profkit.collect.program.interrupts import MainThreadCall
 
 
@@ -41,3 +43,29 @@ def test_a_request_from_another_thread_during_a_call_is_dropped():
 
 def test_a_call_may_request_another():
     assert calls_after(MainThreadCall.request, MainThreadCall.request) == 2
+
+
+class Crossed(MainThreadCall):
+    """Another thread asks between this one's look and its request."""
+
+    is_crossed = False
+
+    @property
+    def _is_running(self) -> bool:
+        if not self.is_crossed:
+            self.is_crossed = True
+            ask_elsewhere(self)
+        return False
+
+    @_is_running.setter
+    def _is_running(self, value: bool) -> None:
+        pass
+
+
+def test_of_two_threads_that_ask_at_once_only_one_does(monkeypatch):
+    """CPython 3.11 hangs if a second call is queued behind one that sets a tracer."""
+    queued = []
+    monkeypatch.setattr(interrupts.ctypes.pythonapi, "Py_AddPendingCall", lambda *_: queued.append(1))
+    monkeypatch.setattr(interrupts, "_waiting", deque())
+    ask_elsewhere(Crossed(lambda: None))
+    assert queued == [1]
