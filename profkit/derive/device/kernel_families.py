@@ -6,18 +6,19 @@ below is read from the top, and the first entry that a name holds decides: atten
 of, a layer of experts before both.
 
 Sources: the kernels of PyTorch (``aten/src/ATen/native/cuda``), CUTLASS, cuBLAS, cuDNN and CUB as Kineto records them;
-Triton kernels of ``torch/_inductor`` (``triton_poi_`` for pointwise work, ``red`` and ``per`` for reductions, ``tem``
-for templates, then the operators fused); hipBLASLt and Tensile (``Cijk_``), Composable Kernel, MIOpen, AITER and
-rocPRIM in public traces of AMD's GPUs; FBGEMM's in those of recommenders; vLLM's and SGLang's in their own.
+hipBLASLt and Tensile (``Cijk_``), Composable Kernel, MIOpen, AITER and rocPRIM in public traces of AMD's GPUs; FBGEMM's
+in those of recommenders; vLLM's and SGLang's in their own. Inductor's names are read by `generated`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import Enum
 from functools import lru_cache
 
 from profkit.derive.device.communication import is_communication
+from profkit.derive.device.generated import GeneratedKernel, Kind, parse_generated
 
 _MOST_CHARACTERS = 2_000
 """Of a name. Templates of templates grow longer, but say what they are before that."""
@@ -51,7 +52,6 @@ class Family(str, Enum):
     OTHER = "not known by name"
 
 
-_INDUCTOR = re.compile(r"triton_(poi|red|per|tem|mm|for)_fused_?(\w*)")
 _WORDS = (
     (Family.LAYOUT, r"reshape_and_cache|concat_and_cache|store_kv|set_(?:mla_)?kv|kv_?cache_copy"),
     (Family.ATTENTION, r"[Aa]ttn|[Aa]ttention|[Ff]mha|[Ff]lash|sdpa|mha_|_mla_|compute_dot_do_o|convert_dq_to_16bits"),
@@ -146,16 +146,15 @@ _WORDS = (
         ),
     ),
 )
-_OF_INDUCTOR = (
-    (Family.ATTENTION, r"attention"),
-    (Family.CONVOLUTION, r"convolution"),
-    (Family.PRODUCT, r"(?:^|_)(?:add|ba|b)?mm(?:_|$)"),
+_OF_TEMPLATES = (
+    (Family.ATTENTION, re.compile(r"attention")),
+    (Family.CONVOLUTION, re.compile(r"convolution")),
 )
-"""What a template holds besides. A pointwise kernel is named after the product whose result it takes."""
-_REDUCING = (
-    (Family.NORMALISATION, r"norm|rsqrt"),
-    (Family.SOFTMAX, r"softmax"),
-    (Family.LOSS, r"nll_loss|cross_entropy"),
+"""What a template computes besides products. A pointwise kernel is named after the product whose result it takes."""
+_OF_REDUCTIONS = (
+    (Family.NORMALISATION, re.compile(r"norm|rsqrt")),
+    (Family.SOFTMAX, re.compile(r"softmax")),
+    (Family.LOSS, re.compile(r"nll_loss|cross_entropy")),
 )
 _TABLE = tuple((family, re.compile(pattern)) for family, pattern in _WORDS)
 
@@ -166,18 +165,18 @@ def family_of_kernel(name: str) -> Family:
     name = name[:_MOST_CHARACTERS]
     if is_communication(name):
         return Family.COMMUNICATION
-    if found := _INDUCTOR.match(name):
-        return _compiled(found[1], found[2])
-    return next((family for family, pattern in _TABLE if pattern.search(name)), Family.OTHER)
+    generated = parse_generated(name)
+    return _first(_TABLE, name, Family.OTHER) if generated is None else _family_of_generated(generated)
 
 
-def _compiled(kind: str, operators: str) -> Family:
-    if kind in ("tem", "mm"):
-        return _first(_OF_INDUCTOR, operators, Family.PRODUCT)
-    if kind in ("red", "per"):
-        return _first(_REDUCING, operators, Family.REDUCTION)
-    return Family.OPTIMIZER if kind == "for" else Family.ELEMENTWISE
+def _family_of_generated(kernel: GeneratedKernel) -> Family:
+    operators = " ".join(kernel.operators)
+    if kernel.kind is Kind.TEMPLATE:
+        return _first(_OF_TEMPLATES, operators, Family.PRODUCT)
+    if kernel.kind in (Kind.REDUCTION, Kind.PERSISTENT):
+        return _first(_OF_REDUCTIONS, operators, Family.REDUCTION)
+    return {Kind.FOREACH: Family.OPTIMIZER, Kind.SCAN: Family.SORTING}.get(kernel.kind, Family.ELEMENTWISE)
 
 
-def _first(table: tuple[tuple[Family, str], ...], text: str, otherwise: Family) -> Family:
-    return next((family for family, pattern in table if re.search(pattern, text)), otherwise)
+def _first(table: Iterable[tuple[Family, re.Pattern[str]]], text: str, otherwise: Family) -> Family:
+    return next((family for family, pattern in table if pattern.search(text)), otherwise)

@@ -13,11 +13,11 @@ import numpy as np
 from profkit.core.errors import UnreadableInput
 from profkit.core.files.kinds import leads_out, links_out
 from profkit.core.files.reading import refuse_special_file
+from profkit.derive.device.generated import parse_generated
 from profkit.derive.facts import Facts, derived_once
 from profkit.diagnosis.launch.finding import find_ranks, is_light
 from profkit.diagnosis.pipeline import diagnose, read_facts
 from profkit.findings.values import Diagnosis
-from profkit.patterns.generated import parse_generated
 from profkit.patterns.places.events import call_site
 from profkit.run.directory import CallSite, Run, find_trace, unprofiled_steps
 from profkit.trace.events import DEVICE_WORK, Bools, Category, Int64s, Rows

@@ -9,21 +9,33 @@ gets another number after any change.
 from __future__ import annotations
 
 import re
+from enum import Enum
 from functools import lru_cache
 
 from msgspec import Struct
 
 from profkit.derive.families import VIEW
 
+
+class Kind(str, Enum):
+    """The categories of ``_inductor/wrapper_benchmark.py``. Its templates are products, attention included."""
+
+    POINTWISE = "pointwise"
+    REDUCTION = "reduction"
+    PERSISTENT = "persistent reduction"
+    TEMPLATE = "matrix product"
+    FOREACH = "foreach"
+    SCAN = "split scan"
+
+
 _KINDS = {
-    "poi": "pointwise",
-    "red": "reduction",
-    "per": "persistent reduction",
-    "tem": "matrix product",
-    "for": "foreach",
-    "spl": "split scan",
+    "poi": Kind.POINTWISE,
+    "red": Kind.REDUCTION,
+    "per": Kind.PERSISTENT,
+    "tem": Kind.TEMPLATE,
+    "for": Kind.FOREACH,
+    "spl": Kind.SCAN,
 }
-"""The categories of ``_inductor/wrapper_benchmark.py``. Its templates are products, attention included."""
 _NAME = re.compile(r"triton_([a-z]{3})_fused_(?:(\w+)_)?\d+$")
 _UNDERSCORED = """
     _adaptive_avg_pool2d _adaptive_avg_pool3d _cdist_forward _embedding_bag _fft_r2c _fused_rms_norm _log_softmax
@@ -66,7 +78,7 @@ _OPERATOR = re.compile(
 class GeneratedKernel(Struct, frozen=True):
     """``operators`` are the ATen names of what is fused in the kernel, as far as its name shows them."""
 
-    kind: str
+    kind: Kind
     operators: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -74,7 +86,7 @@ class GeneratedKernel(Struct, frozen=True):
         plain = tuple(dict.fromkeys(name.strip("_") for name in self.operators))
         working = tuple(name for name in plain if name not in VIEW and name not in _MOVE_NOTHING)
         names = ", ".join(working or plain)
-        return f"fused {names} ({self.kind})" if names else f"generated kernel ({self.kind})"
+        return f"fused {names} ({self.kind.value})" if names else f"generated kernel ({self.kind.value})"
 
 
 _MOVE_NOTHING = ("unsafe_view", "select_backward", "slice_backward")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.patterns.generated import parse_generated
+from profkit.derive.device.generated import parse_generated
 
 
 @pytest.mark.parametrize(
