@@ -57,10 +57,7 @@ _WORDS = (
     (Family.ATTENTION, r"[Aa]ttn|[Aa]ttention|[Ff]mha|[Ff]lash|sdpa|mha_|_mla_|compute_dot_do_o|convert_dq_to_16bits"),
     (
         Family.EXPERTS,
-        (
-            r"moe|expert|_matmul_ogs|_finalize_matmul_scatter|topk_?gating|grouped_?topk|bmm_\w*MxE|[Rr]outing|bitmatrix|"
-            r"expand_to_fused|reduce_fused|get_fused_mapping"
-        ),
+        r"moe|expert|_matmul_ogs|_finalize_matmul_scatter|topk_?gating|grouped_?topk|bmm_\w*MxE|[Rr]outing|bitmatrix",
     ),
     (Family.RECURRENT, r"lstm|LSTM|(?<![a-z])gru(?![a-z])|GRU|RNN|rnn(?![a-z])"),
     (
@@ -125,7 +122,7 @@ _WORDS = (
         Family.INDEXING,
         (
             r"index|Index|gather|Gather|scatter|Scatter|take_|put_kernel|compute_grad_weight|coalesceValues|krn_partial|"
-            r"segment_reduce|resolve_future_token"
+            r"segment_reduce"
         ),
     ),
     (
