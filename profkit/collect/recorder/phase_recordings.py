@@ -150,15 +150,19 @@ class PhaseRecordings:
         if self._recordings.running is None:
             return
         if self._schedule.measured and self._was_dropped:
-            self._notes.append(_CUT_SHORT)
-            self._schedule.limit_recorded(self._schedule.recorded)
-            self._keep_whole(self._schedule.step)
-            self._schedule.let_settle(0)
+            self._keep_fewer(_CUT_SHORT)
         else:
             self._bounds.end()
             self._recordings.drop()
             self._was_dropped |= self._schedule.measured > 0
             self._schedule.forget_measured()
+
+    def _keep_fewer(self, why: str) -> None:
+        """Keep the steps so far, and record no more."""
+        self._notes.append(why)
+        self._schedule.limit_recorded(self._schedule.recorded)
+        self._keep_whole(self._schedule.step)
+        self._schedule.let_settle(0)
 
     def resume(self) -> None:
         """The next step begins here."""
@@ -198,10 +202,7 @@ class PhaseRecordings:
         self._was_step_left_out = True
         self.stop_tracing()
         if self._schedule.measured:
-            self._notes.append(_CUT_AMID)
-            self._schedule.limit_recorded(self._schedule.recorded)
-            self._keep_whole(self._schedule.step)
-            self._schedule.let_settle(0)
+            self._keep_fewer(_CUT_AMID)
         else:
             self._bounds.end()
             self._recordings.drop()

@@ -17,7 +17,7 @@ class Alarm:
     def set(self, in_s: float, again_s: float) -> None:
         self.cancel()
         self._cancelled = cancelled = Event()
-        self._thread = Thread(target=self._run, args=(cancelled, in_s, again_s), daemon=True)
+        self._thread = Thread(target=self._run, name="profkit-alarm", args=(cancelled, in_s, again_s), daemon=True)
         self._thread.start()
 
     def cancel(self) -> None:

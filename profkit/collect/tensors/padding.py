@@ -90,9 +90,7 @@ class PaddingWatch:
         if frame is not None:
             batch = frame.f_locals.get("data")
             forget_locals(frame)
-            self._timed(
-                lambda: self._look(list(tensors_in(batch)), Source(None, find_padding_lines(iterator, self._is_user)))
-            )
+            self._timed(lambda: self._look_at_batch(batch, iterator))
 
     def end_step(self) -> None:
         """The step is over: copy what lies on a device."""
