@@ -11,14 +11,11 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.findings.values import Elsewhere, WholeRun
 from profkit.patterns.whole_run import BETWEEN, OUTSIDE_STEPS, whole_run
-from profkit.run.directory import unprofiled_steps
+from profkit.savings.plain_steps import plain_steps_ns, regular_interval
 from profkit.savings.step_time import step_time
 from profkit.trace.events import Float64s
 from profkit.trace.statistics import median
 
-_BESIDE_RECORDING = 5
-"""Steps without the profiler that do not count: two before the recording (the first is the program's first), one in the
-middle of it and two after it, which find cold caches and give memory back."""
 _LEAST_STEPS = 10
 """With fewer, the share is that of a handful."""
 _MOST_ELSEWHERE = 0.5
@@ -28,8 +25,8 @@ _LONG = 3.0
 _ALIKE = 2.0
 """How many times the median of long steps another one may be: what comes once in a cycle takes about as long each
 time, and other long steps are accidents."""
-_LEAST_LONG, _REGULAR = 4, 0.8
-"""So many long steps, at so large a share of equal distances, are a cycle."""
+_LEAST_LONG = 4
+"""So many long steps, at equal distances, are a cycle."""
 _SEEN = 0.1
 """The least share of the whole run that must be seen at lines outside its steps, if long steps come at no equal
 distances: else other programs on the machine may be why."""
@@ -40,12 +37,10 @@ def find_elsewhere(facts: Facts) -> Elsewhere | None:
     run = facts.run
     if not facts.has_trace or run.is_part or run.signals_per_step > 1 or run.one_in > 1:
         return None
-    found = step_time(facts)
-    nearest_ns, later_ns = unprofiled_steps(run, found.bound_by)
-    took_ns = np.asarray([*nearest_ns[_BESIDE_RECORDING:], *later_ns], dtype=np.float64)
+    took_ns, known_ns = plain_steps_ns(facts), step_time(facts).unrecorded_ns
     if len(took_ns) < _LEAST_STEPS:
         return None
-    judged_ns = median(took_ns) if found.unrecorded_ns is None else found.unrecorded_ns
+    judged_ns = median(took_ns) if known_ns is None else known_ns
     share = 1 - len(took_ns) * float(judged_ns) / max(float(took_ns.sum()), 1.0)
     if share < _MOST_ELSEWHERE:
         return None
@@ -59,11 +54,8 @@ def _distance(took_ns: Float64s, judged_ns: float) -> int:
     if len(long) < _LEAST_LONG:
         return 0
     usual_ns = median(took_ns[long])
-    gaps = np.diff(long[took_ns[long] > usual_ns / _ALIKE])
-    if len(gaps) < _LEAST_LONG - 1:
-        return 0
-    every = int(median(gaps))
-    return every if (gaps == every).mean() >= _REGULAR and every > 1 else 0
+    alike = long[took_ns[long] > usual_ns / _ALIKE]
+    return regular_interval(alike) if len(alike) >= _LEAST_LONG else 0
 
 
 def _seen_outside(whole: WholeRun | None) -> tuple[float, str, str]:

@@ -55,13 +55,9 @@ from profkit.rules.base import (
     format_share,
     rule,
 )
-from profkit.run.directory import unprofiled_steps
-from profkit.savings.step_time import step_time
+from profkit.savings.plain_steps import BESIDE_RECORDING, plain_steps_ns, regular_interval
 from profkit.trace import Bools, Category, Float64s, Rows, median
 
-_BESIDE_RECORDING = 5
-"""Steps without the profiler that do not count: two before the recording (the first is the program's first), one in the
-middle of it and two after it, which find cold caches and give memory back."""
 _LEAST_STEPS = 10
 """With fewer, the deviation is that of a handful."""
 _LEAST_SCORE = 3.5
@@ -87,8 +83,6 @@ _AT_INTERVALS = (
 )
 _ALIKE = 1 / 2
 """Of the usual excess: what ends an epoch takes about as long each time, and other slow steps are accidents."""
-_REGULAR = 0.8
-"""The least share of equal intervals: accidents among many cycles do not hide them."""
 _MOST_OF_TIME, _LATE = 0.5, 0.3
 """Slow steps that take most of the time, so large a share of them in the second half, are no warm-up."""
 
@@ -136,7 +130,7 @@ def step_time_outliers(facts: Facts) -> Suspicions:
 def _find_slow(facts: Facts) -> _Slow | None:
     """None if no step stands out; raises `CannotLook` if too few steps were timed."""
     steps = facts.steps
-    without = _unprofiled_ns(facts)
+    without = plain_steps_ns(facts)
     chosen = np.flatnonzero(steps.measured)[0 if len(without) else 1 :]
     recorded = steps.duration_ns[chosen].astype(np.float64)
     if len(without) + len(recorded) < _LEAST_STEPS:
@@ -153,13 +147,6 @@ def _find_slow(facts: Facts) -> _Slow | None:
     )
 
 
-def _unprofiled_ns(facts: Facts) -> Float64s:
-    """The steps without the profiler that count. Those long after the recording are seldom like its own, but an epoch
-    may be that long."""
-    nearest_ns, later_ns = unprofiled_steps(facts.run, step_time(facts).bound_by)
-    return np.asarray([*nearest_ns[_BESIDE_RECORDING:], *later_ns], dtype=np.float64)
-
-
 def _in_medians(durations: Float64s) -> Float64s:
     return durations / max(median(durations), 1.0) if len(durations) else durations
 
@@ -170,11 +157,8 @@ def _period(slow: _Slow) -> int:
     if len(excess) <= _LEAST_SLOW:
         return 0
     usual = median(excess[excess >= median(excess)])  # neither many small accidents nor one large is a measure
-    intervals = np.diff(slow.unprofiled[excess >= _ALIKE * usual])
-    if len(intervals) < _LEAST_SLOW:
-        return 0
-    usual_interval = int(median(intervals))
-    return usual_interval if (intervals == usual_interval).mean() >= _REGULAR and usual_interval > 1 else 0
+    alike = slow.unprofiled[excess >= _ALIKE * usual]
+    return regular_interval(alike) if len(alike) > _LEAST_SLOW else 0
 
 
 def _take_most(slow: _Slow) -> bool:
@@ -233,8 +217,8 @@ def _per_step(facts: Facts, wanted: Bools) -> tuple[Float64s, Rows]:
 def _page_faults(facts: Facts, at: Rows) -> str:
     """Empty if new memory does not explain the slow steps."""
     run = facts.run
-    faults = np.asarray(run.reference_step_faults[_BESIDE_RECORDING:], dtype=np.float64)
-    took_ns = _unprofiled_ns(facts)
+    faults = np.asarray(run.reference_step_faults[BESIDE_RECORDING:], dtype=np.float64)
+    took_ns = plain_steps_ns(facts)
     if not at.size or not run.page_fault_ns or len(faults) != len(took_ns):
         return ""
     more_ns = (faults[at] - median(faults)).sum() * run.page_fault_ns
