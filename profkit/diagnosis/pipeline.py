@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -283,16 +283,23 @@ def _with_steps(facts: Facts, diagnosis: Diagnosis, rows: Sequence[Rows]) -> Dia
     gained = max((finding.saving.fraction for finding in major if finding.saving is not None), default=0.0)
     if gained >= _MUCH_GAINED:
         return diagnosis
-    if major:  # a small gain must not hide a place that takes far more
-        costliest, untold = attempt("what takes most of the step", partial(_tell_costliest, facts), ())
-        told = {(place.file, place.line) for one in major for place in (one.location, *one.also) if place is not None}
-        left = [one for one in unexplained(costliest) if one.fraction >= max(_MUCH_LEFT, _TIMES_GAINED * gained)]
-        costliest = tuple(one for one in left if one.location and (one.location.file, one.location.line) not in told)
-        return replace(diagnosis, costliest=costliest, health=(*diagnosis.health, *untold))
+    costliest, untold = attempt("what takes most of the step", partial(_tell_costliest, facts), ())
+    if major:
+        left = tuple(_beyond(major, gained, costliest))
+        return replace(diagnosis, costliest=left, health=(*diagnosis.health, *untold))
     # Nothing important to change: the reader needs a place to begin.
     hottest, no_hottest = attempt("finding the hottest lines and operators", partial(_find_hottest, facts), ())
-    costliest, untold = attempt("what takes most of the step", partial(_tell_costliest, facts), ())
     return replace(diagnosis, hottest=hottest, costliest=costliest, health=(*diagnosis.health, *no_hottest, *untold))
+
+
+def _beyond(major: Sequence[Finding], gained: float, places: Sequence[CostlyPlace]) -> Iterator[CostlyPlace]:
+    """The places that take far more than the findings would give back, and that none of them names: a small gain must
+    not hide them."""
+    told = {(place.file, place.line) for one in major for place in (one.location, *one.also) if place is not None}
+    for one in unexplained(places):
+        is_much = one.fraction >= max(_MUCH_LEFT, _TIMES_GAINED * gained)
+        if is_much and one.location is not None and (one.location.file, one.location.line) not in told:
+            yield one
 
 
 def _obstacles(facts: Facts, diagnosis: Diagnosis, has_steps: bool) -> Sequence[str]:
