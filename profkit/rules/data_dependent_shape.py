@@ -98,8 +98,8 @@ _INSIDE_FIX = (
 )
 _COUNT_FIX = "Work on tensors of a fixed size with `torch.where`, or find the places once, outside the loop."
 _GROUPS_FIX = (
-    " If each round picks the rows of one group, sort them all once: `order = group.argsort()`; "
-    "`sizes = torch.bincount(group, minlength=n).tolist()` waits once; `x[order].split(sizes)` are the groups."
+    " If each round picks the rows of one group, sort them all once with `order = group.argsort()`. Then "
+    "`sizes = torch.bincount(group, minlength=n).tolist()` waits once, and `x[order].split(sizes)` are the groups."
 )
 _MANY_GROUPS = 4
 """So many waits a step at one line are a loop, such as one over experts or classes."""

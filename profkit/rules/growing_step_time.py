@@ -82,8 +82,8 @@ def growing_step_time(facts: Facts) -> Suspicions:
     lacked_ns = _without_cpu_ns(facts)
     if lacked_ns and lacked_ns >= _EXPLAINS * float((later_ns - first_ns).clip(0).sum()):
         raise CannotLook(
-            "the steps got longer, but in them the main thread was without the CPU for so long that other programs on "
-            "the machine may be all that grew"
+            "the steps got longer, but in them the main thread was without the CPU for so long that other programs may "
+            "be why"
         )
     names = [name for name in growing_names(facts) if name.more_bytes >= _LEAST_HELD_BYTES]
     held, hold = " and ".join(f"`{name.path}`" for name in names[:2]), pick_form(len(names[:2]), "holds", "hold")

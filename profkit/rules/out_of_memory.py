@@ -173,7 +173,7 @@ def _changes(facts: Facts, failure: Failure, parts: Mapping[Purpose, int]) -> It
         yield _Change(
             failure.held_bytes - grown.size_bytes,
             f"let go of what grows: tensors took {format_bytes(grown.size_bytes)} after step {grown.step} and more "
-            "after each later one (see the finding on what keeps them, if there is one).",
+            "after each later one. See the finding on what keeps them, if there is one.",
         )
     yield from _for_activations(held[Purpose.ACTIVATIONS], _trains(allocator, failure, len(allocator.entries)))
     if in_what is Origin.FORWARD or in_what is Origin.PROGRAM:

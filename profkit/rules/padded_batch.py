@@ -126,15 +126,15 @@ def _sorted(facts: Facts, padded: PaddedLength) -> Suspicions:
 _OF_SEQUENCES = 3
 """Dimensions of a batch of sequences with features; images have more."""
 _TRIM = (
-    "Pad each batch to its own longest row: `pad_sequence(rows, batch_first=True)` in the `collate_fn`, "
-    '`padding="longest"` for a tokenizer, or cut the batch (`ids[:, :lengths.max()]`) with its mask and labels. For '
+    "Pad each batch to its own longest row: `pad_sequence(rows, batch_first=True)` in the `collate_fn`, or "
+    '`padding="longest"` for a tokenizer. Or cut the batch (`ids[:, :lengths.max()]`) with its mask and labels. For '
     "compiled code or CUDA graphs, round that length up to a few sizes."
 )
 _MORE = " Batching rows of similar length saves more."
 _SORT = (
-    "Batch rows of similar length: sort a shuffled stretch of the data by length and shuffle the batches (a "
-    "`batch_sampler`, `group_by_length=True` of Transformers' Trainer), or pack several short rows into one. The order "
-    "of the data changes."
+    "Batch rows of similar length: sort a shuffled stretch of the data by length and shuffle the batches. A "
+    "`batch_sampler` does that, or `group_by_length=True` of Transformers' Trainer. Or pack several short rows into "
+    "one. The order of the data changes."
 )
 
 

@@ -165,8 +165,8 @@ def _by_snapshot(facts: Facts) -> Suspicions:
     seems, sign = ("is", "a stack names the softmax") if tables.named else ("seems to be", "only the sizes tell so")
     yield Suspicion(
         message=f"Attention {seems} written out here ({sign}): {format_count(tables.count, 'table')} of "
-        f"{format_bytes(tables.table_bytes)}, one number for each pair of positions, are {share} of the peak of "
-        f"{format_bytes(tables.peak_bytes)}; without them it would be {format_bytes(tables.saved_bytes)} lower.",
+        f"{format_bytes(tables.table_bytes)}, one number for each pair of positions. They are {share} of the peak of "
+        f"{format_bytes(tables.peak_bytes)}, which would be {format_bytes(tables.saved_bytes)} lower without them.",
         fix=_FIX.format(""),
         places=Places.of_sites(site_of(facts, frame) for frame in tables.frames),
         size_bytes=tables.saved_bytes,
