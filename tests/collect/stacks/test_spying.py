@@ -120,6 +120,7 @@ def test_samples_cost_a_hundredth_of_the_machine(cpus, has_workers, rate):
 
 
 @pytest.mark.slow
+@pytest.mark.races(why="a dozen samples of a program that others on the machine hold up")
 @pytest.mark.skipif(find_py_spy() is None, reason="py-spy is not installed")
 def test_a_line_of_python_has_its_price_and_its_callee(run, tmp_path):
     program = tmp_path / "train.py"
