@@ -119,6 +119,7 @@ def test_buttons_and_keys_zoom_the_whole_timeline(opened: Opener, drawn_diagnosi
 
 def test_a_drag_zooms_to_the_dragged_range(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
     page = opened.show(drawn_diagnosis)
+    page.locator(".area").first.scroll_into_view_if_needed()
     box = page.locator(".area").first.bounding_box()
     assert box is not None
     y = box["y"] + box["height"] / 2

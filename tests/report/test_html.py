@@ -91,7 +91,7 @@ def test_every_part_of_the_diagnosis_is_on_the_page(full_diagnosis: Diagnosis) -
     assert page.text["title"] == page.text["h1"]
     assert page.text["h1"] == "1 fault costs 43 % (30 to 50) of the step: retained-graph at train.py:31"
     assert page.text["h2"] == (
-        "Where the step's time wentWhat to change, the largest gain firstFor your informationThe recordingNot looked at"
+        "What to change, the largest gain firstFor your informationWhere the step's time wentThe recordingNot looked at"
     )
     assert page.text["h3"] == "1.  retained-graph2.  launch-bound zero-filled-gradients"
     assert page.text["span"].endswith("highmedium opportunityinfo")
@@ -134,7 +134,10 @@ def test_the_policy_allows_the_one_style_sheet_and_the_one_script(hostile_page: 
 
 def test_the_page_of_a_rule_is_folded_beside_its_finding(full_diagnosis: Diagnosis) -> None:
     page = Page(render_html(full_diagnosis, {"retained-graph": "What it detects\n\n    graphs <kept>\n", "other": "x"}))
-    assert page.text["summary"] == "EvidenceAbout this rule1 rule2 rules"
+    assert (
+        page.text["summary"]
+        == "EvidenceAbout this rulezero-filled-gradients: Gradients are filled with zeros1 rule2 rules"
+    )
     assert "What it detects\n\n    graphs <kept>" in page.text["code"]
 
 

@@ -306,6 +306,11 @@ def step_labels(pictures: Pictures) -> list[Label]:
     return [Label(round(100 * step.begin, 3), str(step.number)) for step in pictures.steps if step.end > step.begin]
 
 
+def step_edges(pictures: Pictures) -> list[int]:
+    """Where a step begins, but for the first, in the units of `MARK_WIDTH`."""
+    return [round(MARK_WIDTH * step.begin) for step in pictures.steps if 0 < step.begin < step.end]
+
+
 class Curve(Struct, frozen=True):
     """Memory over time as a path, and its figures as text. ``holders`` are bars in per cent of the largest."""
 
