@@ -17,6 +17,7 @@ from profkit.source.doubles import double_makers
 from profkit.source.evaluations import rarely_used
 from profkit.source.evaluations_with_grad import evaluations_with_grad
 from profkit.source.index import SourceFile, parsed_file
+from profkit.source.models.layers import biased_layers
 from profkit.source.reference_cycles import cycle_closers
 from profkit.source.settings import anomaly_mode_setters
 from profkit.source.syntax import calls_named
@@ -42,10 +43,15 @@ def review_sources(paths: Iterable[str]) -> tuple[Remark, ...]:
         for use in rarely_used(file.tree)
     ]
     closing = [Remark(kinds.CYCLE_CLOSED, _site(file, line)) for file, line in cycle_closers(files)]
+    layers = [
+        Remark(kinds.BIASED_LAYER_MADE, _site(file, layer.made), used_at=layer.called)
+        for file in files
+        for layer in biased_layers(file)
+    ]
     others = (
         [Remark(kind, _site(file, line)) for file in files for line in find(file)] for kind, find in _FINDERS.items()
     )
-    return tuple(remark for found in (with_grad, closing, *others, rare) for remark in found[:_MOST_REMARKS])
+    return tuple(remark for found in (with_grad, closing, *others, rare, layers) for remark in found[:_MOST_REMARKS])
 
 
 def _calls_of(name: str) -> Callable[[SourceFile], list[int]]:
