@@ -32,6 +32,7 @@ from profkit.diagnosis.pictures.from_facts import draw
 from profkit.diagnosis.settings import EVERYTHING, UNCHOSEN, Settings, is_left_out
 from profkit.diagnosis.verdict import conclude
 from profkit.findings.values import (
+    FULL_AFTER_EVIDENCE,
     MEASURED_EVIDENCE,
     CostlyPlace,
     DeviceMemory,
@@ -422,7 +423,7 @@ def _price_as_measured(facts: Facts, judged: PricedFinding, trial: Trial, found:
     finding = replace(
         judged.finding,
         saving=saving,
-        severity=weigh(saving, judged.suspicion),
+        severity=weigh(saving, judged.suspicion, judged.finding.evidence.get(FULL_AFTER_EVIDENCE)),
         evidence={**judged.finding.evidence, **evidence},
         account=account_of(facts, replaced),
     )

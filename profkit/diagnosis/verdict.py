@@ -26,6 +26,7 @@ from profkit.findings.values import (
     Verdict,
     VerdictKind,
     faults,
+    full_after,
     grows,
     left_beyond,
     opportunities,
@@ -267,7 +268,8 @@ def _cost(finding: Finding) -> str:
     if saving is None:
         return "has no measured cost"
     if grows(finding) and (saving.fraction < 0.10 or saving.time_ns <= 0):
-        return f"makes memory grow by {format_bytes(saving.bytes)} per step"
+        until = f", {soon}" if (soon := full_after(finding)) else ""
+        return f"makes memory grow by {format_bytes(saving.bytes)} per step{until}"
     if saving.time_ns > 0:
         return f"costs {_share_of(saving)}"
     return f"holds {format_bytes(saving.bytes)} of memory" if saving.bytes > 0 else "costs no time here"

@@ -16,6 +16,7 @@ from typing import Any
 
 from profkit.core.errors import RunDirectoryError
 from profkit.core.printing import shown
+from profkit.core.units import format_long_time
 from profkit.findings.accounts import Account
 from profkit.findings.pictures import Pictures, RankPicture
 from profkit.run.directory import CallSite, Sources
@@ -31,8 +32,9 @@ class Kind(str, Enum):
 
 
 class Severity(str, Enum):
-    """How much a finding matters, by what fixing it gives back: high from 10 % of the step or for memory that grows
-    without bound, medium from 3 %, low from 0.5 %, info below. A lower memory peak counts too."""
+    """How much a finding matters, by what fixing it gives back: high from 10 % of the step or for memory that is full
+    within a day, medium from 3 % or within a week, low from 0.5 % or if it grows at all, info below. A lower memory
+    peak counts too."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -101,6 +103,14 @@ class Location:
 
 GROWTH_EVIDENCE = "growth_bytes_per_step"
 """A rule's evidence has this name if ``saving.bytes`` is growth per step."""
+
+FULL_AFTER_EVIDENCE = "ns_until_memory_is_full"
+"""At the pace of the measured steps, for memory that grows."""
+
+_DAY_NS = 86_400 * 10**9
+_YEAR_NS = 365 * _DAY_NS
+_FULL_SOON, _FULL_LATER = _DAY_NS, 7 * _DAY_NS
+"""Most trainings that are left alone run overnight, and few for more than a week without a restart."""
 
 SHARE_OF_TIME = "share_of_time"
 """What some steps take beyond the usual one, as a share of all the time. A recording of usual steps has no price."""
@@ -800,14 +810,18 @@ LOW_FROM, MEDIUM_FROM, HIGH_FROM = 0.005, 0.03, 0.10
 than the second; the third shows without a measurement."""
 
 
-def severity_of(saving: Saving | None, grows_without_bound: bool = False) -> Severity:
-    """By the share of the step that becomes free; memory that grows without bound is high."""
+def severity_of(
+    saving: Saving | None, grows_without_bound: bool = False, full_after_ns: float | None = None
+) -> Severity:
+    """By the share of the step that becomes free; memory that grows without bound by the time until it is full, high if
+    that is not known."""
     fraction = saving.fraction if saving else 0.0
-    if grows_without_bound or fraction >= HIGH_FROM:
+    full_ns = (full_after_ns or 0.0) if grows_without_bound else float("inf")
+    if fraction >= HIGH_FROM or full_ns <= _FULL_SOON:
         return Severity.HIGH
-    if fraction >= MEDIUM_FROM:
+    if fraction >= MEDIUM_FROM or full_ns <= _FULL_LATER:
         return Severity.MEDIUM
-    return Severity.LOW if fraction >= LOW_FROM else Severity.INFO
+    return Severity.LOW if fraction >= LOW_FROM or grows_without_bound else Severity.INFO
 
 
 def is_worth_mending(finding: Finding) -> bool:
@@ -836,6 +850,12 @@ def left_beyond(finding: Finding) -> float | None:
     if saving is None or saving.beyond is None or saving.fraction - saving.beyond < LOW_FROM:
         return None
     return saving.beyond
+
+
+def full_after(finding: Finding) -> str:
+    """``full after about 3 hours``, if memory grows and the time is known and not beyond a year; else empty."""
+    ns = finding.evidence.get(FULL_AFTER_EVIDENCE, 0)
+    return f"full after about {format_long_time(ns)}" if isinstance(ns, (int, float)) and 0 < ns <= _YEAR_NS else ""
 
 
 def grows(finding: Finding) -> bool:

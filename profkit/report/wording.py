@@ -24,6 +24,7 @@ from profkit.findings.values import (
     Severity,
     Timing,
     WorkerTimes,
+    full_after,
     grows,
     left_beyond,
 )
@@ -100,7 +101,8 @@ def cost(finding: Finding) -> str:
         left = left_beyond(finding)
         parts += [] if left is None else [f"{format_share(left)} if those above are fixed too"]
     if grows(finding):
-        parts.append(f"memory grows by {format_bytes(saving.bytes)} per step")
+        until = f", {soon} at this pace" if (soon := full_after(finding)) else ""
+        parts.append(f"memory grows by {format_bytes(saving.bytes)} per step{until}")
     elif saving.bytes > 0:
         parts.append(f"{format_bytes(saving.bytes)} of memory would be freed")
     if not parts and is_measured(finding):

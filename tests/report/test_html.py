@@ -245,7 +245,7 @@ def test_a_fix_with_a_changed_line_is_shown_as_a_diff(full_diagnosis: Diagnosis,
 def test_holders_and_growth_of_memory_are_listed_below_its_curve(drawn_diagnosis: Diagnosis) -> None:
     page = Page(render_html(drawn_diagnosis))
     assert "Who holds the memory" in page.text["h2"]
-    assert "Memory grows by 1.50 kB each step." in page.text["p"]
+    assert "Tensors grow by 1.50 kB each step." in page.text["p"]
     assert "train.py:31 x @ <w>" in page.text["code"]
 
 
@@ -269,3 +269,17 @@ def test_rules_without_findings_are_named_if_the_recording_can_be_judged(
     assert "<summary>2 rules</summary><code>float64-compute</code>, <code>graph-break</code></details>" in page
     assert "Looked for and not found" not in render_html(full_diagnosis)
     assert "Looked for and not found" not in render_html(empty_diagnosis, pages)
+
+
+def test_a_verdict_that_memory_grows_is_drawn_from_step_to_step(drawn_diagnosis: Diagnosis) -> None:
+    assert drawn_diagnosis.pictures is not None
+    assert drawn_diagnosis.pictures.memory is not None
+    curve = replace(drawn_diagnosis.pictures.memory, step_end_bytes=(1_000, 2_000))
+    pictures = replace(drawn_diagnosis.pictures, memory=curve)
+    page = render_html(replace(drawn_diagnosis, pictures=pictures))
+    assert "from 1.00 kB to 2.00 kB. The bars do not begin at 0." in page
+    assert "<title>step 8: 2.00 kB</title>" in page
+    steady = replace(drawn_diagnosis, pictures=replace(pictures, memory=replace(curve, step_end_bytes=(1, 1))))
+    assert "do not begin at 0" not in render_html(steady)
+    other = replace(drawn_diagnosis, pictures=pictures, findings=drawn_diagnosis.findings[1:])
+    assert "do not begin at 0" not in render_html(other), "a verdict about time"

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from profkit.core.units import format_bytes, format_count, format_share, format_time
 from profkit.findings.pictures import LEVELS, Branch, Lane, MemoryCurve, Pictures, levels_of
-from profkit.findings.values import Diagnosis, Finding, Saving, Severity, WholeRun, WorkerTimes, faults, notable
+from profkit.findings.values import Diagnosis, Finding, Saving, Severity, WholeRun, WorkerTimes, faults, grows, notable
 from profkit.patterns.whole_run import (
     AFTER,
     BEFORE,
@@ -58,6 +58,8 @@ _LEVEL_HUES = ("module", "line", "operator", "kernel")
 _MOST_BARS = 4
 _LEAST_COLUMNS = 16
 """Fewer, wider columns would look like another kind of chart."""
+_LEAST_BAR = 6.0
+"""Per cent of the height. The least would not be seen at all."""
 _LEAST_LABEL = 9.0
 """Per cent of the width. A narrower branch has no room for a name."""
 
@@ -329,6 +331,42 @@ def memory(pictures: Pictures) -> Curve | None:
     peak, least = format_bytes(curve.peak_bytes), format_bytes(curve.least_bytes)
     growth = format_bytes(curve.growth_bytes) if curve.growth_bytes > 0 else ""
     return Curve(outline(curve.levels), len(curve.levels), peak, least, growth, tuple(_holders(curve)))
+
+
+class StepEnd(Struct, frozen=True):
+    """A step as a bar, in per cent of the picture."""
+
+    label: str
+    value: str
+    x: float
+    width: float
+    height: float
+
+
+class Ends(Struct, frozen=True):
+    """The memory at the end of each step, as bars from the least to the most, with both as text."""
+
+    bars: tuple[StepEnd, ...]
+    least: str
+    most: str
+
+
+def step_ends(diagnosis: Diagnosis) -> Ends | None:
+    """For a verdict that memory grows: the live bytes from step to step; None for any other verdict, or if they are not
+    known or all the same."""
+    curve, found = diagnosis.pictures and diagnosis.pictures.memory, notable(diagnosis.findings)
+    ends = curve.step_end_bytes if curve is not None else ()
+    if len(ends) < 2 or min(ends) == max(ends) or not found or not any(map(grows, found)):
+        return None
+    low, high = min(ends), max(ends)
+    width = 100 / len(ends)
+    numbers = [step.number for step in diagnosis.pictures.steps] if diagnosis.pictures else []
+    bars = []
+    for at, held in enumerate(ends):
+        height = _LEAST_BAR + (100 - _LEAST_BAR) * (held - low) / (high - low)
+        label = f"step {numbers[at]}" if len(numbers) == len(ends) else f"step {at + 1} of those recorded"
+        bars.append(StepEnd(label, format_bytes(held), round(width * at, 3), round(width * 0.8, 3), round(height, 2)))
+    return Ends(tuple(bars), format_bytes(low), format_bytes(high))
 
 
 def _holders(curve: MemoryCurve) -> Iterator[Piece]:

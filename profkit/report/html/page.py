@@ -127,6 +127,7 @@ def _pictures(diagnosis: Diagnosis, pictures: Pictures) -> dict[str, Any]:
         "marks": drawing.marks(diagnosis),
         "step_edges": drawing.step_edges(pictures),
         "memory": drawing.memory(pictures),
+        "step_ends": drawing.step_ends(diagnosis),
         "leaves": drawing.leaves(pictures),
         "levels": drawing.explain_levels(pictures),
         "depths": 1 + max((one.depth for one in pictures.branches), default=-1),
