@@ -10,7 +10,10 @@ from profkit.derive.launch.chance import LEAST_STEPS
 from profkit.diagnosis.activities import describe_doing, name_place
 from profkit.diagnosis.bounding import describe_bound, has_device
 from profkit.findings.values import (
+    ASKED_EVIDENCE,
     GOOD_RATE,
+    HELD_EVIDENCE,
+    HELD_FOR_EVIDENCE,
     HIGH_FROM,
     SHARE_OF_TIME,
     Activity,
@@ -78,7 +81,8 @@ def _conclude(diagnosis: Diagnosis, obstacles: Sequence[str]) -> Verdict:
     mend, chances = faults(diagnosis.findings), opportunities(diagnosis.findings)
     failure, ended = _capitalised(diagnosis.failure or ""), "" if obstacles else _capitalised(_end_of(diagnosis))
     if mend or chances:
-        first = f"{failure or ended}; " if failure or ended else ""
+        failed = "" if mend and _ran_out(rank(mend)[0]) else failure or ended  # the finding says more of the same
+        first = f"{failed}; " if failed else ""
         if obstacles and not mend and rank(chances)[0].saving is None:
             stands_out = f"what stands out, its gain not measured: {_short_name(rank(chances)[0])}"
             return Verdict(
@@ -222,8 +226,28 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding], in
     return f"{found}; {describe_bound(timing)}" if has_device(timing) else found
 
 
+def _ran_out(finding: Finding) -> str:
+    """``out of memory: train.py:31 asked for 512 MB while 79 GB were held, 62 % of them activations``: who asked for
+    how much, and what was in the way; empty for any other finding."""
+    asked, held = (finding.evidence.get(name) for name in (ASKED_EVIDENCE, HELD_EVIDENCE))
+    if finding.severity is not Severity.HIGH or not isinstance(asked, int) or not isinstance(held, int):
+        return ""
+    who = finding.location.short if finding.location else "the program"
+    parts = [
+        (size, name.removeprefix(HELD_FOR_EVIDENCE).replace("_", " "))
+        for name, size in finding.evidence.items()
+        if name.startswith(HELD_FOR_EVIDENCE) and isinstance(size, int)
+    ]
+    size, label = max(parts, default=(0, ""))
+    mostly = f", {format_share(size / max(held, 1))} of them {label}" if size else ""
+    return f"out of memory: {who} asked for {format_bytes(asked)} while {format_bytes(held)} were held{mostly}"
+
+
 def _faults(diagnosis: Diagnosis, mend: list[Finding]) -> str:
     worst = rank(mend)[0]
+    if ran_out := _ran_out(worst):
+        more = f"; {format_count(len(mend) - 1, 'more fault')}" if len(mend) > 1 else ""
+        return f"{_capitalised(ran_out)}{more}"
     if len(mend) == 1:
         return f"1 fault {_cost(worst)}{_beyond(worst)}: {_short_name(worst)}"
     total = diagnosis.total

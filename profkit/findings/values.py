@@ -115,6 +115,9 @@ _FULL_SOON, _FULL_LATER = _DAY_NS, 7 * _DAY_NS
 SHARE_OF_TIME = "share_of_time"
 """What some steps take beyond the usual one, as a share of all the time. A recording of usual steps has no price."""
 
+ASKED_EVIDENCE, HELD_EVIDENCE, HELD_FOR_EVIDENCE = "asked_bytes", "held_bytes", "bytes_of_"
+"""Of memory that ran out: what was asked for, what was held, and how the names begin of what it was held for."""
+
 MEASURED_EVIDENCE = "measured_factor"
 """A finding priced by an experiment has this evidence: the share of the time that the fix left."""
 
