@@ -250,6 +250,10 @@ def _finish(found: Diagnosed, directory: Path, wished: Delivery, settings: Setti
 def _deliver(found: Diagnosed, directory: Path, wished: Delivery, settings: Settings) -> None:
     """Write the files, print the report, and open the page if asked to."""
     shown = write(found.diagnosis, directory, wished)
+    if found.path is not None and found.path.is_file() and not wished.shared:
+        from profkit.run.directory import note_origin
+
+        note_origin(directory, found.path)
     if wished.format_name == TRACE_COPY:
         click.echo(_write_copy(found, directory))
     else:

@@ -79,7 +79,8 @@ class Location:
         return cls(site.file, site.line, site.function, site.source, precision="def")
 
     def within(self, sources: Sources) -> Location:
-        """The same location with the lines around it, up to the first that was not recorded."""
+        """The same location with the lines around it, up to the first that was not recorded, without empty lines at
+        their edges."""
         known = sources.get(self.file, {})
         first = last = self.line
         if self.line not in known or known[self.line].strip() != self.source:
@@ -88,6 +89,10 @@ class Location:
             first -= 1
         while last + 1 in known and last - self.line < _MOST_AROUND:
             last += 1
+        while first < self.line and not known[first].strip():
+            first += 1
+        while last > self.line and not known[last].strip():
+            last -= 1
         return replace(self, around=tuple(known[number] for number in range(first, last + 1)), around_from=first)
 
     @property

@@ -89,7 +89,7 @@ def _finding(group: Group) -> list[str]:
     if len(finding.also) > MAX_MORE_PLACES:
         rows.append(f"- and {format_count(len(finding.also) - MAX_MORE_PLACES, 'more place')}")
     rows.append(f"- confidence: {format_share(finding.confidence)}")
-    source = wording.printable_lines(finding.location.source) if finding.location else []
+    source = wording.printable_lines(wording.source_text(finding.location.source)) if finding.location else []
     if source:
         blocks.append(_fenced(source, "python"))
     blocks.append("\n".join(rows))

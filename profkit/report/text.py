@@ -82,7 +82,7 @@ def _write_group(page: Page, group: Group) -> None:
     page.write(printable(finding.message), indent=_INDENT)
     if finding.location is not None:
         page.write_row("where", _where(finding.location, finding.count, page.room))
-        source = " ".join(wording.printable_lines(finding.location.source)).strip()
+        source = " ".join(wording.printable_lines(wording.source_text(finding.location.source))).strip()
         if source:
             page.write(source, ITALIC, _SOURCE_INDENT)
     elif finding.count > 1:

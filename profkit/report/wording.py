@@ -50,6 +50,15 @@ def printable_lines(text: str) -> list[str]:
     return [visible(line.rstrip()) for line in lines]
 
 
+_EXPECTATION = re.compile(r"\s*# expect: [\w, -]+$")
+"""A scenario's note to its own tests, which is nothing to the reader of a report."""
+
+
+def source_text(line: str) -> str:
+    """A line of the program as it is shown."""
+    return _EXPECTATION.sub("", line)
+
+
 WHAT_TO_CHANGE = "What to change, the largest gain first"
 OPPORTUNITIES_NOTE = "An opportunity also changes numerics or structure."
 
@@ -323,7 +332,7 @@ def hot_lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     if any(one.location is not None for one in diagnosis.costliest):
         return []
     return [
-        (format_share(spot.fraction), short_place(spot.location), printable(spot.location.source))
+        (format_share(spot.fraction), short_place(spot.location), printable(source_text(spot.location.source)))
         for spot in diagnosis.hottest
         if spot.location is not None and not spot.operator
     ]
@@ -399,7 +408,7 @@ def costly_places(diagnosis: Diagnosis) -> list[PlaceRow]:
             format_share(place.fraction),
             printable(name_place(place)),
             f"at most {format_share(place.bound)} to gain",
-            printable(place.location.source) if place.location is not None else "",
+            printable(source_text(place.location.source)) if place.location is not None else "",
             (
                 *(f"{format_share(doing.fraction)} {printable(describe_doing(doing))}" for doing in place.does),
                 printable(describe_judgement(place)),
@@ -475,7 +484,7 @@ def memory_lines(memory: DeviceMemory) -> list[tuple[str, str, str]]:
     rows = []
     for line in memory.lines:
         where = short_place(line.location) if line.location else printable(line.why) or "no line recorded"
-        source = printable(line.location.source) if line.location else ""
+        source = printable(source_text(line.location.source)) if line.location else ""
         inside = f"; {format_bytes(line.inside_bytes)} at {_in_package(line.inside)}" if line.inside else ""
         rows.append((format_bytes(line.bytes), f"{where}, {format_count(line.count, 'block')}{inside}", source))
     return rows

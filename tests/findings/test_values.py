@@ -161,8 +161,8 @@ SOURCES = {"train.py": {2: "", 3: "for x in xs:", 4: "    y = x", 5: "    z = y"
 
 def test_a_finding_shows_the_lines_around_its_own() -> None:
     place = Location("train.py", 5, "f", "z = y").within(SOURCES)
-    assert place.around == ("", "for x in xs:", "    y = x", "    z = y", "", "print(z)")
-    assert place.around_from == 2
+    assert place.around == ("for x in xs:", "    y = x", "    z = y", "", "print(z)")
+    assert place.around_from == 3, "without an empty line at the edge"
 
 
 @pytest.mark.parametrize(

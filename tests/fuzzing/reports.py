@@ -23,7 +23,8 @@ from profkit.report.json import parse_json
 from tests.fuzzing.hostile import CANARY
 
 _PAGE_TAGS = frozenset(
-    "a article b body br button circle code dd del details div dl dt footer g h1 h2 h3 h4 head header html ins input "
+    "a article b body br button circle code dd del details div dl dt figcaption figure footer g h1 h2 h3 h4 head "
+    "header html ins input "
     "label li line main mark meta ol option p path polygon polyline pre rect script section select small span "
     "strong style summary svg table tbody td text th thead time title tr ul".split()
 )

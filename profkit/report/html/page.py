@@ -156,7 +156,7 @@ def _template() -> Template:
     engine.filters.update(
         shown=printable,
         lines=wording.printable_lines,
-        line=lambda text: "".join(wording.printable_lines(text)),
+        line=lambda text: "".join(wording.printable_lines(wording.source_text(text))),
         place=wording.place,
         cost=group_cost,
         alike=other_places,
