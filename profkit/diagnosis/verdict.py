@@ -47,6 +47,8 @@ _MUCH_WAITING = 0.1
 """As much as a fault of high severity costs."""
 NO_STEPS = "no steps were found: the whole recording is treated as one step"
 """An obstacle that leaves what the device did to be told."""
+CUT_OFF = "the file is cut off, and what is lost may be from any part of the recording"
+"""An obstacle that is told before whatever was found: all figures are those of a part."""
 _UPDATE = "Optimizer.step#"
 """PyTorch's name for an optimizer's step, before the class."""
 
@@ -88,8 +90,8 @@ def _conclude(diagnosis: Diagnosis, obstacles: Sequence[str]) -> Verdict:
             return Verdict(
                 VerdictKind.CANNOT_JUDGE, f"{first}{_cannot_judge(diagnosis.timing, obstacles[0])}; {stands_out}"
             )
-        doubt = f"; doubtful, as {obstacles[0]}" if obstacles else ""
-        return Verdict(VerdictKind.FOUND, f"{first}{_found(diagnosis, mend, chances, bool(obstacles))}{doubt}")
+        found = _found(diagnosis, mend, chances, bool(obstacles))
+        return Verdict(VerdictKind.FOUND, f"{first}{_doubted(found, obstacles)}")
     if failure:
         return Verdict(VerdictKind.CANNOT_JUDGE, failure)
     if not obstacles and not diagnosis.timing.steps and (beside := _beside_steps(diagnosis)):
@@ -104,6 +106,13 @@ def _conclude(diagnosis: Diagnosis, obstacles: Sequence[str]) -> Verdict:
     nothing = _capitalised(_nothing(diagnosis, "found"))
     nothing = f"{ended}; {_nothing(diagnosis, 'found')} until then" if ended else nothing
     return Verdict(VerdictKind.NOTHING_FOUND, f"{nothing}{_hardly_compared(diagnosis.launch)}; {what}{limit}")
+
+
+def _doubted(found: str, obstacles: Sequence[str]) -> str:
+    """What was found, with the first obstacle as a caveat; that the file is cut off comes first."""
+    if obstacles and obstacles[0] == CUT_OFF:
+        return f"{_capitalised(CUT_OFF)}; {_lowered(found)}"
+    return f"{found}; doubtful, as {obstacles[0]}" if obstacles else found
 
 
 def _beside_steps(diagnosis: Diagnosis) -> str:

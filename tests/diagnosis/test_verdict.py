@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profkit.diagnosis.pipeline import diagnose
-from profkit.diagnosis.verdict import conclude, with_ranks
+from profkit.diagnosis.verdict import CUT_OFF, conclude, with_ranks
 from profkit.findings.values import (
     Activity,
     CostlyPlace,
@@ -209,6 +209,15 @@ def test_what_most_of_the_recording_was_spent_on_comes_first():
         conclude(diagnosis(finding("a", 0.43)), (), start).text
         == f"{start}; 1 fault costs 43 % of the step: a at train.py:7"
     )
+
+
+def test_that_the_file_is_cut_off_comes_before_what_was_found():
+    cut = "The file is cut off, and what is lost may be from any part of the recording"
+    assert (
+        conclude(diagnosis(finding("a", 0.43)), [CUT_OFF]).text
+        == f"{cut}; 1 fault costs 43 % of the step: a at train.py:7"
+    )
+    assert conclude(diagnosis(finding("a", 0.43)), ["x"]).text.endswith("; doubtful, as x")
 
 
 def test_with_an_obstacle_the_verdict_does_not_say_that_there_is_no_fault():
