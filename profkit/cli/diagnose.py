@@ -51,6 +51,13 @@ if TYPE_CHECKING:
     help="What to print; perfetto writes a file and prints its path.",
 )
 @sharing_options
+@click.option(
+    "--path-map",
+    "path_maps",
+    multiple=True,
+    metavar="OLD=NEW",
+    help="Files below OLD in the recording are below NEW here; may be repeated.",
+)
 @click.option("--verbose", is_flag=True, help="Say why each rule could not look that did not.")
 @click.option("--open", "opened", is_flag=True, help="Open the page in the default browser.")
 @click.option(
@@ -123,10 +130,13 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
 
 def _wished(format_name: str, around: Path, settings: Settings, wishes: dict[str, Any]) -> Delivery:
     """How to deliver the report; takes these options out of ``wishes``."""
+    from profkit.report.sharing.checkout import parse_path_map
+
     shared, without_source, opened, verbose = map(wishes.pop, ("share", "no_source", "opened", "verbose"))
+    path_maps = tuple(map(parse_path_map, wishes.pop("path_maps")))
     if format_name == TRACE_COPY and (shared or without_source):
         raise UsageError("--format perfetto copies the trace, which --share and --no-source do not change")
-    return Delivery(format_name, shared, without_source, opened, around, settings.editor, verbose)
+    return Delivery(format_name, shared, without_source, opened, around, settings.editor, path_maps, verbose)
 
 
 def _read_target(
@@ -249,7 +259,9 @@ def _finish(found: Diagnosed, directory: Path, wished: Delivery, settings: Setti
 
 def _deliver(found: Diagnosed, directory: Path, wished: Delivery, settings: Settings) -> None:
     """Write the files, print the report, and open the page if asked to."""
-    shown = write(found.diagnosis, directory, wished)
+    from profkit.report.sharing.checkout import map_paths
+
+    shown = write(map_paths(found.diagnosis, wished.path_maps), directory, wished)
     if found.path is not None and found.path.is_file() and not wished.shared:
         from profkit.run.directory import note_origin
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -166,14 +165,6 @@ def place(location: Location) -> str:
     if location.precision == "def":
         return f"{file}{function} (defined at line {location.line}; the calling line was not recorded)"
     return f"{file}:{location.line}{function}"
-
-
-def source_path(file: str) -> str:
-    """The file relative to the working directory if it lies below it, as CI checks name files."""
-    try:
-        return Path(file).relative_to(Path.cwd()).as_posix()
-    except (ValueError, OSError):
-        return file
 
 
 def short_place(location: Location) -> str:
