@@ -36,6 +36,7 @@ from profkit.report import FORMATS, TRACE_COPY
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
     from profkit.diagnosis.settings import Settings
+    from profkit.findings.values import Diagnosis
     from profkit.trace.cache import Origin
 
 
@@ -261,11 +262,7 @@ def _deliver(found: Diagnosed, directory: Path, wished: Delivery, settings: Sett
     """Write the files, print the report, and open the page if asked to."""
     from profkit.report.sharing.checkout import map_paths
 
-    shown = write(map_paths(found.diagnosis, wished.path_maps), directory, wished)
-    if found.path is not None and found.path.is_file() and not wished.shared:
-        from profkit.run.directory import note_origin
-
-        note_origin(directory, found.path)
+    shown = write(map_paths(_with_origin(found), wished.path_maps), directory, wished)
     if wished.format_name == TRACE_COPY:
         click.echo(_write_copy(found, directory))
     else:
@@ -273,6 +270,17 @@ def _deliver(found: Diagnosed, directory: Path, wished: Delivery, settings: Sett
     say_where(directory)
     if wished.opened:
         open_page(directory)
+
+
+def _with_origin(found: Diagnosed) -> Diagnosis:
+    """The diagnosis, which says where a recording lies that is a file: reports lie elsewhere, and `profkit compare`
+    finds it by them."""
+    from profkit.run.directory import RECORDING
+
+    if found.path is None or not found.path.is_file():
+        return found.diagnosis
+    run = found.diagnosis.run
+    return replace(found.diagnosis, run=replace(run, files={**run.files, RECORDING: str(found.path.absolute())}))
 
 
 def _write_copy(found: Diagnosed, directory: Path) -> Path:

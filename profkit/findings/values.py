@@ -204,7 +204,8 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """What was run, where and with what; None for what the recording does not show. ``started`` is in ISO 8601.
-    ``files`` are the names of the recording's files by kind (``trace``)."""
+    ``files`` are the names of the recording's files by kind (``trace``); ``recording`` is the path of one that lies
+    elsewhere."""
 
     command: tuple[str, ...]
     python: str | None

@@ -55,8 +55,8 @@ ACCOUNT_FILE = "account.json"
 STACKS_FILE = "stacks.json"
 SNAPSHOT_FILE = "snapshot.pickle"
 WORKERS_DIRECTORY = "workers"
-ORIGIN_FILE = "diagnosed.json"
-"""Beside the reports of a recording that lies elsewhere: where."""
+RECORDING = "recording"
+"""Among the files of a diagnosis: the whole path of a recording that lies elsewhere."""
 DIAGNOSIS_FILE = "diagnosis.json"
 REPORT_FILE = "report.html"
 REPORTS = (DIAGNOSIS_FILE, REPORT_FILE)
@@ -580,27 +580,23 @@ def create_directory(path: Path) -> Path:
         _try_to_write(path)
     except OSError as error:
         raise RunDirectoryError(path, f"cannot be written: {error.strerror or error}") from error
-    check_replaceable(path, (*SMALL_FILES, SNAPSHOT_FILE, ORIGIN_FILE, *REPORTS))
+    check_replaceable(path, (*SMALL_FILES, SNAPSHOT_FILE, *REPORTS))
     if (path / WORKERS_DIRECTORY).is_symlink():
         raise RunDirectoryError(path, f"cannot be written: {WORKERS_DIRECTORY} is a link")
     return path
 
 
-class _Origin(Struct, frozen=True):
-    path: str = ""
+class _Summary(Struct, frozen=True):
+    files: dict[str, str] = {}
 
 
-def note_origin(directory: Path, recording: Path) -> None:
-    """Note beside the reports of a recording where it lies; raises `RunDirectoryError` if that fails."""
-    try:
-        save(directory, ORIGIN_FILE, _Origin(str(recording.absolute())))
-    except OSError as error:
-        raise RunDirectoryError(directory, f"cannot be written: {error.strerror or error}") from error
+class _Diagnosed(Struct, frozen=True):
+    run: _Summary = _Summary()
 
 
 def noted_origin(directory: Path) -> Path | None:
-    """Where the recording lies whose reports are in ``directory``; None if that is not noted."""
-    path = load_file(directory, ORIGIN_FILE, _Origin, _Origin()).path
+    """Where the recording lies whose reports are in ``directory``; None if they do not say."""
+    path = load_file(directory, DIAGNOSIS_FILE, _Diagnosed, _Diagnosed()).run.files.get(RECORDING)
     return Path(path) if path else None
 
 

@@ -20,7 +20,6 @@ from profkit.diagnosis.pipeline import diagnose, read_facts
 from profkit.findings.values import Diagnosis
 from profkit.patterns.places.events import call_site
 from profkit.run.directory import (
-    DIAGNOSIS_FILE,
     CallSite,
     Run,
     find_trace,
@@ -119,7 +118,7 @@ def _run_at(directory: Path) -> list[Path]:
         return [next((rank for rank in ranks if not is_light(rank)), ranks[0])]
     if find_trace(directory) is not None:
         return [directory]
-    origin = noted_origin(directory) if (directory / DIAGNOSIS_FILE).is_file() else None
+    origin = noted_origin(directory)
     if origin is None:
         return []
     if not origin.is_file():

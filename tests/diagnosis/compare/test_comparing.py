@@ -15,7 +15,7 @@ from profkit.diagnosis.compare.comparison import Fate, Verdict
 from profkit.diagnosis.compare.moves import finding_moves
 from profkit.diagnosis.compare.recorded import read_recording
 from profkit.findings.values import Finding, Kind, Location, Severity
-from profkit.run.directory import CALLSITES_FILE, DIAGNOSIS_FILE, RUN_FILE, CallSite, Host, note_origin, save
+from profkit.run.directory import CALLSITES_FILE, DIAGNOSIS_FILE, RECORDING, RUN_FILE, CallSite, Host, save
 from tests.diagnosis.compare.runs import OPERATORS, RUN, around, events_of, write_run
 from tests.traces import json_of, mark
 
@@ -32,11 +32,10 @@ def test_two_equal_runs_show_no_difference(tmp_path: Path) -> None:
 
 def test_a_directory_with_the_reports_on_a_trace_stands_for_the_trace(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / name) for name in "ab"]
-    for name in ("one", "other"):
+    for name, run in zip(("one", "other"), runs, strict=True):
         (tmp_path / name).mkdir()
-        (tmp_path / name / DIAGNOSIS_FILE).write_text("{}")
-    note_origin(tmp_path / "one", runs[0] / "a.pt.trace.json")
-    note_origin(tmp_path / "other", runs[1] / "a.pt.trace.json")
+        files = {"files": {RECORDING: str(run / "a.pt.trace.json")}}
+        save(tmp_path / name, DIAGNOSIS_FILE, {"run": files, "findings": []})
     found = profkit.compare(tmp_path / "one", tmp_path / "other")
     assert found.before.paths == (str(runs[0] / "a.pt.trace.json"),)
     assert found.after.paths == (str(runs[1] / "a.pt.trace.json"),)
