@@ -186,8 +186,8 @@ def _read(
 ) -> tuple[Diagnosed, Path]:
     """Diagnose a recording, then make the directory, so that an unreadable file leaves nothing behind. But check first
     that the result can be written, as reading may take minutes. ``origin`` is what the recording is a copy of."""
-    from profkit.cli._memory_reuse import reuse_memory_for_columns, reuse_memory_for_rules, stop_collecting_garbage
     from profkit.cli._progress import ReadingBar
+    from profkit.core.memory_reuse import reuse_memory_for_columns, reuse_memory_for_rules, stop_collecting_garbage
 
     stop_collecting_garbage()
     reuse_memory_for_columns()
