@@ -420,10 +420,12 @@ def _price_as_measured(facts: Facts, judged: PricedFinding, trial: Trial, found:
         "measured_ns_as_it_is": found.first_ns,
         "measured_ns_with_the_fix": found.second_ns,
     }
+    noted = judged.finding.evidence.get(FULL_AFTER_EVIDENCE)
+    full_ns = float(noted) if isinstance(noted, (int, float)) else None
     finding = replace(
         judged.finding,
         saving=saving,
-        severity=weigh(saving, judged.suspicion, judged.finding.evidence.get(FULL_AFTER_EVIDENCE)),
+        severity=weigh(saving, judged.suspicion, full_ns),
         evidence={**judged.finding.evidence, **evidence},
         account=account_of(facts, replaced),
     )

@@ -26,6 +26,7 @@ from profkit.findings.values import (
     full_after,
     grows,
     left_beyond,
+    notable,
 )
 
 MAX_MORE_PLACES = 3
@@ -78,9 +79,31 @@ def verdict(diagnosis: Diagnosis) -> str:
 
 
 def headline(diagnosis: Diagnosis) -> tuple[str, str]:
-    """What comes first of the verdict, and the rest as sentences; the rest may be empty."""
+    """What comes first, and the rest as sentences; the rest may be empty. If the verdict begins with what was found,
+    the change and its worth come first; else what the verdict begins with."""
     first, *others = verdict(diagnosis).split("; ")
+    if (worth := _worth(diagnosis)) and _BEGINS_WITH_FINDINGS.match(first):
+        first, others = worth, [first, *others]
     return first, " ".join(f"{one[:1].upper()}{one[1:]}." for one in others)
+
+
+_BEGINS_WITH_FINDINGS = re.compile(r"\d+ faults? cost|An opportunity would|No fault, but ")
+
+
+def _worth(diagnosis: Diagnosis) -> str:
+    """``input-bound at train.py:66: 59.9 ms a step could be 6.00 ms``; empty if the first finding has no price in
+    time."""
+    found, timing = notable(diagnosis.findings), diagnosis.timing
+    step_ns = timing.unprofiled_step_time_ns or timing.step_time_ns
+    first = found[0] if found else None
+    if first is None or first.saving is None or not step_ns:
+        return ""
+    saving = first.saving
+    if saving.of_part or saving.run_ns or not 0 < saving.fraction < 1:
+        return ""
+    where = f" at {short_place(first.location)}" if first.location else ""
+    before, after = format_time(step_ns), format_time(step_ns * (1 - saving.fraction))
+    return f"{printable(first.rule)}{where}: a step of {before} could take {after}"
 
 
 def price_label(finding: Finding) -> str:

@@ -62,7 +62,7 @@ class Opener:
 
 def test_the_page_opens_without_requests_or_errors(opened: Opener, drawn_diagnosis: Diagnosis) -> None:
     page = opened.show(drawn_diagnosis)
-    assert page.inner_text("h1") == "1 fault costs 43 % (30 to 50) of the step: retained-graph at train.py:31"
+    assert page.inner_text("h1") == "retained-graph at train.py:31: a step of 11.0 ms could take 6.27 ms"
     assert page.inner_text("#shown") == "20.0 ms shown"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from profkit.findings.pictures import Branch, Lane, Mark, MemoryCurve, Pictures, StepPicture
-from profkit.findings.values import Change, Diagnosis, Finding, Location, TimeShare, Timing, WorkerTimes
+from profkit.findings.values import Change, Diagnosis, Finding, Location, Saving, TimeShare, Timing, WorkerTimes
 from profkit.report.html.page import render_html
 
 VOID = {"meta", "br", "input"}
@@ -88,8 +88,10 @@ def hostile_page(drawn_diagnosis: Diagnosis, hostile_finding: Finding) -> Page:
 
 def test_every_part_of_the_diagnosis_is_on_the_page(full_diagnosis: Diagnosis) -> None:
     page = Page(render_html(full_diagnosis))
-    assert page.text["title"] == page.text["h1"]
-    assert page.text["h1"] == "1 fault costs 43 % (30 to 50) of the step: retained-graph at train.py:31"
+    verdict = "1 fault costs 43 % (30 to 50) of the step: retained-graph at train.py:31"
+    assert page.text["title"] == verdict
+    assert page.text["h1"] == "retained-graph at train.py:31: a step of 11.0 ms could take 6.27 ms"
+    assert f"{verdict}." in page.text["p"]
     assert page.text["h2"] == (
         "What to change, the largest gain firstFor your informationWhere the step's time wentThe recordingNot looked at"
     )
@@ -283,3 +285,19 @@ def test_a_verdict_that_memory_grows_is_drawn_from_step_to_step(drawn_diagnosis:
     assert "do not begin at 0" not in render_html(steady)
     other = replace(drawn_diagnosis, pictures=pictures, findings=drawn_diagnosis.findings[1:])
     assert "do not begin at 0" not in render_html(other), "a verdict about time"
+
+
+@pytest.mark.parametrize(
+    ("saving", "headline"),
+    [
+        (Saving(5_300_000, 0.43, 0.3, 0.5), "retained-graph at train.py:31: a step of 11.0 ms could take 6.27 ms"),
+        (
+            Saving(5_300_000, 0.43, 0.3, 0.5, of_part=True),
+            "1 fault costs 43 % (30 to 50) of the part that was recorded",
+        ),
+        (Saving(0, 0.0, 0.0, 0.0, 4_000_000), "1 fault makes memory grow by 4.00 MB per step"),
+    ],
+)
+def test_the_headline_is_the_change_and_its_worth_if_it_has_a_price(full_diagnosis, leak, saving, headline) -> None:
+    diagnosis = replace(full_diagnosis, findings=(replace(leak, saving=saving),))
+    assert Page(render_html(diagnosis)).text["h1"].startswith(headline)

@@ -354,13 +354,14 @@ class Ends(Struct, frozen=True):
 def step_ends(diagnosis: Diagnosis) -> Ends | None:
     """For a verdict that memory grows: the live bytes from step to step; None for any other verdict, or if they are not
     known or all the same."""
-    curve, found = diagnosis.pictures and diagnosis.pictures.memory, notable(diagnosis.findings)
+    pictures, found = diagnosis.pictures, notable(diagnosis.findings)
+    curve = pictures.memory if pictures is not None else None
     ends = curve.step_end_bytes if curve is not None else ()
     if len(ends) < 2 or min(ends) == max(ends) or not found or not any(map(grows, found)):
         return None
     low, high = min(ends), max(ends)
     width = 100 / len(ends)
-    numbers = [step.number for step in diagnosis.pictures.steps] if diagnosis.pictures else []
+    numbers = [step.number for step in pictures.steps] if pictures is not None else []
     bars = []
     for at, held in enumerate(ends):
         height = _LEAST_BAR + (100 - _LEAST_BAR) * (held - low) / (high - low)
