@@ -22,3 +22,15 @@ DETERMINISM_SET = "determinism-set"
 """Deterministic algorithms are asked for."""
 RARELY_USED = "rarely-used"
 """The results of an evaluation are used at every n-th step only."""
+SEEDS = {
+    "PyTorch": "seeds-pytorch",
+    "NumPy": "seeds-numpy",
+    "Python's random": "seeds-random",
+}
+"""Random numbers are seeded, by whose they are."""
+DRAWS = {
+    "PyTorch": "draws-pytorch",
+    "NumPy": "draws-numpy",
+    "Python's random": "draws-random",
+}
+"""Random numbers are drawn from the global generator, by whose they are."""
