@@ -176,7 +176,8 @@ def change_lines(finding: Finding) -> list[str]:
     if change is None:
         return []
     marked = (("-", change.before), ("+", change.after))
-    return [f"{mark} {' '.join(printable_lines(text)).strip()}" for mark, text in marked if text.strip()]
+    shown = ((mark, " ".join(printable_lines(source_text(text))).strip()) for mark, text in marked if text.strip())
+    return [f"{mark} {text}" for mark, text in shown]
 
 
 def place(location: Location) -> str:

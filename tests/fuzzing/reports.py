@@ -30,7 +30,7 @@ _PAGE_TAGS = frozenset(
 )
 _PAGE_ATTRIBUTES = re.compile(
     "id|class|lang|charset|name|content|http-equiv|href|hidden|scope|role|tabindex|type|size|for|value|title|open|"
-    "selected|colspan|rowspan|style|xmlns|viewbox|preserveaspectratio|width|height|x|y|r|cx|cy|x1|x2|y1|y2|rx|ry|d|fill|"
+    "selected|colspan|rowspan|style|xmlns|viewbox|preserveaspectratio|width|height|x|y|dy|r|cx|cy|x1|x2|y1|y2|rx|ry|d|fill|"
     "stroke|stroke-dasharray|stroke-width|points|transform|text-anchor|font-family|font-size|aria-[a-z]+|data-[a-z-]+"
 )
 _ADDRESSES = ("href", "src", "action", "xlink:href", "formaction", "srcdoc", "data")

@@ -12,6 +12,7 @@ import pytest
 
 from profkit.findings.pictures import Branch, Lane, Mark, MemoryCurve, Pictures, StepPicture
 from profkit.findings.values import Change, Diagnosis, Finding, Location, Saving, TimeShare, Timing, WorkerTimes
+from profkit.report.html.drawing import column_ticks
 from profkit.report.html.page import render_html
 
 VOID = {"meta", "br", "input"}
@@ -301,3 +302,30 @@ def test_a_verdict_that_memory_grows_is_drawn_from_step_to_step(drawn_diagnosis:
 def test_the_headline_is_the_change_and_its_worth_if_it_has_a_price(full_diagnosis, leak, saving, headline) -> None:
     diagnosis = replace(full_diagnosis, findings=(replace(leak, saving=saving),))
     assert Page(render_html(diagnosis)).text["h1"].startswith(headline)
+
+
+@pytest.mark.parametrize(
+    ("longest_ns", "ticks"),
+    [
+        (10_000_000, [(80.0, "2.00 ms"), (60.0, "4.00 ms"), (40.0, "6.00 ms"), (20.0, "8.00 ms"), (0.0, "10.0 ms")]),
+        (12_300_000, [(59.35, "5.00 ms"), (18.7, "10.0 ms")]),
+        (48_000_000, [(58.33, "20.0 ms"), (16.67, "40.0 ms")]),
+        (0, []),
+    ],
+)
+def test_the_columns_have_round_times_beside_them(longest_ns, ticks) -> None:
+    pictures = Pictures(parts=("a",), steps=(StepPicture(0, longest_ns, (longest_ns,)),))
+    assert [(one.y, one.text) for one in column_ticks(pictures)] == ticks
+
+
+def test_a_scenarios_note_to_its_tests_is_not_shown(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    place = Location("a.py", 3, "f", "x = f(y)  # expect: some-rule")
+    change = Change("a.py", 3, "x = f(y)  # expect: some-rule", "x = g(y)  # expect: some-rule")
+    page = render_html(replace(full_diagnosis, findings=(replace(leak, location=place, change=change),)))
+    assert "expect" not in page
+    assert "+ x = g(y)" in page
+
+
+def test_a_step_that_might_take_no_time_is_told_by_its_most(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    finding = replace(leak, saving=Saving(5_300_000, 0.9, 0.6, 1.0))
+    assert "1.10 ms (at most 4.40 ms)" in render_html(replace(full_diagnosis, findings=(finding,)))

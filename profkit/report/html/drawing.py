@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from math import floor, log10
 
 from msgspec import Struct
 
@@ -60,6 +61,8 @@ _LEAST_COLUMNS = 16
 """Fewer, wider columns would look like another kind of chart."""
 _LEAST_BAR = 6.0
 """Per cent of the height. The least would not be seen at all."""
+_MOST_TICKS = 6
+"""In 80 pixels a line of text fits every 16."""
 _LEAST_LABEL = 9.0
 """Per cent of the width. A narrower branch has no room for a name."""
 
@@ -105,6 +108,7 @@ def verdict_bars(diagnosis: Diagnosis) -> list[Bar]:
 def _after(label: str, step_ns: int, saving: Saving) -> Bar:
     left, least, most = (max(0.0, 1 - min(share, 1.0)) for share in (saving.fraction, saving.high, saving.low))
     span = f" ({format_time(step_ns * least)} to {format_time(step_ns * most)})" if least != most else ""
+    span = f" (at most {format_time(step_ns * most)})" if span and not least else span  # no step takes no time
     value = f"{format_time(step_ns * left)}{span}"
     return Bar(printable(label), value, percent(left), percent(least), percent(most), False)
 
@@ -236,6 +240,24 @@ def columns(pictures: Pictures) -> list[Column]:
         )
         for at, step in enumerate(pictures.steps)
     ]
+
+
+class Tick(Struct, frozen=True):
+    """A round time beside the columns: ``y`` per cent from above, and as text."""
+
+    y: float
+    text: str
+
+
+def column_ticks(pictures: Pictures) -> list[Tick]:
+    """Round times up to the longest step, two to five of them."""
+    longest = max((sum(step.parts) for step in pictures.steps), default=0)
+    if longest <= 0:
+        return []
+    size = 10 ** floor(log10(longest))
+    each = next((size * share for share in (0.2, 0.5) if longest / (size * share) < _MOST_TICKS), 2.0 * size)
+    count = int(longest / each)
+    return [Tick(round(100 - 100 * at * each / longest, 2), format_time(at * each)) for at in range(1, count + 1)]
 
 
 def _stack(pictures: Pictures, parts: Sequence[int], longest: int) -> Iterator[Piece]:

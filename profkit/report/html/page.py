@@ -122,6 +122,7 @@ def _pictures(diagnosis: Diagnosis, pictures: Pictures) -> dict[str, Any]:
         "phases": drawing.phases(diagnosis.whole_run),
         "run_band": drawing.band(diagnosis.whole_run),
         "columns": drawing.columns(pictures),
+        "column_ticks": drawing.column_ticks(pictures),
         "stripes": drawing.stripes(pictures.lanes),
         "step_labels": drawing.step_labels(pictures),
         "marks": drawing.marks(diagnosis),
