@@ -85,11 +85,6 @@ def _conclude(diagnosis: Diagnosis, obstacles: Sequence[str]) -> Verdict:
     if mend or chances:
         failed = "" if mend and _ran_out(rank(mend)[0]) else failure or ended  # the finding says more of the same
         first = f"{failed}; " if failed else ""
-        if obstacles and not mend and rank(chances)[0].saving is None:
-            stands_out = f"what stands out, its gain not measured: {_short_name(rank(chances)[0])}"
-            return Verdict(
-                VerdictKind.CANNOT_JUDGE, f"{first}{_cannot_judge(diagnosis.timing, obstacles[0])}; {stands_out}"
-            )
         found = _found(diagnosis, mend, chances, bool(obstacles))
         return Verdict(VerdictKind.FOUND, f"{first}{_doubted(found, obstacles)}")
     if failure:
@@ -223,6 +218,8 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding], in
         found = _faults(diagnosis, mend)
     elif mend:
         found = f"An opportunity {_gain(lead)}: {_short_name(lead)}; {_faults(diagnosis, mend)}"
+    elif lead.saving is None and in_doubt:
+        found = f"What stands out, its gain not measured: {_short_name(lead)}"
     elif lead.saving is None:
         nothing = _capitalised(_nothing(diagnosis, "found"))
         found = f"{nothing}; what stands out, its gain not measured: {_short_name(lead)}"

@@ -225,8 +225,8 @@ def test_with_an_obstacle_the_verdict_does_not_say_that_there_is_no_fault():
     assert found.text == f"An opportunity would give back 50 % of the step: b at train.py:7; doubtful, as {NO_STEPS}"
     unpriced = replace(chance("b", 0.0), severity=Severity.MEDIUM, saving=None)
     found = conclude(diagnosis(unpriced), ["no steps were found"])
-    assert found.kind is VerdictKind.CANNOT_JUDGE
-    assert found.text == "Cannot judge: no steps were found; what stands out, its gain not measured: b at train.py:7"
+    assert found.kind is VerdictKind.FOUND, "a report with a finding has a verdict on it"
+    assert found.text == "What stands out, its gain not measured: b at train.py:7; doubtful, as no steps were found"
 
 
 def test_the_verdict_begins_with_the_failure_of_the_program():
