@@ -138,7 +138,8 @@ def test_the_policy_allows_the_one_style_sheet_and_the_one_script(hostile_page: 
 def test_the_page_of_a_rule_is_folded_beside_its_finding(full_diagnosis: Diagnosis) -> None:
     page = Page(render_html(full_diagnosis, {"retained-graph": "What it detects\n\n    graphs <kept>\n", "other": "x"}))
     assert page.text["summary"] == (
-        "How the step was timedEvidenceAbout this rulezero-filled-gradients: Gradients are filled with zeros1 rule2 rules"
+        "How the step was timedEvidenceAbout this rule"
+        "zero-filled-gradients: Gradients are filled with zeros1 rule2 rules"
     )
     assert "What it detects\n\n    graphs <kept>" in page.text["code"]
 
