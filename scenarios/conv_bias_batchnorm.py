@@ -27,13 +27,16 @@ class PointNetwork(nn.Module):
 
     def __init__(self, bias: bool) -> None:
         super().__init__()
-        self.convolutions = nn.ModuleList(nn.Conv1d(32 if depth else 3, 32, 1, bias=bias) for depth in range(16))
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(32 if depth else 3, 32, 1, bias=bias)  # expect: bias-before-batchnorm
+            for depth in range(16)
+        )
         self.norms = nn.ModuleList(nn.BatchNorm1d(32) for _ in range(16))
         self.head = nn.Linear(32, 4)
 
     def forward(self, points: Tensor) -> Tensor:
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            points = norm(convolution(points)).relu()  # expect: bias-before-batchnorm
+            points = norm(convolution(points)).relu()
         return self.head(points.amax(2))
 
 

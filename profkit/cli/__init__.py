@@ -4,8 +4,8 @@ Nothing heavy is imported at the top of a command's module, so ``profkit --help`
 
 Decisions, and why they were made:
 
-- A process that only reads a trace keeps freed memory (``_memory_reuse.py``). New pages took up to a fifth of the time
-  at 1 GB.
+- A process that only reads a trace keeps freed memory (``core/memory_reuse.py``). New pages took up to a fifth of the
+  time at 1 GB.
 """
 
 from __future__ import annotations

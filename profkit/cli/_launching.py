@@ -82,7 +82,7 @@ def diagnose_launch(
 ) -> tuple[Diagnosed, Path]:
     """The diagnosis of the ranks together, and the directory for the reports: the launch's own unless ``output`` names
     another."""
-    from profkit.cli._memory_reuse import stop_collecting_garbage
+    from profkit.core.memory_reuse import stop_collecting_garbage
 
     stop_collecting_garbage()
     from profkit.cli._progress import ReadingBar

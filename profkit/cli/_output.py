@@ -40,6 +40,8 @@ class Delivery:
     opened: bool = False
     around: Path = Path()
     editor: str | None = None
+    path_maps: tuple[tuple[str, str], ...] = ()
+    """The beginnings of paths in the recording, and what they are here."""
     verbose: bool = False
     """Whether the report says why each rule could not look that did not."""
 

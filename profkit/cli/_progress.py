@@ -1,17 +1,19 @@
-"""What stderr shows while profkit works, on a terminal only: a line while steps are recorded, a bar while a large
-trace, or many, are read."""
+"""What stderr shows while profkit works: on a terminal a line while steps are recorded, and a bar while a large trace,
+or many, are read; elsewhere a line now and then."""
 
 from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import click
 
-from profkit.core.units import format_bytes, format_count
+from profkit.core.telling import EVERY_S
+from profkit.core.units import format_bytes, format_count, format_share
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
@@ -76,20 +78,35 @@ class ReadingBar:
 
     def _move(self, done: int, total: int, text: str) -> None:
         now = time.monotonic()
-        if not self._is_wanted or now < max(self._begun + _PATIENCE_S, self._shown + _REFRESH_S):
+        if not self._is_wanted:
+            self._tell(done, total, text, now)
+            return
+        if now < max(self._begun + _PATIENCE_S, self._shown + _REFRESH_S):
             return
         if self._bar is None:
             self._bar = self._make(total)
         self._shown = now
         self._bar.update(max(0, done - self._bar.pos), text)
 
-    def _make(self, total: int) -> ProgressBar[str]:
+    def _tell(self, done: int, total: int, text: str, now: float) -> None:
+        """Off a terminal a line every ten seconds, as other long work tells where it is."""
+        if now - self._shown < EVERY_S:
+            return
+        self._shown = now
+        share = format_share(done / max(total, 1))
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            sys.stderr.write(f"profkit: {self._label()}: {share}, {text}, {now - self._begun:.0f} s so far\n")
+            sys.stderr.flush()
+
+    def _label(self) -> str:
         from profkit.report.wording import printable
 
         name = printable(self._path.name)
-        label = f"reading {name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + '...'}"
+        return f"reading {name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + '...'}"
+
+    def _make(self, total: int) -> ProgressBar[str]:
         return click.progressbar(
-            length=max(total, 1), label=label, file=sys.stderr, item_show_func=lambda text: text or ""
+            length=max(total, 1), label=self._label(), file=sys.stderr, item_show_func=lambda text: text or ""
         )
 
     def __exit__(

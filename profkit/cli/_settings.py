@@ -45,6 +45,12 @@ _OPTIONS = (
         metavar="low|medium|high",
         help="The same for opportunities, whose fixes change numerics or structure.",
     ),
+    click.option(
+        "--baseline",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="Findings that `profkit baseline` noted there fail nothing unless they get worse.",
+    ),
 )
 
 
@@ -66,16 +72,17 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
         ignore: tuple[str, ...],
         fail_on: str | None,
         fail_on_opportunity: str | None,
+        baseline: Path | None,
         **options: Any,
     ) -> None:
-        from profkit.cli._memory_reuse import reuse_memory_for_columns
+        from profkit.core.memory_reuse import reuse_memory_for_columns
 
         reuse_memory_for_columns()  # the rules import NumPy, whose threads would keep this process from forking
         from profkit.diagnosis.settings import Settings, read_settings
 
         folder = working_directory()
         project = Settings() if folder is None else read_settings(folder)
-        settings = project.overridden(select, ignore, fail_on, fail_on_opportunity)
+        settings = project.overridden(select, ignore, fail_on, fail_on_opportunity, baseline)
         command(settings=settings, **options)
 
     decorated: Callable[..., None] = with_settings

@@ -60,8 +60,8 @@ def classify(target: str) -> TargetKind:
 
 
 def looks_like_path(target: str) -> bool:
-    """Whether this can only be meant as a path, whatever lies there."""
-    return "/" in target or "\\" in target or target.endswith(TRACE_ENDINGS)
+    """Whether this can only be meant as a path, whatever lies there: no scenario's name has a dot or a slash."""
+    return "/" in target or "\\" in target or bool(Path(target).suffix)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -47,7 +47,7 @@ def command(
     profkit compare traces/train/20260101-101500 traces/train/20260101-103000
     profkit compare traces/before traces/after --fail-on-regression 5%
     """
-    from profkit.cli._memory_reuse import reuse_memory_for_columns, reuse_memory_for_rules
+    from profkit.core.memory_reuse import reuse_memory_for_columns, reuse_memory_for_rules
 
     reuse_memory_for_columns()
     reuse_memory_for_rules()  # each recording is judged before the next is read

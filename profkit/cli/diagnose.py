@@ -36,6 +36,7 @@ from profkit.report import FORMATS, TRACE_COPY
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
     from profkit.diagnosis.settings import Settings
+    from profkit.findings.values import Diagnosis
     from profkit.trace.cache import Origin
 
 
@@ -51,6 +52,13 @@ if TYPE_CHECKING:
     help="What to print; perfetto writes a file and prints its path.",
 )
 @sharing_options
+@click.option(
+    "--path-map",
+    "path_maps",
+    multiple=True,
+    metavar="OLD=NEW",
+    help="Files below OLD in the recording are below NEW here; may be repeated.",
+)
 @click.option("--verbose", is_flag=True, help="Say why each rule could not look that did not.")
 @click.option("--open", "opened", is_flag=True, help="Open the page in the default browser.")
 @click.option(
@@ -123,10 +131,13 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
 
 def _wished(format_name: str, around: Path, settings: Settings, wishes: dict[str, Any]) -> Delivery:
     """How to deliver the report; takes these options out of ``wishes``."""
+    from profkit.report.sharing.checkout import parse_path_map
+
     shared, without_source, opened, verbose = map(wishes.pop, ("share", "no_source", "opened", "verbose"))
+    path_maps = tuple(map(parse_path_map, wishes.pop("path_maps")))
     if format_name == TRACE_COPY and (shared or without_source):
         raise UsageError("--format perfetto copies the trace, which --share and --no-source do not change")
-    return Delivery(format_name, shared, without_source, opened, around, settings.editor, verbose)
+    return Delivery(format_name, shared, without_source, opened, around, settings.editor, path_maps, verbose)
 
 
 def _read_target(
@@ -175,8 +186,8 @@ def _read(
 ) -> tuple[Diagnosed, Path]:
     """Diagnose a recording, then make the directory, so that an unreadable file leaves nothing behind. But check first
     that the result can be written, as reading may take minutes. ``origin`` is what the recording is a copy of."""
-    from profkit.cli._memory_reuse import reuse_memory_for_columns, reuse_memory_for_rules, stop_collecting_garbage
     from profkit.cli._progress import ReadingBar
+    from profkit.core.memory_reuse import reuse_memory_for_columns, reuse_memory_for_rules, stop_collecting_garbage
 
     stop_collecting_garbage()
     reuse_memory_for_columns()
@@ -249,7 +260,9 @@ def _finish(found: Diagnosed, directory: Path, wished: Delivery, settings: Setti
 
 def _deliver(found: Diagnosed, directory: Path, wished: Delivery, settings: Settings) -> None:
     """Write the files, print the report, and open the page if asked to."""
-    shown = write(found.diagnosis, directory, wished)
+    from profkit.report.sharing.checkout import map_paths
+
+    shown = write(map_paths(_with_origin(found), wished.path_maps), directory, wished)
     if wished.format_name == TRACE_COPY:
         click.echo(_write_copy(found, directory))
     else:
@@ -257,6 +270,17 @@ def _deliver(found: Diagnosed, directory: Path, wished: Delivery, settings: Sett
     say_where(directory)
     if wished.opened:
         open_page(directory)
+
+
+def _with_origin(found: Diagnosed) -> Diagnosis:
+    """The diagnosis, which says where a recording lies that is a file: reports lie elsewhere, and `profkit compare`
+    finds it by them."""
+    from profkit.run.directory import RECORDING
+
+    if found.path is None or not found.path.is_file():
+        return found.diagnosis
+    run = found.diagnosis.run
+    return replace(found.diagnosis, run=replace(run, files={**run.files, RECORDING: str(found.path.absolute())}))
 
 
 def _write_copy(found: Diagnosed, directory: Path) -> Path:

@@ -139,7 +139,7 @@ def _within(program: Program, script: str) -> Program:
 
 
 def _settings(select: tuple[str, ...]) -> Settings:
-    from profkit.cli._memory_reuse import reuse_memory_for_columns
+    from profkit.core.memory_reuse import reuse_memory_for_columns
 
     reuse_memory_for_columns()  # the rules import NumPy, whose threads would keep this process from forking
     from profkit.diagnosis.settings import read_settings

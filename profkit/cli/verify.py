@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from profkit.diagnosis.verify import Proof
 
 NOT_SHOWN = 1
+_MOST_S = 3600.0
+"""Seconds for a run. A day's training is not run twice for this."""
 
 
 @click.command("verify")
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_scenarios)
+@click.option("--twice", is_flag=True, help="Run a script twice, and name the first tensor whose bits differ.")
 @click.option("--all", "everything", is_flag=True, help="Every built-in scenario.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the table as Markdown, with machine and date.")
@@ -35,7 +38,13 @@ NOT_SHOWN = 1
     help="Keep each result in this file, and take those from it that it already holds.",
 )
 def command(
-    names: tuple[str, ...], everything: bool, as_json: bool, as_markdown: bool, device: str, resume: Path | None
+    names: tuple[str, ...],
+    twice: bool,
+    everything: bool,
+    as_json: bool,
+    as_markdown: bool,
+    device: str,
+    resume: Path | None,
 ) -> None:
     """Measure whether the scenarios have the effect that profkit predicts.
 
@@ -47,7 +56,22 @@ def command(
     profkit verify cat-in-loop
     profkit verify --all --json
     profkit verify --all --resume results.json
+
+    With --twice, NAME is a script, and what follows are its arguments. It runs twice in copies of its folder; exits
+    with status 1 if the bits of its tensors differ.
+
+    \b
+    profkit verify --twice train.py -- --epochs 1
     """
+    if twice:
+        _verify_twice(names)
+    else:
+        _verify_scenarios(names, everything, device, resume, _format(as_json, as_markdown))
+
+
+def _verify_scenarios(
+    names: tuple[str, ...], everything: bool, device: str, resume: Path | None, format_name: str
+) -> None:
     from profkit.cli._targets import choose_device
     from profkit.core.errors import UsageError
     from profkit.core.telling import Teller
@@ -58,7 +82,7 @@ def command(
     if everything == bool(names):
         raise UsageError("name the scenarios to verify, or use --all")
     scenarios = list_scenarios() if everything else tuple(find_scenario(name) for name in names)
-    chosen, format_name = [scenario.name for scenario in scenarios], _format(as_json, as_markdown)
+    chosen = [scenario.name for scenario in scenarios]
     known = {} if resume is None else _kept(resume)
     proofs = []
     _say_part(render_beginning(chosen, format_name))
@@ -73,6 +97,23 @@ def command(
             _say_part(render_row(proofs[-1], chosen, format_name))
     _say_part(render_end(proofs, format_name))
     if not all(proof.holds or not proof.was_run for proof in proofs):
+        sys.exit(NOT_SHOWN)
+
+
+def _verify_twice(names: tuple[str, ...]) -> None:
+    from profkit.cli._targets import TargetKind, classify
+    from profkit.core.errors import UsageError
+    from profkit.core.telling import Teller
+    from profkit.diagnosis.twice import run_twice
+    from profkit.report.trials.twice import render_twice
+
+    if not names or classify(names[0]) is not TargetKind.SCRIPT:
+        raise UsageError("--twice takes a script.py, and its arguments after --")
+    with Teller("verify --twice") as teller:
+        teller.at("the script runs")
+        found = run_twice(Path(names[0]), names[1:], _MOST_S)
+    _say_part(render_twice(found))
+    if found.first is not None:
         sys.exit(NOT_SHOWN)
 
 

@@ -99,8 +99,8 @@ def _is_checkout(directory: Path) -> bool:
 def _suggest(name: str, names: list[str]) -> str:
     if not names:
         return "profkit was installed without its scenarios"
-    nearest = get_close_matches(name.replace("_", "-"), names, n=1, cutoff=0.0)[0]
-    return f"the nearest is {nearest} (see `profkit scenarios`)"
+    nearest = get_close_matches(name.replace("_", "-"), names, n=1)
+    return f"the nearest is {nearest[0]} (see `profkit scenarios`)" if nearest else "see `profkit scenarios`"
 
 
 def read_scenario(path: Path) -> Scenario:

@@ -15,6 +15,7 @@ from profkit.derive.launch.joint_edits import JointEdit
 from profkit.diagnosis.settings import Settings
 from profkit.findings.accounts import Account
 from profkit.findings.values import (
+    FULL_AFTER_EVIDENCE,
     GROWTH_EVIDENCE,
     Change,
     Finding,
@@ -27,6 +28,7 @@ from profkit.findings.values import (
 from profkit.patterns.attribution import leading_site
 from profkit.patterns.frequency import times_per_step
 from profkit.patterns.places.events import call_site, enclosing_function
+from profkit.patterns.retention.until_full import time_until_full_ns
 from profkit.patterns.time.start_up import describe_start_up
 from profkit.patterns.whole_run import whole_run
 from profkit.rules import all_rules
@@ -142,12 +144,15 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> PricedFinding:
     saving = _price(facts, suspicion)
     if saving is None and suspicion.size_bytes:
         saving = Saving(0, 0.0, 0.0, 0.0, suspicion.size_bytes)
-    growth = {GROWTH_EVIDENCE: suspicion.size_bytes} if suspicion.grows else {}
+    growth: dict[str, float | int] = {GROWTH_EVIDENCE: suspicion.size_bytes} if suspicion.grows else {}
+    full_ns = _full_after_ns(facts, suspicion)
+    if full_ns is not None:
+        growth[FULL_AFTER_EVIDENCE] = round(full_ns)
     location = suspicion.location or _locate(facts, suspicion)
     finding = Finding(
         rule=rule.name,
         kind=suspicion.kind or rule.kind,
-        severity=suspicion.severity or weigh(saving, suspicion),
+        severity=suspicion.severity or weigh(saving, suspicion, full_ns),
         message=_tell(suspicion, saving),
         count=suspicion.count if suspicion.count is not None else times_per_step(facts, suspicion.rows),
         confidence=suspicion.confidence,
@@ -210,9 +215,16 @@ def _price_run(facts: Facts, suspicion: Suspicion) -> Saving | None:
     return Saving(0, fraction, max(0.0, fraction - spread), min(1.0, fraction + spread), run_ns=suspicion.run_ns)
 
 
-def weigh(saving: Saving | None, suspicion: Suspicion) -> Severity:
+def _full_after_ns(facts: Facts, suspicion: Suspicion) -> float | None:
+    """When growing memory is full; None if it does not grow, or nobody knows."""
+    if not suspicion.grows or suspicion.is_bounded or not facts.has_trace:
+        return None
+    return time_until_full_ns(facts, suspicion.size_bytes - suspicion.host_bytes, suspicion.host_bytes)
+
+
+def weigh(saving: Saving | None, suspicion: Suspicion, full_after_ns: float | None = None) -> Severity:
     """By time. A lower memory peak counts too: medium from half of the peak, low from a tenth."""
-    by_time = severity_of(saving, suspicion.grows)
+    by_time = severity_of(saving, suspicion.grows, full_after_ns)
     by_peak = (
         Severity.MEDIUM
         if suspicion.peak_fraction >= 0.5

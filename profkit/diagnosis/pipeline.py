@@ -32,6 +32,7 @@ from profkit.diagnosis.pictures.from_facts import draw
 from profkit.diagnosis.settings import EVERYTHING, UNCHOSEN, Settings, is_left_out
 from profkit.diagnosis.verdict import conclude
 from profkit.findings.values import (
+    FULL_AFTER_EVIDENCE,
     MEASURED_EVIDENCE,
     CostlyPlace,
     DeviceMemory,
@@ -419,10 +420,12 @@ def _price_as_measured(facts: Facts, judged: PricedFinding, trial: Trial, found:
         "measured_ns_as_it_is": found.first_ns,
         "measured_ns_with_the_fix": found.second_ns,
     }
+    noted = judged.finding.evidence.get(FULL_AFTER_EVIDENCE)
+    full_ns = float(noted) if isinstance(noted, (int, float)) else None
     finding = replace(
         judged.finding,
         saving=saving,
-        severity=weigh(saving, judged.suspicion),
+        severity=weigh(saving, judged.suspicion, full_ns),
         evidence={**judged.finding.evidence, **evidence},
         account=account_of(facts, replaced),
     )

@@ -8,6 +8,7 @@
     fail-on = "medium"
     fail-on-opportunity = "high"
     editor = "pycharm"
+    baseline = "profkit-baseline.json"
 
 and, on a line of the program whose source was recorded, ``# profkit: ignore[rule, …]``, or ``# profkit: ignore`` for
 all rules.
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from profkit.core.errors import UsageError
+from profkit.diagnosis.known import Key, is_known, read_baseline
 from profkit.findings.values import Finding, Kind, Severity
 from profkit.rules import all_rules
 
@@ -55,13 +57,14 @@ _LEVELS = [level.value for level in Severity if level is not Severity.INFO]
 class Settings:
     """``select`` names the only rules that look, empty for all; those in ``ignore`` never do. ``fail_on`` and
     ``fail_on_opportunity`` are severities, or None. ``editor`` is the template of a link that opens a line: empty for
-    no links, None if nothing was chosen."""
+    no links, None if nothing was chosen. ``known`` are the findings of the baseline, which fail nothing."""
 
     select: frozenset[str] = field(default_factory=frozenset)
     ignore: frozenset[str] = field(default_factory=frozenset)
     fail_on: str | None = None
     fail_on_opportunity: str | None = None
     editor: str | None = None
+    known: Mapping[Key, Severity] = field(default_factory=dict)
 
     def wants(self, rule: str) -> bool:
         return (not self.select or rule in self.select) and rule not in self.ignore
@@ -69,10 +72,16 @@ class Settings:
     def fails(self, finding: Finding) -> bool:
         """Whether the finding is severe enough to fail a command, for its kind."""
         least = self.fail_on if finding.kind is Kind.FAULT else self.fail_on_opportunity
-        return least is not None and finding.severity.rank <= Severity(least).rank
+        is_severe = least is not None and finding.severity.rank <= Severity(least).rank
+        return is_severe and not is_known(finding, self.known)
 
     def overridden(
-        self, select: Iterable[str], ignore: Iterable[str], fail_on: str | None, fail_on_opportunity: str | None
+        self,
+        select: Iterable[str],
+        ignore: Iterable[str],
+        fail_on: str | None,
+        fail_on_opportunity: str | None,
+        baseline: Path | None = None,
     ) -> Settings:
         """With the command line's choices instead of the file's; rules to ignore are added."""
         chosen = replace(
@@ -81,6 +90,7 @@ class Settings:
             ignore=self.ignore | frozenset(ignore),
             fail_on=fail_on or self.fail_on,
             fail_on_opportunity=fail_on_opportunity or self.fail_on_opportunity,
+            known=self.known if baseline is None else read_baseline(baseline),
         )
         _check_rules(chosen.select | chosen.ignore, "the command line")
         return chosen
@@ -110,15 +120,27 @@ def read_settings(folder: Path) -> Settings:
 def _settings_of(table: object, path: Path) -> Settings:
     if not isinstance(table, Mapping):
         raise UsageError(f"{path}: tool.profkit is not a table")
-    known = ("select", "ignore", "fail-on", "fail-on-opportunity", "editor")
+    keys = ("select", "ignore", "fail-on", "fail-on-opportunity", "editor", "baseline")
     for key in table:
-        if key not in known:
-            raise UsageError(f"{path}: tool.profkit.{key} is not a setting; the settings are {', '.join(known)}")
-    names = {key: _names(table.get(key, []), f"{path}: tool.profkit.{key}") for key in known[:2]}
-    levels = {key: _level(table.get(key), f"{path}: tool.profkit.{key}") for key in known[2:4]}
+        if key not in keys:
+            raise UsageError(f"{path}: tool.profkit.{key} is not a setting; the settings are {', '.join(keys)}")
+    names = {key: _names(table.get(key, []), f"{path}: tool.profkit.{key}") for key in keys[:2]}
+    levels = {key: _level(table.get(key), f"{path}: tool.profkit.{key}") for key in keys[2:4]}
     _check_rules(names["select"] | names["ignore"], str(path))
     editor = _editor(table.get("editor"), f"{path}: tool.profkit.editor")
-    return Settings(names["select"], names["ignore"], levels["fail-on"], levels["fail-on-opportunity"], editor)
+    findings = _known(table.get("baseline"), path)
+    return Settings(
+        names["select"], names["ignore"], levels["fail-on"], levels["fail-on-opportunity"], editor, findings
+    )
+
+
+def _known(value: Any, path: Path) -> dict[Key, Severity]:
+    """The findings of the baseline, whose path begins at the folder of the settings."""
+    if value is None:
+        return {}
+    if not isinstance(value, str):
+        raise UsageError(f"{path}: tool.profkit.baseline: give the name of a file")
+    return read_baseline(path.parent / value)
 
 
 def _names(value: Any, where: str) -> frozenset[str]:

@@ -10,7 +10,10 @@ from profkit.derive.launch.chance import LEAST_STEPS
 from profkit.diagnosis.activities import describe_doing, name_place
 from profkit.diagnosis.bounding import describe_bound, has_device
 from profkit.findings.values import (
+    ASKED_EVIDENCE,
     GOOD_RATE,
+    HELD_EVIDENCE,
+    HELD_FOR_EVIDENCE,
     HIGH_FROM,
     SHARE_OF_TIME,
     Activity,
@@ -26,6 +29,7 @@ from profkit.findings.values import (
     Verdict,
     VerdictKind,
     faults,
+    full_after,
     grows,
     left_beyond,
     opportunities,
@@ -43,6 +47,8 @@ _MUCH_WAITING = 0.1
 """As much as a fault of high severity costs."""
 NO_STEPS = "no steps were found: the whole recording is treated as one step"
 """An obstacle that leaves what the device did to be told."""
+CUT_OFF = "the file is cut off, and what is lost may be from any part of the recording"
+"""An obstacle that is told before whatever was found: all figures are those of a part."""
 _UPDATE = "Optimizer.step#"
 """PyTorch's name for an optimizer's step, before the class."""
 
@@ -77,14 +83,10 @@ def _conclude(diagnosis: Diagnosis, obstacles: Sequence[str]) -> Verdict:
     mend, chances = faults(diagnosis.findings), opportunities(diagnosis.findings)
     failure, ended = _capitalised(diagnosis.failure or ""), "" if obstacles else _capitalised(_end_of(diagnosis))
     if mend or chances:
-        first = f"{failure or ended}; " if failure or ended else ""
-        if obstacles and not mend and rank(chances)[0].saving is None:
-            stands_out = f"what stands out, its gain not measured: {_short_name(rank(chances)[0])}"
-            return Verdict(
-                VerdictKind.CANNOT_JUDGE, f"{first}{_cannot_judge(diagnosis.timing, obstacles[0])}; {stands_out}"
-            )
-        doubt = f"; doubtful, as {obstacles[0]}" if obstacles else ""
-        return Verdict(VerdictKind.FOUND, f"{first}{_found(diagnosis, mend, chances, bool(obstacles))}{doubt}")
+        failed = "" if mend and _ran_out(rank(mend)[0]) else failure or ended  # the finding says more of the same
+        first = f"{failed}; " if failed else ""
+        found = _found(diagnosis, mend, chances, bool(obstacles))
+        return Verdict(VerdictKind.FOUND, f"{first}{_doubted(found, obstacles)}")
     if failure:
         return Verdict(VerdictKind.CANNOT_JUDGE, failure)
     if not obstacles and not diagnosis.timing.steps and (beside := _beside_steps(diagnosis)):
@@ -99,6 +101,13 @@ def _conclude(diagnosis: Diagnosis, obstacles: Sequence[str]) -> Verdict:
     nothing = _capitalised(_nothing(diagnosis, "found"))
     nothing = f"{ended}; {_nothing(diagnosis, 'found')} until then" if ended else nothing
     return Verdict(VerdictKind.NOTHING_FOUND, f"{nothing}{_hardly_compared(diagnosis.launch)}; {what}{limit}")
+
+
+def _doubted(found: str, obstacles: Sequence[str]) -> str:
+    """What was found, with the first obstacle as a caveat; that the file is cut off comes first."""
+    if obstacles and obstacles[0] == CUT_OFF:
+        return f"{_capitalised(CUT_OFF)}; {_lowered(found)}"
+    return f"{found}; doubtful, as {obstacles[0]}" if obstacles else found
 
 
 def _beside_steps(diagnosis: Diagnosis) -> str:
@@ -209,6 +218,8 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding], in
         found = _faults(diagnosis, mend)
     elif mend:
         found = f"An opportunity {_gain(lead)}: {_short_name(lead)}; {_faults(diagnosis, mend)}"
+    elif lead.saving is None and in_doubt:
+        found = f"What stands out, its gain not measured: {_short_name(lead)}"
     elif lead.saving is None:
         nothing = _capitalised(_nothing(diagnosis, "found"))
         found = f"{nothing}; what stands out, its gain not measured: {_short_name(lead)}"
@@ -221,8 +232,28 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding], in
     return f"{found}; {describe_bound(timing)}" if has_device(timing) else found
 
 
+def _ran_out(finding: Finding) -> str:
+    """``out of memory: train.py:31 asked for 512 MB while 79 GB were held, 62 % of them activations``: who asked for
+    how much, and what was in the way; empty for any other finding."""
+    asked, held = (finding.evidence.get(name) for name in (ASKED_EVIDENCE, HELD_EVIDENCE))
+    if finding.severity is not Severity.HIGH or not isinstance(asked, int) or not isinstance(held, int):
+        return ""
+    who = finding.location.short if finding.location else "the program"
+    parts = [
+        (size, name.removeprefix(HELD_FOR_EVIDENCE).replace("_", " "))
+        for name, size in finding.evidence.items()
+        if name.startswith(HELD_FOR_EVIDENCE) and isinstance(size, int)
+    ]
+    size, label = max(parts, default=(0, ""))
+    mostly = f", {format_share(size / max(held, 1))} of them {label}" if size else ""
+    return f"out of memory: {who} asked for {format_bytes(asked)} while {format_bytes(held)} were held{mostly}"
+
+
 def _faults(diagnosis: Diagnosis, mend: list[Finding]) -> str:
     worst = rank(mend)[0]
+    if ran_out := _ran_out(worst):
+        more = f"; {format_count(len(mend) - 1, 'more fault')}" if len(mend) > 1 else ""
+        return f"{_capitalised(ran_out)}{more}"
     if len(mend) == 1:
         return f"1 fault {_cost(worst)}{_beyond(worst)}: {_short_name(worst)}"
     total = diagnosis.total
@@ -267,7 +298,8 @@ def _cost(finding: Finding) -> str:
     if saving is None:
         return "has no measured cost"
     if grows(finding) and (saving.fraction < 0.10 or saving.time_ns <= 0):
-        return f"makes memory grow by {format_bytes(saving.bytes)} per step"
+        until = f", {soon}" if (soon := full_after(finding)) else ""
+        return f"makes memory grow by {format_bytes(saving.bytes)} per step{until}"
     if saving.time_ns > 0:
         return f"costs {_share_of(saving)}"
     return f"holds {format_bytes(saving.bytes)} of memory" if saving.bytes > 0 else "costs no time here"

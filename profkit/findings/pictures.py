@@ -60,13 +60,15 @@ class MemoryHolder:
 class MemoryCurve:
     """The peak of each column, 63 for ``peak_bytes`` and 0 for ``least_bytes``. If the recording has no totals, both
     are relative to its start. ``holders`` allocated most of what was live at the peak, among the memory allocated since
-    then. Memory grows by ``growth_bytes`` per step, 0 if it does not grow in all."""
+    then. Tensors grow by ``growth_bytes`` per step, 0 if they do not grow in all. ``step_end_bytes`` are the live bytes
+    at the end of each measured step, of many steps the first ones."""
 
     levels: str
     least_bytes: int
     peak_bytes: int
     holders: tuple[MemoryHolder, ...] = ()
     growth_bytes: int = 0
+    step_end_bytes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 from profkit.core.errors import RunDirectoryError
 from profkit.core.printing import shown
+from profkit.core.units import format_long_time
 from profkit.findings.accounts import Account
 from profkit.findings.pictures import Pictures, RankPicture
 from profkit.run.directory import CallSite, Sources
@@ -31,8 +32,9 @@ class Kind(str, Enum):
 
 
 class Severity(str, Enum):
-    """How much a finding matters, by what fixing it gives back: high from 10 % of the step or for memory that grows
-    without bound, medium from 3 %, low from 0.5 %, info below. A lower memory peak counts too."""
+    """How much a finding matters, by what fixing it gives back: high from 10 % of the step or for memory that is full
+    within a day, medium from 3 % or within a week, low from 0.5 % or if it grows at all, info below. A lower memory
+    peak counts too."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -77,7 +79,8 @@ class Location:
         return cls(site.file, site.line, site.function, site.source, precision="def")
 
     def within(self, sources: Sources) -> Location:
-        """The same location with the lines around it, up to the first that was not recorded."""
+        """The same location with the lines around it, up to the first that was not recorded, without empty lines at
+        their edges."""
         known = sources.get(self.file, {})
         first = last = self.line
         if self.line not in known or known[self.line].strip() != self.source:
@@ -86,6 +89,10 @@ class Location:
             first -= 1
         while last + 1 in known and last - self.line < _MOST_AROUND:
             last += 1
+        while first < self.line and not known[first].strip():
+            first += 1
+        while last > self.line and not known[last].strip():
+            last -= 1
         return replace(self, around=tuple(known[number] for number in range(first, last + 1)), around_from=first)
 
     @property
@@ -102,8 +109,19 @@ class Location:
 GROWTH_EVIDENCE = "growth_bytes_per_step"
 """A rule's evidence has this name if ``saving.bytes`` is growth per step."""
 
+FULL_AFTER_EVIDENCE = "ns_until_memory_is_full"
+"""At the pace of the measured steps, for memory that grows."""
+
+_DAY_NS = 86_400 * 10**9
+_YEAR_NS = 365 * _DAY_NS
+_FULL_SOON, _FULL_LATER = _DAY_NS, 7 * _DAY_NS
+"""Most trainings that are left alone run overnight, and few for more than a week without a restart."""
+
 SHARE_OF_TIME = "share_of_time"
 """What some steps take beyond the usual one, as a share of all the time. A recording of usual steps has no price."""
+
+ASKED_EVIDENCE, HELD_EVIDENCE, HELD_FOR_EVIDENCE = "asked_bytes", "held_bytes", "bytes_of_"
+"""Of memory that ran out: what was asked for, what was held, and how the names begin of what it was held for."""
 
 MEASURED_EVIDENCE = "measured_factor"
 """A finding priced by an experiment has this evidence: the share of the time that the fix left."""
@@ -186,7 +204,8 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """What was run, where and with what; None for what the recording does not show. ``started`` is in ISO 8601.
-    ``files`` are the names of the recording's files by kind (``trace``)."""
+    ``files`` are the names of the recording's files by kind (``trace``); ``recording`` is the path of one that lies
+    elsewhere."""
 
     command: tuple[str, ...]
     python: str | None
@@ -800,14 +819,18 @@ LOW_FROM, MEDIUM_FROM, HIGH_FROM = 0.005, 0.03, 0.10
 than the second; the third shows without a measurement."""
 
 
-def severity_of(saving: Saving | None, grows_without_bound: bool = False) -> Severity:
-    """By the share of the step that becomes free; memory that grows without bound is high."""
+def severity_of(
+    saving: Saving | None, grows_without_bound: bool = False, full_after_ns: float | None = None
+) -> Severity:
+    """By the share of the step that becomes free; memory that grows without bound by the time until it is full, high if
+    that is not known."""
     fraction = saving.fraction if saving else 0.0
-    if grows_without_bound or fraction >= HIGH_FROM:
+    full_ns = (full_after_ns or 0.0) if grows_without_bound else float("inf")
+    if fraction >= HIGH_FROM or full_ns <= _FULL_SOON:
         return Severity.HIGH
-    if fraction >= MEDIUM_FROM:
+    if fraction >= MEDIUM_FROM or full_ns <= _FULL_LATER:
         return Severity.MEDIUM
-    return Severity.LOW if fraction >= LOW_FROM else Severity.INFO
+    return Severity.LOW if fraction >= LOW_FROM or grows_without_bound else Severity.INFO
 
 
 def is_worth_mending(finding: Finding) -> bool:
@@ -836,6 +859,12 @@ def left_beyond(finding: Finding) -> float | None:
     if saving is None or saving.beyond is None or saving.fraction - saving.beyond < LOW_FROM:
         return None
     return saving.beyond
+
+
+def full_after(finding: Finding) -> str:
+    """``full after about 3 hours``, if memory grows and the time is known and not beyond a year; else empty."""
+    ns = finding.evidence.get(FULL_AFTER_EVIDENCE, 0)
+    return f"full after about {format_long_time(ns)}" if isinstance(ns, (int, float)) and 0 < ns <= _YEAR_NS else ""
 
 
 def grows(finding: Finding) -> bool:

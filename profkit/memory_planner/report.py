@@ -11,6 +11,9 @@ from profkit.core.units import format_bytes, format_share
 from profkit.memory_planner.plan import CATEGORIES, CUDA_CONTEXT_BYTES, FORWARD, PRECISIONS, Change, MemoryPlan, Usage
 
 SCHEMA = "profkit.memory-plan/1"
+_CONTAINERS = ("Sequential", "ModuleList", "ModuleDict")
+_LONGEST_REASON = 200
+"""Characters, cut at a word. Messages of PyTorch go on with advice to its authors."""
 _MIN_WIDTH = 60
 """In less, the figures of a table would leave no room for the names before them."""
 
@@ -37,14 +40,22 @@ def _head(plan: MemoryPlan, width: int) -> list[str]:
     when = f"in the {plan.usage.when}" + ("" if plan.usage.when != FORWARD and "step" in plan.usage.when else " pass")
     how = "inference" if request.inference else request.optimizer
     peak = f"{format_bytes(plan.usage.peak_bytes)} at the peak, {when}"
+    needs = f"{format_bytes(plan.usage.needed_bytes())} of GPU memory, {peak}" if plan.usage.reserved_bytes else peak
     return [
-        *_wrap(f"{_inert(plan.model)} at batch {request.batch:,}: {peak}", width),
+        *_wrap(f"{_named(plan)} at batch {request.batch:,}: {needs}", width),
         *_wrap(f"{plan.parameters:,} parameters; {how}; {PRECISIONS[request.precision]}", width),
     ]
 
 
 def _inert(name: str) -> str:
     return ascii(name)[1:-1][:60]
+
+
+def _named(plan: MemoryPlan) -> str:
+    """The class of the model. A container that a function built is named by that function."""
+    built_by = plan.request.target.rpartition(":")[2].rpartition(".")[2]
+    is_container = plan.model in _CONTAINERS and built_by
+    return _inert(f"the {plan.model} of {built_by}()" if is_container else plan.model)
 
 
 def _categories(usage: Usage) -> Iterator[str]:
@@ -60,8 +71,8 @@ def _needs(plan: MemoryPlan, width: int) -> list[str]:
     if plan.usage.reserved_bytes:
         reserved, context = format_bytes(plan.usage.reserved_bytes), format_bytes(CUDA_CONTEXT_BYTES)
         lines += _wrap(
-            f"PyTorch's allocator reserves about {reserved} of the GPU for that, and the CUDA context takes "
-            f"about {context}: {format_bytes(plan.usage.needed_bytes())} in all.",
+            f"{format_bytes(plan.usage.needed_bytes())} decide whether it fits: PyTorch's allocator reserves about "
+            f"{reserved} for the peak, and the CUDA context takes about {context}.",
             width,
         )
     if plan.request.fits_bytes:
@@ -87,9 +98,13 @@ def _changes(plan: MemoryPlan, width: int) -> list[str]:
     sizes = [max(len(row[at]) for row in rows) for at in range(len(header))]
     sizes[0] = min(sizes[0], width - sum(sizes[1:]) - 2 * (len(header) - 1))
     lines = [line for row in rows for line in _cells(row, sizes)]
-    refused = [f"- {one.name}: not planned: {_inert(one.refused)}" for one in plan.changes if one.usage is None]
+    refused = [f"- {one.name}: not planned: {_reason(one.refused)}" for one in plan.changes if one.usage is None]
     lines += [line for text in refused for line in _wrap(text, width, "  ")]
     return [*lines, *_wrap("* changes numerics; ~ sizes computed, not planned by a run", width)]
+
+
+def _reason(text: str) -> str:
+    return textwrap.shorten(ascii(text)[1:-1], _LONGEST_REASON, placeholder=" ...")
 
 
 def _row(change: Change, before: Usage, room: int) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from profkit.patterns.places.callers import calling_sites, model_call_sites, mod
 from profkit.patterns.places.events import call_site
 from profkit.patterns.retention.holding import outliving_sites
 from profkit.run.directory import CallSite
-from profkit.source.remark_kinds import LOADER_MADE
+from profkit.source.remark_kinds import BIASED_LAYER_MADE, LOADER_MADE
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.statistics import distinct
 
@@ -140,6 +140,17 @@ def outliving_lines(facts: Facts) -> tuple[Location, ...]:
 def remarked(facts: Facts, kind: str) -> tuple[Location, ...]:
     """The lines with this remark from reading the program's source (see `profkit.run.directory.Remark`)."""
     return tuple(Location.of(remark.site) for remark in facts.run.remarks if remark.kind == kind)
+
+
+def layer_makers(facts: Facts, called: Location | None) -> tuple[Location, ...]:
+    """The lines that make the layers with a bias that a line calls, as the program's source says."""
+    return tuple(
+        Location.of(remark.site)
+        for remark in facts.run.remarks
+        if remark.kind == BIASED_LAYER_MADE
+        and called is not None
+        and (remark.site.file, remark.used_at) == (called.file, called.line)
+    )
 
 
 def loader_places(facts: Facts, requests: Rows) -> Places:

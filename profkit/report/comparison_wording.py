@@ -14,9 +14,11 @@ from profkit.diagnosis.compare.comparison import (
     Verdict,
 )
 from profkit.findings.values import Severity
-from profkit.report.wording import printable, short_place
+from profkit.report.wording import printable, short_place, source_text
 
 _MANY_TIMES = 10
+_WIDE = 3.0
+"""An interval that spans more than this factor says how much it is at least, and nothing else."""
 OPERATORS_MOVED = "Operators that moved, per recorded step"
 LINES_MOVED = "Lines that moved, per recorded step"
 MOST_MOVES = 8
@@ -43,6 +45,8 @@ def headline(comparison: Comparison) -> str:
 def _interval(time: StepTime) -> str:
     if time.low is None or time.high is None:
         return ""
+    if time.low > -1 and (1 + time.high) / (1 + time.low) > _WIDE and time.low * time.high > 0:
+        return f" (by {format_share(min(abs(time.low), abs(time.high)))} at least)"
     return f" (95 % interval {signed_share(time.low)} to {signed_share(time.high)})"
 
 
@@ -107,7 +111,7 @@ def move_name(move: Move) -> str:
     """``aten::mm``, or ``train.py:31 loss = loss + penalty`` for a line."""
     if move.location is None:
         return printable(move.name)
-    return f"{short_place(move.location)} {printable(move.name)}"
+    return f"{short_place(move.location)} {printable(source_text(move.name))}"
 
 
 def finding_note(move: FindingMove) -> str:

@@ -6,7 +6,8 @@ Their syntax: https://docs.github.com/en/actions/reference/workflow-commands-for
 from __future__ import annotations
 
 from profkit.findings.values import Diagnosis, Finding, Kind, Severity
-from profkit.report.wording import printable, source_path, summary, verdict
+from profkit.report.sharing.checkout import path_in_checkout
+from profkit.report.wording import printable, summary, verdict
 
 _COMMANDS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "notice", Severity.INFO: "notice"}
 
@@ -22,7 +23,7 @@ def _command(finding: Finding) -> str:
     place = finding.location
     properties = {"title": f"profkit {printable(finding.rule)}"}
     if place is not None:
-        properties["file"] = printable(source_path(place.file))
+        properties["file"] = printable(path_in_checkout(place.file, place.line, place.source))
         if place.line >= 1:
             properties["line"] = str(place.line)
     listed = ",".join(f"{name}={_escape_property(value)}" for name, value in properties.items())

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable
 
 from profkit.core.units import format_count, format_share, format_time
-from profkit.findings.values import DeviceMemory, Diagnosis, Finding, Kind, notable
+from profkit.findings.values import DeviceMemory, Diagnosis, Kind, notable
 from profkit.report import wording
+from profkit.report.groups import Group, group_cost, major_groups, minor_groups, minor_place, other_places
 from profkit.report.ranks_wording import THE_RANKS, short_launch_lines
 from profkit.report.run_wording import THE_RUN, phase_rows, run_line
 from profkit.report.wording import MAX_MORE_PLACES, printable
@@ -25,8 +26,8 @@ def render_markdown(diagnosis: Diagnosis, verbose: bool = False) -> str:
     if diagnosis.launch is not None:
         blocks += _list(THE_RANKS, map(escape, short_launch_lines(diagnosis.launch)))
     major = notable(diagnosis.findings)
-    blocks += _section(wording.WHAT_TO_CHANGE, major, wording.opportunities_note(major))
-    blocks += _list("For your information", [_minor(finding) for finding in wording.minor_findings(diagnosis)])
+    blocks += _section(wording.WHAT_TO_CHANGE, major_groups(diagnosis), wording.opportunities_note(major))
+    blocks += _list("For your information", map(_minor, minor_groups(diagnosis)))
     places = [
         f"{row.share} {in_code(row.where)}"
         + (f" {in_code(row.source)}" if row.source else "")
@@ -64,16 +65,17 @@ def _memory(title: str, memory: DeviceMemory) -> list[str]:
     return blocks + _list(wording.MEMORY_LINES, lines)
 
 
-def _section(title: str, findings: list[Finding], note: str) -> list[str]:
-    if not findings:
+def _section(title: str, groups: list[Group], note: str) -> list[str]:
+    if not groups:
         return []
     blocks = [f"### {title}", *([note] if note else [])]
-    for finding in findings:
-        blocks += _finding(finding)
+    for group in groups:
+        blocks += _finding(group)
     return blocks
 
 
-def _finding(finding: Finding) -> list[str]:
+def _finding(group: Group) -> list[str]:
+    finding = group.first
     label = "" if finding.kind is Kind.FAULT else ", opportunity"
     blocks = [f"#### {in_code(finding.rule)} ({finding.severity.value}{label})", escape(printable(finding.message))]
     rows = []
@@ -81,12 +83,13 @@ def _finding(finding: Finding) -> list[str]:
         rows.append(f"- where: {in_code(wording.place(finding.location))}")
     if finding.count > 1:
         rows.append(f"- seen: {format_count(finding.count, 'time')}")
-    rows.append(f"- {wording.price_label(finding)}: {escape(wording.cost(finding))}")
+    rows.append(f"- {wording.price_label(finding)}: {escape(group_cost(group))}")
+    rows += [f"- alike at: {in_code(line)}" for line in other_places(group)]
     rows += [f"- also at: {in_code(wording.place(location))}" for location in finding.also[:MAX_MORE_PLACES]]
     if len(finding.also) > MAX_MORE_PLACES:
         rows.append(f"- and {format_count(len(finding.also) - MAX_MORE_PLACES, 'more place')}")
     rows.append(f"- confidence: {format_share(finding.confidence)}")
-    source = wording.printable_lines(finding.location.source) if finding.location else []
+    source = wording.printable_lines(wording.source_text(finding.location.source)) if finding.location else []
     if source:
         blocks.append(_fenced(source, "python"))
     blocks.append("\n".join(rows))
@@ -98,9 +101,8 @@ def _finding(finding: Finding) -> list[str]:
     return blocks
 
 
-def _minor(finding: Finding) -> str:
-    where = f" at {in_code(wording.place(finding.location))}" if finding.location else ""
-    return f"{in_code(finding.rule)}{where}: {escape(printable(finding.message))}"
+def _minor(group: Group) -> str:
+    return f"{in_code(group.first.rule)}{escape(minor_place(group))}: {escape(printable(group.first.message))}"
 
 
 def _list(title: str, items: Iterable[str]) -> list[str]:

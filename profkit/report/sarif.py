@@ -15,7 +15,8 @@ from typing import Any
 from urllib.parse import quote
 
 from profkit.findings.values import Diagnosis, Finding, Kind, Location, Severity
-from profkit.report.wording import printable, source_path, summary, verdict
+from profkit.report.sharing.checkout import path_in_checkout
+from profkit.report.wording import printable, summary, verdict
 
 _SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "note", Severity.INFO: "note"}
@@ -76,7 +77,7 @@ def _result(finding: Finding, rule_index: int, whole: dict[str, Any] | None) -> 
         ]
     if (region := _changed_region(finding)) is not None and finding.change is not None:
         change = {"deletedRegion": region, "insertedContent": {"text": finding.change.after}}
-        uri = _uri(source_path(finding.change.file))
+        uri = _uri(path_in_checkout(finding.change.file, finding.change.line, finding.change.before))
         result["fixes"] = [
             {
                 "description": {"text": _plain(printable(finding.fix)) or "Change the line."},
@@ -117,7 +118,10 @@ def _version() -> dict[str, str]:
 def _fingerprint(finding: Finding) -> str:
     """Stays the same if the finding's line moves (3.27.17): from rule, file, function and source text."""
     place = finding.location
-    parts = [finding.rule, *((source_path(place.file), place.function, place.source.strip()) if place else ())]
+    parts = [
+        finding.rule,
+        *((_path(place), place.function, place.source.strip()) if place else ()),
+    ]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
 
 
@@ -140,9 +144,13 @@ def _location_of_program(diagnosis: Diagnosis) -> dict[str, Any] | None:
     return _location(Location(file, 0, "")) if file else None
 
 
+def _path(location: Location) -> str:
+    return path_in_checkout(location.file, location.line, location.source)
+
+
 def _location(location: Location) -> dict[str, Any]:
     """A location (3.28). An unknown line is left out, because line numbers start at 1 (3.30.5)."""
-    physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(source_path(location.file))}}
+    physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(_path(location))}}
     if location.line >= 1:
         physical["region"] = {"startLine": location.line}
         if location.source:

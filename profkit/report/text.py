@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profkit.core.units import format_count, format_share, format_time
-from profkit.findings.values import Diagnosis, Finding, Kind, Location, Severity, notable
+from profkit.findings.values import Diagnosis, Kind, Location, Severity, notable
 from profkit.report import wording
+from profkit.report.groups import Group, group_cost, major_groups, minor_groups, minor_place, other_places
 from profkit.report.page import BOLD, DIM, ITALIC, Page, Style
 from profkit.report.ranks_wording import THE_RANKS, short_launch_lines
 from profkit.report.run_wording import THE_RUN, phase_rows, run_line
@@ -45,9 +46,9 @@ def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False, verb
     _write_title(page, wording.WHAT_TO_CHANGE, bool(major))
     if note := wording.opportunities_note(major):
         page.write(note)
-    for number, finding in enumerate(major, 1):
-        _write_finding(page, number, finding)
-    _write_minor(page, wording.minor_findings(diagnosis))
+    for group in major_groups(diagnosis):
+        _write_group(page, group)
+    _write_minor(page, minor_groups(diagnosis))
     if diagnosis.findings:
         page.write()
         page.write(f"What a rule means, with an example: profkit explain {printable(diagnosis.findings[0].rule)}")
@@ -70,20 +71,24 @@ def _write_title(page: Page, title: str, wanted: bool) -> None:
         page.write_title(title)
 
 
-def _write_finding(page: Page, number: int, finding: Finding) -> None:
+def _write_group(page: Page, group: Group) -> None:
+    finding = group.first
     kind = "" if finding.kind is Kind.FAULT else " opportunity"
     severity = f"{finding.severity.value.upper()}{kind}"
     page.write()
-    page.write_parts((f"{number}. ", None), (severity, _LOOKS[finding.severity]), (f" {printable(finding.rule)}", None))
+    page.write_parts(
+        (f"{group.label}. ", None), (severity, _LOOKS[finding.severity]), (f" {printable(finding.rule)}", None)
+    )
     page.write(printable(finding.message), indent=_INDENT)
     if finding.location is not None:
         page.write_row("where", _where(finding.location, finding.count, page.room))
-        source = " ".join(wording.printable_lines(finding.location.source)).strip()
+        source = " ".join(wording.printable_lines(wording.source_text(finding.location.source))).strip()
         if source:
             page.write(source, ITALIC, _SOURCE_INDENT)
     elif finding.count > 1:
         page.write_row("seen", [format_count(finding.count, "time")])
-    page.write_row(wording.price_label(finding), [wording.cost(finding)])
+    page.write_row(wording.price_label(finding), [group_cost(group)])
+    page.write_row("alike at", other_places(group))
     page.write_row("fix", wording.printable_lines(finding.fix))
     page.write_row("change", wording.change_lines(finding))
     page.write_row("also at", _more_places(finding.also))
@@ -107,12 +112,12 @@ def _more_places(also: tuple[Location, ...]) -> list[str]:
     return [*shown, f"and {left:,} more"] if left else shown
 
 
-def _write_minor(page: Page, findings: list[Finding]) -> None:
-    _write_title(page, "Too small to matter, or for your information", bool(findings))
-    for finding in findings:
-        kind = "" if finding.kind is Kind.FAULT else " (opportunity)"
-        where = f" at {wording.short_place(finding.location)}" if finding.location else ""
-        page.write_bullet(f"{printable(finding.rule)}{kind}{where}: {printable(finding.message)}", most_lines=2)
+def _write_minor(page: Page, groups: list[Group]) -> None:
+    _write_title(page, "Too small to matter, or for your information", bool(groups))
+    for group in groups:
+        kind = "" if group.first.kind is Kind.FAULT else " (opportunity)"
+        what = f"{printable(group.first.rule)}{kind}{minor_place(group)}: {printable(group.first.message)}"
+        page.write_bullet(what, most_lines=1)
 
 
 def _write_costliest(page: Page, diagnosis: Diagnosis) -> None:

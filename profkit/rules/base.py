@@ -119,6 +119,10 @@ class Suspicion(Struct, frozen=True):
     size_bytes: int = 0
     peak_fraction: float = 0.0
     grows: bool = False
+    is_bounded: bool = False
+    """What grows ends growing some time, so that memory may never be full."""
+    host_bytes: int = 0
+    """Of growing ``size_bytes``, what is on the host, wherever tensors are: autograd nodes, other processes."""
     severity: Severity | None = None
     """Set by the rule where nothing can be priced."""
     kind: Kind | None = None

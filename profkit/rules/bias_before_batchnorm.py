@@ -4,7 +4,7 @@ What it detects
 `conv…` and `linear` with a bias whose result the next operator normalises with the statistics of the batch:
 `batch_norm` in training mode, or `instance_norm`, over as many channels as the layer has outputs. Nothing is reported
 in evaluation mode, where the statistics are constants, nor before layer and group norm, whose mean is taken over
-several channels.
+several channels. If the program's text shows which line makes the layers, they are one finding at that line.
 
 Why is this bad?
 Normalising subtracts each channel's mean, and a constant added to a channel is part of that mean: the result is the
@@ -28,6 +28,7 @@ add the bias within the product; that part is not known and not counted.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from profkit.derive.families import VIEW, base_name, operators_of
 from profkit.patterns import (
     ACCUMULATES,
     Call,
+    Places,
     Shapes,
     backward_of,
     by_call,
@@ -43,11 +45,14 @@ from profkit.patterns import (
     each_step,
     first_shape,
     frequent_lines,
+    name_lines,
     named_operators,
     program_operators,
     spent_ns,
     times_per_step,
 )
+from profkit.patterns.attribution import leading_site
+from profkit.patterns.named_lines import layer_makers
 from profkit.rules.base import CannotLook, Facts, Kind, Need, Suspicion, Suspicions, rule
 from profkit.savings import Edit, call_ns, combine, drop_operators, scale_operators, shrink
 from profkit.trace import NONE, Bools, Category, Rows
@@ -78,7 +83,7 @@ _UNCERTAINTY = 0.3
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def bias_before_batchnorm(facts: Facts) -> Suspicions:
     """Look at each layer with a bias whose result is normalised next."""
-    for rows in frequent_lines(facts, _biased_layers(facts)):
+    for places, rows in _by_maker(facts, frequent_lines(facts, _biased_layers(facts))):
         count = times_per_step(facts, rows)
         yield Suspicion(
             message=f"{each_step(count, 'layer', 'adds', 'add')} a bias that the normalisation right after takes out "
@@ -86,9 +91,23 @@ def bias_before_batchnorm(facts: Facts) -> Suspicions:
             fix="Pass `bias=False` to the layer: the normalisation has a bias of its own. To load weights saved "
             "before, drop the layer's `bias` from them and subtract its value from the running mean.",
             rows=rows,
+            places=places,
             edit=_without_bias(facts, rows),
             evidence={"layers_per_step": count},
         )
+
+
+def _by_maker(facts: Facts, lines: Iterable[Rows]) -> Iterator[tuple[Places, Rows]]:
+    """The lines whose layers are made by the same lines together, with these leading: nothing can be changed where a
+    layer is called. A line of which no maker is known stays alone."""
+    found: dict[object, tuple[Places, Rows]] = {}
+    for rows in lines:
+        called = name_lines(facts, [leading_site(facts.lines.site[rows])])
+        makers = layer_makers(facts, called.location)
+        before, others = found.get(makers or called, (Places(), rows[:0]))
+        places = Places.of([*makers, *before.all(), *called.all()])
+        found[makers or called] = places, np.sort(np.concatenate([others, rows]))
+    yield from found.values()
 
 
 def _biased_layers(facts: Facts) -> Rows:

@@ -38,6 +38,7 @@ from msgspec import Struct
 from profkit.derive.memory.allocator import Allocator
 from profkit.derive.memory.origins import Origin
 from profkit.derive.memory.purposes import LABELS, Purpose, label_of
+from profkit.findings.values import ASKED_EVIDENCE, HELD_EVIDENCE, HELD_FOR_EVIDENCE
 from profkit.patterns import Places
 from profkit.patterns.allocator.failures import Failure, asking_site, failures, growth_before
 from profkit.patterns.allocator.lines import allocator_of, holding_lines, site_of
@@ -101,12 +102,12 @@ def _suspect(facts: Facts, failure: Failure, count: int) -> Suspicion:
         confidence=0.95,
         count=count,
         evidence={
-            "asked_bytes": failure.asked_bytes,
-            "held_bytes": failure.held_bytes,
+            ASKED_EVIDENCE: failure.asked_bytes,
+            HELD_EVIDENCE: failure.held_bytes,
             "reserved_bytes": failure.reserved_bytes,
             "bytes_in_gaps": failure.gap_bytes,
             "free_bytes_of_the_device": failure.free_bytes,
-            **{f"bytes_of_{LABELS[purpose].replace(' ', '_')}": size for purpose, size in parts.items()},
+            **{f"{HELD_FOR_EVIDENCE}{LABELS[purpose].replace(' ', '_')}": size for purpose, size in parts.items()},
         },
     )
 

@@ -49,13 +49,16 @@ from profkit.patterns.retention.growing_graphs import (
     GrowingGraph,
     adds_to_itself,
     carried_graph,
+    graph_node_bytes,
     graphs_held_together,
     growing_graphs,
     growth_bytes,
+    keeps_activations,
+    tensor_growth_bytes,
     uses_itself,
 )
 from profkit.patterns.retention.holding import first_at_each_line
-from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, format_count, rule
+from profkit.rules.base import Facts, Kind, Need, Severity, Suspicion, Suspicions, format_bytes, format_count, rule
 
 _UNTRAINED = (
     "Run it under `with torch.inference_mode():`: nothing is trained in the recorded steps, so nobody needs the graph. "
@@ -121,8 +124,14 @@ def _root_causes(graphs: tuple[GrowingGraph, ...]) -> Iterator[GrowingGraph]:
 def _suspect(facts: Facts, names: Sequence[GrowingGraph], share: float) -> Suspicion:
     """``share`` is the part of memory's growth that these names cause."""
     graph = names[0]
-    more_bytes = growth_bytes(facts, graph, share)
-    size = f"; memory grows by {format_bytes(more_bytes)} a step" if more_bytes else ""
+    more_bytes, node_bytes = growth_bytes(facts, graph, share), graph_node_bytes(graph)
+    tensor_bytes = tensor_growth_bytes(facts, graph, share)
+    by_nodes = f"autograd nodes by {format_bytes(node_bytes)}"
+    size = (
+        f"each step: tensors by {format_bytes(tensor_bytes)}, {by_nodes}"
+        if tensor_bytes > 0
+        else f"by {format_bytes(node_bytes)} a step in autograd nodes"
+    )
     what = (
         f"{format_count(graph.more_tensors, 'tensor')} with an autograd graph more"
         if graph.more_tensors
@@ -132,11 +141,13 @@ def _suspect(facts: Facts, names: Sequence[GrowingGraph], share: float) -> Suspi
     same = f" The same graphs hang on {others}: nothing is freed until each lets go." if others else ""
     return Suspicion(
         message=f"`{graph.path}` keeps {what} each step ({format_count(graph.more_nodes, 'backward node')} a step, "
-        f"{graph.nodes:,} by now){size}.{same}",
+        f"{graph.nodes:,} by now); memory grows {size}.{same}",
         fix="\n".join(map(_advise, names)) if carried_graph(facts) is None else _UNTRAINED,
         places=growing_lines(facts, graph.path, *(name.site for name in names)),
         size_bytes=more_bytes,
         grows=True,
+        host_bytes=node_bytes if more_bytes == node_bytes else 0,
+        severity=Severity.HIGH if keeps_activations(graph, tensor_bytes) else None,
         # If nothing is trained the graph is needless: `unused_autograd_graph` names the cause and ranks first.
         confidence=0.95 if carried_graph(facts) is None else 0.85,
         count=max(1, graph.more_tensors),

@@ -181,6 +181,7 @@ def _suspect(facts: Facts, growth: _WorkerGrowth) -> Suspicion:
         places=Places.of([*line, *loop]),
         size_bytes=round(per_step),
         grows=True,
+        is_bounded=True,
         severity=_severity(facts, growth),
         count=1,
         confidence=0.9 if held is not None else 0.75,

@@ -55,6 +55,8 @@ ACCOUNT_FILE = "account.json"
 STACKS_FILE = "stacks.json"
 SNAPSHOT_FILE = "snapshot.pickle"
 WORKERS_DIRECTORY = "workers"
+RECORDING = "recording"
+"""Among the files of a diagnosis: the whole path of a recording that lies elsewhere."""
 DIAGNOSIS_FILE = "diagnosis.json"
 REPORT_FILE = "report.html"
 REPORTS = (DIAGNOSIS_FILE, REPORT_FILE)
@@ -423,7 +425,7 @@ class Launch(Struct, frozen=True):
 class Remark(Struct, frozen=True):
     """What the program's source says about a line, recorded or not; `profkit.source.remark_kinds` names the kinds. For
     work that is rarely used: its last line, the first line that uses it, and the number of steps between uses, 0 if the
-    text does not say."""
+    text does not say. For a layer that is made: a line that calls it."""
 
     kind: str
     site: CallSite
@@ -582,6 +584,20 @@ def create_directory(path: Path) -> Path:
     if (path / WORKERS_DIRECTORY).is_symlink():
         raise RunDirectoryError(path, f"cannot be written: {WORKERS_DIRECTORY} is a link")
     return path
+
+
+class _Summary(Struct, frozen=True):
+    files: dict[str, str] = {}
+
+
+class _Diagnosed(Struct, frozen=True):
+    run: _Summary = _Summary()
+
+
+def noted_origin(directory: Path) -> Path | None:
+    """Where the recording lies whose reports are in ``directory``; None if they do not say."""
+    path = load_file(directory, DIAGNOSIS_FILE, _Diagnosed, _Diagnosed()).run.files.get(RECORDING)
+    return Path(path) if path else None
 
 
 def check_replaceable(directory: Path, names: Sequence[str]) -> None:

@@ -6,6 +6,8 @@ THREADS_SET = "threads-set"
 """An operator's number of threads is set."""
 LOADER_MADE = "loader-made"
 """A DataLoader is made."""
+BIASED_LAYER_MADE = "biased-layer-made"
+"""A layer with a bias is made, which a line of the same file calls."""
 CYCLE_CLOSED = "cycle-closed"
 """Objects come to refer to each other."""
 DOUBLES_BY_DEFAULT = "doubles-by-default"
@@ -20,3 +22,15 @@ DETERMINISM_SET = "determinism-set"
 """Deterministic algorithms are asked for."""
 RARELY_USED = "rarely-used"
 """The results of an evaluation are used at every n-th step only."""
+SEEDS = {
+    "PyTorch": "seeds-pytorch",
+    "NumPy": "seeds-numpy",
+    "Python's random": "seeds-random",
+}
+"""Random numbers are seeded, by whose they are."""
+DRAWS = {
+    "PyTorch": "draws-pytorch",
+    "NumPy": "draws-numpy",
+    "Python's random": "draws-random",
+}
+"""Random numbers are drawn from the global generator, by whose they are."""

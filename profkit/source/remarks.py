@@ -17,6 +17,8 @@ from profkit.source.doubles import double_makers
 from profkit.source.evaluations import rarely_used
 from profkit.source.evaluations_with_grad import evaluations_with_grad
 from profkit.source.index import SourceFile, parsed_file
+from profkit.source.models.layers import biased_layers
+from profkit.source.randomness.seeds import drawn, seeded
 from profkit.source.reference_cycles import cycle_closers
 from profkit.source.settings import anomaly_mode_setters
 from profkit.source.syntax import calls_named
@@ -24,6 +26,8 @@ from profkit.source.syntax import calls_named
 _MOST_FILES = 100
 _MOST_REMARKS = 100
 """Per kind."""
+_MOST_DRAWN = 8
+"""Of each file and kind of random numbers: the first few show that they are drawn."""
 
 
 def user_sources(is_user: Callable[[str], bool]) -> list[str]:
@@ -42,10 +46,24 @@ def review_sources(paths: Iterable[str]) -> tuple[Remark, ...]:
         for use in rarely_used(file.tree)
     ]
     closing = [Remark(kinds.CYCLE_CLOSED, _site(file, line)) for file, line in cycle_closers(files)]
+    layers = [
+        Remark(kinds.BIASED_LAYER_MADE, _site(file, layer.made), used_at=layer.called)
+        for file in files
+        for layer in biased_layers(file)
+    ]
+    random = [
+        Remark(kind_of[whose], _site(file, line))
+        for find, kind_of in ((seeded, kinds.SEEDS), (drawn, kinds.DRAWS))
+        for file in files
+        for whose, lines in find(file).items()
+        for line in sorted(set(lines))[:_MOST_DRAWN]
+    ]
     others = (
         [Remark(kind, _site(file, line)) for file in files for line in find(file)] for kind, find in _FINDERS.items()
     )
-    return tuple(remark for found in (with_grad, closing, *others, rare) for remark in found[:_MOST_REMARKS])
+    return tuple(
+        remark for found in (with_grad, closing, *others, rare, layers, random) for remark in found[:_MOST_REMARKS]
+    )
 
 
 def _calls_of(name: str) -> Callable[[SourceFile], list[int]]:

@@ -22,7 +22,7 @@ from bench_diagnose import diagnosing, measure
 _READ = """
 import sys
 from pathlib import Path
-from profkit.cli._memory_reuse import reuse_memory_for_columns
+from profkit.core.memory_reuse import reuse_memory_for_columns
 reuse_memory_for_columns()
 from profkit.trace.snapshot.reader import read_snapshot
 read_snapshot(Path(sys.argv[1]))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from profkit.cli import _memory_reuse
 from profkit.cli._output import has_screen
 from profkit.cli.diagnose import command
+from profkit.core import memory_reuse
 
 RECORDED = Path(__file__).parents[2] / "traces" / "recorded" / "nvidia-h100-80gb-hbm3" / "gelu-by-hand" / "pitfall"
 
@@ -37,7 +37,7 @@ def test_a_page_is_opened_only_where_there_is_a_display(environment: dict[str, s
 def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run that is read in this process, which keeps its garbage collector and memory settings."""
     for name in ("stop_collecting_garbage", "reuse_memory_for_columns", "reuse_memory_for_rules"):
-        monkeypatch.setattr(_memory_reuse, name, lambda: None)
+        monkeypatch.setattr(memory_reuse, name, lambda: None)
     shutil.copytree(RECORDED, tmp_path / "run")
     return tmp_path / "run"
 

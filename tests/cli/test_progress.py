@@ -68,6 +68,14 @@ def test_a_file_that_is_read_quickly_gets_no_bar(terminal: _Terminal, monkeypatc
     assert not terminal.getvalue()
 
 
+def test_without_a_terminal_a_line_tells_now_and_then(terminal: _Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "isatty", lambda: False)
+    monkeypatch.setattr(_progress, "EVERY_S", 0)
+    with ReadingBar(Path("large.json")) as bar:
+        bar.show(1, 4, 1)
+    assert re.fullmatch(r"profkit: reading large\.json: 25 %, 1 B, .*/s, 0 s so far\n", terminal.getvalue())
+
+
 def test_without_a_terminal_no_bar_is_shown(terminal: _Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "isatty", lambda: False)
     with ReadingBar(Path("large.json")) as bar:

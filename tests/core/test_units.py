@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profkit.core.printing import writable
-from profkit.core.units import format_bytes, format_count, format_share, format_time
+from profkit.core.units import format_bytes, format_count, format_long_time, format_share, format_time
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_sizes_use_powers_of_a_thousand(size: float, text: str) -> None:
     [
         (0, "0 %"),
         (0.0001, "< 0.1 %"),
-        (-0.0001, "> -0.1 %"),
+        (-0.0001, "0 %"),
         (0.0005, "0.1 %"),
         (0.0994, "9.9 %"),
         (0.0996, "10 %"),
@@ -49,6 +49,24 @@ def test_sizes_use_powers_of_a_thousand(size: float, text: str) -> None:
 )
 def test_a_share_keeps_a_decimal_below_ten_percent(fraction: float, text: str) -> None:
     assert format_share(fraction) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "1 second"),
+        (119, "119 seconds"),
+        (120, "2 minutes"),
+        (7_200, "2 hours"),
+        (100_000, "28 hours"),
+        (172_800, "2 days"),
+        (2_419_200, "4 weeks"),
+        (10_886_400, "18 weeks"),
+        (94_672_800, "3 years"),
+    ],
+)
+def test_a_long_time_is_told_in_whole_units(seconds: float, text: str) -> None:
+    assert format_long_time(seconds * 1e9) == text
 
 
 def test_one_of_a_thing_is_singular() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profkit.diagnosis.pipeline import diagnose
-from profkit.diagnosis.verdict import conclude, with_ranks
+from profkit.diagnosis.verdict import CUT_OFF, conclude, with_ranks
 from profkit.findings.values import (
     Activity,
     CostlyPlace,
@@ -82,6 +82,16 @@ def test_running_out_of_memory_comes_before_everything():
         VerdictKind.FOUND,
         "Out of memory: train.py:3 asked for 2 GB; 1 fault costs 43 % of the step: a at train.py:7",
     )
+
+
+def test_memory_that_ran_out_is_told_by_who_asked_and_what_was_held():
+    evidence = {"asked_bytes": 512_000_000, "held_bytes": 8_000_000_000, "bytes_of_activations": 6_000_000_000}
+    failed = replace(finding("out-of-memory", 0.0, size_bytes=10**9), severity=Severity.HIGH, evidence=evidence)
+    place = failed.location.short if failed.location else "the program"
+    found = f"Out of memory: {place} asked for 512 MB while 8.00 GB were held, 75 % of them activations"
+    assert text_of(failed) == found
+    assert text_of(failed, *[finding("a", 0.02)]) == f"{found}; 1 more fault"
+    assert "asked for" not in text_of(replace(failed, severity=Severity.MEDIUM)), "the program went on"
 
 
 def test_the_largest_gain_comes_first_whether_fault_or_opportunity():
@@ -201,13 +211,22 @@ def test_what_most_of_the_recording_was_spent_on_comes_first():
     )
 
 
+def test_that_the_file_is_cut_off_comes_before_what_was_found():
+    cut = "The file is cut off, and what is lost may be from any part of the recording"
+    assert (
+        conclude(diagnosis(finding("a", 0.43)), [CUT_OFF]).text
+        == f"{cut}; 1 fault costs 43 % of the step: a at train.py:7"
+    )
+    assert conclude(diagnosis(finding("a", 0.43)), ["x"]).text.endswith("; doubtful, as x")
+
+
 def test_with_an_obstacle_the_verdict_does_not_say_that_there_is_no_fault():
     found = conclude(diagnosis(chance("b", 0.5)), ["no steps were found"])
     assert found.text == f"An opportunity would give back 50 % of the step: b at train.py:7; doubtful, as {NO_STEPS}"
     unpriced = replace(chance("b", 0.0), severity=Severity.MEDIUM, saving=None)
     found = conclude(diagnosis(unpriced), ["no steps were found"])
-    assert found.kind is VerdictKind.CANNOT_JUDGE
-    assert found.text == "Cannot judge: no steps were found; what stands out, its gain not measured: b at train.py:7"
+    assert found.kind is VerdictKind.FOUND, "a report with a finding has a verdict on it"
+    assert found.text == "What stands out, its gain not measured: b at train.py:7; doubtful, as no steps were found"
 
 
 def test_the_verdict_begins_with_the_failure_of_the_program():

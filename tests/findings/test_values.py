@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profkit.findings.values import (
+    FULL_AFTER_EVIDENCE,
     GROWTH_EVIDENCE,
     Diagnosis,
     Finding,
@@ -16,6 +17,7 @@ from profkit.findings.values import (
     Saving,
     Severity,
     Timing,
+    full_after,
     left_beyond,
     rank,
     severity_of,
@@ -46,8 +48,31 @@ def test_severity_follows_from_the_share_of_the_step(fraction: float, severity: 
     assert severity_of(saving(fraction)) is severity
 
 
-def test_memory_that_grows_without_bound_is_always_high() -> None:
-    assert severity_of(None, grows_without_bound=True) is Severity.HIGH
+@pytest.mark.parametrize(
+    ("days", "severity"),
+    [
+        (None, Severity.HIGH),
+        (0.9, Severity.HIGH),
+        (1.1, Severity.MEDIUM),
+        (6.9, Severity.MEDIUM),
+        (7.1, Severity.LOW),
+        (126, Severity.LOW),
+    ],
+)
+def test_memory_that_grows_counts_by_the_time_until_it_is_full(days, severity) -> None:
+    full_after_ns = None if days is None else days * 86_400e9
+    assert severity_of(None, grows_without_bound=True, full_after_ns=full_after_ns) is severity
+    assert severity_of(None, full_after_ns=full_after_ns) is Severity.INFO
+
+
+def test_growth_that_also_takes_much_time_is_high_however_slow_it_is() -> None:
+    assert severity_of(saving(0.2), grows_without_bound=True, full_after_ns=1e18) is Severity.HIGH
+
+
+@pytest.mark.parametrize(("ns", "words"), [(3 * 3.6e12, "full after about 3 hours"), (0, ""), (400 * 86_400e9, "")])
+def test_when_memory_is_full_is_told_up_to_a_year(ns, words) -> None:
+    leak = replace(finding("leak", Severity.HIGH), evidence={FULL_AFTER_EVIDENCE: ns})
+    assert full_after(leak) == words
 
 
 def test_a_finding_without_a_saving_is_information() -> None:
@@ -136,8 +161,8 @@ SOURCES = {"train.py": {2: "", 3: "for x in xs:", 4: "    y = x", 5: "    z = y"
 
 def test_a_finding_shows_the_lines_around_its_own() -> None:
     place = Location("train.py", 5, "f", "z = y").within(SOURCES)
-    assert place.around == ("", "for x in xs:", "    y = x", "    z = y", "", "print(z)")
-    assert place.around_from == 2
+    assert place.around == ("for x in xs:", "    y = x", "    z = y", "", "print(z)")
+    assert place.around_from == 3, "without an empty line at the edge"
 
 
 @pytest.mark.parametrize(

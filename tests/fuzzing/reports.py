@@ -23,13 +23,14 @@ from profkit.report.json import parse_json
 from tests.fuzzing.hostile import CANARY
 
 _PAGE_TAGS = frozenset(
-    "a article b body br button circle code dd del details div dl dt footer g h1 h2 h3 h4 head header html ins input "
+    "a article b body br button circle code dd del details div dl dt figcaption figure footer g h1 h2 h3 h4 head "
+    "header html ins input "
     "label li line main mark meta ol option p path polygon polyline pre rect script section select small span "
     "strong style summary svg table tbody td text th thead time title tr ul".split()
 )
 _PAGE_ATTRIBUTES = re.compile(
     "id|class|lang|charset|name|content|http-equiv|href|hidden|scope|role|tabindex|type|size|for|value|title|open|"
-    "selected|colspan|rowspan|style|xmlns|viewbox|preserveaspectratio|width|height|x|y|r|cx|cy|x1|x2|y1|y2|rx|ry|d|fill|"
+    "selected|colspan|rowspan|style|xmlns|viewbox|preserveaspectratio|width|height|x|y|dy|r|cx|cy|x1|x2|y1|y2|rx|ry|d|fill|"
     "stroke|stroke-dasharray|stroke-width|points|transform|text-anchor|font-family|font-size|aria-[a-z]+|data-[a-z-]+"
 )
 _ADDRESSES = ("href", "src", "action", "xlink:href", "formaction", "srcdoc", "data")

@@ -256,9 +256,7 @@ def test_tensorboard_shows_runs_and_reports_in_a_browser_without_the_internet(lo
         tab = page.frame_locator("iframe")
         tab.get_by_role("button", name="train/1").click(timeout=60_000)
         report = tab.frame_locator("iframe")
-        assert report.locator("h1").inner_text(timeout=60_000) == (
-            "1 fault costs 40 % (30 to 50) of the step: cat-in-loop"
-        )
+        assert "cat-in-loop" in report.locator("h1").inner_text(timeout=60_000)
         assert tab.locator("tbody tr").count() == 3
         assert tab.locator("tbody script").count() == 0
         assert [url for url in asked if not url.startswith((address, "data:", "blob:", "about:"))] == []

@@ -39,15 +39,16 @@ def test_the_whole_text():
     assert (
         render_memory_plan(PLAN, "text")
         == """\
-Net at batch 128: 10.0 GB at the peak, in the backward pass
+Net at batch 128: 11.8 GB of GPU memory, 10.0 GB at the peak, in the backward
+pass
 500,000,000 parameters; adamw; all in float32
 
 parameters         2.00 GB     20 %
 activations        8.00 GB     80 %
 peaks: forward 9.00 GB, backward 10.0 GB, optimizer step 4.00 GB
 
-PyTorch's allocator reserves about 11.0 GB of the GPU for that, and the CUDA
-context takes about 770 MB: 11.8 GB in all.
+11.8 GB decide whether it fits: PyTorch's allocator reserves about 11.0 GB for
+the peak, and the CUDA context takes about 770 MB.
 The largest batch that fits into 8.00 GB is 90: 6.77 GB.
 
 What a change would give                    peak  less    needs  fits
@@ -89,6 +90,18 @@ def test_names_from_the_users_code_cannot_control_a_terminal():
     text = render_memory_plan(replace(PLAN, model="\x1b[2J" + "x" * 500), "text")
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_container_is_named_by_the_function_that_built_it():
+    built = replace(PLAN, model="Sequential", request=replace(PLAN.request, target="models.py:make_net"))
+    assert render_memory_plan(built, "text").startswith("the Sequential of make_net() at batch 128: ")
+
+
+def test_a_long_reason_is_cut_at_a_word():
+    refused = replace(PLAN, changes=(Change("checkpointing", None, "there is no row of blocks in " * 20),))
+    text = render_memory_plan(refused, "text")
+    assert len(text) < 1000
+    assert " ...\n" in text
 
 
 def test_json_contains_the_whole_plan():

@@ -22,10 +22,10 @@ TIMED = replace(
 def test_both_sides_are_drawn_on_one_axis_with_steps_and_interval() -> None:
     page = Page(render_html(TIMED))
     bars = [rect["width"] for rect in page.shown("rect") if rect["class"] in ("now", "after")]
-    assert bars == ["46.95%", "50.0%"]
+    assert bars == ["86.27%", "91.88%"]
     (band,) = [rect for rect in page.shown("rect") if rect["class"] == "band"]
-    assert (band["x"], band["width"]) == ("48.4%", "3.43%")
-    assert [dot["cx"] for dot in page.shown("circle")] == ["46.95%", "45.8%", "50.0%", "100.0%"]
+    assert (band["x"], band["width"]) == ("88.94%", "6.3%")
+    assert [dot["cx"] for dot in page.shown("circle")] == ["86.27%", "84.16%", "91.88%"]
 
 
 def test_the_page_uses_the_words_of_the_text() -> None:
@@ -41,9 +41,30 @@ def test_a_comparison_without_an_interval_has_no_band() -> None:
 
 
 def test_one_long_step_does_not_squeeze_the_others() -> None:
-    odd = replace(TIMED, after=replace(TIMED.after, step_ns=(10**12,)))
-    page = Page(render_html(odd))
-    assert [rect["width"] for rect in page.shown("rect") if rect["class"] == "after"] == ["25.0%"]
+    steps = (13_000_000, 13_100_000, 13_200_000, 10**12)
+    page = Page(render_html(replace(TIMED, after=replace(TIMED.after, step_ns=steps))))
+    (after,) = [float(rect["width"][:-1]) for rect in page.shown("rect") if rect["class"] == "after"]
+    assert after > 85
+    assert len(page.shown("circle")) == 2 + 3
+    assert "Beyond the axis lies 1 step after, up to 1,000 s." in page.text["p"]
+
+
+def test_the_axis_has_round_times() -> None:
+    text = render_html(TIMED)
+    assert [time in text for time in (">0</text>", ">5.00 ms</text>", ">10.0 ms</text>", ">15.0 ms</text>")] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert [line["x1"] for line in Page(text).shown("line")][1:] == ["0.0%", "35.07%", "70.14%"]
+
+
+def test_an_interval_that_spans_much_says_how_much_it_is_at_least() -> None:
+    faster = replace(TIMED.step_time, verdict=Verdict.BETTER, change=-0.93, low=-0.99, high=-0.29)
+    assert headline(replace(TIMED, step_time=faster)).endswith("-93 % (by 29 % at least)")
+    open_ended = replace(faster, verdict=Verdict.INCONCLUSIVE, low=-0.9, high=0.5)
+    assert "interval -90 % to +50 %" in headline(replace(TIMED, step_time=open_ended))
 
 
 def test_hostile_names_are_shown_as_text() -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from profkit.findings.pictures import Branch, Lane, Mark, MemoryCurve, Pictures, StepPicture
-from profkit.findings.values import Change, Diagnosis, Finding, Location, TimeShare, Timing, WorkerTimes
+from profkit.findings.values import Change, Diagnosis, Finding, Location, Saving, TimeShare, Timing, WorkerTimes
+from profkit.report.html.drawing import column_ticks
 from profkit.report.html.page import render_html
 
 VOID = {"meta", "br", "input"}
@@ -88,10 +89,12 @@ def hostile_page(drawn_diagnosis: Diagnosis, hostile_finding: Finding) -> Page:
 
 def test_every_part_of_the_diagnosis_is_on_the_page(full_diagnosis: Diagnosis) -> None:
     page = Page(render_html(full_diagnosis))
-    assert page.text["title"] == page.text["h1"]
-    assert page.text["h1"] == "1 fault costs 43 % (30 to 50) of the step: retained-graph at train.py:31"
+    verdict = "1 fault costs 43 % (30 to 50) of the step: retained-graph at train.py:31"
+    assert page.text["title"] == verdict
+    assert page.text["h1"] == "retained-graph at train.py:31: a step of 11.0 ms could take 6.27 ms"
+    assert f"{verdict}." in page.text["p"]
     assert page.text["h2"] == (
-        "Where the step's time wentWhat to change, the largest gain firstFor your informationThe recordingNot looked at"
+        "What to change, the largest gain firstFor your informationWhere the step's time wentThe recordingNot looked at"
     )
     assert page.text["h3"] == "1.  retained-graph2.  launch-bound zero-filled-gradients"
     assert page.text["span"].endswith("highmedium opportunityinfo")
@@ -134,7 +137,10 @@ def test_the_policy_allows_the_one_style_sheet_and_the_one_script(hostile_page: 
 
 def test_the_page_of_a_rule_is_folded_beside_its_finding(full_diagnosis: Diagnosis) -> None:
     page = Page(render_html(full_diagnosis, {"retained-graph": "What it detects\n\n    graphs <kept>\n", "other": "x"}))
-    assert page.text["summary"] == "EvidenceAbout this rule1 rule2 rules"
+    assert page.text["summary"] == (
+        "How the step was timedEvidenceAbout this rule"
+        "zero-filled-gradients: Gradients are filled with zeros1 rule2 rules"
+    )
     assert "What it detects\n\n    graphs <kept>" in page.text["code"]
 
 
@@ -242,7 +248,7 @@ def test_a_fix_with_a_changed_line_is_shown_as_a_diff(full_diagnosis: Diagnosis,
 def test_holders_and_growth_of_memory_are_listed_below_its_curve(drawn_diagnosis: Diagnosis) -> None:
     page = Page(render_html(drawn_diagnosis))
     assert "Who holds the memory" in page.text["h2"]
-    assert "Memory grows by 1.50 kB each step." in page.text["p"]
+    assert "Tensors grow by 1.50 kB each step." in page.text["p"]
     assert "train.py:31 x @ <w>" in page.text["code"]
 
 
@@ -266,3 +272,60 @@ def test_rules_without_findings_are_named_if_the_recording_can_be_judged(
     assert "<summary>2 rules</summary><code>float64-compute</code>, <code>graph-break</code></details>" in page
     assert "Looked for and not found" not in render_html(full_diagnosis)
     assert "Looked for and not found" not in render_html(empty_diagnosis, pages)
+
+
+def test_a_verdict_that_memory_grows_is_drawn_from_step_to_step(drawn_diagnosis: Diagnosis) -> None:
+    assert drawn_diagnosis.pictures is not None
+    assert drawn_diagnosis.pictures.memory is not None
+    curve = replace(drawn_diagnosis.pictures.memory, step_end_bytes=(1_000, 2_000))
+    pictures = replace(drawn_diagnosis.pictures, memory=curve)
+    page = render_html(replace(drawn_diagnosis, pictures=pictures))
+    assert "from 1.00 kB to 2.00 kB. The bars do not begin at 0." in page
+    assert "<title>step 8: 2.00 kB</title>" in page
+    steady = replace(drawn_diagnosis, pictures=replace(pictures, memory=replace(curve, step_end_bytes=(1, 1))))
+    assert "do not begin at 0" not in render_html(steady)
+    other = replace(drawn_diagnosis, pictures=pictures, findings=drawn_diagnosis.findings[1:])
+    assert "do not begin at 0" not in render_html(other), "a verdict about time"
+
+
+@pytest.mark.parametrize(
+    ("saving", "headline"),
+    [
+        (Saving(5_300_000, 0.43, 0.3, 0.5), "retained-graph at train.py:31: a step of 11.0 ms could take 6.27 ms"),
+        (
+            Saving(5_300_000, 0.43, 0.3, 0.5, of_part=True),
+            "1 fault costs 43 % (30 to 50) of the part that was recorded",
+        ),
+        (Saving(0, 0.0, 0.0, 0.0, 4_000_000), "1 fault makes memory grow by 4.00 MB per step"),
+    ],
+)
+def test_the_headline_is_the_change_and_its_worth_if_it_has_a_price(full_diagnosis, leak, saving, headline) -> None:
+    diagnosis = replace(full_diagnosis, findings=(replace(leak, saving=saving),))
+    assert Page(render_html(diagnosis)).text["h1"].startswith(headline)
+
+
+@pytest.mark.parametrize(
+    ("longest_ns", "ticks"),
+    [
+        (10_000_000, [(80.0, "2.00 ms"), (60.0, "4.00 ms"), (40.0, "6.00 ms"), (20.0, "8.00 ms"), (0.0, "10.0 ms")]),
+        (12_300_000, [(59.35, "5.00 ms"), (18.7, "10.0 ms")]),
+        (48_000_000, [(58.33, "20.0 ms"), (16.67, "40.0 ms")]),
+        (0, []),
+    ],
+)
+def test_the_columns_have_round_times_beside_them(longest_ns, ticks) -> None:
+    pictures = Pictures(parts=("a",), steps=(StepPicture(0, longest_ns, (longest_ns,)),))
+    assert [(one.y, one.text) for one in column_ticks(pictures)] == ticks
+
+
+def test_a_scenarios_note_to_its_tests_is_not_shown(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    place = Location("a.py", 3, "f", "x = f(y)  # expect: some-rule")
+    change = Change("a.py", 3, "x = f(y)  # expect: some-rule", "x = g(y)  # expect: some-rule")
+    page = render_html(replace(full_diagnosis, findings=(replace(leak, location=place, change=change),)))
+    assert "expect" not in page
+    assert "+ x = g(y)" in page
+
+
+def test_a_step_that_might_take_no_time_is_told_by_its_most(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    finding = replace(leak, saving=Saving(5_300_000, 0.9, 0.6, 1.0))
+    assert "1.10 ms (at most 4.40 ms)" in render_html(replace(full_diagnosis, findings=(finding,)))

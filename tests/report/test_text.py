@@ -233,12 +233,12 @@ def test_a_recording_without_steps_cannot_be_judged(empty_diagnosis: Diagnosis) 
     assert text.splitlines()[0] == "Cannot judge: The trace holds no steps."
 
 
-def test_a_small_finding_takes_at_most_two_lines(clean_diagnosis: Diagnosis, leak: Finding) -> None:
+def test_a_small_finding_takes_one_line(clean_diagnosis: Diagnosis, leak: Finding) -> None:
     wordy = replace(leak, severity=Severity.INFO, message="many words " * 50)
     lines = render_text(replace(clean_diagnosis, findings=(wordy,))).splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("- retained-graph at train.py:31"))
-    assert lines[start + 1].endswith(" ...")
-    assert lines[start + 2] == ""
+    assert lines[start].endswith(" ...")
+    assert lines[start + 1] == ""
 
 
 def test_only_three_more_places_are_shown(full_diagnosis: Diagnosis, leak: Finding) -> None:

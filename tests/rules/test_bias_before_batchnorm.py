@@ -9,8 +9,10 @@ import pytest
 
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.bias_before_batchnorm import bias_before_batchnorm
+from profkit.run.directory import CallSite, Remark, Run
 from profkit.savings.simulate import predict_saving
-from tests.traces import annotation, facts_of, op, rows_named, step
+from profkit.source.remark_kinds import BIASED_LAYER_MADE
+from tests.traces import annotation, facts_of, mark, op, rows_named, step
 
 Json = dict[str, Any]
 IMAGE = [8, 16, 32, 32]
@@ -178,3 +180,32 @@ def test_biases_in_fewer_than_half_of_the_steps_are_silent(faulty, reported):
         return layer(at) if at < 100 * faulty else [convolution(at, bias=[]), norm(at + 15)]
 
     assert len(find(facts_of(steps_of(part)))) == reported
+
+
+CALLS = (CallSite("net.py", 20, "forward", "x = self.e1(x)"), CallSite("net.py", 21, "forward", "x = self.e2(x)"))
+
+
+def on_two_lines(*made: tuple[int, int]) -> list[Suspicion]:
+    """A located step and three measured ones, with a layer on each of two lines; ``made`` are makers and callers."""
+    events = steps_of(lambda at: [*layer(at), *layer(at + 40)])
+    marks = [mark(0, 0, 39), mark(1, 40, 39)]
+    remarks = tuple(
+        Remark(BIASED_LAYER_MADE, CallSite("net.py", maker, "block"), used_at=called) for maker, called in made
+    )
+    return find(facts_of([*events, *marks], callsites=CALLS, run=Run(remarks=remarks)))
+
+
+def test_layers_made_by_one_line_are_one_finding_at_that_line():
+    (found,) = on_two_lines((5, 20), (5, 21))
+    assert [place.line for place in found.places.all()] == [5, 20, 21]
+    assert found.evidence == {"layers_per_step": 2}
+
+
+def test_layers_made_by_two_lines_are_two_findings():
+    found = on_two_lines((5, 20), (6, 21))
+    assert [[place.line for place in one.places.all()] for one in found] == [[5, 20], [6, 21]]
+
+
+def test_without_a_known_maker_the_calling_line_leads():
+    found = on_two_lines((5, 99))
+    assert [[place.line for place in one.places.all()] for one in found] == [[20], [21]]

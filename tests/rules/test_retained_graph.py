@@ -175,7 +175,7 @@ def test_a_list_and_a_sum_of_the_same_losses_are_one_finding():
     (found,) = find(living(history, total))
     assert found.message == (
         "`total` keeps a longer autograd graph each step (8 backward nodes a step, 40 by now); memory grows by 4.00 kB "
-        "a step. The same graphs hang on `history`: nothing is freed until each lets go."
+        "a step in autograd nodes. The same graphs hang on `history`: nothing is freed until each lets go."
     )
     assert [found.location.line, *(place.line for place in found.also)] == [12, 9]
     assert "`total += x.detach()`" in found.fix
@@ -244,7 +244,7 @@ def test_memory_grows_as_the_allocator_says_and_its_lines_are_named():
     samples = tuple(LiveSample(n - 1, (LiveHolder("losses", APPEND, n, 7 * n, 4 * n, n),)) for n in range(1, 6))
     (found,) = find(facts_of(events, live=samples, callsites=sites))
     assert found.size_bytes == 4096
-    assert "4.10 kB a step" in found.message
+    assert "memory grows each step: tensors by 4.10 kB, autograd nodes by 3.50 kB." in found.message
     assert [place.line for place in found.also] == [30]
 
 

@@ -88,6 +88,8 @@ def test_an_unknown_name_names_the_nearest() -> None:
 
 
 def test_for_a_file_name_the_name_of_the_scenario_is_suggested() -> None:
+    with pytest.raises(UsageError, match=r"no scenario is called 'xyz'; see `profkit scenarios`"):
+        catalogue.find_scenario("xyz")
     with pytest.raises(UsageError, match="the nearest is loss-list "):
         catalogue.find_scenario("loss_list")
 

@@ -45,8 +45,8 @@ def line_moves(before: Sequence[Recorded], after: Sequence[Recorded], step_ns: i
 
 def finding_moves(before: Sequence[Recorded], after: Sequence[Recorded]) -> tuple[FindingMove, ...]:
     """What became of each finding: new ones first, then changed, gone, unknown and unchanged ones."""
-    one, other = _findings(before), _findings(after)
-    moves = [_finding_move(key, one.get(key), other.get(key), before, after) for key in {**one, **other}]
+    pairs = _pair(_findings(before), _findings(after))
+    moves = [_finding_move(present.rule, a, b, before, after) for a, b in pairs if (present := a or b)]
     order = (Fate.NEW, Fate.CHANGED, Fate.GONE, Fate.UNKNOWN, Fate.SAME)
     return tuple(sorted(moves, key=lambda move: (order.index(move.fate), move.rule)))
 
@@ -85,10 +85,37 @@ def _finding_key(finding: Finding) -> FindingKey:
     return finding.rule, line_key(place.file, place.function, place.source) if place else ("", "", "")
 
 
+def _pair(
+    one: Mapping[FindingKey, Finding], other: Mapping[FindingKey, Finding]
+) -> list[tuple[Finding | None, Finding | None]]:
+    """The findings of both sides, each with the other side's of the same line; of those left over, with one of the same
+    rule and source text, which may have moved to another function or file; then with one of the same rule, if each side
+    has only one left, whose line was changed."""
+    pairs: list[tuple[Finding | None, Finding | None]] = [(one[key], other[key]) for key in one if key in other]
+    left = [finding for key, finding in one.items() if key not in other]
+    right = [finding for key, finding in other.items() if key not in one]
+    for key_of in (_source_key, _rule_key):
+        for key in dict.fromkeys(map(key_of, left)):
+            a, b = ([finding for finding in side if key_of(finding) == key] for side in (left, right))
+            if len(a) == len(b) == 1 and all(key):
+                pairs.append((a[0], b[0]))
+                left.remove(a[0])
+                right.remove(b[0])
+    return [*pairs, *((a, None) for a in left), *((None, b) for b in right)]
+
+
+def _source_key(finding: Finding) -> tuple[str, ...]:
+    place = finding.location
+    return finding.rule, " ".join(place.source.split()) if place else ""
+
+
+def _rule_key(finding: Finding) -> tuple[str, ...]:
+    return (finding.rule,)
+
+
 def _finding_move(
-    key: FindingKey, a: Finding | None, b: Finding | None, before: Sequence[Recorded], after: Sequence[Recorded]
+    rule: str, a: Finding | None, b: Finding | None, before: Sequence[Recorded], after: Sequence[Recorded]
 ) -> FindingMove:
-    rule = key[0]
     missing = () if a and b else after if a else before
     reason = next((run.diagnosis.skipped[rule] for run in missing if rule in run.diagnosis.skipped), "")
     if a and b:

@@ -19,7 +19,13 @@ from profkit.diagnosis.launch.finding import find_ranks, is_light
 from profkit.diagnosis.pipeline import diagnose, read_facts
 from profkit.findings.values import Diagnosis
 from profkit.patterns.places.events import call_site
-from profkit.run.directory import CallSite, Run, find_trace, unprofiled_steps
+from profkit.run.directory import (
+    CallSite,
+    Run,
+    find_trace,
+    noted_origin,
+    unprofiled_steps,
+)
 from profkit.trace.events import DEVICE_WORK, Bools, Category, Int64s, Rows
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -88,7 +94,8 @@ def merge(tables: Sequence[Mapping[_Key, Work]]) -> dict[_Key, Work]:
 
 def find_recordings(path: Path) -> list[Path]:
     """A trace, a run directory, or the run directories in ``path``, which are repetitions. For a launch, whose ranks
-    all take the same steps, the first fully recorded rank.
+    all take the same steps, the first fully recorded rank. For a directory with only the reports on a recording, that
+    recording, wherever it lies.
 
     Raises `UnreadableInput` if there is none.
     """
@@ -109,7 +116,14 @@ def _run_at(directory: Path) -> list[Path]:
     ranks = find_ranks(directory)
     if ranks:
         return [next((rank for rank in ranks if not is_light(rank)), ranks[0])]
-    return [directory] if find_trace(directory) is not None else []
+    if find_trace(directory) is not None:
+        return [directory]
+    origin = noted_origin(directory)
+    if origin is None:
+        return []
+    if not origin.is_file():
+        raise UnreadableInput(directory, f"holds the reports on {origin}, which is not there any more")
+    return [origin]
 
 
 def read_recording(path: Path) -> Recorded:

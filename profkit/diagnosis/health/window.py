@@ -9,7 +9,7 @@ from profkit.derive.device.driver_memory import allocating
 from profkit.derive.facts import Facts
 from profkit.derive.steps.boundaries import ONE_UPDATE, RENAMED, WHOLE_RECORDING
 from profkit.derive.timeline.intervals import intersection, union
-from profkit.diagnosis.verdict import NO_STEPS
+from profkit.diagnosis.verdict import CUT_OFF, NO_STEPS
 from profkit.patterns.time.idling import LONG_PAUSE_NS, while_queued
 from profkit.patterns.time.start_up import find_cold_start, preparing
 from profkit.patterns.time.wait_causes import await_unrecorded_work
@@ -56,7 +56,7 @@ def check_part(facts: Facts) -> str | None:
 def check_cut_off(facts: Facts) -> str | None:
     if not facts.trace.recording.is_cut_off:
         return None
-    return "the file is cut off, and what is lost may be from any part of the recording"
+    return CUT_OFF
 
 
 def check_located(facts: Facts) -> str | None:

@@ -170,7 +170,9 @@ def _memory_curve(facts: Facts, window: _Window) -> MemoryCurve | None:
     if peak == least:
         return None
     levels = _encode((highest - least) / (peak - least))
-    return MemoryCurve(levels, least, peak, _holders(facts, window), live_growth_per_step(facts))
+    ends = memory.live_at_step_end_bytes[facts.steps.measured].tolist()
+    growth = live_growth_per_step(facts)
+    return MemoryCurve(levels, least, peak, _holders(facts, window), growth, tuple(ends[:_MOST_STEPS]))
 
 
 def _holders(facts: Facts, window: _Window) -> tuple[MemoryHolder, ...]:

@@ -29,6 +29,11 @@ _NODE_BYTES = 500
 ``torch/csrc/autograd/function.h``, mostly the hooks, the mutex and the metadata of one input."""
 
 
+_LEAST_BLOCK_BYTES = 512
+"""The GPU allocator's smallest block (``kMinBlockSize`` in ``c10/cuda/CUDACachingAllocator.cpp``): a loss of four bytes
+takes one."""
+
+
 class GrowingGraph(Struct, frozen=True):
     """A name that reaches more of the autograd graph at each step's end; ``more_*`` are medians per step.
 
@@ -117,10 +122,26 @@ def _terms(value: ast.expr) -> Iterator[ast.expr]:
 
 
 def growth_bytes(facts: Facts, graph: GrowingGraph, share: float = 1.0) -> int:
-    """How much memory grows per step: this ``share`` of the allocator's growth, or else the name's own tensors, but no
-    less than the nodes take, which the allocator does not see."""
+    """How much memory grows per step: that of the tensors, but no less than the nodes take, which the allocator does
+    not see."""
+    return max(tensor_growth_bytes(facts, graph, share), graph_node_bytes(graph))
+
+
+def graph_node_bytes(graph: GrowingGraph) -> int:
+    """The least that the nodes which a step adds take on the host."""
+    return graph.more_nodes * _NODE_BYTES
+
+
+def keeps_activations(graph: GrowingGraph, tensor_bytes: int) -> bool:
+    """Whether the graphs keep more tensors alive than the name itself: what the forward pass saved for the backward
+    pass, which frees it if it runs."""
+    return tensor_bytes > 2 * max(graph.more_bytes, graph.more_tensors * _LEAST_BLOCK_BYTES)
+
+
+def tensor_growth_bytes(facts: Facts, graph: GrowingGraph, share: float = 1.0) -> int:
+    """How much tensors grow per step: this ``share`` of the allocator's growth, or else the name's own tensors."""
     measured = np.flatnonzero(facts.steps.measured)
     growth = graph.more_bytes
     if facts.memory.present and len(measured) > 1:
         growth = int(share * median(np.diff(facts.memory.live_at_step_end_bytes[measured])))
-    return max(growth, graph.more_nodes * _NODE_BYTES)
+    return growth

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from math import floor, log10
 
 from msgspec import Struct
 
 from profkit.core.units import format_bytes, format_count, format_share, format_time
 from profkit.findings.pictures import LEVELS, Branch, Lane, MemoryCurve, Pictures, levels_of
-from profkit.findings.values import Diagnosis, Finding, Saving, Severity, WholeRun, WorkerTimes, faults, notable
+from profkit.findings.values import Diagnosis, Finding, Saving, Severity, WholeRun, WorkerTimes, faults, grows, notable
 from profkit.patterns.whole_run import (
     AFTER,
     BEFORE,
@@ -58,6 +59,10 @@ _LEVEL_HUES = ("module", "line", "operator", "kernel")
 _MOST_BARS = 4
 _LEAST_COLUMNS = 16
 """Fewer, wider columns would look like another kind of chart."""
+_LEAST_BAR = 6.0
+"""Per cent of the height. The least would not be seen at all."""
+_MOST_TICKS = 6
+"""In 80 pixels a line of text fits every 16."""
 _LEAST_LABEL = 9.0
 """Per cent of the width. A narrower branch has no room for a name."""
 
@@ -103,6 +108,7 @@ def verdict_bars(diagnosis: Diagnosis) -> list[Bar]:
 def _after(label: str, step_ns: int, saving: Saving) -> Bar:
     left, least, most = (max(0.0, 1 - min(share, 1.0)) for share in (saving.fraction, saving.high, saving.low))
     span = f" ({format_time(step_ns * least)} to {format_time(step_ns * most)})" if least != most else ""
+    span = f" (at most {format_time(step_ns * most)})" if span and not least else span  # no step takes no time
     value = f"{format_time(step_ns * left)}{span}"
     return Bar(printable(label), value, percent(left), percent(least), percent(most), False)
 
@@ -236,6 +242,24 @@ def columns(pictures: Pictures) -> list[Column]:
     ]
 
 
+class Tick(Struct, frozen=True):
+    """A round time beside the columns: ``y`` per cent from above, and as text."""
+
+    y: float
+    text: str
+
+
+def column_ticks(pictures: Pictures) -> list[Tick]:
+    """Round times up to the longest step, two to five of them."""
+    longest = max((sum(step.parts) for step in pictures.steps), default=0)
+    if longest <= 0:
+        return []
+    size = 10 ** floor(log10(longest))
+    each = next((size * share for share in (0.2, 0.5) if longest / (size * share) < _MOST_TICKS), 2.0 * size)
+    count = int(longest / each)
+    return [Tick(round(100 - 100 * at * each / longest, 2), format_time(at * each)) for at in range(1, count + 1)]
+
+
 def _stack(pictures: Pictures, parts: Sequence[int], longest: int) -> Iterator[Piece]:
     y = 100.0
     for label, time_ns in zip(pictures.parts, parts, strict=False):
@@ -306,6 +330,11 @@ def step_labels(pictures: Pictures) -> list[Label]:
     return [Label(round(100 * step.begin, 3), str(step.number)) for step in pictures.steps if step.end > step.begin]
 
 
+def step_edges(pictures: Pictures) -> list[int]:
+    """Where a step begins, but for the first, in the units of `MARK_WIDTH`."""
+    return [round(MARK_WIDTH * step.begin) for step in pictures.steps if 0 < step.begin < step.end]
+
+
 class Curve(Struct, frozen=True):
     """Memory over time as a path, and its figures as text. ``holders`` are bars in per cent of the largest."""
 
@@ -324,6 +353,43 @@ def memory(pictures: Pictures) -> Curve | None:
     peak, least = format_bytes(curve.peak_bytes), format_bytes(curve.least_bytes)
     growth = format_bytes(curve.growth_bytes) if curve.growth_bytes > 0 else ""
     return Curve(outline(curve.levels), len(curve.levels), peak, least, growth, tuple(_holders(curve)))
+
+
+class StepEnd(Struct, frozen=True):
+    """A step as a bar, in per cent of the picture."""
+
+    label: str
+    value: str
+    x: float
+    width: float
+    height: float
+
+
+class Ends(Struct, frozen=True):
+    """The memory at the end of each step, as bars from the least to the most, with both as text."""
+
+    bars: tuple[StepEnd, ...]
+    least: str
+    most: str
+
+
+def step_ends(diagnosis: Diagnosis) -> Ends | None:
+    """For a verdict that memory grows: the live bytes from step to step; None for any other verdict, or if they are not
+    known or all the same."""
+    pictures, found = diagnosis.pictures, notable(diagnosis.findings)
+    curve = pictures.memory if pictures is not None else None
+    ends = curve.step_end_bytes if curve is not None else ()
+    if len(ends) < 2 or min(ends) == max(ends) or not found or not any(map(grows, found)):
+        return None
+    low, high = min(ends), max(ends)
+    width = 100 / len(ends)
+    numbers = [step.number for step in pictures.steps] if pictures is not None else []
+    bars = []
+    for at, held in enumerate(ends):
+        height = _LEAST_BAR + (100 - _LEAST_BAR) * (held - low) / (high - low)
+        label = f"step {numbers[at]}" if len(numbers) == len(ends) else f"step {at + 1} of those recorded"
+        bars.append(StepEnd(label, format_bytes(held), round(width * at, 3), round(width * 0.8, 3), round(height, 2)))
+    return Ends(tuple(bars), format_bytes(low), format_bytes(high))
 
 
 def _holders(curve: MemoryCurve) -> Iterator[Piece]:

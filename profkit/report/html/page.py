@@ -19,6 +19,7 @@ from profkit.findings.pictures import Pictures
 from profkit.findings.values import DeviceMemory, Diagnosis, VerdictKind, notable
 from profkit.report import wording
 from profkit.report.account_wording import HEADER, account_rows, account_sentences
+from profkit.report.groups import group_cost, major_groups, minor_groups, minor_message, minor_place, other_places
 from profkit.report.html import drawing
 from profkit.report.html.editor import link_to
 from profkit.report.html.environment import asset, digest, environment
@@ -74,8 +75,8 @@ def _words(diagnosis: Diagnosis) -> dict[str, Any]:
         "communication_note": wording.communication_note(diagnosis.timing),
         "what_to_change": wording.WHAT_TO_CHANGE,
         "opportunities_note": wording.opportunities_note(major),
-        "major": major,
-        "minor": wording.minor_findings(diagnosis),
+        "major": major_groups(diagnosis),
+        "minor": minor_groups(diagnosis),
         "costliest": wording.costly_places(diagnosis),
         "costly_places": wording.COSTLY_PLACES,
         "costly_note": wording.COSTLY_NOTE,
@@ -121,10 +122,13 @@ def _pictures(diagnosis: Diagnosis, pictures: Pictures) -> dict[str, Any]:
         "phases": drawing.phases(diagnosis.whole_run),
         "run_band": drawing.band(diagnosis.whole_run),
         "columns": drawing.columns(pictures),
+        "column_ticks": drawing.column_ticks(pictures),
         "stripes": drawing.stripes(pictures.lanes),
         "step_labels": drawing.step_labels(pictures),
         "marks": drawing.marks(diagnosis),
+        "step_edges": drawing.step_edges(pictures),
         "memory": drawing.memory(pictures),
+        "step_ends": drawing.step_ends(diagnosis),
         "leaves": drawing.leaves(pictures),
         "levels": drawing.explain_levels(pictures),
         "depths": 1 + max((one.depth for one in pictures.branches), default=-1),
@@ -153,9 +157,12 @@ def _template() -> Template:
     engine.filters.update(
         shown=printable,
         lines=wording.printable_lines,
-        line=lambda text: "".join(wording.printable_lines(text)),
+        line=lambda text: "".join(wording.printable_lines(wording.source_text(text))),
         place=wording.place,
-        cost=wording.cost,
+        cost=group_cost,
+        alike=other_places,
+        minor_place=minor_place,
+        minor_message=minor_message,
         changed=wording.change_lines,
         share=format_share,
         times=lambda count: format_count(count, "time"),

@@ -12,7 +12,10 @@ import pytest
 import profkit
 from profkit.core.errors import UnreadableInput
 from profkit.diagnosis.compare.comparison import Fate, Verdict
-from profkit.run.directory import CALLSITES_FILE, RUN_FILE, CallSite, Host, save
+from profkit.diagnosis.compare.moves import finding_moves
+from profkit.diagnosis.compare.recorded import read_recording
+from profkit.findings.values import Finding, Kind, Location, Severity
+from profkit.run.directory import CALLSITES_FILE, DIAGNOSIS_FILE, RECORDING, RUN_FILE, CallSite, Host, save
 from tests.diagnosis.compare.runs import OPERATORS, RUN, around, events_of, write_run
 from tests.traces import json_of, mark
 
@@ -25,6 +28,44 @@ def test_two_equal_runs_show_no_difference(tmp_path: Path) -> None:
     assert found.verdict is Verdict.NO_DIFFERENCE
     assert (found.differences, found.operators, found.lines) == ((), (), ())
     assert (found.before.steps, found.before.calls, found.step_time.steps) == (12, 2, "unprofiled steps")
+
+
+def test_a_directory_with_the_reports_on_a_trace_stands_for_the_trace(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name) for name in "ab"]
+    for name, run in zip(("one", "other"), runs, strict=True):
+        (tmp_path / name).mkdir()
+        files = {"files": {RECORDING: str(run / "a.pt.trace.json")}}
+        save(tmp_path / name, DIAGNOSIS_FILE, {"run": files, "findings": []})
+    found = profkit.compare(tmp_path / "one", tmp_path / "other")
+    assert found.before.paths == (str(runs[0] / "a.pt.trace.json"),)
+    assert found.after.paths == (str(runs[1] / "a.pt.trace.json"),)
+    shutil.rmtree(runs[0])
+    with pytest.raises(UnreadableInput, match=r"holds the reports on .*json, which is not there any more"):
+        profkit.compare(tmp_path / "one", runs[1])
+
+
+def _found(rule: str, function: str, source: str) -> Finding:
+    place = Location(f"{function}.py", 3, function, source)
+    return Finding(rule, Kind.FAULT, Severity.LOW, "message", 1, 0.9, "fix", location=place)
+
+
+@pytest.mark.parametrize(
+    ("after", "fates"),
+    [
+        pytest.param([("a", "main", "x = f(y)")], ["same"], id="the same line"),
+        pytest.param([("a", "other", "x  = f(y)")], ["same"], id="moved to another function"),
+        pytest.param([("a", "main", "x = f(z)")], ["same"], id="another text, alone on both sides"),
+        pytest.param([("b", "main", "x = f(y)")], ["new", "gone"], id="another rule"),
+        pytest.param([("a", "main", "p"), ("a", "main", "q")], ["new", "new", "gone"], id="two of which neither is it"),
+    ],
+)
+def test_findings_are_paired_by_rule_and_source_text(tmp_path: Path, after, fates) -> None:
+    run = read_recording(write_run(tmp_path / "a"))
+    sides = [
+        replace(run, diagnosis=replace(run.diagnosis, findings=tuple(_found(*one) for one in side)))
+        for side in ([("a", "main", "x = f(y)")], after)
+    ]
+    assert [move.fate.value for move in finding_moves(sides[:1], sides[1:])] == fates
 
 
 def test_later_timed_steps_count_too(tmp_path: Path) -> None:

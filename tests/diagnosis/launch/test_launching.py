@@ -171,7 +171,7 @@ def test_machines_may_finish_in_any_order(tmp_path: Path):
 
 
 def test_the_command_writes_beside_the_ranks_and_names_the_late_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("profkit.cli._memory_reuse.stop_collecting_garbage", lambda: None)  # this process goes on
+    monkeypatch.setattr("profkit.core.memory_reuse.stop_collecting_garbage", lambda: None)  # this process goes on
     folder = _write(tmp_path / "job", _uneven())
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(command, ["job"], catch_exceptions=False)

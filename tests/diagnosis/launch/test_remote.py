@@ -175,7 +175,7 @@ def test_a_file_without_a_version_is_not_cached(
 def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command changes the memory settings of its process, but this process goes on."""
     for name in ("stop_collecting_garbage", "reuse_memory_for_columns", "reuse_memory_for_rules"):
-        monkeypatch.setattr(f"profkit.cli._memory_reuse.{name}", lambda: None)
+        monkeypatch.setattr(f"profkit.core.memory_reuse.{name}", lambda: None)
     monkeypatch.chdir(tmp_path)
 
 

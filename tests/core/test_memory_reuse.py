@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from profkit.cli._memory_reuse import reuse_memory_for_rules
+from profkit.core.memory_reuse import reuse_memory_for_rules
 
 
 def _in_a_process(code: str, **variables: str) -> str:
     own = (name for name in os.environ if not name.endswith("_NUM_THREADS"))
     kept = {name: os.environ[name] for name in own if name not in variables}
-    program = f"from profkit.cli._memory_reuse import *; import os, sys, gc\n{code}"
+    program = f"from profkit.core.memory_reuse import *; import os, sys, gc\n{code}"
     done = subprocess.run(
         [sys.executable, "-c", program], env={**kept, **variables}, capture_output=True, text=True, check=True
     )
