@@ -34,6 +34,10 @@ UNGRADED = "work without gradients"
 BETWEEN = "between the epochs"
 SAVING = "checkpoints"
 NETWORK = "network"
+COPYING = "copying files"
+CHILD = "other programs"
+"""The program waits for a command that it started."""
+ASKING = "waiting for input"
 LOGGING = "logging"
 AFTER = "after the last step"
 PROFKIT = "profkit itself"
@@ -41,10 +45,10 @@ PROGRAM = "the program's own code"
 """Where no step was seen, all that shows nothing else."""
 PHASES = (
     *(START, IMPORTS, LOADING, BEFORE, COMPILING, STEPS, DATA, EVALUATION, UNGRADED, BETWEEN),
-    *(SAVING, NETWORK, LOGGING, AFTER, PROGRAM, PROFKIT),
+    *(SAVING, NETWORK, COPYING, CHILD, ASKING, LOGGING, AFTER, PROGRAM, PROFKIT),
 )
 """In the order in which a run has them."""
-OUTSIDE_STEPS = (EVALUATION, UNGRADED, BETWEEN, SAVING, LOGGING)
+OUTSIDE_STEPS = (EVALUATION, UNGRADED, BETWEEN, SAVING, COPYING, CHILD, ASKING, LOGGING)
 """The phases of a run that come again and again between its steps."""
 _OF_ACTIVITY: Mapping[str, str] = MappingProxyType(
     {
@@ -53,6 +57,9 @@ _OF_ACTIVITY: Mapping[str, str] = MappingProxyType(
         StackActivity.COMPILING.value: COMPILING,
         StackActivity.DATA.value: DATA,
         StackActivity.NETWORK.value: NETWORK,
+        StackActivity.COPYING.value: COPYING,
+        StackActivity.CHILD.value: CHILD,
+        StackActivity.ASKING.value: ASKING,
         StackActivity.LOGGING.value: LOGGING,
         StackActivity.IMPORTING.value: IMPORTS,
         StackActivity.PROFKIT.value: PROFKIT,
@@ -74,11 +81,12 @@ _Loop = tuple[str, str, int]
 @derived_once
 def whole_run(facts: Facts) -> WholeRun | None:
     """The account of the run; None if it was not watched."""
-    return account_for(facts.account, _labels(facts)) if facts.account.stacks else None
+    return account_for(facts.account, phase_labels(facts)) if facts.account.stacks else None
 
 
 @derived_once
-def _labels(facts: Facts) -> list[str]:
+def phase_labels(facts: Facts) -> list[str]:
+    """The phase of each stack of the account."""
     return label_stacks(facts.account)
 
 
@@ -111,7 +119,7 @@ class Repeated(Struct, frozen=True):
 def repeated_between_steps(facts: Facts, label: str) -> list[Repeated]:
     """The lines of a phase that the training waited for at least twice, the longest first. What came before the first
     step or after the last does not count."""
-    account, labels = facts.account, _labels(facts)
+    account, labels = facts.account, phase_labels(facts)
     trained = [stack for stack, found in zip(account.stacks, labels, strict=True) if found == STEPS]
     if not trained or account.column_ns <= 0:
         return []
@@ -159,6 +167,7 @@ def label_stacks(account: RunAccount) -> list[str]:
     if not training and any(ungraded):  # a program that only evaluates: its evaluation is what it steps through
         training = [stack for stack, is_part in zip(account.stacks, ungraded, strict=True) if is_part]
         evaluating = [False] * len(evaluating)
+        training = _of_their_loop(account, training)
     if not training:
         return [
             _OF_ACTIVITY.get(stack.activity) or (EVALUATION if evaluates else PROGRAM)
@@ -189,6 +198,11 @@ def _training_stacks(account: RunAccount, ungraded: Iterable[bool]) -> list[Stac
 
 def _is_ungraded(account: RunAccount, stack: StackTime) -> bool:
     return any(place.without_gradients for place in _places(account, stack))
+
+
+def is_training(account: RunAccount, stack: StackTime) -> bool:
+    """Whether a backward pass or an update was seen there, or a line of the loop around one."""
+    return stack.activity in _TRAINING or _trains(account, stack)
 
 
 def _trains(account: RunAccount, stack: StackTime) -> bool:
@@ -229,6 +243,13 @@ def _training_loops(account: RunAccount, training: list[StackTime]) -> frozenset
     whole_ns = sum(stack.time_ns for stack in training)
     likely = [loop for loop, time_ns in times.items() if time_ns >= _LOOP_SHARE * whole_ns]
     return frozenset([max(likely, key=lambda loop: (depths[loop], times[loop]))] if likely else ())
+
+
+def _of_their_loop(account: RunAccount, stepping: list[StackTime]) -> list[StackTime]:
+    """Those in the loop with most of them: a function that evaluates also reads the model before it. All, if that is
+    in no loop."""
+    loops = _training_loops(account, stepping)
+    return [stack for stack in stepping if not loops.isdisjoint(_loops_of(account, stack))] or stepping
 
 
 def _loops_of(account: RunAccount, stack: StackTime) -> list[_Loop]:

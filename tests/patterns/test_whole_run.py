@@ -171,3 +171,15 @@ def test_what_comes_before_the_first_step_or_after_the_last_does_not_count():
     saving = stack(StackActivity.SAVING, [SAVE], 4, 1, 19, visits=3)
     assert find(phases.SAVING, saving, columns=[2, 2, None, None, 2] + [None] * 13 + [2]) == [(47, 1, 2)]
     assert find(phases.SAVING, saving, columns=[2, 2] + [None] * 16 + [2]) == []
+
+
+def test_what_a_function_that_evaluates_does_around_its_loop_is_no_step():
+    before = Place(CallSite("train.py", 10, "evaluate"), evaluates=True)
+    after = Place(CallSite("train.py", 14, "evaluate"), evaluates=True)
+    stacks = (
+        StackTime(StackActivity.OTHER.value, (0,), 1 * S, 0, 0, 2 * S, 1, 1),
+        StackTime(StackActivity.FORWARD.value, (1,), 5 * S, 0, 3 * S, 17 * S, 1, 1),
+        StackTime(StackActivity.OTHER.value, (2,), 2 * S, 0, 18 * S, 19 * S, 1, 1),
+    )
+    account = RunAccount(9 * S, 10 * S, 30 * S, (before, SCORE, after), stacks, S, (), is_over=True)
+    assert labels(account) == {phases.START: 1, phases.BEFORE: 1, phases.STEPS: 5, phases.AFTER: 2}
