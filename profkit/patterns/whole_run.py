@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import repeat, takewhile
 from types import MappingProxyType
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.findings.values import Location, Phase, PhaseLine, WholeRun
@@ -67,6 +67,7 @@ _OF_ACTIVITY: Mapping[str, str] = MappingProxyType(
 )
 _TRAINING = (StackActivity.UPDATE.value, StackActivity.BACKWARD.value)
 _PLAIN = (StackActivity.OTHER.value, StackActivity.FORWARD.value)
+_WAITS = (StackActivity.NETWORK.value, StackActivity.CHILD.value, StackActivity.ASKING.value)
 _MOST_LINES = 5
 _MOST_COLUMNS = 1200
 """Twice as many as a watch makes: a file from anybody may claim any number."""
@@ -161,6 +162,7 @@ def _shared(first: tuple[int, ...], second: tuple[int, ...]) -> int:
 
 def label_stacks(account: RunAccount) -> list[str]:
     """A phase for each stack of the account."""
+    account = structs.replace(account, stacks=_with_waits(account.stacks))
     evaluating = [any(place.evaluates for place in _places(account, stack)) for stack in account.stacks]
     ungraded = [known or _is_ungraded(account, stack) for stack, known in zip(account.stacks, evaluating, strict=True)]
     training = _training_stacks(account, ungraded)
@@ -180,6 +182,26 @@ def label_stacks(account: RunAccount) -> list[str]:
         _label(account, stack, evaluates, loops, (first_ns, last_ns))
         for stack, evaluates in zip(account.stacks, evaluating, strict=True)
     ]
+
+
+def _with_waits(stacks: tuple[StackTime, ...]) -> tuple[StackTime, ...]:
+    """A line that was mostly seen to wait for a socket, another program or the terminal does that in its other looks,
+    too: while the kernel copies what it sends, it does not sleep."""
+    times = Counter[tuple[tuple[int, ...], str]]()
+    for stack in stacks:
+        times[stack.places, stack.activity] += stack.time_ns
+    other = StackActivity.OTHER.value
+    mostly = {
+        places: activity
+        for (places, activity), time_ns in times.items()
+        if activity in _WAITS and time_ns > times[places, other]
+    }
+    return tuple(
+        structs.replace(stack, activity=mostly[stack.places])
+        if stack.activity == other and stack.places in mostly
+        else stack
+        for stack in stacks
+    )
 
 
 def _training_stacks(account: RunAccount, ungraded: Iterable[bool]) -> list[StackTime]:

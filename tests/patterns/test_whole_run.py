@@ -183,3 +183,12 @@ def test_what_a_function_that_evaluates_does_around_its_loop_is_no_step():
     )
     account = RunAccount(9 * S, 10 * S, 30 * S, (before, SCORE, after), stacks, S, (), is_over=True)
     assert labels(account) == {phases.START: 1, phases.BEFORE: 1, phases.STEPS: 5, phases.AFTER: 2}
+
+
+@pytest.mark.parametrize(
+    ("copied_s", "expected"), [(2, {phases.NETWORK: 5}), (4, {phases.NETWORK: 3, phases.BETWEEN: 4})]
+)
+def test_a_line_that_mostly_waits_for_the_network_does_so_in_all_its_looks(copied_s, expected):
+    sending = stack(StackActivity.NETWORK, [READ], 3, 5, 12), stack(StackActivity.OTHER, [READ], copied_s, 5, 12)
+    found = labels(run(*TRAINING, *sending))
+    assert {label: found[label] for label in found if label not in (phases.START, phases.STEPS)} == expected

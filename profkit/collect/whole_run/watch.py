@@ -35,14 +35,11 @@ _EARLY, _EARLY_NS = 0.2, 20_000_000_000
 _MOST_PLACES = 8
 """The program's lines kept of a stack, from the outermost on; the innermost one always is."""
 _MOST_STACKS = 4096
+"""Of further ones only the outermost line is kept; of those that come after twice as many, no line."""
 _MOST_CODES = 20_000
 _SAVED_AFTER_S, _SAVED_AGAIN = 2.0, 1.5
 """The file is written after this long, and again each time the run has got half as long again: 32 times in a
 week."""
-
-_BLOCKED = 0.1
-"""Of the time between two looks. A thread with less CPU time was asleep for most of it, and the kernel knows for what.
-Asking takes 12 µs."""
 
 _STARTED = 19
 """The field ``starttime`` of ``/proc/self/stat``, counted from the one after the name (``proc(5)``). psutil would tell,
@@ -167,7 +164,7 @@ class RunWatch:
     def _look(self) -> None:
         stack = self._read(sys._current_frames().get(self._thread))
         now_ns, cpu_ns = time.monotonic_ns() - self._origin_ns, self._read_cpu_ns()
-        if stack[0] is StackActivity.OTHER and cpu_ns - self._cpu_ns < _BLOCKED * (now_ns - self._looked_ns):
+        if stack[0] is StackActivity.OTHER:
             stack = self._blocking.read() or stack[0], stack[1]
         seen = self._entry(stack)
         if seen.number != self._last and (not seen.visits or stack[1] != self._last_lines):
@@ -184,7 +181,7 @@ class RunWatch:
 
     def _entry(self, stack: _Stack) -> _Seen:
         if stack not in self._stacks and len(self._stacks) >= _MOST_STACKS:
-            stack = stack[0], stack[1][:1]
+            stack = stack[0], (stack[1][:1] if len(self._stacks) < 2 * _MOST_STACKS else ())
         if stack not in self._stacks:
             self._stacks[stack] = _Seen(len(self._stacks))
         return self._stacks[stack]
