@@ -52,11 +52,12 @@ _LEAST_SHARE, _LEAST_NS = 0.2, 2_000_000_000
 _LONG_SHARE, _LONG_NS = 0.05, 60_000_000_000
 """A minute is worth a change even if the run takes a quarter of an hour."""
 _MUCH = 0.4
-"""Of the run, from which on it is of medium severity, as a minute is."""
+"""Of the run, from which on it is of medium severity, as a minute is. An import that takes seconds is a small thing
+even in a run of seconds."""
 _UNCERTAINTY = 0.5
 """How much of it a prepared file or a warm cache would leave is not known."""
 _INSTALLS = re.compile(r"\b(pip|conda|apt|apt-get|uv)\b.*\binstall\b")
-_UNAVOIDABLE = re.compile(r"^(import|from)\s+torch\b|\.cuda\(|\.to\(|torch\.cuda\.|import_module\(.torch")
+_UNAVOIDABLE = re.compile(r"^(import|from)\b.*\btorch\b|\.cuda\(|\.to\(|torch\.cuda\.|import_module\(.torch")
 """The text of lines that import PyTorch or use a GPU for the first time."""
 _WHAT = {
     IMPORTS: "Importing what this line names",
@@ -102,7 +103,7 @@ def slow_start(facts: Facts) -> Suspicions:
 
 def _suspect(part: RunPart, share: float) -> Suspicion:
     when = "" if part.label == COMPILING else " before the first step"
-    is_heavy = share >= _MUCH or part.time_ns >= _LONG_NS
+    is_heavy = part.time_ns >= _LONG_NS or (share >= _MUCH and part.label != IMPORTS)
     return Suspicion(
         message=f"{_WHAT[part.label]} takes {format_time(part.time_ns)}{when}, {format_share(share)} of the run.",
         fix=_INSTALL_FIX if part.label == CHILD and _INSTALLS.search(part.site.source) else _FIXES[part.label],

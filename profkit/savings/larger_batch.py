@@ -226,9 +226,5 @@ def _loading_ns(facts: Facts) -> float:
 
 
 def _making_ns(facts: Facts) -> float:
-    """The time that the workers together need for a batch; 0 if there are none."""
-    accounts = [account for account in loader_accounts(facts) if account.batches]
-    if not accounts:
-        return 0.0
-    busy = [(account.fetch_ns + account.collate_ns + account.put_ns) / account.batches for account in accounts]
-    return float(np.mean(busy)) / len(accounts)
+    """The time that the workers of the slowest loader together need for a batch; 0 if there are none."""
+    return max((one.batch_ns / len(one.workers) for one in loader_accounts(facts) if one.workers), default=0.0)

@@ -55,7 +55,9 @@ def test_a_short_or_small_part_is_no_finding(time_s, trained_s, reported):
     assert bool(list(slow_start.check(facts))) is reported
 
 
-@pytest.mark.parametrize("source", ["import torch", "from torch import nn", "model.cuda()", "x = model.to(device)"])
+@pytest.mark.parametrize(
+    "source", ["import torch", "import os, torch, time", "from torch import nn", "model.cuda()", "x = model.to(device)"]
+)
 @pytest.mark.parametrize("activity", [StackActivity.IMPORTING, StackActivity.OTHER])
 def test_what_every_program_needs_is_none(source, activity):
     assert list(slow_start.check(start(activity, 10, source))) == []
@@ -72,6 +74,8 @@ def test_a_start_is_an_opportunity_of_the_run():
     assert finding.saving.fraction == pytest.approx(1 / 3)
     (finding,) = diagnose(start(StackActivity.NETWORK, 20)).findings
     assert finding.severity is Severity.MEDIUM
+    (finding,) = diagnose(start(StackActivity.IMPORTING, 20)).findings
+    assert finding.severity is Severity.LOW
 
 
 def test_the_lines_of_a_function_count_together_at_the_longest():
