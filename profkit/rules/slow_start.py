@@ -57,10 +57,11 @@ even in a run of seconds."""
 _UNCERTAINTY = 0.5
 """How much of it a prepared file or a warm cache would leave is not known."""
 _INSTALLS = re.compile(r"\b(pip|conda|apt|apt-get|uv)\b.*\binstall\b")
-_UNAVOIDABLE = re.compile(r"^(import|from)\b.*\btorch\b|\.cuda\(|\.to\(|torch\.cuda\.|import_module\(.torch")
-"""The text of lines that import PyTorch or use a GPU for the first time."""
+_UNAVOIDABLE = {IMPORTS: re.compile(r"\btorch\b"), BEFORE: re.compile(r"\.cuda\(|\.to\(|torch\.cuda\.")}
+"""The text of lines that import PyTorch, or parts of it as its optimizers do when the first is made, and of those that
+use a GPU for the first time."""
 _WHAT = {
-    IMPORTS: "Importing what this line names",
+    IMPORTS: "Importing what this line needs",
     LOADING: "Reading a checkpoint at this line",
     NETWORK: "Waiting for the network at this line",
     COPYING: "Copying files at this line",
@@ -97,7 +98,8 @@ def slow_start(facts: Facts) -> Suspicions:
         share = part.time_ns / whole.programs_ns
         is_much = share >= _LEAST_SHARE and part.time_ns >= _LEAST_NS
         is_long = share >= _LONG_SHARE and part.time_ns >= _LONG_NS
-        if (is_much or is_long) and not (part.label in {IMPORTS, BEFORE} and _UNAVOIDABLE.search(part.site.source)):
+        needed = _UNAVOIDABLE.get(part.label)
+        if (is_much or is_long) and not (needed and needed.search(part.site.source)):
             yield _suspect(part, share)
 
 

@@ -22,7 +22,7 @@ def start(activity, time_s, source="work()", **more):
 @pytest.mark.parametrize(
     ("activity", "source", "words", "fix"),
     [
-        (StackActivity.IMPORTING, "import transformers", "Importing what this line names", "importtime"),
+        (StackActivity.IMPORTING, "import transformers", "Importing what this line needs", "importtime"),
         (StackActivity.NETWORK, "download(url)", "Waiting for the network", "Fetch it once"),
         (StackActivity.LOADING, "torch.load(path)", "Reading a checkpoint", "mmap"),
         (StackActivity.COPYING, "shutil.copy(a, b)", "Copying files", "Copy before"),
@@ -56,10 +56,17 @@ def test_a_short_or_small_part_is_no_finding(time_s, trained_s, reported):
 
 
 @pytest.mark.parametrize(
-    "source", ["import torch", "import os, torch, time", "from torch import nn", "model.cuda()", "x = model.to(device)"]
+    ("activity", "source"),
+    [
+        (StackActivity.IMPORTING, "import torch"),
+        (StackActivity.IMPORTING, "import os, torch, time"),
+        (StackActivity.IMPORTING, "from torch import nn"),
+        (StackActivity.IMPORTING, "optimizer = torch.optim.AdamW(model.parameters())"),
+        (StackActivity.OTHER, "model.cuda()"),
+        (StackActivity.OTHER, "x = model.to(device)"),
+    ],
 )
-@pytest.mark.parametrize("activity", [StackActivity.IMPORTING, StackActivity.OTHER])
-def test_what_every_program_needs_is_none(source, activity):
+def test_what_every_program_needs_is_none(activity, source):
     assert list(slow_start.check(start(activity, 10, source))) == []
 
 
