@@ -2,7 +2,7 @@
 
 What it detects
 Lines between the first step and the last at which the main thread waits for a socket, copies files, waits for a command
-such as an upload, or for somebody at the terminal, at least twice and for more than 3 % of the run. Batches that a
+such as an upload, or for input, at least twice and for more than 3 % of the run. Batches that a
 DataLoader fetches are `input-bound`; files that `torch.save` writes are `checkpoint-stops-training`.
 
 Why is this bad?
@@ -48,7 +48,7 @@ _WHAT = {
     NETWORK: "the network",
     COPYING: "files to be copied",
     CHILD: "another program",
-    ASKING: "somebody at the terminal",
+    ASKING: "input",
 }
 _FIXES = {
     NETWORK: "Let another thread or process send or fetch it, such as a ThreadPoolExecutor with one worker, and wait "

@@ -22,7 +22,7 @@ def sending(activity, time_s, *, visits=3, first_s=31, last_s=59):
         (StackActivity.NETWORK, "the network", Kind.FAULT),
         (StackActivity.COPYING, "files to be copied", Kind.FAULT),
         (StackActivity.CHILD, "another program", Kind.OPPORTUNITY),
-        (StackActivity.ASKING, "somebody at the terminal", Kind.OPPORTUNITY),
+        (StackActivity.ASKING, "input", Kind.OPPORTUNITY),
     ],
 )
 def test_each_wait_is_told_at_its_line(activity, words, kind):

@@ -29,6 +29,8 @@ _INODE = 9
 """The field with the socket's number in these files (``proc_net_tcp`` in Linux's documentation)."""
 _MOST_SOCKETS = 256
 """As many are remembered: reading the tables of a busy server may take a millisecond."""
+_INPUT = 0
+"""Standard input: what `input` reads, whether somebody types it or another program writes it."""
 _TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console")
 
 
@@ -51,13 +53,14 @@ class Blocking:
             if number in self._children:
                 return StackActivity.CHILD
             if number in self._transfers:
-                return self._purpose(os.readlink(self._open / str(int(words[1], 16))))
+                descriptor = int(words[1], 16)
+                return self._purpose(descriptor, os.readlink(self._open / str(descriptor)))
         return None
 
-    def _purpose(self, target: str) -> StackActivity | None:
+    def _purpose(self, descriptor: int, target: str) -> StackActivity | None:
         if target.startswith("socket:"):
             return StackActivity.NETWORK if self._leads_outside(target) else None
-        return StackActivity.ASKING if target.startswith(_TERMINALS) else None
+        return StackActivity.ASKING if descriptor == _INPUT or target.startswith(_TERMINALS) else None
 
     def _leads_outside(self, target: str) -> bool:
         if target not in self._sockets:

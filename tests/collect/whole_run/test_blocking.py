@@ -20,7 +20,7 @@ def root(tmp_path, monkeypatch):
     (tmp_path / "fd").mkdir()
     (tmp_path / "net").mkdir()
     (tmp_path / "net" / "tcp").write_text("head\n0: a b 01 0:0 0:0 0 1000 0 4711 1 x\n")
-    targets = ("socket:[4711]", "socket:[9]", "/dev/pts/3", "/data/rows.bin")
+    targets = ("pipe:[3]", "socket:[4711]", "socket:[9]", "/dev/pts/3", "/data/rows.bin")
     for number, target in enumerate(targets):
         os.symlink(target, tmp_path / "fd" / str(number))
     return tmp_path
@@ -29,10 +29,11 @@ def root(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (f"{READ} 0x0 0x1", StackActivity.NETWORK),
-        (f"{READ} 0x1 0x1", None),
-        (f"{READ} 0x2 0x1", StackActivity.ASKING),
-        (f"{READ} 0x3 0x1", None),
+        (f"{READ} 0x0 0x1", StackActivity.ASKING),
+        (f"{READ} 0x1 0x1", StackActivity.NETWORK),
+        (f"{READ} 0x2 0x1", None),
+        (f"{READ} 0x3 0x1", StackActivity.ASKING),
+        (f"{READ} 0x4 0x1", None),
         (f"{READ} 0x9 0x1", None),
         (f"{WAIT4} 0x1 0x1", StackActivity.CHILD),
         (f"{SLEEP} 0x0 0x1", None),
