@@ -69,6 +69,8 @@ _TRAINING = (StackActivity.UPDATE.value, StackActivity.BACKWARD.value)
 _PLAIN = (StackActivity.OTHER.value, StackActivity.FORWARD.value)
 _WAITS = (StackActivity.NETWORK.value, StackActivity.CHILD.value, StackActivity.ASKING.value)
 _MOST_LINES = 5
+_MOSTLY = 0.9
+"""Of the time at a line: then each visit of the line is a visit of what it mostly does."""
 _MOST_COLUMNS = 1200
 """Twice as many as a watch makes: a file from anybody may claim any number."""
 _LOOP_SHARE = 0.5
@@ -138,11 +140,15 @@ def repeated_between_steps(facts: Facts, label: str) -> list[Repeated]:
 
 def _repeated(account: RunAccount, line: int, numbers: set[int], within: tuple[int, int]) -> Repeated:
     """The time and the visits of these stacks in the columns from one to another. Columns in a row are one visit,
-    unless a single stack was seen to be left and entered again more often."""
+    unless a single stack was seen to be left and entered again more often, or the line was and does little else: a
+    column of a long run may hold several epochs."""
     times = [sum(time for at, time in column if at in numbers) for column in account.columns[within[0] : within[1] + 1]]
     runs = sum(1 for before, now in zip([0, *times], times, strict=False) if now and not before)
     alone = account.stacks[next(iter(numbers))].visits if len(numbers) == 1 and runs else 0
-    return Repeated(account.places[line].site, sum(times), max(runs, alone - 1))
+    at_line = sum(stack.time_ns for stack in account.stacks if line in stack.places)
+    own = sum(account.stacks[number].time_ns for number in numbers)
+    entries = account.places[line].entries if runs and own >= _MOSTLY * at_line else 0
+    return Repeated(account.places[line].site, sum(times), max(runs, alone - 1, entries - 1))
 
 
 def _line_between(account: RunAccount, stack: StackTime, label: str, ways: Iterable[tuple[int, ...]]) -> int | None:

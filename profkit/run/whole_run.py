@@ -39,13 +39,15 @@ class Place(Struct, frozen=True):
     if it is in none. ``evaluates`` says that the text shows an evaluation there: a function that puts a model into
     evaluation mode and calls no ``backward``, or a block or function without autograd whose names say so.
     ``without_gradients`` says that the line is in another block or function without autograd. ``trains`` says that the
-    innermost loop or function with a call of ``backward`` is around the line."""
+    innermost loop or function with a call of ``backward`` is around the line. ``entries`` is how often a look found the
+    program there that had been elsewhere at the look before."""
 
     site: CallSite
     loop: int = 0
     evaluates: bool = False
     trains: bool = False
     without_gradients: bool = False
+    entries: int = 0
 
 
 class StackTime(Struct, frozen=True):

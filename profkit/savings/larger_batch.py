@@ -209,20 +209,12 @@ def _least_ns(facts: Facts, operators: Rows, rates: Rates) -> Float64s:
 
 
 def _loading_ns(facts: Facts) -> float:
-    """The time in which the main process makes samples, from the first operator of a batch to the last; where there are
-    none, all but the price of a call. 0 with workers, which make them meanwhile."""
+    """The time in which the main process makes samples, but for the price of a call. 0 with workers, which make them
+    meanwhile."""
     if any(use.workers for use in facts.run.loaders):
         return 0.0
-    events = facts.trace.events
-    ranges = np.flatnonzero(facts.loading & facts.measured & (events.lane == facts.steps.main_lane))
-    around = facts.tree.nearest_ancestor(facts.trace.mask_of(ranges))
-    inside = np.flatnonzero((events.category == Category.OPERATOR) & (around >= 0))
-    first, last = np.full(len(events), np.iinfo(np.int64).max), np.zeros(len(events), dtype=np.int64)
-    np.minimum.at(first, around[inside], events.start_ns[inside])
-    np.maximum.at(last, around[inside], events.ends_of(inside))
-    busy = last[ranges] - first[ranges]
-    whole = (events.duration_ns[ranges] - _MOST_CALL_NS).clip(0)
-    return _per_step(facts, ranges, np.where(busy > 0, busy, whole))
+    rows = facts.measured_rows(facts.loading & (facts.trace.events.lane == facts.steps.main_lane))
+    return _per_step(facts, rows, (facts.trace.events.duration_ns[rows] - _MOST_CALL_NS).clip(0).astype(np.float64))
 
 
 def _making_ns(facts: Facts) -> float:

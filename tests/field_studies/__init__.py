@@ -1,8 +1,8 @@
 """What two field studies counted as causes of slow jobs, with a small program for each, and what profkit says to it.
 
 Y. Gao et al., An Empirical Study on Low GPU Utilization of Deep Learning Jobs, ICSE 2024, table 1: 706 issues of 400
-jobs at Microsoft. J. Cao et al., Understanding Performance Problems in Deep Learning Systems, ESEC/FSE 2022: 224 problems
-from Stack Overflow, counted in the labels that the authors published (github.com/DLPerf/DLPerf.github.io,
+jobs at Microsoft. J. Cao et al., Understanding Performance Problems in Deep Learning Systems, ESEC/FSE 2022: 224
+problems from Stack Overflow, counted in the labels that the authors published (github.com/DLPerf/DLPerf.github.io,
 ``empirical_study/empirical_study.csv``).
 
 ``python -m tests.field_studies`` runs the programs and prints both tables. A cause counts as covered if one of the

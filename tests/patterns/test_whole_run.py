@@ -192,3 +192,19 @@ def test_a_line_that_mostly_waits_for_the_network_does_so_in_all_its_looks(copie
     sending = stack(StackActivity.NETWORK, [READ], 3, 5, 12), stack(StackActivity.OTHER, [READ], copied_s, 5, 12)
     found = labels(run(*TRAINING, *sending))
     assert {label: found[label] for label in found if label not in (phases.START, phases.STEPS)} == expected
+
+
+@pytest.mark.parametrize(("other_s", "visits"), [(0, 4), (2, 1)])
+def test_visits_within_one_column_are_known_from_how_often_the_line_was_entered(other_s, visits):
+    read = Place(CallSite("train.py", 41, "main"), loop=39, entries=5)
+    stacks = (
+        StackTime(StackActivity.BACKWARD.value, (0,), 5 * S, 0, 1 * S, 19 * S, 1, 5),
+        StackTime(StackActivity.OTHER.value, (1, 2), 4 * S, 0, 2 * S, 18 * S, 1, 1),
+        StackTime(StackActivity.OTHER.value, (1, 3), 4 * S, 0, 2 * S, 18 * S, 1, 1),
+        StackTime(StackActivity.SAVING.value, (1,), other_s * S, 0, 2 * S, 18 * S, 1, 1),
+    )
+    column = ((0, 5 * S), (1, 4 * S), (2, 4 * S))
+    places = (STEP, read, PARSE, Place(CallSite("data.py", 9, "parse"), loop=6))
+    account = RunAccount(0, S, 21 * S, places, stacks, 20 * S, (column,), is_over=True)
+    found = repeated_between_steps(Facts(no_trace(), account=account), phases.BETWEEN)
+    assert [(one.site.line, one.visits) for one in found] == ([(41, visits)] if visits > 1 else [])

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import ClassVar
@@ -86,6 +87,7 @@ class RunWatch:
         self._stacks: dict[_Stack, _Seen] = {}
         self._columns, self._last = Columns(), -1
         self._last_lines: tuple[_Line, ...] = ()
+        self._entries: dict[_Line, int] = {}
         self._memory, self._devices, self._blocking = MemoryCurve(), Devices(), Blocking(os.getpid())
         self._begun_ns, self._origin_ns = time.time_ns(), time.monotonic_ns()
         self._looked_ns, self._cpu_ns = 0, self._read_cpu_ns()
@@ -177,7 +179,15 @@ class RunWatch:
         self._columns.add(self._looked_ns, now_ns, seen.number)
         self._memory.look(now_ns)
         self._looked_ns, self._cpu_ns = now_ns, cpu_ns
+        self._note_entries(stack[1])
         self._last, self._last_lines = seen.number, stack[1]
+
+    def _note_entries(self, lines: tuple[_Line, ...]) -> None:
+        """Count each line below those that the look before had, too."""
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(lines, self._last_lines, strict=False)))
+        for line in lines[same:]:
+            if line in self._entries or len(self._entries) < _MOST_STACKS:
+                self._entries[line] = self._entries.get(line, 0) + 1
 
     def _entry(self, stack: _Stack) -> _Seen:
         if stack not in self._stacks and len(self._stacks) >= _MOST_STACKS:
@@ -227,7 +237,7 @@ class RunWatch:
             started_ns=_started_ns() if self._is_whole else 0,
             begun_ns=self._begun_ns,
             until_ns=self._begun_ns + self._looked_ns,
-            places=tuple(_place(*line) for line in lines),
+            places=tuple(_place(*line, self._entries.get(line, 0)) for line in lines),
             stacks=tuple(stacks),
             column_ns=self._columns.column_ns,
             columns=self._columns.taken(),
@@ -256,11 +266,11 @@ def _summarise(stack: Iterable[StackActivity | _Line]) -> _Stack:
     return shown, tuple(known if len(known) <= _MOST_PLACES else [*known[: _MOST_PLACES - 1], known[-1]])
 
 
-def _place(code: CodeType, line: int) -> Place:
+def _place(code: CodeType, line: int, entries: int) -> Place:
     file = source_file(code)
     around = surroundings_of(file, line)
     site = CallSite(file, line, function_name(code), source_line(file, line))
-    return Place(site, around.loop, around.evaluates, around.trains, around.without_gradients)
+    return Place(site, around.loop, around.evaluates, around.trains, around.without_gradients, entries)
 
 
 def _started_ns() -> int:

@@ -14,6 +14,6 @@ class Store(io.BytesIO):
 
 
 model, optimizer = make()
-for epoch in range(5):
+for _ in range(5):
     train(model, optimizer, some_batches(60))
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, Store())

@@ -5,7 +5,7 @@ import sys
 
 from model import make, some_batches, train
 
-install = [sys.executable, "-c", "import time; time.sleep(6)", "pip", "install", "package"]
+install = [sys.executable, "-c", "import time; time.sleep(10)", "pip", "install", "package"]
 subprocess.run(install, check=True)
 model, optimizer = make()
 train(model, optimizer, some_batches(200))

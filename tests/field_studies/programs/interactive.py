@@ -20,7 +20,7 @@ def own():
 
 threading.Thread(target=own, daemon=True).start()
 model, optimizer = make()
-for epoch in range(5):
+for _ in range(5):
     train(model, optimizer, some_batches())
     asked.release()
     answer = input("go on? ")

@@ -11,6 +11,7 @@ from torch import nn
 
 def make(width=64):
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     model = nn.Sequential(nn.Linear(width, 128), nn.ReLU(), nn.Linear(128, 1))
     return model, torch.optim.SGD(model.parameters(), lr=0.01)
 

@@ -3,7 +3,7 @@
 import torch
 from model import make, train
 
-TEXT = [" ".join(str(word * number % 977) for word in range(40)) for number in range(6000)]
+TEXT = [" ".join(str(word * number % 977) for word in range(40)) for number in range(20_000)]
 
 
 def tokenize(text):
@@ -11,7 +11,7 @@ def tokenize(text):
 
 
 model, optimizer = make()
-for epoch in range(5):
+for _ in range(5):
     rows = [tokenize(text) for text in TEXT]
     data = torch.tensor(rows[:2560], dtype=torch.float32).repeat(1, 2)[:, :64]
     train(model, optimizer, data.split(128))

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+torch.set_num_threads(1)
 data = TensorDataset(torch.randn(800, 3, 16, 16), torch.randint(0, 10, (800,)))
 loader = DataLoader(data, batch_size=4, shuffle=True)
 model = nn.Sequential(

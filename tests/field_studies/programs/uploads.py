@@ -6,7 +6,7 @@ from model import make, slow_server, some_batches, train
 
 address = slow_server(0.8)
 model, optimizer = make()
-for epoch in range(5):
+for _ in range(5):
     train(model, optimizer, some_batches(60))
     request = urllib.request.Request(address, data=bytes(1 << 16), method="PUT")
     urllib.request.urlopen(request).read()
