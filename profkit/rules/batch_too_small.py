@@ -21,9 +21,9 @@ Learning rate and schedule depend on the batch and have to be set anew. A loop t
 neither, so its batch can be as large as fits.
 
 How the saving is estimated
-`profkit/savings/larger_batch.py`: of operators whose tensors have the batch as a dimension, arithmetic and bytes grow,
-at the best rates that the recording shows; kernels grow once they would fill half of their roofline. The rest of the
-step stays. On a GPU the price is the steps' part of the run that four times the batch would save.
+Of operators whose tensors have the batch as a dimension, arithmetic and bytes grow, at the best rates that the
+recording shows; kernels grow once they would fill half of their roofline. The rest of the step stays. On a GPU the price
+is the steps' part of the run that four times the batch would save.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from profkit.rules.base import (
     format_share,
     rule,
 )
-from profkit.savings.larger_batch import LargerBatch, larger_batch
+from profkit.savings.cost_models.larger_batch import LargerBatch, larger_batch
 
 _TIMES = 4
 """Twice the batch may be chance, eight times is often another training."""
