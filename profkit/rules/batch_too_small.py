@@ -22,8 +22,8 @@ neither, so its batch can be as large as fits.
 
 How the saving is estimated
 Of operators whose tensors have the batch as a dimension, arithmetic and bytes grow, at the best rates that the
-recording shows; kernels grow once they would fill half of their roofline. The rest of the step stays. On a GPU the price
-is the steps' part of the run that four times the batch would save.
+recording shows; kernels grow once they would fill half of their roofline. The rest of the step stays. On a GPU the
+price is the steps' part of the run that four times the batch would save.
 """
 
 from __future__ import annotations
