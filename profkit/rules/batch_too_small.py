@@ -64,7 +64,11 @@ def batch_too_small(facts: Facts) -> Suspicions:
         raise CannotLook("the size of a batch is not known: no DataLoader was used while steps were recorded")
     found = larger_batch(facts)
     if found is None:
-        raise CannotLook("the peak rates of this GPU are unknown, so what a larger batch takes is not known")
+        raise CannotLook(
+            "the peak rates of this GPU are unknown, so what a larger batch takes is not known"
+            if facts.device.present
+            else "other programs held up the recorded operators too much to tell what grows with the batch"
+        )
     if _waiting(facts) >= _WAITS or found.gain(_TIMES) < _LEAST_GAIN:
         return
     on_device, trains = facts.device.present, len(facts.updates.rows) > 0

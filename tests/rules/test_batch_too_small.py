@@ -135,6 +135,17 @@ def test_on_an_unknown_gpu_it_cannot_look():
         told(unknown)
 
 
+@pytest.mark.parametrize(("held_us", "is_known"), [(240, True), (260, False)])
+def test_operators_that_others_held_up_tell_nothing(held_us, is_known):
+    lengths = (20, 20, 20, 20 + held_us)
+    events = [op("aten::relu", 10 + 100 * i, length, dims=ROW, types=["float"]) for i, length in enumerate(lengths)]
+    facts = facts_of(steps_of(*events), run=run_with())
+    assert (larger_batch(facts) is not None) is is_known
+    if not is_known:
+        with pytest.raises(CannotLook, match="held up"):
+            told(facts)
+
+
 def test_without_shapes_it_cannot_look():
     facts = facts_of([step(0, 0, 10), op("aten::mm", 1, 2)], run=run_with())
     assert missing_needs(facts, batch_too_small.needs) == [Need.SHAPES]

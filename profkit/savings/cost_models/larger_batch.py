@@ -34,6 +34,9 @@ _MOST_CALL_NS = 20_000
 _LEAST_RATE, _LEAST_BANDWIDTH = 50e9, 10e9
 """Floating-point operations and bytes per second that a core with AVX2 does at least, for recordings with tiny
 operators only, whose best rate tells no more than the price of a call."""
+_HELD_UP = 0.25
+"""Of the step: if operators took so much longer than others of their name and shapes, the processor was not theirs, and
+neither what grows nor what stays is known."""
 _FULL = 0.5
 """Of the roofline: kernels that do well reach half of it or more, and have no room for a larger batch."""
 _ITEM_BYTES = 4
@@ -80,7 +83,7 @@ class LargerBatch(Struct, frozen=True):
 
 @derived_once
 def larger_batch(facts: Facts) -> LargerBatch | None:
-    """None if the size of the batch or the shapes are not known."""
+    """None if the size of the batch or the shapes are not known, or if operators were held up too much to tell."""
     sizes = [(use.asked_ns, use.batch_size) for use in facts.run.loaders if use.batch_size]
     if not sizes or not facts.operators.has_shapes or facts.run.is_part:
         return None
@@ -92,7 +95,10 @@ def larger_batch(facts: Facts) -> LargerBatch | None:
     loading_ns = _loading_ns(facts) * step_ns / max(time.recorded_ns, 1)
     if facts.device.present:
         return _on_device(facts, size, rows, loading_ns)
-    grow_ns = min(_per_step(facts, rows, _growing_ns(facts, rows, size)) + loading_ns, step_ns)
+    took = facts.tree.self_ns(facts.trace.events)[rows].astype(np.float64)
+    if _per_step(facts, rows, took - _usual(facts, rows, took)) > _HELD_UP * step_ns:
+        return None
+    grow_ns = min(_per_step(facts, rows, _growing_ns(facts, rows, size, took)) + loading_ns, step_ns)
     none = np.zeros(0)
     return LargerBatch(size, step_ns, int(grow_ns), grow_ns, none, none, step_ns - grow_ns, 0.0, _making_ns(facts))
 
@@ -103,9 +109,20 @@ def _per_step(facts: Facts, rows: Rows, times_ns: Float64s) -> float:
     return float(median(sums[facts.steps.measured]))
 
 
-def _growing_ns(facts: Facts, rows: Rows, size: int) -> Float64s:
+def _usual(facts: Facts, rows: Rows, times_ns: Float64s) -> Float64s:
+    """For each operator the median time of all with its name and shapes: other programs hold single ones up."""
+    if not len(rows):
+        return times_ns
+    events = facts.trace.events
+    _, kind = distinct_rows(events.name_code[rows], events.dims_code[rows])
+    order, count = np.lexsort((times_ns, kind)), np.bincount(kind)
+    middle = np.cumsum(count) - count + (count - 1) // 2
+    usual: Float64s = np.minimum(times_ns, times_ns[order][middle][kind])
+    return usual
+
+
+def _growing_ns(facts: Facts, rows: Rows, size: int, took: Float64s) -> Float64s:
     """The part of each operator's own time that grows with the batch."""
-    took = facts.tree.self_ns(facts.trace.events)[rows].astype(np.float64)
     operations, ratios = _products(facts, rows, size)
     moved = facts.operators.input_bytes[rows].astype(np.float64)
     at = took > facts.trace.events.duration_ns[rows] / 2  # others call one that does the work
