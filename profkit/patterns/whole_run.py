@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import repeat, takewhile
 from types import MappingProxyType
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.findings.values import Location, Phase, PhaseLine, WholeRun
@@ -34,6 +34,10 @@ UNGRADED = "work without gradients"
 BETWEEN = "between the epochs"
 SAVING = "checkpoints"
 NETWORK = "network"
+COPYING = "copying files"
+CHILD = "other programs"
+"""The program waits for a command that it started."""
+ASKING = "waiting for input"
 LOGGING = "logging"
 AFTER = "after the last step"
 PROFKIT = "profkit itself"
@@ -41,10 +45,10 @@ PROGRAM = "the program's own code"
 """Where no step was seen, all that shows nothing else."""
 PHASES = (
     *(START, IMPORTS, LOADING, BEFORE, COMPILING, STEPS, DATA, EVALUATION, UNGRADED, BETWEEN),
-    *(SAVING, NETWORK, LOGGING, AFTER, PROGRAM, PROFKIT),
+    *(SAVING, NETWORK, COPYING, CHILD, ASKING, LOGGING, AFTER, PROGRAM, PROFKIT),
 )
 """In the order in which a run has them."""
-OUTSIDE_STEPS = (EVALUATION, UNGRADED, BETWEEN, SAVING, LOGGING)
+OUTSIDE_STEPS = (EVALUATION, UNGRADED, BETWEEN, SAVING, COPYING, CHILD, ASKING, LOGGING)
 """The phases of a run that come again and again between its steps."""
 _OF_ACTIVITY: Mapping[str, str] = MappingProxyType(
     {
@@ -53,6 +57,9 @@ _OF_ACTIVITY: Mapping[str, str] = MappingProxyType(
         StackActivity.COMPILING.value: COMPILING,
         StackActivity.DATA.value: DATA,
         StackActivity.NETWORK.value: NETWORK,
+        StackActivity.COPYING.value: COPYING,
+        StackActivity.CHILD.value: CHILD,
+        StackActivity.ASKING.value: ASKING,
         StackActivity.LOGGING.value: LOGGING,
         StackActivity.IMPORTING.value: IMPORTS,
         StackActivity.PROFKIT.value: PROFKIT,
@@ -60,7 +67,10 @@ _OF_ACTIVITY: Mapping[str, str] = MappingProxyType(
 )
 _TRAINING = (StackActivity.UPDATE.value, StackActivity.BACKWARD.value)
 _PLAIN = (StackActivity.OTHER.value, StackActivity.FORWARD.value)
+_WAITS = (StackActivity.NETWORK.value, StackActivity.CHILD.value, StackActivity.ASKING.value)
 _MOST_LINES = 5
+_MOSTLY = 0.9
+"""Of the time at a line: then each visit of the line is a visit of what it mostly does."""
 _MOST_COLUMNS = 1200
 """Twice as many as a watch makes: a file from anybody may claim any number."""
 _LOOP_SHARE = 0.5
@@ -74,11 +84,12 @@ _Loop = tuple[str, str, int]
 @derived_once
 def whole_run(facts: Facts) -> WholeRun | None:
     """The account of the run; None if it was not watched."""
-    return account_for(facts.account, _labels(facts)) if facts.account.stacks else None
+    return account_for(facts.account, phase_labels(facts)) if facts.account.stacks else None
 
 
 @derived_once
-def _labels(facts: Facts) -> list[str]:
+def phase_labels(facts: Facts) -> list[str]:
+    """The phase of each stack of the account."""
     return label_stacks(facts.account)
 
 
@@ -111,7 +122,7 @@ class Repeated(Struct, frozen=True):
 def repeated_between_steps(facts: Facts, label: str) -> list[Repeated]:
     """The lines of a phase that the training waited for at least twice, the longest first. What came before the first
     step or after the last does not count."""
-    account, labels = facts.account, _labels(facts)
+    account, labels = facts.account, phase_labels(facts)
     trained = [stack for stack, found in zip(account.stacks, labels, strict=True) if found == STEPS]
     if not trained or account.column_ns <= 0:
         return []
@@ -129,11 +140,15 @@ def repeated_between_steps(facts: Facts, label: str) -> list[Repeated]:
 
 def _repeated(account: RunAccount, line: int, numbers: set[int], within: tuple[int, int]) -> Repeated:
     """The time and the visits of these stacks in the columns from one to another. Columns in a row are one visit,
-    unless a single stack was seen to be left and entered again more often."""
+    unless a single stack was seen to be left and entered again more often, or the line was and does little else: a
+    column of a long run may hold several epochs."""
     times = [sum(time for at, time in column if at in numbers) for column in account.columns[within[0] : within[1] + 1]]
     runs = sum(1 for before, now in zip([0, *times], times, strict=False) if now and not before)
     alone = account.stacks[next(iter(numbers))].visits if len(numbers) == 1 and runs else 0
-    return Repeated(account.places[line].site, sum(times), max(runs, alone - 1))
+    at_line = sum(stack.time_ns for stack in account.stacks if line in stack.places)
+    own = sum(account.stacks[number].time_ns for number in numbers)
+    entries = account.places[line].entries if runs and own >= _MOSTLY * at_line else 0
+    return Repeated(account.places[line].site, sum(times), max(runs, alone - 1, entries - 1))
 
 
 def _line_between(account: RunAccount, stack: StackTime, label: str, ways: Iterable[tuple[int, ...]]) -> int | None:
@@ -153,12 +168,14 @@ def _shared(first: tuple[int, ...], second: tuple[int, ...]) -> int:
 
 def label_stacks(account: RunAccount) -> list[str]:
     """A phase for each stack of the account."""
+    account = structs.replace(account, stacks=_with_waits(account.stacks))
     evaluating = [any(place.evaluates for place in _places(account, stack)) for stack in account.stacks]
     ungraded = [known or _is_ungraded(account, stack) for stack, known in zip(account.stacks, evaluating, strict=True)]
     training = _training_stacks(account, ungraded)
     if not training and any(ungraded):  # a program that only evaluates: its evaluation is what it steps through
         training = [stack for stack, is_part in zip(account.stacks, ungraded, strict=True) if is_part]
         evaluating = [False] * len(evaluating)
+        training = _of_their_loop(account, training)
     if not training:
         return [
             _OF_ACTIVITY.get(stack.activity) or (EVALUATION if evaluates else PROGRAM)
@@ -171,6 +188,26 @@ def label_stacks(account: RunAccount) -> list[str]:
         _label(account, stack, evaluates, loops, (first_ns, last_ns))
         for stack, evaluates in zip(account.stacks, evaluating, strict=True)
     ]
+
+
+def _with_waits(stacks: tuple[StackTime, ...]) -> tuple[StackTime, ...]:
+    """A line that was mostly seen to wait for a socket, another program or the terminal does that in its other looks,
+    too: while the kernel copies what it sends, it does not sleep."""
+    times = Counter[tuple[tuple[int, ...], str]]()
+    for stack in stacks:
+        times[stack.places, stack.activity] += stack.time_ns
+    other = StackActivity.OTHER.value
+    mostly = {
+        places: activity
+        for (places, activity), time_ns in times.items()
+        if activity in _WAITS and time_ns > times[places, other]
+    }
+    return tuple(
+        structs.replace(stack, activity=mostly[stack.places])
+        if stack.activity == other and stack.places in mostly
+        else stack
+        for stack in stacks
+    )
 
 
 def _training_stacks(account: RunAccount, ungraded: Iterable[bool]) -> list[StackTime]:
@@ -189,6 +226,11 @@ def _training_stacks(account: RunAccount, ungraded: Iterable[bool]) -> list[Stac
 
 def _is_ungraded(account: RunAccount, stack: StackTime) -> bool:
     return any(place.without_gradients for place in _places(account, stack))
+
+
+def is_training(account: RunAccount, stack: StackTime) -> bool:
+    """Whether a backward pass or an update was seen there, or a line of the loop around one."""
+    return stack.activity in _TRAINING or _trains(account, stack)
 
 
 def _trains(account: RunAccount, stack: StackTime) -> bool:
@@ -229,6 +271,13 @@ def _training_loops(account: RunAccount, training: list[StackTime]) -> frozenset
     whole_ns = sum(stack.time_ns for stack in training)
     likely = [loop for loop, time_ns in times.items() if time_ns >= _LOOP_SHARE * whole_ns]
     return frozenset([max(likely, key=lambda loop: (depths[loop], times[loop]))] if likely else ())
+
+
+def _of_their_loop(account: RunAccount, stepping: list[StackTime]) -> list[StackTime]:
+    """Those in the loop with most of them: a function that evaluates also reads the model before it. All, if that is
+    in no loop."""
+    loops = _training_loops(account, stepping)
+    return [stack for stack in stepping if not loops.isdisjoint(_loops_of(account, stack))] or stepping
 
 
 def _loops_of(account: RunAccount, stack: StackTime) -> list[_Loop]:

@@ -24,6 +24,9 @@ class StackActivity(str, Enum):
     NETWORK = "network"
     LOGGING = "logging"
     IMPORTING = "importing"
+    COPYING = "copying"
+    CHILD = "child"
+    ASKING = "asking"
     UPDATE = "update"
     BACKWARD = "backward"
     FORWARD = "forward"
@@ -36,13 +39,15 @@ class Place(Struct, frozen=True):
     if it is in none. ``evaluates`` says that the text shows an evaluation there: a function that puts a model into
     evaluation mode and calls no ``backward``, or a block or function without autograd whose names say so.
     ``without_gradients`` says that the line is in another block or function without autograd. ``trains`` says that the
-    innermost loop or function with a call of ``backward`` is around the line."""
+    innermost loop or function with a call of ``backward`` is around the line. ``entries`` is how often a look found the
+    program there that had been elsewhere at the look before."""
 
     site: CallSite
     loop: int = 0
     evaluates: bool = False
     trains: bool = False
     without_gradients: bool = False
+    entries: int = 0
 
 
 class StackTime(Struct, frozen=True):
@@ -63,11 +68,46 @@ class StackTime(Struct, frozen=True):
     visits: int
 
 
+class DeviceSample(Struct, frozen=True):
+    """One look at a device: nanoseconds since the beginning of the watch, the share of NVML's last sampling period in
+    which a kernel ran, the bytes that all processes use, the clock of its multiprocessors in MHz, and NVML's reasons
+    for that clock as a bit mask. -1 means unknown."""
+
+    at_ns: int
+    busy: float = -1.0
+    used_bytes: int = -1
+    clock_mhz: int = -1
+    reasons: int = 0
+
+
+class DeviceUse(Struct, frozen=True):
+    """A GPU that NVML shows to the process, which is not said to use it. ``most_mhz`` is the highest clock of its
+    multiprocessors, 0 if unknown."""
+
+    index: int
+    name: str
+    total_bytes: int = 0
+    most_mhz: int = 0
+    samples: tuple[DeviceSample, ...] = ()
+
+
+class DeviceChoice(Struct, frozen=True):
+    """What the program could use and used. ``visible`` is the environment variable that hides devices, None if it is
+    not set. ``build`` is the version of CUDA or ROCm that PyTorch was built for, empty if for none, None if PyTorch was
+    not imported. ``was_initialised`` says that PyTorch has begun to use a device."""
+
+    visible: str | None = None
+    build: str | None = None
+    was_initialised: bool = False
+
+
 class RunAccount(Struct, frozen=True):
     """The looks at one process. ``started_ns`` is when it was started, ``begun_ns`` when the watch began, ``until_ns``
     its last look, all since the epoch; the watch counts time that no change of the clock moves, so ``until_ns`` is the
     beginning plus that time. ``is_over`` is False in the file of a program that was killed. ``columns`` divide the
-    watch into equal parts of ``column_ns``: for each, pairs of a stack's index and its nanoseconds in it."""
+    watch into equal parts of ``column_ns``: for each, pairs of a stack's index and its nanoseconds in it. ``memory``
+    are pairs of a time since the beginning and the bytes that the process held in memory then. ``devices`` are the
+    GPUs; ``no_devices`` is why none could be looked at."""
 
     started_ns: int = 0
     begun_ns: int = 0
@@ -77,6 +117,10 @@ class RunAccount(Struct, frozen=True):
     column_ns: int = 0
     columns: tuple[tuple[tuple[int, int], ...], ...] = ()
     is_over: bool = False
+    memory: tuple[tuple[int, int], ...] = ()
+    devices: tuple[DeviceUse, ...] = ()
+    no_devices: str = ""
+    choice: DeviceChoice = DeviceChoice()
 
 
 def load_account(directory: Path) -> RunAccount:

@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
+import socket
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
 
 import torch
 from torch import nn
@@ -177,7 +185,156 @@ def inference() -> None:
         time.sleep(0.8)
 
 
+class SlowPeer:
+    """Takes what is sent over a socket slowly, and answers a request for a page slowly."""
+
+    def __init__(self, pause_s: float) -> None:
+        self._listening, self._pause_s = socket.create_server(("127.0.0.1", 0)), pause_s
+        self.address = self._listening.getsockname()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            peer, _ = self._listening.accept()
+            with peer:
+                first = peer.recv(4)
+                time.sleep(self._pause_s)
+                if first == b"GET ":
+                    peer.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok")
+                while peer.recv(1 << 20):
+                    pass
+
+
+def send(address: tuple[str, int]) -> None:
+    with socket.create_connection(address) as peer:
+        peer.sendall(b"x" * (32 << 20))
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    with noted("steps"):
+        for _ in range(STEPS):
+            time.sleep(0.03)
+            optimizer.zero_grad()
+            model(torch.randn(32, 64)).mean().backward()
+            optimizer.step()
+
+
+def remote() -> None:
+    """A download before the first step, an upload over a bare socket after each epoch."""
+    source, target = SlowPeer(1.5), SlowPeer(0.4)
+    with noted("network"):
+        urlopen(f"http://127.0.0.1:{source.address[1]}/").read()
+    with noted("before the first step"):
+        model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(EPOCHS):
+        train(model, optimizer)
+        with noted("network"):
+            send(target.address)
+
+
+def commands() -> None:
+    """An installation by a command, and one through the shell after each epoch."""
+    with noted("other programs"):
+        subprocess.run([sys.executable, "-c", "import time; time.sleep(1.5)"], check=True)
+    with noted("before the first step"):
+        model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(EPOCHS):
+        train(model, optimizer)
+        with noted("other programs"):
+            os.system("sleep 0.3")
+
+
+class SlowSource(io.BytesIO):
+    def read(self, size: int = -1) -> bytes:
+        time.sleep(0.1)
+        return super().read(size)
+
+
+def copies() -> None:
+    """A file that is copied through Python after each epoch, and a checkpoint that is read first."""
+    with noted("before the first step"):
+        model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with tempfile.TemporaryDirectory() as folder:
+        for epoch in range(EPOCHS):
+            train(model, optimizer)
+            with noted("copying files"), Path(folder, str(epoch)).open("wb") as file:
+                shutil.copyfileobj(SlowSource(bytes(4 << 16)), file, 1 << 16)
+    with noted("after the last step"):
+        time.sleep(1.5)
+
+
+class LateSamples(Samples):
+    """The first sample takes long: an index is built."""
+
+    def __init__(self) -> None:
+        self._index: list[int] = []
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if not self._index:
+            time.sleep(2.0)
+            self._index = list(range(1000))
+        return super().__getitem__(index)
+
+
+def first_batch() -> None:
+    """A dataset whose first sample takes two seconds, read through enumerate."""
+    with noted("before the first step"):
+        model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = DataLoader(LateSamples(), batch_size=2)
+    for _ in range(EPOCHS):
+        before = time.perf_counter()
+        for _, batch in enumerate(loader):
+            TOOK["waiting for data"] += time.perf_counter() - before
+            with noted("steps"):
+                time.sleep(0.03)
+                optimizer.zero_grad()
+                model(batch).mean().backward()
+                optimizer.step()
+            before = time.perf_counter()
+
+
+def compiled() -> None:
+    """A backend that takes a second to compile, once."""
+
+    def slow_backend(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> torch.fx.GraphModule:
+        time.sleep(2.0)
+        return graph
+
+    with noted("before the first step"):
+        model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    faster = torch.compile(model, backend=slow_backend)
+    with noted("compiling"):
+        faster(torch.randn(32, 64))
+    for _ in range(EPOCHS):
+        train(faster, optimizer)
+
+
+def callbacks() -> None:
+    """A trainer that calls hooks by name, whose evaluation and checkpoint lie in another object."""
+
+    class Keeper:
+        def on_epoch_end(self, model: nn.Module) -> None:
+            with noted("evaluation"):
+                score(model)
+            with noted("checkpoints"):
+                save(model)
+
+    with noted("before the first step"):
+        model = make_model()
+    optimizer, keepers = torch.optim.SGD(model.parameters(), lr=0.01), [Keeper()]
+    for _ in range(EPOCHS):
+        train(model, optimizer)
+        for keeper in keepers:
+            keeper.on_epoch_end(model)
+
+
 STYLES = {"inline": inline, "trainer": lambda: Trainer().fit(), "closures": closures, "inference": inference}
+STYLES |= {style.__name__: style for style in (remote, commands, copies, first_batch, compiled, callbacks)}
 
 if __name__ == "__main__":
     STYLES[sys.argv[1]]()

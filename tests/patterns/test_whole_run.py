@@ -171,3 +171,40 @@ def test_what_comes_before_the_first_step_or_after_the_last_does_not_count():
     saving = stack(StackActivity.SAVING, [SAVE], 4, 1, 19, visits=3)
     assert find(phases.SAVING, saving, columns=[2, 2, None, None, 2] + [None] * 13 + [2]) == [(47, 1, 2)]
     assert find(phases.SAVING, saving, columns=[2, 2] + [None] * 16 + [2]) == []
+
+
+def test_what_a_function_that_evaluates_does_around_its_loop_is_no_step():
+    before = Place(CallSite("train.py", 10, "evaluate"), evaluates=True)
+    after = Place(CallSite("train.py", 14, "evaluate"), evaluates=True)
+    stacks = (
+        StackTime(StackActivity.OTHER.value, (0,), 1 * S, 0, 0, 2 * S, 1, 1),
+        StackTime(StackActivity.FORWARD.value, (1,), 5 * S, 0, 3 * S, 17 * S, 1, 1),
+        StackTime(StackActivity.OTHER.value, (2,), 2 * S, 0, 18 * S, 19 * S, 1, 1),
+    )
+    account = RunAccount(9 * S, 10 * S, 30 * S, (before, SCORE, after), stacks, S, (), is_over=True)
+    assert labels(account) == {phases.START: 1, phases.BEFORE: 1, phases.STEPS: 5, phases.AFTER: 2}
+
+
+@pytest.mark.parametrize(
+    ("copied_s", "expected"), [(2, {phases.NETWORK: 5}), (4, {phases.NETWORK: 3, phases.BETWEEN: 4})]
+)
+def test_a_line_that_mostly_waits_for_the_network_does_so_in_all_its_looks(copied_s, expected):
+    sending = stack(StackActivity.NETWORK, [READ], 3, 5, 12), stack(StackActivity.OTHER, [READ], copied_s, 5, 12)
+    found = labels(run(*TRAINING, *sending))
+    assert {label: found[label] for label in found if label not in (phases.START, phases.STEPS)} == expected
+
+
+@pytest.mark.parametrize(("other_s", "visits"), [(0, 4), (2, 1)])
+def test_visits_within_one_column_are_known_from_how_often_the_line_was_entered(other_s, visits):
+    read = Place(CallSite("train.py", 41, "main"), loop=39, entries=5)
+    stacks = (
+        StackTime(StackActivity.BACKWARD.value, (0,), 5 * S, 0, 1 * S, 19 * S, 1, 5),
+        StackTime(StackActivity.OTHER.value, (1, 2), 4 * S, 0, 2 * S, 18 * S, 1, 1),
+        StackTime(StackActivity.OTHER.value, (1, 3), 4 * S, 0, 2 * S, 18 * S, 1, 1),
+        StackTime(StackActivity.SAVING.value, (1,), other_s * S, 0, 2 * S, 18 * S, 1, 1),
+    )
+    column = ((0, 5 * S), (1, 4 * S), (2, 4 * S))
+    places = (STEP, read, PARSE, Place(CallSite("data.py", 9, "parse"), loop=6))
+    account = RunAccount(0, S, 21 * S, places, stacks, 20 * S, (column,), is_over=True)
+    found = repeated_between_steps(Facts(no_trace(), account=account), phases.BETWEEN)
+    assert [(one.site.line, one.visits) for one in found] == ([(41, visits)] if visits > 1 else [])

@@ -8,6 +8,9 @@ _MOST = 600
 _MOST_IN_ONE = 24
 """Stacks kept of a column, those with most of its time: 600 columns of them take 300 kB in the file."""
 
+_MOST_WHILE_RUNNING = 96
+"""Four times as many while the run goes on, since what is short in one column may be long in the two together."""
+
 
 class Columns:
     """``column_ns`` is the length of each; `taken` has the nanoseconds by stack of each."""
@@ -36,7 +39,13 @@ class Columns:
     def _halve(self) -> None:
         self.column_ns *= 2
         pairs = zip(self._columns[::2], [*self._columns[1::2], {}], strict=False)
-        self._columns = [_sum(first, second) for first, second in pairs]
+        self._columns = [_longest(_sum(first, second)) for first, second in pairs]
+
+
+def _longest(column: dict[int, int]) -> dict[int, int]:
+    if len(column) <= _MOST_WHILE_RUNNING:
+        return column
+    return dict(sorted(column.items(), key=lambda item: -item[1])[:_MOST_WHILE_RUNNING])
 
 
 def _sum(first: dict[int, int], second: dict[int, int]) -> dict[int, int]:

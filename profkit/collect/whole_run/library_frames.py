@@ -14,7 +14,10 @@ _RANKS = (
     StackActivity.UPDATE,
     StackActivity.IMPORTING,
     StackActivity.LOGGING,
+    StackActivity.COPYING,
+    StackActivity.CHILD,
     StackActivity.NETWORK,
+    StackActivity.ASKING,
     StackActivity.DATA,
     StackActivity.LOADING,
     StackActivity.COMPILING,
@@ -29,6 +32,9 @@ ON_ITS_OWN = frozenset(
         StackActivity.COMPILING,
         StackActivity.NETWORK,
         StackActivity.LOGGING,
+        StackActivity.COPYING,
+        StackActivity.CHILD,
+        StackActivity.ASKING,
         StackActivity.PROFKIT,
     )
 )
@@ -56,6 +62,14 @@ _FILES: dict[str, tuple[tuple[frozenset[str], StackActivity], ...]] = {
     "ssl.py": ((_ANY, StackActivity.NETWORK),),
     "http/client.py": ((_ANY, StackActivity.NETWORK),),
     "urllib/request.py": ((_ANY, StackActivity.NETWORK),),
+    "ftplib.py": ((_ANY, StackActivity.NETWORK),),
+    "fsspec/asyn.py": ((_ANY, StackActivity.NETWORK),),
+    "shutil.py": (
+        (frozenset(("copyfile", "copyfileobj", "copy", "copy2", "copytree", "move")), StackActivity.COPYING),
+    ),
+    "subprocess.py": ((_ANY, StackActivity.CHILD),),
+    "pdb.py": ((_ANY, StackActivity.ASKING),),
+    "code.py": ((frozenset(("interact", "raw_input")), StackActivity.ASKING),),
 }
 """By the end of the file's name. Each function is named as it has been since PyTorch 2.0, Python 3.10 and safetensors
 0.3; libraries that are built on these need no entry."""
@@ -67,6 +81,10 @@ _FOLDERS = (
     ("/wandb/", StackActivity.LOGGING),
     ("/mlflow/", StackActivity.LOGGING),
     ("/urllib3/", StackActivity.NETWORK),
+    ("/httpcore/", StackActivity.NETWORK),
+    ("/aiohttp/", StackActivity.NETWORK),
+    ("/botocore/", StackActivity.NETWORK),
+    ("/paramiko/", StackActivity.NETWORK),
 )
 _IMPORT = "<frozen importlib._bootstrap>"
 _CALLING_ON = frozenset(("__torch_function__", "__torch_dispatch__"))

@@ -9,14 +9,18 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import ClassVar
 
 from profkit.collect.program.clocks import time
 from profkit.collect.program.frames import line_of, walk_up
+from profkit.collect.whole_run.blocking import Blocking
 from profkit.collect.whole_run.columns import Columns
+from profkit.collect.whole_run.devices import Devices, read_choice
 from profkit.collect.whole_run.library_frames import ON_ITS_OWN, activity_of, combine
+from profkit.collect.whole_run.memory import MemoryCurve
 from profkit.core.errors import ProfkitError
 from profkit.run.directory import ACCOUNT_FILE, CallSite, save
 from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
@@ -32,6 +36,7 @@ _EARLY, _EARLY_NS = 0.2, 20_000_000_000
 _MOST_PLACES = 8
 """The program's lines kept of a stack, from the outermost on; the innermost one always is."""
 _MOST_STACKS = 4096
+"""Of further ones only the outermost line is kept; of those that come after twice as many, no line."""
 _MOST_CODES = 20_000
 _SAVED_AFTER_S, _SAVED_AGAIN = 2.0, 1.5
 """The file is written after this long, and again each time the run has got half as long again: 32 times in a
@@ -81,6 +86,9 @@ class RunWatch:
         self._known: dict[CodeType, tuple[StackActivity | None, bool]] = {}
         self._stacks: dict[_Stack, _Seen] = {}
         self._columns, self._last = Columns(), -1
+        self._last_lines: tuple[_Line, ...] = ()
+        self._entries: dict[_Line, int] = {}
+        self._memory, self._devices, self._blocking = MemoryCurve(), Devices(), Blocking(os.getpid())
         self._begun_ns, self._origin_ns = time.time_ns(), time.monotonic_ns()
         self._looked_ns, self._cpu_ns = 0, self._read_cpu_ns()
         self._due_ns = int(_SAVED_AFTER_S * 1e9)
@@ -149,6 +157,7 @@ class RunWatch:
 
     def _look_and_save(self) -> None:
         self._look()
+        self._devices.look(self._looked_ns)
         if self._looked_ns >= self._due_ns:
             self._due_ns = int(self._looked_ns * _SAVED_AGAIN)
             with suppress(OSError, ProfkitError):
@@ -157,20 +166,32 @@ class RunWatch:
     def _look(self) -> None:
         stack = self._read(sys._current_frames().get(self._thread))
         now_ns, cpu_ns = time.monotonic_ns() - self._origin_ns, self._read_cpu_ns()
+        if stack[0] is StackActivity.OTHER:
+            stack = self._blocking.read() or stack[0], stack[1]
         seen = self._entry(stack)
-        if seen.number != self._last:
-            seen.visits += 1
+        if seen.number != self._last and (not seen.visits or stack[1] != self._last_lines):
+            seen.visits += 1  # what a line does may change while it is at work; that is no new visit
         if not seen.looks:
             seen.first_ns = now_ns
         seen.looks, seen.last_ns = seen.looks + 1, now_ns
         seen.time_ns += now_ns - self._looked_ns
         seen.cpu_ns += cpu_ns - self._cpu_ns
         self._columns.add(self._looked_ns, now_ns, seen.number)
-        self._looked_ns, self._cpu_ns, self._last = now_ns, cpu_ns, seen.number
+        self._memory.look(now_ns)
+        self._looked_ns, self._cpu_ns = now_ns, cpu_ns
+        self._note_entries(stack[1])
+        self._last, self._last_lines = seen.number, stack[1]
+
+    def _note_entries(self, lines: tuple[_Line, ...]) -> None:
+        """Count each line below those that the look before had, too."""
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(lines, self._last_lines, strict=False)))
+        for line in lines[same:]:
+            if line in self._entries or len(self._entries) < _MOST_STACKS:
+                self._entries[line] = self._entries.get(line, 0) + 1
 
     def _entry(self, stack: _Stack) -> _Seen:
         if stack not in self._stacks and len(self._stacks) >= _MOST_STACKS:
-            stack = stack[0], stack[1][:1]
+            stack = stack[0], (stack[1][:1] if len(self._stacks) < 2 * _MOST_STACKS else ())
         if stack not in self._stacks:
             self._stacks[stack] = _Seen(len(self._stacks))
         return self._stacks[stack]
@@ -216,11 +237,15 @@ class RunWatch:
             started_ns=_started_ns() if self._is_whole else 0,
             begun_ns=self._begun_ns,
             until_ns=self._begun_ns + self._looked_ns,
-            places=tuple(_place(*line) for line in lines),
+            places=tuple(_place(*line, self._entries.get(line, 0)) for line in lines),
             stacks=tuple(stacks),
             column_ns=self._columns.column_ns,
             columns=self._columns.taken(),
             is_over=self._is_over,
+            memory=self._memory.taken(),
+            devices=self._devices.taken(),
+            no_devices=self._devices.reason,
+            choice=read_choice(),
         )
         forget_source_files()
         forget_surroundings()
@@ -241,20 +266,21 @@ def _summarise(stack: Iterable[StackActivity | _Line]) -> _Stack:
     return shown, tuple(known if len(known) <= _MOST_PLACES else [*known[: _MOST_PLACES - 1], known[-1]])
 
 
-def _place(code: CodeType, line: int) -> Place:
+def _place(code: CodeType, line: int, entries: int) -> Place:
     file = source_file(code)
     around = surroundings_of(file, line)
     site = CallSite(file, line, function_name(code), source_line(file, line))
-    return Place(site, around.loop, around.evaluates, around.trains, around.without_gradients)
+    return Place(site, around.loop, around.evaluates, around.trains, around.without_gradients, entries)
 
 
 def _started_ns() -> int:
-    """When the process was started, since the epoch; 0 where Linux does not say."""
-    with suppress(OSError, ValueError, IndexError, StopIteration):
+    """When the process was started, since the epoch, to the hundredth of a second; 0 where Linux does not say. The
+    kernel counts from the start of the machine, as ``CLOCK_BOOTTIME`` does; ``btime`` in ``/proc/stat`` has no
+    fractions of a second."""
+    with suppress(AttributeError, OSError, ValueError, IndexError):
         fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
-        booted_s = next(int(line.split()[1]) for line in lines if line.startswith("btime "))
-        return booted_s * 1_000_000_000 + int(fields[_STARTED]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+        age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - int(fields[_STARTED]) * 10**9 // os.sysconf("SC_CLK_TCK")
+        return int(time.time_ns() - age_ns)
     return 0
 
 

@@ -1,0 +1,107 @@
+"""The process takes more and more memory of the machine while it trains.
+
+What it detects
+The process's resident memory between the first step and the last, in eight blocks of equal time. Its lowest values must
+rise from block to block, by 128 MB and a fifth in all, and in the second half by at least half as much as in the first.
+A cache that fills, or a first epoch that loads data, levels off and is not reported. If names of the program were seen
+to hold more tensors from step to step, `growing-live-tensors` and others tell of that instead.
+
+Why is this bad?
+What grows with the number of steps ends in a process that is killed, hours later, with no traceback.
+
+Example
+    for batch in loader:
+        loss = train_step(batch)
+        history.append((batch, loss.item()))  # every batch is kept
+
+Use instead
+    for batch in loader:
+        loss = train_step(batch)
+        history.append(loss.item())
+
+How the saving is estimated
+Not at all: memory is no time. The finding states how fast it grows. Some growth is meant, as that of a replay buffer
+that fills over days, so this is an opportunity.
+
+Sources: Kendall's rank correlation, M. G. Kendall, A new measure of rank correlation, Biometrika 1938; the median of
+all pairs' slopes, P. K. Sen, Estimates of the regression coefficient based on Kendall's tau, JASA 1968.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.patterns.retention.holding import growing_names
+from profkit.patterns.run_parts import steps_within
+from profkit.rules.base import (
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Severity,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_time,
+    rule,
+)
+from profkit.trace import Float64s
+
+_BLOCKS = 8
+"""Chance alone orders the lowest values of eight blocks as strictly as `_LEAST_ORDER` once in a thousand times."""
+_LEAST_ORDER = 0.85
+"""Kendall's tau: at most two pairs of 28 in the wrong order."""
+_LEAST_SAMPLES = 40
+"""Five for each block."""
+_LEAST_BYTES, _LEAST_SHARE = 128 << 20, 0.2
+"""Allocators keep freed memory, and libraries load what they need at first use: less may be that."""
+_GOES_ON = 0.5
+"""Of the growth of the first half, in the second: what levels off has less."""
+_SOON_NS = 6 * 3600 * 1_000_000_000
+"""A process that would fill the machine within so long may end in the night."""
+
+
+@rule(Kind.OPPORTUNITY, Need.WHOLE_RUN)
+def growing_host_memory(facts: Facts) -> Suspicions:
+    """One finding for the process."""
+    within = steps_within(facts)
+    if within is None:
+        raise CannotLook("no step was seen, so growth in the steps is not known")
+    samples = [(at, size) for at, size in facts.account.memory if within[0] <= at <= within[1]]
+    if len(samples) < _LEAST_SAMPLES:
+        raise CannotLook(f"the memory was looked at fewer than {_LEAST_SAMPLES} times between the first step and last")
+    times_ns, sizes = np.array(samples, dtype=np.float64).T
+    lowest = np.array([block.min() for block in np.array_split(sizes, _BLOCKS)])
+    grown, half = lowest[-1] - lowest[0], _BLOCKS // 2
+    goes_on = lowest[-1] - lowest[half] >= _GOES_ON * (lowest[half - 1] - lowest[0])
+    if grown < max(_LEAST_BYTES, _LEAST_SHARE * lowest[0]) or not goes_on or _order(lowest) < _LEAST_ORDER:
+        return
+    if facts.has_trace and growing_names(facts):
+        return
+    rate = _slope(times_ns, sizes)
+    room = max(0, facts.run.host.memory_bytes - int(sizes[-1])) if facts.run.host is not None else 0
+    full_ns = room / rate if room and rate > 0 else None
+    full = f" At this rate the machine's memory is full in {format_time(full_ns)}." if full_ns is not None else ""
+    yield Suspicion(
+        message=f"The process's memory grows by {format_bytes(int(grown))} between the first step and the last, "
+        f"{format_bytes(int(rate * 3600e9))} an hour, and does not level off.{full}",
+        fix="Look for lists, dictionaries and caches that each step adds to, also in the dataset and in hooks. Keep "
+        "numbers (`.item()`) instead of tensors or batches, and bound caches. `profkit diagnose` names what holds "
+        "tensors.",
+        severity=Severity.HIGH if full_ns is not None and full_ns < _SOON_NS else Severity.MEDIUM,
+        count=1,
+        confidence=0.7,
+        evidence={"grown_bytes": int(grown), "bytes_per_hour": int(rate * 3600e9), "looks": len(samples)},
+    )
+
+
+def _order(values: Float64s) -> float:
+    """Kendall's tau between the values and their places: 1 if each is larger than all before it."""
+    signs = np.sign(values[None, :] - values[:, None])
+    return float(np.triu(signs, 1).sum() / (len(values) * (len(values) - 1) / 2))
+
+
+def _slope(times: Float64s, values: Float64s) -> float:
+    """The median of the slopes of all pairs, which a few odd values do not move."""
+    first, second = np.triu_indices(len(times), 1)
+    return float(np.median((values[second] - values[first]) / (times[second] - times[first])))

@@ -1,0 +1,239 @@
+"""How long a step with a larger batch would take: what grows with the batch, and what stays as it is.
+
+The host: of an operator whose inputs have a dimension that is a multiple of the batch, arithmetic and moved bytes grow.
+They are taken at the best rates that the recording itself shows. What is left of its time is the price of a call, up to
+a limit; beyond that it grows, too. Everything else stays: Python, launches, the optimizer, gradients of parameters that
+are stored or averaged. A product of matrices also reads a matrix without a batch, and if that takes longest, it stays
+(the roofline of `profkit.savings.cost_models.roofline`). A batch that the main process makes grows by its samples.
+
+A device: a kernel below half of its roofline does not fill the device. It stays as long as it is until it would reach
+that half, and then grows. The step takes as long as the slower of host and device, or as workers need for a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.facts import Facts, derived_once
+from profkit.derive.families import ELEMENTWISE, operators_of
+from profkit.derive.operators.operators import parse_dims
+from profkit.patterns.loader_accounts import loader_accounts
+from profkit.patterns.program import ACCUMULATES
+from profkit.run.directory import Rates
+from profkit.savings.cost_models.devices import rates_of
+from profkit.savings.cost_models.roofline import Product, product_of
+from profkit.savings.step_time import step_time
+from profkit.trace.events import Bools, Category, Float64s, Rows
+from profkit.trace.statistics import distinct_rows, median
+
+_MOST_CALL_NS = 20_000
+"""An operator costs the host 5 to 20 µs whatever its size, here in C++ and without the recording's part."""
+_LEAST_RATE, _LEAST_BANDWIDTH = 50e9, 10e9
+"""Floating-point operations and bytes per second that a core with AVX2 does at least, for recordings with tiny
+operators only, whose best rate tells no more than the price of a call."""
+_HELD_UP = 0.25
+"""Of the step: if operators took so much longer than others of their name and shapes, the processor was not theirs, and
+neither what grows nor what stays is known."""
+_FULL = 0.5
+"""Of the roofline: kernels that do well reach half of it or more, and have no room for a larger batch."""
+_ITEM_BYTES = 4
+"""Of an element of a product if no type is known: float32, PyTorch's default."""
+_MOST_TIMES = 64
+"""Larger batches are another training."""
+_PAYS = 0.1
+"""More samples a second for twice the batch; less is within what steps differ by."""
+
+
+class LargerBatch(Struct, frozen=True):
+    """A step with the present batch of ``size`` samples takes ``step_ns``, of which ``growing_ns`` would be twice as
+    long with twice the batch. The functions tell of a batch that is so many times as large."""
+
+    size: int
+    step_ns: int
+    growing_ns: int
+    host_ns: float
+    device_ns: Float64s
+    device_used: Float64s
+    fixed_ns: float
+    device_fixed_ns: float
+    making_ns: float
+
+    def step_of(self, times: float) -> float:
+        """Nanoseconds."""
+        host_ns = self.fixed_ns + self.host_ns * times
+        grown = np.clip(times * self.device_used / _FULL, 1.0, times)
+        device_ns = self.device_fixed_ns + float((self.device_ns * grown).sum())
+        return max(host_ns, device_ns, self.making_ns * times)
+
+    def gain(self, times: float) -> float:
+        """How many times as many samples a second."""
+        return times * self.step_of(1) / self.step_of(times)
+
+    @property
+    def pays_until(self) -> int:
+        """The power of two from which on twice the batch gives hardly more samples a second."""
+        times = 1
+        while times < _MOST_TIMES and self.gain(2 * times) >= (1 + _PAYS) * self.gain(times):
+            times *= 2
+        return times
+
+
+@derived_once
+def larger_batch(facts: Facts) -> LargerBatch | None:
+    """None if the size of the batch or the shapes are not known, or if operators were held up too much to tell."""
+    sizes = [(use.asked_ns, use.batch_size) for use in facts.run.loaders if use.batch_size]
+    if not sizes or not facts.operators.has_shapes or facts.run.is_part:
+        return None
+    size = max(sizes)[1] or 1
+    rows = _operators(facts)
+    rows = rows[_has_batch(facts, rows, size)]
+    time = step_time(facts)
+    step_ns = min(time.ns, time.recorded_ns)  # a recording makes no step faster: the machine was busy
+    loading_ns = _loading_ns(facts) * step_ns / max(time.recorded_ns, 1)
+    if facts.device.present:
+        return _on_device(facts, size, rows, loading_ns)
+    took = facts.tree.self_ns(facts.trace.events)[rows].astype(np.float64)
+    if _per_step(facts, rows, took - _usual(facts, rows, took)) > _HELD_UP * step_ns:
+        return None
+    grow_ns = min(_per_step(facts, rows, _growing_ns(facts, rows, size, took)) + loading_ns, step_ns)
+    none = np.zeros(0)
+    return LargerBatch(size, step_ns, int(grow_ns), grow_ns, none, none, step_ns - grow_ns, 0.0, _making_ns(facts))
+
+
+def _per_step(facts: Facts, rows: Rows, times_ns: Float64s) -> float:
+    """The median over the measured steps of the time of these events within each."""
+    sums = np.bincount(facts.step_of(rows), times_ns, minlength=len(facts.steps))
+    return float(median(sums[facts.steps.measured]))
+
+
+def _usual(facts: Facts, rows: Rows, times_ns: Float64s) -> Float64s:
+    """For each operator the median time of all with its name and shapes: other programs hold single ones up."""
+    if not len(rows):
+        return times_ns
+    events = facts.trace.events
+    _, kind = distinct_rows(events.name_code[rows], events.dims_code[rows])
+    order, count = np.lexsort((times_ns, kind)), np.bincount(kind)
+    middle = np.cumsum(count) - count + (count - 1) // 2
+    usual: Float64s = np.minimum(times_ns, times_ns[order][middle][kind])
+    return usual
+
+
+def _growing_ns(facts: Facts, rows: Rows, size: int, took: Float64s) -> Float64s:
+    """The part of each operator's own time that grows with the batch."""
+    operations, ratios = _products(facts, rows, size)
+    moved = facts.operators.input_bytes[rows].astype(np.float64)
+    at = took > facts.trace.events.duration_ns[rows] / 2  # others call one that does the work
+    plain = at & (operations == 0) & operators_of(facts.trace, ELEMENTWISE)[rows]
+    rate = max(_LEAST_RATE, float((operations[at] / took[at]).max(initial=0.0)) * 1e9)
+    bandwidth = max(_LEAST_BANDWIDTH, float((moved[plain] / took[plain]).max(initial=0.0)) * 1e9)
+    needs = np.where(at, np.where(operations > 0, operations / rate, moved / bandwidth) * 1e9, 0.0)
+    return np.clip(np.maximum(needs, took - _MOST_CALL_NS), 0.0, took) * ratios(rate, bandwidth)
+
+
+def _on_device(facts: Facts, size: int, growing: Rows, loading_ns: float) -> LargerBatch | None:
+    """With a device the host only launches, so of its time just the making of batches grows."""
+    events, launches, time = facts.trace.events, facts.launches, step_time(facts)
+    rates = rates_of(facts)
+    if rates is None or time.device_ns is None:
+        return None
+    inside = facts.steps.in_measured(launches.launched_ns)
+    work, operator = launches.work[inside], launches.operator[inside]
+    grows = (operator >= 0) & facts.trace.mask_of(growing)[operator]
+    part = grows | (events.category[work] == Category.MEMCPY)
+    took = events.duration_ns[work].astype(np.float64)
+    used = np.ones(len(work))
+    used[grows] = np.clip(_least_ns(facts, operator[grows], rates) / np.maximum(took[grows], 1), 0.0, 1.0)
+    took *= time.device_ns / max(float(took.sum()), 1.0)
+    growing_ns = float(took[part & (used >= _FULL)].sum()) + loading_ns
+    fixed = time.ns - loading_ns, float(took[~part].sum())
+    device = took[part], used[part]
+    return LargerBatch(size, time.ns, int(growing_ns), loading_ns, *device, *fixed, _making_ns(facts))
+
+
+def _operators(facts: Facts) -> Rows:
+    """Operators of the host in the measured steps, without the optimizer's, those of a loader, and gradients that are
+    stored."""
+    events = facts.trace.events
+    operators = events.category == Category.OPERATOR
+    left_out = facts.updates.inside | facts.tree.under(facts.loading | facts.trace.named(ACCUMULATES))
+    return np.flatnonzero(operators & facts.measured & facts.serial_lanes[events.lane] & ~left_out)
+
+
+def _has_batch(facts: Facts, rows: Rows, size: int) -> Bools:
+    """Which operators take a tensor with a dimension that is a multiple of the batch."""
+    codes = facts.trace.events.dims_code[rows]
+    kinds, inverse = np.unique(codes, return_inverse=True)
+    known = [
+        any(extent and extent % size == 0 for shape in parse_dims(facts.trace.text_of(code)) for extent in shape)
+        for code in kinds.tolist()
+    ]
+    return np.array(known, dtype=bool)[inverse] if len(rows) else np.zeros(0, dtype=bool)
+
+
+def _products(facts: Facts, rows: Rows, size: int) -> tuple[Float64s, Callable[[float, float], Float64s]]:
+    """The operations of each product of matrices, 0 for other operators; and given rates, how much of each operator's
+    time grows: 1 but for products that mostly read a matrix without a batch."""
+    events = facts.trace.events
+    first, kind = distinct_rows(events.name_code[rows], events.dims_code[rows])
+    names = (facts.trace.names[code] for code in events.name_code[rows[first]].tolist())
+    products = [product_of(name, _dims(facts, row)) for name, row in zip(names, rows[first].tolist(), strict=True)]
+    operations = np.array([0.0 if one is None else _operations(one) for one in products])[kind]
+
+    def ratios(rate: float, bandwidth: float) -> Float64s:
+        known = [1.0 if one is None else _ratio(one, size, rate, bandwidth) for one in products]
+        return np.array(known, dtype=np.float64)[kind]
+
+    return operations, ratios
+
+
+def _operations(product: Product) -> float:
+    return 2.0 * product.batch * product.rows * product.inner * product.columns
+
+
+def _ratio(product: Product, size: int, rate: float, bandwidth: float) -> float:
+    """By the roofline: what twice the batch would take more than the present one, as a share."""
+    left, right = product.rows * product.inner, product.inner * product.columns
+    result = product.rows * product.columns
+    fixed = right if product.rows % size == 0 else result
+    growing = product.batch * (left + right + result) - fixed if product.batch > 1 else left + right + result - fixed
+    once, twice = (
+        max(_operations(product) * times / rate, (fixed + growing * times) * _ITEM_BYTES / bandwidth)
+        for times in (1, 2)
+    )
+    return min(1.0, twice / once - 1)
+
+
+def _dims(facts: Facts, row: int) -> str:
+    return facts.trace.text_of(int(facts.trace.events.dims_code[row]))
+
+
+def _least_ns(facts: Facts, operators: Rows, rates: Rates) -> Float64s:
+    """The roofline of each operator: what its inputs and as large a result take to be moved, or its product's
+    arithmetic in the fastest type that the inputs may have."""
+    moving = 2 * facts.operators.input_bytes[operators] / rates.bandwidth * 1e9
+    if not len(operators):
+        return moving
+    events = facts.trace.events
+    first, kind = distinct_rows(events.name_code[operators], events.dims_code[operators])
+    names, peak = facts.trace.names, max(rates.products.get(name, 0.0) for name in ("float32", "bfloat16", "tf32"))
+    products = (product_of(names[int(events.name_code[row])], _dims(facts, row)) for row in operators[first].tolist())
+    operations = [0.0 if product is None else _operations(product) for product in products]
+    computing = np.array(operations)[kind] / peak * 1e9 if peak else np.zeros(len(operators))
+    return np.maximum(moving, computing)
+
+
+def _loading_ns(facts: Facts) -> float:
+    """The time in which the main process makes samples, but for the price of a call. 0 with workers, which make them
+    meanwhile."""
+    if any(use.workers for use in facts.run.loaders):
+        return 0.0
+    rows = facts.measured_rows(facts.loading & (facts.trace.events.lane == facts.steps.main_lane))
+    return _per_step(facts, rows, (facts.trace.events.duration_ns[rows] - _MOST_CALL_NS).clip(0).astype(np.float64))
+
+
+def _making_ns(facts: Facts) -> float:
+    """The time that the workers of the slowest loader together need for a batch; 0 if there are none."""
+    return max((one.batch_ns / len(one.workers) for one in loader_accounts(facts) if one.workers), default=0.0)

@@ -1,0 +1,151 @@
+"""A batch whose step hardly depends on it, and steps that are full of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.rules.base import CannotLook, Need, Severity, missing_needs
+from profkit.rules.batch_too_small import batch_too_small
+from profkit.run.directory import CallSite, DeviceMemorySample, LoaderUse, Run
+from profkit.savings.cost_models.larger_batch import larger_batch
+from tests.traces import annotation, facts_of, kernel, op, runtime, step
+
+LOADER = CallSite("train.py", 7, "main", "loader = DataLoader(data, batch_size=8)")
+GIB = 1 << 30
+H100 = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]}
+ROW = [[8, 64]]
+
+
+def run_with(workers=0, size=8):
+    return Run(loaders=(LoaderUse(workers, size, pin_memory=False, persistent_workers=False, site=LOADER),))
+
+
+def steps_of(*events, length=1000, count=4):
+    """The same events in each step, at times from its beginning."""
+    steps = [step(i, length * i, length) for i in range(count)]
+    return steps + [{**event, "ts": event["ts"] + length * i} for i in range(count) for event in events]
+
+
+def host(grows_us, dims=ROW, **more):
+    """An operator of which all but the price of a call grows with the batch."""
+    events = steps_of(op("aten::native_layer_norm", 100, 20 + grows_us, dims=dims, types=["float"]), **more)
+    return facts_of(events, run=run_with())
+
+
+def told(facts):
+    return list(batch_too_small.check(facts))
+
+
+def test_a_step_that_hardly_grows_is_told_with_what_more_would_give():
+    (found,) = told(host(300))
+    assert found.message == (
+        "A batch has 8 samples, and 70 % of the step does not depend on it. Predicted samples a second: 1.5 times with "
+        "16, 2.1 times with 32, 2.6 times with 64. From 128 on it pays hardly more."
+    )
+    assert (found.location.line, found.severity) == (7, Severity.LOW)
+    assert "learning rate" not in found.fix
+
+
+@pytest.mark.parametrize(("grows_us", "reported"), [(332, 1), (335, 0), (900, 0)])
+def test_a_step_that_grows_with_the_batch_is_none(grows_us, reported):
+    assert len(told(host(grows_us))) == reported
+
+
+def test_operators_without_the_batch_stay():
+    assert larger_batch(host(300, dims=[[64, 3]])).growing_ns == 300_000  # 64 is a multiple of the batch
+    assert larger_batch(host(300, dims=[[7, 3]])).growing_ns == 0
+
+
+def test_the_update_stays_and_the_learning_rate_is_warned_of():
+    update = annotation("Optimizer.step#SGD.step", 500, 400), op("aten::add_", 510, 300, dims=ROW, types=["float"])
+    facts = facts_of(steps_of(op("aten::relu", 100, 50, dims=ROW), *update), run=run_with())
+    assert larger_batch(facts).growing_ns == 30_000
+    (found,) = told(facts)
+    assert "learning rate" in found.fix
+
+
+def test_a_product_that_reads_its_weights_stays():
+    """8 rows of 8192: the weights take 27 ms to read at 10 GB/s, the arithmetic 21 ms."""
+    product = op("aten::mm", 100, 30_000, dims=[[8, 8192], [8192, 8192]], types=["float", "float"])
+    found = larger_batch(facts_of(steps_of(product, length=32_000), run=run_with()))
+    assert found.gain(2) > 1.2
+
+
+def test_samples_that_the_main_process_makes_grow():
+    reading = annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 820)
+    facts = facts_of(steps_of(reading, op("aten::relu", 900, 20, dims=ROW)), run=run_with())
+    assert larger_batch(facts).growing_ns == pytest.approx(800_000, rel=0.01)
+    assert told(facts) == []
+
+
+def test_a_loader_that_bounds_is_none():
+    waiting = annotation("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 0, 500)
+    facts = facts_of(steps_of(waiting, op("aten::relu", 600, 30, dims=ROW)), run=run_with(workers=2))
+    assert told(facts) == []
+
+
+def on_device(kernel_us, rows=8, memory=()):
+    """A kernel on a tensor of 64 float columns, launched early in a step of 1000 µs."""
+    events = []
+    for i in range(4):
+        events += [
+            op("aten::relu", 1000 * i + 10, 30, dims=[[rows, 64]], types=["float"], external=i),
+            runtime("cudaLaunchKernel", 1000 * i + 20, 5, correlation=i + 1),
+            kernel("relu", 1000 * i + 40, kernel_us, correlation=i + 1),
+        ]
+    facts = facts_of([*steps_of(), *events], run=run_with(), **H100)
+    return type(facts)(facts.trace, facts.run, device_memory=memory)
+
+
+def test_a_device_that_is_hardly_used_has_room():
+    memory = (DeviceMemorySample(0, 0, 80 * GIB, GIB, 10 * GIB, GIB, 10 * GIB),)
+    (found,) = told(on_device(5, memory=memory))
+    assert found.severity is Severity.MEDIUM
+    assert found.evidence["gain_at_4x"] == 4.0
+    assert "The device's memory has room for about 7 times the batch." in found.message
+
+
+def test_a_device_that_moves_all_it_can_is_full():
+    """3 GB in and out take 1.8 ms at the H100's 3.35 TB/s; half of that is 0.9 ms."""
+    rows = 8 * 700_000
+    assert told(on_device(950, rows=rows)) == []
+    assert larger_batch(on_device(950, rows=rows)).gain(4) < 1.2
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [(Run(), "no DataLoader was used"), (run_with(size=None), "no DataLoader was used")],
+)
+def test_without_the_size_of_a_batch_it_cannot_look(run, why):
+    facts = facts_of(steps_of(op("aten::relu", 100, 50, dims=ROW)), run=run)
+    with pytest.raises(CannotLook, match=why):
+        told(facts)
+
+
+def test_on_an_unknown_gpu_it_cannot_look():
+    facts = on_device(5)
+    unknown = facts_of(
+        [
+            *steps_of(op("aten::relu", 10, 30, dims=ROW), runtime("cudaLaunchKernel", 20, 5, correlation=1)),
+            kernel("relu", 40, 5, correlation=1),
+        ],
+        run=facts.run,
+    )
+    with pytest.raises(CannotLook, match="peak rates"):
+        told(unknown)
+
+
+@pytest.mark.parametrize(("held_us", "is_known"), [(240, True), (260, False)])
+def test_operators_that_others_held_up_tell_nothing(held_us, is_known):
+    lengths = (20, 20, 20, 20 + held_us)
+    events = [op("aten::relu", 10 + 100 * i, length, dims=ROW, types=["float"]) for i, length in enumerate(lengths)]
+    facts = facts_of(steps_of(*events), run=run_with())
+    assert (larger_batch(facts) is not None) is is_known
+    if not is_known:
+        with pytest.raises(CannotLook, match="held up"):
+            told(facts)
+
+
+def test_without_shapes_it_cannot_look():
+    facts = facts_of([step(0, 0, 10), op("aten::mm", 1, 2)], run=run_with())
+    assert missing_needs(facts, batch_too_small.needs) == [Need.SHAPES]

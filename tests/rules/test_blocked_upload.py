@@ -1,0 +1,57 @@
+"""Waits for the network, copies and other programs while training stands still."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.diagnosis.pipeline import diagnose
+from profkit.findings.values import Kind
+from profkit.rules.base import Need, missing_needs
+from profkit.rules.blocked_upload import blocked_upload
+from tests.rules.watched import S, StackActivity, doing, line, watched
+from tests.traces import facts_of, op, step
+
+
+def sending(activity, time_s, *, visits=3, first_s=31, last_s=59):
+    return watched((doing(activity, time_s, first_s, last_s, visits=visits), line(7, "upload(metrics)")))
+
+
+@pytest.mark.parametrize(
+    ("activity", "words", "kind"),
+    [
+        (StackActivity.NETWORK, "the network", Kind.FAULT),
+        (StackActivity.COPYING, "files to be copied", Kind.FAULT),
+        (StackActivity.CHILD, "another program", Kind.OPPORTUNITY),
+        (StackActivity.ASKING, "input", Kind.OPPORTUNITY),
+    ],
+)
+def test_each_wait_is_told_at_its_line(activity, words, kind):
+    (finding,) = diagnose(sending(activity, 3)).findings
+    assert (finding.rule, finding.kind, finding.location.line) == ("blocked-upload", kind, 7)
+    assert finding.message == (
+        f"Training stops at least 3 times and waits here for {words}, for 3.00 s in all, 13 % of the run."
+    )
+    assert finding.saving.run_ns == 3 * S
+
+
+@pytest.mark.parametrize(("time_s", "reported"), [(0.6, False), (0.66, True)])
+def test_less_than_three_per_cent_is_none(time_s, reported):
+    assert bool(list(blocked_upload.check(sending(StackActivity.NETWORK, time_s)))) is reported
+
+
+def test_a_single_one_is_none():
+    assert list(blocked_upload.check(sending(StackActivity.NETWORK, 3, visits=1, first_s=40, last_s=43))) == []
+
+
+def test_one_before_the_first_step_is_none():
+    assert list(blocked_upload.check(sending(StackActivity.NETWORK, 3, first_s=1, last_s=20))) == []
+
+
+@pytest.mark.parametrize("activity", [StackActivity.DATA, StackActivity.LOGGING, StackActivity.SAVING])
+def test_what_other_rules_judge_is_none(activity):
+    assert list(blocked_upload.check(sending(activity, 3))) == []
+
+
+def test_without_an_account_it_cannot_look():
+    facts = facts_of([step(0, 0, 10), op("aten::mm", 1, 2)])
+    assert missing_needs(facts, blocked_upload.needs) == [Need.WHOLE_RUN]

@@ -1,0 +1,61 @@
+"""Memory of the process that grows while it trains, and growth that ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.rules.base import CannotLook, Need, Severity, missing_needs
+from profkit.rules.growing_host_memory import growing_host_memory
+from tests.rules.watched import S, watched
+from tests.traces import facts_of, op, step
+
+MIB = 1 << 20
+
+
+def curve(sizes):
+    """Sizes in MiB at equal distances from 30 s to 60 s, where the training is."""
+    return tuple((30 * S + at * 30 * S // (len(sizes) - 1), int(size * MIB)) for at, size in enumerate(sizes))
+
+
+def told(sizes):
+    return list(growing_host_memory.check(watched(memory=curve(sizes))))
+
+
+def test_steady_growth_is_told_with_its_rate():
+    (found,) = told([500 + 10 * at for at in range(80)])
+    assert found.message == (
+        "The process's memory grows by 734 MB between the first step and the last, 99.4 GB an hour, and does not "
+        "level off."
+    )
+    assert found.severity is Severity.MEDIUM
+
+
+def test_a_sawtooth_that_rises_is_told():
+    assert told([500 + 10 * at + 200 * (at % 5 == 0) for at in range(80)])
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param([500.0] * 80, id="level"),
+        pytest.param([500 + 1.5 * at for at in range(80)], id="less than 128 MB"),
+        pytest.param([4000 + 9 * at for at in range(80)], id="less than a fifth"),
+        pytest.param([500 + 10 * min(at, 40) for at in range(80)], id="a cache that fills"),
+        pytest.param([500 + 800 * (at > 40) for at in range(80)], id="one jump"),
+        pytest.param([500 + 40 * (at % 20) for at in range(80)], id="freed after each epoch"),
+    ],
+)
+def test_growth_that_is_small_or_ends_is_none(sizes):
+    assert told(sizes) == []
+
+
+def test_too_few_looks_cannot_be_judged():
+    with pytest.raises(CannotLook, match="fewer than 40 times"):
+        told([500 + 20 * at for at in range(39)])
+
+
+def test_without_an_account_it_cannot_look():
+    facts = facts_of([step(0, 0, 10), op("aten::mm", 1, 2)])
+    assert missing_needs(facts, growing_host_memory.needs) == [Need.WHOLE_RUN]
+    with pytest.raises(CannotLook, match="no step was seen"):
+        list(growing_host_memory.check(facts))
