@@ -28,6 +28,8 @@ larger ones came with 9.0 (PTX ISA, "Matrix multiply-accumulate operation using 
 the rate of a multiprocessor; with the old one large products reach 0.48 of an H100's rate."""
 ALLOWING_TF32 = ("high", "medium")
 """The settings of `torch.set_float32_matmul_precision` that let products use TF32 or less."""
+TF32_KERNEL = re.compile(r"tf32|s1688gemm|nvjet_\w*_sss", re.IGNORECASE)
+"""In the names of kernels of cuBLAS and cuDNN that multiply in TF32, if the tensors are float32."""
 _HOPPER = frozenset(("h100", "h200", "gh200"))
 _TYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8")
 
