@@ -55,13 +55,14 @@ _LEVELS = [level.value for level in Severity if level is not Severity.INFO]
 class Settings:
     """``select`` names the only rules that look, empty for all; those in ``ignore`` never do. ``fail_on`` and
     ``fail_on_opportunity`` are severities, or None. ``editor`` is the template of a link that opens a line: empty for
-    no links, None if nothing was chosen."""
+    no links, None if nothing was chosen. ``card`` is the device of a recording, whatever that calls it."""
 
     select: frozenset[str] = field(default_factory=frozenset)
     ignore: frozenset[str] = field(default_factory=frozenset)
     fail_on: str | None = None
     fail_on_opportunity: str | None = None
     editor: str | None = None
+    card: str = ""
 
     def wants(self, rule: str) -> bool:
         return (not self.select or rule in self.select) and rule not in self.ignore

@@ -18,6 +18,7 @@ from profkit.core.errors import RunDirectoryError
 from profkit.core.printing import shown
 from profkit.findings.accounts import Account
 from profkit.findings.pictures import Pictures, RankPicture
+from profkit.findings.roofline import Roofline
 from profkit.run.directory import CallSite, Sources
 
 SCHEMA = "profkit.diagnosis/1"
@@ -718,7 +719,7 @@ class Diagnosis:
     time went, for example because the GPU's work is missing; "nothing found" then means nothing. ``hottest`` are the
     lines, then the operators that take most time, if nothing important was found. ``costliest`` are then the places
     that take most of the measured steps, with what each does and what could be gained there. ``kernels`` say what a
-    device's step consists of, by what the kernels do.
+    device's step consists of, by what the kernels do; ``roofline`` how near they come to what the device could do.
 
     ``workers`` are the DataLoader workers that kept an account of themselves. ``memory`` is what a memory snapshot
     says, by device. ``failure`` says what ended the program, if that was a lack of memory; ``peaks`` how full memory
@@ -739,6 +740,7 @@ class Diagnosis:
     hottest: tuple[HotSpot, ...] = ()
     costliest: tuple[CostlyPlace, ...] = ()
     kernels: tuple[KernelFamily, ...] = ()
+    roofline: Roofline | None = None
     memory: tuple[DeviceMemory, ...] = ()
     failure: str | None = None
     peaks: tuple[MemoryPeak, ...] = ()

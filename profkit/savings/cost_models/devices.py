@@ -37,7 +37,7 @@ _TYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8")
 class _Sheet(Struct, frozen=True):
     """The words of the name, GB/s, and TFLOP/s by type: doubles, floats, TF32, half, bfloat16 and 8 bits."""
 
-    words: frozenset[str]
+    name: str
     bandwidth: float
     float64: float
     float32: float
@@ -46,13 +46,17 @@ class _Sheet(Struct, frozen=True):
     bfloat16: float | None
     float8: float | None = None
 
+    @property
+    def words(self) -> frozenset[str]:
+        return frozenset(self.name.split())
+
     def rates(self, name: str) -> Rates:
         rates = {kind: getattr(self, kind) for kind in _TYPES}
         return Rates(name, self.bandwidth * 1e9, {kind: rate * 1e12 for kind, rate in rates.items() if rate})
 
 
 def _sheet(words: str, bandwidth: float, *rates: float | None) -> _Sheet:
-    return _Sheet(frozenset(words.split()), bandwidth, *rates)  # type: ignore[arg-type]  # float64, float32, float16 are given
+    return _Sheet(words, bandwidth, *rates)  # type: ignore[arg-type]  # float64, float32, float16 are given
 
 
 _SHEETS = (
@@ -126,6 +130,11 @@ def find_rates(name: str) -> Rates | None:
     sizes = frozenset(word for word in words if _SIZE.fullmatch(word))
     known = [sheet for sheet in _SHEETS if sheet.words <= words and words - sheet.words <= _NEUTRAL | sizes]
     return max(known, key=lambda sheet: len(sheet.words)).rates(name) if known else None
+
+
+def known_cards() -> tuple[str, ...]:
+    """The words of each data sheet, as a person would type them."""
+    return tuple(sheet.name for sheet in _SHEETS)
 
 
 def has_tf32(rates: Rates) -> bool:

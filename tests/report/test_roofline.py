@@ -1,0 +1,90 @@
+"""The roofline in the reports: figures, tables and the picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from profkit.cli.roofline import command
+from profkit.diagnosis.pipeline import diagnose
+from profkit.diagnosis.rooflines import describe_roofline
+from profkit.findings.roofline import Roofline
+from profkit.report import render
+from profkit.report.html.roofline import draw_roofline
+from tests.savings.roofline.launching import call, steps_of
+from tests.traces import Json, json_of
+
+GEMM, ADD = "nvjet_tst_128x128_64x4_NNT", "void at::native::vectorized_elementwise_kernel<4, FunctorAdd>"
+PRODUCT = call("aten::mm", [[4096, 4096], [4096, 4096]], "c10::BFloat16", (GEMM, 277.8))
+ADDITION = call("aten::add", [[8192, 8192], [8192, 8192]], "float", (ADD, 480.8), at=400, number=2)
+
+
+def _found() -> Roofline:
+    found = describe_roofline(steps_of(PRODUCT, ADDITION))
+    assert found is not None
+    return found
+
+
+def test_the_values_say_what_was_reached():
+    found = _found()
+    assert found.device == "NVIDIA H100 80GB HBM3"
+    assert found.origin == "data sheet"
+    addition, product = found.points
+    assert (addition.limit, product.limit) == ("memory", "arithmetic")
+    assert product.of_possible == pytest.approx(0.5, abs=1e-3)
+    assert product.shapes == "4096x4096, 4096x4096"
+    assert [one.family for one in found.families] == ["elementwise", "matrix products"]
+    assert sum(one.fraction for one in found.families) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_the_picture_has_both_roofs_and_a_numbered_point():
+    picture = draw_roofline(_found())
+    assert picture is not None
+    assert [roof.label for roof in picture.roofs] == ["3.35 TB/s", "990 TFLOP/s bfloat16"]
+    (dot,) = picture.dots  # an addition has no products
+    assert dot.number == "2"
+    ceiling = float(picture.roofs[1].path.split(",")[-1])
+    assert dot.y > ceiling
+    assert "50 % of possible" in dot.title
+
+
+def test_without_products_there_is_no_picture():
+    assert draw_roofline(describe_roofline(steps_of(ADDITION))) is None
+    assert draw_roofline(None) is None
+
+
+def test_reports_show_it():
+    diagnosis = diagnose(steps_of(PRODUCT, ADDITION))
+    assert "How near the device's work comes" in render(diagnosis, "text")
+    page = render(diagnosis, "html")
+    assert 'class="roofline"' in page
+    assert "mm 4096x4096, 4096x4096 bfloat16" in page
+    assert json.loads(render(diagnosis, "json"))["roofline"]["points"][1]["operator"] == "aten::mm"
+
+
+def _trace(path: Path, *calls: list[Json], card: str) -> Path:
+    events = [event for one in calls for event in one]
+    path.write_bytes(json_of(events, deviceProperties=[{"id": 0, "name": card}] if card else []))
+    return path
+
+
+def test_the_command_prints_tables_and_json(tmp_path: Path):
+    trace = _trace(tmp_path / "trace.json", PRODUCT, ADDITION, card="NVIDIA H100 80GB HBM3")
+    shown = CliRunner().invoke(command, [str(trace)])
+    assert shown.exit_code == 0, shown.output
+    assert "mm 4096x4096, 4096x4096 bfloat16" in " ".join(shown.output.split())
+    values = json.loads(CliRunner().invoke(command, [str(trace), "--json"]).stdout)
+    assert values["points"][0]["operator"] == "aten::add"
+
+
+def test_the_user_may_name_the_card(tmp_path: Path):
+    trace = _trace(tmp_path / "trace.json", PRODUCT, card="")
+    unnamed = CliRunner().invoke(command, [str(trace)])
+    assert unnamed.exit_code != 0
+    named = CliRunner().invoke(command, [str(trace), "--card", "AMD Instinct MI300X", "--json"])
+    assert json.loads(named.stdout)["bandwidth"] == 5.3e12
+    unknown = CliRunner().invoke(command, [str(trace), "--card", "Voodoo 2"])
+    assert unknown.exit_code != 0
