@@ -13,13 +13,15 @@ from profkit.savings.roofline.demand import Demand
 
 
 class Geometry(Struct, frozen=True):
-    """An image (batch, channels, sizes), a weight as PyTorch stores it, the result, and the number of groups."""
+    """An image (batch, channels, sizes), a weight as PyTorch stores it, the result, the number of groups, and the
+    largest gap between a weight's elements."""
 
     image: tuple[int, ...]
     weight: tuple[int, ...]
     result: tuple[int, ...]
     groups: int
     is_transposed: bool
+    dilation: int
 
     @property
     def operations(self) -> float:
@@ -78,7 +80,9 @@ def geometry_of(call: Call) -> Geometry | None:
     else:
         result = [(size + 2 * pad - gap * (kernel - 1) - 1) // step + 1 for size, pad, gap, kernel, step in sizes]
         channels = weight[0]
-    return Geometry(image, weight, (image[0], channels, *result), groups, is_transposed) if min(result) > 0 else None
+    if min(result) < 1:
+        return None
+    return Geometry(image, weight, (image[0], channels, *result), groups, is_transposed, max(dilation))
 
 
 def forward(call: Call) -> Demand | None:

@@ -21,7 +21,8 @@ from profkit.trace.statistics import distinct_rows
 
 class Point(Struct, frozen=True):
     """All calls of one operator with one set of inputs. ``count`` calls of a step of median length take ``step_ns``;
-    ``least_ns`` is the roofline of one. ``work`` are their kernels, ``rows`` the calls (as rows of the trace)."""
+    ``least_ns`` is the roofline of one. ``rows`` are the calls (as rows of the trace), ``work`` their kernels, and
+    ``owner`` the call of each of these."""
 
     call: Call
     demand: Demand
@@ -32,6 +33,7 @@ class Point(Struct, frozen=True):
     is_memory_bound: bool
     rows: Rows
     work: Rows
+    owner: Rows
 
     @property
     def each_ns(self) -> float:
@@ -174,7 +176,7 @@ def _points(facts: Facts, rates: Rates, work: Rows, owner: Rows, time_ns: Int64s
         is_slow = demand.is_memory_bound(rates, rate)
         least_ns = demand.least_ns(rates, rate)
         count, step_ns = len(rows) * per_step, float(taken_ns[number]) * per_step
-        found.append(Point(call, demand, rate, count, step_ns, least_ns, is_slow, rows, work[mine]))
+        found.append(Point(call, demand, rate, count, step_ns, least_ns, is_slow, rows, work[mine], owner[mine]))
     return tuple(sorted(found, key=lambda one: -one.step_ns))
 
 

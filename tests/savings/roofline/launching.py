@@ -11,7 +11,7 @@ STEP_US = 10_000.0
 H100 = "NVIDIA H100 80GB HBM3"
 
 
-def call(  # noqa: PLR0913  # an operator has as many sides
+def call(
     name: str,
     dims: list[Any],
     types: list[str] | str,
