@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profkit.core.errors import UsageError
+from profkit.derive.device.generated import parse_generated
 from profkit.derive.facts import Facts
 from profkit.findings.roofline import Roofline, RooflineFamily, RooflinePoint
 from profkit.savings.cost_models.devices import find_rates, known_cards, rates_of
@@ -58,7 +59,7 @@ def check_card(card: str) -> None:
 
 def _point(one: launches.Point) -> RooflinePoint:
     return RooflinePoint(
-        operator=one.call.name,
+        operator=str(parse_generated(one.call.name) or one.call.name),
         family=one.demand.kind.value,
         shapes=shapes_text(one.call),
         rate=one.rate,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class RooflinePoint:
-    """All calls of ``operator`` with these inputs in a step of median length: ``count`` of them take ``step_ns``. One
+    """All calls of ``operator`` with these inputs in a step, a mean: ``count`` of them take ``step_ns``. One
     call has that many floating-point ``operations`` of products and moves ``bytes``. ``of_possible`` is the share of
     what the device could do, 1 at the roof. ``rate`` names the type whose peak rate counts; ``limit`` is ``memory`` or
     ``arithmetic``, whichever roof is lower there."""

@@ -29,8 +29,8 @@ def summary(roofline: Roofline) -> list[str]:
         f", {peaks}." if peaks else "."
     )
     worked = (
-        f"A step of {format_time(roofline.step_ns)} has {format_time(roofline.worked_ns)} of work; the operations and "
-        f"bytes of {format_share(roofline.counted)} of it are known by shapes."
+        f"On average a step of {format_time(roofline.step_ns)} has {format_time(roofline.worked_ns)} of work; the "
+        f"operations and bytes of {format_share(roofline.counted)} of it are known by shapes."
     )
     if not roofline.operations:
         return [roofs, worked]

@@ -110,8 +110,10 @@ def read_call(name: str, dims: str, types: str, values: str) -> Call | None:
         return None
     if not isinstance(items, list):
         return None
-    shapes = tuple(_shapes_of(item) for item in items)
-    kinds = tuple(_type_named(one) for one in parse_types(types))
+    named = parse_types(types)
+    kinds = tuple(map(_type_named, named))
+    lists = {at for at, one in enumerate(named) if one.lower() == _LIST}
+    shapes = tuple(_shapes_of(item, at in lists) for at, item in enumerate(items))
     return Call(name, shapes, kinds, tuple(parse_types(values)))
 
 
@@ -125,8 +127,9 @@ def _type_named(text: str) -> str:
     return plain if plain in BYTES_OF else ""
 
 
-def _shapes_of(item: object) -> tuple[Shape, ...]:
-    if not isinstance(item, list):
+def _shapes_of(item: object, is_list: bool) -> tuple[Shape, ...]:
+    """The shapes of one input. Before PyTorch 2.4 a list of tensors was recorded as no shape at all."""
+    if not isinstance(item, list) or (is_list and not item):
         return ()
     inside: Sequence[object] = item if any(isinstance(one, list) for one in item) else [item]
     return tuple(tuple(one) for one in inside if isinstance(one, list) and _is_shape(one))

@@ -20,7 +20,7 @@ from profkit.trace.statistics import distinct_rows
 
 
 class Point(Struct, frozen=True):
-    """All calls of one operator with one set of inputs. ``count`` calls of a step of median length take ``step_ns``;
+    """All calls of one operator with one set of inputs. ``count`` calls of a step take ``step_ns``, a mean;
     ``least_ns`` is the roofline of one. ``rows`` are the calls (as rows of the trace), ``work`` their kernels, and
     ``owner`` the call of each of these."""
 
@@ -56,7 +56,7 @@ class Point(Struct, frozen=True):
 
 class Roofline(Struct, frozen=True):
     """``points`` of the measured steps, the one with most time first. ``worked_ns`` is all device work of a step one by
-    one (of the processor: all modelled calls), ``step_ns`` the length of a step."""
+    one (of the processor: all modelled calls), ``step_ns`` the mean length of a step."""
 
     rates: Rates
     points: tuple[Point, ...]
@@ -90,11 +90,11 @@ def roofline_of(facts: Facts) -> Roofline | None:
     calls = _modelled(facts)
     work, owner = _kernels(facts, calls) if facts.device.present else _own(facts, calls)
     events = facts.trace.events
-    per_step = facts.steps.median_ns / facts.steps.measured_ns
+    per_step = 1.0 / facts.steps.measured_count
     time_ns = _own_ns(facts, calls)[work] if not facts.device.present else events.duration_ns[work]
     known = owner >= 0
     points = _points(facts, rates, work[known], owner[known], time_ns[known], per_step)
-    return Roofline(rates, points, float(time_ns.sum()) * per_step, float(facts.steps.median_ns))
+    return Roofline(rates, points, float(time_ns.sum()) * per_step, facts.steps.measured_ns * per_step)
 
 
 def _modelled(facts: Facts) -> Bools:

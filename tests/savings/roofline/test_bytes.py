@@ -86,6 +86,13 @@ def _bytes(name: str, dims: list[Any], types: list[str], values: list[str] | Non
             None,
             7 * MB,
         ),
+        (
+            "triton_poi_fused_add_gelu_3",
+            [[1024, 1024], [1024], [1024, 1024], []],
+            ["c10::BFloat16", F, "c10::BFloat16", "Scalar"],
+            None,
+            4 * MB,
+        ),
         ("aten::_fused_sgd_", [[[512, 512]], [[512, 512]], []], ["TensorList"] * 3, None, 3 * MB),
         ("aten::_foreach_add_", [[[512, 512]], [[512, 512]], []], ["TensorList", "TensorList", "Scalar"], None, 3 * MB),
     ],
@@ -127,6 +134,10 @@ def test_a_layer_of_experts_reads_those_that_a_token_reaches():
         ("aten::nonzero", [[4, 5]], [F]),
         ("aten::add", [], []),
         ("aten::scaled_dot_product_attention", [[4, 5]], [F]),
+        ("aten::_foreach_add_", [[], [], []], ["TensorList", "TensorList", "Scalar"]),
+        ("aten::cat", [[], []], ["TensorList", "Scalar"]),
+        ("triton_poi_fused_embedding_0", [[50000, 512], [128], [128, 512], []], [F, I, F, "Scalar"]),
+        ("triton_tem_fused_mm_0", [[64, 64], [64, 64], [64, 64]], [F, F, F]),
     ],
 )
 def test_what_shapes_do_not_tell_has_no_demand(name, dims, types):
