@@ -29,10 +29,10 @@ from profkit.diagnosis.health.memory import describe_end_of_memory
 from profkit.diagnosis.health.window import describe_start
 from profkit.diagnosis.judge import Outcome, PricedFinding, edit_behind, gather, judging_tasks, price_together, weigh
 from profkit.diagnosis.pictures.from_facts import draw
-from profkit.diagnosis.rooflines import describe_roofline
+from profkit.diagnosis.rooflines import tell_roofline
 from profkit.diagnosis.settings import EVERYTHING, UNCHOSEN, Settings, is_left_out
 from profkit.diagnosis.verdict import conclude
-from profkit.findings.roofline import Roofline
+from profkit.findings.serving import EngineSteps
 from profkit.findings.values import (
     MEASURED_EVIDENCE,
     CostlyPlace,
@@ -71,6 +71,7 @@ from profkit.patterns.time.bounds import Bound
 from profkit.patterns.time.communicating import communicating
 from profkit.patterns.time.hottest import hottest_lines, hottest_operators, hottest_updates
 from profkit.patterns.time.kernels import kernel_families
+from profkit.patterns.time.serving import engine_steps
 from profkit.patterns.time.shares import time_parts
 from profkit.patterns.time.wait_causes import wait_causes
 from profkit.patterns.transfers.created import created_tensors
@@ -282,7 +283,8 @@ def _with_steps(facts: Facts, diagnosis: Diagnosis, rows: Sequence[Rows]) -> Dia
     peaks, untold = attempt("how full memory was", partial(_tell_peaks, facts), ())
     pictures, not_drawn = attempt("the pictures of the steps", partial(draw, facts, rows), None)
     kernels, not_named = attempt("what the device's kernels do", partial(_tell_kernels, facts), ())
-    roofline, not_counted = attempt("how near the launches come to the roofline", partial(_tell_roofline, facts), None)
+    roofline, not_counted = attempt("how near the launches come to the roofline", partial(tell_roofline, facts), None)
+    serving, not_read = attempt("the steps of the engine", partial(_tell_serving, facts), ())
     diagnosis = replace(
         diagnosis,
         run=run,
@@ -291,8 +293,9 @@ def _with_steps(facts: Facts, diagnosis: Diagnosis, rows: Sequence[Rows]) -> Dia
         pictures=pictures,
         kernels=kernels,
         roofline=roofline,
+        serving=serving,
         cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
-        health=(*diagnosis.health, *no_workers, *no_device, *untold, *not_drawn, *not_named, *not_counted),
+        health=(*diagnosis.health, *no_workers, *no_device, *untold, *not_drawn, *not_named, *not_counted, *not_read),
     )
     major = [finding for finding in diagnosis.findings if finding.severity in (Severity.HIGH, Severity.MEDIUM)]
     gained = max((finding.saving.fraction for finding in major if finding.saving is not None), default=0.0)
@@ -355,9 +358,24 @@ def _tell_kernels(facts: Facts) -> tuple[KernelFamily, ...]:
     )
 
 
-def _tell_roofline(facts: Facts) -> Roofline | None:
-    """Of a device: on a processor a recorded call takes longer than its arithmetic, and `profkit roofline` may ask."""
-    return describe_roofline(facts) if facts.device.present else None
+def _tell_serving(facts: Facts) -> tuple[EngineSteps, ...]:
+    return tuple(
+        EngineSteps(
+            engine=one.engine,
+            kind=one.kind,
+            steps=one.steps,
+            sequences=round(one.sequences, 2),
+            tokens=round(one.tokens, 2),
+            context_tokens=round(one.context_tokens, 2),
+            step_ns=int(one.step_ns),
+            device_ns=int(one.device_ns),
+            replayed_fraction=round(one.replayed, 4),
+            idle_ns=int(one.idle_ns),
+            idle_in=one.idle_in,
+            tokens_per_s=round(one.tokens_per_s, 1),
+        )
+        for one in engine_steps(facts)
+    )
 
 
 def _tell_costliest(facts: Facts) -> tuple[CostlyPlace, ...]:

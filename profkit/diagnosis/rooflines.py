@@ -18,6 +18,17 @@ _MOST_SHAPES = 3
 """Of a call: what follows are biases and statistics."""
 
 
+_LEAST_COUNTED = 0.25
+"""Of the device's work: figures for less would pass for those of the step."""
+
+
+def tell_roofline(facts: Facts) -> Roofline | None:
+    """What a diagnosis tells: of a device only, as a call recorded on a processor takes longer than its arithmetic, and
+    only where a good part of the work is counted. `profkit roofline` tells what there is."""
+    found = describe_roofline(facts) if facts.device.present else None
+    return None if found is None or found.counted < _LEAST_COUNTED else found
+
+
 def describe_roofline(facts: Facts) -> Roofline | None:
     """None if the recording has no shapes or steps, or the device's rates are not known."""
     found = launches.roofline_of(facts)

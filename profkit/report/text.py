@@ -11,9 +11,7 @@ from profkit.core.units import format_count, format_share, format_time
 from profkit.findings.roofline import Roofline
 from profkit.findings.values import Diagnosis, Finding, Kind, Location, Severity, notable
 from profkit.report import wording
-from profkit.report.page import BOLD, DIM, ITALIC, Page, Style
-from profkit.report.ranks_wording import THE_RANKS, short_launch_lines
-from profkit.report.roofline_wording import (
+from profkit.report.device.roofline import (
     FAMILY_HEAD,
     LIMITS,
     POINT_HEAD,
@@ -22,6 +20,9 @@ from profkit.report.roofline_wording import (
     point_rows,
     summary,
 )
+from profkit.report.device.serving import SERVING, sentences
+from profkit.report.page import BOLD, DIM, ITALIC, Page, Style
+from profkit.report.ranks_wording import THE_RANKS, short_launch_lines
 from profkit.report.run_wording import THE_RUN, phase_rows, run_line
 from profkit.report.wording import MAX_MORE_PLACES, printable
 
@@ -73,6 +74,7 @@ def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False, verb
     _write_recording(page, diagnosis)
     _write_shares(page, diagnosis)
     _write_kernels(page, diagnosis)
+    _write_serving(page, diagnosis)
     if diagnosis.roofline is not None:
         _write_short_roofline(page, diagnosis.roofline)
     _write_phases(page, diagnosis)
@@ -218,6 +220,12 @@ def _write_kernels(page: Page, diagnosis: Diagnosis) -> None:
     for row in rows:
         page.write_parts((f"{row.share:>6}  ", None), (row.family, BOLD), (f", {row.in_a_step}", None))
         page.write(row.most, ITALIC, _HOT_INDENT)
+
+
+def _write_serving(page: Page, diagnosis: Diagnosis) -> None:
+    _write_title(page, SERVING, bool(diagnosis.serving))
+    for one in diagnosis.serving:
+        page.write_bullet(" ".join(sentences(one)))
 
 
 def _write_short_roofline(page: Page, roofline: Roofline) -> None:

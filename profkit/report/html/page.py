@@ -17,8 +17,10 @@ from profkit.core.units import format_count, format_share
 from profkit.diagnosis.verdict import conclude
 from profkit.findings.pictures import Pictures
 from profkit.findings.values import DeviceMemory, Diagnosis, VerdictKind, notable
-from profkit.report import roofline_wording, wording
+from profkit.report import wording
 from profkit.report.account_wording import HEADER, account_rows, account_sentences
+from profkit.report.device import roofline as roofline_wording
+from profkit.report.device import serving
 from profkit.report.html import drawing
 from profkit.report.html.editor import link_to
 from profkit.report.html.environment import asset, digest, environment
@@ -83,6 +85,8 @@ def _words(diagnosis: Diagnosis) -> dict[str, Any]:
         "kernels": wording.kernel_rows(diagnosis),
         "kernels_title": wording.KERNELS,
         "roofline": _roofline(diagnosis),
+        "serving_title": serving.SERVING,
+        "serving": [serving.sentences(one) for one in diagnosis.serving],
         "hottest": [
             (wording.HOT_LINES, wording.hot_lines(diagnosis)),
             (wording.HOT_OPERATORS, [(share, name, "") for share, name in wording.hot_operators(diagnosis)]),

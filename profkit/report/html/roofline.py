@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from profkit.core.units import format_share, format_time
 from profkit.findings.roofline import Roofline, RooflinePoint
-from profkit.report.roofline_wording import NAMED, point_name, rate_text
+from profkit.report.device.roofline import NAMED, point_name, rate_text
 
 WIDTH, HEIGHT = 900, 420
 """Of the view box. The page is about as wide, so text keeps its size."""

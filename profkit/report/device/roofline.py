@@ -9,6 +9,8 @@ from profkit.report.wording import printable
 ROOFLINE = "How near the device's work comes to what the device could do"
 NAMED = 10
 """Points with a name: more labels would cover each other."""
+_NEARLY_ALL = 0.9
+"""Of the device's work: if less is counted, products may be missing."""
 _LONGEST_SHAPES = 44
 """Characters."""
 
@@ -34,9 +36,10 @@ def summary(roofline: Roofline) -> list[str]:
     )
     if not roofline.operations:
         return [roofs, worked]
+    least = "" if roofline.counted >= _NEARLY_ALL else "at least "
     used_share = (
-        f"Its products have {rate_text(roofline.operations, 'FLOP')}: {format_share(roofline.utilisation)} of what the "
-        "device could compute in that time (MFU, recomputed operations included)."
+        f"Its products have {least}{rate_text(roofline.operations, 'FLOP')}: {format_share(roofline.utilisation)} of "
+        "what the device could compute in that time (MFU, recomputed operations included)."
     )
     return [roofs, worked, used_share]
 
