@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from profkit.derive.device.kernel_families import Family
 from profkit.patterns import times_per_step
 from profkit.rules.base import (
     CannotLook,
@@ -53,7 +54,6 @@ from profkit.savings.roofline.below import (
     rows_of,
     spent_ns,
 )
-from profkit.savings.roofline.demand import Family
 from profkit.savings.roofline.launches import Point, roofline_of
 from profkit.savings.roofline.products import sizes_of
 from profkit.savings.roofline.tiles import multiprocessors, tiling_of

@@ -24,6 +24,7 @@ pass over large tensors reach 0.7 to 0.9 on an H100 (recorded), and copies 0.81 
 
 from __future__ import annotations
 
+from profkit.derive.device.kernel_families import Family
 from profkit.patterns import times_per_step
 from profkit.rules.base import (
     CannotLook,
@@ -39,7 +40,6 @@ from profkit.rules.base import (
     rule,
 )
 from profkit.savings.roofline.below import at_share, in_steps, mean_share, places_of, points_below, rows_of, spent_ns
-from profkit.savings.roofline.demand import Family
 from profkit.savings.roofline.launches import Point, roofline_of
 from profkit.savings.roofline.products import sizes_of
 

@@ -31,6 +31,7 @@ from __future__ import annotations
 import re
 from functools import partial
 
+from profkit.derive.device.kernel_families import Family
 from profkit.patterns import times_per_step
 from profkit.rules.base import (
     CannotLook,
@@ -47,7 +48,6 @@ from profkit.rules.base import (
 from profkit.run.directory import Rates
 from profkit.savings.roofline.attention import Heads, heads_of
 from profkit.savings.roofline.below import at_share, in_steps, mean_share, places_of, points_below, rows_of, spent_ns
-from profkit.savings.roofline.demand import Family
 from profkit.savings.roofline.launches import Point, roofline_of
 
 _SLOW = 0.25

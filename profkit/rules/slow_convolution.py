@@ -29,6 +29,7 @@ a first layer of three channels reaches 22 %. The rates come from the data sheet
 
 from __future__ import annotations
 
+from profkit.derive.device.kernel_families import Family
 from profkit.patterns import times_per_step
 from profkit.rules.base import (
     CannotLook,
@@ -45,7 +46,6 @@ from profkit.rules.base import (
 )
 from profkit.savings.roofline.below import at_share, in_steps, mean_share, places_of, points_below, rows_of, spent_ns
 from profkit.savings.roofline.convolutions import Geometry, geometry_of
-from profkit.savings.roofline.demand import Family
 from profkit.savings.roofline.launches import Point, roofline_of
 
 _SLOW, _REACHED = 0.15, 0.3

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import re
 
+from profkit.derive.device.kernel_families import Family
 from profkit.derive.families import MATRIX, operators_of
 from profkit.patterns import times_per_step
 from profkit.rules.base import (
@@ -43,7 +44,6 @@ from profkit.rules.base import (
     rule,
 )
 from profkit.savings.roofline.below import at_share, in_steps, mean_share, places_of, points_below, rows_of, spent_ns
-from profkit.savings.roofline.demand import Family
 from profkit.savings.roofline.launches import Point, roofline_of
 
 _LARGE_BYTES = 256e6

@@ -1,7 +1,8 @@
 """What one call demands of the device, whatever its kind: operations and bytes.
 
-The formulas for operations are those of ``torch.utils.flop_counter`` where it has one, without its one omission: a
-causal mask leaves out the scores above the diagonal.
+The formulas for operations are those of ``torch.utils.flop_counter`` where it has one, except in two places: a causal
+mask leaves out the scores above the diagonal, and the gradient of a weight in groups has as many operations as the
+forward pass.
 """
 
 from __future__ import annotations

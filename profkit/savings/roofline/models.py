@@ -58,4 +58,7 @@ def demand_of_call(call: Call) -> Demand | None:
 def demand_of(name: str, dims: str, types: str, values: str) -> Demand | None:
     """The same from the texts that the profiler wrote."""
     call = read_call(name, dims, types, values)
-    return None if call is None else demand_of_call(call)
+    try:
+        return None if call is None else demand_of_call(call)
+    except (ArithmeticError, ValueError):  # sizes and settings that no tensor has
+        return None

@@ -143,3 +143,17 @@ def test_a_layer_of_experts_reads_those_that_a_token_reaches():
 def test_what_shapes_do_not_tell_has_no_demand(name, dims, types):
     assert demand_of(name, json.dumps(dims), json.dumps(types), "[]") is None
     assert demand_of(name, "{", "[", "") is None
+
+
+@pytest.mark.parametrize(
+    ("dims", "values"),
+    [
+        ([[4, 8, 20, 20], [16, 8, 3, 3]], ["", "", "", "[0, 0]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]),
+        ([[4, 8, 20, 20], [16, 8, 3, 3]], ["", "", "", "[1, 1]", f"[{'9' * 400}]", "[1, 1]", "False", "[0, 0]", "1"]),
+        ([[4, 8, 2, 2], [16, 8, 3, 3]], ["", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"]),
+        ([[-4, 8, 20, 20], [True, None, 3, 3]], ["", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"]),
+    ],
+)
+def test_settings_that_no_convolution_has(dims, values):
+    types = json.dumps([F, F, *[""] * 7])
+    assert demand_of("aten::convolution", json.dumps(dims), types, json.dumps(values)) is None

@@ -84,6 +84,8 @@ MODELS: dict[str, Callable[[], Run]] = {
     "conv2d-dilation": lambda: _train(nn.Conv2d(6, 12, 3, dilation=3), 4, 6, 21, 21),
     "conv2d-same": lambda: _train(nn.Conv2d(6, 12, 3, padding="same"), 4, 6, 20, 20),
     "conv2d-inference": lambda: _infer(nn.Conv2d(6, 12, (1, 7), padding=(0, 3)), 4, 6, 20, 20),
+    "conv2d-groups": lambda: _infer(nn.Conv2d(8, 12, 3, groups=4), 4, 8, 20, 20),
+    "conv2d-depthwise": lambda: _infer(nn.Conv2d(8, 8, 3, padding=1, groups=8), 4, 8, 20, 20),
     "conv3d": lambda: _train(nn.Conv3d(3, 6, 3), 2, 3, 9, 9, 9),
     "conv-transpose1d": lambda: _train(nn.ConvTranspose1d(6, 4, 4, stride=2), 2, 6, 11),
     "conv-transpose2d": lambda: _train(nn.ConvTranspose2d(6, 4, 4, stride=2, padding=1, output_padding=1), 2, 6, 9, 9),
@@ -124,6 +126,13 @@ def test_operations_are_those_of_the_flop_counter(name: str, tmp_path: Path):
         run()
     assert counter.get_total_flops() > 0
     assert _by_shapes(run, tmp_path / "trace.json") == counter.get_total_flops()
+
+
+def test_the_gradients_of_groups_have_the_operations_of_the_forward_pass_each(tmp_path: Path):
+    """The counter counts the gradient of a weight in groups as if there were none."""
+    layer = nn.Conv2d(8, 12, 3, groups=4)
+    forward = _by_shapes(_infer(layer, 4, 8, 20, 20), tmp_path / "forward.json")
+    assert _by_shapes(_train(layer, 4, 8, 20, 20), tmp_path / "both.json") == 3 * forward
 
 
 _QUERY, _KEY, _VALUE = (3, 8, 24, 16), (3, 8, 40, 16), (3, 8, 40, 12)
