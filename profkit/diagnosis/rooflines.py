@@ -31,7 +31,7 @@ def tell_roofline(facts: Facts) -> Roofline | None:
 
 def describe_roofline(facts: Facts) -> Roofline | None:
     """None if the recording has no shapes or steps, or the device's rates are not known."""
-    found = launches.roofline_of(facts)
+    found = launches.roofline_of(facts) if facts.has_trace else None
     if found is None or not found.points:
         return None
     measured = facts.run.rates is found.rates
@@ -53,8 +53,12 @@ def describe_roofline(facts: Facts) -> Roofline | None:
 
 def why_no_roofline(facts: Facts) -> str:
     """Why `describe_roofline` has nothing to tell."""
+    if not facts.has_trace:
+        return "it holds no operators or kernels"
     if not facts.operators.has_shapes:
         return "it holds no tensor shapes (record_shapes=True)"
+    if rates_of(facts) is None and not facts.device.present:
+        return "the rates of its processor were not measured (`profkit doctor` does so once, for later recordings)"
     if rates_of(facts) is None:
         names = sorted({name for name in facts.trace.recording.devices if name})
         which = f"no data sheet is known for {' or '.join(names)}" if names else "it does not name its device"

@@ -9,13 +9,16 @@ import pytest
 from click.testing import CliRunner
 
 from profkit.cli.roofline import command
+from profkit.derive.facts import Facts
 from profkit.diagnosis.pipeline import diagnose
-from profkit.diagnosis.rooflines import describe_roofline
+from profkit.diagnosis.rooflines import describe_roofline, why_no_roofline
 from profkit.findings.roofline import Roofline
 from profkit.report import render
 from profkit.report.html.roofline import draw_roofline
+from profkit.run.directory import Rates, Run
+from profkit.trace.events import no_trace
 from tests.savings.roofline.launching import call, steps_of
-from tests.traces import Json, json_of
+from tests.traces import Json, facts_of, json_of, op, step
 
 GEMM, ADD = "nvjet_tst_128x128_64x4_NNT", "void at::native::vectorized_elementwise_kernel<4, FunctorAdd>"
 PRODUCT = call("aten::mm", [[4096, 4096], [4096, 4096]], "c10::BFloat16", (GEMM, 277.8))
@@ -88,3 +91,20 @@ def test_the_user_may_name_the_card(tmp_path: Path):
     assert json.loads(named.stdout)["bandwidth"] == 5.3e12
     unknown = CliRunner().invoke(command, [str(trace), "--card", "Voodoo 2"])
     assert unknown.exit_code != 0
+
+
+def test_what_cannot_be_told_has_a_reason():
+    assert "no operators" in why_no_roofline(Facts(no_trace()))
+    assert "record_shapes" in why_no_roofline(facts_of([step(0, 0, 10), op("aten::mm", 1, 5)]))
+    product = op("aten::mm", 1, 5, dims=[[4, 4], [4, 4]], types=["float", "float"])
+    assert "profkit doctor" in why_no_roofline(facts_of([step(0, 0, 10), product]))
+    assert "no data sheet is known for Voodoo 2" in why_no_roofline(steps_of(PRODUCT, card="Voodoo 2"))
+
+
+def test_a_processor_has_a_roofline_if_its_rates_were_measured():
+    product = op("aten::mm", 1, 5, dims=[[64, 64], [64, 64]], types=["float", "float"])
+    run = Run(device="cpu", rates=Rates("some processor", 50e9, {"float32": 1e12}))
+    found = describe_roofline(facts_of([step(0, 0, 10), product], run=run))
+    assert found is not None
+    assert found.origin == "measured"
+    assert found.points[0].operations_per_s == pytest.approx(2 * 64**3 / 5e-6)
