@@ -8,7 +8,7 @@ from profkit.core.errors import UsageError
 from profkit.derive.device.generated import parse_generated
 from profkit.derive.facts import Facts
 from profkit.findings.roofline import Roofline, RooflineFamily, RooflinePoint
-from profkit.savings.cost_models.devices import find_rates, known_cards, rates_of
+from profkit.savings.cost_models.devices import PRESUMED, find_rates, known_cards, rates_of
 from profkit.savings.roofline import launches
 from profkit.savings.roofline.calls import Call
 
@@ -34,10 +34,10 @@ def describe_roofline(facts: Facts) -> Roofline | None:
     found = launches.roofline_of(facts) if facts.has_trace else None
     if found is None or not found.points:
         return None
-    measured = facts.run.rates is found.rates
+    measured, is_presumed = facts.run.rates is found.rates, found.rates.device.startswith(PRESUMED)
     return Roofline(
         device=found.rates.device,
-        origin="measured" if measured else "data sheet",
+        origin="measured" if measured else ("kernels' names" if is_presumed else "data sheet"),
         bandwidth=found.rates.bandwidth,
         peaks=dict(found.rates.products),
         step_ns=int(found.step_ns),

@@ -47,6 +47,7 @@ from profkit.rules.base import (
 from profkit.savings.cost_models.alignment import achievable
 from profkit.savings.roofline.below import (
     at_share,
+    counted_as,
     in_steps,
     mean_share,
     places_of,
@@ -96,7 +97,8 @@ def few_tiles(facts: Facts) -> Suspicions:
     yield Suspicion(
         message=f"{format_count(count, 'product')} a step {pick_form(count, 'takes', 'take')} {format_time(taken_ns)} "
         f"at {format_share(share)} of what the device could do: a result of {sizes} has "
-        f"{format_count(tiles, 'tile')} for {places} multiprocessors, and a sum of {length:,} runs in each.",
+        f"{format_count(tiles, 'tile')} for {places} multiprocessors, and a sum of {length:,} runs in each."
+        + counted_as(roofline),
         fix="Divide the long sum: reshape both factors to a batch of shorter products and add these up, or let "
         '`torch.compile(mode="max-autotune")` choose a kernel that splits it. On AMD, `PYTORCH_TUNABLEOP_ENABLED=1` '
         "measures the library's kernels for each shape.",

@@ -55,7 +55,7 @@ from profkit.rules.base import (
 from profkit.run.directory import Rates
 from profkit.savings import Edit, dtype_of, shrink_work
 from profkit.savings.cost_models.alignment import LOADED_BYTES, achievable, aligned_elements, padded
-from profkit.savings.cost_models.devices import rates_of
+from profkit.savings.cost_models.devices import presumed_rates
 from profkit.savings.cost_models.roofline import ITEM_BYTES, Product, product_of
 from profkit.trace import Bools, Category, Int64s, Rows, distinct_rows
 
@@ -137,7 +137,7 @@ def misaligned_matmul(facts: Facts) -> Suspicions:
     slow = kernels.take(load_little)
     if not in_most_steps(facts, slow.operator):
         return
-    rates = rates_of(facts)
+    rates = presumed_rates(facts)
     if rates is None:
         raise CannotLook("no data sheet says how fast this GPU multiplies aligned matrices")
     yield _report(

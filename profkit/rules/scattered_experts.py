@@ -45,6 +45,7 @@ from profkit.savings import Edit
 from profkit.savings.roofline.below import (
     LARGE_NS,
     at_share,
+    counted_as,
     in_steps,
     keeping,
     mean_share,
@@ -80,12 +81,11 @@ def scattered_experts(facts: Facts) -> Suspicions:
     few = [point for point, layer in layers if _is_scattered(roofline, point, layer)]
     slow = [point for point, _ in layers if not point.is_memory_bound and point.of_possible < _SLOW]
     if in_steps(facts, few):
-        yield _report(
-            facts, few, keeping(facts, few, lambda _: _NARROWED, _UNCERTAINTY), _few_tokens(few[0]), _MORE_TOKENS
-        )
+        edit = keeping(facts, few, lambda _: _NARROWED, _UNCERTAINTY)
+        yield _report(facts, few, edit, _few_tokens(few[0]) + counted_as(roofline), _MORE_TOKENS)
     if in_steps(facts, slow):
         edit = at_share(facts, slow, lambda _: _REACHED, _UNCERTAINTY)
-        yield _report(facts, slow, edit, _slowly(slow), _OTHER_KERNEL)
+        yield _report(facts, slow, edit, _slowly(slow) + counted_as(roofline), _OTHER_KERNEL)
 
 
 _MORE_TOKENS = (
@@ -113,7 +113,7 @@ def _few_tokens(point: Point) -> str:
     assert isinstance(layer, Experts)
     return (
         f"{layer.tokens:,} tokens go to {layer.chosen} of {layer.experts} experts each, {layer.tokens_per_expert:.3g} "
-        "for each expert: the weights are read for little arithmetic"
+        "for each expert: the weights are read for little arithmetic."
     )
 
 
@@ -122,7 +122,7 @@ def _slowly(points: Sequence[Point]) -> str:
     assert isinstance(layer, Experts)
     return (
         f"with {layer.tokens_per_expert:,.0f} tokens for each of {layer.experts} experts they reach "
-        f"{format_share(mean_share(points))} of what the device could do"
+        f"{format_share(mean_share(points))} of what the device could do."
     )
 
 
@@ -131,7 +131,7 @@ def _report(facts: Facts, points: Sequence[Point], edit: Edit, why: str, fix: st
     layer = points[0].demand
     assert isinstance(layer, Experts)
     return Suspicion(
-        message=f"{format_count(count, 'layer')} of experts a step, {format_time(taken_ns)} in all: {why}.",
+        message=f"{format_count(count, 'layer')} of experts a step, {format_time(taken_ns)} in all: {why}",
         fix=fix,
         rows=rows_of(points),
         edit=edit,

@@ -39,7 +39,16 @@ from profkit.rules.base import (
     pick_form,
     rule,
 )
-from profkit.savings.roofline.below import at_share, in_steps, mean_share, places_of, points_below, rows_of, spent_ns
+from profkit.savings.roofline.below import (
+    at_share,
+    counted_as,
+    in_steps,
+    mean_share,
+    places_of,
+    points_below,
+    rows_of,
+    spent_ns,
+)
 from profkit.savings.roofline.launches import Point, roofline_of
 from profkit.savings.roofline.products import sizes_of
 
@@ -69,7 +78,7 @@ def skinny_product(facts: Facts) -> Suspicions:
     yield Suspicion(
         message=f"{format_count(count, 'narrow product')} a step {sizes}{pick_form(count, 'takes', 'take')} "
         f"{format_time(taken_ns)}: bound by memory, {pick_form(count, 'it reaches', 'they reach')} "
-        f"{format_share(share)} of its rate.",
+        f"{format_share(share)} of its rate." + counted_as(roofline),
         fix="Join narrow products of one input into a wide one, give them more rows at once, or compile the block, so "
         "that what comes before and after runs in the same kernel. Where a weight meets few rows, weights in 8 bits "
         "take half the time to read.",

@@ -47,7 +47,16 @@ from profkit.rules.base import (
 )
 from profkit.run.directory import Rates
 from profkit.savings.roofline.attention import Heads, heads_of
-from profkit.savings.roofline.below import at_share, in_steps, mean_share, places_of, points_below, rows_of, spent_ns
+from profkit.savings.roofline.below import (
+    at_share,
+    counted_as,
+    in_steps,
+    mean_share,
+    places_of,
+    points_below,
+    rows_of,
+    spent_ns,
+)
 from profkit.savings.roofline.launches import Point, roofline_of
 
 _SLOW = 0.25
@@ -84,7 +93,8 @@ def slow_attention(facts: Facts) -> Suspicions:
     yield Suspicion(
         message=f"Attention runs {format_count(count, 'time')} a step in {_kernel_of(facts, worst)}, "
         f"{format_time(taken_ns)} at {format_share(share)} of what the device could do"
-        + (f": {_why(heads)}." if heads is not None else "."),
+        + (f": {_why(heads)}." if heads is not None else ".")
+        + counted_as(roofline),
         fix=_fix(facts, roofline.rates, worst),
         rows=rows_of(slow),
         edit=at_share(facts, slow, partial(_reached, roofline.rates), _UNCERTAINTY),

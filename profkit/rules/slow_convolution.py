@@ -44,7 +44,16 @@ from profkit.rules.base import (
     pick_form,
     rule,
 )
-from profkit.savings.roofline.below import at_share, in_steps, mean_share, places_of, points_below, rows_of, spent_ns
+from profkit.savings.roofline.below import (
+    at_share,
+    counted_as,
+    in_steps,
+    mean_share,
+    places_of,
+    points_below,
+    rows_of,
+    spent_ns,
+)
 from profkit.savings.roofline.convolutions import Geometry, geometry_of
 from profkit.savings.roofline.launches import Point, roofline_of
 
@@ -77,7 +86,7 @@ def slow_convolution(facts: Facts) -> Suspicions:
     yield Suspicion(
         message=f"{format_count(count, 'convolution')} a step {pick_form(count, 'takes', 'take')} "
         f"{format_time(taken_ns)} and {pick_form(count, 'reaches', 'reach')} {format_share(share)} of what the device "
-        f"could do: {_why(worst)}.",
+        f"could do: {_why(worst)}." + counted_as(roofline),
         fix=_fix(worst),
         rows=rows_of(slow),
         edit=at_share(facts, slow, _reached, _UNCERTAINTY),

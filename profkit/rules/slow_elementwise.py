@@ -43,7 +43,16 @@ from profkit.rules.base import (
     pick_form,
     rule,
 )
-from profkit.savings.roofline.below import at_share, in_steps, mean_share, places_of, points_below, rows_of, spent_ns
+from profkit.savings.roofline.below import (
+    at_share,
+    counted_as,
+    in_steps,
+    mean_share,
+    places_of,
+    points_below,
+    rows_of,
+    spent_ns,
+)
 from profkit.savings.roofline.launches import Point, roofline_of
 
 _LARGE_BYTES = 256e6
@@ -76,7 +85,8 @@ def slow_elementwise(facts: Facts) -> Suspicions:
             ", although the kernel is vectorised."
             if vectorised
             else ": the kernel loads single elements, as tensors are no neighbours in memory or differ in type."
-        ),
+        )
+        + counted_as(roofline),
         fix=(
             "Check whether the device is shared or throttled and whether the build of PyTorch is made for it; compile "
             "the function, so that a kernel made for these shapes replaces the library's."

@@ -57,3 +57,11 @@ def test_an_unknown_card_cannot_be_judged():
 
 def test_shapes_are_needed():
     assert Need.SHAPES in missing_needs(facts_of([step(0, 0, 100)]), scattered_experts.needs)
+
+
+def test_kernels_tell_a_device_that_is_not_named():
+    dims = [[16, 2048], [64, 8192, 2048], [64, 2048, 4096], [16, 2]]
+    types = [BFLOAT16] * 3 + ["float"]
+    facts = on_device(call("vllm::rocm_aiter_fused_moe", dims, types, ("aiter_fused_moe_kernel", 900)), card="")
+    (one,) = found(scattered_experts, facts)
+    assert one.message.endswith("does not name its device; by its kernels it is counted as an MI300X.")

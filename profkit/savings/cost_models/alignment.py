@@ -7,6 +7,7 @@ kernels that load element by element.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from profkit.run.directory import Rates
@@ -31,7 +32,7 @@ _SLOW_KINDS: Mapping[str, str] = {"tf32": "bfloat16", "bfloat16": "bfloat16", "f
 
 def achievable(rates: Rates) -> float:
     """The share of its peak rate that the device reaches in large products."""
-    words = rates.device.lower().split()
+    words = re.findall(r"[a-z0-9]+", rates.device.lower())
     return next((share for name, share in _MAX_ACHIEVABLE.items() if name in words), ALIGNED_SHARE)
 
 

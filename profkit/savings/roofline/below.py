@@ -9,6 +9,7 @@ import numpy as np
 from profkit.derive.device.kernel_families import Family
 from profkit.derive.facts import Facts
 from profkit.patterns import Places, in_most_steps, name_lines, order_sites
+from profkit.savings.cost_models.devices import PRESUMED
 from profkit.savings.edits import Edit, combine, shrink, shrink_work
 from profkit.savings.roofline.launches import Point, Roofline
 from profkit.trace.events import Rows
@@ -20,6 +21,7 @@ _MOSTLY = 0.5
 behind it, or take far less."""
 
 
+_A_DEVICE = "a device like "
 _LEAST_NS = 2_000
 """By the roofline. A kernel takes as long to begin and to end, so a smaller one says nothing about rates."""
 
@@ -79,6 +81,14 @@ def places_of(facts: Facts, points: Sequence[Point]) -> Places:
     rows = rows_of(points)
     weights = np.concatenate([np.full(len(point.rows), int(point.each_ns)) for point in points])
     return name_lines(facts, order_sites(facts.lines.forward_site[rows], weights))
+
+
+def counted_as(roofline: Roofline) -> str:
+    """A sentence where the recording does not name the device."""
+    device = roofline.rates.device
+    if not device.startswith(PRESUMED):
+        return ""
+    return f" The recording does not name its device; by its kernels it is counted as {device.removeprefix(_A_DEVICE)}."
 
 
 def spent_ns(points: Sequence[Point]) -> int:

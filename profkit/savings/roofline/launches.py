@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.run.directory import Rates
-from profkit.savings.cost_models.devices import ALLOWING_TF32, TF32_KERNEL, rates_of
+from profkit.savings.cost_models.devices import ALLOWING_TF32, TF32_KERNEL, presumed_rates
 from profkit.savings.roofline.calls import Call, read_call
 from profkit.savings.roofline.demand import PRODUCTS, Demand
 from profkit.savings.roofline.models import demand_of, has_model
@@ -84,7 +84,7 @@ class Roofline(Struct, frozen=True):
 @derived_once
 def roofline_of(facts: Facts) -> Roofline | None:
     """The measured steps on the roofline. None without shapes, steps, or known rates of the device."""
-    rates = rates_of(facts)
+    rates = presumed_rates(facts)
     if rates is None or not facts.operators.has_shapes or not facts.steps.measured_ns:
         return None
     calls = _modelled(facts)

@@ -27,6 +27,7 @@ MULTIPROCESSORS: Mapping[str, int] = {
     "gh200": 132,
     "h20": 78,
     "b200": 148,
+    "mi100": 120,
     "mi210": 104,
     "mi250x": 110,
     "mi300x": 304,
