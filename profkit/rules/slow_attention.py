@@ -23,7 +23,7 @@ How the saving is estimated
 Each such attention takes what it would at the rate that its device's fast kernels reach on long sequences: 43 % of the
 data sheet on a Hopper (FlashAttention 3: 430 TFLOP/s and more at 512 positions), 30 % on an MI300X, where AITER outruns
 AOTriton by 18 to 62 %; elsewhere half, as FlashAttention 2 reaches on an A100 (Dao, 2023). Short ones are bound by
-memory and reach half of its rate.
+memory and reach half of its rate. Of the math path only the forward pass is priced.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from profkit.rules.base import (
 from profkit.run.directory import Rates
 from profkit.savings.roofline.attention import Heads, heads_of
 from profkit.savings.roofline.below import (
+    LARGE_NS,
     at_share,
     counted_as,
     in_steps,
@@ -57,12 +58,14 @@ from profkit.savings.roofline.below import (
     rows_of,
     spent_ns,
 )
-from profkit.savings.roofline.launches import Point, roofline_of
+from profkit.savings.roofline.launches import Point, composites_of, roofline_of
 
 _SLOW = 0.25
 """Of the possible. The fast kernels reach 0.37 to 0.43 with heads of 64 on an H100, forward and backward."""
 _AOTRITON = re.compile(r"^(?:attn_fwd|bwd_kernel|attn_bwd|bwd_preprocess|tuned_attn)")
 """Names of AOTriton's kernels, which PyTorch brings for ROCm."""
+_MATH = "aten::_scaled_dot_product_attention_math"
+"""What `scaled_dot_product_attention` calls if no fused kernel takes its inputs."""
 _EFFICIENT = re.compile(r"fmha_cutlass[FB]|mem_eff_attention|efficient_attention")
 _FLASH2 = re.compile(r"flash_fwd|flash_bwd")
 """FlashAttention 2, also in PyTorch's own build. Those of version 3 are called ``flash::FlashAttnFwd`` and
@@ -85,6 +88,9 @@ def slow_attention(facts: Facts) -> Suspicions:
     if roofline is None:
         raise CannotLook("the peak rates of this device are not known")
     slow = points_below(roofline, (Family.ATTENTION,), partial(_is_slow, facts, roofline.rates))
+    written_out = composites_of(facts, _MATH, "aten::scaled_dot_product_attention")
+    slow += [point for point in written_out if point.of_possible < _SLOW and point.each_ns >= LARGE_NS]
+    slow.sort(key=lambda point: -point.step_ns)
     if not in_steps(facts, slow):
         return
     worst, share = slow[0], mean_share(slow)
@@ -142,8 +148,14 @@ def _reached(rates: Rates, point: Point) -> float:
     return 0.43 if _is_hopper(rates) else 0.5
 
 
+def _is_written_out(facts: Facts, point: Point) -> bool:
+    return facts.trace.name_of(int(point.rows[0])) == _MATH
+
+
 def _kernel_of(facts: Facts, point: Point) -> str:
     names = _names(facts, point)
+    if _is_written_out(facts, point):
+        return "single products (the math path)"
     if any(_AOTRITON.search(name) for name in names):
         return "AOTriton's kernels"
     if any(_EFFICIENT.search(name) for name in names):
@@ -164,7 +176,7 @@ def _why(heads: Heads) -> str:
 def _fix(facts: Facts, rates: Rates, point: Point) -> str:
     heads = heads_of(point.call)
     names = _names(facts, point)
-    if any(_EFFICIENT.search(name) for name in names):
+    if _is_written_out(facts, point) or any(_EFFICIENT.search(name) for name in names):
         text = (
             "Give the flash kernel what it takes: 16 bits, heads whose width is a multiple of 8, and `is_causal=True` "
             "instead of a mask as a tensor. `torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)` says why it "

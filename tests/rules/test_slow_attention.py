@@ -9,7 +9,7 @@ from profkit.rules.base import CannotLook, Need, missing_needs
 from profkit.rules.slow_attention import slow_attention
 from tests.rules.roofs import BFLOAT16, H100, MI300X, found, on_device, saved
 from tests.savings.roofline.launching import call
-from tests.traces import facts_of, step
+from tests.traces import facts_of, op, step
 
 FLASH = "aten::_scaled_dot_product_flash_attention"
 EFFICIENT = "aten::_scaled_dot_product_efficient_attention"
@@ -59,6 +59,40 @@ def test_the_memory_efficient_kernels_are_found_on_nvidia():
 def test_flash_attention_2_on_a_hopper_is_found_on_long_sequences_only():
     assert found(slow_attention, recording(1_500, FLASH2, card=H100))
     assert found(slow_attention, recording(2_500, FLASH2, keys=512, heads=512, card=H100)) == []
+
+
+def _written_out(us: float, kernel: str = "ampere_bf16_s16816gemm_bf16_128x128") -> Facts:
+    """The math path: its products and the softmax are calls of their own."""
+    shape = [1, 32, 4096, 128]
+    math = op(
+        "aten::_scaled_dot_product_attention_math",
+        0,
+        300,
+        dims=[shape, shape, shape, [], [], []],
+        types=[BFLOAT16] * 3 + [""] * 3,
+        concrete=["", "", "", "", "0.", "False"],
+    )
+    flat = [[32, 4096, 128], [32, 128, 4096]]
+    table = [[32, 4096, 4096], [32, 4096, 128]]
+    parts = [
+        *call("aten::bmm", flat, BFLOAT16, (kernel, us), at=1),
+        *call("aten::_softmax", [table[0]], BFLOAT16, ("softmax", us), at=101, number=2, on_device_at=21 + us),
+        *call("aten::bmm", table, BFLOAT16, (kernel, us), at=201, number=3, on_device_at=21 + 2 * us),
+    ]
+    return on_device([math, *parts], card=H100)
+
+
+def test_the_math_path_is_found_with_all_its_kernels():
+    """275 G operations are 278 µs on an H100."""
+    facts = _written_out(700)
+    (one,) = found(slow_attention, facts)
+    assert "Attention runs 1 time a step in single products (the math path), 2.10 ms at 13 %" in one.message
+    assert "SDPBackend.FLASH_ATTENTION" in one.fix
+    assert saved(facts, one) == pytest.approx((2_100 - 278 / 0.43) / 2_130, abs=0.01)
+
+
+def test_a_fast_math_path_is_silent():
+    assert found(slow_attention, _written_out(350)) == []
 
 
 def test_other_kernels_are_as_fast_as_any():

@@ -155,7 +155,22 @@ def _own_ns(facts: Facts, calls: Bools) -> Int64s:
     return own.clip(min=0)
 
 
-def _points(facts: Facts, rates: Rates, work: Rows, owner: Rows, time_ns: Int64s, per_step: float) -> tuple[Point, ...]:
+def composites_of(facts: Facts, name: str, like: str) -> tuple[Point, ...]:
+    """Calls of an operator that calls others for its work, each with all kernels of these, as if it were ``like``."""
+    rates = presumed_rates(facts)
+    if rates is None or not facts.device.present or not facts.steps.measured_count:
+        return ()
+    events = facts.trace.events
+    calls = facts.trace.named(name) & (events.category == Category.OPERATOR) & (events.dims_code >= 0)
+    work, owner = _kernels(facts, calls)
+    known = owner >= 0
+    work, owner, per_step = work[known], owner[known], 1.0 / facts.steps.measured_count
+    return _points(facts, rates, work, owner, events.duration_ns[work], per_step, like)
+
+
+def _points(  # one for each kind of call
+    facts: Facts, rates: Rates, work: Rows, owner: Rows, time_ns: Int64s, per_step: float, like: str = ""
+) -> tuple[Point, ...]:
     if not work.size:
         return ()
     first, kind = _kinds(facts, owner)
@@ -167,8 +182,8 @@ def _points(facts: Facts, rates: Rates, work: Rows, owner: Rows, time_ns: Int64s
     for number in range(len(first)):
         mine = order[bounds[number] : bounds[number + 1]]
         rows = np.unique(owner[mine])
-        name, dims, types, values = _texts(facts, int(rows[0]))
-        call, demand = read_call(name, dims, types, values), demand_of(name, dims, types, values)
+        name, *texts = _texts(facts, int(rows[0]))
+        call, demand = read_call(like or name, *texts), demand_of(like or name, *texts)
         if call is None or demand is None or not taken_ns[number]:
             continue
         tf32 = demand.kind in PRODUCTS and demand.type == "float32" and bool(in_tf32[mine].any())
