@@ -54,6 +54,14 @@ def test_the_picture_has_both_roofs_and_a_numbered_point():
     assert "50 % of possible" in dot.title
 
 
+def test_numbers_of_points_on_top_of_each_other_stand_together():
+    again = call("aten::mm", [[4096, 4096], [4096, 4160]], "c10::BFloat16", (GEMM, 270.0), at=400, number=2)
+    far = call("aten::mm", [[4096, 64], [64, 4096]], "c10::BFloat16", (GEMM, 100.0), at=800, number=3)
+    picture = draw_roofline(describe_roofline(steps_of(PRODUCT, again, far)))
+    assert picture is not None
+    assert [dot.number for dot in picture.dots] == ["3", "", "1, 2"]
+
+
 def test_without_products_there_is_no_picture():
     assert draw_roofline(describe_roofline(steps_of(ADDITION))) is None
     assert draw_roofline(None) is None

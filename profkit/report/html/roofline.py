@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profkit.core.units import format_share, format_time
 from profkit.findings.roofline import Roofline, RooflinePoint
@@ -20,9 +21,11 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 96, 20, 20, 40
 """Margins, with room for the labels of both axes."""
 _LEAST_RADIUS, _MOST_RADIUS = 3.0, 14.0
 """A smaller point cannot be pointed at; a larger one covers others."""
+_NUMBER_WIDTH, _NUMBER_HEIGHT = 40.0, 14.0
+"""Room that a number takes beside its point."""
 _LEAST_INTENSITY = 0.01
 """Operations a byte. Additions and copies have no products at all; they are drawn at the left edge."""
-_BELOW = 3.0
+_BELOW = 2.0
 """Powers of ten that the picture shows below the highest roof, at least."""
 _DECADE = 10.0
 """The axes are labelled at powers of it, and show at least one on either side of the ridge."""
@@ -31,8 +34,8 @@ _HUES = ("compute", "copy", "backward", "data", "update", "talk")
 
 
 class Dot(Struct, frozen=True):
-    """A point: its place, its radius by time, its colour's class, its number if it is among the largest, and what it
-    says when pointed at."""
+    """A point: its place, its radius by time, its colour's class, its number or those of several if it is among the
+    largest, and what it says when pointed at."""
 
     x: float
     y: float
@@ -107,7 +110,7 @@ def draw_roofline(roofline: Roofline | None) -> RooflinePicture | None:
         least_y,
         math.log10(max(peaks)) + 0.2,
     )
-    dots = tuple(_dot(axes, roofline.points, one) for one in reversed(computing))
+    dots = tuple(_with_joint_numbers([_dot(axes, roofline.points, one) for one in reversed(computing)]))
     families = tuple(dict.fromkeys((one.family, _hue(one)) for one in computing))
     return RooflinePicture(_roofs(axes, roofline, used), dots, _across(axes), _up(axes), families)
 
@@ -149,6 +152,23 @@ def _dot(axes: _Axes, points: Sequence[RooflinePoint], point: RooflinePoint) -> 
         str(number + 1) if number < NAMED else "",
         title,
     )
+
+
+def _with_joint_numbers(dots: Sequence[Dot]) -> list[Dot]:
+    """Numbers that would cover each other stand together at the largest of their points, which comes last here."""
+    at: list[int] = []
+    numbers = {place: [dot.number] for place, dot in enumerate(dots) if dot.number}
+    for place in sorted(numbers, reverse=True):
+        near = (one for one in at if _is_near(dots[one], dots[place]))
+        if (first := next(near, None)) is None:
+            at.append(place)
+        else:
+            numbers[first] += numbers.pop(place)
+    return [replace(dot, number=", ".join(numbers.get(place, []))) for place, dot in enumerate(dots)]
+
+
+def _is_near(one: Dot, other: Dot) -> bool:
+    return abs(one.x - other.x) < _NUMBER_WIDTH and abs(one.y - other.y) < _NUMBER_HEIGHT
 
 
 def _hue(point: RooflinePoint) -> str:
