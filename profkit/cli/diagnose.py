@@ -59,6 +59,12 @@ if TYPE_CHECKING:
     metavar="OLD=NEW",
     help="Files below OLD in the recording are below NEW here; may be repeated.",
 )
+@click.option(
+    "--card",
+    default="",
+    metavar="NAME",
+    help="The device of a recording, where that does not name it: 'AMD Instinct MI300X'.",
+)
 @click.option("--verbose", is_flag=True, help="Say why each rule could not look that did not.")
 @click.option("--open", "opened", is_flag=True, help="Open the page in the default browser.")
 @click.option(
@@ -111,6 +117,7 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     profkit diagnose trace.json.gz
     profkit diagnose folder-of-ranks
     """
+    settings = _on_card(settings, wishes.pop("card"))
     wished = _wished(format_name, Path() if module is not None else Path(target or ""), settings, wishes)
     if module is not None:
         given = arguments_of_module(target, arguments)
@@ -127,6 +134,16 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
         found = _run_scenario(target, variant, device, output, wishes, measure, settings)
         return _finish(*found, wished, settings)
     return _finish(*_read_target(target, on, output, measure, settings), wished, settings)
+
+
+def _on_card(settings: Settings, card: str) -> Settings:
+    """The settings with the device that the user names. Raises `UsageError` if no data sheet is known for it."""
+    if not card:
+        return settings
+    from profkit.diagnosis.rooflines import check_card
+
+    check_card(card)
+    return replace(settings, card=card)
 
 
 def _wished(format_name: str, around: Path, settings: Settings, wishes: dict[str, Any]) -> Delivery:
@@ -172,7 +189,7 @@ def _read_elsewhere(target: str, output: Path | None, measure: bool, settings: S
 def _diagnose(path: Path, measure: bool, settings: Settings) -> Diagnosed:
     from profkit.diagnosis.pipeline import read_facts
 
-    return _judge(path, read_facts(path), measure, settings)
+    return _judge(path, read_facts(path, card=settings.card), measure, settings)
 
 
 def _judge(path: Path, facts: Facts, measure: bool, settings: Settings) -> Diagnosed:
@@ -200,7 +217,7 @@ def _read(
     elif output is not None:
         refuse_other_run(output)
     with ReadingBar(path) as bar:
-        facts = read_facts(path, bar.show, origin=origin)
+        facts = read_facts(path, bar.show, origin=origin, card=settings.card)
     reuse_memory_for_rules()
     diagnosed = _judge(path, facts, measure, settings)
     directory = path if in_place else create_directory(output or default_directory(str(path)))

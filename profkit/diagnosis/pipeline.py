@@ -29,8 +29,10 @@ from profkit.diagnosis.health.memory import describe_end_of_memory
 from profkit.diagnosis.health.window import describe_start
 from profkit.diagnosis.judge import Outcome, PricedFinding, edit_behind, gather, judging_tasks, price_together, weigh
 from profkit.diagnosis.pictures.from_facts import draw
+from profkit.diagnosis.rooflines import tell_roofline
 from profkit.diagnosis.settings import EVERYTHING, UNCHOSEN, Settings, is_left_out
 from profkit.diagnosis.verdict import conclude
+from profkit.findings.serving import EngineSteps
 from profkit.findings.values import (
     FULL_AFTER_EVIDENCE,
     MEASURED_EVIDENCE,
@@ -70,6 +72,7 @@ from profkit.patterns.time.bounds import Bound
 from profkit.patterns.time.communicating import communicating
 from profkit.patterns.time.hottest import hottest_lines, hottest_operators, hottest_updates
 from profkit.patterns.time.kernels import kernel_families
+from profkit.patterns.time.serving import engine_steps
 from profkit.patterns.time.shares import time_parts
 from profkit.patterns.time.wait_causes import wait_causes
 from profkit.patterns.transfers.created import created_tensors
@@ -89,7 +92,7 @@ from profkit.savings.taken_out import account_of
 from profkit.savings.trial import Trial
 from profkit.trace.cache import Origin
 from profkit.trace.containers import OnProgress
-from profkit.trace.events import NONE, Rows, no_trace
+from profkit.trace.events import NONE, Rows, Trace, no_trace
 from profkit.trace.limits import memory_limit
 from profkit.trace.reading import holds_snapshot, read_trace
 from profkit.trace.snapshot.columns import Snapshot
@@ -132,11 +135,13 @@ def read_facts(
     on_progress: OnProgress | None = None,
     launch: Launch | None = None,
     origin: Origin | None = None,
+    card: str = "",
 ) -> Facts:
     """The facts of a trace file, of a memory snapshot, or of a run directory with its side files.
 
     ``on_progress`` hears how much of the trace has been read. ``launch`` is what the ranks of a launch did together,
-    ``origin`` the recording that the trace is a copy of. Raises `UnreadableInput`.
+    ``origin`` the recording that the trace is a copy of. ``card`` names the device, whatever the trace calls it.
+    Raises `UnreadableInput`.
     """
     directory = path if path.is_dir() else path.parent
     if path.is_dir():
@@ -144,15 +149,8 @@ def read_facts(
     else:
         trace_path, snapshot_path = (None, path) if holds_snapshot(path) else (path, None)
     if trace_path is None:
-        account = load_account(path) if path.is_dir() else RunAccount()
-        if snapshot_path is None and not account.stacks:
-            raise UnreadableInput(path, f"holds no trace (*.pt.trace.json or *.pt.trace.json.gz){links_out(path)}")
-        alone = None if snapshot_path is None else _read_snapshot(snapshot_path)
-        if not path.is_dir():
-            return Facts(no_trace(), snapshot=alone)
-        sources, run = run_directory.load_sources(path), run_directory.load_run(path)
-        return Facts(no_trace(), run, sources=sources, snapshot=alone, account=account)
-    trace = read_trace(trace_path, on_progress, memory_limit(), origin)
+        return _without_trace(path, snapshot_path)
+    trace = _on_card(read_trace(trace_path, on_progress, memory_limit(), origin), card)
     run = run_directory.load_run(directory)
     if run.trace != trace_path.name:
         return Facts(trace, Run(trace=trace_path.name), launch=launch)
@@ -171,6 +169,22 @@ def read_facts(
         load_account(directory),
         run_directory.load_stacks(directory),
     )
+
+
+def _without_trace(path: Path, snapshot_path: Path | None) -> Facts:
+    """The facts of a memory snapshot alone, or of a run that was only watched."""
+    account = load_account(path) if path.is_dir() else RunAccount()
+    if snapshot_path is None and not account.stacks:
+        raise UnreadableInput(path, f"holds no trace (*.pt.trace.json or *.pt.trace.json.gz){links_out(path)}")
+    alone = None if snapshot_path is None else _read_snapshot(snapshot_path)
+    if not path.is_dir():
+        return Facts(no_trace(), snapshot=alone)
+    sources, run = run_directory.load_sources(path), run_directory.load_run(path)
+    return Facts(no_trace(), run, sources=sources, snapshot=alone, account=account)
+
+
+def _on_card(trace: Trace, card: str) -> Trace:
+    return replace(trace, recording=structs.replace(trace.recording, devices=(card,))) if card else trace
 
 
 def _read_snapshot(path: Path) -> Snapshot:
@@ -270,6 +284,8 @@ def _with_steps(facts: Facts, diagnosis: Diagnosis, rows: Sequence[Rows]) -> Dia
     peaks, untold = attempt("how full memory was", partial(_tell_peaks, facts), ())
     pictures, not_drawn = attempt("the pictures of the steps", partial(draw, facts, rows), None)
     kernels, not_named = attempt("what the device's kernels do", partial(_tell_kernels, facts), ())
+    roofline, not_counted = attempt("how near the launches come to the roofline", partial(tell_roofline, facts), None)
+    serving, not_read = attempt("the steps of the engine", partial(_tell_serving, facts), ())
     diagnosis = replace(
         diagnosis,
         run=run,
@@ -277,8 +293,10 @@ def _with_steps(facts: Facts, diagnosis: Diagnosis, rows: Sequence[Rows]) -> Dia
         peaks=peaks,
         pictures=pictures,
         kernels=kernels,
+        roofline=roofline,
+        serving=serving,
         cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
-        health=(*diagnosis.health, *no_workers, *no_device, *untold, *not_drawn, *not_named),
+        health=(*diagnosis.health, *no_workers, *no_device, *untold, *not_drawn, *not_named, *not_counted, *not_read),
     )
     major = [finding for finding in diagnosis.findings if finding.severity in (Severity.HIGH, Severity.MEDIUM)]
     gained = max((finding.saving.fraction for finding in major if finding.saving is not None), default=0.0)
@@ -338,6 +356,26 @@ def _tell_kernels(facts: Facts) -> tuple[KernelFamily, ...]:
             name_fraction=round(one.code_fraction, 4),
         )
         for one in kernel_families(facts)
+    )
+
+
+def _tell_serving(facts: Facts) -> tuple[EngineSteps, ...]:
+    return tuple(
+        EngineSteps(
+            engine=one.engine,
+            kind=one.kind,
+            steps=one.steps,
+            sequences=round(one.sequences, 2),
+            tokens=round(one.tokens, 2),
+            context_tokens=round(one.context_tokens, 2),
+            step_ns=int(one.step_ns),
+            device_ns=int(one.device_ns),
+            replayed_fraction=round(one.replayed, 4),
+            idle_ns=int(one.idle_ns),
+            idle_in=one.idle_in,
+            tokens_per_s=round(one.tokens_per_s, 1),
+        )
+        for one in engine_steps(facts)
     )
 
 

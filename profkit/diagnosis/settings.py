@@ -57,13 +57,15 @@ _LEVELS = [level.value for level in Severity if level is not Severity.INFO]
 class Settings:
     """``select`` names the only rules that look, empty for all; those in ``ignore`` never do. ``fail_on`` and
     ``fail_on_opportunity`` are severities, or None. ``editor`` is the template of a link that opens a line: empty for
-    no links, None if nothing was chosen. ``known`` are the findings of the baseline, which fail nothing."""
+    no links, None if nothing was chosen. ``card`` is the device of a recording, whatever that calls it. ``known`` are
+    the findings of the baseline, which fail nothing."""
 
     select: frozenset[str] = field(default_factory=frozenset)
     ignore: frozenset[str] = field(default_factory=frozenset)
     fail_on: str | None = None
     fail_on_opportunity: str | None = None
     editor: str | None = None
+    card: str = ""
     known: Mapping[Key, Severity] = field(default_factory=dict)
 
     def wants(self, rule: str) -> bool:

@@ -19,6 +19,8 @@ from profkit.core.printing import shown
 from profkit.core.units import format_long_time
 from profkit.findings.accounts import Account
 from profkit.findings.pictures import Pictures, RankPicture
+from profkit.findings.roofline import Roofline
+from profkit.findings.serving import EngineSteps
 from profkit.run.directory import CallSite, Sources
 
 SCHEMA = "profkit.diagnosis/1"
@@ -737,7 +739,8 @@ class Diagnosis:
     time went, for example because the GPU's work is missing; "nothing found" then means nothing. ``hottest`` are the
     lines, then the operators that take most time, if nothing important was found. ``costliest`` are then the places
     that take most of the measured steps, with what each does and what could be gained there. ``kernels`` say what a
-    device's step consists of, by what the kernels do.
+    device's step consists of, by what the kernels do; ``roofline`` how near they come to what the device could do;
+    ``serving`` the steps of an engine.
 
     ``workers`` are the DataLoader workers that kept an account of themselves. ``memory`` is what a memory snapshot
     says, by device. ``failure`` says what ended the program, if that was a lack of memory; ``peaks`` how full memory
@@ -758,6 +761,8 @@ class Diagnosis:
     hottest: tuple[HotSpot, ...] = ()
     costliest: tuple[CostlyPlace, ...] = ()
     kernels: tuple[KernelFamily, ...] = ()
+    roofline: Roofline | None = None
+    serving: tuple[EngineSteps, ...] = ()
     memory: tuple[DeviceMemory, ...] = ()
     failure: str | None = None
     peaks: tuple[MemoryPeak, ...] = ()

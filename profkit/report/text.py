@@ -8,9 +8,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profkit.core.units import format_count, format_share, format_time
+<<<<<<< HEAD
 from profkit.findings.values import Diagnosis, Kind, Location, Severity, notable
 from profkit.report import wording
 from profkit.report.groups import Group, group_cost, major_groups, minor_groups, minor_place, other_places
+=======
+from profkit.findings.roofline import Roofline
+from profkit.findings.values import Diagnosis, Finding, Kind, Location, Severity, notable
+from profkit.report import wording
+from profkit.report.device.roofline import (
+    FAMILY_HEAD,
+    LIMITS,
+    POINT_HEAD,
+    ROOFLINE,
+    family_rows,
+    point_rows,
+    summary,
+)
+from profkit.report.device.serving import SERVING, sentences
+>>>>>>> h_roof
 from profkit.report.page import BOLD, DIM, ITALIC, Page, Style
 from profkit.report.ranks_wording import THE_RANKS, short_launch_lines
 from profkit.report.run_wording import THE_RUN, phase_rows, run_line
@@ -27,6 +43,9 @@ _SOURCE_INDENT = 16
 _HOT_INDENT = 8
 _CERTAIN = 0.75
 """Findings with less confidence show it."""
+_FIGURES = frozenset(range(1, 6))
+"""Columns of the roofline's tables."""
+_MOST_ROOFLINE_FAMILIES = 8
 _BAR_WIDTH = 14
 """With the other columns a table still fits into 80; a mark stands for about 7 %."""
 
@@ -61,6 +80,9 @@ def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False, verb
     _write_recording(page, diagnosis)
     _write_shares(page, diagnosis)
     _write_kernels(page, diagnosis)
+    _write_serving(page, diagnosis)
+    if diagnosis.roofline is not None:
+        _write_short_roofline(page, diagnosis.roofline)
     _write_phases(page, diagnosis)
     _write_workers(page, diagnosis)
     return str(page)
@@ -208,6 +230,31 @@ def _write_kernels(page: Page, diagnosis: Diagnosis) -> None:
     for row in rows:
         page.write_parts((f"{row.share:>6}  ", None), (row.family, BOLD), (f", {row.in_a_step}", None))
         page.write(row.most, ITALIC, _HOT_INDENT)
+
+
+def _write_serving(page: Page, diagnosis: Diagnosis) -> None:
+    _write_title(page, SERVING, bool(diagnosis.serving))
+    for one in diagnosis.serving:
+        page.write_bullet(" ".join(sentences(one)))
+
+
+def _write_short_roofline(page: Page, roofline: Roofline) -> None:
+    """The step and its families; `profkit roofline` lists the launches."""
+    page.write_title(ROOFLINE)
+    for sentence in summary(roofline):
+        page.write(sentence)
+    page.write_table([FAMILY_HEAD, *family_rows(roofline)[:_MOST_ROOFLINE_FAMILIES]], right=_FIGURES)
+
+
+def write_roofline(page: Page, roofline: Roofline, most: int) -> None:
+    """The whole roofline: the step, its families, and its largest launches."""
+    for sentence in summary(roofline):
+        page.write(sentence)
+    page.write_title("By kind of work")
+    page.write_table([FAMILY_HEAD, *family_rows(roofline)], right=_FIGURES)
+    page.write_title("The launches that take most")
+    page.write_table([POINT_HEAD, *point_rows(roofline, most)], right=_FIGURES)
+    page.write(LIMITS, DIM)
 
 
 def _write_phases(page: Page, diagnosis: Diagnosis) -> None:

@@ -48,7 +48,7 @@ from profkit.rules.base import CannotLook, Facts, Kind, Need, Suspicion, Suspici
 from profkit.run.directory import Rates
 from profkit.savings import run_in_both, scale_with_backward, share_with_backward
 from profkit.savings.cost_models.alignment import is_misaligned, misaligned_least_ns
-from profkit.savings.cost_models.devices import ALLOWING_TF32, has_tf32, rates_of
+from profkit.savings.cost_models.devices import ALLOWING_TF32, TF32_KERNEL, has_tf32, rates_of
 from profkit.savings.cost_models.roofline import ITEM_BYTES, is_convolution, product_of, work_of
 from profkit.savings.replay import replay
 from profkit.trace import Bools, Category, Rows
@@ -62,8 +62,6 @@ _MIN_GAIN = 0.05
 """Of the step, or of what TF32 leaves of it, on a GPU: nobody compares accuracies for less."""
 _WIDE_KERNEL = re.compile(r"sgemm|scudnn|f32f32_f32f32|_simt_s", re.IGNORECASE)
 """Names of cuBLAS and cuDNN kernels that multiply in float32."""
-_TF32_KERNEL = re.compile(r"tf32|s1688gemm|nvjet_\w*_sss", re.IGNORECASE)
-"""Names of those for TF32, if the tensors are float32."""
 _UNCERTAINTY = 0.3
 """Large products reach the peak rates. Operators between two products may gain, or need a cast."""
 _FIX = (
@@ -184,7 +182,7 @@ def _in_full_precision(facts: Facts, rows: Rows) -> Bools:
     """The products that launch a float32 kernel because a setting forbids TF32, if that is known. A recording from
     elsewhere has no settings; there another product, or another convolution, in TF32 shows that TF32 is allowed."""
     flags, convolution = facts.run.flags, facts.trace.where_name(is_convolution)[rows]
-    narrow = launching(facts, rows, facts.trace.matching(_TF32_KERNEL))
+    narrow = launching(facts, rows, facts.trace.matching(TF32_KERNEL))
     wide = launching(facts, rows, facts.trace.matching(_WIDE_KERNEL)) & ~narrow
     for_convolutions, for_products = flags.get("cudnn_tf32"), flags.get("matmul_precision")
     allowed = np.where(

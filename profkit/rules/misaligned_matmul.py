@@ -1,12 +1,12 @@
 """Products of matrices whose rows do not begin at multiples of 16 bytes miss the fast kernels of the GPU.
 
 What it detects
-Products in 16 bits or TF32 whose kernels' names say that they load fewer than 16 bytes at once (`align1`, `align2`), or
-that they do without the tile units (`fp16_sgemm`), if the step would be 1 % shorter with aligned ones. Mostly a
-dimension is no multiple of 8 (16 bits) or 4 (TF32), like a vocabulary of 50,257. If all of them are, a matrix is a
-slice that begins at an odd place. A shape alone says nothing: the layout decides which dimension is the length of a
-row. Convolutions do not count, nor do 8-bit products, which PyTorch refuses on such shapes. It is an opportunity: a
-padded layer has more parameters.
+Products in 16 bits or TF32 whose kernels' names say that they load fewer than 16 bytes at once (`align1`, `align2`, on
+AMD's GPUs `GLVWA2`), or that they do without the tile units (`fp16_sgemm`), if the step would be 1 % shorter with
+aligned ones. Mostly a dimension is no multiple of 8 (16 bits) or 4 (TF32), like a vocabulary of 50,257. If all of them
+are, a matrix is a slice that begins at an odd place. A shape alone says nothing: the layout decides which dimension is
+the length of a row. Convolutions do not count, nor do 8-bit products, which PyTorch refuses on such shapes. It is an
+opportunity: a padded layer has more parameters.
 
 Why is this bad?
 A thread loads 16 bytes in one instruction if they begin at a multiple of 16. With rows of an odd length they do not,
@@ -23,8 +23,8 @@ Use instead
 How the saving is estimated
 Each such kernel takes what a product padded to the next multiple of 128 bytes takes by the roofline model (Williams,
 Waterman and Patterson, CACM 52(4), 2009), padded work included, at the share of the peak that the other large products
-of the same type reach in this recording; if there are none, at three quarters of it. The peak rates come from the GPU's
-data sheet. Cutting the padded columns off again is not included.
+of the same type reach in this recording; if there are none, at three quarters of it (0.54 on an MI300X). The peak
+rates come from the GPU's data sheet. Cutting the padded columns off again is not included.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ from profkit.rules.base import (
 )
 from profkit.run.directory import Rates
 from profkit.savings import Edit, dtype_of, shrink_work
-from profkit.savings.cost_models.alignment import ALIGNED_SHARE, LOADED_BYTES, aligned_elements, padded
-from profkit.savings.cost_models.devices import rates_of
+from profkit.savings.cost_models.alignment import LOADED_BYTES, achievable, aligned_elements, padded
+from profkit.savings.cost_models.devices import presumed_rates
 from profkit.savings.cost_models.roofline import ITEM_BYTES, Product, product_of
 from profkit.trace import Bools, Category, Int64s, Rows, distinct_rows
 
@@ -63,6 +63,9 @@ _OF_TILES = re.compile(r"tensorop|_tensor\d+x\d+x\d+")
 """What CUTLASS, and cuBLAS in its own kernels, call the units that multiply tiles."""
 _ALIGNMENTS = re.compile(r"_align[ac]?(\d+)")
 """The number of elements that such a kernel loads at once: one for all, or one for either factor and the result."""
+_TENSILE = re.compile(r"^Cijk_.*?_G[LR]VWA(\d+)_G[LR]VWB(\d+)_")
+"""Tensile's kernels, of rocBLAS and hipBLASLt, name the elements that a thread loads at once of either factor
+(``GlobalReadVectorWidth``). Some load fewer where all sizes are even, so they only count with odd ones."""
 _WITHOUT_TILES = re.compile(r"_(?:fp|bf)16_sgemm_")
 """cuBLAS's choice on a Volta for 16-bit matrices that the tile units cannot load."""
 _RATES = {"float32": "tf32", "float16": "float16", "bfloat16": "bfloat16"}
@@ -134,7 +137,7 @@ def misaligned_matmul(facts: Facts) -> Suspicions:
     slow = kernels.take(load_little)
     if not in_most_steps(facts, slow.operator):
         return
-    rates = rates_of(facts)
+    rates = presumed_rates(facts)
     if rates is None:
         raise CannotLook("no data sheet says how fast this GPU multiplies aligned matrices")
     yield _report(
@@ -214,7 +217,10 @@ def _load_little(facts: Facts, kernels: _Kernels) -> Bools:
     fewer = np.zeros(len(kernels.work), dtype=bool)
     for item_bytes in {one.item_bytes for one in kernels.operands}:
         mine = kernels.tell(lambda one: one.item_bytes) == item_bytes
-        fewer |= mine & names(partial(_loads_fewer, aligned_elements(item_bytes)))[kernels.work]
+        unit = aligned_elements(item_bytes)
+        fewer |= mine & names(partial(_loads_fewer, unit))[kernels.work]
+        by_tensile = mine & names(partial(_tensile_loads_fewer, unit))[kernels.work]
+        fewer |= by_tensile & kernels.tell(lambda one: bool(one.odd_sizes))
     without = facts.trace.matching(_WITHOUT_TILES)[kernels.work]
     fewer |= without & kernels.tell(lambda one: bool(one.odd_sizes))
     return fewer
@@ -223,6 +229,11 @@ def _load_little(facts: Facts, kernels: _Kernels) -> Bools:
 def _loads_fewer(elements: int, name: str) -> bool:
     """Whether the name is that of a kernel on tiles that loads fewer elements at once."""
     return _OF_TILES.search(name) is not None and any(int(each) < elements for each in _ALIGNMENTS.findall(name))
+
+
+def _tensile_loads_fewer(elements: int, name: str) -> bool:
+    found = _TENSILE.search(name)
+    return found is not None and min(map(int, found.groups())) < elements
 
 
 def _reached_share(facts: Facts, others: _Kernels, rates: Rates) -> dict[str, float]:
@@ -243,6 +254,6 @@ def _as_aligned(facts: Facts, slow: _Kernels, rates: Rates, reached: dict[str, f
     """Each takes what an aligned one would; several kernels of one operator share that."""
     took_ns = facts.trace.events.duration_ns[slow.work]
     _, number, count = np.unique(slow.operator, return_inverse=True, return_counts=True)
-    least_ns = slow.tell(lambda one: one.least_ns(rates, is_padded=True) / reached.get(one.rate, ALIGNED_SHARE))
+    least_ns = slow.tell(lambda one: one.least_ns(rates, is_padded=True) / reached.get(one.rate, achievable(rates)))
     kept_ns = np.where(least_ns > 0, least_ns / count[number], took_ns)
     return shrink_work(slow.work, np.minimum(kept_ns, took_ns).astype(np.int64), _UNCERTAINTY)

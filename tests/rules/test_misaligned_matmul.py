@@ -222,3 +222,22 @@ def test_the_saving_is_what_the_replayed_step_gets_shorter():
     (found,) = find(facts)
     assert found.edit is not None
     assert predict_saving(facts, found.edit).fraction == pytest.approx((60 - PADDED_US / 0.75) / 100, abs=0.01)
+
+
+TENSILE = "Cijk_Ailk_Bljk_BBS_BH_MT256x112x64_MI16x16x16x1_SN_ELFLR0_GLVWA4_GLVWB4_GRCGA1_GSU1_ISA942"
+MI300X = [{"id": 0, "name": "AMD Instinct MI300X"}]
+"""1,307.4 TFLOP/s in bfloat16, of which large products reach 0.54."""
+
+
+def test_tensiles_names_tell_how_much_a_thread_loads():
+    facts = recording(TENSILE, MI300X)
+    (found,) = find(facts)
+    assert "1,001 is no multiple of 8" in found.message
+    kept_us = 2 * 1000 * 1000 * 1024 / 1307.4e6 / 0.54
+    assert found.edit is not None
+    assert found.edit.work_kept_ns[0] == pytest.approx(1000 * kept_us, rel=0.01)
+
+
+def test_tensiles_kernels_with_wide_loads_or_even_sizes_are_silent():
+    assert find(recording(TENSILE.replace("GLVWA4_GLVWB4", "GRVWA8_GRVWB8"), MI300X)) == []
+    assert find(recording(TENSILE, MI300X, dims=EVEN)) == []

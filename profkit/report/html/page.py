@@ -19,11 +19,14 @@ from profkit.findings.pictures import Pictures
 from profkit.findings.values import DeviceMemory, Diagnosis, VerdictKind, notable
 from profkit.report import wording
 from profkit.report.account_wording import HEADER, account_rows, account_sentences
+from profkit.report.device import roofline as roofline_wording
+from profkit.report.device import serving
 from profkit.report.groups import group_cost, major_groups, minor_groups, minor_message, minor_place, other_places
 from profkit.report.html import drawing
 from profkit.report.html.editor import link_to
 from profkit.report.html.environment import asset, digest, environment
 from profkit.report.html.ranks import render_ranks
+from profkit.report.html.roofline import draw_roofline
 from profkit.report.memory_timeline import draw_timeline
 from profkit.report.run_wording import THE_RUN, phase_rows, run_line
 from profkit.report.wording import printable
@@ -82,6 +85,9 @@ def _words(diagnosis: Diagnosis) -> dict[str, Any]:
         "costly_note": wording.COSTLY_NOTE,
         "kernels": wording.kernel_rows(diagnosis),
         "kernels_title": wording.KERNELS,
+        "roofline": _roofline(diagnosis),
+        "serving_title": serving.SERVING,
+        "serving": [serving.sentences(one) for one in diagnosis.serving],
         "hottest": [
             (wording.HOT_LINES, wording.hot_lines(diagnosis)),
             (wording.HOT_OPERATORS, [(share, name, "") for share, name in wording.hot_operators(diagnosis)]),
@@ -93,6 +99,22 @@ def _words(diagnosis: Diagnosis) -> dict[str, Any]:
         "next_time": wording.skipped_lines(diagnosis.skipped)[1:],
         "skipped_count": format_count(len(diagnosis.skipped), "rule"),
         "skipped": [(reason, "" if few == ", ".join(rules) else few, rules) for reason, few, rules in reasons],
+    }
+
+
+def _roofline(diagnosis: Diagnosis) -> dict[str, Any] | None:
+    found = diagnosis.roofline
+    if found is None:
+        return None
+    return {
+        "title": roofline_wording.ROOFLINE,
+        "summary": roofline_wording.summary(found),
+        "picture": draw_roofline(found),
+        "tables": (
+            ("Kind of work", roofline_wording.FAMILY_HEAD, roofline_wording.family_rows(found)),
+            ("Launch", roofline_wording.POINT_HEAD, roofline_wording.point_rows(found)),
+        ),
+        "limits": roofline_wording.LIMITS,
     }
 
 

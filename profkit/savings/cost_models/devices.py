@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.run.directory import Rates
+from profkit.trace.events import Category
 
 _SIZE = re.compile(r"\d+gb|hbm\d\w?")
 _NEUTRAL = frozenset(("nvidia", "amd", "tesla", "geforce", "instinct", "oam", "vf"))
@@ -28,6 +29,8 @@ larger ones came with 9.0 (PTX ISA, "Matrix multiply-accumulate operation using 
 the rate of a multiprocessor; with the old one large products reach 0.48 of an H100's rate."""
 ALLOWING_TF32 = ("high", "medium")
 """The settings of `torch.set_float32_matmul_precision` that let products use TF32 or less."""
+TF32_KERNEL = re.compile(r"tf32|s1688gemm|nvjet_\w*_sss", re.IGNORECASE)
+"""In the names of kernels of cuBLAS and cuDNN that multiply in TF32, if the tensors are float32."""
 _HOPPER = frozenset(("h100", "h200", "gh200"))
 _TYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8")
 
@@ -35,7 +38,7 @@ _TYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8")
 class _Sheet(Struct, frozen=True):
     """The words of the name, GB/s, and TFLOP/s by type: doubles, floats, TF32, half, bfloat16 and 8 bits."""
 
-    words: frozenset[str]
+    name: str
     bandwidth: float
     float64: float
     float32: float
@@ -44,13 +47,17 @@ class _Sheet(Struct, frozen=True):
     bfloat16: float | None
     float8: float | None = None
 
+    @property
+    def words(self) -> frozenset[str]:
+        return frozenset(self.name.split())
+
     def rates(self, name: str) -> Rates:
         rates = {kind: getattr(self, kind) for kind in _TYPES}
         return Rates(name, self.bandwidth * 1e9, {kind: rate * 1e12 for kind, rate in rates.items() if rate})
 
 
 def _sheet(words: str, bandwidth: float, *rates: float | None) -> _Sheet:
-    return _Sheet(frozenset(words.split()), bandwidth, *rates)  # type: ignore[arg-type]  # float64, float32, float16 are given
+    return _Sheet(words, bandwidth, *rates)  # type: ignore[arg-type]  # float64, float32, float16 are given
 
 
 _SHEETS = (
@@ -104,6 +111,8 @@ _SHEETS = (
     _sheet("h20", 4000, 1, 44, 74, 148, 148, 296),
     # NVIDIA Blackwell data sheet, HGX B200, per GPU, halved where it prints sparse rates.
     _sheet("b200", 7700, 37, 75, 1100, 2250, 2250, 4500),
+    # AMD Instinct MI100 data sheet; floats on matrix cores. Its bfloat16 is half as fast as its half, and left out.
+    _sheet("mi100", 1228.8, 11.5, 46.1, None, 184.6, None),
     # AMD Instinct MI210 data sheet; floats and doubles on matrix cores.
     _sheet("mi210", 1638, 45.3, 45.3, None, 181, 181),
     # AMD Instinct MI250X data sheet; its two dies are a device each, which has half of what the sheet says. ROCm gives
@@ -126,9 +135,40 @@ def find_rates(name: str) -> Rates | None:
     return max(known, key=lambda sheet: len(sheet.words)).rates(name) if known else None
 
 
+def known_cards() -> tuple[str, ...]:
+    """The words of each data sheet, as a person would type them."""
+    return tuple(sheet.name for sheet in _SHEETS)
+
+
 def has_tf32(rates: Rates) -> bool:
     """Whether PyTorch's TF32 settings have an effect; on AMD's GPUs they only have one on some."""
     return "tf32" in rates.products and not rates.device.startswith("AMD")
+
+
+_BY_TARGET = (
+    (re.compile(r"_ISA942_|gfx942|(?<![a-z])aiter"), "MI300X"),
+    (re.compile(r"_ISA950_|gfx950"), "MI355X"),
+    (re.compile(r"_ISA90a_|gfx90a"), "MI210"),
+    (re.compile(r"_ISA908_|gfx908|igemm_\w+_gtcx_"), "MI100"),
+)
+"""AMD's kernels are built for one architecture, which Tensile's names tell; AITER has none before gfx942, and MIOpen's
+``gtcx`` stands for gfx908. Each is the slowest of its kind, so a share of its rates is at least as high as the true
+one."""
+PRESUMED = "a device like an "
+"""Begins the name of a device that only its kernels tell."""
+
+
+def presumed_rates(facts: Facts) -> Rates | None:
+    """The same, and for a recording that does not name its device those that the names of its kernels tell."""
+    known = rates_of(facts)
+    if known is not None or not facts.device.present or any(facts.trace.recording.devices):
+        return known
+    kernels = facts.trace.events.category == Category.KERNEL
+    for pattern, card in _BY_TARGET:
+        if (facts.trace.matching(pattern) & kernels).any():
+            found = find_rates(card)
+            return None if found is None else Rates(PRESUMED + card, found.bandwidth, found.products)
+    return None
 
 
 def double_rates(rates: Rates, with_old_instruction: bool) -> Rates:

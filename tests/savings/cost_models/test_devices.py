@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profkit.run.directory import Rates, Run
-from profkit.savings.cost_models.devices import _SHEETS, find_rates, rates_of
+from profkit.savings.cost_models.devices import _SHEETS, find_rates, presumed_rates, rates_of
 from tests.traces import facts_of, kernel, op, runtime
 
 
@@ -157,3 +157,25 @@ def test_a_recording_of_the_host_alone_has_what_was_measured_there():
     measured = Rates("cpu", 1e10, {"float32": 1e11})
     assert rates_of(_facts(on_device=False, run=Run(rates=measured))) == measured
     assert rates_of(_facts("Tesla T4", on_device=False)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "card"),
+    [
+        ("Cijk_Ailk_Bljk_BBS_BH_MT256x112x64_GSU1_ISA942_WGM1", "a device like an MI300X"),
+        ("Cijk_Ailk_Bljk_BBS_BH_MT256x112x64_GSU1_ISA90a_WGM1", "a device like an MI210"),
+        ("aiter_fused_moe_kernel_bf16", "a device like an MI300X"),
+        ("igemm_fwd_gtcx_nhwc_fp32_bx0", "a device like an MI100"),
+        ("ampere_sgemm_128x64_tn", None),
+    ],
+)
+def test_kernels_tell_a_device_that_is_not_named(name, card):
+    rates = presumed_rates(facts_of([kernel(name, 0, 10)]))
+    assert (None if rates is None else rates.device) == card
+
+
+def test_a_name_counts_more_than_kernels():
+    named = facts_of([kernel("aiter_fused_moe", 0, 10)], deviceProperties=[{"id": 0, "name": "AMD Instinct MI325X"}])
+    assert presumed_rates(named) == rates_of(named)
+    unknown = facts_of([kernel("aiter_fused_moe", 0, 10)], deviceProperties=[{"id": 0, "name": "Something new"}])
+    assert presumed_rates(unknown) is None

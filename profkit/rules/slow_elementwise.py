@@ -1,0 +1,109 @@
+"""Elementwise operations on large tensors move their data far below the memory's rate.
+
+What it detects
+Elementwise operations that each move 256 MB or more and reach less than 40 % of the memory's rate by the data sheet, if
+the step would be 3 % shorter at 70 % of it. Smaller tensors may lie in caches, and the bias that a convolution adds is
+the library's. It is an opportunity: layouts, types or
+versions have to change.
+
+Why is this bad?
+Such an operation is nothing but reading and writing. A vectorised kernel over contiguous tensors reaches 70 to 90 % of
+the memory's rate. Transposed or broadcast inputs, mixed types and odd offsets take kernels that load single elements; a
+device that is shared, throttled, or that a library was not built for, is slow at all of them.
+
+Example
+    y = x.transpose(1, 2) + bias.t()     # no two neighbours of y are neighbours in x
+
+Use instead
+    y = x + bias                         # in the order that x has in memory; transpose a view of the result
+
+How the saving is estimated
+Each such operation takes what its tensors take to be read and written once at 70 % of the memory's rate. Recorded ones
+with contiguous tensors reach 0.75 to 0.9 on an H100; copies reach 0.81 on an MI300X. Nothing else changes.
+"""
+
+from __future__ import annotations
+
+import re
+
+from profkit.derive.device.kernel_families import Family
+from profkit.derive.families import MATRIX, operators_of
+from profkit.patterns import times_per_step
+from profkit.rules.base import (
+    CannotLook,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_bytes,
+    format_count,
+    format_share,
+    format_time,
+    pick_form,
+    rule,
+)
+from profkit.savings.roofline.below import (
+    at_share,
+    counted_as,
+    in_steps,
+    mean_share,
+    places_of,
+    points_below,
+    rows_of,
+    spent_ns,
+)
+from profkit.savings.roofline.launches import Point, roofline_of
+
+_LARGE_BYTES = 256e6
+"""The largest cache of a device known here is that of an MI300X, 256 MB."""
+_SLOW, _REACHED = 0.4, 0.7
+"""Shares of the memory's rate."""
+_VECTORISED = re.compile(r"vectorized")
+_MIN_FRACTION = 0.03
+"""Of the step: nobody changes layouts for less."""
+_UNCERTAINTY = 0.4
+"""What slows them down may be on the device, and then no change of the program helps."""
+
+
+@rule(Kind.OPPORTUNITY, Need.DEVICE, Need.OPERATORS, Need.SHAPES)
+def slow_elementwise(facts: Facts) -> Suspicions:
+    """One finding for all of them, at the line that spends most in them."""
+    roofline = roofline_of(facts)
+    if roofline is None:
+        raise CannotLook("the peak rates of this device are not known")
+    within = facts.tree.under(operators_of(facts.trace, MATRIX))
+    slow = points_below(roofline, (Family.ELEMENTWISE,), lambda point: _is_slow(point) and not within[point.rows].any())
+    if not in_steps(facts, slow):
+        return
+    count, taken_ns, share = times_per_step(facts, rows_of(slow)), spent_ns(slow), mean_share(slow)
+    vectorised = any(_VECTORISED.search(facts.trace.name_of(row)) for row in slow[0].work.tolist())
+    yield Suspicion(
+        message=f"{format_count(count, 'elementwise operation')} a step on {format_bytes(slow[0].demand.bytes)} each "
+        f"{pick_form(count, 'takes', 'take')} {format_time(taken_ns)}, {format_share(share)} of the memory's rate"
+        + (
+            ", although the kernel is vectorised."
+            if vectorised
+            else ": the kernel loads single elements, as tensors are no neighbours in memory or differ in type."
+        )
+        + counted_as(roofline),
+        fix=(
+            "Check whether the device is shared or throttled and whether the build of PyTorch is made for it; compile "
+            "the function, so that a kernel made for these shapes replaces the library's."
+            if vectorised
+            else "Keep all inputs in one layout and type (`.contiguous()` once, not in each step), or compile the "
+            "function, which joins the operations to one pass."
+        ),
+        rows=rows_of(slow),
+        edit=at_share(facts, slow, lambda _: _REACHED, _UNCERTAINTY),
+        worth=_MIN_FRACTION,
+        confidence=0.6,
+        count=count,
+        spent_ns=taken_ns,
+        places=places_of(facts, slow),
+        evidence={"operations_per_step": count, "share_of_possible": round(share, 4)},
+    )
+
+
+def _is_slow(point: Point) -> bool:
+    return point.demand.bytes >= _LARGE_BYTES and point.of_possible < _SLOW
