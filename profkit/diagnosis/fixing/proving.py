@@ -16,7 +16,7 @@ from profkit.diagnosis.fixing.turns import Run, Stage, TooLong
 from profkit.diagnosis.settings import UNCHOSEN
 from profkit.diagnosis.verify import Share
 from profkit.findings.values import Diagnosis, Finding, Kind
-from profkit.rules.changes import Refused, changed_file, has_change
+from profkit.rules.changes import AltersNumbers, Refused, changed_file, has_change
 
 LEAST_PAIRS = 3
 """With two, Student's interval is thirteen times as wide as their difference."""
@@ -142,7 +142,12 @@ def _change(stage: Stage, finding: Finding, so_far: Mapping[Path, bytes], unsafe
     if line is None:
         raise Refused("a change that held has altered this line; run profkit again after it")
     moved = replace(finding, location=replace(location, line=line))
-    changed = changed_file(current, moved)
+    try:
+        changed = changed_file(current, moved)
+    except AltersNumbers as change:
+        if not unsafe:
+            raise
+        changed = change.after
     if finding.kind is Kind.OPPORTUNITY and not unsafe:
         raise Refused("it may alter the numbers that the program computes; --unsafe tries it")
     return name, raw, changed

@@ -1,0 +1,67 @@
+"""What each round computes of the same inputs is computed once, before the loop."""
+
+from __future__ import annotations
+
+import libcst
+
+from profkit.findings.values import Finding
+from profkit.rules.changes.base import Edit, ProgramText, text_of
+from profkit.rules.changes.refusing import Refused
+from profkit.rules.changes.scopes import (
+    Loop,
+    are_set,
+    block_of,
+    loops_around,
+    uses,
+    variables_in,
+    with_statements,
+)
+
+_SUSPENDING = (libcst.Yield, libcst.Await, libcst.NamedExpr)
+
+
+def redundant_recomputation(text: ProgramText, finding: Finding) -> bytes:
+    assert finding.location is not None
+    statement = text.statement_at(finding.location.line)
+    part = statement.body[0]
+    if not isinstance(part, libcst.Assign) or len(part.targets) != 1 or text.holds(statement, *_SUSPENDING):
+        raise Refused("the line does not assign what it computes to a variable")
+    target = part.targets[0].target
+    if not isinstance(target, libcst.Name):
+        raise Refused("the line does not assign what it computes to a variable")
+    lasting = _lasting(text, statement, target.value, variables_in(text, part.value))
+    alone = len(block_of(text, statement)) == 1
+    source = text_of(part)
+    edits: dict[libcst.CSTNode, Edit] = {
+        statement: lambda _: text.parsed("pass") if alone else libcst.RemoveFromParent(),
+        lasting: lambda loop: with_statements(text, (source,), loop),
+    }
+    return text.edited(edits)
+
+
+def _lasting(text: ProgramText, statement: libcst.CSTNode, name: str, read: set[str]) -> Loop:
+    """The outermost loop around the line in which nothing that it reads changes, nor its result."""
+    found: Loop | None = None
+    for loop in loops_around(text, statement):
+        if changed := are_set(text, loop, read):
+            reason = f"`{min(changed)}`, which it reads, changes in the loop"
+            break
+        if not _is_set_once(text, loop, statement, name):
+            reason = f"`{name}` changes in the loop"
+            break
+        found = loop
+    else:
+        reason = "the line stands in no loop of its function"
+    if found is None:
+        raise Refused(reason)
+    return found
+
+
+def _is_set_once(text: ProgramText, loop: Loop, statement: libcst.CSTNode, name: str) -> bool:
+    """Whether only the statement sets the result, and sets it before anything in the loop reads it."""
+    own = uses(text, statement, name)
+    others = [one for one in uses(text, loop, name) if one not in own]
+    at = text.line_of(statement)
+    is_first = next(text.ancestors(statement)) is loop.body or all(text.line_of(one) > at for one in others)
+    changes = [one for one in others if are_set(text, next(text.ancestors(one)), {name})]
+    return is_first and not changes and all(text.line_of(one) > at for one in others)
