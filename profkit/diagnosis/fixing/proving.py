@@ -106,16 +106,18 @@ class Limits:
     unsafe: bool = False
 
 
-def prove_fixes(stage: Stage, diagnosis: Diagnosis, limits: Limits, tell: Callable[[str], None]) -> Fixes:
-    """Try each finding's change on top of those that held. Raises `ProfkitError` if the program itself fails."""
+def prove_fixes(
+    stage: Stage, diagnosis: Diagnosis, limits: Limits, tell: Callable[[str], None], so_far: Fixes | None = None
+) -> Fixes:
+    """Try each finding's change on top of those that held. The diagnosis is of the program with what ``so_far`` says
+    held; its trials come first in the result. Raises `ProfkitError` if the program itself fails."""
     prover = _Prover(stage, limits)
-    trials: list[Trial] = []
-    before: dict[Path, bytes] = {}
-    after: dict[Path, bytes] = {}
+    known = so_far or Fixes(stage.tree.root, (), {}, {})
+    trials, before, after = [*known.trials], dict(known.before), dict(known.after)
     for number, finding in enumerate(diagnosis.findings, 1):
         tell(f"{finding.rule}, {number} of {len(diagnosis.findings)}")
         try:
-            name, raw, changed = _change(stage, finding, after, limits.unsafe)
+            name, raw, changed = _change(stage, finding, known.after, after, limits.unsafe)
         except Refused as reason:
             trials.append(Trial(finding, REFUSED, str(reason)))
             continue
@@ -123,13 +125,18 @@ def prove_fixes(stage: Stage, diagnosis: Diagnosis, limits: Limits, tell: Callab
         if trials[-1].verdict == HELD:
             before.setdefault(name, raw)
             after = {**after, name: changed}
-    together = prover.measure_all(after) if sum(trial.verdict == HELD for trial in trials) > 1 else None
+    together = known.together
+    if len(trials) > len(known.trials) and sum(trial.verdict == HELD for trial in trials) > 1:
+        together = prover.measure_all(after)
     skipped = {rule: reason for rule, reason in diagnosis.skipped.items() if has_change(rule) and reason != UNCHOSEN}
     return Fixes(stage.tree.root, tuple(trials), before, after, together, skipped)
 
 
-def _change(stage: Stage, finding: Finding, so_far: Mapping[Path, bytes], unsafe: bool) -> tuple[Path, bytes, bytes]:
-    """The finding's file, its text as it is, and the text with the change on top of those that held."""
+def _change(
+    stage: Stage, finding: Finding, recorded: Mapping[Path, bytes], so_far: Mapping[Path, bytes], unsafe: bool
+) -> tuple[Path, bytes, bytes]:
+    """The finding's file, its text as it is, and the text with the change on top of those that held. ``recorded`` are
+    the changed files of the program that the finding is about."""
     location = finding.location
     if location is None:
         raise Refused("no single line of the program is at fault")
@@ -138,19 +145,22 @@ def _change(stage: Stage, finding: Finding, so_far: Mapping[Path, bytes], unsafe
         raise Refused(f"{location.short} is not part of the program, and a patch to a library is nobody's fix")
     raw = (stage.tree.root / name).read_bytes()
     current = so_far.get(name, raw)
-    line = line_after(raw, current, location.line)
+    line = line_after(recorded.get(name, raw), current, location.line)
     if line is None:
         raise Refused("a change that held has altered this line; run profkit again after it")
-    moved = replace(finding, location=replace(location, line=line))
-    try:
-        changed = changed_file(current, moved)
-    except AltersNumbers as change:
-        if not unsafe:
-            raise
-        changed = change.after
+    changed = _changed(current, replace(finding, location=replace(location, line=line)), unsafe)
     if finding.kind is Kind.OPPORTUNITY and not unsafe:
         raise Refused("it may alter the numbers that the program computes; --unsafe tries it")
     return name, raw, changed
+
+
+def _changed(current: bytes, finding: Finding, unsafe: bool) -> bytes:
+    try:
+        return changed_file(current, finding)
+    except AltersNumbers as change:
+        if not unsafe:
+            raise
+        return change.after
 
 
 class _Prover:
