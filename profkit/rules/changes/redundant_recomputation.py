@@ -17,6 +17,8 @@ from profkit.rules.changes.scopes import (
     with_statements,
 )
 
+_EACH_STEP = "Compute it once, before the loop"
+"""How the rule's fix begins where each step computes the same. Else only the same step is known to."""
 _SUSPENDING = (libcst.Yield, libcst.Await, libcst.NamedExpr)
 
 
@@ -29,7 +31,9 @@ def redundant_recomputation(text: ProgramText, finding: Finding) -> bytes:
     target = part.targets[0].target
     if not isinstance(target, libcst.Name):
         raise Refused("the line does not assign what it computes to a variable")
-    lasting = _lasting(text, statement, target.value, variables_in(text, part.value))
+    loops = loops_around(text, statement)
+    known = loops if finding.fix.startswith(_EACH_STEP) else loops[:1]
+    lasting = _lasting(text, statement, target.value, variables_in(text, part.value), known)
     alone = len(block_of(text, statement)) == 1
     source = text_of(part)
     edits: dict[libcst.CSTNode, Edit] = {
@@ -39,10 +43,10 @@ def redundant_recomputation(text: ProgramText, finding: Finding) -> bytes:
     return text.edited(edits)
 
 
-def _lasting(text: ProgramText, statement: libcst.CSTNode, name: str, read: set[str]) -> Loop:
-    """The outermost loop around the line in which nothing that it reads changes, nor its result."""
+def _lasting(text: ProgramText, statement: libcst.CSTNode, name: str, read: set[str], loops: list[Loop]) -> Loop:
+    """The outermost of these loops around the line in which nothing that it reads changes, nor its result."""
     found: Loop | None = None
-    for loop in loops_around(text, statement):
+    for loop in loops:
         if changed := are_set(text, loop, read):
             reason = f"`{min(changed)}`, which it reads, changes in the loop"
             break

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst
 from libcst import matchers
 
-from profkit.rules.changes.base import ProgramText, text_of
+from profkit.rules.changes.base import ProgramText, called_name, text_of
 from profkit.rules.changes.refusing import Refused
 
 Loop = libcst.For | libcst.While
@@ -145,13 +145,33 @@ def _is_variable(text: ProgramText, name: libcst.Name) -> bool:
     return not (isinstance(parent, libcst.Arg) and parent.keyword is name)
 
 
+_MUTATING = frozenset(
+    (
+        "append",
+        "extend",
+        "insert",
+        "pop",
+        "remove",
+        "clear",
+        "update",
+        "add",
+        "discard",
+        "sort",
+        "reverse",
+        "setdefault",
+    )
+)
+"""Methods of containers that change them."""
+
+
 def _changes(text: ProgramText, name: libcst.Name) -> bool:
     if is_set(text, name):
         return True
     inner: libcst.CSTNode = name
     for parent in text.ancestors(name):
         if isinstance(parent, libcst.Call):
-            return inner is parent.func and isinstance(inner, libcst.Attribute) and inner.attr.value.endswith("_")
+            is_method = inner is parent.func and isinstance(inner, libcst.Attribute)
+            return is_method and (called_name(parent).endswith("_") or called_name(parent) in _MUTATING)
         if not isinstance(parent, (libcst.Attribute, libcst.Subscript)) or parent.value is not inner:
             return False
         inner = parent

@@ -6,13 +6,15 @@ the values. Nothing else may read what they compute on the way.
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import libcst
 from msgspec import Struct
 
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Argument, Edit, ProgramText, called_name, text_of
 from profkit.rules.changes.refusing import AltersNumbers, Refused
-from profkit.rules.changes.scopes import block_of, scope_of, statement_around, uses
+from profkit.rules.changes.scopes import Statement, block_of, scope_of, uses
 
 _PRODUCTS = ("matmul", "bmm")
 _LAST_TWO = ({"-2", "-1"}, {"2", "3"}, {"1", "2"})
@@ -33,6 +35,15 @@ class _Written(Struct, frozen=True):
     dropout: str = ""
 
 
+class _Line(Struct, frozen=True):
+    """A statement that sets ``name`` to a value; without a name it returns it. ``given`` is what must not be None."""
+
+    statement: Statement
+    name: str
+    value: libcst.BaseExpression
+    given: str = ""
+
+
 def unfused_attention(text: ProgramText, finding: Finding) -> bytes:
     assert finding.location is not None
     lines = _lines_from(text, finding.location.line)
@@ -49,26 +60,50 @@ def unfused_attention(text: ProgramText, finding: Finding) -> bytes:
     return after
 
 
-def _lines_from(text: ProgramText, line: int) -> list[libcst.Assign]:
-    """The assignments from the product of queries and keys on, which is on the line or up to three lines before it."""
-    statement = text.statement_at(line)
+def _lines_from(text: ProgramText, line: int) -> list[_Line]:
+    """The statements from the product of queries and keys on, which is on the line or up to three lines before it."""
+    statement: Statement = text.statement_at(line)
+    around = next((one for one in text.ancestors(statement) if isinstance(one, libcst.If)), None)
+    if around is not None and _read_statement(around) is not None:
+        statement = around
     block = block_of(text, statement)
     at = next(number for number, one in enumerate(block) if one is statement)
     for begin in range(at, max(-1, at - 4), -1):
-        found = [_assignment(one) for one in block[begin:]]
-        whole = found[: next((number for number, one in enumerate(found) if one is None), len(found))]
-        plain = [one for one in whole if one is not None]
-        if plain and _scores(plain[0].value) is not None:
+        found = list(takewhile(lambda one: one is not None, map(_read_statement, block[begin:])))
+        plain = [one for one in found if one is not None]
+        if plain and not plain[0].given and plain[0].name and _scores(plain[0].value) is not None:
             return plain
     raise Refused("no product of queries and transposed keys on that line or right before it")
 
 
-def _assignment(statement: libcst.CSTNode) -> libcst.Assign | None:
+def _read_statement(statement: libcst.CSTNode) -> _Line | None:
+    """``name = value``, the same under ``if given is not None:``, or ``return value``."""
+    if isinstance(statement, libcst.If):
+        only = statement.body.body[0] if len(statement.body.body) == 1 else None
+        inner = None if only is None or statement.orelse is not None else _read_statement(only)
+        given = _not_none(statement.test)
+        return None if inner is None or inner.given or not (given and inner.name) else _given(statement, inner, given)
     if not isinstance(statement, libcst.SimpleStatementLine) or len(statement.body) != 1:
         return None
     part = statement.body[0]
-    is_plain = isinstance(part, libcst.Assign) and len(part.targets) == 1
-    return part if is_plain and isinstance(part, libcst.Assign) else None
+    if isinstance(part, libcst.Assign) and len(part.targets) == 1:
+        return _Line(statement, text_of(part.targets[0].target), part.value)
+    if isinstance(part, libcst.Return) and part.value is not None:
+        return _Line(statement, "", part.value)
+    return None
+
+
+def _given(statement: Statement, inner: _Line, given: str) -> _Line:
+    return _Line(statement, inner.name, inner.value, given)
+
+
+def _not_none(test: libcst.BaseExpression) -> str:
+    """The source of what ``… is not None`` looks at."""
+    if isinstance(test, libcst.Comparison) and len(test.comparisons) == 1:
+        right = test.comparisons[0]
+        if isinstance(right.operator, libcst.IsNot) and text_of(right.comparator) == "None":
+            return text_of(test.left)
+    return ""
 
 
 def _scores(value: libcst.BaseExpression) -> _Written | None:
@@ -117,27 +152,51 @@ def _scaled(written: _Written, value: libcst.BinaryOperation) -> _Written:
     return _with(written, scale=by if isinstance(value.operator, libcst.Multiply) else f"1 / {by}")
 
 
-def _read_line(text: ProgramText, lines: list[libcst.Assign], at: int, written: _Written) -> _Written:
+def _read_line(text: ProgramText, lines: list[_Line], at: int, written: _Written) -> _Written:
     """One more line of the formula. Raises `Refused` for anything else."""
-    value = lines[at].value
+    line = lines[at]
     if at == 0:
-        found = _scores(value)
+        found = _scores(line.value)
         assert found is not None
         return found
-    last = text_of(lines[at - 1].targets[0].target)
-    if isinstance(value, libcst.BinaryOperation) and text_of(value.left) == last and not written.is_soft:
-        if isinstance(value.operator, (libcst.Divide, libcst.Multiply)) and not written.scale and not written.mask:
-            return _scaled(written, value)
-        if isinstance(value.operator, libcst.Add) and not written.mask:
-            return _with(written, mask=text_of(value.right))
-    if isinstance(value, libcst.Call):
-        if called_name(value) == "masked_fill" and _is_of(value, last) and not written.is_soft and not written.mask:
-            return _with(written, mask=_kept_by(value))
-        if called_name(value) == "softmax" and _softmax_of(value, last) and not written.is_soft:
-            return _with(written, is_soft=True)
-        if written.is_soft and not written.dropout:
-            return _with(written, dropout=_probability(value, last))
-    raise Refused(f"line {text.line_of(lines[at])} is no step of plain attention")
+    last = lines[at - 1].name
+    more = _masked(line, last, written) if line.given else _scaled_further(line, last, written)
+    more = more or (_masked(line, last, written) or _weighed(line, last, written) if not line.given else None)
+    if more is None:
+        raise Refused(f"line {text.line_of(line.statement)} is no step of plain attention")
+    return more
+
+
+def _scaled_further(line: _Line, last: str, written: _Written) -> _Written | None:
+    value = line.value
+    is_by = isinstance(value, libcst.BinaryOperation) and isinstance(value.operator, (libcst.Divide, libcst.Multiply))
+    if not isinstance(value, libcst.BinaryOperation) or not is_by or text_of(value.left) != last:
+        return None
+    return None if written.is_soft or written.scale or written.mask else _scaled(written, value)
+
+
+def _masked(line: _Line, last: str, written: _Written) -> _Written | None:
+    """``scores + mask`` or ``scores.masked_fill(mask, value)``, of the mask that must be given, if one must."""
+    value, mask = line.value, ""
+    if written.is_soft or written.mask:
+        return None
+    if isinstance(value, libcst.BinaryOperation) and isinstance(value.operator, libcst.Add):
+        mask = text_of(value.right) if text_of(value.left) == last else ""
+    if isinstance(value, libcst.Call) and called_name(value) == "masked_fill" and _is_of(value, last):
+        mask = _kept_by(value)
+    if not mask:
+        return None
+    return _with(written, mask=f"None if {line.given} is None else {mask}" if line.given else mask)
+
+
+def _weighed(line: _Line, last: str, written: _Written) -> _Written | None:
+    """The softmax, or a dropout behind it."""
+    if not isinstance(line.value, libcst.Call):
+        return None
+    if not written.is_soft:
+        is_softmax = called_name(line.value) == "softmax" and _softmax_of(line.value, last)
+        return _with(written, is_soft=True) if is_softmax else None
+    return None if written.dropout else _with(written, dropout=_probability(line.value, last))
 
 
 def _with(written: _Written, **more: str | bool) -> _Written:
@@ -190,47 +249,43 @@ def _probability(call: libcst.Call, name: str) -> str:
     return f"{text_of(share.value)} if {text_of(training.value)} else 0.0"
 
 
-def _weighted_values(line: libcst.Assign, before: libcst.Assign) -> str:
-    sides = _product(line.value)
-    is_next = sides is not None and text_of(sides[0]) == text_of(before.targets[0].target)
-    return text_of(sides[1]) if sides is not None and is_next else ""
+def _weighted_values(line: _Line, before: _Line) -> str:
+    sides = None if line.given else _product(line.value)
+    return text_of(sides[1]) if sides is not None and text_of(sides[0]) == before.name else ""
 
 
-def _refuse_other_readers(text: ProgramText, lines: list[libcst.Assign]) -> None:
+def _refuse_other_readers(text: ProgramText, lines: list[_Line]) -> None:
     """Raise `Refused` if what is computed on the way is read elsewhere."""
-    inside = {id(statement_around(text, line)) for line in lines}
-    result = text_of(lines[-1].targets[0].target)
-    for name in {text_of(line.targets[0].target) for line in lines[:-1]} - {result}:
+    inside = {id(line.statement) for line in lines}
+    for name in {line.name for line in lines[:-1]} - {lines[-1].name}:
         if not name.isidentifier():
             raise Refused(f"`{name}` is kept beyond these lines")
-        for use in uses(text, scope_of(text, lines[0]), name):
-            if id(statement_around(text, use)) not in inside:
+        for use in uses(text, scope_of(text, lines[0].statement), name):
+            if not inside & {id(one) for one in text.ancestors(use)}:
                 raise Refused(f"line {text.line_of(use)} names `{name}` too")
 
 
-def _with_call(text: ProgramText, lines: list[libcst.Assign], used: int, written: _Written) -> bytes:
+def _with_call(text: ProgramText, lines: list[_Line], used: int, written: _Written) -> bytes:
     functional = text.known_as("torch.nn.functional")
     given = [written.query, written.key, _weighted_values(lines[used], lines[used - 1])]
     given += [f"attn_mask={written.mask}"] if written.mask else []
     given += [f"dropout_p={written.dropout}"] if written.dropout else []
     given += [] if _is_usual(written) else [f"scale={written.scale or '1.0'}"]
     call = libcst.parse_expression(f"{functional}.scaled_dot_product_attention({', '.join(given)})")
-    first = statement_around(text, lines[0])
-    edits: dict[libcst.CSTNode, Edit] = {
-        statement_around(text, line): lambda _: libcst.RemoveFromParent() for line in lines[:used]
-    }
+    above = [row for line in lines[1 : used + 1] for row in line.statement.leading_lines if row.comment is not None]
+    above = [*lines[0].statement.leading_lines, *above]  # comments stay
+    edits: dict[libcst.CSTNode, Edit] = {line.statement: lambda _: libcst.RemoveFromParent() for line in lines[:used]}
     edits[lines[used].value] = lambda _: call
-    edits[statement_around(text, lines[used])] = lambda line: line.with_changes(leading_lines=first.leading_lines)
+    edits[lines[used].statement] = lambda line: line.with_changes(leading_lines=above)
     return text.edited(edits)
 
 
 def _is_usual(written: _Written) -> bool:
     """Whether the scale is one over the root of the size of a head, which is what the call does by itself."""
-    sizes = [
-        size
-        for name in (written.query, written.key)
-        for size in (f"{name}.size(-1)", f"{name}.shape[-1]", f"{name}.size(dim=-1)")
-    ]
-    roots = {root for size in sizes for root in (f"math.sqrt({size})", f"{size} ** 0.5", f"({size} ** 0.5)")}
-    roots |= {f"sqrt({size})" for size in sizes} | {f"({size}**0.5)" for size in sizes}
-    return written.scale in {f"1 / {root}" for root in roots} | {f"{size} ** -0.5" for size in sizes}
+    sizes = {size for name in (written.query, written.key) for size in (f"{name}.size(-1)", f"{name}.shape[-1]")}
+    roots = {root for size in sizes for root in (f"math.sqrt({size})", f"sqrt({size})", f"{size}**0.5")}
+    plain = written.scale.replace(" ", "").replace("1.0/", "1/")
+    while plain.startswith("(") and plain.endswith(")"):
+        plain = plain[1:-1]
+    plain = plain.replace("1/(", "1/").removesuffix(")") if plain.startswith("1/(") else plain
+    return plain in {f"1/{root}" for root in roots} | {f"{size}**-0.5" for size in sizes}

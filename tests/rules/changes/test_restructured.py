@@ -158,6 +158,31 @@ def test_attention_becomes_one_call_with_its_mask(line, argument):
     assert changed("unfused-attention", before) == expect(FUSED.format(argument))
 
 
+def test_attention_with_a_mask_that_may_be_missing_and_a_return():
+    before = """
+        import math, torch
+        import torch.nn.functional as F
+        def attention(q, k, v, mask=None):
+            # all pairs
+            scores = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
+            # leave out
+            if mask is not None:
+                scores = scores.masked_fill(mask == 0, -1e9)
+            scores = torch.softmax(scores, dim=-1)  # here
+            return torch.matmul(scores, v)
+    """
+    assert changed("unfused-attention", before) == expect("""
+        import math, torch
+        import torch.nn.functional as F
+        def attention(q, k, v, mask=None):
+            # all pairs
+            # leave out
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=None if mask is None else mask != 0)
+    """)
+    with pytest.raises(Refused, match="line 9 is no step of plain attention"):
+        changed("unfused-attention", before.replace("-1e9)\n", "-1e9)\n            x = 1\n"))
+
+
 def test_attention_keeps_its_dropout_but_draws_other_numbers():
     for line, argument in (
         ("weights = self.dropout(weights)", ", dropout_p=self.dropout.p if self.training else 0.0"),
@@ -252,9 +277,18 @@ def test_what_does_not_change_in_a_loop_moves_in_front_of_it():
     """)
 
 
+def test_only_what_is_the_same_in_each_step_leaves_all_loops():
+    before = "for x in d:\n    for l in ls:\n        y = f(w)  # here\n        l(x, y)\n"
+    inner = "for x in d:\n    y = f(w)\n    for l in ls:\n        l(x, y)\n"
+    outer = "y = f(w)\nfor x in d:\n    for l in ls:\n        l(x, y)\n"
+    assert changed("redundant-recomputation", before) == inner
+    assert changed("redundant-recomputation", before, fix="Compute it once, before the loop or where") == outer
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
+        ("for x in d:\n    y = f(w)  # here\n    w.append(x)\n", "`w`, which it reads, changes in the loop"),
         ("for x in d:\n    y = f(x)  # here\n", "`x`, which it reads, changes in the loop"),
         ("for x in d:\n    y = f(w)  # here\n    w.add_(1)\n", "`w`, which it reads, changes in the loop"),
         ("for x in d:\n    y = f(w)  # here\n    y += 1\n", "`y` changes in the loop"),
