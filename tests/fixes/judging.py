@@ -75,7 +75,7 @@ def _fix(stage: Stage, limits: Limits) -> Fixes:
 def _measured(
     stage: Stage, case: Case, after: Mapping[Path, bytes], pairs: int, most_s: float
 ) -> tuple[float | None, float]:
-    known = replace(stage, program=replace(stage.program, target=case.fixed, arguments=case.fixed_arguments))
+    known = replace(stage, program=replace(stage.program, target=case.fixed))
     runs: tuple[list[Run], list[Run], list[Run]] = ([], [], [])
     for _ in range(pairs):
         runs[0].append(stage.run({}, most_s))

@@ -167,6 +167,14 @@ def test_the_optimizer_is_changed_where_it_is_made(before, after, fix):
     assert changed("single-tensor-optimizer", before, 2, fix) == after
 
 
+def test_of_several_optimizers_that_of_the_function_is_changed():
+    other = "def g():\n    o = Adam(q)\n    o.step()\n"
+    before = "def f():\n    o = Adam(p)\n    o.step()\n"
+    assert (
+        changed("single-tensor-optimizer", before + other, 3, FUSED) == before.replace("(p)", "(p, fused=True)") + other
+    )
+
+
 def test_an_optimizer_made_twice_or_elsewhere_is_left_alone():
     for text, reason in (("o.step()\n", "no calls of `Adam`"), ("a = Adam(p)\nb = Adam(q)\n", "2 calls of `Adam`")):
         with pytest.raises(Refused, match=f"{reason} in the file that steps"):
