@@ -135,6 +135,14 @@ class ProgramText:
                     return found[0].evaluated_alias or text_of(found[0].name)
         return None
 
+    def last_import(self) -> libcst.SimpleStatementLine:
+        """The last import at the top of the file."""
+        lines = [line for line in self.module.body if isinstance(line, libcst.SimpleStatementLine)]
+        found = [line for line in lines if isinstance(line.body[0], (libcst.Import, libcst.ImportFrom))]
+        if not found:
+            raise Refused("the file has no import at its top")
+        return found[-1]
+
     def known_as(self, name: str) -> str:
         """How the file can write a dotted name with the imports that it has: ``nn.functional`` or ``F``."""
         parts = name.split(".")

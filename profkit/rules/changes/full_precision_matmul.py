@@ -19,7 +19,7 @@ def full_precision_matmul(text: ProgramText, finding: Finding) -> bytes:
     assert finding.location is not None
     torch = text.known_as("torch")
     if _TF32 in finding.fix:
-        line = _last_import(text)
+        line = text.last_import()
         return text.edited({line: lambda one: with_statements(text, (), one, (_TF32.replace("torch", torch, 1),))})
     asked = _AUTOCAST.search(finding.fix)
     if asked is None:
@@ -32,11 +32,3 @@ def full_precision_matmul(text: ProgramText, finding: Finding) -> bytes:
     return text.replaced(
         statement, libcst.With([libcst.WithItem(around)], block, leading_lines=statement.leading_lines)
     )
-
-
-def _last_import(text: ProgramText) -> libcst.SimpleStatementLine:
-    lines = [line for line in text.module.body if isinstance(line, libcst.SimpleStatementLine)]
-    found = [line for line in lines if isinstance(line.body[0], (libcst.Import, libcst.ImportFrom))]
-    if not found:
-        raise Refused("the file has no import at its top")
-    return found[-1]

@@ -457,8 +457,48 @@ def test_averaging_twice_goes_with_its_loop():
     assert changed("redundant-allreduce", before, fix=TWICE) == "f()\ng()\n"
     with pytest.raises(Refused, match="does more than add up and divide"):
         changed("redundant-allreduce", before.replace("/= n", "/= n\n    h()"), fix=TWICE)
-    with pytest.raises(Refused, match="is its author's to write"):
-        changed("redundant-allreduce", before)
+
+
+def test_micro_batches_are_averaged_with_the_last():
+    before = """
+        import torch
+        model = DDP(net)
+        for i, (x, y) in enumerate(data):
+            # forward
+            loss = f(model(x), y)  # here
+            (loss / 4).backward()  # add up
+            if (i + 1) % 4 == 0:
+                optimizer.step()
+    """
+    assert changed("redundant-allreduce", before) == expect("""
+        import torch
+        from contextlib import nullcontext
+        model = DDP(net)
+        for i, (x, y) in enumerate(data):
+            # forward
+            with nullcontext() if (i + 1) % 4 == 0 else model.no_sync():
+                loss = f(model(x), y)  # here
+                (loss / 4).backward()  # add up
+            if (i + 1) % 4 == 0:
+                optimizer.step()
+    """)
+    for old, new, reason in (
+        ("if (i + 1) % 4 == 0:", "for _ in range(2):", "which micro-batch is the last does not show"),
+        ("(i + 1) % 4 == 0", "loss < 1", "not known before the forward pass"),
+        ("DDP(net)", "net", "the line calls no model that this file wraps"),
+    ):
+        with pytest.raises(Refused, match=reason):
+            changed("redundant-allreduce", before.replace(old, new))
+
+
+def test_an_old_constructor_keeps_its_type():
+    before = "import numpy as np, torch\nx = torch.FloatTensor([s for s in b]).to(d)  # here\n"
+    after = before.replace(
+        "torch.FloatTensor([s for s in b])", "torch.from_numpy(np.asarray([s for s in b], dtype=np.float32))"
+    )
+    assert changed("slow-tensor-construction", before) == after
+    with pytest.raises(Refused, match="the list is not the only argument"):
+        changed("slow-tensor-construction", before.replace("[s for s in b]", "2, 3"))
 
 
 def test_a_loader_picks_whole_batches():
