@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import libcst
+from libcst import matchers
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Edit, ProgramText, text_of
+from profkit.rules.changes.base import Edit, ProgramText, called_name
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import (
     Loop,
@@ -19,6 +20,8 @@ from profkit.rules.changes.scopes import (
 
 _EACH_STEP = "Compute it once, before the loop"
 """How the rule's fix begins where each step computes the same. Else only the same step is known to."""
+_ALIVE = frozenset(("time", "perf_counter", "next", "input", "read", "readline", "get", "sample"))
+"""Functions that give something else each time they are called."""
 _SUSPENDING = (libcst.Yield, libcst.Await, libcst.NamedExpr)
 
 
@@ -28,6 +31,8 @@ def redundant_recomputation(text: ProgramText, finding: Finding) -> bytes:
     part = statement.body[0]
     if not isinstance(part, libcst.Assign) or len(part.targets) != 1 or text.holds(statement, *_SUSPENDING):
         raise Refused("the line does not assign what it computes to a variable")
+    if alive := {name for name in _called(part.value) if name in _ALIVE or name.startswith("rand")}:
+        raise Refused(f"the line calls `{min(alive)}`, which gives something else each time")
     target = part.targets[0].target
     if not isinstance(target, libcst.Name):
         raise Refused("the line does not assign what it computes to a variable")
@@ -35,12 +40,16 @@ def redundant_recomputation(text: ProgramText, finding: Finding) -> bytes:
     known = loops if finding.fix.startswith(_EACH_STEP) else loops[:1]
     lasting = _lasting(text, statement, target.value, variables_in(text, part.value), known)
     alone = len(block_of(text, statement)) == 1
-    source = text_of(part)
     edits: dict[libcst.CSTNode, Edit] = {
         statement: lambda _: text.parsed("pass") if alone else libcst.RemoveFromParent(),
-        lasting: lambda loop: with_statements(text, (source,), loop),
+        lasting: lambda loop: with_statements(text, (statement,), loop),
     }
     return text.edited(edits)
+
+
+def _called(value: libcst.BaseExpression) -> set[str]:
+    calls = matchers.findall(value, matchers.Call())
+    return {called_name(one) for one in calls if isinstance(one, libcst.Call)}
 
 
 def _lasting(text: ProgramText, statement: libcst.CSTNode, name: str, read: set[str], loops: list[Loop]) -> Loop:

@@ -113,14 +113,16 @@ def fresh_name(text: ProgramText, name: str) -> str:
 
 
 def with_statements(
-    text: ProgramText, before: tuple[str, ...], statement: Statement, after: tuple[str, ...] = ()
+    text: ProgramText, before: tuple[str | Statement, ...], statement: Statement, after: tuple[str, ...] = ()
 ) -> libcst.FlattenSentinel[libcst.CSTNode]:
-    """A statement with new ones before and after it. Empty lines above it stay above the first; comments with it."""
+    """A statement with others before and after it: new ones as their source, those that move as they are. Empty lines
+    above it stay above the first; comments with it."""
     lines = list(statement.leading_lines)
     blank = next((number for number, line in enumerate(lines) if line.comment is not None), len(lines))
-    first = [text.parsed(source) for source in before]
+    first: list[Statement] = [text.parsed(one) if isinstance(one, str) else one for one in before]
     if first:
-        first[0] = first[0].with_changes(leading_lines=lines[:blank])
+        own = [line for line in first[0].leading_lines if line.comment is not None]
+        first[0] = first[0].with_changes(leading_lines=[*lines[:blank], *own])
         statement = statement.with_changes(leading_lines=lines[blank:])
     return libcst.FlattenSentinel([*first, statement, *(text.parsed(source) for source in after)])
 

@@ -264,13 +264,15 @@ def test_what_does_not_change_in_a_loop_moves_in_front_of_it():
             for edges, x in data:
                 # all layers
                 for layer in layers:
+                    # of the graph
                     weight = normalise(edges)  # here
                     x = spread(layer(x), weight)
     """
     assert changed("redundant-recomputation", before) == expect("""
         def main():
             for edges, x in data:
-                weight = normalise(edges)
+                # of the graph
+                weight = normalise(edges)  # here
                 # all layers
                 for layer in layers:
                     x = spread(layer(x), weight)
@@ -279,8 +281,8 @@ def test_what_does_not_change_in_a_loop_moves_in_front_of_it():
 
 def test_only_what_is_the_same_in_each_step_leaves_all_loops():
     before = "for x in d:\n    for l in ls:\n        y = f(w)  # here\n        l(x, y)\n"
-    inner = "for x in d:\n    y = f(w)\n    for l in ls:\n        l(x, y)\n"
-    outer = "y = f(w)\nfor x in d:\n    for l in ls:\n        l(x, y)\n"
+    inner = "for x in d:\n    y = f(w)  # here\n    for l in ls:\n        l(x, y)\n"
+    outer = "y = f(w)  # here\nfor x in d:\n    for l in ls:\n        l(x, y)\n"
     assert changed("redundant-recomputation", before) == inner
     assert changed("redundant-recomputation", before, fix="Compute it once, before the loop or where") == outer
 
@@ -288,6 +290,7 @@ def test_only_what_is_the_same_in_each_step_leaves_all_loops():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
+        ("for x in d:\n    y = torch.randn(w)  # here\n", "calls `randn`, which gives something else each time"),
         ("for x in d:\n    y = f(w)  # here\n    w.append(x)\n", "`w`, which it reads, changes in the loop"),
         ("for x in d:\n    y = f(x)  # here\n", "`x`, which it reads, changes in the loop"),
         ("for x in d:\n    y = f(w)  # here\n    w.add_(1)\n", "`w`, which it reads, changes in the loop"),
