@@ -194,7 +194,8 @@ def _weighed(line: _Line, last: str, written: _Written) -> _Written | None:
     if not isinstance(line.value, libcst.Call):
         return None
     if not written.is_soft:
-        is_softmax = called_name(line.value) == "softmax" and _softmax_of(line.value, last)
+        value = _without_cast(line.value)
+        is_softmax = called_name(value) == "softmax" and _softmax_of(value, last)
         return _with(written, is_soft=True) if is_softmax else None
     return None if written.dropout else _with(written, dropout=_probability(line.value, last))
 
@@ -225,12 +226,24 @@ def _kept_by(call: libcst.Call) -> str:
     return f"~{text_of(out)}" if is_plain else f"~({text_of(out)})"
 
 
+def _without_cast(call: libcst.Call) -> libcst.Call:
+    """``softmax(scores.float(), dim=-1)`` of ``….type_as(queries)``: the fused call computes its softmax in float32."""
+    if called_name(call) in ("type_as", "to") and len(call.args) == 1 and isinstance(call.func, libcst.Attribute):
+        inner = call.func.value
+        return inner if isinstance(inner, libcst.Call) else call
+    return call
+
+
 def _softmax_of(call: libcst.Call, name: str) -> bool:
     """``softmax(scores, dim=-1)`` as a function or a method."""
     given = [text_of(one.value) for one in call.args]
     first = [] if _starts_with(call, name) else given[:1]
     dims = given[len(first) :]
-    return (not first or first == [name]) and dims == ["-1"] and (bool(first) or _starts_with(call, name))
+    return (
+        (not first or first[0] in (name, f"{name}.float()"))
+        and dims == ["-1"]
+        and (bool(first) or _starts_with(call, name))
+    )
 
 
 def _starts_with(call: libcst.Call, name: str) -> bool:

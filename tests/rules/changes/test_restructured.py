@@ -183,6 +183,12 @@ def test_attention_with_a_mask_that_may_be_missing_and_a_return():
         changed("unfused-attention", before.replace("-1e9)\n", "-1e9)\n            x = 1\n"))
 
 
+def test_a_softmax_in_float32_is_what_the_fused_call_does():
+    line = "weights = F.softmax(scores.float(), dim=-1).type_as(q)"
+    before = ATTENTION.format("", "").replace("weights = F.softmax(scores, dim=-1)", line)
+    assert changed("unfused-attention", before) == expect(FUSED.format(""))
+
+
 def test_attention_keeps_its_dropout_but_draws_other_numbers():
     for line, argument in (
         ("weights = self.dropout(weights)", ", dropout_p=self.dropout.p if self.training else 0.0"),
