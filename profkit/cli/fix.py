@@ -79,7 +79,7 @@ def command(  # click passes each option by its name
         if write and not options["allow_dirty"]:
             refuse_dirty(stage.tree.root)
         try:
-            fixes = _prove(stage, diagnosis, _settings(select), options)
+            fixes = _prove(stage, diagnosis, _settings(select), {**options, "small": bool(select)})
         except ProgramFailed as failed:
             click.echo(failed.errors, err=True, nl=False)
             click.echo(f"profkit: {failed}", err=True)
@@ -163,7 +163,7 @@ def _prove(stage: Stage, recording: Path | None, settings: Settings, options: di
             diagnosis: Diagnosis = diagnose_copy(stage, settings, {}, most_s)
         else:
             diagnosis = diagnose_path(recording, settings=settings)
-        limits = Limits(most_s, options["unsafe"])
+        limits = Limits(most_s, options["unsafe"], options["small"])
         fixes = prove_fixes(stage, diagnosis, limits, teller.at)
         if not options["every"] or not fixes.held:
             return fixes

@@ -15,7 +15,7 @@ from profkit.diagnosis.fixing.results import Comparison, compare_results
 from profkit.diagnosis.fixing.turns import Run, Stage, TooLong
 from profkit.diagnosis.settings import UNCHOSEN
 from profkit.diagnosis.verify import Share
-from profkit.findings.values import Diagnosis, Finding, Kind
+from profkit.findings.values import Diagnosis, Finding, Kind, Severity
 from profkit.rules.changes import AltersNumbers, Refused, changed_file, has_change
 
 LEAST_PAIRS = 3
@@ -100,10 +100,12 @@ class Fixes:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long all runs of one change may take, and whether changes that alter numerics are tried."""
+    """How long all runs of one change may take, and whether changes that alter numerics are tried, and those of
+    findings that are too small to matter."""
 
     most_s: float
     unsafe: bool = False
+    small: bool = True
 
 
 def prove_fixes(
@@ -117,6 +119,8 @@ def prove_fixes(
     for number, finding in enumerate(diagnosis.findings, 1):
         tell(f"{finding.rule}, {number} of {len(diagnosis.findings)}")
         try:
+            if finding.severity is Severity.INFO and not limits.small:
+                raise Refused(f"it is too small to matter here; --select {finding.rule} tries it")
             name, raw, changed = _change(stage, finding, known.after, after, limits.unsafe)
         except Refused as reason:
             trials.append(Trial(finding, REFUSED, str(reason)))

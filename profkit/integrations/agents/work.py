@@ -114,7 +114,7 @@ class Workplace:
             stage = self._stage(path, arguments, seed, folder)
             tell("recording the program")
             diagnosis = diagnose_copy(stage, self._settings(rule), {}, _RECORDING_S)
-            fixes = prove_fixes(stage, diagnosis, Limits(most_s, unsafe), tell)
+            fixes = prove_fixes(stage, diagnosis, Limits(most_s, unsafe, small=bool(rule)), tell)
         patch = unified_diff(fixes.root, fixes.after).decode("utf-8", "replace")
         text = render_fixes(replace(fixes, skipped={}), patch, "")
         return fixes, paged("\n".join(visible(line) for line in text.split("\n")))
