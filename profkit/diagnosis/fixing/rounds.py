@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from profkit.diagnosis.fixing.proving import HELD, Fixes, Limits, Trial, prove_fixes
+from profkit.diagnosis.fixing.proving import Fixes, Limits, Trial, prove_fixes
 from profkit.diagnosis.fixing.turns import Stage
 from profkit.findings.values import Diagnosis, Finding
 
@@ -37,7 +37,7 @@ def prove_all(
 
 
 def _some_held(trials: tuple[Trial, ...]) -> bool:
-    return any(trial.verdict == HELD for trial in trials)
+    return any(trial.is_kept for trial in trials)
 
 
 def _sign(finding: Finding) -> tuple[str, str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from profkit.core.units import format_bytes, format_count, format_share, format_time
-from profkit.diagnosis.fixing.proving import HELD, REFUSED, Fixes, Gain, Trial
+from profkit.diagnosis.fixing.proving import REFUSED, Fixes, Gain, Trial
 from profkit.diagnosis.verify import Share
 
 _WIDTH = 80
@@ -63,7 +63,7 @@ def _interval(share: Share) -> str:
 
 def _compared(trial: Trial) -> list[str]:
     assert trial.comparison is not None
-    same = "the same: " if trial.verdict == HELD or trial.comparison.is_same else "compared: "
+    same = "the same: " if trial.comparison.is_same else "compared: "
     lines = [same + ", ".join(("exit status", *trial.comparison.compared))]
     if trial.comparison.left_out:
         lines.append("not compared: " + ", ".join(trial.comparison.left_out))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from profkit.diagnosis.fixing.proving import (
+    ALTERED,
     CHANGED,
     FAILED,
     HELD,
@@ -209,3 +210,14 @@ def test_a_change_that_alters_numbers_is_tried_only_if_it_was_asked_for(tmp_path
     reason = "the device draws other random numbers than the host; --unsafe tries it"
     assert (trial.verdict, trial.reason) == (REFUSED, reason)
     assert prove(tmp_path, run(2.0), run(1.0), random, unsafe=True, text=text).trials[0].verdict == HELD
+
+
+def test_what_an_unsafe_change_alters_is_told_with_what_it_wins(tmp_path):
+    chance = finding(kind=Kind.OPPORTUNITY)
+    fixes = prove(tmp_path, run(2.0), run(1.0, "loss 0.6"), chance, unsafe=True)
+    (trial,) = fixes.trials
+    assert (trial.verdict, trial.reason) == (ALTERED, "standard output says 0.6 instead of 0.5")
+    assert trial.gain.share.low == pytest.approx(0.5)
+    assert fixes.held == (trial,)
+    assert prove(tmp_path, run(2.0), run(2.0, "loss 0.6"), chance, unsafe=True).trials[0].verdict == NO_GAIN
+    assert prove(tmp_path, run(2.0), run(1.0, "loss 0.6"), finding(), unsafe=True).trials[0].verdict == CHANGED
