@@ -7,7 +7,7 @@ import libcst
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Argument, Edit, ProgramText, called_name, text_of, with_argument
 from profkit.rules.changes.refusing import Refused
-from profkit.rules.changes.scopes import loops_around, variables_in
+from profkit.rules.changes.scopes import loops_around, scope_of, variables_in
 from profkit.rules.changes.sending import receiver, sent_on
 
 _AROUND = frozenset(("enumerate", "tqdm", "iter", "islice", "zip"))
@@ -41,7 +41,7 @@ def _loader_of(text: ProgramText, sent: list[libcst.Call]) -> libcst.Call:
     names = {one for call in sent for one in variables_in(text, receiver(call))}
     for loop in loops_around(text, sent[0]):
         if isinstance(loop, libcst.For) and names & variables_in(text, loop.target):
-            return _made(text, _iterated(loop.iter))
+            return _made(text, _iterated(loop.iter), loop)
     raise Refused("what is sent comes from no loop over a loader: call `.pin_memory()` once, where it is made")
 
 
@@ -51,11 +51,12 @@ def _iterated(value: libcst.BaseExpression) -> libcst.BaseExpression:
     return value
 
 
-def _made(text: ProgramText, loader: libcst.BaseExpression) -> libcst.Call:
+def _made(text: ProgramText, loader: libcst.BaseExpression, near: libcst.CSTNode) -> libcst.Call:
     if isinstance(loader, libcst.Call) and called_name(loader) == "DataLoader":
         return loader
     name = text_of(loader)
     set_at = [one for one in text.nodes(libcst.Assign) if any(text_of(to.target) == name for to in one.targets)]
+    set_at = [one for one in set_at if scope_of(text, one) is scope_of(text, near)] or set_at
     made = [one.value for one in set_at if isinstance(one.value, libcst.Call)]
     if len(set_at) != 1 or len(made) != 1 or called_name(made[0]) != "DataLoader":
         raise Refused(f"that `{name}` is one `DataLoader` does not show in this file")

@@ -210,10 +210,10 @@ def test_the_encoding_that_a_file_declares_is_kept(encoding):
 def test_a_rule_without_a_file_has_its_changed_line_applied():
     change = Change("/p/train.py", 2, "x = torch.zeros(8).to(device)", "x = torch.zeros(8, device=device)")
     raw = b"for _ in a:\n    x = torch.zeros(8).to(device)  # new\n"
-    after = changed_file(raw, finding("launch-bound", 2, change=change))
+    after = changed_file(raw, finding("graph-break", 2, change=change))
     assert after == b"for _ in a:\n    x = torch.zeros(8, device=device)  # new\n"
     with pytest.raises(Refused, match="the line is no longer what was recorded"):
-        changed_file(b"a\nb\n", finding("launch-bound", 2, change=change))
+        changed_file(b"a\nb\n", finding("graph-break", 2, change=change))
 
 
 def test_only_a_line_of_the_program_can_be_changed():

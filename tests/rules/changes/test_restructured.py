@@ -342,6 +342,8 @@ def test_a_copy_from_a_loader_waits_no_more():
     """
     after = expect(before).replace("=8", "=8, pin_memory=True").replace("(device)", "(device, non_blocking=True)")
     assert changed("pageable-transfer", before) == after
+    other = "def f():\n    loader = DataLoader(e)\n"
+    assert changed("pageable-transfer", other + dedent(before).lstrip("\n")) == other + after
     for text, reason in (
         ("x = x.to(device)  # here\n", "comes from no loop over a loader"),
         ("for x in loader:\n    x.to(device)  # here\n", "that `loader` is one `DataLoader` does not show"),
@@ -419,6 +421,18 @@ def test_a_model_is_converted_once_to_channels_last():
     ):
         with pytest.raises(Refused, match=reason):
             changed("channels-first-convolution", text)
+
+
+def test_a_model_is_compiled_once_before_the_loop():
+    before = "for x, y in d:\n    loss = nn.functional.mse_loss(state.model(x), y)  # here\n"
+    assert changed("launch-bound", before) == "state.model.compile()\n" + before
+    for text, reason in (
+        ("for x in d:\n    total.append(x)  # here\n", "no call of a model on that line"),
+        ("y = model(x)  # here\n", "in no loop"),
+        ("for model in d:\n    y = model(x)  # here\n", "`model` is set inside of the loop"),
+    ):
+        with pytest.raises(Refused, match=reason):
+            changed("launch-bound", text)
 
 
 def test_products_use_what_the_finding_names():
