@@ -59,3 +59,7 @@ def test_scenarios_of_the_user_and_of_profkit_do_not_shadow_each_other(installed
     assert "loss-list" in python(installed, tmp_path, "-m", "profkit", "scenarios").split()
     code = "import profkit.diagnosis.catalogue as c; c.list_scenarios(); import scenarios; print(scenarios.NAME)"
     assert python(installed, tmp_path, "-c", code).strip() == "mine"
+
+
+def test_the_skill_for_agents_travels_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+    assert python(installed, tmp_path, "-m", "profkit", "mcp", "--skill").startswith("---\nname: profkit\n")

@@ -37,6 +37,7 @@ _MOST_S = 300
 @click.option(
     "--select", multiple=True, metavar="RULE", shell_complete=complete_rules, help="Only this rule; may be repeated."
 )
+@click.option("--all", "every", is_flag=True, help="Record again after what held, until nothing more is won.")
 @click.option("--unsafe", is_flag=True, help="Also try changes that may alter the numbers that are computed.")
 @click.option(
     "--seed", type=int, metavar="N", help="Seed the random numbers of Python, NumPy and PyTorch at the start."
@@ -69,6 +70,7 @@ def command(  # click passes each option by its name
     profkit fix train.py -- --epochs 1
     profkit fix -m package.train
     profkit fix train.py --select input-bound --write
+    profkit fix train.py --all --diff faster.patch
     """
     from profkit.diagnosis.fixing.patches import refuse_dirty
     from profkit.diagnosis.fixing.proving import ProgramFailed
@@ -77,7 +79,7 @@ def command(  # click passes each option by its name
         if write and not options["allow_dirty"]:
             refuse_dirty(stage.tree.root)
         try:
-            fixes = _prove(stage, diagnosis, _settings(select), options)
+            fixes = _prove(stage, diagnosis, _settings(select), {**options, "small": bool(select)})
         except ProgramFailed as failed:
             click.echo(failed.errors, err=True, nl=False)
             click.echo(f"profkit: {failed}", err=True)
@@ -151,16 +153,23 @@ def _prove(stage: Stage, recording: Path | None, settings: Settings, options: di
     from profkit.core.telling import Teller
     from profkit.diagnosis.fixing.diagnosing import diagnose_copy
     from profkit.diagnosis.fixing.proving import Limits, prove_fixes
+    from profkit.diagnosis.fixing.rounds import prove_all
     from profkit.diagnosis.pipeline import diagnose_path
 
     most_s = float(options["most_seconds"])
     with Teller("fix") as teller:
         teller.at("recording the program")
         if recording is None:
-            diagnosis: Diagnosis = diagnose_copy(stage, settings, most_s)
+            diagnosis: Diagnosis = diagnose_copy(stage, settings, {}, most_s)
         else:
             diagnosis = diagnose_path(recording, settings=settings)
-        return prove_fixes(stage, diagnosis, Limits(most_s, options["unsafe"]), teller.at)
+        limits = Limits(most_s, options["unsafe"], options["small"])
+        fixes = prove_fixes(stage, diagnosis, limits, teller.at)
+        if not options["every"] or not fixes.held:
+            return fixes
+        return prove_all(
+            stage, lambda changed: diagnose_copy(stage, settings, changed, most_s), fixes, limits, teller.at
+        )
 
 
 def _deliver(fixes: Fixes, write: bool, diff: Path | None) -> None:

@@ -46,6 +46,7 @@ FORMATS: dict[str, Format] = {
     "sarif": Format("sarif", "render_sarif", (PAGES,)),
     "github": Format("github", "render_github"),
     "junit": Format("junit", "render_junit", (PAGES, "fails")),
+    "agent": Format("agent", "render_agent"),
     "memory-timeline": Format("memory_timeline", "render_memory_timeline"),
 }
 TRACE_COPY = "perfetto"

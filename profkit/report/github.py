@@ -5,6 +5,10 @@ Their syntax: https://docs.github.com/en/actions/reference/workflow-commands-for
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from profkit.core.printing import visible
+from profkit.diagnosis.fixing.previews import preview
 from profkit.findings.values import Diagnosis, Finding, Kind, Severity
 from profkit.report.sharing.checkout import path_in_checkout
 from profkit.report.wording import printable, summary, verdict
@@ -28,7 +32,19 @@ def _command(finding: Finding) -> str:
             properties["line"] = str(place.line)
     listed = ",".join(f"{name}={_escape_property(value)}" for name, value in properties.items())
     kind = _COMMANDS[finding.severity] if finding.kind is Kind.FAULT else "notice"
-    return f"::{kind} {listed}::{_escape(summary(finding))}"
+    return f"::{kind} {listed}::{_escape(summary(finding) + _suggestion(finding))}"
+
+
+def _suggestion(finding: Finding) -> str:
+    """The changed line as a block that a review can apply, if only the finding's line changes."""
+    found = preview(finding, Path.cwd())
+    if found.unsafe or len(found.pieces) != 1 or finding.location is None:
+        return ""
+    (piece,) = found.pieces
+    if (piece.first, piece.end) != (finding.location.line, finding.location.line + 1) or "```" in piece.text:
+        return ""
+    rows = [visible(row) for row in piece.text.split("\n")[:-1]]
+    return "\n".join(["", "```suggestion", *rows, "```"])
 
 
 def _escape(text: str) -> str:

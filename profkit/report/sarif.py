@@ -11,9 +11,11 @@ import json
 import re
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from profkit.diagnosis.fixing.previews import Preview, preview
 from profkit.findings.values import Diagnosis, Finding, Kind, Location, Severity
 from profkit.report.sharing.checkout import path_in_checkout
 from profkit.report.wording import printable, summary, verdict
@@ -75,16 +77,31 @@ def _result(finding: Finding, rule_index: int, whole: dict[str, Any] | None) -> 
         result["relatedLocations"] = [
             {"id": number, **_location(location)} for number, location in enumerate(finding.also, 1)
         ]
-    if (region := _changed_region(finding)) is not None and finding.change is not None:
-        change = {"deletedRegion": region, "insertedContent": {"text": finding.change.after}}
-        uri = _uri(path_in_checkout(finding.change.file, finding.change.line, finding.change.before))
+    if fixed := _artifact_change(finding):
         result["fixes"] = [
-            {
-                "description": {"text": _plain(printable(finding.fix)) or "Change the line."},
-                "artifactChanges": [{"artifactLocation": {"uri": uri}, "replacements": [change]}],
-            }
+            {"description": {"text": _plain(printable(finding.fix)) or "Change the line."}, "artifactChanges": [fixed]}
         ]
     return result
+
+
+def _artifact_change(finding: Finding) -> dict[str, Any]:
+    """The fix of the line, else the change that `profkit fix` would try without ``--unsafe``; empty without one."""
+    region = _changed_region(finding)
+    if region is not None and finding.change is not None:
+        replaced = [{"deletedRegion": region, "insertedContent": {"text": finding.change.after}}]
+        uri = _uri(path_in_checkout(finding.change.file, finding.change.line, finding.change.before))
+        return {"artifactLocation": {"uri": uri}, "replacements": replaced}
+    found = preview(finding, Path.cwd()) if finding.change is None else Preview()
+    if found.unsafe or not found.pieces:
+        return {}
+    pieces = [
+        {
+            "deletedRegion": {"startLine": piece.first, "startColumn": 1, "endLine": piece.end, "endColumn": 1},
+            "insertedContent": {"text": piece.text},
+        }
+        for piece in found.pieces
+    ]
+    return {"artifactLocation": {"uri": _uri(found.name)}, "replacements": pieces}
 
 
 def _changed_region(finding: Finding) -> dict[str, int] | None:

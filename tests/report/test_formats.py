@@ -19,7 +19,7 @@ def test_each_format_renders_with_every_setting(full_diagnosis: Diagnosis) -> No
 
 
 def test_the_formats_are_those_that_the_command_line_names() -> None:
-    assert list(FORMATS) == ["text", "json", "markdown", "html", "sarif", "github", "junit", "memory-timeline"]
+    assert list(FORMATS) == ["text", "json", "markdown", "html", "sarif", "github", "junit", "agent", "memory-timeline"]
 
 
 def test_settings_are_passed_to_the_format_that_knows_them(full_diagnosis: Diagnosis) -> None:
@@ -31,6 +31,6 @@ def test_settings_are_passed_to_the_format_that_knows_them(full_diagnosis: Diagn
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones(full_diagnosis: Diagnosis) -> None:
-    known = "text, json, markdown, html, sarif, github, junit, memory-timeline"
+    known = "text, json, markdown, html, sarif, github, junit, agent, memory-timeline"
     with pytest.raises(UsageError, match=rf"^pdf: not a report format; choose from {known}$"):
         render(full_diagnosis, "pdf")

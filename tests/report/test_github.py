@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from profkit.findings.values import Diagnosis, Finding
+import pytest
+
+from profkit.findings.values import Diagnosis, Finding, Kind
 from profkit.report.github import render_github
 
 
@@ -30,3 +32,16 @@ def test_text_cannot_inject_another_command(full_diagnosis: Diagnosis, hostile_f
     assert len(lines) == 2
     assert "title=profkit x%2Cfile=y%3A%3Az" in lines[1]
     assert "::a \\x3a:error::b" in lines[1]
+
+
+def test_a_change_of_the_line_alone_is_a_suggestion(
+    full_diagnosis: Diagnosis, leak: Finding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("for x in data:\n    losses.append(loss)\n")
+    assert leak.location is not None
+    here = replace(leak, location=replace(leak.location, line=2))
+    line = render_github(replace(full_diagnosis, findings=(here,))).splitlines()[1]
+    assert line.endswith("%0A```suggestion%0A    losses.append(loss.detach())%0A```")
+    chance = replace(here, kind=Kind.OPPORTUNITY)
+    assert "suggestion" not in render_github(replace(full_diagnosis, findings=(chance,)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -223,3 +224,25 @@ def test_a_fix_that_does_not_match_the_line_of_the_file_is_left_out(
 ) -> None:
     assert fixes_of(full_diagnosis, changed(leak, **{"after": "pass", **unproven})) is None
     assert fixes_of(full_diagnosis, replace(leak, change=None)) is None
+
+
+def test_a_change_over_several_lines_is_a_fix_too(
+    full_diagnosis: Diagnosis, leak: Finding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("for x in data:\n    e = torch.cat([e, f(x)])\nuse(e)\n")
+    assert leak.location is not None
+    place = replace(leak.location, file=str(tmp_path / "train.py"), line=2, source="e = torch.cat([e, f(x)])")
+    grown = replace(leak, rule="growing-concatenation", location=place, change=None)
+    (fix,) = fixes_of(full_diagnosis, grown)
+    (change,) = fix["artifactChanges"]
+    assert change["artifactLocation"] == {"uri": "train.py"}
+    text = ["for x in data:\n", "    e = torch.cat([e, f(x)])\n", "use(e)\n"]
+    for one in reversed(change["replacements"]):
+        region = one["deletedRegion"]
+        assert (region["startColumn"], region["endColumn"]) == (1, 1)
+        text[region["startLine"] - 1 : region["endLine"] - 1] = [one["insertedContent"]["text"]]
+    assert "".join(text) == (
+        "e_parts = [e]\nfor x in data:\n    e_parts.append(f(x))\ne = torch.cat(e_parts)\nuse(e)\n"
+    )
+    assert fixes_of(full_diagnosis, replace(grown, kind=Kind.OPPORTUNITY)) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +16,11 @@ from profkit.findings.values import Diagnosis, Finding, Location
 from profkit.run.directory import find_trace, load_run
 
 
-def diagnose_copy(stage: Stage, settings: Settings, most_s: float) -> Diagnosis:
-    """Record the program in a copy and diagnose it; places are those of the original. Raises `ProgramFailed`, and
-    `UsageError` if nothing was recorded."""
-    directory = stage.folder / "recording"
-    directory.mkdir()
-    status, errors = stage.record(directory, most_s)
+def diagnose_copy(stage: Stage, settings: Settings, changed: Mapping[Path, bytes], most_s: float) -> Diagnosis:
+    """Record the program in a copy with these files changed, and diagnose it; places are in the original files. Raises
+    `ProgramFailed`, and `UsageError` if nothing was recorded."""
+    directory = Path(tempfile.mkdtemp(prefix="recording-", dir=stage.folder))
+    status, errors = stage.record(directory, changed, most_s)
     if status:
         raise ProgramFailed(Run(status, "", errors, Seen(), {}, {}))
     if find_trace(directory) is None:

@@ -18,10 +18,11 @@ _GIT_S = 30
 
 def unified_diff(root: Path, changed: Mapping[Path, bytes]) -> bytes:
     """A patch of these files, as ``git apply`` and ``patch -p1`` take it, in the bytes of the files."""
-    return b"".join(_diff_of(name, (root / name).read_bytes(), after) for name, after in sorted(changed.items()))
+    return b"".join(diff_of(name, (root / name).read_bytes(), after) for name, after in sorted(changed.items()))
 
 
-def _diff_of(name: Path, before: bytes, after: bytes) -> bytes:
+def diff_of(name: Path, before: bytes, after: bytes) -> bytes:
+    """The patch of one file."""
     old, new = (_lines(raw) for raw in (before, after))
     path = name.as_posix().encode("utf-8", "surrogateescape")
     lines = difflib.diff_bytes(difflib.unified_diff, old, new, b"a/" + path, b"b/" + path, lineterm=b"\n")

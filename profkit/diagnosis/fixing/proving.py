@@ -15,8 +15,8 @@ from profkit.diagnosis.fixing.results import Comparison, compare_results
 from profkit.diagnosis.fixing.turns import Run, Stage, TooLong
 from profkit.diagnosis.settings import UNCHOSEN
 from profkit.diagnosis.verify import Share
-from profkit.findings.values import Diagnosis, Finding, Kind
-from profkit.rules.changes import Refused, changed_file, has_change
+from profkit.findings.values import Diagnosis, Finding, Kind, Severity
+from profkit.rules.changes import AltersNumbers, Refused, changed_file, has_change
 
 LEAST_PAIRS = 3
 """With two, Student's interval is thirteen times as wide as their difference."""
@@ -37,6 +37,8 @@ _LAST_WORDS = 200
 """Characters of an error that are quoted."""
 
 HELD = "held"
+ALTERED = "faster with other results"
+"""Only with ``--unsafe``, of a change that was expected to alter numbers."""
 REFUSED = "refused"
 CHANGED = "changed the result"
 UNKNOWN = "not comparable"
@@ -72,13 +74,19 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What became of one finding's change: a verdict from above, and its reason where it did not hold."""
+    """What became of one finding's change: a verdict from above, and its reason where it did not hold, or what it
+    altered."""
 
     finding: Finding
     verdict: str
     reason: str = ""
     gain: Gain | None = None
     comparison: Comparison | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the change stays: it held, or it won and may alter results."""
+        return self.verdict in (HELD, ALTERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,41 +103,52 @@ class Fixes:
 
     @property
     def held(self) -> tuple[Trial, ...]:
-        return tuple(trial for trial in self.trials if trial.verdict == HELD)
+        return tuple(trial for trial in self.trials if trial.is_kept)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long all runs of one change may take, and whether changes that alter numerics are tried."""
+    """How long all runs of one change may take, and whether changes that alter numerics are tried, and those of
+    findings that are too small to matter."""
 
     most_s: float
     unsafe: bool = False
+    small: bool = True
 
 
-def prove_fixes(stage: Stage, diagnosis: Diagnosis, limits: Limits, tell: Callable[[str], None]) -> Fixes:
-    """Try each finding's change on top of those that held. Raises `ProfkitError` if the program itself fails."""
+def prove_fixes(
+    stage: Stage, diagnosis: Diagnosis, limits: Limits, tell: Callable[[str], None], so_far: Fixes | None = None
+) -> Fixes:
+    """Try each finding's change on top of those that held. The diagnosis is of the program with what ``so_far`` says
+    held; its trials come first in the result. Raises `ProfkitError` if the program itself fails."""
     prover = _Prover(stage, limits)
-    trials: list[Trial] = []
-    before: dict[Path, bytes] = {}
-    after: dict[Path, bytes] = {}
+    known = so_far or Fixes(stage.tree.root, (), {}, {})
+    trials, before, after = [*known.trials], dict(known.before), dict(known.after)
     for number, finding in enumerate(diagnosis.findings, 1):
         tell(f"{finding.rule}, {number} of {len(diagnosis.findings)}")
         try:
-            name, raw, changed = _change(stage, finding, after, limits.unsafe)
+            if finding.severity is Severity.INFO and not limits.small:
+                raise Refused(f"it is too small to matter here; --select {finding.rule} tries it")
+            name, raw, changed, may_alter = _change(stage, finding, known.after, after, limits.unsafe)
         except Refused as reason:
             trials.append(Trial(finding, REFUSED, str(reason)))
             continue
-        trials.append(prover.try_change(finding, after, {**after, name: changed}, name))
-        if trials[-1].verdict == HELD:
+        trials.append(prover.try_change(finding, after, {**after, name: changed}, name, may_alter))
+        if trials[-1].is_kept:
             before.setdefault(name, raw)
             after = {**after, name: changed}
-    together = prover.measure_all(after) if sum(trial.verdict == HELD for trial in trials) > 1 else None
+    together = known.together
+    if len(trials) > len(known.trials) and sum(trial.is_kept for trial in trials) > 1:
+        together = prover.measure_all(after)
     skipped = {rule: reason for rule, reason in diagnosis.skipped.items() if has_change(rule) and reason != UNCHOSEN}
     return Fixes(stage.tree.root, tuple(trials), before, after, together, skipped)
 
 
-def _change(stage: Stage, finding: Finding, so_far: Mapping[Path, bytes], unsafe: bool) -> tuple[Path, bytes, bytes]:
-    """The finding's file, its text as it is, and the text with the change on top of those that held."""
+def _change(
+    stage: Stage, finding: Finding, recorded: Mapping[Path, bytes], so_far: Mapping[Path, bytes], unsafe: bool
+) -> tuple[Path, bytes, bytes, bool]:
+    """The finding's file, its text as it is, the text with the change on top of those that held, and whether the change
+    may alter numbers. ``recorded`` are the changed files of the program that the finding is about."""
     location = finding.location
     if location is None:
         raise Refused("no single line of the program is at fault")
@@ -138,14 +157,19 @@ def _change(stage: Stage, finding: Finding, so_far: Mapping[Path, bytes], unsafe
         raise Refused(f"{location.short} is not part of the program, and a patch to a library is nobody's fix")
     raw = (stage.tree.root / name).read_bytes()
     current = so_far.get(name, raw)
-    line = line_after(raw, current, location.line)
+    line = line_after(recorded.get(name, raw), current, location.line)
     if line is None:
         raise Refused("a change that held has altered this line; run profkit again after it")
-    moved = replace(finding, location=replace(location, line=line))
-    changed = changed_file(current, moved)
-    if finding.kind is Kind.OPPORTUNITY and not unsafe:
+    may_alter = finding.kind is Kind.OPPORTUNITY
+    try:
+        changed = changed_file(current, replace(finding, location=replace(location, line=line)))
+    except AltersNumbers as change:
+        if not unsafe:
+            raise
+        changed, may_alter = change.after, True
+    if may_alter and not unsafe:
         raise Refused("it may alter the numbers that the program computes; --unsafe tries it")
-    return name, raw, changed
+    return name, raw, changed, may_alter
 
 
 class _Prover:
@@ -155,9 +179,9 @@ class _Prover:
         self._stage, self._limits = stage, limits
 
     def try_change(
-        self, finding: Finding, before: Mapping[Path, bytes], after: Mapping[Path, bytes], name: Path
+        self, finding: Finding, before: Mapping[Path, bytes], after: Mapping[Path, bytes], name: Path, may_alter: bool
     ) -> Trial:
-        """Whether the change holds."""
+        """Whether the change holds, or if it ``may_alter`` results, what it wins and what it alters."""
         runs: tuple[list[Run], list[Run]] = ([], [])
         try:
             for pair in self._pairs(before, after):
@@ -166,13 +190,13 @@ class _Prover:
                 if reason := self._failure(*pair, name):
                     return Trial(finding, FAILED, reason)
                 comparison = compare_results(*runs)
-                if len(runs[0]) > 1 and not comparison.is_same:
+                if len(runs[0]) > 1 and not comparison.is_same and not may_alter:
                     break
                 if _is_enough(runs):
                     break
         except TooLong as reason:
             return Trial(finding, UNKNOWN, f"{reason}; --most-seconds gives more, or give the program less to do")
-        return _judge(finding, runs, compare_results(*runs))
+        return _judge(finding, runs, compare_results(*runs), may_alter)
 
     def measure_all(self, after: Mapping[Path, bytes]) -> Gain | None:
         """What all changes that held win together."""
@@ -240,15 +264,15 @@ def _is_enough(runs: tuple[list[Run], list[Run]]) -> bool:
     )
 
 
-def _judge(finding: Finding, runs: tuple[list[Run], list[Run]], comparison: Comparison) -> Trial:
-    if comparison.differs:
+def _judge(finding: Finding, runs: tuple[list[Run], list[Run]], comparison: Comparison, may_alter: bool) -> Trial:
+    if comparison.differs and not may_alter:
         return Trial(finding, CHANGED, comparison.differs, comparison=comparison)
     if comparison.unknown:
         return Trial(finding, UNKNOWN, comparison.unknown, comparison=comparison)
     gain = gain_of(*runs)
     frees = gain.frees_memory or gain.frees_graphs
     if gain.is_faster or (frees and not gain.is_slower):
-        return Trial(finding, HELD, "", gain, comparison)
+        return Trial(finding, ALTERED if comparison.differs else HELD, comparison.differs, gain, comparison)
     reason = "it is slower" if gain.is_slower else "the difference lies inside the noise"
     return Trial(finding, NO_GAIN, reason, gain, comparison)
 

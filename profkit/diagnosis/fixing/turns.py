@@ -111,9 +111,10 @@ class Stage:
         seen = msgspec.json.decode(result.read_bytes(), type=Seen) if result.exists() else Seen()
         return Run(status, output, errors, seen, written_since(self.copy, before), _load(result))
 
-    def record(self, directory: Path, timeout_s: float) -> tuple[int, str]:
-        """Record the program as it is into a run directory: its exit status, and what it wrote to standard error."""
-        copy_tree(self.tree, self.copy, {})
+    def record(self, directory: Path, changed: Mapping[Path, bytes], timeout_s: float) -> tuple[int, str]:
+        """Record the program with these files changed into a run directory: its exit status, and what it wrote to
+        standard error."""
+        copy_tree(self.tree, self.copy, changed)
         status, _, errors = self._call("entry", [f"--directory={directory}"], timeout_s)
         return status, errors
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 
 from profkit.core.units import format_bytes, format_count, format_share, format_time
-from profkit.diagnosis.fixing.proving import HELD, REFUSED, Fixes, Gain, Trial
+from profkit.diagnosis.fixing.proving import REFUSED, Fixes, Gain, Trial
 from profkit.diagnosis.verify import Share
+from profkit.report.wording import group_by_reason
 
 _WIDTH = 80
 """Columns of a plain terminal."""
@@ -15,7 +16,8 @@ _WIDTH = 80
 def render_fixes(fixes: Fixes, patch: str, end: str) -> str:
     """Each finding with the verdict, then the patch of all that held, then what can be done with it."""
     blocks = [_trial(number, trial) for number, trial in enumerate(fixes.trials, 1)]
-    not_looked = [_wrapped(f"not looked: {rule}: {reason}") for rule, reason in sorted(fixes.skipped.items())]
+    groups = group_by_reason(dict(sorted(fixes.skipped.items())))
+    not_looked = [_wrapped(f"not looked: {', '.join(rules)}: {reason}") for reason, rules in groups]
     tried = sum(trial.verdict != REFUSED for trial in fixes.trials)
     held = f"{format_count(len(fixes.held), 'change')} of {tried} tried held" if tried else "No change was tried"
     found = f"; {format_count(len(fixes.trials), 'finding')} in all." if fixes.trials else ": nothing was found."
@@ -63,7 +65,7 @@ def _interval(share: Share) -> str:
 
 def _compared(trial: Trial) -> list[str]:
     assert trial.comparison is not None
-    same = "the same: " if trial.verdict == HELD or trial.comparison.is_same else "compared: "
+    same = "the same: " if trial.comparison.is_same else "compared: "
     lines = [same + ", ".join(("exit status", *trial.comparison.compared))]
     if trial.comparison.left_out:
         lines.append("not compared: " + ", ".join(trial.comparison.left_out))

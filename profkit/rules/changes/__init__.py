@@ -20,14 +20,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from profkit.findings.values import Change, Finding
-from profkit.rules.changes.refusing import Refused
+from profkit.rules.changes.refusing import AltersNumbers, Refused
 
 if TYPE_CHECKING:
     from profkit.rules.changes.base import ProgramText
 
-__all__ = ["Refused", "changed_file"]
+__all__ = ["AltersNumbers", "Refused", "changed_file"]
 
-_NOT_RULES = ("base", "refusing")
+NOT_RULES = ("base", "keeping", "models", "refusing", "scopes", "sending")
+"""Files here that the changes share."""
 
 
 def changed_file(raw: bytes, finding: Finding) -> bytes:
@@ -59,7 +60,7 @@ def has_change(rule: str) -> bool:
 
 def _change_of(rule: str) -> Callable[[ProgramText, Finding], bytes] | None:
     name = rule.replace("-", "_")
-    if not name.isidentifier() or name in _NOT_RULES or importlib.util.find_spec(f"{__name__}.{name}") is None:
+    if not name.isidentifier() or name in NOT_RULES or importlib.util.find_spec(f"{__name__}.{name}") is None:
         return None
     change: Callable[[ProgramText, Finding], bytes] = getattr(importlib.import_module(f"{__name__}.{name}"), name)
     return change

@@ -5,7 +5,8 @@ Everything that parses with libcst is here, so the changes themselves are short.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import libcst
 from libcst import matchers
@@ -15,6 +16,11 @@ from profkit.rules.changes.refusing import Refused
 
 _PLAIN = (libcst.Name, libcst.Attribute, libcst.Call, libcst.Subscript)
 """What can take ``.detach()`` without parentheses."""
+
+
+_Node = TypeVar("_Node", bound=libcst.CSTNode)
+Edit = Callable[[Any], Any]
+"""What becomes of a node, whose parts have been changed already: a node, or libcst's sentinel for several or none."""
 
 
 class Argument:
@@ -54,13 +60,41 @@ class ProgramText:
         assert isinstance(changed, libcst.Module)
         return changed.bytes
 
+    def edited(self, edits: Mapping[libcst.CSTNode, Edit]) -> bytes:
+        """The file with several nodes changed, also inside one another."""
+        return self.module.visit(_Editing(edits)).bytes
+
+    def parsed(self, source: str) -> libcst.SimpleStatementLine | libcst.BaseCompoundStatement:
+        """A new statement, with the line ends and the indentation of the file."""
+        return libcst.parse_statement(source, config=self.module.config_for_parsing)
+
+    def ancestors(self, node: libcst.CSTNode) -> Iterator[libcst.CSTNode]:
+        """The nodes around a node, the innermost first."""
+        while (parent := self._parents.get(node)) is not None:
+            yield parent
+            node = parent
+
+    def line_of(self, node: libcst.CSTNode) -> int:
+        """Where a node begins."""
+        first: int = self._ranges[node].start.line
+        return first
+
+    def nodes(self, kind: type[_Node]) -> list[_Node]:
+        """All nodes of a kind, in the order of the text."""
+        return [node for node in self._ranges if isinstance(node, kind)]
+
+    def covers(self, node: libcst.CSTNode, line: int) -> bool:
+        """Whether a line is part of a node."""
+        where: CodeRange = self._ranges[node]
+        return where.start.line <= line <= where.end.line
+
     def calls(self, *names: str) -> list[libcst.Call]:
         """All calls of functions that are called by one of these names, in any module."""
         return [node for node in self._ranges if isinstance(node, libcst.Call) and called_name(node) in names]
 
     def call_at(self, line: int, *names: str) -> libcst.Call:
         """The only call of one of these functions that a line is part of."""
-        found = [call for call in self.calls(*names) if self._covers(call, line)]
+        found = [call for call in self.calls(*names) if self.covers(call, line)]
         if len(found) != 1:
             words = " or ".join(f"`{name}`" for name in names)
             raise Refused(f"{len(found) or 'no'} call{'s' * (len(found) != 1)} of {words} on that line")
@@ -69,7 +103,7 @@ class ProgramText:
     def statement_at(self, line: int) -> libcst.SimpleStatementLine:
         """The simple statement that a line is part of, if it is alone there."""
         lines = (node for node in self._ranges if isinstance(node, libcst.SimpleStatementLine))
-        found = [node for node in lines if self._covers(node, line)]
+        found = [node for node in lines if self.covers(node, line)]
         if len(found) != 1 or len(found[0].body) != 1:
             raise Refused("the line is not one plain statement")
         return found[0]
@@ -89,15 +123,44 @@ class ProgramText:
         return bool(found)
 
     def imported_as(self, name: str) -> str | None:
-        """What ``import name`` or ``import name as n`` at the top of the file calls it."""
+        """What an import at the top of the file calls a module: ``import a.b``, ``import a.b as n``, ``from a import
+        b``."""
         lines = (line for line in self.module.body if isinstance(line, libcst.SimpleStatementLine))
-        parts = (part for line in lines for part in line.body if isinstance(part, libcst.Import))
-        found = (alias for part in parts for alias in part.names if text_of(alias.name) == name)
-        return next((alias.evaluated_alias or name for alias in found), None)
+        for part in (part for line in lines for part in line.body):
+            if isinstance(part, (libcst.Import, libcst.ImportFrom)) and not isinstance(part.names, libcst.ImportStar):
+                module = getattr(part, "module", None)
+                within = f"{text_of(module)}." if module is not None else ""
+                found = [alias for alias in part.names if within + text_of(alias.name) == name]
+                if found:
+                    return found[0].evaluated_alias or text_of(found[0].name)
+        return None
 
-    def _covers(self, node: libcst.CSTNode, line: int) -> bool:
-        where: CodeRange = self._ranges[node]
-        return where.start.line <= line <= where.end.line
+    def last_import(self) -> libcst.SimpleStatementLine:
+        """The last import at the top of the file."""
+        lines = [line for line in self.module.body if isinstance(line, libcst.SimpleStatementLine)]
+        found = [line for line in lines if isinstance(line.body[0], (libcst.Import, libcst.ImportFrom))]
+        if not found:
+            raise Refused("the file has no import at its top")
+        return found[-1]
+
+    def known_as(self, name: str) -> str:
+        """How the file can write a dotted name with the imports that it has: ``nn.functional`` or ``F``."""
+        parts = name.split(".")
+        for length in range(len(parts), 0, -1):
+            alias = self.imported_as(".".join(parts[:length]))
+            if alias is not None:
+                return ".".join((alias, *parts[length:]))
+        raise Refused(f"the file does not import {parts[0]}")
+
+
+class _Editing(libcst.CSTTransformer):
+    def __init__(self, edits: Mapping[libcst.CSTNode, Edit]) -> None:
+        super().__init__()
+        self._edits = edits
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        edit = self._edits.get(original_node)
+        return updated_node if edit is None else edit(updated_node)
 
 
 def called_name(call: libcst.Call) -> str:
@@ -151,9 +214,19 @@ def detached(value: libcst.BaseExpression) -> libcst.BaseExpression:
         raise Refused("several values are kept at once: which of them carry a graph does not show")
     if isinstance(value, libcst.Call) and called_name(value) in ("detach", "item", "tolist"):
         raise Refused("the value is detached already")
+    return followed_by(value, "detach")
+
+
+def followed_by(value: libcst.BaseExpression, method: str, *arguments: libcst.Arg) -> libcst.Call:
+    """``value.method(…)``, with parentheses where they are needed."""
     is_plain = isinstance(value, _PLAIN) or bool(value.lpar)
     inner = value if is_plain else value.with_changes(lpar=[libcst.LeftParen()], rpar=[libcst.RightParen()])
-    return libcst.Call(libcst.Attribute(inner, libcst.Name("detach")))
+    return libcst.Call(libcst.Attribute(inner, libcst.Name(method)), arguments)
+
+
+def with_new_argument(call: libcst.Call, name: str, value: str) -> libcst.Call:
+    """The call with one more argument, which it must not have yet."""
+    return call.with_changes(args=_appended(call.args, name, libcst.parse_expression(value)))
 
 
 def _is_variable(value: libcst.BaseExpression) -> bool:

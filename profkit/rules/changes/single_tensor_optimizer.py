@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
+import libcst
+
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Argument, ProgramText, with_argument, without_argument
 from profkit.rules.changes.refusing import Refused
+from profkit.rules.changes.scopes import scope_of
 
 _ADVICE = re.compile(r"^Pass `(fused|foreach)=True`.*? to `torch\.optim\.(\w+)`")
 """How the rule's fix begins where the program uses an optimizer of PyTorch's."""
@@ -17,10 +20,19 @@ def single_tensor_optimizer(text: ProgramText, finding: Finding) -> bytes:
     if advised is None:
         raise Refused("the loop is the program's own: how to write it for all parameters at once is not known")
     way, name = advised.groups()
-    made = text.calls(name)
+    assert finding.location is not None
+    made = _nearest(text, text.calls(name), finding.location.line)
     if len(made) != 1:
         raise Refused(f"{len(made) or 'no'} call{'s' * (len(made) != 1)} of `{name}` in the file that steps")
     changed, looped = made[0], Argument("foreach").find(made[0])
     if way == "fused" and looped is not None:
         changed = without_argument(changed, Argument("foreach"), "False")
     return text.replaced(made[0], with_argument(changed, Argument(way), "True"))
+
+
+def _nearest(text: ProgramText, made: list[libcst.Call], line: int) -> list[libcst.Call]:
+    """If the file makes several, those in the function that steps."""
+    if len(made) < 2:
+        return made
+    here = scope_of(text, text.statement_at(line))
+    return [call for call in made if scope_of(text, call) is here] or made

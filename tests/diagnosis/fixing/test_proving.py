@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from profkit.diagnosis.fixing.proving import (
+    ALTERED,
     CHANGED,
     FAILED,
     HELD,
@@ -54,8 +56,10 @@ def finding(rule: str = "retained-graph", file: str = "train.py", line: int = 1,
     return Finding(rule, kind, Severity.HIGH, "", 1, 0.9, "", Location(file, line, "main"))
 
 
-def prove(tmp_path: Path, before, after, *findings: Finding, unsafe: bool = False):
-    (tmp_path / "train.py").write_bytes(BEFORE)
+def prove(
+    tmp_path: Path, before, after, *findings: Finding, unsafe: bool = False, small: bool = True, text: bytes = BEFORE
+):
+    (tmp_path / "train.py").write_bytes(text)
     RUNS["runs"] = before, after
     stage = HandWritten(Tree(tmp_path, tmp_path), Program("train.py"), Path("runs"))
     at_home = [
@@ -72,7 +76,7 @@ def prove(tmp_path: Path, before, after, *findings: Finding, unsafe: bool = Fals
         for one in findings or (finding(),)
     ]
     diagnosis = Diagnosis(RunSummary((), None, None, None, None), Timing(0, 0, "optimizer"), tuple(at_home), {}, ())
-    return prove_fixes(stage, diagnosis, Limits(1000.0, unsafe), lambda _: None)
+    return prove_fixes(stage, diagnosis, Limits(1000.0, unsafe, small), lambda _: None)
 
 
 def test_a_faster_program_with_the_same_results_holds(tmp_path):
@@ -189,3 +193,31 @@ def test_graphs_that_no_longer_grow_are_a_gain(before, after, frees):
 def test_the_seconds_shown_have_the_ratio_of_the_share():
     gain = gain_of([run(1.0), run(4.0), run(2.0)], [run(2.0), run(1.0), run(1.0)])
     assert gain.after_s / gain.before_s == pytest.approx(1 - gain.share.fraction)
+
+
+def test_what_is_too_small_to_matter_is_tried_only_if_it_was_asked_for(tmp_path):
+    tiny = replace(finding(), severity=Severity.INFO)
+    (trial,) = prove(tmp_path, run(2.0), run(1.0), tiny, small=False).trials
+    reason = "it is too small to matter here; --select retained-graph tries it"
+    assert (trial.verdict, trial.reason) == (REFUSED, reason)
+    assert prove(tmp_path, run(2.0), run(1.0), tiny).trials[0].verdict == HELD
+
+
+def test_a_change_that_alters_numbers_is_tried_only_if_it_was_asked_for(tmp_path):
+    random = replace(finding("host-created-tensor"), severity=Severity.HIGH)
+    text = b"x = torch.rand(8).cuda()\n"
+    (trial,) = prove(tmp_path, run(2.0), run(1.0), random, text=text).trials
+    reason = "the device draws other random numbers than the host; --unsafe tries it"
+    assert (trial.verdict, trial.reason) == (REFUSED, reason)
+    assert prove(tmp_path, run(2.0), run(1.0), random, unsafe=True, text=text).trials[0].verdict == HELD
+
+
+def test_what_an_unsafe_change_alters_is_told_with_what_it_wins(tmp_path):
+    chance = finding(kind=Kind.OPPORTUNITY)
+    fixes = prove(tmp_path, run(2.0), run(1.0, "loss 0.6"), chance, unsafe=True)
+    (trial,) = fixes.trials
+    assert (trial.verdict, trial.reason) == (ALTERED, "standard output says 0.6 instead of 0.5")
+    assert trial.gain.share.low == pytest.approx(0.5)
+    assert fixes.held == (trial,)
+    assert prove(tmp_path, run(2.0), run(2.0, "loss 0.6"), chance, unsafe=True).trials[0].verdict == NO_GAIN
+    assert prove(tmp_path, run(2.0), run(1.0, "loss 0.6"), finding(), unsafe=True).trials[0].verdict == CHANGED

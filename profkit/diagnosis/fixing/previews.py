@@ -1,0 +1,88 @@
+"""A finding's change as a patch, before anything has been run. Only the file of the finding's line is read."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from profkit.diagnosis.fixing.patches import diff_of
+from profkit.findings.values import Finding, Kind, RunSummary
+from profkit.rules.changes import AltersNumbers, Refused, changed_file
+
+_MOST_BYTES = 1 << 20
+"""Of a program's file: what is longer was not written by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Lines from ``first`` up to ``end``, which is not one of them, become a text of whole lines. Lines count from
+    1."""
+
+    first: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The patch, empty if there is none; then the reason. ``unsafe`` says why only ``--unsafe`` tries it. ``name`` is
+    the file, relative to the folder, and ``pieces`` are what is replaced in it."""
+
+    patch: str = ""
+    refusal: str = ""
+    unsafe: str = ""
+    name: str = ""
+    pieces: tuple[Piece, ...] = ()
+
+
+def preview(finding: Finding, within: Path) -> Preview:
+    """The change of a finding whose file lies in the folder ``within``. Libraries are nobody's to change."""
+    place = finding.location
+    if place is None or not place.source:
+        return Preview(refusal="no single line of the program is at fault")
+    try:
+        path = (within / place.file).resolve()  # of an absolute path, that path
+        is_own = path.is_relative_to(within.resolve()) and "site-packages" not in path.parts and path.suffix == ".py"
+        raw = path.read_bytes() if is_own and path.stat().st_size <= _MOST_BYTES else b""
+    except (OSError, ValueError) as error:  # a name from elsewhere may be none here
+        return Preview(refusal=f"the file cannot be read ({getattr(error, 'strerror', None) or 'no such name'})")
+    if not is_own:
+        return Preview(refusal="the line is not part of the program's own folder")
+    unsafe = "it may alter the numbers that the program computes" if finding.kind is Kind.OPPORTUNITY else ""
+    try:
+        after = changed_file(raw, finding)
+    except AltersNumbers as change:
+        after, unsafe = change.after, str(change).removesuffix("; --unsafe tries it")
+    except Refused as reason:
+        return Preview(refusal=str(reason))
+    name = path.relative_to(within.resolve())
+    patch = diff_of(name, raw, after).decode("utf-8", "replace")
+    return Preview(patch, unsafe=unsafe, name=name.as_posix(), pieces=_pieces(raw, after))
+
+
+def _pieces(before: bytes, after: bytes) -> tuple[Piece, ...]:
+    """Empty if the files are no UTF-8, or if the last line has no end: then a piece is no row of whole lines."""
+    if not (before.endswith(b"\n") and after.endswith(b"\n")):
+        return ()
+    try:
+        old, new = (raw.decode("utf-8").split("\n")[:-1] for raw in (before, after))
+    except UnicodeDecodeError:
+        return ()
+    changes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return tuple(
+        Piece(begin + 1, end + 1, "".join(f"{line}\n" for line in new[start:stop]))
+        for tag, begin, end, start, stop in changes
+        if tag != "equal"
+    )
+
+
+def proving_command(run: RunSummary, finding: Finding, unsafe: bool) -> str:
+    """The command line that proves the change; empty if the recording does not say how the program was started."""
+    if run.command[:1] != ("python",) or len(run.command) < 2:
+        return ""
+    is_module = run.command[1] == "-m" and len(run.command) > 2
+    target, given = (run.command[1:3], run.command[3:]) if is_module else (run.command[1:2], run.command[2:])
+    options = ["--select", finding.rule, *(["--unsafe"] if unsafe else []), *(["--", *given] if given else [])]
+    return shlex.join(["profkit", "fix", *target, *options])

@@ -1,0 +1,54 @@
+"""The parts are collected in a list and joined once behind the loop."""
+
+from __future__ import annotations
+
+import libcst
+
+from profkit.findings.values import Finding
+from profkit.rules.changes.base import Edit, ProgramText, called_name, text_of
+from profkit.rules.changes.refusing import Refused
+from profkit.rules.changes.scopes import fresh_name, loops_around, uses, with_statements
+
+_JOINING = ("cat", "concat", "concatenate", "hstack", "vstack", "dstack")
+
+
+def growing_concatenation(text: ProgramText, finding: Finding) -> bytes:
+    assert finding.location is not None
+    statement = text.statement_at(finding.location.line)
+    name, call, part = _grown(statement.body[0])
+    loops = loops_around(text, statement)
+    if not loops:
+        raise Refused("the line stands in no loop of its function")
+    loop, own = loops[0], uses(text, statement, name)
+    if others := [one for one in uses(text, loop, name) if one not in own]:
+        raise Refused(f"line {text.line_of(others[0])} names `{name}` inside of the loop too")
+    if len(own) != 2:
+        raise Refused(f"what is joined to `{name}` is computed from it")
+    parts = fresh_name(text, f"{name}_parts")
+    whole = text_of(call.with_changes(args=[_list_argument(call, parts), *call.args[1:]]))
+    appended = text.parsed(f"{parts}.append({text_of(part)})")
+    edits: dict[libcst.CSTNode, Edit] = {
+        statement: lambda line: line.with_changes(body=appended.body),
+        loop: lambda one: with_statements(text, (f"{parts} = [{name}]",), one, (f"{name} = {whole}",)),
+    }
+    return text.edited(edits)
+
+
+def _grown(part: libcst.BaseSmallStatement) -> tuple[str, libcst.Call, libcst.BaseExpression]:
+    """The variable that grows, the call, and what is joined to its end."""
+    if not isinstance(part, libcst.Assign) or len(part.targets) != 1 or not isinstance(part.value, libcst.Call):
+        raise Refused("the line does not assign what it joins to a variable")
+    target, call = part.targets[0].target, part.value
+    if not isinstance(target, libcst.Name) or called_name(call) not in _JOINING or not call.args:
+        raise Refused("the line does not assign what it joins to a variable")
+    pieces = call.args[0].value
+    if not isinstance(pieces, (libcst.List, libcst.Tuple)) or len(pieces.elements) != 2:
+        raise Refused("the line does not join two tensors")
+    first, second = (element.value for element in pieces.elements)
+    if text_of(first) != target.value:
+        raise Refused(f"`{target.value}` does not grow at its end")
+    return target.value, call, second
+
+
+def _list_argument(call: libcst.Call, name: str) -> libcst.Arg:
+    return call.args[0].with_changes(value=libcst.Name(name))

@@ -1,0 +1,145 @@
+"""What a loop adds up or collects stays on the device; the number is read once, behind the loop.
+
+Inside of the loop it is read where the program looks at it now and then, under an ``if``.
+"""
+
+from __future__ import annotations
+
+import libcst
+from msgspec import Struct
+
+from profkit.findings.values import Finding
+from profkit.rules.changes.base import Edit, ProgramText, called_name, detached, text_of
+from profkit.rules.changes.keeping import kept_value
+from profkit.rules.changes.refusing import Refused
+from profkit.rules.changes.scopes import (
+    Loop,
+    assignment_of,
+    guarded,
+    is_set,
+    loops_around,
+    uses,
+    with_statements,
+)
+
+_ON_THE_WAY = ("cpu", "detach")
+"""Calls between a tensor and its ``.item()`` that are not needed any more."""
+
+
+class _Kept(Struct, frozen=True):
+    """What the line keeps: the variable, the read in it, whether in a list, and the loops around, innermost first."""
+
+    name: str
+    read: libcst.Call
+    is_list: bool
+    line: libcst.SimpleStatementLine
+    loops: list[Loop]
+
+
+def host_sync_in_step(text: ProgramText, finding: Finding) -> bytes:
+    assert finding.location is not None
+    kept = _find_kept(text, text.statement_at(finding.location.line))
+    first = _start_of(text, kept)
+    outer = _lasting(text, kept, first)
+    edits: dict[libcst.CSTNode, Edit] = {kept.read: lambda _: detached(_tensor_of(kept.read))}
+    inside = uses(text, outer, kept.name)
+    own = uses(text, kept.line, kept.name)
+    for name in (one for one in inside if one not in own):
+        _refuse_other_use(text, kept, name)
+        if kept.is_list:
+            raise Refused(f"`{kept.name}` is read inside of the loop too")
+        edits[name] = lambda node: libcst.parse_expression(_as_number(text, first, node.value))
+    edits[outer] = lambda loop: with_statements(text, (), loop, (_behind(text, kept, first),))
+    return text.edited(edits)
+
+
+def _find_kept(text: ProgramText, line: libcst.SimpleStatementLine) -> _Kept:
+    loops = loops_around(text, line)
+    if not loops:
+        raise Refused("the line stands in no loop of its function: where the number can be read later does not show")
+    part = line.body[0]
+    value = kept_value(part)
+    reads = [call for call in [*text.calls("item", "float")] if _is_in(text, call, value) and _is_read(call)]
+    if len(reads) != 1:
+        raise Refused(f"{len(reads) or 'no'} number{'s' * (len(reads) != 1)} of `.item()` or `float()` kept there")
+    is_list = isinstance(part, libcst.Expr)
+    if is_list and reads[0] is not value:
+        raise Refused("the number is part of what is collected: how to compute it later is the author's choice")
+    return _Kept(_variable(part), reads[0], is_list, line, loops)
+
+
+def _variable(part: libcst.BaseSmallStatement) -> str:
+    if isinstance(part, libcst.Expr) and isinstance(part.value, libcst.Call):
+        kept = part.value.func
+        if isinstance(kept, libcst.Attribute) and kept.attr.value == "append" and isinstance(kept.value, libcst.Name):
+            return kept.value.value
+    target = part.target if isinstance(part, libcst.AugAssign) else None
+    if isinstance(part, libcst.Assign):
+        target = part.targets[0].target
+    if not isinstance(target, libcst.Name):
+        raise Refused("what is added up or collected is no variable of the function: who else reads it does not show")
+    return target.value
+
+
+def _is_in(text: ProgramText, call: libcst.Call, value: libcst.BaseExpression) -> bool:
+    return call is value or any(node is value for node in text.ancestors(call))
+
+
+def _is_read(call: libcst.Call) -> bool:
+    if isinstance(call.func, libcst.Attribute):
+        return call.func.attr.value == "item" and not call.args
+    return called_name(call) == "float" and len(call.args) == 1 and not call.args[0].star
+
+
+def _tensor_of(read: libcst.Call) -> libcst.BaseExpression:
+    value = read.func.value if isinstance(read.func, libcst.Attribute) else read.args[0].value
+    while isinstance(value, libcst.Call) and called_name(value) in _ON_THE_WAY and not value.args:
+        assert isinstance(value.func, libcst.Attribute)
+        value = value.func.value
+    return value
+
+
+def _start_of(text: ProgramText, kept: _Kept) -> libcst.Assign:
+    """Where the sum is zero or the list is empty; once in the function, and nothing else sets it."""
+    first = _assignment(text, kept)
+    start = text_of(first.value)
+    if start not in (("[]", "list()") if kept.is_list else ("0", "0.0", "0.")):
+        raise Refused(f"`{kept.name}` begins as `{start}`, not as {'an empty list' if kept.is_list else 'zero'}")
+    return first
+
+
+def _assignment(text: ProgramText, kept: _Kept) -> libcst.Assign:
+    """The assignment before the loop. ``total = total + x`` is one too, and is the line itself."""
+    part = kept.line.body[0]
+    if not isinstance(part, libcst.Assign):
+        return assignment_of(text, kept.name, kept.line)
+    raise Refused(f"write `{kept.name} += …`: two assignments to it are in the way")
+
+
+def _lasting(text: ProgramText, kept: _Kept, first: libcst.Assign) -> Loop:
+    """The outermost loop that goes on with the same sum or list."""
+    around = [loop for loop in kept.loops if not any(parent is loop for parent in text.ancestors(first))]
+    if not around:
+        raise Refused(f"`{kept.name}` begins anew in each round")
+    return around[-1]
+
+
+def _refuse_other_use(text: ProgramText, kept: _Kept, name: libcst.Name) -> None:
+    if is_set(text, name):
+        raise Refused(f"line {text.line_of(name)} sets `{kept.name}` inside of the loop")
+    inner = kept.loops[0]
+    if any(parent is inner for parent in text.ancestors(name)) and not guarded(text, name, inner):
+        raise Refused(f"line {text.line_of(name)} reads `{kept.name}` in each round")
+
+
+def _as_number(text: ProgramText, first: libcst.Assign, name: str) -> str:
+    """A sum that began as ``0`` may be of integers; that it is a tensor by now is not certain."""
+    if isinstance(first.value, libcst.Float):
+        return f"float({name})"
+    return f"{text.known_as('torch')}.as_tensor({name}).item()"
+
+
+def _behind(text: ProgramText, kept: _Kept, first: libcst.Assign) -> str:
+    if not kept.is_list:
+        return f"{kept.name} = {_as_number(text, first, kept.name)}"
+    return f"{kept.name} = {text.known_as('torch')}.stack({kept.name}).tolist() if {kept.name} else []"

@@ -1,0 +1,22 @@
+"""What is kept is a copy of the part, not a view of the whole."""
+
+from __future__ import annotations
+
+import libcst
+
+from profkit.findings.values import Finding
+from profkit.rules.changes.base import ProgramText, called_name, followed_by
+from profkit.rules.changes.keeping import stored_value
+from profkit.rules.changes.refusing import Refused
+
+
+def oversized_storage(text: ProgramText, finding: Finding) -> bytes:
+    assert finding.location is not None
+    value = stored_value(text.statement_at(finding.location.line).body[0])
+    if value is None:
+        raise Refused("the line neither appends nor stores a value by its key")
+    if isinstance(value, (libcst.Tuple, libcst.List, libcst.Dict, libcst.Set)):
+        raise Refused("several values are kept at once: which of them are views does not show")
+    if isinstance(value, libcst.Call) and called_name(value) == "clone":
+        raise Refused("a copy is kept already")
+    return text.replaced(value, followed_by(value, "clone"))

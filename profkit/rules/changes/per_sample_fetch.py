@@ -1,0 +1,57 @@
+"""The loader picks each batch out of the tensors at once, in the same order as before."""
+
+from __future__ import annotations
+
+import libcst
+
+from profkit.findings.values import Finding
+from profkit.rules.changes.base import Argument, ProgramText, called_name, refuse_hidden_arguments, text_of
+from profkit.rules.changes.refusing import Refused
+
+_KNOWN = frozenset(("dataset", "batch_size", "shuffle", "drop_last", "num_workers", "persistent_workers", "pin_memory"))
+"""Arguments that mean the same for whole batches. A sampler or a way to collate would not."""
+_OURS = frozenset(("batch_size", "shuffle", "drop_last"))
+_WAYS = {"True": "RandomSampler", "False": "SequentialSampler"}
+
+
+def per_sample_fetch(text: ProgramText, finding: Finding) -> bytes:
+    assert finding.location is not None
+    call = text.call_at(finding.location.line, "DataLoader")
+    refuse_hidden_arguments(call)
+    for number, given in enumerate(call.args):
+        if given.keyword.value not in _KNOWN if given.keyword is not None else number > 2:
+            raise Refused(f"the loader takes `{text_of(given.value)}` too, which may rely on single samples")
+    size, last = _source(call, "batch_size", 1, "1"), _source(call, "drop_last", None, "False")
+    way = _WAYS.get(_source(call, "shuffle", 2, "False"))
+    if way is None:
+        raise Refused("whether the samples are shuffled does not show on that line")
+    data = f"{text.known_as('torch')}.utils.data"
+    source = f"{data}.BatchSampler({data}.{way}({_counted(text, call)}), {size}, drop_last={last})"
+    kept = [given for given in call.args[1:] if given.keyword is not None and given.keyword.value not in _OURS]
+    new = [_named("batch_size", "None"), _named("sampler", source)]
+    first = call.args[0].with_changes(comma=libcst.MaybeSentinel.DEFAULT)
+    plain = [one.with_changes(comma=libcst.MaybeSentinel.DEFAULT) for one in kept]
+    return text.replaced(call, call.with_changes(args=[first, *new, *plain]))
+
+
+def _source(call: libcst.Call, name: str, position: int | None, default: str) -> str:
+    given = Argument(name, position).find(call)
+    return default if given is None else text_of(given.value)
+
+
+def _counted(text: ProgramText, call: libcst.Call) -> str:
+    """The source of something as long as the data, which must be a `TensorDataset`."""
+    data = call.args[0].value
+    if isinstance(data, libcst.Name):
+        set_at = [one for one in text.nodes(libcst.Assign) if text_of(one.targets[0].target) == data.value]
+        made = set_at[0].value if len(set_at) == 1 else None
+        if isinstance(made, libcst.Call) and called_name(made) == "TensorDataset":
+            return data.value
+    if isinstance(data, libcst.Call) and called_name(data) == "TensorDataset" and data.args and not data.args[0].star:
+        return text_of(data.args[0].value)
+    raise Refused("that the data is one `TensorDataset` does not show in this file")
+
+
+def _named(name: str, source: str) -> libcst.Arg:
+    equal = libcst.AssignEqual(libcst.SimpleWhitespace(""), libcst.SimpleWhitespace(""))
+    return libcst.Arg(libcst.parse_expression(source), keyword=libcst.Name(name), equal=equal)

@@ -1,0 +1,180 @@
+"""Where names are read and set around a line: in its block, in the loops around it, in its function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst
+from libcst import matchers
+
+from profkit.rules.changes.base import ProgramText, called_name, text_of
+from profkit.rules.changes.refusing import Refused
+
+Loop = libcst.For | libcst.While
+Statement = libcst.SimpleStatementLine | libcst.BaseCompoundStatement
+_SCOPES = (libcst.FunctionDef, libcst.Lambda, libcst.ClassDef, libcst.Module)
+_TARGETS = (libcst.AssignTarget, libcst.AugAssign, libcst.AnnAssign, libcst.For, libcst.CompFor, libcst.NamedExpr)
+
+
+def loops_around(text: ProgramText, node: libcst.CSTNode) -> list[Loop]:
+    """The loops around a node in its function, the innermost first. A loop's own head does not lie in it."""
+    found: list[Loop] = []
+    inner = node
+    for parent in text.ancestors(node):
+        if isinstance(parent, _SCOPES):
+            break
+        if isinstance(parent, (libcst.For, libcst.While)) and inner is parent.body:
+            found.append(parent)
+        inner = parent
+    return found
+
+
+def scope_of(text: ProgramText, node: libcst.CSTNode) -> libcst.CSTNode:
+    """The function, class or module around a node."""
+    return next(parent for parent in text.ancestors(node) if isinstance(parent, _SCOPES))
+
+
+def uses(text: ProgramText, within: libcst.CSTNode, name: str) -> list[libcst.Name]:
+    """Where a variable is named inside a node, be it read or set."""
+    found = matchers.findall(within, matchers.Name(name))
+    return [one for one in found if isinstance(one, libcst.Name) and _is_variable(text, one)]
+
+
+def is_set(text: ProgramText, name: libcst.Name) -> bool:
+    """Whether a variable, an item or an attribute of it is assigned at this place."""
+    inner: libcst.CSTNode = name
+    for parent in text.ancestors(name):
+        if isinstance(parent, _TARGETS):
+            return parent.target is inner
+        if isinstance(parent, libcst.AsName):
+            return True
+        if isinstance(parent, (libcst.Subscript, libcst.Attribute)) and parent.value is not inner:
+            return False
+        if isinstance(parent, (libcst.Param, libcst.Del, libcst.Global, libcst.Nonlocal, libcst.NameItem)):
+            return not (isinstance(parent, libcst.Param) and parent.name is not inner)
+        if isinstance(parent, libcst.BaseStatement | libcst.Call):
+            return False
+        inner = parent
+    return False
+
+
+def names_in(node: libcst.CSTNode) -> set[str]:
+    """The names in an expression: variables, functions, and attributes too."""
+    return {one.value for one in matchers.findall(node, matchers.Name()) if isinstance(one, libcst.Name)}
+
+
+def variables_in(text: ProgramText, node: libcst.CSTNode) -> set[str]:
+    """The variables and functions that an expression names."""
+    return {name for name in names_in(node) if uses(text, node, name)}
+
+
+def are_set(text: ProgramText, within: libcst.CSTNode, names: set[str]) -> set[str]:
+    """Which of these variables are assigned or changed inside a node: also by ``x += y`` and by ``x.add_(y)``."""
+    return {name for name in names if any(_changes(text, one) for one in uses(text, within, name))}
+
+
+def guarded(text: ProgramText, node: libcst.CSTNode, loop: Loop) -> bool:
+    """Whether a node in a loop stands under an ``if`` that begins in that loop."""
+    for parent in text.ancestors(node):
+        if parent is loop:
+            return False
+        if isinstance(parent, libcst.If) and node is not parent.test:
+            return True
+        node = parent
+    return False
+
+
+def assignment_of(text: ProgramText, name: str, near: libcst.CSTNode) -> libcst.Assign:
+    """The only plain assignment ``name = …`` in the scope of a node. Raises `Refused` if there is not exactly one."""
+    scope = scope_of(text, near)
+    found = [one for one in text.nodes(libcst.Assign) if _sets(one, name) and scope_of(text, one) is scope]
+    if len(found) != 1:
+        raise Refused(f"`{name}` is set at {len(found) or 'no'} place{'s' * (len(found) != 1)} in that function")
+    return found[0]
+
+
+def statement_around(text: ProgramText, node: libcst.CSTNode) -> Statement:
+    """The statement that a node is part of: the innermost that stands in a block."""
+    kinds = (libcst.SimpleStatementLine, libcst.BaseCompoundStatement)
+    return next(parent for parent in text.ancestors(node) if isinstance(parent, kinds))
+
+
+def block_of(text: ProgramText, statement: libcst.CSTNode) -> list[libcst.CSTNode]:
+    """The statements beside a statement, itself among them."""
+    parent = next(text.ancestors(statement))
+    body = getattr(parent, "body", ())
+    return [*body] if isinstance(body, (list, tuple)) else []
+
+
+def fresh_name(text: ProgramText, name: str) -> str:
+    """A name like this that the file does not use yet."""
+    taken = names_in(text.module)
+    return next(one for one in _variants(name) if one not in taken)
+
+
+def with_statements(
+    text: ProgramText, before: tuple[str | Statement, ...], statement: Statement, after: tuple[str, ...] = ()
+) -> libcst.FlattenSentinel[libcst.CSTNode]:
+    """A statement with others before and after it: new ones as their source, those that move as they are. Empty lines
+    above it stay above the first; comments with it."""
+    lines = list(statement.leading_lines)
+    blank = next((number for number, line in enumerate(lines) if line.comment is not None), len(lines))
+    first: list[Statement] = [text.parsed(one) if isinstance(one, str) else one for one in before]
+    if first:
+        own = [line for line in first[0].leading_lines if line.comment is not None]
+        first[0] = first[0].with_changes(leading_lines=[*lines[:blank], *own])
+        statement = statement.with_changes(leading_lines=lines[blank:])
+    return libcst.FlattenSentinel([*first, statement, *(text.parsed(source) for source in after)])
+
+
+def _variants(name: str) -> Iterator[str]:
+    yield name
+    number = 2
+    while True:
+        yield f"{name}_{number}"
+        number += 1
+
+
+def _sets(part: libcst.Assign, name: str) -> bool:
+    return len(part.targets) == 1 and text_of(part.targets[0].target) == name
+
+
+def _is_variable(text: ProgramText, name: libcst.Name) -> bool:
+    """Not the attribute of something, nor the name of an argument."""
+    parent = next(text.ancestors(name))
+    if isinstance(parent, libcst.Attribute):
+        return parent.value is name
+    return not (isinstance(parent, libcst.Arg) and parent.keyword is name)
+
+
+_MUTATING = frozenset(
+    (
+        "append",
+        "extend",
+        "insert",
+        "pop",
+        "remove",
+        "clear",
+        "update",
+        "add",
+        "discard",
+        "sort",
+        "reverse",
+        "setdefault",
+    )
+)
+"""Methods of containers that change them."""
+
+
+def _changes(text: ProgramText, name: libcst.Name) -> bool:
+    if is_set(text, name):
+        return True
+    inner: libcst.CSTNode = name
+    for parent in text.ancestors(name):
+        if isinstance(parent, libcst.Call):
+            is_method = inner is parent.func and isinstance(inner, libcst.Attribute)
+            return is_method and (called_name(parent).endswith("_") or called_name(parent) in _MUTATING)
+        if not isinstance(parent, (libcst.Attribute, libcst.Subscript)) or parent.value is not inner:
+            return False
+        inner = parent
+    return False

@@ -1,0 +1,304 @@
+"""The lines that write attention out become one call of ``scaled_dot_product_attention``.
+
+They must stand side by side: products of queries and keys, a scale, a mask, the softmax, a dropout, the product with
+the values. Nothing else may read what they compute on the way.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+import libcst
+from msgspec import Struct
+
+from profkit.findings.values import Finding
+from profkit.rules.changes.base import Argument, Edit, ProgramText, called_name, text_of
+from profkit.rules.changes.refusing import AltersNumbers, Refused
+from profkit.rules.changes.scopes import Statement, block_of, scope_of, uses
+
+_PRODUCTS = ("matmul", "bmm")
+_LAST_TWO = ({"-2", "-1"}, {"2", "3"}, {"1", "2"})
+"""Dimensions that are the last two, of tensors with three or four."""
+_VERY_NEGATIVE = -1e4
+"""What is added before a softmax to leave a score out."""
+_INFINITE = ('float("-inf")', "float('-inf')", "-torch.inf", "-math.inf", "-np.inf", "-float('inf')", '-float("inf")')
+
+
+class _Written(Struct, frozen=True):
+    """What has been read of the formula, from its beginning: sources of expressions, empty for what is not there."""
+
+    query: str = ""
+    key: str = ""
+    scale: str = ""
+    mask: str = ""
+    is_soft: bool = False
+    dropout: str = ""
+
+
+class _Line(Struct, frozen=True):
+    """A statement that sets ``name`` to a value; without a name it returns it. ``given`` is what must not be None."""
+
+    statement: Statement
+    name: str
+    value: libcst.BaseExpression
+    given: str = ""
+
+
+def unfused_attention(text: ProgramText, finding: Finding) -> bytes:
+    assert finding.location is not None
+    lines = _lines_from(text, finding.location.line)
+    written, used = _Written(), 0
+    while used < len(lines) and not (written.is_soft and _weighted_values(lines[used], lines[used - 1])):
+        written = _read_line(text, lines, used, written)
+        used += 1
+    if used == len(lines):
+        raise Refused("the weights are not multiplied with the values right behind the softmax")
+    _refuse_other_readers(text, lines[: used + 1])
+    after = _with_call(text, lines, used, written)
+    if written.dropout:
+        raise AltersNumbers("the fused attention drops out other weights at random", after)
+    return after
+
+
+def _lines_from(text: ProgramText, line: int) -> list[_Line]:
+    """The statements from the product of queries and keys on, which is on the line or up to three lines before it."""
+    statement: Statement = text.statement_at(line)
+    around = next((one for one in text.ancestors(statement) if isinstance(one, libcst.If)), None)
+    if around is not None and _read_statement(around) is not None:
+        statement = around
+    block = block_of(text, statement)
+    at = next(number for number, one in enumerate(block) if one is statement)
+    for begin in range(at, max(-1, at - 4), -1):
+        found = list(takewhile(lambda one: one is not None, map(_read_statement, block[begin:])))
+        plain = [one for one in found if one is not None]
+        if plain and not plain[0].given and plain[0].name and _scores(plain[0].value) is not None:
+            return plain
+    raise Refused("no product of queries and transposed keys on that line or right before it")
+
+
+def _read_statement(statement: libcst.CSTNode) -> _Line | None:
+    """``name = value``, the same under ``if given is not None:``, or ``return value``."""
+    if isinstance(statement, libcst.If):
+        only = statement.body.body[0] if len(statement.body.body) == 1 else None
+        inner = None if only is None or statement.orelse is not None else _read_statement(only)
+        given = _not_none(statement.test)
+        return None if inner is None or inner.given or not (given and inner.name) else _given(statement, inner, given)
+    if not isinstance(statement, libcst.SimpleStatementLine) or len(statement.body) != 1:
+        return None
+    part = statement.body[0]
+    if isinstance(part, libcst.Assign) and len(part.targets) == 1:
+        return _Line(statement, text_of(part.targets[0].target), part.value)
+    if isinstance(part, libcst.Return) and part.value is not None:
+        return _Line(statement, "", part.value)
+    return None
+
+
+def _given(statement: Statement, inner: _Line, given: str) -> _Line:
+    return _Line(statement, inner.name, inner.value, given)
+
+
+def _not_none(test: libcst.BaseExpression) -> str:
+    """The source of what ``… is not None`` looks at."""
+    if isinstance(test, libcst.Comparison) and len(test.comparisons) == 1:
+        right = test.comparisons[0]
+        if isinstance(right.operator, libcst.IsNot) and text_of(right.comparator) == "None":
+            return text_of(test.left)
+    return ""
+
+
+def _scores(value: libcst.BaseExpression) -> _Written | None:
+    """``q @ k.transpose(-2, -1)``, with a scale before or behind it."""
+    if isinstance(value, libcst.BinaryOperation) and isinstance(value.operator, (libcst.Divide, libcst.Multiply)):
+        inner = _scores(value.left)
+        if inner is None or inner.scale:
+            return None
+        return _scaled(inner, value)
+    sides = _product(value)
+    key = None if sides is None else _transposed(sides[1])
+    return None if sides is None or key is None else _Written(_plain(sides[0]), key)
+
+
+def _product(value: libcst.BaseExpression) -> tuple[libcst.BaseExpression, libcst.BaseExpression] | None:
+    if isinstance(value, libcst.BinaryOperation) and isinstance(value.operator, libcst.MatrixMultiply):
+        return value.left, value.right
+    if isinstance(value, libcst.Call) and called_name(value) in _PRODUCTS and not any(one.star for one in value.args):
+        if len(value.args) == 2:
+            return value.args[0].value, value.args[1].value
+        if len(value.args) == 1 and isinstance(value.func, libcst.Attribute):
+            return value.func.value, value.args[0].value
+    return None
+
+
+def _transposed(value: libcst.BaseExpression) -> str | None:
+    """What ``.transpose(-2, -1)`` or ``.mT`` stands behind."""
+    if isinstance(value, libcst.Attribute):
+        return _plain(value.value) if value.attr.value == "mT" else None
+    if not isinstance(value, libcst.Call) or not isinstance(value.func, libcst.Attribute):
+        return None
+    swapped = {text_of(one.value) for one in value.args}
+    return _plain(value.func.value) if called_name(value) == "transpose" and swapped in _LAST_TWO else None
+
+
+def _plain(value: libcst.BaseExpression) -> str:
+    if isinstance(value, libcst.BinaryOperation):
+        raise Refused("the queries or keys are computed in the same line")
+    return text_of(value)
+
+
+def _scaled(written: _Written, value: libcst.BinaryOperation) -> _Written:
+    by = text_of(value.right)
+    is_sum = isinstance(value.right, libcst.BinaryOperation) and not value.right.lpar
+    by = f"({by})" if is_sum and not isinstance(value.operator, libcst.Multiply) else by
+    return _with(written, scale=by if isinstance(value.operator, libcst.Multiply) else f"1 / {by}")
+
+
+def _read_line(text: ProgramText, lines: list[_Line], at: int, written: _Written) -> _Written:
+    """One more line of the formula. Raises `Refused` for anything else."""
+    line = lines[at]
+    if at == 0:
+        found = _scores(line.value)
+        assert found is not None
+        return found
+    last = lines[at - 1].name
+    more = _masked(line, last, written) if line.given else _scaled_further(line, last, written)
+    more = more or (_masked(line, last, written) or _weighed(line, last, written) if not line.given else None)
+    if more is None:
+        raise Refused(f"line {text.line_of(line.statement)} is no step of plain attention")
+    return more
+
+
+def _scaled_further(line: _Line, last: str, written: _Written) -> _Written | None:
+    value = line.value
+    is_by = isinstance(value, libcst.BinaryOperation) and isinstance(value.operator, (libcst.Divide, libcst.Multiply))
+    if not isinstance(value, libcst.BinaryOperation) or not is_by or text_of(value.left) != last:
+        return None
+    return None if written.is_soft or written.scale or written.mask else _scaled(written, value)
+
+
+def _masked(line: _Line, last: str, written: _Written) -> _Written | None:
+    """``scores + mask`` or ``scores.masked_fill(mask, value)``, of the mask that must be given, if one must."""
+    value, mask = line.value, ""
+    if written.is_soft or written.mask:
+        return None
+    if isinstance(value, libcst.BinaryOperation) and isinstance(value.operator, libcst.Add):
+        mask = text_of(value.right) if text_of(value.left) == last else ""
+    if isinstance(value, libcst.Call) and called_name(value) == "masked_fill" and _is_of(value, last):
+        mask = _kept_by(value)
+    if not mask:
+        return None
+    return _with(written, mask=f"None if {line.given} is None else {mask}" if line.given else mask)
+
+
+def _weighed(line: _Line, last: str, written: _Written) -> _Written | None:
+    """The softmax, or a dropout behind it."""
+    if not isinstance(line.value, libcst.Call):
+        return None
+    if not written.is_soft:
+        value = _without_cast(line.value)
+        is_softmax = called_name(value) == "softmax" and _softmax_of(value, last)
+        return _with(written, is_soft=True) if is_softmax else None
+    return None if written.dropout else _with(written, dropout=_probability(line.value, last))
+
+
+def _with(written: _Written, **more: str | bool) -> _Written:
+    known = {name: getattr(written, name) for name in written.__struct_fields__}
+    return _Written(**{**known, **more})
+
+
+def _is_of(call: libcst.Call, name: str) -> bool:
+    return isinstance(call.func, libcst.Attribute) and text_of(call.func.value) == name and len(call.args) == 2
+
+
+def _kept_by(call: libcst.Call) -> str:
+    """The mask of what takes part, of ``scores.masked_fill(mask, value)``, which names what does not."""
+    out, value = call.args[0].value, text_of(call.args[1].value)
+    try:
+        is_low = value in _INFINITE or float(value) <= _VERY_NEGATIVE
+    except ValueError:
+        is_low = False
+    if not is_low:
+        raise Refused(f"the mask fills in `{value}`, which may not leave the scores out")
+    if isinstance(out, libcst.Comparison) and len(out.comparisons) == 1:
+        right = out.comparisons[0]
+        if isinstance(right.operator, libcst.Equal) and text_of(right.comparator) in ("0", "False"):
+            return f"{text_of(out.left)} != {text_of(right.comparator)}"
+    is_plain = isinstance(out, (libcst.Name, libcst.Attribute, libcst.Subscript, libcst.Call))
+    return f"~{text_of(out)}" if is_plain else f"~({text_of(out)})"
+
+
+def _without_cast(call: libcst.Call) -> libcst.Call:
+    """``softmax(scores.float(), dim=-1)`` of ``….type_as(queries)``: the fused call computes its softmax in float32."""
+    if called_name(call) in ("type_as", "to") and len(call.args) == 1 and isinstance(call.func, libcst.Attribute):
+        inner = call.func.value
+        return inner if isinstance(inner, libcst.Call) else call
+    return call
+
+
+def _softmax_of(call: libcst.Call, name: str) -> bool:
+    """``softmax(scores, dim=-1)`` as a function or a method."""
+    given = [text_of(one.value) for one in call.args]
+    first = [] if _starts_with(call, name) else given[:1]
+    dims = given[len(first) :]
+    return (
+        (not first or first[0] in (name, f"{name}.float()"))
+        and dims == ["-1"]
+        and (bool(first) or _starts_with(call, name))
+    )
+
+
+def _starts_with(call: libcst.Call, name: str) -> bool:
+    return isinstance(call.func, libcst.Attribute) and text_of(call.func.value) == name
+
+
+def _probability(call: libcst.Call, name: str) -> str:
+    """The probability of a dropout of the weights, as `scaled_dot_product_attention` takes it."""
+    if not call.args or text_of(call.args[0].value) != name or "drop" not in called_name(call):
+        raise Refused("the weights go through something that is no dropout before they meet the values")
+    if len(call.args) == 1 and isinstance(call.func, libcst.Attribute) and text_of(call.func.value) == "self":
+        return f"{text_of(call.func)}.p if self.training else 0.0"
+    share, training = Argument("p", 1).find(call), Argument("training", 2).find(call)
+    if called_name(call) != "dropout" or share is None or training is None:
+        raise Refused("the dropout does not say how often, and whether the model is in training")
+    return f"{text_of(share.value)} if {text_of(training.value)} else 0.0"
+
+
+def _weighted_values(line: _Line, before: _Line) -> str:
+    sides = None if line.given else _product(line.value)
+    return text_of(sides[1]) if sides is not None and text_of(sides[0]) == before.name else ""
+
+
+def _refuse_other_readers(text: ProgramText, lines: list[_Line]) -> None:
+    """Raise `Refused` if what is computed on the way is read elsewhere."""
+    inside = {id(line.statement) for line in lines}
+    for name in {line.name for line in lines[:-1]} - {lines[-1].name}:
+        if not name.isidentifier():
+            raise Refused(f"`{name}` is kept beyond these lines")
+        for use in uses(text, scope_of(text, lines[0].statement), name):
+            if not inside & {id(one) for one in text.ancestors(use)}:
+                raise Refused(f"line {text.line_of(use)} names `{name}` too")
+
+
+def _with_call(text: ProgramText, lines: list[_Line], used: int, written: _Written) -> bytes:
+    functional = text.known_as("torch.nn.functional")
+    given = [written.query, written.key, _weighted_values(lines[used], lines[used - 1])]
+    given += [f"attn_mask={written.mask}"] if written.mask else []
+    given += [f"dropout_p={written.dropout}"] if written.dropout else []
+    given += [] if _is_usual(written) else [f"scale={written.scale or '1.0'}"]
+    call = libcst.parse_expression(f"{functional}.scaled_dot_product_attention({', '.join(given)})")
+    above = [row for line in lines[1 : used + 1] for row in line.statement.leading_lines if row.comment is not None]
+    above = [*lines[0].statement.leading_lines, *above]  # comments stay
+    edits: dict[libcst.CSTNode, Edit] = {line.statement: lambda _: libcst.RemoveFromParent() for line in lines[:used]}
+    edits[lines[used].value] = lambda _: call
+    edits[lines[used].statement] = lambda line: line.with_changes(leading_lines=above)
+    return text.edited(edits)
+
+
+def _is_usual(written: _Written) -> bool:
+    """Whether the scale is one over the root of the size of a head, which is what the call does by itself."""
+    sizes = {size for name in (written.query, written.key) for size in (f"{name}.size(-1)", f"{name}.shape[-1]")}
+    roots = {root for size in sizes for root in (f"math.sqrt({size})", f"sqrt({size})", f"{size}**0.5")}
+    plain = written.scale.replace(" ", "").replace("1.0/", "1/")
+    while plain.startswith("(") and plain.endswith(")"):
+        plain = plain[1:-1]
+    plain = plain.replace("1/(", "1/").removesuffix(")") if plain.startswith("1/(") else plain
+    return plain in {f"1/{root}" for root in roots} | {f"{size}**-0.5" for size in sizes}

@@ -1,0 +1,54 @@
+"""The rows as a table, and the three figures below it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from profkit.core.units import format_share
+from profkit.diagnosis.fixing.proving import HELD, REFUSED
+from tests.fixes.judging import Row
+
+HEAD = (
+    "| program | findings | tried | held | `fix --all` wins | its known fix wins | of the possible |\n"
+    + "|---" * 7
+    + "|"
+)
+
+
+def render(row: Row) -> str:
+    """One row, and below it why changes did not hold."""
+    if row.failure:
+        return f"| {row.name} | {row.failure} | | | | | |"
+    shares = (format_share(share) if share is not None else "-" for share in (row.won, row.possible, row.reached))
+    return f"| {row.name} | {len(row.verdicts)} | {row.tried} | {row.held} | {' | '.join(shares)} |"
+
+
+def reasons(rows: Sequence[Row]) -> list[str]:
+    """Each finding whose change did not hold."""
+    return [
+        f"{row.name}: {rule}: {verdict}{reason and f': {reason}'}"
+        for row in rows
+        for rule, verdict, reason in row.verdicts
+        if verdict != HELD
+    ]
+
+
+def figures(rows: Sequence[Row]) -> str:
+    """How many findings have a change, how many changes hold, and how much of the possible time is won."""
+    verdicts = [verdict for row in rows for _, verdict, _ in row.verdicts]
+    tried = [verdict for verdict in verdicts if verdict != REFUSED]
+    reached = [row.reached for row in rows if row.reached is not None]
+    possible = sum(row.possible or 0.0 for row in rows if row.reached is not None)
+    won = sum((row.reached or 0.0) * (row.possible or 0.0) for row in rows)
+    return "\n".join(
+        (
+            f"findings with a change: {_of(len(tried), len(verdicts))}",
+            f"changes that hold: {_of(tried.count(HELD), len(tried))}",
+            f"programs within a tenth of their known fix: {_of(sum(one >= 0.9 for one in reached), len(reached))}",
+            f"of the possible time won: {format_share(won / possible) if possible else 'not measured'}",
+        )
+    )
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part} of {whole}" + (f" ({format_share(part / whole)})" if whole else "")

@@ -1,0 +1,56 @@
+"""The figures of `python -m tests.fixes` on rows that are written by hand, and the programs it makes."""
+
+from __future__ import annotations
+
+import ast
+
+from profkit.diagnosis.fixing.proving import HELD, NO_GAIN, REFUSED
+from tests.fixes.cases import programs, scenarios
+from tests.fixes.judging import Row
+from tests.fixes.table import figures, reasons, render
+
+ROWS = (
+    Row("a", (("x", HELD, ""), ("y", REFUSED, "no")), won=0.45, possible=0.5),
+    Row("b", (("x", NO_GAIN, "noise"),), won=0.0, possible=0.3),
+    Row("c", (), won=0.0, possible=0.01),
+    Row("d", failure="it fails"),
+)
+
+
+def test_each_figure_counts_what_it_says():
+    assert figures(ROWS).splitlines() == [
+        "findings with a change: 2 of 3 (67 %)",
+        "changes that hold: 1 of 2 (50 %)",
+        "programs within a tenth of their known fix: 1 of 2 (50 %)",
+        "of the possible time won: 56 %",
+    ]
+    assert figures(()).endswith("of the possible time won: not measured")
+
+
+def test_a_row_says_what_was_won_and_what_did_not_hold():
+    assert render(ROWS[0]) == "| a | 2 | 1 | 1 | 45 % | 50 % | 90 % |"
+    assert render(ROWS[2]).endswith("| - |")
+    assert render(ROWS[3]) == "| d | it fails | | | | | |"
+    assert reasons(ROWS) == ["a: y: refused: no", "b: x: no gain shown: noise"]
+
+
+def test_a_scenario_becomes_a_program_with_both_variants():
+    made = {case.name: case for case in scenarios()}
+    assert "loss-list" in made
+    assert "averaged-twice" not in made  # takes two processes
+    assert "cpu-tensor-then-cuda" not in made  # needs a GPU
+    for case in made.values():
+        names = {one.name for one in ast.parse(case.text).body if isinstance(one, ast.FunctionDef)}
+        assert "pitfall" in names
+        assert "fix" not in names
+        ast.parse(case.fixed_text)
+
+
+def test_a_folder_of_programs_is_read(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "fault.py").write_text("print(1)\n")
+    assert programs(tmp_path) == []
+    (tmp_path / "one" / "fix.py").write_text("print(2)\n")
+    (case,) = programs(tmp_path)
+    assert case.lay_out(tmp_path / "work" / "one") == tmp_path / "work" / "one" / "fault.py"
+    assert (tmp_path / "work" / "one" / "fix.py").read_text() == "print(2)\n"

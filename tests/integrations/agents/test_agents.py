@@ -1,0 +1,100 @@
+"""What the tools for agents do, without the protocol."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from profkit.core.errors import ProfkitError, UsageError
+from profkit.diagnosis.fixing.proving import Fixes
+from profkit.integrations.agents import read_skill
+from profkit.integrations.agents.work import Workplace, one_page, paged
+from profkit.report.agent import MOST_CHARACTERS
+
+RECORDED = Path(__file__).parents[3] / "traces" / "recorded" / "nvidia-h200" / "cpu-tensor-then-cuda" / "pitfall"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workplace:
+    root = tmp_path / "project"
+    shutil.copytree(RECORDED, root / "traces" / "run")
+    return Workplace(root)
+
+
+def test_nothing_outside_of_the_folder_is_seen(place, tmp_path):
+    (tmp_path / "secret.json").write_text("{}")
+    (place.root / "link.json").symlink_to(tmp_path / "secret.json")
+    for path in ("../secret.json", str(tmp_path / "secret.json"), "link.json"):
+        with pytest.raises(UsageError, match=r"lies outside of .*; start `profkit mcp` in the folder that holds it"):
+            place.inside(path)
+        with pytest.raises(UsageError, match="lies outside of"):
+            place.diagnose(path, (), print)
+    with pytest.raises(UsageError, match="lies outside of"):
+        place.explain("../secret.json")
+    with pytest.raises(UsageError, match="`list_runs` names the recordings"):
+        place.inside("traces/other")
+
+
+def test_the_recordings_are_listed_and_diagnosed(place):
+    (listed,) = place.list_runs()
+    assert "traces/run  " in listed
+    name = listed.split()[0]
+    told: list[str] = []
+    first, *_ = place.diagnose(name, (), told.append)
+    assert first.startswith("verdict: ")
+    assert "host-created-tensor" in first
+    assert len(first) <= MOST_CHARACTERS
+    assert told == ["reading the recording"]
+    assert "host-created-tensor" in place.explain(name)[0]
+    with pytest.raises(UsageError, match="arguments are for a script only"):
+        place.diagnose(name, ("--epochs",), told.append)
+
+
+def test_a_rule_is_explained_or_not_known(place):
+    assert place.explain("retained-graph")[0].startswith("retained-graph (fault)\n")
+    with pytest.raises(ProfkitError, match="no rule is called 'retained'"):
+        place.explain("retained")
+
+
+def test_only_a_script_is_fixed_and_only_who_may_write_writes(place):
+    with pytest.raises(UsageError, match=r"on a script\.py"):
+        place.fix("traces/run", "", (), None, False, 1.0, print)
+    with pytest.raises(UsageError, match="this server only reads"):
+        place.write(Fixes(place.root, (), {}, {}))
+
+
+def test_what_held_is_written_inside_of_the_folder_only(place):
+    file = place.root / "train.py"
+    file.write_bytes(b"a\n")
+    may = Workplace(place.root, may_write=True)
+    assert may.write(Fixes(place.root, (), {Path("train.py"): b"a\n"}, {Path("train.py"): b"b\n"})) == "train.py"
+    assert file.read_bytes() == b"b\n"
+    outside = place.root.parent
+    (outside / "other.py").write_bytes(b"a\n")
+    with pytest.raises(UsageError, match=r"other\.py: lies outside of"):
+        may.write(Fixes(outside, (), {Path("other.py"): b"a\n"}, {Path("other.py"): b"b\n"}))
+    assert may.write(Fixes(place.root, (), {}, {})) == "nothing: no change held"
+
+
+def test_long_answers_come_in_pages():
+    text = "".join(f"line {number}\n" for number in range(3000)) + "x" * 10_000
+    pages = paged(text)
+    assert "".join(pages) == text
+    assert all(len(one_page(pages, number)) <= MOST_CHARACTERS for number in range(1, len(pages) + 1))
+    assert one_page(pages, 1).endswith(f"page 1 of {len(pages)}, ask for page=2\n")
+    assert one_page(["all"], 1) == "all"
+    for number in (0, len(pages) + 1):
+        with pytest.raises(ProfkitError, match="there is no page"):
+            one_page(pages, number)
+
+
+def test_the_skill_names_commands_that_there_are():
+    import profkit.cli
+
+    skill = read_skill()
+    assert skill.startswith("---\nname: profkit\ndescription: ")
+    named = {line.split()[1] for line in skill.replace("`", "\n").splitlines() if line.startswith("profkit ")}
+    known = set(profkit.cli.group.list_commands(None))  # type: ignore[arg-type]
+    assert named <= known
