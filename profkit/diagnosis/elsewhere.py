@@ -37,7 +37,8 @@ def find_elsewhere(facts: Facts) -> Elsewhere | None:
     run = facts.run
     if not facts.has_trace or run.is_part or run.signals_per_step > 1 or run.one_in > 1:
         return None
-    took_ns, known_ns = plain_steps_ns(facts), step_time(facts).unrecorded_ns
+    took_ns, time = plain_steps_ns(facts), step_time(facts)
+    known_ns = time.held_up_ns or time.unrecorded_ns
     if len(took_ns) < _LEAST_STEPS:
         return None
     judged_ns = median(took_ns) if known_ns is None else known_ns

@@ -94,6 +94,7 @@ from profkit.rules.base import (
 from profkit.run.directory import Host
 from profkit.savings import Edit, remove, shrink
 from profkit.savings.replay import replay
+from profkit.savings.step_time import as_in_step_ns
 from profkit.source.changes import Argument, ChangedCall
 from profkit.trace import Category, Rows, among, median
 
@@ -270,7 +271,7 @@ def _suspect_samples(facts: Facts, loading: _Loading, plan: _Plan) -> Suspicions
         return
     line, advice = slowest
     yield Suspicion(
-        message=f"Each step waits {format_time(loading.wait_ns)} for its batch, because the main process prepares it "
+        message=f"Each step waits {_told(facts, loading.wait_ns)} for its batch, because the main process prepares it "
         f"while the model stands still; with each batch ready the step would be {format_share(ready)} shorter. "
         + (
             "Workers would take the CPUs from the model and gain nothing here."
@@ -353,7 +354,7 @@ def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Makin
         else "More workers would gain nothing here."
     )
     return Suspicion(
-        message=f"Each step waits {format_time(loading.wait_ns)} for its batch, because {who}. {share} of that goes "
+        message=f"Each step waits {_told(facts, loading.wait_ns)} for its batch, because {who}. {share} of that goes "
         f"to `{making.name}`{in_line}{calls}. Without it the step would be at most {format_share(making.saved)} "
         f"shorter. {workers}",
         fix="Make what this line does cheaper, or do it once beforehand for all samples. What is the same for every "
@@ -379,7 +380,7 @@ def _orders_made_afresh(facts: Facts, loading: _Loading) -> Suspicion | None:
     edit = shrink(rows, facts.trace.events.duration_ns[rows] - drawing_ns, _UNCERTAINTY)
     if replay(facts, edit).fraction < _WORTH:
         return None
-    drawn = format_time(facts.steps.per_step_ns(int(drawing_ns.sum())))
+    drawn = _told(facts, facts.steps.per_step_ns(int(drawing_ns.sum())))
     return Suspicion(
         message=f"Each step makes a new iterator of the DataLoader for a single batch. It first puts the whole set of "
         f"samples in a new order, {drawn} a step. All of that but the first batch is thrown away.",
@@ -411,7 +412,7 @@ def _handed_over_in_vain(facts: Facts, loading: _Loading) -> Suspicion | None:
     if saved < _WORTH:
         return None
     return Suspicion(
-        message=f"Each step waits {format_time(loading.wait_ns)} for data, though a worker makes a batch in "
+        message=f"Each step waits {_told(facts, loading.wait_ns)} for data, though a worker makes a batch in "
         f"{format_time(made_ns)}: handing it over takes longer than making it. Made in the main process, the step "
         f"would be at least {format_share(saved)} shorter.",
         fix="Pass `num_workers=0`. Workers pay where a batch takes longer to make than to hand over, as where files "
@@ -426,6 +427,11 @@ def _handed_over_in_vain(facts: Facts, loading: _Loading) -> Suspicion | None:
             "workers": loading.workers,
         },
     )
+
+
+def _told(facts: Facts, recorded_ns: float) -> str:
+    """A time per recorded step, as the same share of the step that the price refers to."""
+    return format_time(as_in_step_ns(facts, recorded_ns))
 
 
 def _making_ns(account: LoaderAccount) -> float:
@@ -608,7 +614,7 @@ def _describe(facts: Facts, loading: _Loading, plan: _Plan, saved: float, ready:
         gain += "" if reported == most else f"; {all_of_it}"
     elif reported != most:
         gain += f", of which handing batches over leaves {reported}"
-    return f"Each step waits {format_time(loading.wait_ns)} for its batch, because {who} while {meanwhile}; {gain}."
+    return f"Each step waits {_told(facts, loading.wait_ns)} for its batch, because {who} while {meanwhile}; {gain}."
 
 
 def _with_workers(facts: Facts, loading: _Loading, needed: int | None) -> ChangedCall | None:
@@ -634,8 +640,8 @@ def _advise(facts: Facts, loading: _Loading, needed: int | None) -> str:
         pinned = ", pin_memory=True" if facts.device.present else ""
         return (
             f"Prepare batches in worker processes: DataLoader(..., num_workers={needed}, "
-            f"persistent_workers=True{pinned}). A batch takes {format_time(loading.wait_ns)}, "
-            f"the rest of the step {format_time(loading.rest_ns)}.{more}"
+            f"persistent_workers=True{pinned}). A batch takes {_told(facts, loading.wait_ns)}, "
+            f"the rest of the step {_told(facts, loading.rest_ns)}.{more}"
         )
     cheaper = "Make __getitem__ cheaper: decode once and keep the result, augment whole batches on the device"
     if loading.workers is None:

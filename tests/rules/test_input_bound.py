@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from profkit.core.units import format_time
 from profkit.diagnosis.compare.step_times import compare_step_times
 from profkit.diagnosis.pipeline import diagnose, read_facts
 from profkit.findings.values import Change, Kind, Severity
@@ -31,6 +32,15 @@ def test_a_batch_prepared_by_the_main_process_is_worth_its_time_where_cpus_are_f
     assert predict_saving(facts, found.edit).fraction == 0.4
     assert "num_workers=1" in found.fix
     assert "main process" in found.message
+
+
+@pytest.mark.parametrize(("plain_us", "told"), [(50, "20.0 µs"), (100, "40.0 µs"), (150, "40.0 µs")])
+def test_the_wait_that_is_told_is_as_long_as_its_price_says(plain_us, told):
+    """40 of 100 µs as recorded. Plain steps that took longer were held up: then it is told as recorded."""
+    facts = facts_of(batches([40] * 4), run=replace(run_on(cpus=8), reference_step_ns=(plain_us * 1_000,) * 8))
+    (found,) = find(facts)
+    assert found.message.startswith(f"Each step waits {told} for its batch")
+    assert format_time(predict_saving(facts, found.edit).time_ns_per_step) == told
 
 
 def test_wait_and_rest_are_those_of_the_median_step():
