@@ -74,11 +74,12 @@ _Loop = tuple[str, str, int]
 @derived_once
 def whole_run(facts: Facts) -> WholeRun | None:
     """The account of the run; None if it was not watched."""
-    return account_for(facts.account, _labels(facts)) if facts.account.stacks else None
+    return account_for(facts.account, phase_of_stacks(facts)) if facts.account.stacks else None
 
 
 @derived_once
-def _labels(facts: Facts) -> list[str]:
+def phase_of_stacks(facts: Facts) -> list[str]:
+    """The phase of each stack of the account."""
     return label_stacks(facts.account)
 
 
@@ -111,7 +112,7 @@ class Repeated(Struct, frozen=True):
 def repeated_between_steps(facts: Facts, label: str) -> list[Repeated]:
     """The lines of a phase that the training waited for at least twice, the longest first. What came before the first
     step or after the last does not count."""
-    account, labels = facts.account, _labels(facts)
+    account, labels = facts.account, phase_of_stacks(facts)
     trained = [stack for stack, found in zip(account.stacks, labels, strict=True) if found == STEPS]
     if not trained or account.column_ns <= 0:
         return []

@@ -2,11 +2,11 @@
 
 What it detects
 At least 64 steps after the recording, in time order and in blocks, of which the fastest step gets slower from block to
-block, by a quarter or more in all. The fastest step of a block is what the program needs: other programs on the machine
-only make steps slower, and batches of different sizes come in every block. A jump from one length to another, as when
-another program starts, is not reported. If several start one after another, even the fastest step of a block gets
-slower. So nothing is told if the main thread, within its own work in the run's steps, was without the CPU for at least
-half as long as the steps got longer in all.
+block, by a quarter or more in all. The fastest step of a block is what the program needs: other programs on the
+machine only make steps slower, and batches of different sizes come in every block. A jump from one length to another,
+as when another program starts, is not reported, unless looks show that some lines got longer and all else did not. If
+several start one after another, even the fastest step of a block gets slower. So nothing is told if the main thread,
+within its own work in the run's steps, was without the CPU for at least half as long as the steps got longer in all.
 
 Why is this bad?
 What grows with the number of steps makes the whole run quadratic: a step that is a tenth longer after 100 steps takes
@@ -24,18 +24,26 @@ Use instead
         batch = sample(store[: step + 1])
 
 How the saving is estimated
-Not at all: the recording holds the beginning only, and some growth is meant, as that of a text that is written word by
-word. The finding states by how much the steps got longer. Its severity is medium if they got longer by half, else low.
+Looks at the main thread tell what each line takes per step in the first quarter of these steps and in the last. Lines
+that got longer by half of the growth or more, while all else grew by much less, are named; then a lack of CPU is no
+doubt, as it makes all lines longer. The saving is what they take beyond their time in the first quarter, as a share of
+the run: what is gained if they do not grow. It ends where the timing of steps ends.
+
+Without such lines there is no estimate. Some growth is meant, as that of a text that is written word by word. The
+finding states by how much the steps got longer. Its severity is medium if they got longer by half, else low.
 
 Source of the test: Kendall's rank correlation, M. G. Kendall, A new measure of rank correlation, Biometrika 1938.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from profkit.patterns import Places
 from profkit.patterns.retention.holding import growing_names
+from profkit.patterns.timed_lines import TimedLine, timed_lines
 from profkit.patterns.whole_run import STEPS, whole_run
 from profkit.rules.base import (
     CannotLook,
@@ -44,6 +52,7 @@ from profkit.rules.base import (
     Severity,
     Suspicion,
     Suspicions,
+    format_count,
     format_share,
     format_time,
     pick_form,
@@ -59,11 +68,16 @@ _BLOCKS = 8
 """Chance alone orders the fastest steps of eight blocks as strictly as `_LEAST_ORDER` once in 363 times."""
 _LEAST_ORDER = 0.75
 """Kendall's tau. A single jump in the middle of eight blocks gives 0.57."""
+_LEAST_ORDER_OF_LINES = 0.5
+"""The same if looks show that some lines got longer and the others did not: other programs make no such difference, so
+a jump is the program's."""
 _LEAST_GROWTH, _MUCH_GROWTH = 0.25, 0.5
 """Processors that get warm, and caches that fill, slow a run by a few per cent within minutes."""
 
 _EXPLAINS = 0.5
 """Of what the steps got longer by in all: a lack of CPU that long leaves less than half to the program."""
+_UNCERTAINTY = 0.5
+"""Some of the growth may have to stay, and what came before the timed steps and after them is not counted."""
 _LEAST_HELD_BYTES = 4096
 """More in each step. A list of single numbers, such as losses that are kept for a curve, makes no step longer."""
 
@@ -77,19 +91,25 @@ def growing_step_time(facts: Facts) -> Suspicions:
     fastest_ns = np.array([block.min() for block in np.array_split(later_ns, _BLOCKS)])
     first_ns, last_ns = fastest_ns[:2].mean(), fastest_ns[-2:].mean()
     growth = float(last_ns / max(first_ns, 1.0)) - 1
-    if growth < _LEAST_GROWTH or _order(fastest_ns) < _LEAST_ORDER:
+    timed = timed_lines(facts)
+    lines = timed.grown() if timed is not None else ()
+    order = _order(fastest_ns)
+    if growth < _LEAST_GROWTH or order < (_LEAST_ORDER_OF_LINES if lines else _LEAST_ORDER):
         return
-    lacked_ns = _without_cpu_ns(facts)
+    lacked_ns = 0 if lines else _without_cpu_ns(facts)
     if lacked_ns and lacked_ns >= _EXPLAINS * float((later_ns - first_ns).clip(0).sum()):
         raise CannotLook(
             "the steps got longer, but in them the main thread was without the CPU for so long that other programs may "
             "be why"
         )
     names = [name for name in growing_names(facts) if name.more_bytes >= _LEAST_HELD_BYTES]
+    if lines:  # what only grows beside them makes no step longer
+        names = [name for name in names if any(name.path in line.site.source for line in lines)]
     held, hold = " and ".join(f"`{name.path}`" for name in names[:2]), pick_form(len(names[:2]), "holds", "hold")
     yield Suspicion(
         message=f"The steps get longer: within {len(later_ns):,} steps after the recording the fastest went from "
         f"{format_time(first_ns)} to {format_time(last_ns)}, {format_share(growth)} more."
+        + (_tell(lines) if lines else "")
         + (f" Meanwhile {held} {hold} more and more." if held else ""),
         fix="Look for what each step adds to and the next goes through again. It may be a list or buffer that is "
         "copied, searched or concatenated as a whole. Or hooks that each step registers, or a cache that never hits. "
@@ -97,13 +117,26 @@ def growing_step_time(facts: Facts) -> Suspicions:
         "longer.",
         confidence=0.7,
         count=1,
-        places=Places.of_sites(name.site for name in names),
-        severity=Severity.MEDIUM if growth >= _MUCH_GROWTH else Severity.LOW,
+        places=Places.of_sites(dict.fromkeys([*(line.site for line in lines), *(name.site for name in names)])),
+        run_ns=int(sum(line.grown_ns(timed.steps) for line in lines)) if timed is not None else 0,
+        run_uncertainty=_UNCERTAINTY,
+        severity=Severity.MEDIUM if growth >= _MUCH_GROWTH and order >= _LEAST_ORDER else Severity.LOW,
         evidence={
             "steps_after_the_recording": len(later_ns),
             "fastest_ns_at_first": int(first_ns),
             "fastest_ns_at_last": int(last_ns),
         },
+    )
+
+
+def _tell(lines: Sequence[TimedLine]) -> str:
+    """What the first of the lines takes in a step at first and at last, and what others do that got longer."""
+    first, *others = lines
+    also = f", and at {format_count(len(others), 'other line')}" if others else ""
+    by = format_time(sum(line.growth_ns for line in lines))
+    return (
+        f" By {by} they got longer at this line{also}, as looks at the main thread show: it went from "
+        f"{format_time(first.first_ns)} to {format_time(first.last_ns)} a step."
     )
 
 

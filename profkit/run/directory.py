@@ -437,7 +437,8 @@ class Run:
     """The content of ``run.json``.
 
     Times: ``reference_step_ns`` are the steps without a profiler, before and soon after the recorded ones;
-    ``later_step_ns`` are those that followed, of which only the times are known. The three ``…_step_device_ns`` are,
+    ``later_step_ns`` are those that followed, of which only the times are known; the last of them ended at
+    ``timed_until_ns`` since the epoch, 0 if unknown. The three ``…_step_device_ns`` are,
     for the same steps, how long a GPU took from the end of one to the end of the next in the program's stream: 0 for a
     step that could not be read, empty if none could. ``own_cpu_ns`` and ``children_cpu_ns`` are CPU time from the
     beginning of the recording to the end of the program: its own, and that of the processes it started, which are not
@@ -491,6 +492,7 @@ class Run:
     reference_step_faults: tuple[int, ...] = ()
     measured_step_faults: tuple[int, ...] = ()
     measured_step_crowded_ns: tuple[int, ...] = ()
+    timed_until_ns: int = 0
     page_fault_ns: int | None = None
     feeding: Feeding | None = None
     compiled: Compiled | None = None

@@ -13,6 +13,7 @@ from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.growing_step_time import growing_step_time
 from profkit.run.directory import CallSite, LiveHolder, LiveSample, Run
 from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
+from tests.patterns.looks import BEGUN_NS, SCORE, UPDATE, looked_at
 from tests.traces import facts_of, memory, op, step
 
 MS = 1_000_000
@@ -148,3 +149,47 @@ def test_a_device_that_bounds_the_steps_is_timed_by_itself():
     assert len(list(growing_step_time.check(facts_of(events, run=run)))) == 1
     shorter = replace(run, later_step_device_ns=device[::-1])
     assert list(growing_step_time.check(facts_of(events, run=shorter))) == []
+
+
+def looked(update_ms: tuple[int, int], score_ms: tuple[int, int], **more: Any) -> list[Suspicion]:
+    """Two lines that take so much of a step at first and at last, in eight parts of a second each, with looks."""
+    parts = np.linspace(0, 1, 8)
+    columns, later = [{UPDATE: 100 * MS}], list[float]()
+    for part in parts:
+        update, score = (first + (last - first) * part for first, last in (update_ms, score_ms))
+        scale = 100 * MS / (update + score)
+        columns += [{UPDATE: int(update * scale), SCORE: int(score * scale)}] * 10
+        later += [update + score] * round(1_000 / (update + score))
+    events = [event for i in range(4) for event in (step(i, 1000 * i, 1000), op("aten::mm", 1000 * i, 900))]
+    later_ns = tuple(int(ms * MS) for ms in later)
+    until_ns = BEGUN_NS + 100 * MS * len(columns)
+    run = Run(torch="2.13", reference_step_ns=(MS,) * 20, later_step_ns=later_ns, timed_until_ns=until_ns)
+    return list(growing_step_time.check(facts_of(events, run=run, account=looked_at(columns), **more)))
+
+
+def test_the_line_that_got_longer_is_where_and_what_it_took_beyond_its_beginning_is_the_price():
+    (found,) = looked((10, 10), (10, 30))
+    assert found.location is not None
+    assert (found.location.file, found.location.line) == ("train.py", 12)
+    assert "they got longer at this line, as looks at the main thread show" in found.message
+    assert found.severity is Severity.MEDIUM
+    assert 0.15 * 8_000 * MS < found.run_ns < 0.5 * 8_000 * MS
+
+
+def test_where_all_lines_got_longer_none_is_named():
+    (found,) = looked((10, 20), (10, 20))
+    assert (found.location, found.run_ns) == (None, 0)
+
+
+def test_an_innocent_list_that_grows_beside_the_line_is_not_named():
+    site = CallSite("train.py", 9, "main", "losses.append(loss)")
+    samples = tuple(
+        LiveSample(n, (LiveHolder("losses", site, 0, 0, 9_000 * (n + 1), n + 1, 9_000 * (n + 1), False),))
+        for n in range(4)
+    )
+    kept = [memory(1000 * n + 5, 9_000, 1000 + n) for n in range(4)]
+    (found,) = find(np.linspace(10, 20, 80), live=samples, events=kept)
+    assert "`losses`" in found.message
+    (found,) = looked((10, 10), (10, 30), live=samples)
+    assert "losses" not in found.message
+    assert [place.line for place in found.places.all()] == [12]

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profkit.findings.values import Severity
+from profkit.findings.values import Kind, Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.step_time_outliers import step_time_outliers
 from profkit.run.directory import CallSite, Run
+from tests.patterns.looks import BATCH, BEGUN_NS, EVALUATE, SCORE, UPDATE, looked_at, slow_steps
 from tests.traces import annotation, facts_of, mark, op, rows_named, step
 
 Json = dict[str, Any]
@@ -176,3 +177,45 @@ def test_located_steps_are_not_timed():
 def test_too_few_steps_tell_nothing():
     with pytest.raises(CannotLook, match="fewer than 10 steps"):
         find([10.0] * 5)
+
+
+def watched(stack: int, ms: int = 180) -> list[Suspicion]:
+    """Steps after the recording that were looked at: one in eleven takes so much longer, in this stack."""
+    columns, later_ms = slow_steps(stack, ms=ms)
+    until_ns = BEGUN_NS + 100 * MS * len(columns)
+    later = tuple(int(ms * MS) for ms in later_ms)
+    reference = (*BESIDE, *(int(ms * MS) for ms in with_slow()))
+    run = Run(torch="2.13", reference_step_ns=reference, later_step_ns=later, timed_until_ns=until_ns)
+    facts = facts_of(recorded(*[100] * 4), run=run, account=looked_at(columns))
+    return list(step_time_outliers.check(facts))
+
+
+def test_what_makes_slow_steps_slow_is_named_with_its_share_of_the_run():
+    (found,) = watched(SCORE)
+    assert found.location is not None
+    assert (found.location.line, [place.line for place in found.also]) == (12, [46])
+    assert (found.kind, found.severity) == (Kind.OPPORTUNITY, Severity.LOW)
+    assert found.run_ns == pytest.approx(4 * 180 * MS, rel=0.01)
+    assert (
+        "100 % of that passes at this line, in evaluation: 180 ms in each slow step, 42 % of the run." in found.message
+    )
+    assert found.fix.startswith("Evaluate less often")
+
+
+def test_lines_that_take_half_of_the_run_are_of_medium_severity():
+    (found,) = watched(SCORE, ms=380)
+    assert "380 ms in each slow step, 61 % of the run." in found.message
+    assert found.severity is Severity.MEDIUM
+
+
+@pytest.mark.parametrize("stack", [EVALUATE, BATCH])
+def test_work_between_epochs_and_at_their_start_is_named_but_priced_by_another_rule(stack):
+    (found,) = watched(stack)
+    assert (found.run_ns, found.severity) == (0, Severity.LOW)
+    assert found.location is not None
+
+
+def test_what_other_programs_stretch_is_not_named():
+    (found,) = watched(UPDATE)
+    assert found.location is None
+    assert found.run_ns == 0
