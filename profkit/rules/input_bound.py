@@ -33,12 +33,13 @@ model up: an operator on several threads is as fast as its slowest thread, so a 
 stops them all, and nothing is gained. If the model fills all CPUs and a batch takes less than the rest of the step,
 more workers do not help.
 
-If one line of the program takes most of a batch's time in the main process itself, and the step without its function
-would be shorter by more than workers give back and by a fifth at least, a finding names that line. Its saving is that
-of the requests without the function: the most that a cheaper way can give back. If that is twice what workers would
-give back on a machine without other programs, they are not advised at all. If workers gain nothing and several lines
-together take most of it, the finding names the line that calls them, without a price. If each batch comes from an
-iterator of its own, which first orders the whole set anew, the saving is that of the requests without the order.
+If one line of the program takes most of a batch's time in the main process itself, with each batch ready the step
+would be a fifth shorter, and the step without its function shorter by more than workers give back, a finding names
+that line. Its saving is that of the requests without the function: the most that a cheaper way can give back. If that
+is twice what workers would give back on a machine without other programs, they are not advised at all. If workers gain
+nothing and several lines together take most of it, the finding names the line that calls them, without a price. If
+each batch comes from an iterator of its own, which first orders the whole set anew, the saving is that of the requests
+without the order.
 
 For a loader that already has workers, their own account gives the CPU time of a batch and the time it is blocked on
 files and networks; waiting for a CPU does not count. Time the main process is blocked needs no CPU either. Without an
@@ -232,13 +233,13 @@ def input_bound(facts: Facts) -> Suspicions:
         yield in_vain
         return
     if _has_no_cpu_left(facts, loading):
-        if (making := _making(facts, loading, _LEAST_SHARE)) is not None:
+        if (making := _making(facts, loading, 0.0)) is not None:
             yield _suspect_making(facts, loading, _Plan(loading.workers), making, 0.0)
         return
     plan = _plan_workers(facts, loading, _others_cpus(facts))
     edit = _wait_for(facts, loading, plan)
     saved = replay(facts, edit).fraction
-    making = _making(facts, loading, max(_LEAST_SHARE, saved))
+    making = _making(facts, loading, saved)
     if making is not None:
         yield _suspect_making(facts, loading, plan, making, saved)
         if making.saved >= _CLEARLY_MORE * _saved_on_quiet(facts, loading, plan):
@@ -302,8 +303,8 @@ class _Making(Struct, frozen=True):
 
 
 def _making(facts: Facts, loading: _Loading, least: float) -> _Making | None:
-    """The function that takes most of a batch's time, if it would give ``least`` or more back. None if its line does
-    not dominate, or if the main process or the workers only wait.
+    """The function that takes most of a batch's time, if a ready batch would give a fifth of the step back, and the
+    function ``least`` or more. None if its line does not dominate, or if the main process or the workers only wait.
 
     Samples tell it in the main process and in workers. Without them line marks do in the main process: they make Python
     slower, but of what only passes there the shares are about right."""
@@ -323,7 +324,8 @@ def _making(facts: Facts, loading: _Loading, least: float) -> _Making | None:
         return None
     edit = _without_part(facts, loading, known[1])
     saved = replay(facts, edit).fraction
-    return _Making(*known, edit, saved) if saved >= least else None
+    is_told = saved >= max(least, _WORTH) and replay(facts, remove(loading.rows)).fraction >= _LEAST_SHARE
+    return _Making(*known, edit, saved) if is_told else None
 
 
 def _without_part(facts: Facts, loading: _Loading, share: float) -> Edit:
@@ -349,6 +351,8 @@ def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Makin
     workers = (
         f"{format_count(plan.workers or 0, 'worker')} would make the step {format_share(by_workers)} shorter."
         if by_workers >= _WORTH and plan.workers not in (None, loading.workers)
+        else "Other programs keep the CPUs busy, so whether workers help is open."
+        if loading.workers == 0 and not plan.is_alone
         else "Workers would take the CPUs from the model and gain nothing here."
         if loading.workers == 0
         else "More workers would gain nothing here."

@@ -181,6 +181,17 @@ def test_by_samples_too_a_line_leads_from_three_fifths_of_a_batch_on(percent, pr
     assert (found.edit is not None) is priced
 
 
+@pytest.mark.parametrize(("wait_us", "priced"), [(15, True), (14, False)])
+def test_a_dominating_line_has_a_price_where_waiting_takes_a_fifth_of_the_step(wait_us, priced):
+    """Of 75 µs it takes a fifth, and the line four fifths of that: less than a fifth of the step."""
+    sites = (CallSite("/w/train.py", 9, "main", "for x in loader:"), CallSite("/w/data.py", 4, "Set.__iter__", "x"))
+    marks = [mark(0, 0, wait_us + 0.5), mark(1, 1, 0.8 * wait_us)]
+    located = [step(0, 0, wait_us + 60), *marks, annotation(SINGLE, 0, wait_us), op("aten::mm", wait_us + 1, 50)]
+    later = [{**event, "ts": event["ts"] + wait_us + 60} for event in batches([wait_us] * 4)]
+    found = find(facts_of([*located, *later], run=run_on(cpus=2, threads=2), callsites=sites))
+    assert [(one.edit is not None, one.severity) for one in found] == ([(True, Severity.MEDIUM)] if priced else [])
+
+
 def beside_workers(cpus: int, line_us: float) -> list[Suspicion]:
     """Of 100 µs the step waits for 40, of which a line takes ``line_us``; each CPU but one is free for a worker."""
     sites = (CallSite("/w/train.py", 9, "main", "for x in loader:"), CallSite("/w/data.py", 4, "Set.__getitem__", "x"))
