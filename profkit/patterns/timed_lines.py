@@ -32,6 +32,8 @@ _LEAST_REST = 0.1
 """Of a step: if lines that got longer are nearly all of it, there is nothing to compare them with."""
 _SURE = 3.0
 """Standard deviations: one line in several hundred grows so much by chance."""
+_BETWEEN_MIDDLES = 3 / 4
+"""Of the steps, from the middle of the first quarter to that of the last."""
 MOST_LINES = 3
 """More places are no answer."""
 
@@ -59,9 +61,12 @@ class TimedLine(Struct, frozen=True):
         """How much longer it takes per step in the last quarter than in the first."""
         return self.last_ns - self.first_ns
 
-    def grown_ns(self, steps: int) -> float:
-        """What it takes in so many timed steps beyond its time in the first ones."""
-        return max(0.0, self.timed_ns - self.first_ns * steps)
+    def grown_ns(self, steps: int, before: int) -> float:
+        """What it takes in so many timed steps beyond its time in the program's first step, if it grows by the same in
+        each, and did so ``before`` them."""
+        in_step = self.growth_ns / (_BETWEEN_MIDDLES * steps)
+        at_first = max(0.0, self.first_ns - in_step * (before + steps * (1 - _BETWEEN_MIDDLES) / 2))
+        return max(0.0, self.timed_ns - at_first * steps)
 
 
 class TimedLines(Struct, frozen=True):
@@ -102,8 +107,8 @@ class TimedLines(Struct, frozen=True):
         return line.excess_ns >= _MOSTLY * line.timed_ns and share >= _TIMES * usual
 
     def grown(self) -> tuple[TimedLine, ...]:
-        """The lines that the steps' growth comes from: half of it or more, while all else grew by a third of that at
-        most, as a share. Other programs make all lines longer."""
+        """The lines that the steps' growth comes from: half of it or more, while all else grew by a third of what they
+        did at most, each as a share. Other programs make all lines longer."""
         if self.growth_ns <= 0:
             return ()
         surely = [line for line in self.inner[:MOST_LINES] if self._grew_surely(line)]
@@ -113,7 +118,7 @@ class TimedLines(Struct, frozen=True):
         if rest_ns < _LEAST_REST * self.first_ns:
             return ()
         rest = max(0.0, self.growth_ns - grown_ns) / rest_ns
-        is_alone = rest <= _LESS * self.growth_ns / max(self.first_ns, 1.0)
+        is_alone = rest <= _LESS * grown_ns / max(first_ns, 1.0)
         return told if grown_ns >= _MOSTLY * self.growth_ns and is_alone else ()
 
     def _grew_surely(self, line: TimedLine) -> bool:
@@ -124,7 +129,7 @@ class TimedLines(Struct, frozen=True):
 
     def at(self, site: CallSite) -> TimedLine | None:
         """The line with all that it calls."""
-        return next((line for line in self.every if line.site == site), None)
+        return next((line for line in self.every if (line.site.file, line.site.line) == (site.file, site.line)), None)
 
 
 @derived_once
@@ -139,7 +144,8 @@ def timed_lines(facts: Facts) -> TimedLines | None:
     spans = _Spans.of(begun_ns + np.concatenate([[0], np.cumsum(took_ns)]), took_ns, account)
     labels = phase_of_stacks(facts)
     stacks = [number for number, label in enumerate(labels) if label not in (PROFKIT, IMPORTS)]
-    ways = {number: _places(account, number) for number in stacks}
+    same = _same_lines(account)
+    ways = {number: _places(account, number, same) for number in stacks}
     trained = {at for number in stacks if labels[number] == STEPS for at in ways[number]}
     taught = {_function(account, at) for at in trained}
     add_up = _Sums(account, labels, ways, taught, spans, spans.by_stack(account))
@@ -160,9 +166,19 @@ def timed_lines(facts: Facts) -> TimedLines | None:
     )
 
 
-def _places(account: RunAccount, number: int) -> tuple[int, ...]:
-    """The stack's lines, the caller first. The file may come from anybody: it may name places that it lacks."""
-    return tuple(at for at in account.stacks[number].places if 0 <= at < len(account.places))
+def _places(account: RunAccount, number: int, same: list[int]) -> tuple[int, ...]:
+    """The stack's lines, the caller first, each once. The file may come from anybody: it may name places that it
+    lacks."""
+    return tuple(dict.fromkeys(same[at] for at in account.stacks[number].places if 0 <= at < len(account.places)))
+
+
+def _same_lines(account: RunAccount) -> list[int]:
+    """For each place the one that stands for its line: a comprehension is a function of its own, on the same line."""
+    first: dict[tuple[str, int], int] = {}
+    by_name = sorted(range(len(account.places)), key=lambda at: len(account.places[at].site.function))
+    for at in by_name:
+        first.setdefault((account.places[at].site.file, account.places[at].site.line), at)
+    return [first[place.site.file, place.site.line] for place in account.places]
 
 
 def _function(account: RunAccount, at: int) -> tuple[str, str]:

@@ -52,6 +52,7 @@ from profkit.patterns import Places, garbage_collections
 from profkit.patterns.timed_lines import TimedLines, timed_lines
 from profkit.patterns.whole_run import BETWEEN, DATA, EVALUATION, LOGGING, SAVING, UNGRADED, whole_run
 from profkit.rules.base import (
+    HIGH_FROM,
     CannotLook,
     Facts,
     Kind,
@@ -189,9 +190,15 @@ def _suspect_lines(slow: _Slow, period: int, timed: TimedLines, whole: WholeRun)
         confidence=0.7,
         count=len(slow.ratios),
         places=Places.of([Location.of(site) for site in dict.fromkeys(places)]),
-        severity=Severity.MEDIUM if is_priced and share >= _MOST_OF_TIME else Severity.LOW,
+        severity=_weigh(share, is_priced),
         evidence={**_evidence(slow, period), "lines_ns_in_run": run_ns},
     )
+
+
+def _weigh(share: float, is_priced: bool) -> Severity:
+    if is_priced:
+        return Severity.MEDIUM if share >= _MOST_OF_TIME else Severity.LOW
+    return Severity.INFO if share >= HIGH_FROM else Severity.LOW  # the other rule reports it from there on
 
 
 def _find_slow(facts: Facts) -> _Slow | None:

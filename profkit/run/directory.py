@@ -423,7 +423,7 @@ class Launch(Struct, frozen=True):
 class Remark(Struct, frozen=True):
     """What the program's source says about a line, recorded or not; `profkit.source.remark_kinds` names the kinds. For
     work that is rarely used: its last line, the first line that uses it, and the number of steps between uses, 0 if the
-    text does not say."""
+    text does not say. For a hook: ``until`` is its last line and ``used_at`` its first."""
 
     kind: str
     site: CallSite

@@ -16,6 +16,7 @@ from profkit.source.code import module_names, source_line
 from profkit.source.doubles import double_makers
 from profkit.source.evaluations import rarely_used
 from profkit.source.evaluations_with_grad import evaluations_with_grad
+from profkit.source.hooks import hook_registrations
 from profkit.source.index import SourceFile, parsed_file
 from profkit.source.reference_cycles import cycle_closers
 from profkit.source.settings import anomaly_mode_setters
@@ -42,10 +43,15 @@ def review_sources(paths: Iterable[str]) -> tuple[Remark, ...]:
         for use in rarely_used(file.tree)
     ]
     closing = [Remark(kinds.CYCLE_CLOSED, _site(file, line)) for file, line in cycle_closers(files)]
+    hooks = [
+        Remark(kinds.HOOK_REGISTERED, _site(file, line), until, first)
+        for file in files
+        for line, first, until in hook_registrations(file)
+    ]
     others = (
         [Remark(kind, _site(file, line)) for file in files for line in find(file)] for kind, find in _FINDERS.items()
     )
-    return tuple(remark for found in (with_grad, closing, *others, rare) for remark in found[:_MOST_REMARKS])
+    return tuple(remark for found in (with_grad, closing, *others, rare, hooks) for remark in found[:_MOST_REMARKS])
 
 
 def _calls_of(name: str) -> Callable[[SourceFile], list[int]]:

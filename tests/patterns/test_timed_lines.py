@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from profkit.derive.facts import Facts
 from profkit.patterns.timed_lines import TimedLines, timed_lines
-from profkit.run.directory import Run
+from profkit.run.directory import CallSite, Run
+from profkit.run.whole_run import Place, StackActivity, StackTime
 from profkit.trace.events import no_trace
 from tests.patterns.looks import BATCH, BEGUN_NS, EVALUATE, FORWARD, SCORE, UPDATE, looked_at, slow_steps
 
@@ -73,7 +75,10 @@ def test_the_line_whose_time_grew_alone_is_named():
     (line,) = found.grown()
     assert line.site.line == 12
     assert (line.first_ns, line.last_ns) == (pytest.approx(10 * MS, rel=0.1), pytest.approx(30 * MS, rel=0.1))
-    assert line.grown_ns(found.steps) == pytest.approx(100 * 20 * MS, rel=0.1)
+    at_once = line.timed_ns - 300 * 10 * MS  # without even growth: beyond the first ones
+    assert at_once == pytest.approx(100 * 20 * MS, rel=0.1)
+    assert line.grown_ns(found.steps, 0) == pytest.approx(line.timed_ns - 300 * (10 - 20 / 225 * 37.5) * MS, rel=0.02)
+    assert line.grown_ns(found.steps, 1_000) == line.timed_ns  # in the first of these steps it was nothing yet
 
 
 @pytest.mark.parametrize(
@@ -110,3 +115,16 @@ def test_a_handful_of_steps_tells_nothing():
     columns, later = slow_steps(SCORE)
     assert of(columns, later[-15:]) is None
     assert of(columns, later[-16:]) is not None
+
+
+def test_a_comprehension_and_its_line_are_one_line():
+    account = looked_at([{UPDATE: 100 * MS}] * 4)
+    inner = Place(CallSite("train.py", 43, "main.<locals>.<listcomp>"))
+    stack = StackTime(StackActivity.OTHER.value, (0, len(account.places)), 200 * MS, 0, 0, 400 * MS, 9, 1)
+    columns = tuple(((0, 50 * MS), (len(account.stacks), 50 * MS)) for _ in range(4))
+    both = replace(account, places=(*account.places, inner), stacks=(*account.stacks, stack), columns=columns)
+    run = Run(torch="2.13", later_step_ns=(10 * MS,) * 40, timed_until_ns=BEGUN_NS + 400 * MS)
+    found = timed_lines(Facts(no_trace(), run, account=both))
+    assert found is not None
+    (line,) = [line for line in found.inner if line.timed_ns]
+    assert (line.site.function, line.timed_ns, line.callers) == ("main", 400 * MS, ())

@@ -11,7 +11,7 @@ import pytest
 from profkit.findings.values import Kind, Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.growing_step_time import growing_step_time
-from profkit.run.directory import CallSite, LiveHolder, LiveSample, Run
+from profkit.run.directory import CallSite, LiveHolder, LiveSample, Remark, Run
 from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
 from tests.patterns.looks import BEGUN_NS, SCORE, UPDATE, looked_at
 from tests.traces import facts_of, memory, op, step
@@ -153,7 +153,7 @@ def test_a_device_that_bounds_the_steps_is_timed_by_itself():
 
 def looked(update_ms: tuple[int, int], score_ms: tuple[int, int], **more: Any) -> list[Suspicion]:
     """Two lines that take so much of a step at first and at last, in eight parts of a second each, with looks."""
-    parts = np.linspace(0, 1, 8)
+    parts = more.pop("parts", np.linspace(0, 1, 8))
     columns, later = [{UPDATE: 100 * MS}], list[float]()
     for part in parts:
         update, score = (first + (last - first) * part for first, last in (update_ms, score_ms))
@@ -164,6 +164,7 @@ def looked(update_ms: tuple[int, int], score_ms: tuple[int, int], **more: Any) -
     later_ns = tuple(int(ms * MS) for ms in later)
     until_ns = BEGUN_NS + 100 * MS * len(columns)
     run = Run(torch="2.13", reference_step_ns=(MS,) * 20, later_step_ns=later_ns, timed_until_ns=until_ns)
+    run = replace(run, remarks=more.pop("remarks", ()))
     return list(growing_step_time.check(facts_of(events, run=run, account=looked_at(columns), **more)))
 
 
@@ -193,3 +194,19 @@ def test_an_innocent_list_that_grows_beside_the_line_is_not_named():
     (found,) = looked((10, 10), (10, 30), live=samples)
     assert "losses" not in found.message
     assert [place.line for place in found.places.all()] == [12]
+
+
+@pytest.mark.parametrize(("used_at", "until", "leads"), [(10, 14, True), (13, 14, False)])
+def test_the_place_that_registers_the_hook_around_the_line_leads(used_at, until, leads):
+    site = CallSite("train.py", 20, "watch", "layer.register_forward_hook(keep)")
+    (found,) = looked((10, 10), (10, 30), remarks=(Remark("hook-registered", site, until, used_at),))
+    assert [place.line for place in found.places.all()] == ([20, 12] if leads else [12])
+    assert ("a hook, which train.py:20 registers" in found.message) is leads
+
+
+def test_a_jump_counts_if_one_line_alone_got_longer():
+    jump = np.repeat([0.0, 1.0], 4)
+    (found,) = looked((10, 10), (10, 30), parts=jump)
+    assert found.location is not None
+    assert (found.location.line, found.severity) == (12, Severity.LOW)
+    assert looked((10, 20), (10, 20), parts=jump) == []

@@ -211,7 +211,7 @@ def test_lines_that_take_half_of_the_run_are_of_medium_severity():
 @pytest.mark.parametrize("stack", [EVALUATE, BATCH])
 def test_work_between_epochs_and_at_their_start_is_named_but_priced_by_another_rule(stack):
     (found,) = watched(stack)
-    assert (found.run_ns, found.severity) == (0, Severity.LOW)
+    assert (found.run_ns, found.severity) == (0, Severity.INFO)
     assert found.location is not None
 
 
