@@ -86,8 +86,8 @@ _UNCERTAINTY = 0.5
 """Some of the growth may have to stay, and what came before the timed steps and after them is not counted."""
 _FIX = (
     "Look for what each step adds to and the next goes through again. It may be a list or buffer that is copied, "
-    "searched or concatenated as a whole. Or hooks that each step registers and never removes, or a cache that never hits. "
-    "Record a later step (`--at-step N`) and `profkit compare` both recordings: it names the lines that got longer."
+    "searched or concatenated as a whole. Or hooks that each step registers and never removes, or a cache that never "
+    "hits. Record a later step (`--at-step N`) and `profkit compare` both recordings: it names the lines that got longer."
 )
 _HOOKED = " It belongs to a hook, which {file}:{line} registers: once more in each step, it seems."
 _LEAST_HELD_BYTES = 4096
