@@ -87,7 +87,8 @@ _UNCERTAINTY = 0.5
 _FIX = (
     "Look for what each step adds to and the next goes through again. It may be a list or buffer that is copied, "
     "searched or concatenated as a whole. Or hooks that each step registers and never removes, or a cache that never "
-    "hits. Record a later step (`--at-step N`) and `profkit compare` both recordings: it names the lines that got longer."
+    "hits. Record a later step (`--at-step N`) and `profkit compare` both recordings: it names the lines that got "
+    "longer."
 )
 _HOOKED = " It belongs to a hook, which {file}:{line} registers: once more in each step, it seems."
 _LEAST_HELD_BYTES = 4096
