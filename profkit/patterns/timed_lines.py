@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.patterns.whole_run import IMPORTS, PROFKIT, STEPS, phase_of_stacks
@@ -44,7 +44,8 @@ class TimedLine(Struct, frozen=True):
 
     ``timed_ns`` is its time in all timed steps, ``excess_ns`` what of that is beyond its time in usual ones, and
     ``run_ns`` the same share of its time in the whole run. ``first_ns`` and ``last_ns`` are per step in the first and
-    in the last quarter of the steps. ``is_apart`` says that the training runs no line of its function."""
+    in the last quarter of the steps. If an earlier recording was replaced because the steps got longer, the first are
+    those after that. ``is_apart`` says that the training runs no line of its function."""
 
     site: CallSite
     callers: tuple[CallSite, ...]
@@ -76,7 +77,7 @@ class TimedLines(Struct, frozen=True):
 
     ``excess_ns`` is what long steps take beyond the median one, in all, and ``usual_ns`` is the rest. ``growth_ns`` is
     how much longer a step of the last quarter takes than one of the first. There are ``steps``, ``long_steps`` of them
-    long; a look stands for ``look_ns``."""
+    long; ``first_steps`` are those of ``first_ns``, and a look stands for ``look_ns``."""
 
     long: tuple[TimedLine, ...]
     inner: tuple[TimedLine, ...]
@@ -87,6 +88,7 @@ class TimedLines(Struct, frozen=True):
     last_ns: float
     steps: int
     long_steps: int
+    first_steps: int
     look_ns: float
 
     @property
@@ -123,9 +125,9 @@ class TimedLines(Struct, frozen=True):
 
     def _grew_surely(self, line: TimedLine) -> bool:
         """Whether the looks at the line became more by more than chance does, as counts of random events."""
-        quarter = self.steps // 4
-        looks = (line.first_ns + line.last_ns) * quarter / self.look_ns
-        return line.growth_ns * quarter / self.look_ns >= _SURE * max(looks, 1.0) ** 0.5
+        per_look = (self.look_ns / self.first_steps, self.look_ns / (self.steps // 4))
+        variance = line.first_ns * per_look[0] + line.last_ns * per_look[1]
+        return line.growth_ns >= _SURE * max(variance, per_look[1] ** 2) ** 0.5
 
     def at(self, site: CallSite) -> TimedLine | None:
         """The line with all that it calls."""
@@ -148,6 +150,8 @@ def timed_lines(facts: Facts) -> TimedLines | None:
     ways = {number: _places(account, number, same) for number in stacks}
     trained = {at for number in stacks if labels[number] == STEPS for at in ways[number]}
     taught = {_function(account, at) for at in trained}
+    early = _Early.of(facts)
+    spans = structs.replace(spans, first=early.inside, first_steps=early.steps) if early is not None else spans
     add_up = _Sums(account, labels, ways, taught, spans, spans.by_stack(account))
     long = add_up.of({number: _beside(way, trained) for number, way in ways.items()})
     inner = add_up.of({number: way[-1:] for number, way in ways.items()})
@@ -158,10 +162,11 @@ def timed_lines(facts: Facts) -> TimedLines | None:
         every=tuple(add_up.of(ways)),
         excess_ns=float((took_ns[spans.long] - median(took_ns)).sum()),
         usual_ns=spans.usual_ns,
-        first_ns=float(took_ns[:quarter].mean()),
+        first_ns=float(took_ns[:quarter].mean()) if early is None else early.step_ns,
         last_ns=float(took_ns[-quarter:].mean()),
         steps=len(took_ns),
         long_steps=int(spans.long.sum()),
+        first_steps=spans.first_steps,
         look_ns=max(sum(one.time_ns for one in account.stacks) / max(sum(one.looks for one in account.stacks), 1), 1.0),
     )
 
@@ -202,6 +207,7 @@ class _Spans(Struct, frozen=True):
     clean: Bools
     long: Bools
     quarter: int
+    first_steps: int
     usual_ns: float
     column_ns: int
 
@@ -220,6 +226,7 @@ class _Spans(Struct, frozen=True):
             clean=(inside >= 1) & (in_long <= 0),
             long=long,
             quarter=quarter,
+            first_steps=quarter,
             usual_ns=float(np.where(long, usual, took_ns).sum()),
             column_ns=account.column_ns,
         )
@@ -239,6 +246,24 @@ def _overlap(from_ns: float, until_ns: float, column_ns: int, columns: int) -> F
     start = np.arange(columns, dtype=np.float64) * column_ns
     shared: Float64s = (np.minimum(until_ns, start + column_ns) - np.maximum(from_ns, start)).clip(min=0) / column_ns
     return shared
+
+
+class _Early(Struct, frozen=True):
+    """The steps before an earlier recording was replaced, as they had got longer: the share of each column that lies in
+    them, how many they are, and how long they took on average."""
+
+    inside: Float64s
+    steps: int
+    step_ns: float
+
+    @classmethod
+    def of(cls, facts: Facts) -> _Early | None:
+        account, took_ns = facts.account, facts.run.earlier_step_ns
+        until_ns = facts.run.earlier_until_ns - account.begun_ns
+        if len(took_ns) < _LEAST_STEPS or until_ns < sum(took_ns):
+            return None
+        inside = _overlap(until_ns - sum(took_ns), until_ns, account.column_ns, len(account.columns))
+        return cls(inside, len(took_ns), sum(took_ns) / len(took_ns))
 
 
 class _Sums(Struct, frozen=True):
@@ -280,6 +305,6 @@ class _Sums(Struct, frozen=True):
             timed_ns=timed_ns,
             excess_ns=excess_ns,
             run_ns=int(whole_ns * excess_ns / timed_ns) if timed_ns else 0,
-            first_ns=float(column @ spans.first) / spans.quarter,
+            first_ns=float(column @ spans.first) / spans.first_steps,
             last_ns=float(column @ spans.last) / spans.quarter,
         )

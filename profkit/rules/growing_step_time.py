@@ -31,6 +31,9 @@ first, as a share of the run: what is gained if they do not grow. Growth is take
 the lines are those of a hook which a function registers that is no constructor, that place leads: each step may
 register it once more.
 
+If the steps after the recording took twice as long as the recorded ones, profkit recorded again: then the steps
+between both recordings are the first ones, whatever came later.
+
 Without such lines there is no estimate. Some growth is meant, as that of a text that is written word by word. The
 finding states by how much the steps got longer. Its severity is medium if they got longer by half, else low.
 
@@ -99,13 +102,16 @@ _LEAST_HELD_BYTES = 4096
 def growing_step_time(facts: Facts) -> Suspicions:
     """One finding for the whole run."""
     later_ns = np.array(unprofiled_steps(facts.run, step_time(facts).bound_by)[1], dtype=np.float64)
+    timed = timed_lines(facts)
+    lines = timed.grown() if timed is not None else ()
+    if facts.run.earlier_step_ns and timed is not None and lines:
+        yield _since_an_earlier_recording(facts, timed)
+        return
     if len(later_ns) < _LEAST_STEPS:
         raise CannotLook(f"fewer than {_LEAST_STEPS} steps were timed after the recording, too few to tell growth")
     fastest_ns = np.array([block.min() for block in np.array_split(later_ns, _BLOCKS)])
     first_ns, last_ns = fastest_ns[:2].mean(), fastest_ns[-2:].mean()
     growth = float(last_ns / max(first_ns, 1.0)) - 1
-    timed = timed_lines(facts)
-    lines = timed.grown() if timed is not None else ()
     order = _order(fastest_ns)
     if growth < _LEAST_GROWTH or order < (_LEAST_ORDER_OF_LINES if lines else _LEAST_ORDER):
         return
@@ -115,7 +121,6 @@ def growing_step_time(facts: Facts) -> Suspicions:
             "the steps got longer, but in them the main thread was without the CPU for so long that other programs may "
             "be why"
         )
-    hooks = _hooks_around(facts, lines)
     names = [name for name in growing_names(facts) if name.more_bytes >= _LEAST_HELD_BYTES]
     if lines:  # what only grows beside them makes no step longer
         names = [name for name in names if any(name.path in line.site.source for line in lines)]
@@ -123,13 +128,12 @@ def growing_step_time(facts: Facts) -> Suspicions:
     yield Suspicion(
         message=f"The steps get longer: within {len(later_ns):,} steps after the recording the fastest went from "
         f"{format_time(first_ns)} to {format_time(last_ns)}, {format_share(growth)} more."
-        + (_tell(lines) if lines else "")
-        + (_HOOKED.format(file=Path(hooks[0].file).name, line=hooks[0].line) if hooks else "")
+        + (_tell(facts, lines) if lines else "")
         + (f" Meanwhile {held} {hold} more and more." if held else ""),
         fix=_FIX,
         confidence=0.7,
         count=1,
-        places=Places.of_sites(dict.fromkeys([*hooks, *(line.site for line in lines), *(name.site for name in names)])),
+        places=Places.of_sites(dict.fromkeys([*_lines_to_change(facts, lines), *(name.site for name in names)])),
         run_ns=_grown_ns(facts, timed, order >= _LEAST_ORDER),
         run_uncertainty=_UNCERTAINTY,
         severity=Severity.MEDIUM if growth >= _MUCH_GROWTH and order >= _LEAST_ORDER else Severity.LOW,
@@ -139,6 +143,31 @@ def growing_step_time(facts: Facts) -> Suspicions:
             "fastest_ns_at_last": int(last_ns),
         },
     )
+
+
+def _since_an_earlier_recording(facts: Facts, timed: TimedLines) -> Suspicion:
+    """The steps got so much longer that profkit recorded again: what they took before that and at last."""
+    lines, growth = timed.grown(), timed.last_ns / max(timed.first_ns, 1.0) - 1
+    return Suspicion(
+        message=f"The steps got longer: those after the first recording took {format_time(timed.first_ns)}, the last "
+        f"ones {format_time(timed.last_ns)}, {format_share(growth)} more.{_tell(facts, lines)}",
+        fix=_FIX,
+        confidence=0.7,
+        count=1,
+        places=Places.of_sites(_lines_to_change(facts, lines)),
+        run_ns=_grown_ns(facts, timed, is_even=False),
+        run_uncertainty=_UNCERTAINTY,
+        severity=Severity.MEDIUM if growth >= _MUCH_GROWTH else Severity.LOW,
+        evidence={
+            "steps_after_the_recording": timed.steps,
+            "step_ns_at_first": int(timed.first_ns),
+            "step_ns_at_last": int(timed.last_ns),
+        },
+    )
+
+
+def _lines_to_change(facts: Facts, lines: Sequence[TimedLine]) -> list[CallSite]:
+    return [*_hooks_around(facts, lines), *(line.site for line in lines)]
 
 
 def _hooks_around(facts: Facts, lines: Sequence[TimedLine]) -> list[CallSite]:
@@ -164,7 +193,7 @@ def _grown_ns(facts: Facts, timed: TimedLines | None, is_even: bool) -> int:
     return int(sum(line.grown_ns(timed.steps, before) for line in timed.grown()))
 
 
-def _tell(lines: Sequence[TimedLine]) -> str:
+def _tell(facts: Facts, lines: Sequence[TimedLine]) -> str:
     """What the first of the lines takes in a step at first and at last, and what others do that got longer."""
     first, *others = lines
     also = f", and at {format_count(len(others), 'other line')}" if others else ""
@@ -172,6 +201,7 @@ def _tell(lines: Sequence[TimedLine]) -> str:
     return (
         f" By {by} they got longer at this line{also}, as looks at the main thread show: it went from "
         f"{format_time(first.first_ns)} to {format_time(first.last_ns)} a step."
+        + "".join(_HOOKED.format(file=Path(hook.file).name, line=hook.line) for hook in _hooks_around(facts, lines)[:1])
     )
 
 

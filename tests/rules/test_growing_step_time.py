@@ -210,3 +210,36 @@ def test_a_jump_counts_if_one_line_alone_got_longer():
     assert found.location is not None
     assert (found.location.line, found.severity) == (12, Severity.LOW)
     assert looked((10, 20), (10, 20), parts=jump) == []
+
+
+def recorded_again(update_ms: int, score_ms: int) -> list[Suspicion]:
+    """30 steps of 20 ms, of which each line takes a half, then a second recording, then 40 steps of that length."""
+    step_ms = update_ms + score_ms
+    later = {UPDATE: 100 * MS * update_ms // step_ms, SCORE: 100 * MS * score_ms // step_ms}
+    first = [{UPDATE: 50 * MS, SCORE: 50 * MS}] * 6
+    columns = [*first, {UPDATE: 100 * MS}, {UPDATE: 100 * MS}, *([later] * (40 * step_ms // 100))]
+    events = [event for i in range(4) for event in (step(i, 1000 * i, 1000), op("aten::mm", 1000 * i, 900))]
+    run = Run(
+        torch="2.13",
+        reference_step_ns=(MS,) * 20,
+        later_step_ns=(step_ms * MS,) * 40,
+        timed_until_ns=BEGUN_NS + 100 * MS * len(columns),
+        earlier_step_ns=(20 * MS,) * 30,
+        earlier_until_ns=BEGUN_NS + 600 * MS,
+    )
+    return list(growing_step_time.check(facts_of(events, run=run, account=looked_at(columns))))
+
+
+def test_steps_between_two_recordings_are_the_first_ones():
+    (found,) = recorded_again(10, 90)
+    assert found.message.startswith(
+        "The steps got longer: those after the first recording took 20.0 ms, the last ones 100"
+    )
+    assert found.location is not None
+    assert (found.location.line, found.severity) == (12, Severity.MEDIUM)
+    assert found.run_ns == pytest.approx(40 * 80 * MS, rel=0.01)
+
+
+def test_if_all_lines_got_longer_between_two_recordings_the_later_steps_decide():
+    with pytest.raises(CannotLook, match="fewer than 64 steps"):
+        recorded_again(50, 50)
