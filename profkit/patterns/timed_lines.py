@@ -8,6 +8,7 @@ which lines take more in the last steps than in the first.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Collection
 
 import numpy as np
 from msgspec import Struct, structs
@@ -169,6 +170,35 @@ def timed_lines(facts: Facts) -> TimedLines | None:
         first_steps=spans.first_steps,
         look_ns=max(sum(one.time_ns for one in account.stacks) / max(sum(one.looks for one in account.stacks), 1), 1.0),
     )
+
+
+class LineBeside(Struct, frozen=True):
+    """A line that the training does not run, its phase of the run, the line that calls it, and its time in the run."""
+
+    site: CallSite
+    caller: CallSite | None
+    label: str
+    time_ns: int
+
+
+def line_beside_steps(facts: Facts, labels: Collection[str]) -> LineBeside | None:
+    """The line that takes most of the run in these phases, whether steps were timed or not; None if there is none."""
+    account, found = facts.account, phase_of_stacks(facts)
+    same = _same_lines(account)
+    ways = {number: _places(account, number, same) for number in range(len(found))}
+    trained = {at for number, way in ways.items() if found[number] == STEPS for at in way}
+    times: Counter[tuple[int, str]] = Counter()
+    way_of: dict[tuple[int, str], tuple[int, ...]] = {}
+    for number, way in ways.items():
+        if found[number] in labels and way:
+            line = _beside(way, trained)[0], found[number]
+            times[line] += account.stacks[number].time_ns
+            way_of.setdefault(line, way)
+    if not times:
+        return None
+    (at, label), time_ns = times.most_common(1)[0]
+    before = way_of[at, label][: way_of[at, label].index(at)]
+    return LineBeside(account.places[at].site, account.places[before[-1]].site if before else None, label, time_ns)
 
 
 def _places(account: RunAccount, number: int, same: list[int]) -> tuple[int, ...]:

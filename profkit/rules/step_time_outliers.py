@@ -28,6 +28,8 @@ are mostly seen there, and together take half of what the slow steps take beyond
 its own clock, is the most that can be gained. So the finding is then an opportunity, of medium severity if they take
 half of the run, else low. `repeated-epoch-work` prices work between two epochs and at the start of one.
 
+If the slow step was recorded alone, the line that takes most of the run beside the training is named in the same way.
+
 Otherwise there is no price: the program may need what the slow steps do. The finding states their share of the time
 beyond the median, and what differs in those that were recorded: garbage collections, checkpoints, batches waited for,
 compilations, calls of the GPU's allocator or, even without a recording, new memory from the system. The severity is low
@@ -49,7 +51,7 @@ from profkit.core.marks import SAVE_MARK
 from profkit.derive.steps.boundaries import compiling
 from profkit.findings.values import SHARE_OF_TIME, WholeRun
 from profkit.patterns import Places, garbage_collections
-from profkit.patterns.timed_lines import TimedLines, timed_lines
+from profkit.patterns.timed_lines import TimedLines, line_beside_steps, timed_lines
 from profkit.patterns.whole_run import BETWEEN, DATA, EVALUATION, LOGGING, SAVING, UNGRADED, whole_run
 from profkit.rules.base import (
     HIGH_FROM,
@@ -100,9 +102,10 @@ take most of the time, so large a share of them in the second half, are no warm-
 
 _UNCERTAINTY = 0.5
 """Part of the work may have to stay."""
-_WORDED = (EVALUATION, UNGRADED, SAVING, LOGGING, DATA, BETWEEN)
 _PRICED_ELSEWHERE = (BETWEEN, DATA)
 """`repeated-epoch-work` and `input-bound` price these."""
+_PRICED = (EVALUATION, UNGRADED, SAVING, LOGGING)
+_WORDED = (*_PRICED, *_PRICED_ELSEWHERE)
 _AGAIN = (
     "Look at what this line computes again and again: what gives the same result each time, as a part of the model "
     "without dropout on the same inputs, needs to be computed once. Larger batches, or doing it less often, shorten it "
@@ -131,6 +134,9 @@ class _Slow(Struct, frozen=True):
 @rule(Kind.FAULT)
 def step_time_outliers(facts: Facts) -> Suspicions:
     """One finding for all slow steps."""
+    if facts.run.one_in > 1:
+        yield from _suspect_recorded_alone(facts)
+        return
     slow = _find_slow(facts)
     if slow is None:
         return
@@ -192,6 +198,31 @@ def _suspect_lines(slow: _Slow, period: int, timed: TimedLines, whole: WholeRun)
         places=Places.of([Location.of(site) for site in dict.fromkeys(places)]),
         severity=_weigh(share, is_priced),
         evidence={**_evidence(slow, period), "lines_ns_in_run": run_ns},
+    )
+
+
+def _suspect_recorded_alone(facts: Facts) -> Suspicions:
+    """The long step is the one that was recorded, and all figures are of it: what it does beside the training."""
+    whole, line = whole_run(facts), line_beside_steps(facts, _PRICED)
+    share = line.time_ns / whole.programs_ns if whole is not None and line is not None else 0.0
+    if line is None or share < HIGH_FROM:
+        return
+    yield Suspicion(
+        message=f"One step in {facts.run.one_in} takes {format_share(facts.run.share_of_time)} of the time, and was "
+        f"recorded alone. This line takes {format_share(share)} of the run, in {line.label}.",
+        fix=_OF_LABEL[line.label],
+        kind=Kind.OPPORTUNITY,
+        run_ns=line.time_ns,
+        run_uncertainty=_UNCERTAINTY,
+        confidence=0.7,
+        count=1,
+        places=Places.of_sites(dict.fromkeys([line.site, line.caller])),
+        severity=_weigh(share, is_priced=True),
+        evidence={
+            "every_steps": facts.run.one_in,
+            SHARE_OF_TIME: facts.run.share_of_time,
+            "lines_ns_in_run": line.time_ns,
+        },
     )
 
 

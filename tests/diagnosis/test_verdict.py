@@ -370,3 +370,11 @@ def test_the_verdict_on_a_launch_begins_with_ranks_that_wait_for_each_other(wait
     )
     launch = LaunchSummary(3, ranks, 4, step_time_ns=100_000_000)
     assert with_ranks(conclude(replace(diagnosis(), launch=launch)), launch).text.startswith(start)
+
+
+def test_a_place_that_takes_far_more_than_a_notable_finding_is_in_the_first_sentence():
+    """The pipeline hands only such places over, beside findings of this severity."""
+    small = diagnosis(finding("a", 0.06))
+    assert "model.py" not in conclude(small).text
+    found = conclude(replace(small, costliest=(costly(0.6, False),))).text
+    assert "; 60 % of the step is at model.py:41 (" in found

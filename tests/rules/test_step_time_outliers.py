@@ -11,7 +11,17 @@ from profkit.findings.values import Kind, Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.step_time_outliers import step_time_outliers
 from profkit.run.directory import CallSite, Run
-from tests.patterns.looks import BATCH, BEGUN_NS, EVALUATE, SCORE, UPDATE, looked_at, slow_steps
+from tests.patterns.looks import (
+    BATCH,
+    BEGUN_NS,
+    CALLED,
+    EVALUATE,
+    FORWARD,
+    SCORE,
+    UPDATE,
+    looked_at,
+    slow_steps,
+)
 from tests.traces import annotation, facts_of, mark, op, rows_named, step
 
 Json = dict[str, Any]
@@ -219,3 +229,26 @@ def test_what_other_programs_stretch_is_not_named():
     (found,) = watched(UPDATE)
     assert found.location is None
     assert found.run_ns == 0
+
+
+def recorded_alone(slow_ms: int, stack: int = FORWARD) -> list[Suspicion]:
+    """A recording of the long step alone; beside it the looks at the whole run, ten seconds of training among them."""
+    columns = [{UPDATE: 90 * MS, CALLED: 10 * MS}] * 100
+    columns = [*columns[:50], {stack: slow_ms * MS}, *columns[50:]]
+    run = Run(torch="2.13", reference_step_ns=(900 * MS,) * 4, one_in=40, share_of_time=0.9)
+    return list(step_time_outliers.check(facts_of(recorded(900), run=run, account=looked_at(columns))))
+
+
+@pytest.mark.parametrize(("slow_ms", "severity"), [(12_000, Severity.MEDIUM), (4_000, Severity.LOW), (1_000, None)])
+def test_of_a_long_step_that_was_recorded_alone_the_line_beside_the_training_is_told(slow_ms, severity):
+    found = recorded_alone(slow_ms)
+    assert [one.severity for one in found] == ([] if severity is None else [severity])
+    for one in found:
+        assert one.message.startswith("One step in 40 takes 90 % of the time, and was recorded alone. This line takes")
+        assert [place.line for place in one.places.all()] == [12, 46]
+        assert one.run_ns == slow_ms * MS
+
+
+def test_what_is_recorded_alone_but_lies_in_the_training_s_own_lines_is_for_other_rules():
+    assert recorded_alone(12_000, EVALUATE) == []
+    assert recorded_alone(12_000, UPDATE) == []
