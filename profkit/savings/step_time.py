@@ -5,7 +5,9 @@ told by rows of one table (`profkit.patterns.time.shares`), recorded and without
 their length, and the others get the rest.
 
 A recording makes no step shorter. Where the steps without it took longer all the same, something else held them up,
-such as other programs, or they had more to do. Nothing was recorded of that, so savings refer to the recorded step.
+such as other programs, or they had more to do. Nothing was recorded of that, so savings refer to the recorded step. A
+host that launches work for a device is timed by other means, and CUPTI slows it behind the recording: there the steps
+without it stand for themselves.
 """
 
 from __future__ import annotations
@@ -79,8 +81,9 @@ def step_time(facts: Facts) -> StepTime:
     recorded_ns = steps.median_ns
     is_whole = not run.is_part and steps.source != WHOLE_RECORDING  # else it may be any part of a step
     timed_ns = unprofiled_steps(run, None)[0] if is_whole else ()
-    reference_ns, held_up_ns = _reference(timed_ns, recorded_ns)
+    reference_ns = int(pace(timed_ns)) if timed_ns else None
     if not facts.device.present:
+        reference_ns, held_up_ns = _reference(timed_ns, recorded_ns)
         source = None if reference_ns is None else "measured"
         rows = _spread(recorded, recorded, recorded_ns if reference_ns is None else reference_ns)
         return StepTime(recorded_ns, reference_ns, source, rows=rows, recorded_rows=recorded, held_up_ns=held_up_ns)
@@ -116,7 +119,6 @@ def step_time(facts: Facts) -> StepTime:
         rows=rows,
         recorded_rows=recorded,
         most_ns=most_ns,
-        held_up_ns=held_up_ns,
     )
 
 
