@@ -128,7 +128,7 @@ class TimedLines(Struct, frozen=True):
         """Whether the looks at the line became more by more than chance does, as counts of random events."""
         per_look = (self.look_ns / self.first_steps, self.look_ns / (self.steps // 4))
         variance = line.first_ns * per_look[0] + line.last_ns * per_look[1]
-        return line.growth_ns >= _SURE * max(variance, per_look[1] ** 2) ** 0.5
+        return line.growth_ns >= _SURE * float(max(variance, per_look[1] ** 2) ** 0.5)
 
     def at(self, site: CallSite) -> TimedLine | None:
         """The line with all that it calls."""

@@ -33,8 +33,9 @@ If the slow step was recorded alone, the line that takes most of the run beside 
 Otherwise there is no price: the program may need what the slow steps do. The finding states their share of the time
 beyond the median, and what differs in those that were recorded: garbage collections, checkpoints, batches waited for,
 compilations, calls of the GPU's allocator or, even without a recording, new memory from the system. The severity is low
-if one of these is the cause, the slow steps come at regular intervals, or they take most of the time to the last.
-Otherwise it is for information: another program on the machine has the same effect.
+if one of these is the cause, the slow steps come at regular intervals, or they take most of the time to the last while
+no looks tell that all lines share in it. Otherwise it is for information: another program on the machine has the same
+effect.
 
 Source of the deviations: the modified z-score over the median absolute deviation, Iglewicz and Hoaglin, How to detect
 and handle outliers, 1993.
@@ -153,7 +154,7 @@ def step_time_outliers(facts: Facts) -> Suspicions:
         confidence=0.8 if cause or period else 0.4,
         count=len(slow.ratios),
         # New memory from the system has no line in the program that could be changed.
-        severity=Severity.LOW if rows.size or period or _take_most(slow) else Severity.INFO,
+        severity=Severity.LOW if rows.size or period or (timed is None and _take_most(slow)) else Severity.INFO,
         evidence=_evidence(slow, period),
     )
 

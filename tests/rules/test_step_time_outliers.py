@@ -252,3 +252,21 @@ def test_of_a_long_step_that_was_recorded_alone_the_line_beside_the_training_is_
 def test_what_is_recorded_alone_but_lies_in_the_training_s_own_lines_is_for_other_rules():
     assert recorded_alone(12_000, EVALUATE) == []
     assert recorded_alone(12_000, UPDATE) == []
+
+
+def test_slow_steps_that_take_most_of_the_time_are_for_information_if_all_lines_share_in_them():
+    """Other programs do that: looks at the same steps tell of no line that makes them slow."""
+    columns = [{UPDATE: 80 * MS, CALLED: 20 * MS}] * 31
+    at = (3, 4, 9, 17, 18, 25, 30, 38, 44, 45, 52, 59, 63, 70, 71, 77)
+    slow = [120.0 if i in at else 10.0 for i in range(80)]
+    later = tuple(int(ms * MS) for ms in slow)
+    run = {"later_step_ns": later, "timed_until_ns": BEGUN_NS + 3_100 * MS}
+    (unseen,) = find(with_slow(), later_step_ns=later)
+    reference = (*BESIDE, *(int(ms * MS) for ms in with_slow()))
+    facts = facts_of(
+        recorded(*[100] * 4), run=Run(torch="2.13", reference_step_ns=reference, **run), account=looked_at(columns)
+    )
+    (seen,) = step_time_outliers.check(facts)
+    assert unseen.evidence["share_of_time"] > 0.5
+    assert "every_steps" not in unseen.evidence
+    assert (unseen.severity, seen.severity) == (Severity.LOW, Severity.INFO)

@@ -206,7 +206,8 @@ class Schedule:
         took_ns = now_ns - self._begun_ns
         if self.phase is not Phase.AFTER or self.timed < self._plan.after or took_ns > most_ns:
             return 0
-        self.timed, self.timed_until_ns = self.timed + 1, now_ns
+        self.timed += 1
+        self.timed_until_ns = now_ns
         is_known = self.timed <= self._plan.after + _MOST_LATER
         self._note_passed(now_ns, count_faults, self._take_moment() if is_known else None)
         return took_ns
