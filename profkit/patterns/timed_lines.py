@@ -35,6 +35,9 @@ _SURE = 3.0
 """Standard deviations: one line in several hundred grows so much by chance."""
 _BETWEEN_MIDDLES = 3 / 4
 """Of the steps, from the middle of the first quarter to that of the last."""
+_FEWEST_COLUMNS, _LEAST_SPREAD = 2, 0.1
+"""Columns of the account that tell what is usual; and the standard deviation of the share of long steps in them, if
+each holds a part of one."""
 MOST_LINES = 3
 """More places are no answer."""
 
@@ -78,7 +81,8 @@ class TimedLines(Struct, frozen=True):
 
     ``excess_ns`` is what long steps take beyond the median one, in all, and ``usual_ns`` is the rest. ``growth_ns`` is
     how much longer a step of the last quarter takes than one of the first. There are ``steps``, ``long_steps`` of them
-    long; ``first_steps`` are those of ``first_ns``, and a look stands for ``look_ns``."""
+    long; ``first_steps`` are those of ``first_ns``, and a look stands for ``look_ns``.
+    ``knows_usual`` says whether looks tell what lines take in usual steps."""
 
     long: tuple[TimedLine, ...]
     inner: tuple[TimedLine, ...]
@@ -91,6 +95,7 @@ class TimedLines(Struct, frozen=True):
     long_steps: int
     first_steps: int
     look_ns: float
+    knows_usual: bool
 
     @property
     def growth_ns(self) -> float:
@@ -168,6 +173,7 @@ def timed_lines(facts: Facts) -> TimedLines | None:
         steps=len(took_ns),
         long_steps=int(spans.long.sum()),
         first_steps=spans.first_steps,
+        knows_usual=not spans.long.any() or spans.usual_of(spans.inside) is not None,
         look_ns=max(sum(one.time_ns for one in account.stacks) / max(sum(one.looks for one in account.stacks), 1), 1.0),
     )
 
@@ -227,14 +233,14 @@ def _beside(way: tuple[int, ...], trained: set[int]) -> tuple[int, ...]:
 
 
 class _Spans(Struct, frozen=True):
-    """The share of each column of the account that lies in the timed steps, in their first and in their last quarter,
-    and the columns without a part of a long step. ``usual_ns`` is the time of the timed steps if none were long, and
+    """The share of each column of the account that lies in the timed steps, in their long ones, and in their first and
+    last quarter. ``usual_ns`` is the time of the timed steps if none were long, and
     ``quarter`` the number of steps in a quarter."""
 
     inside: Float64s
     first: Float64s
     last: Float64s
-    clean: Bools
+    in_long: Float64s
     long: Bools
     quarter: int
     first_steps: int
@@ -253,13 +259,29 @@ class _Spans(Struct, frozen=True):
             inside=inside,
             first=_overlap(edges[0], edges[quarter], *columns),
             last=_overlap(edges[len(took_ns) - quarter], edges[-1], *columns),
-            clean=(inside >= 1) & (in_long <= 0),
+            in_long=in_long,
             long=long,
             quarter=quarter,
             first_steps=quarter,
             usual_ns=float(np.where(long, usual, took_ns).sum()),
             column_ns=account.column_ns,
         )
+
+    def usual_of(self, column_ns: Float64s) -> float | None:
+        """What a line with these times takes in all timed steps at its pace in usual ones. That is seen in columns
+        without a part of a long step, or else where columns have different parts. None if neither is so, or no step is
+        long."""
+        within = self.inside >= 1
+        clean = within & (self.in_long <= 0)
+        if not self.long.any() or within.sum() < _FEWEST_COLUMNS:
+            return None
+        if clean.sum() >= _FEWEST_COLUMNS:
+            return float(column_ns[clean].mean()) / self.column_ns * self.usual_ns
+        long = self.in_long[within]
+        if float(np.std(long)) < _LEAST_SPREAD:
+            return None
+        pace, *_ = np.linalg.lstsq(np.stack([1 - long, long], axis=1), column_ns[within], rcond=None)
+        return max(0.0, float(pace[0])) / self.column_ns * self.usual_ns
 
     def by_stack(self, account: RunAccount) -> Float64s:
         """The time of each stack in each column."""
@@ -318,9 +340,8 @@ class _Sums(Struct, frozen=True):
     def _line(self, at: int, numbers: list[int]) -> TimedLine:
         spans, column = self.spans, self.times[numbers].sum(axis=0)
         timed_ns = float(column @ spans.inside)
-        clean_ns = float(spans.clean.sum()) * spans.column_ns
-        usual_ns = float(column[spans.clean].sum()) / clean_ns * spans.usual_ns if clean_ns else 0.0
-        excess_ns = max(0.0, timed_ns - usual_ns) if spans.long.any() else 0.0
+        usual_ns = spans.usual_of(column)
+        excess_ns = 0.0 if usual_ns is None else max(0.0, timed_ns - usual_ns)
         known = Counter[str]()
         for number in numbers:
             known[self.labels[number]] += self.account.stacks[number].time_ns

@@ -124,7 +124,7 @@ def _suspect_start(line: TimedLine, timed: TimedLines, run_ns: int) -> Suspicion
 def _is_in_usual_steps(timed: TimedLines, found: Repeated) -> bool:
     """Whether the line takes about as long in usual steps as in long ones, or all steps are alike."""
     seen = timed.at(found.site)
-    return seen is not None and seen.timed_ns > 0 and seen.excess_ns < _MOSTLY * seen.timed_ns
+    return timed.knows_usual and seen is not None and seen.timed_ns > 0 and seen.excess_ns < _MOSTLY * seen.timed_ns
 
 
 def _suspect_in_steps(found: Repeated, run_ns: int) -> Suspicion:

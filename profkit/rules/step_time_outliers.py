@@ -154,7 +154,9 @@ def step_time_outliers(facts: Facts) -> Suspicions:
         confidence=0.8 if cause or period else 0.4,
         count=len(slow.ratios),
         # New memory from the system has no line in the program that could be changed.
-        severity=Severity.LOW if rows.size or period or (timed is None and _take_most(slow)) else Severity.INFO,
+        severity=Severity.LOW
+        if rows.size or period or (_take_most(slow) and (timed is None or not timed.knows_usual))
+        else Severity.INFO,
         evidence=_evidence(slow, period),
     )
 

@@ -128,3 +128,15 @@ def test_a_comprehension_and_its_line_are_one_line():
     assert found is not None
     (line,) = [line for line in found.inner if line.timed_ns]
     assert (line.site.function, line.timed_ns, line.callers) == ("main", 400 * MS, ())
+
+
+@pytest.mark.parametrize("varies", [True, False])
+def test_columns_that_all_hold_a_part_of_a_long_step_tell_only_by_their_differences(varies):
+    """Of 100 ms, 20 or 60 pass in a long step, in which the evaluation runs; or 40 in each of them."""
+    parts = [20, 60] if varies else [40, 40]
+    columns = [{UPDATE: (100 - parts[at % 2]) * MS, SCORE: parts[at % 2] * MS} for at in range(20)]
+    later = [float(ms) for at in range(20) for ms in (*[5] * ((100 - parts[at % 2]) // 5), parts[at % 2])]
+    found = of(columns, later)
+    assert found is not None
+    assert [line.site.line for line in found.explaining()] == ([12] if varies else [])
+    assert found.knows_usual is varies
