@@ -111,6 +111,11 @@ class Plan:
             raise ValueError(f"steps_from must be {names}: not {self.steps_from!r}")
 
     @property
+    def earlier(self) -> dict[str, tuple[int, ...] | int]:
+        """The steps behind an earlier recording, by their names in ``run.json``."""
+        return {"earlier_step_ns": self.earlier_step_ns, "earlier_until_ns": self.earlier_until_ns}
+
+    @property
     def chosen_signal(self) -> str | None:
         """The only signal that ends steps, as ``run.json`` names it; None for the best one."""
         return None if self.steps_from is None else SIGNALS[self.steps_from]

@@ -1,14 +1,15 @@
 """What the program's source says and a recording of a few steps cannot show, by its syntax tree.
 
 Settings that are changed, DataLoaders that are made, objects that come to refer to each other, data that may become
-float64, and evaluations that run with autograd on or whose results are rarely used. Much of that happens once an epoch,
+float64, hooks, and evaluations that run with autograd on or whose results are rarely used. Much happens once an epoch,
 long after the recorded steps. Nothing is said unless the text proves it.
 """
 
 from __future__ import annotations
 
+import ast
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from profkit.run.directory import CallSite, Remark
 from profkit.source import remark_kinds as kinds
@@ -16,12 +17,13 @@ from profkit.source.code import module_names, source_line
 from profkit.source.doubles import double_makers
 from profkit.source.evaluations import rarely_used
 from profkit.source.evaluations_with_grad import evaluations_with_grad
-from profkit.source.hooks import hook_registrations
 from profkit.source.index import SourceFile, parsed_file
 from profkit.source.reference_cycles import cycle_closers
 from profkit.source.settings import anomaly_mode_setters
-from profkit.source.syntax import calls_named
+from profkit.source.syntax import FUNCTIONS, calls_named, last_name, name_called
 
+_MADE_ONCE = ("__init__", "<module>")
+"""What is registered in a constructor comes once for each object."""
 _MOST_FILES = 100
 _MOST_REMARKS = 100
 """Per kind."""
@@ -46,7 +48,7 @@ def review_sources(paths: Iterable[str]) -> tuple[Remark, ...]:
     hooks = [
         Remark(kinds.HOOK_REGISTERED, _site(file, line), until, first)
         for file in files
-        for line, first, until in hook_registrations(file)
+        for line, first, until in _hook_registrations(file)
     ]
     others = (
         [Remark(kind, _site(file, line)) for file in files for line in find(file)] for kind, find in _FINDERS.items()
@@ -72,3 +74,30 @@ _FINDERS: Mapping[str, Callable[[SourceFile], Iterable[int]]] = {
 
 def _site(file: SourceFile, line: int) -> CallSite:
     return CallSite(file.path, line, file.function_at(line), source_line(file.path, line))
+
+
+def _hook_registrations(file: SourceFile) -> Iterator[tuple[int, int, int]]:
+    """The lines at which a function registers a hook of this file, other than a constructor; each with the hook's first
+    and last line."""
+    for call in ast.walk(file.tree):
+        if not isinstance(call, ast.Call) or not call.args or not _registers(call):
+            continue
+        if file.function_at(call.lineno).split(".")[-1] not in _MADE_ONCE:
+            yield from ((call.lineno, *lines) for lines in _lines_of(call.args[0], file.tree))
+
+
+def _registers(call: ast.Call) -> bool:
+    """PyTorch's names: ``register_hook``, ``register_forward_hook``, ``register_full_backward_pre_hook`` …"""
+    name = name_called(call)
+    return name.startswith("register_") and name.endswith("hook")
+
+
+def _lines_of(hook: ast.expr, tree: ast.AST) -> Iterator[tuple[int, int]]:
+    if isinstance(hook, ast.Call) and name_called(hook) == "partial" and hook.args:
+        hook = hook.args[0]
+    if isinstance(hook, ast.Lambda):
+        yield hook.lineno, hook.end_lineno or hook.lineno
+    elif name := last_name(hook):
+        for node in ast.walk(tree):
+            if isinstance(node, FUNCTIONS) and getattr(node, "name", "") == name:
+                yield node.lineno, node.end_lineno or node.lineno
