@@ -16,10 +16,11 @@ from msgspec import Struct, structs
 from profkit.derive.facts import Facts, derived_once
 from profkit.patterns.whole_run import IMPORTS, PROFKIT, STEPS, phase_of_stacks
 from profkit.run.directory import CallSite
-from profkit.run.whole_run import RunAccount
+from profkit.run.whole_run import RunAccount, StackActivity
 from profkit.trace.events import Bools, Float64s
 from profkit.trace.statistics import median
 
+_BACKWARD = StackActivity.BACKWARD.value
 LONG = 2.0
 """Times the median: such a step holds more than a step."""
 _LEAST_STEPS = 16
@@ -49,12 +50,14 @@ class TimedLine(Struct, frozen=True):
     ``timed_ns`` is its time in all timed steps, ``excess_ns`` what of that is beyond its time in usual ones, and
     ``run_ns`` the same share of its time in the whole run. ``first_ns`` and ``last_ns`` are per step in the first and
     in the last quarter of the steps. If an earlier recording was replaced because the steps got longer, the first are
-    those after that. ``is_apart`` says that the training runs no line of its function."""
+    those after that. ``is_apart`` says that the training runs no line of its function, and
+    ``is_backward`` that most of its time passes in a backward pass."""
 
     site: CallSite
     callers: tuple[CallSite, ...]
     label: str
     is_apart: bool
+    is_backward: bool
     timed_ns: float
     excess_ns: float
     run_ns: int
@@ -127,7 +130,9 @@ class TimedLines(Struct, frozen=True):
             return ()
         rest = max(0.0, self.growth_ns - grown_ns) / rest_ns
         is_alone = rest <= _LESS * grown_ns / max(first_ns, 1.0)
-        return told if grown_ns >= _MOSTLY * self.growth_ns and is_alone else ()
+        if grown_ns < _MOSTLY * self.growth_ns or not is_alone:
+            return ()
+        return tuple(sorted(told, key=lambda line: line.is_backward))  # which only follows what was computed before
 
     def _grew_surely(self, line: TimedLine) -> bool:
         """Whether the looks at the line became more by more than chance does, as counts of random events."""
@@ -345,6 +350,8 @@ class _Sums(Struct, frozen=True):
         known = Counter[str]()
         for number in numbers:
             known[self.labels[number]] += self.account.stacks[number].time_ns
+        in_backward = (number for number in numbers if self.account.stacks[number].activity == _BACKWARD)
+        backward_ns = sum(self.account.stacks[number].time_ns for number in in_backward)
         whole_ns = sum(self.account.stacks[number].time_ns for number in numbers)
         way = self.ways[max(numbers, key=lambda number: self.account.stacks[number].time_ns)]
         before = way[: way.index(at)] if at in way else ()
@@ -352,6 +359,7 @@ class _Sums(Struct, frozen=True):
             site=self.account.places[at].site,
             callers=tuple(self.account.places[one].site for one in reversed(before)),
             label=known.most_common(1)[0][0],
+            is_backward=backward_ns > _MOSTLY * whole_ns,
             is_apart=_function(self.account, at) not in self.trained,
             timed_ns=timed_ns,
             excess_ns=excess_ns,

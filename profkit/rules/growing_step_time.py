@@ -123,7 +123,7 @@ def growing_step_time(facts: Facts) -> Suspicions:
         )
     names = [name for name in growing_names(facts) if name.more_bytes >= _LEAST_HELD_BYTES]
     if lines:  # what only grows beside them makes no step longer
-        names = [name for name in names if any(name.path in line.site.source for line in lines)]
+        names = [name for name in names if any(_last_part(name.path) in line.site.source for line in lines)]
     held, hold = " and ".join(f"`{name.path}`" for name in names[:2]), pick_form(len(names[:2]), "holds", "hold")
     yield Suspicion(
         message=f"The steps get longer: within {len(later_ns):,} steps after the recording the fastest went from "
@@ -143,6 +143,11 @@ def growing_step_time(facts: Facts) -> Suspicions:
             "fastest_ns_at_last": int(last_ns),
         },
     )
+
+
+def _last_part(path: str) -> str:
+    """``items`` of ``module.queue.items[0]``: by what name a line elsewhere may use it."""
+    return path.rpartition(".")[2].partition("[")[0]
 
 
 def _since_an_earlier_recording(facts: Facts, timed: TimedLines) -> Suspicion:

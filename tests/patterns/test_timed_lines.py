@@ -140,3 +140,16 @@ def test_columns_that_all_hold_a_part_of_a_long_step_tell_only_by_their_differen
     assert found is not None
     assert [line.site.line for line in found.explaining()] == ([12] if varies else [])
     assert found.knows_usual is varies
+
+
+def test_what_is_computed_leads_before_its_backward_pass():
+    """Both grow, the backward pass more; the rest of the step does not."""
+    columns, later = list[dict[int, int]](), list[float]()
+    for score, update in ((10, 10), (30, 50)):
+        step_ms = score + update + 10
+        parts = {SCORE: score, UPDATE: update, EVALUATE: 10}
+        columns += [{stack: ms * MS * 100 // step_ms for stack, ms in parts.items()}] * 45
+        later += [float(step_ms)] * (4_500 // step_ms)
+    found = of(columns, later)
+    assert found is not None
+    assert [(line.site.line, line.is_backward) for line in found.grown()] == [(12, False), (43, True)]
