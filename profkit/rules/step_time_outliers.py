@@ -29,6 +29,7 @@ its own clock, is the most that can be gained. So the finding is then an opportu
 half of the run, else low. `repeated-epoch-work` prices work between two epochs and at the start of one.
 
 If the slow step was recorded alone, the line that takes most of the run beside the training is named in the same way.
+The severity is then low: all rules judge what was recorded of it.
 
 Otherwise there is no price: the program may need what the slow steps do. The finding states their share of the time
 beyond the median, and what differs in those that were recorded: garbage collections, checkpoints, batches waited for,
@@ -220,7 +221,7 @@ def _suspect_recorded_alone(facts: Facts) -> Suspicions:
         confidence=0.7,
         count=1,
         places=Places.of_sites(dict.fromkeys([line.site, line.caller])),
-        severity=_weigh(share, is_priced=True),
+        severity=Severity.LOW,  # all other rules judge what was recorded of it
         evidence={
             "every_steps": facts.run.one_in,
             SHARE_OF_TIME: facts.run.share_of_time,

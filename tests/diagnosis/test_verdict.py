@@ -305,6 +305,17 @@ def test_what_passes_between_the_steps_of_the_run_is_told_from_a_tenth_on(evalua
     assert found.text == f"No fault found; 4 steps of 10.0 ms{text}"
 
 
+@pytest.mark.parametrize(("run_ns", "is_told"), [(0, True), (100, False)])
+def test_beside_a_finding_of_the_step_it_is_told_too_but_not_beside_one_of_the_run(run_ns, is_told):
+    one = finding("a", 0.3)
+    assert one.saving is not None
+    reading = PhaseLine(Location("a/train.py", 7, "main"), 300)
+    phases = (Phase("steps", 700, 0.7), Phase("between the epochs", 300, 0.3, lines=(reading,)))
+    found = replace(one, saving=replace(one.saving, run_ns=run_ns))
+    told = conclude(replace(diagnosis(found), whole_run=WholeRun(1000, phases))).text
+    assert told.endswith("; 30 % of the run lies between the steps, most of it at train.py:7") is is_told
+
+
 @pytest.mark.parametrize(
     ("beside", "start"),
     [
