@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.findings.values import Elsewhere, WholeRun
-from profkit.patterns.whole_run import BETWEEN, OUTSIDE_STEPS, whole_run
+from profkit.findings.values import Elsewhere, Location, WholeRun
+from profkit.patterns.timed_lines import timed_lines
+from profkit.patterns.whole_run import BETWEEN, OUTSIDE_STEPS, STEPS, whole_run
 from profkit.savings.plain_steps import plain_steps_ns, regular_interval
 from profkit.savings.step_time import step_time
 from profkit.trace.events import Float64s
@@ -37,7 +38,8 @@ def find_elsewhere(facts: Facts) -> Elsewhere | None:
     run = facts.run
     if not facts.has_trace or run.is_part or run.signals_per_step > 1 or run.one_in > 1:
         return None
-    took_ns, known_ns = plain_steps_ns(facts), step_time(facts).unrecorded_ns
+    took_ns, time = plain_steps_ns(facts), step_time(facts)
+    known_ns = time.held_up_ns or time.unrecorded_ns
     if len(took_ns) < _LEAST_STEPS:
         return None
     judged_ns = median(took_ns) if known_ns is None else known_ns
@@ -45,6 +47,10 @@ def find_elsewhere(facts: Facts) -> Elsewhere | None:
     if share < _MOST_ELSEWHERE:
         return None
     every, (seen, what, at) = _distance(took_ns, judged_ns), _seen_outside(whole_run(facts))
+    timed = timed_lines(facts)
+    if lines := timed.explaining() if timed is not None else ():
+        what = "" if lines[0].label in (BETWEEN, STEPS) else lines[0].label
+        at = Location.of(lines[0].site).short
     return Elsewhere(share, every, what, at) if every or seen >= _SEEN else None
 
 

@@ -543,6 +543,7 @@ def _time_steps(facts: Facts, found: StepTime) -> Timing:
         recorded_bound_by=_value(found.recorded_bound_by),
         recorded_shares=_share(found.recorded_rows, found.recorded_ns) if found.source and found.busy_ns else (),
         unprofiled_most_time_ns=most_ns,
+        held_up_step_time_ns=found.held_up_ns,
     )
 
 

@@ -212,7 +212,9 @@ def _capitalised(sentence: str) -> str:
 
 def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding], in_doubt: bool) -> str:
     """Leads with the top-ranked finding, fault or opportunity. Then says what the step waits for, or if the gain is
-    small, where its time goes. ``in_doubt`` it never claims that there is no fault."""
+    small, where its time goes. A place that takes far more than the findings give back is named as well, and where
+    much of the run lies between the steps, unless the finding is of the run. ``in_doubt`` it never claims that there is
+    no fault."""
     lead = rank([*mend, *chances])[0]
     if lead.kind is Kind.FAULT:
         found = _faults(diagnosis, mend)
@@ -229,6 +231,8 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding], in
     timing = diagnosis.timing
     if lead.severity is Severity.LOW and timing.shares:
         return f"{found}; {_where_time_goes(diagnosis)}"
+    found = f"{found}; {left}" if (left := _costliest(diagnosis)) else found
+    found += _between_cycles(diagnosis) if lead.saving is None or not lead.saving.run_ns else ""
     return f"{found}; {describe_bound(timing)}" if has_device(timing) else found
 
 

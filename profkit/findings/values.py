@@ -333,7 +333,8 @@ class Timing:
     launch a step, without waits for the device. ``communication_ns`` is how long the devices exchange data per step,
     ``communication_hidden`` the share of that in which something is computed; None if they exchange nothing.
     ``recorded_bound_by`` is what the step waits for as recorded, and ``recorded_shares`` are its shares; both are left
-    out without a device.
+    out without a device. ``held_up_step_time_ns`` is what the steps without a profiler took if that is longer than the
+    recorded ones: something else held them up, and ``unprofiled_step_time_ns`` is then the recorded step.
     """
 
     steps: int
@@ -353,6 +354,7 @@ class Timing:
     recorded_bound_by: str | None = None
     recorded_shares: tuple[TimeShare, ...] = ()
     unprofiled_most_time_ns: int | None = None
+    held_up_step_time_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,6 +219,9 @@ def _unprofiled(timing: Timing) -> Iterator[str]:
         but = f", {limits}" if limits else ""
         yield f"{format_time(unprofiled_ns)} without recording (estimated{but}{slows})"
         return
+    if (held_up_ns := timing.held_up_step_time_ns) is not None:
+        yield f"{format_time(held_up_ns)} without the profiler: something else held those up, or they did more"
+        return
     if unprofiled_ns is not None:
         but = f" ({limits}: the idle profiler may have slowed launches)" if limits else ""
         yield f"{format_time(unprofiled_ns)} without the profiler{but}"

@@ -2,11 +2,11 @@
 
 What it detects
 At least 64 steps after the recording, in time order and in blocks, of which the fastest step gets slower from block to
-block, by a quarter or more in all. The fastest step of a block is what the program needs: other programs on the machine
-only make steps slower, and batches of different sizes come in every block. A jump from one length to another, as when
-another program starts, is not reported. If several start one after another, even the fastest step of a block gets
-slower. So nothing is told if the main thread, within its own work in the run's steps, was without the CPU for at least
-half as long as the steps got longer in all.
+block, by a quarter or more in all. The fastest step of a block is what the program needs: other programs on the
+machine only make steps slower, and batches of different sizes come in every block. A jump from one length to another,
+as when another program starts, is not reported, unless looks show that some lines got longer and all else did not. If
+several start one after another, even the fastest step of a block gets slower. So nothing is told if the main thread,
+within its own work in the run's steps, was without the CPU for at least half as long as the steps got longer in all.
 
 Why is this bad?
 What grows with the number of steps makes the whole run quadratic: a step that is a tenth longer after 100 steps takes
@@ -24,26 +24,43 @@ Use instead
         batch = sample(store[: step + 1])
 
 How the saving is estimated
-Not at all: the recording holds the beginning only, and some growth is meant, as that of a text that is written word by
-word. The finding states by how much the steps got longer. Its severity is medium if they got longer by half, else low.
+Looks at the main thread tell what each line takes per step in the first quarter of these steps and in the last. Lines
+that got longer by half of the growth or more, while all else grew by much less, are named; then a lack of CPU is no
+doubt, as it makes all lines longer. The saving is what they take in these steps beyond their time in the program's
+first, as a share of the run: what is gained if they do not grow. Growth is taken to be even, unless it is a jump. If
+the lines are those of a hook which a function registers that is no constructor, that place leads: each step may
+register it once more.
+
+If the steps after the recording took twice as long as the recorded ones, profkit recorded again: then the steps
+between both recordings are the first ones, whatever came later.
+
+Without such lines there is no estimate. Some growth is meant, as that of a text that is written word by word. The
+finding states by how much the steps got longer. Its severity is medium if they got longer by half, else low.
 
 Source of the test: Kendall's rank correlation, M. G. Kendall, A new measure of rank correlation, Biometrika 1938.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 
+from profkit.derive.steps.boundaries import measured_numbers
 from profkit.patterns import Places
 from profkit.patterns.retention.holding import growing_names
+from profkit.patterns.timed_lines import TimedLine, TimedLines, timed_lines
 from profkit.patterns.whole_run import STEPS, whole_run
 from profkit.rules.base import (
+    CallSite,
     CannotLook,
     Facts,
     Kind,
     Severity,
     Suspicion,
     Suspicions,
+    format_count,
     format_share,
     format_time,
     pick_form,
@@ -51,6 +68,7 @@ from profkit.rules.base import (
 )
 from profkit.run.directory import unprofiled_steps
 from profkit.savings.step_time import step_time
+from profkit.source.remark_kinds import HOOK_REGISTERED
 from profkit.trace import Float64s
 
 _LEAST_STEPS = 64
@@ -59,11 +77,23 @@ _BLOCKS = 8
 """Chance alone orders the fastest steps of eight blocks as strictly as `_LEAST_ORDER` once in 363 times."""
 _LEAST_ORDER = 0.75
 """Kendall's tau. A single jump in the middle of eight blocks gives 0.57."""
+_LEAST_ORDER_OF_LINES = 0.4
+"""The same if looks show that some lines got longer and the others did not: other programs make no such difference, so
+a jump is the program's. One after six of the eight blocks gives 0.43."""
 _LEAST_GROWTH, _MUCH_GROWTH = 0.25, 0.5
 """Processors that get warm, and caches that fill, slow a run by a few per cent within minutes."""
 
 _EXPLAINS = 0.5
 """Of what the steps got longer by in all: a lack of CPU that long leaves less than half to the program."""
+_UNCERTAINTY = 0.5
+"""Some of the growth may have to stay, and what came before the timed steps and after them is not counted."""
+_FIX = (
+    "Look for what each step adds to and the next goes through again. It may be a list or buffer that is copied, "
+    "searched or concatenated as a whole. Or hooks that each step registers and never removes, or a cache that never "
+    "hits. Record a later step (`--at-step N`) and `profkit compare` both recordings: it names the lines that got "
+    "longer."
+)
+_HOOKED = " It belongs to a hook, which {file}:{line} registers: once more in each step, it seems."
 _LEAST_HELD_BYTES = 4096
 """More in each step. A list of single numbers, such as losses that are kept for a curve, makes no step longer."""
 
@@ -72,38 +102,111 @@ _LEAST_HELD_BYTES = 4096
 def growing_step_time(facts: Facts) -> Suspicions:
     """One finding for the whole run."""
     later_ns = np.array(unprofiled_steps(facts.run, step_time(facts).bound_by)[1], dtype=np.float64)
+    timed = timed_lines(facts)
+    lines = timed.grown() if timed is not None else ()
+    if facts.run.earlier_step_ns and timed is not None and lines:
+        yield _since_an_earlier_recording(facts, timed)
+        return
     if len(later_ns) < _LEAST_STEPS:
         raise CannotLook(f"fewer than {_LEAST_STEPS} steps were timed after the recording, too few to tell growth")
     fastest_ns = np.array([block.min() for block in np.array_split(later_ns, _BLOCKS)])
     first_ns, last_ns = fastest_ns[:2].mean(), fastest_ns[-2:].mean()
     growth = float(last_ns / max(first_ns, 1.0)) - 1
-    if growth < _LEAST_GROWTH or _order(fastest_ns) < _LEAST_ORDER:
+    order = _order(fastest_ns)
+    if growth < _LEAST_GROWTH or order < (_LEAST_ORDER_OF_LINES if lines else _LEAST_ORDER):
         return
-    lacked_ns = _without_cpu_ns(facts)
+    lacked_ns = 0 if lines else _without_cpu_ns(facts)
     if lacked_ns and lacked_ns >= _EXPLAINS * float((later_ns - first_ns).clip(0).sum()):
         raise CannotLook(
             "the steps got longer, but in them the main thread was without the CPU for so long that other programs may "
             "be why"
         )
     names = [name for name in growing_names(facts) if name.more_bytes >= _LEAST_HELD_BYTES]
+    if lines:  # what only grows beside them makes no step longer
+        names = [name for name in names if any(_last_part(name.path) in line.site.source for line in lines)]
     held, hold = " and ".join(f"`{name.path}`" for name in names[:2]), pick_form(len(names[:2]), "holds", "hold")
     yield Suspicion(
         message=f"The steps get longer: within {len(later_ns):,} steps after the recording the fastest went from "
         f"{format_time(first_ns)} to {format_time(last_ns)}, {format_share(growth)} more."
+        + (_tell(facts, lines) if lines else "")
         + (f" Meanwhile {held} {hold} more and more." if held else ""),
-        fix="Look for what each step adds to and the next goes through again. It may be a list or buffer that is "
-        "copied, searched or concatenated as a whole. Or hooks that each step registers, or a cache that never hits. "
-        "Record a later step (`--at-step N`) and `profkit compare` both recordings: it names the lines that got "
-        "longer.",
+        fix=_FIX,
         confidence=0.7,
         count=1,
-        places=Places.of_sites(name.site for name in names),
-        severity=Severity.MEDIUM if growth >= _MUCH_GROWTH else Severity.LOW,
+        places=Places.of_sites(dict.fromkeys([*_lines_to_change(facts, lines), *(name.site for name in names)])),
+        run_ns=_grown_ns(facts, timed, order >= _LEAST_ORDER),
+        run_uncertainty=_UNCERTAINTY,
+        severity=Severity.MEDIUM if growth >= _MUCH_GROWTH and order >= _LEAST_ORDER else Severity.LOW,
         evidence={
             "steps_after_the_recording": len(later_ns),
             "fastest_ns_at_first": int(first_ns),
             "fastest_ns_at_last": int(last_ns),
         },
+    )
+
+
+def _last_part(path: str) -> str:
+    """``items`` of ``module.queue.items[0]``: by what name a line elsewhere may use it."""
+    return path.rpartition(".")[2].partition("[")[0]
+
+
+def _since_an_earlier_recording(facts: Facts, timed: TimedLines) -> Suspicion:
+    """The steps got so much longer that profkit recorded again: what they took before that and at last."""
+    lines, growth = timed.grown(), timed.last_ns / max(timed.first_ns, 1.0) - 1
+    return Suspicion(
+        message=f"The steps got longer: those after the first recording took {format_time(timed.first_ns)}, the last "
+        f"ones {format_time(timed.last_ns)}, {format_share(growth)} more.{_tell(facts, lines)}",
+        fix=_FIX,
+        confidence=0.7,
+        count=1,
+        places=Places.of_sites(_lines_to_change(facts, lines)),
+        run_ns=_grown_ns(facts, timed, is_even=False),
+        run_uncertainty=_UNCERTAINTY,
+        severity=Severity.MEDIUM if growth >= _MUCH_GROWTH else Severity.LOW,
+        evidence={
+            "steps_after_the_recording": timed.steps,
+            "step_ns_at_first": int(timed.first_ns),
+            "step_ns_at_last": int(timed.last_ns),
+        },
+    )
+
+
+def _lines_to_change(facts: Facts, lines: Sequence[TimedLine]) -> list[CallSite]:
+    return [*_hooks_around(facts, lines), *(line.site for line in lines)]
+
+
+def _hooks_around(facts: Facts, lines: Sequence[TimedLine]) -> list[CallSite]:
+    """Where the hook is registered that the first of the lines belongs to, if that is no constructor."""
+    return [
+        remark.site
+        for remark in facts.run.remarks
+        for line in lines[:1]
+        if remark.kind == HOOK_REGISTERED
+        and remark.site.file == line.site.file
+        and remark.used_at <= line.site.line <= remark.until
+    ]
+
+
+def _grown_ns(facts: Facts, timed: TimedLines | None, is_even: bool) -> int:
+    """What the lines take in the timed steps because they grew; without even growth since the first of these alone."""
+    if timed is None:
+        return 0
+    numbers = measured_numbers(facts.trace, facts.steps)
+    before = numbers[1] + 1 if numbers is not None and is_even else 0
+    if not is_even:
+        return int(sum(max(0.0, line.timed_ns - line.first_ns * timed.steps) for line in timed.grown()))
+    return int(sum(line.grown_ns(timed.steps, before) for line in timed.grown()))
+
+
+def _tell(facts: Facts, lines: Sequence[TimedLine]) -> str:
+    """What the first of the lines takes in a step at first and at last, and what others do that got longer."""
+    first, *others = lines
+    also = f", and at {format_count(len(others), 'other line')}" if others else ""
+    by = format_time(sum(line.growth_ns for line in lines))
+    return (
+        f" By {by} they got longer at this line{also}, as looks at the main thread show: it went from "
+        f"{format_time(first.first_ns)} to {format_time(first.last_ns)} a step."
+        + "".join(_HOOKED.format(file=Path(hook.file).name, line=hook.line) for hook in _hooks_around(facts, lines)[:1])
     )
 
 

@@ -33,12 +33,13 @@ model up: an operator on several threads is as fast as its slowest thread, so a 
 stops them all, and nothing is gained. If the model fills all CPUs and a batch takes less than the rest of the step,
 more workers do not help.
 
-If one line of the program takes most of a batch's time in the main process itself, and the step without its function
-would be shorter by more than workers give back and by a fifth at least, a finding names that line. Its saving is that
-of the requests without the function: the most that a cheaper way can give back. If that is twice what workers would
-give back on a machine without other programs, they are not advised at all. If workers gain nothing and several lines
-together take most of it, the finding names the line that calls them, without a price. If each batch comes from an
-iterator of its own, which first orders the whole set anew, the saving is that of the requests without the order.
+If one line of the program takes most of a batch's time in the main process itself, with each batch ready the step
+would be a fifth shorter, and the step without its function shorter by more than workers give back, a finding names
+that line. Its saving is that of the requests without the function: the most that a cheaper way can give back. If that
+is twice what workers would give back on a machine without other programs, they are not advised at all. If workers gain
+nothing and several lines together take most of it, the finding names the line that calls them, without a price. If
+each batch comes from an iterator of its own, which first orders the whole set anew, the saving is that of the requests
+without the order.
 
 For a loader that already has workers, their own account gives the CPU time of a batch and the time it is blocked on
 files and networks; waiting for a CPU does not count. Time the main process is blocked needs no CPU either. Without an
@@ -94,6 +95,7 @@ from profkit.rules.base import (
 from profkit.run.directory import Host
 from profkit.savings import Edit, remove, shrink
 from profkit.savings.replay import replay
+from profkit.savings.step_time import as_in_step_ns
 from profkit.source.changes import Argument, ChangedCall
 from profkit.trace import Category, Rows, among, median
 
@@ -231,13 +233,13 @@ def input_bound(facts: Facts) -> Suspicions:
         yield in_vain
         return
     if _has_no_cpu_left(facts, loading):
-        if (making := _making(facts, loading, _LEAST_SHARE)) is not None:
+        if (making := _making(facts, loading, 0.0)) is not None:
             yield _suspect_making(facts, loading, _Plan(loading.workers), making, 0.0)
         return
     plan = _plan_workers(facts, loading, _others_cpus(facts))
     edit = _wait_for(facts, loading, plan)
     saved = replay(facts, edit).fraction
-    making = _making(facts, loading, max(_LEAST_SHARE, saved))
+    making = _making(facts, loading, saved)
     if making is not None:
         yield _suspect_making(facts, loading, plan, making, saved)
         if making.saved >= _CLEARLY_MORE * _saved_on_quiet(facts, loading, plan):
@@ -270,7 +272,7 @@ def _suspect_samples(facts: Facts, loading: _Loading, plan: _Plan) -> Suspicions
         return
     line, advice = slowest
     yield Suspicion(
-        message=f"Each step waits {format_time(loading.wait_ns)} for its batch, because the main process prepares it "
+        message=f"Each step waits {_told(facts, loading.wait_ns)} for its batch, because the main process prepares it "
         f"while the model stands still; with each batch ready the step would be {format_share(ready)} shorter. "
         + (
             "Workers would take the CPUs from the model and gain nothing here."
@@ -301,8 +303,8 @@ class _Making(Struct, frozen=True):
 
 
 def _making(facts: Facts, loading: _Loading, least: float) -> _Making | None:
-    """The function that takes most of a batch's time, if it would give ``least`` or more back. None if its line does
-    not dominate, or if the main process or the workers only wait.
+    """The function that takes most of a batch's time, if a ready batch would give a fifth of the step back, and the
+    function ``least`` or more. None if its line does not dominate, or if the main process or the workers only wait.
 
     Samples tell it in the main process and in workers. Without them line marks do in the main process: they make Python
     slower, but of what only passes there the shares are about right."""
@@ -322,7 +324,8 @@ def _making(facts: Facts, loading: _Loading, least: float) -> _Making | None:
         return None
     edit = _without_part(facts, loading, known[1])
     saved = replay(facts, edit).fraction
-    return _Making(*known, edit, saved) if saved >= least else None
+    is_told = saved >= max(least, _WORTH) and replay(facts, remove(loading.rows)).fraction >= _LEAST_SHARE
+    return _Making(*known, edit, saved) if is_told else None
 
 
 def _without_part(facts: Facts, loading: _Loading, share: float) -> Edit:
@@ -348,12 +351,14 @@ def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Makin
     workers = (
         f"{format_count(plan.workers or 0, 'worker')} would make the step {format_share(by_workers)} shorter."
         if by_workers >= _WORTH and plan.workers not in (None, loading.workers)
+        else "Other programs keep the CPUs busy, so whether workers help is open."
+        if loading.workers == 0 and not plan.is_alone
         else "Workers would take the CPUs from the model and gain nothing here."
         if loading.workers == 0
         else "More workers would gain nothing here."
     )
     return Suspicion(
-        message=f"Each step waits {format_time(loading.wait_ns)} for its batch, because {who}. {share} of that goes "
+        message=f"Each step waits {_told(facts, loading.wait_ns)} for its batch, because {who}. {share} of that goes "
         f"to `{making.name}`{in_line}{calls}. Without it the step would be at most {format_share(making.saved)} "
         f"shorter. {workers}",
         fix="Make what this line does cheaper, or do it once beforehand for all samples. What is the same for every "
@@ -379,7 +384,7 @@ def _orders_made_afresh(facts: Facts, loading: _Loading) -> Suspicion | None:
     edit = shrink(rows, facts.trace.events.duration_ns[rows] - drawing_ns, _UNCERTAINTY)
     if replay(facts, edit).fraction < _WORTH:
         return None
-    drawn = format_time(facts.steps.per_step_ns(int(drawing_ns.sum())))
+    drawn = _told(facts, facts.steps.per_step_ns(int(drawing_ns.sum())))
     return Suspicion(
         message=f"Each step makes a new iterator of the DataLoader for a single batch. It first puts the whole set of "
         f"samples in a new order, {drawn} a step. All of that but the first batch is thrown away.",
@@ -411,7 +416,7 @@ def _handed_over_in_vain(facts: Facts, loading: _Loading) -> Suspicion | None:
     if saved < _WORTH:
         return None
     return Suspicion(
-        message=f"Each step waits {format_time(loading.wait_ns)} for data, though a worker makes a batch in "
+        message=f"Each step waits {_told(facts, loading.wait_ns)} for data, though a worker makes a batch in "
         f"{format_time(made_ns)}: handing it over takes longer than making it. Made in the main process, the step "
         f"would be at least {format_share(saved)} shorter.",
         fix="Pass `num_workers=0`. Workers pay where a batch takes longer to make than to hand over, as where files "
@@ -426,6 +431,11 @@ def _handed_over_in_vain(facts: Facts, loading: _Loading) -> Suspicion | None:
             "workers": loading.workers,
         },
     )
+
+
+def _told(facts: Facts, recorded_ns: float) -> str:
+    """A time per recorded step, as the same share of the step that the price refers to."""
+    return format_time(as_in_step_ns(facts, recorded_ns))
 
 
 def _making_ns(account: LoaderAccount) -> float:
@@ -608,7 +618,7 @@ def _describe(facts: Facts, loading: _Loading, plan: _Plan, saved: float, ready:
         gain += "" if reported == most else f"; {all_of_it}"
     elif reported != most:
         gain += f", of which handing batches over leaves {reported}"
-    return f"Each step waits {format_time(loading.wait_ns)} for its batch, because {who} while {meanwhile}; {gain}."
+    return f"Each step waits {_told(facts, loading.wait_ns)} for its batch, because {who} while {meanwhile}; {gain}."
 
 
 def _with_workers(facts: Facts, loading: _Loading, needed: int | None) -> ChangedCall | None:
@@ -634,8 +644,8 @@ def _advise(facts: Facts, loading: _Loading, needed: int | None) -> str:
         pinned = ", pin_memory=True" if facts.device.present else ""
         return (
             f"Prepare batches in worker processes: DataLoader(..., num_workers={needed}, "
-            f"persistent_workers=True{pinned}). A batch takes {format_time(loading.wait_ns)}, "
-            f"the rest of the step {format_time(loading.rest_ns)}.{more}"
+            f"persistent_workers=True{pinned}). A batch takes {_told(facts, loading.wait_ns)}, "
+            f"the rest of the step {_told(facts, loading.rest_ns)}.{more}"
         )
     cheaper = "Make __getitem__ cheaper: decode once and keep the result, augment whole batches on the device"
     if loading.workers is None:

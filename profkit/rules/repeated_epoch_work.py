@@ -3,8 +3,11 @@
 What it detects
 Lines outside the loop that trains which run at least twice between the first step and the last, and take a tenth of
 the run or more: shuffling in Python, reading a file again, building batches or encoding text anew. Evaluations,
-checkpoints, logging and waits for data have phases of their own and are not counted. profkit looks at the main thread
-during the whole run for this, since the recorded steps never include it.
+checkpoints, logging and waits for data have phases of their own and are not counted. But a sampler's or a dataset's
+own line counts that makes the first batch of an epoch late: it is mostly seen in steps much longer than the others.
+profkit looks at the main thread during the whole run for this, since the recorded steps never include it. If the looks
+show that a line beside the loop runs in usual steps as well, the finding says so: then the loop is only a part of the
+step.
 
 Why is this bad?
 No step contains this time, so a profile of a few steps does not show it, and a GPU idles all the while. What depends on
@@ -24,13 +27,15 @@ Use instead
 
 How the saving is estimated
 All of that time but the first of the visits: what stays if the work is done once. It is a bound, because some of the
-work may have to be done anew, such as a new order of the samples. So this is an opportunity.
+work may have to be done anew, such as a new order of the samples. So this is an opportunity. Of a line that runs in
+each step all its time counts, and the severity is medium from a fifth of the run on, else low.
 """
 
 from __future__ import annotations
 
 from profkit.patterns import Places
-from profkit.patterns.whole_run import BETWEEN, repeated_between_steps, whole_run
+from profkit.patterns.timed_lines import TimedLine, TimedLines, timed_lines
+from profkit.patterns.whole_run import BETWEEN, DATA, Repeated, repeated_between_steps, whole_run
 from profkit.rules.base import (
     HIGH_FROM,
     Facts,
@@ -40,6 +45,7 @@ from profkit.rules.base import (
     Severity,
     Suspicion,
     Suspicions,
+    format_count,
     format_share,
     format_time,
     rule,
@@ -49,6 +55,14 @@ _LEAST_SHARE = HIGH_FROM
 """Less is ordinary bookkeeping."""
 _UNCERTAINTY = 0.5
 """Part of the work may have to stay."""
+_MOSTLY = 0.5
+"""Of a line's time: work of an epoch's start or end is mostly seen in long steps, that of a step in all of them."""
+_MUCH = 0.2
+"""Of the run, taken in each step: as of other time outside of PyTorch (`unattributed-time`)."""
+_FIX = (
+    "Do once before the first epoch what training does not change; leave what must be done anew to a DataLoader's "
+    "workers."
+)
 
 
 @rule(Kind.OPPORTUNITY, Need.WHOLE_RUN)
@@ -57,19 +71,75 @@ def repeated_epoch_work(facts: Facts) -> Suspicions:
     whole = whole_run(facts)
     if whole is None:
         return
-    run_ns = whole.programs_ns
+    run_ns, timed = whole.programs_ns, timed_lines(facts)
+    if timed is not None:
+        yield from (_suspect_start(line, timed, run_ns) for line in timed.long if _makes_starts_late(line, run_ns))
     for found in repeated_between_steps(facts, BETWEEN):
-        if found.time_ns >= _LEAST_SHARE * run_ns:
-            yield Suspicion(
-                message=f"This line runs at least {found.visits} times between two runs of the loop that trains and "
-                f"takes {format_time(found.time_ns)}, {format_share(found.time_ns / run_ns)} of the run.",
-                fix="Do once before the first epoch what training does not change; leave what must be done anew to a "
-                "DataLoader's workers.",
-                places=Places.of([Location.of(found.site)]),
-                run_ns=found.time_ns - found.time_ns // found.visits,
-                run_uncertainty=_UNCERTAINTY,
-                severity=Severity.MEDIUM,
-                count=1,
-                confidence=0.7,
-                evidence={"between_ns_in_run": found.time_ns, "visits_seen": found.visits},
-            )
+        if found.time_ns < _LEAST_SHARE * run_ns:
+            continue
+        if timed is not None and _is_in_usual_steps(timed, found):
+            yield _suspect_in_steps(found, run_ns)
+        else:
+            yield _suspect_between(found, run_ns)
+
+
+def _suspect_between(found: Repeated, run_ns: int) -> Suspicion:
+    return Suspicion(
+        message=f"This line runs at least {found.visits} times between two runs of the loop that trains and "
+        f"takes {format_time(found.time_ns)}, {format_share(found.time_ns / run_ns)} of the run.",
+        fix=_FIX,
+        places=Places.of([Location.of(found.site)]),
+        run_ns=found.time_ns - found.time_ns // found.visits,
+        run_uncertainty=_UNCERTAINTY,
+        severity=Severity.MEDIUM,
+        count=1,
+        confidence=0.7,
+        evidence={"between_ns_in_run": found.time_ns, "visits_seen": found.visits},
+    )
+
+
+def _makes_starts_late(line: TimedLine, run_ns: int) -> bool:
+    """Whether the line makes batches, mostly in long steps, and does not belong to the function that trains."""
+    is_special = line.label == DATA and line.is_apart and line.excess_ns >= _MOSTLY * line.timed_ns
+    return is_special and line.run_ns >= _LEAST_SHARE * run_ns
+
+
+def _suspect_start(line: TimedLine, timed: TimedLines, run_ns: int) -> Suspicion:
+    """A sampler or a dataset that prepares an epoch while its first batch is waited for."""
+    return Suspicion(
+        message=f"{format_count(timed.long_steps, 'step')} waited much longer for a batch than the others, mostly "
+        f"while this line ran: it takes {format_time(line.run_ns)}, {format_share(line.run_ns / run_ns)} of the run.",
+        fix="Prepare once, where the sampler or the dataset is made, what is the same in each epoch: groups, lists, "
+        "files that are read. Only a new order of the samples has to be made anew.",
+        places=Places.of([Location.of(site) for site in (line.site, *line.callers[:1])]),
+        run_ns=line.run_ns,
+        run_uncertainty=_UNCERTAINTY,
+        severity=Severity.MEDIUM,
+        count=1,
+        confidence=0.7,
+        evidence={"between_ns_in_run": line.run_ns, "long_steps_seen": timed.long_steps},
+    )
+
+
+def _is_in_usual_steps(timed: TimedLines, found: Repeated) -> bool:
+    """Whether the line takes about as long in usual steps as in long ones, or all steps are alike."""
+    seen = timed.at(found.site)
+    return timed.knows_usual and seen is not None and seen.timed_ns > 0 and seen.excess_ns < _MOSTLY * seen.timed_ns
+
+
+def _suspect_in_steps(found: Repeated, run_ns: int) -> Suspicion:
+    """Work of each step, beside a loop within the step that trains."""
+    share = found.time_ns / run_ns
+    return Suspicion(
+        message=f"This line runs in each step, beside the loop in it that trains, and takes "
+        f"{format_time(found.time_ns)}, {format_share(share)} of the run.",
+        fix="Do once before the training what it does not change. What is made anew in each step, as a copy of a model "
+        "or an optimizer, can be made once and filled again.",
+        places=Places.of([Location.of(found.site)]),
+        run_ns=found.time_ns,
+        run_uncertainty=_UNCERTAINTY,
+        severity=Severity.MEDIUM if share >= _MUCH else Severity.LOW,
+        count=1,
+        confidence=0.7,
+        evidence={"between_ns_in_run": found.time_ns, "visits_seen": found.visits},
+    )

@@ -68,6 +68,7 @@ from profkit.rules.base import (
 )
 from profkit.run.experiment import Case, Experiment
 from profkit.savings import Edit, Trial, call_ns, combine, dtype_of, shrink, shrink_work
+from profkit.savings.step_time import as_in_step_ns
 from profkit.trace import Category, Float64s, Rows, among, distinct
 from profkit.trace.statistics import quantile
 
@@ -162,7 +163,8 @@ def single_tensor_optimizer(facts: Facts) -> Suspicions:
         # Some optimizers only step in every n-th step of the program: then one of their steps is what counts.
         each_step = len(found.steps) / facts.steps.measured_count
         times = max(each_step, 1.0)
-        spent = facts.steps.per_step_ns(spent_ns(facts, updates.steps).sum() * times / each_step)
+        recorded_ns = facts.steps.per_step_ns(spent_ns(facts, updates.steps).sum() * times / each_step)
+        spent = int(as_in_step_ns(facts, recorded_ns))
         each = f" in each of its {times:.0f} updates" if times >= _SEVERAL else ""
         yield Suspicion(
             message=f"{updates.name} runs {format_count(round(per_step * times), 'operator')} a step, about "

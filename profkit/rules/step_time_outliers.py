@@ -23,11 +23,20 @@ Use instead
             validate(model)
 
 How the saving is estimated
-Not at all: the program may need what the slow steps do. The finding states their share of the time beyond the median,
-and what differs in those that were recorded: garbage collections, checkpoints, batches waited for, compilations, calls
-of the GPU's allocator or, even without a recording, new memory from the system. The severity is low if one of these is
-the cause, the slow steps come at regular intervals, or they take most of the time to the last. Otherwise it is for
-information: another program on the machine has the same effect.
+If the steps after the recording hold slow ones, looks at the main thread tell which lines make them slow. Such lines
+are mostly seen there, and together take half of what the slow steps take beyond the usual. Their part of the run, by
+its own clock, is the most that can be gained. So the finding is then an opportunity, of medium severity if they take
+half of the run, else low. `repeated-epoch-work` prices work between two epochs and at the start of one.
+
+If the slow step was recorded alone, the line that takes most of the run beside the training is named in the same way.
+The severity is then low: all rules judge what was recorded of it.
+
+Otherwise there is no price: the program may need what the slow steps do. The finding states their share of the time
+beyond the median, and what differs in those that were recorded: garbage collections, checkpoints, batches waited for,
+compilations, calls of the GPU's allocator or, even without a recording, new memory from the system. The severity is low
+if one of these is the cause, the slow steps come at regular intervals, or they take most of the time to the last while
+no looks tell that all lines share in it. Otherwise it is for information: another program on the machine has the same
+effect.
 
 Source of the deviations: the modified z-score over the median absolute deviation, Iglewicz and Hoaglin, How to detect
 and handle outliers, 1993.
@@ -42,17 +51,22 @@ from msgspec import Struct
 
 from profkit.core.marks import SAVE_MARK
 from profkit.derive.steps.boundaries import compiling
-from profkit.findings.values import SHARE_OF_TIME
-from profkit.patterns import garbage_collections
+from profkit.findings.values import SHARE_OF_TIME, WholeRun
+from profkit.patterns import Places, garbage_collections
+from profkit.patterns.timed_lines import TimedLines, line_beside_steps, timed_lines
+from profkit.patterns.whole_run import BETWEEN, DATA, EVALUATION, LOGGING, SAVING, UNGRADED, whole_run
 from profkit.rules.base import (
+    HIGH_FROM,
     CannotLook,
     Facts,
     Kind,
+    Location,
     Severity,
     Suspicion,
     Suspicions,
     format_count,
     format_share,
+    format_time,
     rule,
 )
 from profkit.savings.plain_steps import BESIDE_RECORDING, plain_steps_ns, regular_interval
@@ -84,7 +98,28 @@ _AT_INTERVALS = (
 _ALIKE = 1 / 2
 """Of the usual excess: what ends an epoch takes about as long each time, and other slow steps are accidents."""
 _MOST_OF_TIME, _LATE = 0.5, 0.3
-"""Slow steps that take most of the time, so large a share of them in the second half, are no warm-up."""
+"""Of the run, too: lines of slow steps that take so much are where to begin, whatever they are for. Slow steps that
+take most of the time, so large a share of them in the second half, are no warm-up."""
+
+
+_UNCERTAINTY = 0.5
+"""Part of the work may have to stay."""
+_PRICED_ELSEWHERE = (BETWEEN, DATA)
+"""`repeated-epoch-work` and `input-bound` price these."""
+_PRICED = (EVALUATION, UNGRADED, SAVING, LOGGING)
+_WORDED = (*_PRICED, *_PRICED_ELSEWHERE)
+_AGAIN = (
+    "Look at what this line computes again and again: what gives the same result each time, as a part of the model "
+    "without dropout on the same inputs, needs to be computed once. Larger batches, or doing it less often, shorten it "
+    "as well."
+)
+_OF_LABEL = {
+    UNGRADED: _AGAIN,
+    EVALUATION: f"Evaluate less often, or on a part of the data, if the training does not need it so often. {_AGAIN}",
+    SAVING: "Save less often, or on another thread.",
+    LOGGING: "Log less often, and not in the training's own thread.",
+}
+"""What helps, by the phase of the run. Else what ends an epoch is meant."""
 
 
 class _Slow(Struct, frozen=True):
@@ -101,30 +136,104 @@ class _Slow(Struct, frozen=True):
 @rule(Kind.FAULT)
 def step_time_outliers(facts: Facts) -> Suspicions:
     """One finding for all slow steps."""
+    if facts.run.one_in > 1:
+        yield from _suspect_recorded_alone(facts)
+        return
     slow = _find_slow(facts)
     if slow is None:
         return
-    period = _period(slow)
+    period, timed, whole = _period(slow), timed_lines(facts), whole_run(facts)
+    if timed is not None and whole is not None and timed.explaining():
+        yield _suspect_lines(slow, period, timed, whole)
+        return
     cause, rows = _cause(facts, slow)
-    often = f", one in {period}" if period else ""
-    what = f" What differs in them: {cause}." if cause else f" {_what_is_known(facts, slow)}"
-    times = " to ".join(dict.fromkeys(f"{ratio:.1f}" for ratio in (slow.ratios.min(), slow.ratios.max())))
+    what = f"What differs in them: {cause}." if cause else _what_is_known(facts, slow)
     yield Suspicion(
-        message=f"{format_count(len(slow.ratios), 'step')} took {times} times the median{often}: "
-        f"what they took beyond it is {format_share(slow.share)} of the time.{what}",
+        message=f"{_describe(slow, period)} {what}",
         fix=_AT_INTERVALS if period else _AT_RANDOM,
         rows=rows,
         confidence=0.8 if cause or period else 0.4,
         count=len(slow.ratios),
         # New memory from the system has no line in the program that could be changed.
-        severity=Severity.LOW if rows.size or period or _take_most(slow) else Severity.INFO,
+        severity=Severity.LOW
+        if rows.size or period or (_take_most(slow) and (timed is None or not timed.knows_usual))
+        else Severity.INFO,
+        evidence=_evidence(slow, period),
+    )
+
+
+def _describe(slow: _Slow, period: int) -> str:
+    often = f", one in {period}" if period else ""
+    times = " to ".join(dict.fromkeys(f"{ratio:.1f}" for ratio in (slow.ratios.min(), slow.ratios.max())))
+    return (
+        f"{format_count(len(slow.ratios), 'step')} took {times} times the median{often}: "
+        f"what they took beyond it is {format_share(slow.share)} of the time."
+    )
+
+
+def _evidence(slow: _Slow, period: int) -> dict[str, float | int | str]:
+    return {
+        "slow_steps": len(slow.ratios),
+        "slowest_times_median": round(float(slow.ratios.max()), 2),
+        SHARE_OF_TIME: round(slow.share, 4),
+        **({"every_steps": period} if period else {}),
+    }
+
+
+def _suspect_lines(slow: _Slow, period: int, timed: TimedLines, whole: WholeRun) -> Suspicion:
+    """The first of these lines, with what all of them take of the run. Work between epochs has a rule of its own."""
+    lines = timed.explaining()
+    label = lines[0].label
+    run_ns = sum(line.run_ns for line in lines)
+    share, excess = run_ns / whole.programs_ns, sum(line.excess_ns for line in lines)
+    where = "this line" if len(lines) == 1 else f"this line and {format_count(len(lines) - 1, 'other')}"
+    what = f", in {label}" if label in _WORDED else ""
+    is_priced = label not in _PRICED_ELSEWHERE and run_ns > 0
+    places = [line.site for line in lines] + list(lines[0].callers[:1])
+    return Suspicion(
+        message=f"{_describe(slow, period)} {format_share(min(excess / timed.excess_ns, 1.0))} of that passes at "
+        f"{where}{what}: {format_time(excess / timed.long_steps)} in each slow step, {format_share(share)} of the run.",
+        fix=_OF_LABEL.get(label, _AT_INTERVALS),
+        kind=Kind.OPPORTUNITY,
+        run_ns=run_ns if is_priced else 0,
+        run_uncertainty=_UNCERTAINTY,
+        confidence=0.7,
+        count=len(slow.ratios),
+        places=Places.of([Location.of(site) for site in dict.fromkeys(places)]),
+        severity=_weigh(share, is_priced),
+        evidence={**_evidence(slow, period), "lines_ns_in_run": run_ns},
+    )
+
+
+def _suspect_recorded_alone(facts: Facts) -> Suspicions:
+    """The long step is the one that was recorded, and all figures are of it: what it does beside the training."""
+    whole, line = whole_run(facts), line_beside_steps(facts, _PRICED)
+    share = line.time_ns / whole.programs_ns if whole is not None and line is not None else 0.0
+    if line is None or share < HIGH_FROM:
+        return
+    yield Suspicion(
+        message=f"One step in {facts.run.one_in} takes {format_share(facts.run.share_of_time)} of the time, and was "
+        f"recorded alone. This line takes {format_share(share)} of the run, in {line.label}.",
+        fix=_OF_LABEL[line.label],
+        kind=Kind.OPPORTUNITY,
+        run_ns=line.time_ns,
+        run_uncertainty=_UNCERTAINTY,
+        confidence=0.7,
+        count=1,
+        places=Places.of_sites(dict.fromkeys([line.site, line.caller])),
+        severity=Severity.LOW,  # all other rules judge what was recorded of it
         evidence={
-            "slow_steps": len(slow.ratios),
-            "slowest_times_median": round(float(slow.ratios.max()), 2),
-            SHARE_OF_TIME: round(slow.share, 4),
-            **({"every_steps": period} if period else {}),
+            "every_steps": facts.run.one_in,
+            SHARE_OF_TIME: facts.run.share_of_time,
+            "lines_ns_in_run": line.time_ns,
         },
     )
+
+
+def _weigh(share: float, is_priced: bool) -> Severity:
+    if is_priced:
+        return Severity.MEDIUM if share >= _MOST_OF_TIME else Severity.LOW
+    return Severity.INFO if share >= HIGH_FROM else Severity.LOW  # the other rule reports it from there on
 
 
 def _find_slow(facts: Facts) -> _Slow | None:

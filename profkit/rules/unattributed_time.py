@@ -66,7 +66,7 @@ from profkit.rules.base import (
 )
 from profkit.savings import Edit, shrink_spans
 from profkit.savings.replay import replay
-from profkit.savings.step_time import step_time
+from profkit.savings.step_time import as_in_step_ns, step_time
 from profkit.trace import Bools, Category, Rows, among, distinct
 
 _LEAST_STRETCH_NS = {False: 200_000, True: 1_000_000}
@@ -135,7 +135,7 @@ def unattributed_time(facts: Facts) -> Suspicions:
         else ""
     )
     unsampled = f" The line is that of the step whose lines were marked: {facts.stacks.reason}." if lines else ""
-    how_much = f"{format_share(share)} of the step, {format_time(per_step_ns)},"
+    how_much = f"{format_share(share)} of the step, {format_time(as_in_step_ns(facts, per_step_ns))},"
     yield Suspicion(
         message=_describe(facts, spent, how_much, around) + bound + (unsampled if facts.stacks.reason else ""),
         fix=_FIX,
@@ -167,7 +167,7 @@ def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, .
     per_step_ns = facts.steps.per_step_ns(int(length_ns(facts, spent.start_ns, spent.end_ns).sum()))
     edit = _edit(facts, spent, ()) if has_device else _without_share(facts, first)
     bound = format_share(replay(facts, edit).fraction) if edit is not None else ""
-    how_much = f"{format_share(share)} of the step, {format_time(per_step_ns)},"
+    how_much = f"{format_share(share)} of the step, {format_time(as_in_step_ns(facts, per_step_ns))},"
     limit = (
         f"Without all of it, the step would be at most {bound} shorter."
         if has_device

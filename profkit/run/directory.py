@@ -425,7 +425,8 @@ class Launch(Struct, frozen=True):
 class Remark(Struct, frozen=True):
     """What the program's source says about a line, recorded or not; `profkit.source.remark_kinds` names the kinds. For
     work that is rarely used: its last line, the first line that uses it, and the number of steps between uses, 0 if the
-    text does not say. For a layer that is made: a line that calls it."""
+    text does not say. For a layer that is made: a line that calls it. For a hook: ``until`` is its last line and
+    ``used_at`` its first."""
 
     kind: str
     site: CallSite
@@ -439,7 +440,9 @@ class Run:
     """The content of ``run.json``.
 
     Times: ``reference_step_ns`` are the steps without a profiler, before and soon after the recorded ones;
-    ``later_step_ns`` are those that followed, of which only the times are known. The three ``…_step_device_ns`` are,
+    ``later_step_ns`` are those that followed, of which only the times are known; the last of them ended at
+    ``timed_until_ns`` since the epoch, 0 if unknown. If an earlier recording was replaced because the steps got longer,
+    ``earlier_step_ns`` are those after it, up to ``earlier_until_ns``. The three ``…_step_device_ns`` are,
     for the same steps, how long a GPU took from the end of one to the end of the next in the program's stream: 0 for a
     step that could not be read, empty if none could. ``own_cpu_ns`` and ``children_cpu_ns`` are CPU time from the
     beginning of the recording to the end of the program: its own, and that of the processes it started, which are not
@@ -493,6 +496,9 @@ class Run:
     reference_step_faults: tuple[int, ...] = ()
     measured_step_faults: tuple[int, ...] = ()
     measured_step_crowded_ns: tuple[int, ...] = ()
+    timed_until_ns: int = 0
+    earlier_step_ns: tuple[int, ...] = ()
+    earlier_until_ns: int = 0
     page_fault_ns: int | None = None
     feeding: Feeding | None = None
     compiled: Compiled | None = None

@@ -66,7 +66,8 @@ class Plan:
     Recording starts no earlier than ``at_step``. ``stops`` ends the program once it is recorded. ``window`` counts the
     recordings of one run of the program, from 1; one that ``is_second`` replaces the first. Each ``every``-th signal
     ends a step; times and page faults of such steps may be ``known`` from before. ``anew`` counts the recordings that
-    were replaced because the steps after them differed.
+    were replaced because the steps after them differed. If they had got longer, ``earlier_step_ns`` are those steps,
+    the last of which ended at ``earlier_until_ns`` since the epoch.
 
     All ranks of a launch (``is_rank``) record the same steps. ``ranks`` of them record everything; the recordings of
     the others are ``is_light``: only collectives and steps.
@@ -97,6 +98,8 @@ class Plan:
     samples_stacks: bool = False
     known_step_ns: tuple[int, ...] = ()
     known_step_faults: tuple[int, ...] = ()
+    earlier_step_ns: tuple[int, ...] = ()
+    earlier_until_ns: int = 0
     one_in: int = 1
     share_of_time: float = 1.0
 
@@ -106,6 +109,11 @@ class Plan:
         if self.steps_from is not None and self.steps_from not in SIGNALS:
             names = f"{BEST_SIGNAL} or one of {', '.join(SIGNALS)}"
             raise ValueError(f"steps_from must be {names}: not {self.steps_from!r}")
+
+    @property
+    def earlier(self) -> dict[str, tuple[int, ...] | int]:
+        """The steps behind an earlier recording, by their names in ``run.json``."""
+        return {"earlier_step_ns": self.earlier_step_ns, "earlier_until_ns": self.earlier_until_ns}
 
     @property
     def chosen_signal(self) -> str | None:

@@ -3,6 +3,11 @@
 A recording slows the host, but hardly the device. So what bounds the recorded steps need not bound the others. Both are
 told by rows of one table (`profkit.patterns.time.shares`), recorded and without the recording: the device's rows keep
 their length, and the others get the rest.
+
+A recording makes no step shorter. Where the steps without it took longer all the same, something else held them up,
+such as other programs, or they had more to do. Nothing was recorded of that, so savings refer to the recorded step. A
+host that launches work for a device is timed by other means, and CUPTI slows it behind the recording: there the steps
+without it stand for themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from profkit.run.directory import unprofiled_steps
 from profkit.savings.edits import Edit
 from profkit.savings.replay import device_alone_ns, host_at_work_ns, replay
 from profkit.trace.events import Category
-from profkit.trace.statistics import median, pace
+from profkit.trace.statistics import are_of_two_sorts, median, pace
 
 _SEEN = 0.05
 """Steps of one program differ by this much from run to run."""
@@ -34,7 +39,9 @@ class StepTime(Struct, frozen=True):
     busy, and the host's own work without its waits for the device. ``bound_by`` is what the step waits for without the
     recording, ``recorded_bound_by`` as recorded. These five are None without a device. ``least_ns`` is the shortest
     that a step without the recording may be, given how uncertain that is, and ``most_ns`` the longest. ``rows`` are the
-    time of the step without the recording by where it goes, ``recorded_rows`` that of the recorded one."""
+    time of the step without the recording by where it goes, ``recorded_rows`` that of the recorded one.
+    ``held_up_ns`` is what the steps without the recording took if that is longer than the recorded ones, which then
+    stand for both."""
 
     recorded_ns: int
     unrecorded_ns: int | None = None
@@ -48,6 +55,7 @@ class StepTime(Struct, frozen=True):
     rows: tuple[tuple[str, float], ...] = ()
     recorded_rows: tuple[tuple[str, float], ...] = ()
     most_ns: int | None = None
+    held_up_ns: int | None = None
 
     @property
     def ns(self) -> int:
@@ -75,9 +83,10 @@ def step_time(facts: Facts) -> StepTime:
     timed_ns = unprofiled_steps(run, None)[0] if is_whole else ()
     reference_ns = int(pace(timed_ns)) if timed_ns else None
     if not facts.device.present:
+        reference_ns, held_up_ns = _reference(timed_ns, recorded_ns)
         source = None if reference_ns is None else "measured"
         rows = _spread(recorded, recorded, recorded_ns if reference_ns is None else reference_ns)
-        return StepTime(recorded_ns, reference_ns, source, rows=rows, recorded_rows=recorded)
+        return StepTime(recorded_ns, reference_ns, source, rows=rows, recorded_rows=recorded, held_up_ns=held_up_ns)
     device_ns = min(_device_ns(facts), recorded_ns)
     busy_ns, works_ns = (_time_of(recorded, counts) for counts in (is_busy, is_of_device))
     own_ns = min(busy_ns, _own_work_ns(facts))
@@ -111,6 +120,27 @@ def step_time(facts: Facts) -> StepTime:
         recorded_rows=recorded,
         most_ns=most_ns,
     )
+
+
+def _reference(timed_ns: Sequence[int], recorded_ns: int) -> tuple[int | None, int | None]:
+    """The step that stands for those without the recording, None if none was timed; and how long these took if that is
+    longer than the recorded ones. Steps of two sorts are told together: the recorded ones may be of the shorter."""
+    if not timed_ns:
+        return None, None
+    paced_ns = int(pace(timed_ns))
+    if paced_ns <= recorded_ns or are_of_two_sorts(timed_ns):
+        return paced_ns, None
+    return recorded_ns, paced_ns
+
+
+def as_in_step_ns(facts: Facts, recorded_ns: float) -> float:
+    """The same share of the step that savings refer to as this time is of a recorded one: what a sentence beside a
+    price tells. It assumes that a recording slows all parts of a step alike. Beside a device it does not: its work
+    keeps its length, and so do these times."""
+    time = step_time(facts)
+    if facts.device.present:
+        return recorded_ns
+    return recorded_ns * time.ns / max(time.recorded_ns, 1)
 
 
 def _unslowed_ns(facts: Facts, reference_ns: int, device_ns: int) -> tuple[int, int]:

@@ -22,6 +22,8 @@ DETERMINISM_SET = "determinism-set"
 """Deterministic algorithms are asked for."""
 RARELY_USED = "rarely-used"
 """The results of an evaluation are used at every n-th step only."""
+HOOK_REGISTERED = "hook-registered"
+"""A function registers a hook, which begins at ``used_at`` and ends at ``until``."""
 SEEDS = {
     "PyTorch": "seeds-pytorch",
     "NumPy": "seeds-numpy",

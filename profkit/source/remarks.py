@@ -1,14 +1,15 @@
 """What the program's source says and a recording of a few steps cannot show, by its syntax tree.
 
 Settings that are changed, DataLoaders that are made, objects that come to refer to each other, data that may become
-float64, and evaluations that run with autograd on or whose results are rarely used. Much of that happens once an epoch,
+float64, hooks, and evaluations that run with autograd on or whose results are rarely used. Much happens once an epoch,
 long after the recorded steps. Nothing is said unless the text proves it.
 """
 
 from __future__ import annotations
 
+import ast
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from profkit.run.directory import CallSite, Remark
 from profkit.source import remark_kinds as kinds
@@ -21,8 +22,10 @@ from profkit.source.models.layers import biased_layers
 from profkit.source.randomness.seeds import drawn, seeded
 from profkit.source.reference_cycles import cycle_closers
 from profkit.source.settings import anomaly_mode_setters
-from profkit.source.syntax import calls_named
+from profkit.source.syntax import FUNCTIONS, calls_named, last_name, name_called
 
+_MADE_ONCE = ("__init__", "<module>")
+"""What is registered in a constructor comes once for each object."""
 _MOST_FILES = 100
 _MOST_REMARKS = 100
 """Per kind."""
@@ -46,6 +49,7 @@ def review_sources(paths: Iterable[str]) -> tuple[Remark, ...]:
         for use in rarely_used(file.tree)
     ]
     closing = [Remark(kinds.CYCLE_CLOSED, _site(file, line)) for file, line in cycle_closers(files)]
+<<<<<<< HEAD
     layers = [
         Remark(kinds.BIASED_LAYER_MADE, _site(file, layer.made), used_at=layer.called)
         for file in files
@@ -57,13 +61,23 @@ def review_sources(paths: Iterable[str]) -> tuple[Remark, ...]:
         for file in files
         for whose, lines in find(file).items()
         for line in sorted(set(lines))[:_MOST_DRAWN]
+=======
+    hooks = [
+        Remark(kinds.HOOK_REGISTERED, _site(file, line), until, first)
+        for file in files
+        for line, first, until in _hook_registrations(file)
+>>>>>>> h_line
     ]
     others = (
         [Remark(kind, _site(file, line)) for file in files for line in find(file)] for kind, find in _FINDERS.items()
     )
+<<<<<<< HEAD
     return tuple(
         remark for found in (with_grad, closing, *others, rare, layers, random) for remark in found[:_MOST_REMARKS]
     )
+=======
+    return tuple(remark for found in (with_grad, closing, *others, rare, hooks) for remark in found[:_MOST_REMARKS])
+>>>>>>> h_line
 
 
 def _calls_of(name: str) -> Callable[[SourceFile], list[int]]:
@@ -84,3 +98,30 @@ _FINDERS: Mapping[str, Callable[[SourceFile], Iterable[int]]] = {
 
 def _site(file: SourceFile, line: int) -> CallSite:
     return CallSite(file.path, line, file.function_at(line), source_line(file.path, line))
+
+
+def _hook_registrations(file: SourceFile) -> Iterator[tuple[int, int, int]]:
+    """The lines at which a function registers a hook of this file, other than a constructor; each with the hook's first
+    and last line."""
+    for call in ast.walk(file.tree):
+        if not isinstance(call, ast.Call) or not call.args or not _registers(call):
+            continue
+        if file.function_at(call.lineno).split(".")[-1] not in _MADE_ONCE:
+            yield from ((call.lineno, *lines) for lines in _lines_of(call.args[0], file.tree))
+
+
+def _registers(call: ast.Call) -> bool:
+    """PyTorch's names: ``register_hook``, ``register_forward_hook``, ``register_full_backward_pre_hook`` …"""
+    name = name_called(call)
+    return name.startswith("register_") and name.endswith("hook")
+
+
+def _lines_of(hook: ast.expr, tree: ast.AST) -> Iterator[tuple[int, int]]:
+    if isinstance(hook, ast.Call) and name_called(hook) == "partial" and hook.args:
+        hook = hook.args[0]
+    if isinstance(hook, ast.Lambda):
+        yield hook.lineno, hook.end_lineno or hook.lineno
+    elif name := last_name(hook):
+        for node in ast.walk(tree):
+            if isinstance(node, FUNCTIONS) and getattr(node, "name", "") == name:
+                yield node.lineno, node.end_lineno or node.lineno

@@ -324,6 +324,17 @@ def test_what_passes_between_the_steps_of_the_run_is_told_from_a_tenth_on(evalua
     assert found.text == f"No fault found; 4 steps of 10.0 ms{text}"
 
 
+@pytest.mark.parametrize(("run_ns", "is_told"), [(0, True), (100, False)])
+def test_beside_a_finding_of_the_step_it_is_told_too_but_not_beside_one_of_the_run(run_ns, is_told):
+    one = finding("a", 0.3)
+    assert one.saving is not None
+    reading = PhaseLine(Location("a/train.py", 7, "main"), 300)
+    phases = (Phase("steps", 700, 0.7), Phase("between the epochs", 300, 0.3, lines=(reading,)))
+    found = replace(one, saving=replace(one.saving, run_ns=run_ns))
+    told = conclude(replace(diagnosis(found), whole_run=WholeRun(1000, phases))).text
+    assert told.endswith("; 30 % of the run lies between the steps, most of it at train.py:7") is is_told
+
+
 @pytest.mark.parametrize(
     ("beside", "start"),
     [
@@ -389,3 +400,11 @@ def test_the_verdict_on_a_launch_begins_with_ranks_that_wait_for_each_other(wait
     )
     launch = LaunchSummary(3, ranks, 4, step_time_ns=100_000_000)
     assert with_ranks(conclude(replace(diagnosis(), launch=launch)), launch).text.startswith(start)
+
+
+def test_a_place_that_takes_far_more_than_a_notable_finding_is_in_the_first_sentence():
+    """The pipeline hands only such places over, beside findings of this severity."""
+    small = diagnosis(finding("a", 0.06))
+    assert "model.py" not in conclude(small).text
+    found = conclude(replace(small, costliest=(costly(0.6, False),))).text
+    assert "; 60 % of the step is at model.py:41 (" in found

@@ -46,6 +46,7 @@ FULL = {
         "recorded_bound_by": None,
         "recorded_shares": [],
         "unprofiled_most_time_ns": None,
+        "held_up_step_time_ns": None,
     },
     "findings": [
         {
@@ -214,6 +215,7 @@ def test_a_diagnosis_older_than_verdicts_can_be_read(full_diagnosis: Diagnosis) 
         "communication_ns",
         "communication_hidden",
         "unprofiled_most_time_ns",
+        "held_up_step_time_ns",
     ):
         del value["timing"][key]
     assert parse_json(json.dumps(value).encode()) == full_diagnosis

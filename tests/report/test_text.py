@@ -373,6 +373,12 @@ def test_the_source_of_the_unrecorded_step_time_is_stated(
     assert f"(median), {words}\n" in render_text(replace(clean_diagnosis, timing=timing), width=200)
 
 
+def test_plain_steps_that_took_longer_than_the_recorded_ones_are_told_as_held_up(clean_diagnosis: Diagnosis) -> None:
+    timing = Timing(5, 12_000_000, "", 12_000_000, 0.0, unprofiled_from="measured", held_up_step_time_ns=18_000_000)
+    words = "(median), 18.0 ms without the profiler: something else held those up, or they did more\n"
+    assert words in render_text(replace(clean_diagnosis, timing=timing), width=200)
+
+
 @pytest.mark.parametrize(
     ("least_ns", "words"), [(6_000_000, "at least 6.00 ms, at most 11.0 ms"), (None, "at most 11.0 ms")]
 )

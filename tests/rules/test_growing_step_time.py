@@ -11,8 +11,9 @@ import pytest
 from profkit.findings.values import Kind, Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.growing_step_time import growing_step_time
-from profkit.run.directory import CallSite, LiveHolder, LiveSample, Run
+from profkit.run.directory import CallSite, LiveHolder, LiveSample, Remark, Run
 from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
+from tests.patterns.looks import BEGUN_NS, SCORE, UPDATE, looked_at
 from tests.traces import facts_of, memory, op, step
 
 MS = 1_000_000
@@ -148,3 +149,97 @@ def test_a_device_that_bounds_the_steps_is_timed_by_itself():
     assert len(list(growing_step_time.check(facts_of(events, run=run)))) == 1
     shorter = replace(run, later_step_device_ns=device[::-1])
     assert list(growing_step_time.check(facts_of(events, run=shorter))) == []
+
+
+def looked(update_ms: tuple[int, int], score_ms: tuple[int, int], **more: Any) -> list[Suspicion]:
+    """Two lines that take so much of a step at first and at last, in eight parts of a second each, with looks."""
+    parts = more.pop("parts", np.linspace(0, 1, 8))
+    columns, later = [{UPDATE: 100 * MS}], list[float]()
+    for part in parts:
+        update, score = (first + (last - first) * part for first, last in (update_ms, score_ms))
+        scale = 100 * MS / (update + score)
+        columns += [{UPDATE: int(update * scale), SCORE: int(score * scale)}] * 10
+        later += [update + score] * round(1_000 / (update + score))
+    events = [event for i in range(4) for event in (step(i, 1000 * i, 1000), op("aten::mm", 1000 * i, 900))]
+    later_ns = tuple(int(ms * MS) for ms in later)
+    until_ns = BEGUN_NS + 100 * MS * len(columns)
+    run = Run(torch="2.13", reference_step_ns=(MS,) * 20, later_step_ns=later_ns, timed_until_ns=until_ns)
+    run = replace(run, remarks=more.pop("remarks", ()))
+    return list(growing_step_time.check(facts_of(events, run=run, account=looked_at(columns), **more)))
+
+
+def test_the_line_that_got_longer_is_where_and_what_it_took_beyond_its_beginning_is_the_price():
+    (found,) = looked((10, 10), (10, 30))
+    assert found.location is not None
+    assert (found.location.file, found.location.line) == ("train.py", 12)
+    assert "they got longer at this line, as looks at the main thread show" in found.message
+    assert found.severity is Severity.MEDIUM
+    assert 0.15 * 8_000 * MS < found.run_ns < 0.5 * 8_000 * MS
+
+
+def test_where_all_lines_got_longer_none_is_named():
+    (found,) = looked((10, 20), (10, 20))
+    assert (found.location, found.run_ns) == (None, 0)
+
+
+def test_an_innocent_list_that_grows_beside_the_line_is_not_named():
+    site = CallSite("train.py", 9, "main", "losses.append(loss)")
+    samples = tuple(
+        LiveSample(n, (LiveHolder("losses", site, 0, 0, 9_000 * (n + 1), n + 1, 9_000 * (n + 1), False),))
+        for n in range(4)
+    )
+    kept = [memory(1000 * n + 5, 9_000, 1000 + n) for n in range(4)]
+    (found,) = find(np.linspace(10, 20, 80), live=samples, events=kept)
+    assert "`losses`" in found.message
+    (found,) = looked((10, 10), (10, 30), live=samples)
+    assert "losses" not in found.message
+    assert [place.line for place in found.places.all()] == [12]
+
+
+@pytest.mark.parametrize(("used_at", "until", "leads"), [(10, 14, True), (13, 14, False)])
+def test_the_place_that_registers_the_hook_around_the_line_leads(used_at, until, leads):
+    site = CallSite("train.py", 20, "watch", "layer.register_forward_hook(keep)")
+    (found,) = looked((10, 10), (10, 30), remarks=(Remark("hook-registered", site, until, used_at),))
+    assert [place.line for place in found.places.all()] == ([20, 12] if leads else [12])
+    assert ("a hook, which train.py:20 registers" in found.message) is leads
+
+
+def test_a_jump_counts_if_one_line_alone_got_longer():
+    jump = np.repeat([0.0, 1.0], 4)
+    (found,) = looked((10, 10), (10, 30), parts=jump)
+    assert found.location is not None
+    assert (found.location.line, found.severity) == (12, Severity.LOW)
+    assert looked((10, 20), (10, 20), parts=jump) == []
+
+
+def recorded_again(update_ms: int, score_ms: int) -> list[Suspicion]:
+    """30 steps of 20 ms, of which each line takes a half, then a second recording, then 40 steps of that length."""
+    step_ms = update_ms + score_ms
+    later = {UPDATE: 100 * MS * update_ms // step_ms, SCORE: 100 * MS * score_ms // step_ms}
+    first = [{UPDATE: 50 * MS, SCORE: 50 * MS}] * 6
+    columns = [*first, {UPDATE: 100 * MS}, {UPDATE: 100 * MS}, *([later] * (40 * step_ms // 100))]
+    events = [event for i in range(4) for event in (step(i, 1000 * i, 1000), op("aten::mm", 1000 * i, 900))]
+    run = Run(
+        torch="2.13",
+        reference_step_ns=(MS,) * 20,
+        later_step_ns=(step_ms * MS,) * 40,
+        timed_until_ns=BEGUN_NS + 100 * MS * len(columns),
+        earlier_step_ns=(20 * MS,) * 30,
+        earlier_until_ns=BEGUN_NS + 600 * MS,
+    )
+    return list(growing_step_time.check(facts_of(events, run=run, account=looked_at(columns))))
+
+
+def test_steps_between_two_recordings_are_the_first_ones():
+    (found,) = recorded_again(10, 90)
+    assert found.message.startswith(
+        "The steps got longer: those after the first recording took 20.0 ms, the last ones 100"
+    )
+    assert found.location is not None
+    assert (found.location.line, found.severity) == (12, Severity.MEDIUM)
+    assert found.run_ns == pytest.approx(40 * 80 * MS, rel=0.01)
+
+
+def test_if_all_lines_got_longer_between_two_recordings_the_later_steps_decide():
+    with pytest.raises(CannotLook, match="fewer than 64 steps"):
+        recorded_again(50, 50)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from profkit.core.units import format_time
 from profkit.diagnosis.compare.step_times import compare_step_times
 from profkit.diagnosis.pipeline import diagnose, read_facts
 from profkit.findings.values import Change, Kind, Severity
@@ -31,6 +32,15 @@ def test_a_batch_prepared_by_the_main_process_is_worth_its_time_where_cpus_are_f
     assert predict_saving(facts, found.edit).fraction == 0.4
     assert "num_workers=1" in found.fix
     assert "main process" in found.message
+
+
+@pytest.mark.parametrize(("plain_us", "told"), [(50, "20.0 µs"), (100, "40.0 µs"), (150, "40.0 µs")])
+def test_the_wait_that_is_told_is_as_long_as_its_price_says(plain_us, told):
+    """40 of 100 µs as recorded. Plain steps that took longer were held up: then it is told as recorded."""
+    facts = facts_of(batches([40] * 4), run=replace(run_on(cpus=8), reference_step_ns=(plain_us * 1_000,) * 8))
+    (found,) = find(facts)
+    assert found.message.startswith(f"Each step waits {told} for its batch")
+    assert format_time(predict_saving(facts, found.edit).time_ns_per_step) == told
 
 
 def test_wait_and_rest_are_those_of_the_median_step():
@@ -169,6 +179,17 @@ def test_by_samples_the_innermost_line_with_half_of_a_batch_is_told(percent, lin
 def test_by_samples_too_a_line_leads_from_three_fifths_of_a_batch_on(percent, priced):
     (found,) = sampled({(0, 1): percent, (0, 2): 40 - percent})
     assert (found.edit is not None) is priced
+
+
+@pytest.mark.parametrize(("wait_us", "priced"), [(15, True), (14, False)])
+def test_a_dominating_line_has_a_price_where_waiting_takes_a_fifth_of_the_step(wait_us, priced):
+    """Of 75 µs it takes a fifth, and the line four fifths of that: less than a fifth of the step."""
+    sites = (CallSite("/w/train.py", 9, "main", "for x in loader:"), CallSite("/w/data.py", 4, "Set.__iter__", "x"))
+    marks = [mark(0, 0, wait_us + 0.5), mark(1, 1, 0.8 * wait_us)]
+    located = [step(0, 0, wait_us + 60), *marks, annotation(SINGLE, 0, wait_us), op("aten::mm", wait_us + 1, 50)]
+    later = [{**event, "ts": event["ts"] + wait_us + 60} for event in batches([wait_us] * 4)]
+    found = find(facts_of([*located, *later], run=run_on(cpus=2, threads=2), callsites=sites))
+    assert [(one.edit is not None, one.severity) for one in found] == ([(True, Severity.MEDIUM)] if priced else [])
 
 
 def beside_workers(cpus: int, line_us: float) -> list[Suspicion]:

@@ -11,6 +11,7 @@ from profkit.rules.repeated_epoch_work import repeated_epoch_work
 from profkit.run.directory import CallSite, Run
 from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
 from profkit.trace.events import no_trace
+from tests.patterns.looks import BATCH, BEGUN_NS, CALLED, EVALUATE, UPDATE, looked_at, slow_steps
 from tests.traces import facts_of, op, step
 
 S = 1_000_000_000
@@ -62,3 +63,52 @@ def test_other_phases_are_not_counted(activity):
 def test_a_recording_without_an_account_cannot_be_looked_at():
     facts = facts_of([step(0, 0, 10), op("aten::mm", 1, 2)])
     assert missing_needs(facts, repeated_epoch_work.needs) == [Need.WHOLE_RUN]
+
+
+MS = 1_000_000
+
+
+def watched(columns, later_ms):
+    """Steps that end with the last column, of 100 ms each."""
+    later = tuple(int(ms * MS) for ms in later_ms)
+    run = Run(torch="2.13", later_step_ns=later, timed_until_ns=BEGUN_NS + 100 * MS * len(columns))
+    return list(repeated_epoch_work.check(Facts(no_trace(), run, account=looked_at(columns))))
+
+
+def test_a_sampler_that_makes_the_first_batch_of_each_epoch_late_is_named():
+    (found,) = watched(*slow_steps(BATCH))
+    assert (found.location.file, found.location.line) == ("data.py", 9)
+    assert [place.line for place in found.also] == [42]
+    assert found.severity is Severity.MEDIUM
+    assert found.run_ns == pytest.approx(4 * 180 * MS, rel=0.01)
+    assert found.message.startswith(
+        "4 steps waited much longer for a batch than the others, mostly while this line ran"
+    )
+
+
+def test_a_sampler_that_takes_its_time_for_each_batch_makes_no_start_late():
+    assert watched([{UPDATE: 50 * MS, BATCH: 50 * MS}] * 20, [20.0] * 100) == []
+
+
+def test_less_than_a_tenth_at_an_epoch_s_start_is_bookkeeping():
+    columns, steps = slow_steps(BATCH, count=1)
+    assert watched([{UPDATE: 100 * MS}] * 20 + columns, [20.0] * 100 + steps) == []
+
+
+def test_work_between_the_epochs_that_long_steps_hold_is_told_as_such():
+    (found,) = watched(*slow_steps(EVALUATE))
+    assert "between two runs of the loop that trains" in found.message
+    assert (found.location.line, found.severity) == (50, Severity.MEDIUM)
+
+
+@pytest.mark.parametrize(("beside_ms", "severity"), [(30, Severity.MEDIUM), (15, Severity.LOW), (8, None)])
+def test_work_beside_the_loop_that_trains_in_each_step_is_told_as_such(beside_ms, severity):
+    """As around a loop over tasks or micro-batches: no step is longer than the others."""
+    columns = [{UPDATE: (90 - beside_ms) * MS, CALLED: 10 * MS, EVALUATE: beside_ms * MS}] * 20
+    split = [
+        {**column, EVALUATE: 0} if at % 2 else {**column, EVALUATE: 2 * beside_ms * MS}
+        for at, column in enumerate(columns)
+    ]
+    found = watched(split, [20.0] * 100)
+    assert [one.severity for one in found] == ([] if severity is None else [severity])
+    assert all("runs in each step, beside the loop in it that trains" in one.message for one in found)

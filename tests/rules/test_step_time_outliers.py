@@ -7,10 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profkit.findings.values import Severity
+from profkit.findings.values import Kind, Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.step_time_outliers import step_time_outliers
 from profkit.run.directory import CallSite, Run
+from tests.patterns.looks import (
+    BATCH,
+    BEGUN_NS,
+    CALLED,
+    EVALUATE,
+    FORWARD,
+    SCORE,
+    UPDATE,
+    looked_at,
+    slow_steps,
+)
 from tests.traces import annotation, facts_of, mark, op, rows_named, step
 
 Json = dict[str, Any]
@@ -176,3 +187,86 @@ def test_located_steps_are_not_timed():
 def test_too_few_steps_tell_nothing():
     with pytest.raises(CannotLook, match="fewer than 10 steps"):
         find([10.0] * 5)
+
+
+def watched(stack: int, ms: int = 180) -> list[Suspicion]:
+    """Steps after the recording that were looked at: one in eleven takes so much longer, in this stack."""
+    columns, later_ms = slow_steps(stack, ms=ms)
+    until_ns = BEGUN_NS + 100 * MS * len(columns)
+    later = tuple(int(ms * MS) for ms in later_ms)
+    reference = (*BESIDE, *(int(ms * MS) for ms in with_slow()))
+    run = Run(torch="2.13", reference_step_ns=reference, later_step_ns=later, timed_until_ns=until_ns)
+    facts = facts_of(recorded(*[100] * 4), run=run, account=looked_at(columns))
+    return list(step_time_outliers.check(facts))
+
+
+def test_what_makes_slow_steps_slow_is_named_with_its_share_of_the_run():
+    (found,) = watched(SCORE)
+    assert found.location is not None
+    assert (found.location.line, [place.line for place in found.also]) == (12, [46])
+    assert (found.kind, found.severity) == (Kind.OPPORTUNITY, Severity.LOW)
+    assert found.run_ns == pytest.approx(4 * 180 * MS, rel=0.01)
+    assert (
+        "100 % of that passes at this line, in evaluation: 180 ms in each slow step, 42 % of the run." in found.message
+    )
+    assert found.fix.startswith("Evaluate less often")
+
+
+def test_lines_that_take_half_of_the_run_are_of_medium_severity():
+    (found,) = watched(SCORE, ms=380)
+    assert "380 ms in each slow step, 61 % of the run." in found.message
+    assert found.severity is Severity.MEDIUM
+
+
+@pytest.mark.parametrize("stack", [EVALUATE, BATCH])
+def test_work_between_epochs_and_at_their_start_is_named_but_priced_by_another_rule(stack):
+    (found,) = watched(stack)
+    assert (found.run_ns, found.severity) == (0, Severity.INFO)
+    assert found.location is not None
+
+
+def test_what_other_programs_stretch_is_not_named():
+    (found,) = watched(UPDATE)
+    assert found.location is None
+    assert found.run_ns == 0
+
+
+def recorded_alone(slow_ms: int, stack: int = FORWARD) -> list[Suspicion]:
+    """A recording of the long step alone; beside it the looks at the whole run, ten seconds of training among them."""
+    columns = [{UPDATE: 90 * MS, CALLED: 10 * MS}] * 100
+    columns = [*columns[:50], {stack: slow_ms * MS}, *columns[50:]]
+    run = Run(torch="2.13", reference_step_ns=(900 * MS,) * 4, one_in=40, share_of_time=0.9)
+    return list(step_time_outliers.check(facts_of(recorded(900), run=run, account=looked_at(columns))))
+
+
+@pytest.mark.parametrize(("slow_ms", "severity"), [(12_000, Severity.LOW), (4_000, Severity.LOW), (1_000, None)])
+def test_of_a_long_step_that_was_recorded_alone_the_line_beside_the_training_is_told(slow_ms, severity):
+    found = recorded_alone(slow_ms)
+    assert [one.severity for one in found] == ([] if severity is None else [severity])
+    for one in found:
+        assert one.message.startswith("One step in 40 takes 90 % of the time, and was recorded alone. This line takes")
+        assert [place.line for place in one.places.all()] == [12, 46]
+        assert one.run_ns == slow_ms * MS
+
+
+def test_what_is_recorded_alone_but_lies_in_the_training_s_own_lines_is_for_other_rules():
+    assert recorded_alone(12_000, EVALUATE) == []
+    assert recorded_alone(12_000, UPDATE) == []
+
+
+def test_slow_steps_that_take_most_of_the_time_are_for_information_if_all_lines_share_in_them():
+    """Other programs do that: looks at the same steps tell of no line that makes them slow."""
+    columns = [{UPDATE: 80 * MS, CALLED: 20 * MS}] * 31
+    at = (3, 4, 9, 17, 18, 25, 30, 38, 44, 45, 52, 59, 63, 70, 71, 77)
+    slow = [120.0 if i in at else 10.0 for i in range(80)]
+    later = tuple(int(ms * MS) for ms in slow)
+    run = {"later_step_ns": later, "timed_until_ns": BEGUN_NS + 3_100 * MS}
+    (unseen,) = find(with_slow(), later_step_ns=later)
+    reference = (*BESIDE, *(int(ms * MS) for ms in with_slow()))
+    facts = facts_of(
+        recorded(*[100] * 4), run=Run(torch="2.13", reference_step_ns=reference, **run), account=looked_at(columns)
+    )
+    (seen,) = step_time_outliers.check(facts)
+    assert unseen.evidence["share_of_time"] > 0.5
+    assert "every_steps" not in unseen.evidence
+    assert (unseen.severity, seen.severity) == (Severity.LOW, Severity.INFO)

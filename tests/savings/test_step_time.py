@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profkit.run.directory import Run
-from profkit.savings.step_time import StepTime, step_time
+from profkit.savings.step_time import StepTime, as_in_step_ns, step_time
 from tests.savings.replaying import LAUNCH
 from tests.traces import facts_of, kernel, op, runtime, step
 
@@ -136,10 +136,30 @@ def test_without_a_device_nothing_bounds_the_step():
     assert sum(time for _, time in found.rows) == pytest.approx(90 * US)
 
 
+@pytest.mark.parametrize(
+    ("plain_us", "ns", "held_up_ns"),
+    [([90] * 20, 90, None), ([100] * 20, 100, None), ([130] * 20, 100, 130), ([60, 460] * 10, 260, None)],
+)
+def test_steps_that_took_longer_without_the_recording_were_held_up(plain_us, ns, held_up_ns):
+    """Recording makes no step shorter: then prices refer to what was recorded. Steps of two sorts are no such case."""
+    run = Run(reference_step_ns=tuple(us * US for us in plain_us))
+    events = [event for n in range(4) for event in (step(n, 100 * n, 100), op("aten::mm", 100 * n, 50))]
+    found = step_time(facts_of(events, run=run))
+    assert (found.ns, found.held_up_ns) == (ns * US, None if held_up_ns is None else held_up_ns * US)
+    assert sum(time for _, time in found.rows) == pytest.approx(ns * US)
+
+
+@pytest.mark.parametrize(("plain_us", "told_us"), [(50, 20), (100, 40), (170, 40)])
+def test_a_time_beside_a_price_is_the_same_share_of_the_step_as_the_price(plain_us, told_us):
+    run = Run(reference_step_ns=(plain_us * US,) * 5)
+    facts = facts_of([step(0, 0, 100), op("aten::mm", 1, 99)], run=run)
+    assert as_in_step_ns(facts, 40 * US) == pytest.approx(told_us * US)
+
+
 def test_steps_that_were_timed_say_nothing_of_a_recording_that_is_none_or_a_part_of_one():
     whole, none = [step(0, 0, 100), op("aten::mm", 1, 99)], [op("aten::mm", 1, 99)]
     run, part = Run(reference_step_ns=(800 * US,)), Run(reference_step_ns=(800 * US,), is_part=True)
-    assert step_time(facts_of(whole, run=run)).ns == 800 * US
+    assert step_time(facts_of(whole, run=run)).source == "measured"
     assert step_time(facts_of(whole, run=part)).ns == 100 * US
     assert step_time(facts_of(none, run=run)).ns == 99 * US
 

@@ -90,13 +90,16 @@ class Extent(Enum):
 @dataclass(frozen=True, slots=True)
 class Cycle:
     """A cycle of ``every`` steps; 1 means that the steps have changed. ``step_ns`` and ``step_faults`` describe what is
-    recorded of the cycles that passed unprofiled, which took ``share`` of the time."""
+    recorded of the cycles that passed unprofiled, which took ``share`` of the time. If the steps have changed,
+    ``earlier_ns`` are all since the recording, the last of which ended at ``until_ns`` since the epoch."""
 
     every: int
     step_ns: tuple[int, ...]
     step_faults: tuple[int, ...]
     extent: Extent = Extent.WHOLE
     share: float = 1.0
+    earlier_ns: tuple[int, ...] = ()
+    until_ns: int = 0
 
     @property
     def note(self) -> str:
@@ -116,6 +119,8 @@ class Cycle:
             plan = first.for_long_step(self.every, self.share)
         else:
             plan = first.for_cycles(self.every, first.active if self.every == 1 else MEASURED)
+        if self.earlier_ns and not first.earlier_step_ns:
+            plan = replace(plan, earlier_step_ns=self.earlier_ns, earlier_until_ns=self.until_ns)
         return replace(plan, known_step_ns=self.step_ns, known_step_faults=self.step_faults)
 
 
@@ -210,7 +215,10 @@ class CycleWatch:
         longest_ns = max(self._schedule.measured_step_ns, default=0)
         if not median(self._schedule.after_ns[-_TOGETHER:]) > _OTHERS * longest_ns > 0:
             return None
-        return Cycle(1, tuple(self._schedule.after_ns[-_TOGETHER:]), tuple(self._schedule.after_faults[-_TOGETHER:]))
+        took_ns, faults = self._schedule.after_ns, self._schedule.after_faults
+        until_ns = time.time_ns() - (time.perf_counter_ns() - self._schedule.timed_until_ns)
+        known = tuple(took_ns[-_TOGETHER:]), tuple(faults[-_TOGETHER:])
+        return Cycle(1, *known, earlier_ns=tuple(took_ns), until_ns=until_ns)
 
     def _may_record(self, part_ns: int, times: int, is_all: bool = True) -> bool:
         """Whether a part of the program that takes so long may be recorded so many times in the time allowed, and at

@@ -62,7 +62,7 @@ class Schedule:
     host and device and their page faults. ``take_moment`` marks where the device is, if there is one.
 
     ``measured`` counts the complete steps recorded without line marks, ``timed`` the unprofiled steps behind the
-    recorded ones.
+    recorded ones. The last of these ended at ``timed_until_ns`` of the performance counter, 0 if there is none.
     """
 
     def __init__(self, plan: Plan, take_moment: Callable[[], Moment | None] = lambda: None) -> None:
@@ -173,6 +173,8 @@ class Schedule:
             self._recorded_ns -= crowded_ns - self._begun_crowded_ns  # others on the machine bring no fewer steps
             if self.phase is Phase.ACTIVE:
                 self.measured_step_crowded_ns.append(crowded_ns - self._begun_crowded_ns)
+        if self.phase is Phase.AFTER:
+            self.timed_until_ns = now_ns
         self._count(now_ns - self._begun_ns, faults, (self._begun, moment))
         self.step += 1
         self.phase = self._next()
@@ -205,6 +207,7 @@ class Schedule:
         if self.phase is not Phase.AFTER or self.timed < self._plan.after or took_ns > most_ns:
             return 0
         self.timed += 1
+        self.timed_until_ns = now_ns
         is_known = self.timed <= self._plan.after + _MOST_LATER
         self._note_passed(now_ns, count_faults, self._take_moment() if is_known else None)
         return took_ns
@@ -233,6 +236,7 @@ class Schedule:
         self._reference_laps[:] = [_UNTOLD] * len(self.reference_step_ns)
         self.step = self._located = self._settled = self.measured = self.timed = 0
         self._recorded_ns = self._begun_ns = self._begun_faults = self._uncounted = self._skipped = 0
+        self.timed_until_ns = 0
         self.phase = self._next()
         return self.phase
 

@@ -17,6 +17,7 @@ from profkit.collect.machine.page_faults import measure_fault_ns
 from profkit.collect.machine.rates import read_rates
 from profkit.collect.machine.sampler import Sampler
 from profkit.collect.memory.watch import MemoryWatch
+from profkit.collect.program.clocks import time
 from profkit.collect.program.compiled import read_compiled
 from profkit.collect.ranks.identity import RankWatch
 from profkit.collect.recorder.prologue import Prologue
@@ -151,6 +152,7 @@ class Archive:
         parts = self._parts
         self._file.set(
             **parts.schedule.counted,
+            timed_until_ns=_since_epoch_ns(parts.schedule.timed_until_ns),
             identity=self._rank.identity,
             feeding=parts.signals.feeding,
             unwatched=self._unwatched,
@@ -184,6 +186,11 @@ class Archive:
     def _stands_back(self) -> bool:
         is_part_of_long_step = self._file.run.is_part and self._file.run.one_in > 1
         return self.is_second and not (self._parts.schedule.has_enough or is_part_of_long_step)
+
+
+def _since_epoch_ns(counter_ns: int) -> int:
+    """A time of the performance counter as one since the epoch; 0 stays 0."""
+    return counter_ns and time.time_ns() - (time.perf_counter_ns() - counter_ns)
 
 
 def _unrecorded(steps: int) -> str:

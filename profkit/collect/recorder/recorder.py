@@ -86,7 +86,7 @@ class Recorder:
         self._plan, self._guard, self._on_progress, self._on_over = plan, guard, on_progress, on_over
         self._notes, self._file, self._processor_time = list(notes), RunFile(subject), ProcessorTime()
         self._file.set(window=plan.window, signals_per_step=plan.every, is_light=plan.is_light)
-        self._file.set(one_in=plan.one_in, share_of_time=plan.share_of_time)
+        self._file.set(one_in=plan.one_in, share_of_time=plan.share_of_time, **plan.earlier)
         is_user, limits = UserFiles(subject.roots), (plan.limit_s, HeldMemory(partial(rss_bytes_of, Process())))
 
         self._schedule = schedule = Schedule(plan, take_moment)
