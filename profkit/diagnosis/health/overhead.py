@@ -5,19 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.core.units import format_share
+from profkit.derive.device.profiling import own_work
 from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import union
 from profkit.diagnosis.health.window import window_ns
 from profkit.savings.step_time import step_time
-from profkit.trace.events import Category
 from profkit.trace.statistics import distinct
 
 _NOTABLE_SLOWDOWN_SHARE = 0.25
 _NOTABLE_SPEEDUP = 2.0
 """Recording makes no step faster; a machine with other work doubles some."""
 _NOTABLE_WORK_SHARE = 0.05
-_OWN_WORK = ("Activity Buffer Request", "Buffer Flush", "Instrumentation", "Resource")
-"""CUPTI's own overhead (``CUpti_ActivityOverheadKind``); the other kinds are the driver's."""
+"""Of the time. Steps of one program differ by as much."""
 
 
 def check_slowdown(facts: Facts) -> str | None:
@@ -44,7 +43,7 @@ def check_slowdown(facts: Facts) -> str | None:
 def check_own_work(facts: Facts) -> str | None:
     """The time in which the profiler says that it was at work itself, on any thread."""
     events = facts.trace.events
-    rows = np.flatnonzero(facts.trace.named(*_OWN_WORK) & (events.category == Category.OTHER) & facts.measured)
+    rows = np.flatnonzero(own_work(facts.trace) & facts.measured)
     share = union(events.start_ns[rows], events.ends_of(rows)).total_ns / window_ns(facts)
     if share < _NOTABLE_WORK_SHARE:
         return None
