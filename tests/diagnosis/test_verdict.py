@@ -317,6 +317,7 @@ def test_what_passes_between_the_steps_of_the_run_is_told_from_a_tenth_on(evalua
             "60 % of the time lies outside the judged steps, in longer steps, most of it at train.py:7; ",
         ),
         (Elsewhere(0.7, 6), "70 % of the time lies outside the judged steps, in one step of 6; "),
+        (Elsewhere(0.85, of_recording=True), "85 % of the recording lies outside the judged steps; "),
     ],
 )
 def test_if_most_of_the_time_is_elsewhere_the_verdict_begins_with_that(beside, start):

@@ -48,6 +48,7 @@ _LEAST_STEP_NS = 1_000_000
 _MANY_ROUNDS = 64
 _FEW_ROUNDS = 3
 """Of fewer windows, half without a backward pass may be an evaluation."""
+STEP_MARKS = "the profiler's step marks"
 WHOLE_RECORDING = "the whole recording, as one step"
 RENAMED = "ranges of one kind whose digits change"
 ONE_UPDATE = "the one step of the optimizer that was recorded"
@@ -144,12 +145,12 @@ def find_steps(trace: Trace, tree: Tree, launches: Launches, waits: Waits, first
         if windows is not None:
             return _finish(trace, launches, waits, first_calls, lane, windows)
     for find in (_numbered, _renamed, _repeating, _repeated, _on_device):
-        windows = find(trace, tree, lane)
+        windows = find(trace, tree, launches, lane)
         if windows is not None and not _are_within_update(trace, windows):
             return _finish(trace, launches, waits, first_calls, lane, windows)
     if (windows := _only_update(trace, tree, lane)) is not None:
         return _finish(trace, launches, waits, first_calls, lane, windows)
-    return _finish(trace, launches, waits, first_calls, lane, _whole_window(trace))
+    return _finish(trace, launches, waits, first_calls, lane, whole_window(trace))
 
 
 Windows = tuple[Int64s, Int64s, str]
@@ -184,7 +185,7 @@ def _annotated(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: 
     if not rows.size:
         return None
     rows = rows[np.argsort(trace.events.start_ns[rows])]
-    return trace.events.start_ns[rows], trace.events.ends_of(rows), "the profiler's step marks"
+    return trace.events.start_ns[rows], trace.events.ends_of(rows), STEP_MARKS
 
 
 def _between_optimizer_steps(trace: Trace, tree: Tree, lane: int) -> Windows | None:
@@ -208,7 +209,7 @@ def _between_batches(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # 
     return starts[:-1], starts[1:], "the DataLoader's batches"
 
 
-def _numbered(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: ARG001  # one signature for all
+def _numbered(trace: Trace, tree: Tree, launches: Launches, lane: int) -> Windows | None:  # noqa: ARG001  # as others
     """Ranges of one name that do not overlap and whose numbers rise, except where a new epoch begins. If there are
     several such names, the one with the most time counts."""
     events = trace.events
@@ -232,12 +233,12 @@ def _numbered(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: A
     return (*best, "the program's numbered ranges") if best else None
 
 
-def _renamed(trace: Trace, tree: Tree, lane: int) -> Windows | None:
-    found = find_renamed(trace, tree, lane)
+def _renamed(trace: Trace, tree: Tree, launches: Launches, lane: int) -> Windows | None:
+    found = find_renamed(trace, tree, launches, lane)
     return None if found is None else (*found, RENAMED)
 
 
-def _repeating(trace: Trace, tree: Tree, lane: int) -> Windows | None:
+def _repeating(trace: Trace, tree: Tree, launches: Launches, lane: int) -> Windows | None:
     """The period of the main thread's marked lines, or else of its outermost operators."""
     events = trace.events
     here = events.lane == lane
@@ -252,13 +253,13 @@ def _repeating(trace: Trace, tree: Tree, lane: int) -> Windows | None:
             codes = events.site[rows] if wanted is marks else events.name_code[rows]
             starts = find_period(codes, events.start_ns[rows], span_ns)
             if starts is not None and not _is_inner_loop(starts):
-                layers = are_layers(trace, tree, lane, starts)
+                layers = are_layers(trace, tree, launches, lane, starts)
                 return None if layers else (starts[:-1], starts[1:], "a pattern that repeats")
             rows = _inside_longest(trace, tree, wanted, rows)
     return None
 
 
-def _repeated(trace: Trace, tree: Tree, lane: int) -> Windows | None:
+def _repeated(trace: Trace, tree: Tree, launches: Launches, lane: int) -> Windows | None:
     """From one of the program's ranges to the next of that name, if they take most of the thread's time."""
     events = trace.events
     rows = np.flatnonzero(tree.outermost(events.category == Category.ANNOTATION) & (events.lane == lane))
@@ -269,10 +270,12 @@ def _repeated(trace: Trace, tree: Tree, lane: int) -> Windows | None:
     starts = events.start_ns[of_name]
     if of_name.size < 3 or taken_ns.max() < _COVERED_SHARE * (events.ends_of(rows).max() - events.start_ns[rows].min()):
         return None
-    return None if are_layers(trace, tree, lane, starts) else (starts[:-1], starts[1:], "a range that repeats")
+    return (
+        None if are_layers(trace, tree, launches, lane, starts) else (starts[:-1], starts[1:], "a range that repeats")
+    )
 
 
-def _on_device(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: ARG001  # one signature for all sources
+def _on_device(trace: Trace, tree: Tree, launches: Launches, lane: int) -> Windows | None:  # noqa: ARG001  # as others
     """Kernels alone cannot tell a short step from a layer of a stack of equal ones."""
     found = find_on_device(trace)
     return None if found and found[2] == REPEATED and median(found[1] - found[0]) < _LEAST_STEP_NS else found
@@ -295,7 +298,7 @@ def _only_update(trace: Trace, tree: Tree, lane: int) -> Windows | None:
     backward = trace.events.start_ns[backward_nodes(trace)]
     if len(rows) != 1 or not backward.size or backward.min() > trace.events.start_ns[rows[0]]:
         return None
-    start, end, _ = _whole_window(trace)
+    start, end, _ = whole_window(trace)
     return start, end, ONE_UPDATE
 
 
@@ -319,7 +322,7 @@ def _inside_longest(trace: Trace, tree: Tree, wanted: Bools, rows: Rows) -> Rows
 def take_whole(trace: Trace) -> Steps:
     """The whole recording as one measured step, if finding the steps failed. The main thread is the one with the most
     time in events."""
-    start, end, source = _whole_window(trace)
+    start, end, source = whole_window(trace)
     on_device = np.array([lane.on_device for lane in trace.lanes], dtype=bool)
     taken_ns = np.bincount(trace.events.lane, trace.events.duration_ns, minlength=len(trace.lanes))
     lane = int(np.where(on_device, -1, taken_ns).argmax())
@@ -337,7 +340,7 @@ def take_whole(trace: Trace) -> Steps:
     )
 
 
-def _whole_window(trace: Trace) -> Windows:
+def whole_window(trace: Trace) -> Windows:
     """From the first event to the last."""
     events = trace.events
     known = ~trace.in_categories(Category.OTHER, Category.PYTHON)  # Python frames were open before the start
