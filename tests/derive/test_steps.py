@@ -276,3 +276,18 @@ def test_a_loop_that_fills_little_of_the_time_is_not_the_step():
     codes = np.array([1, 2] * 4 + [3], dtype=np.int32)
     start_ns = np.array([0, 1, 2, 3, 4, 5, 6, 7, 100], dtype=np.int64)
     assert find_period(codes, start_ns, 100) is None
+
+
+@pytest.mark.parametrize(
+    ("behind", "end_us", "done_us"),
+    [
+        ([runtime("cudaDeviceSynchronize", 30, 400)], 30, 405),
+        ([runtime("cudaDeviceSynchronize", 30, 390), runtime("cudaDeviceSynchronize", 421, 5)], 30, 405),
+        ([runtime("cudaDeviceSynchronize", 30, 400), op("aten::add", 440, 9)], 449, 449),  # the program goes on
+        ([runtime("cudaStreamSynchronize", 30, 400)], 430, 430),  # the program's own wait
+    ],
+)
+def test_the_whole_recording_ends_before_the_profilers_last_wait(behind, end_us, done_us):
+    launched = runtime("cudaLaunchKernel", 2, 2, correlation=1)
+    steps = facts_of([op("aten::mm", 0, 20), launched, kernel("mm", 5, 400, correlation=1), *behind]).steps
+    assert (steps.end_ns.tolist(), steps.done_ns.tolist()) == ([1000 * end_us], [1000 * done_us])

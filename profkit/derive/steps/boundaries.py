@@ -150,7 +150,7 @@ def find_steps(trace: Trace, tree: Tree, launches: Launches, waits: Waits, first
             return _finish(trace, launches, waits, first_calls, lane, windows)
     if (windows := _only_update(trace, tree, lane)) is not None:
         return _finish(trace, launches, waits, first_calls, lane, windows)
-    return _finish(trace, launches, waits, first_calls, lane, whole_window(trace))
+    return _finish(trace, launches, waits, first_calls, lane, _until_last_wait(trace, launches, waits))
 
 
 Windows = tuple[Int64s, Int64s, str]
@@ -347,6 +347,18 @@ def whole_window(trace: Trace) -> Windows:
     known = known if known.any() else np.ones(len(events), dtype=bool)
     start, end = events.start_ns[known].min(), events.ends_of(known).max()
     return np.array([start]), np.array([max(end, start + 1)]), WHOLE_RECORDING
+
+
+def _until_last_wait(trace: Trace, launches: Launches, waits: Waits) -> Windows:
+    """The whole recording without the recording's own waits at its end: they last as long as the device still works,
+    which counts anyway. A host that stood in them would hide what less work gives back."""
+    start, end, source = whole_window(trace)
+    events, own = trace.events, waits.rows[waits.own]
+    program = trace.in_categories(Category.OPERATOR, Category.ANNOTATION, Category.RUNTIME, Category.COMPILED_CODE)
+    program[own] = False
+    until_ns = events.end_ns[program].max(initial=start[0] + 1)
+    last = events.start_ns[own][events.start_ns[own] >= until_ns]
+    return start, end if not last.size or not launches.work.size else last[:1].clip(max=last.min()), source
 
 
 def _finish(trace: Trace, launches: Launches, waits: Waits, first_calls: Rows, lane: int, windows: Windows) -> Steps:
