@@ -109,7 +109,9 @@ def _profiling(facts: Facts) -> Intervals:
 
 
 def _launching(facts: Facts, operators: Bools) -> Intervals:
-    """Inside operators that launch something, inside the launching calls, and between two launching calls close by."""
+    """Inside operators that launch something, inside the launching calls, and between two launching calls close by. A
+    long stretch inside an operator in which nothing else is recorded is not spent on launching: the operator computes,
+    or compiles unseen."""
     events, launches = facts.trace.events, facts.launches
     calls = launches.call[launches.call >= 0]
     calls = distinct(calls[facts.serial_lanes[events.lane[calls]]])
@@ -122,7 +124,17 @@ def _launching(facts: Facts, operators: Bools) -> Intervals:
         (called.end_ns[:-1][close], called.start_ns[1:][close]),
         (events.start_ns[rows], facts.tree.end_ns[rows]),
     )
-    return union(*(np.concatenate(edges) for edges in zip(*parts, strict=True)))
+    inside = union(*(np.concatenate(edges) for edges in zip(*parts, strict=True)))
+    return inside.minus(_silent(facts).minus(called))
+
+
+def _silent(facts: Facts) -> Intervals:
+    """The stretches of a millisecond or more in which no event begins or ends on a thread that holds up the program."""
+    events = facts.trace.events
+    rows = np.flatnonzero((facts.tree.depth >= 0) & facts.serial_lanes[events.lane])
+    edges = np.sort(np.concatenate([events.start_ns[rows], facts.tree.end_ns[rows]]))
+    long = np.diff(edges) >= _CLOSE_NS
+    return Intervals(edges[:-1][long], edges[1:][long])
 
 
 def time_by_place(facts: Facts, spent: Intervals) -> list[tuple[str, int]]:
