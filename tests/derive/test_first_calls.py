@@ -152,6 +152,20 @@ def test_a_first_call_is_what_the_profiler_leaves_of_it():
     assert shares["idle: compiling or loading code"] == 1_500_000
 
 
+@pytest.mark.parametrize(("took", "measured"), [(101, [False, True, True]), (100, [True, True, True])])
+def test_a_step_in_which_the_profiler_gets_a_buffer_is_left_out(took, measured):
+    asked = {
+        "ph": "X",
+        "cat": "overhead",
+        "name": "Activity Buffer Request",
+        "pid": -1,
+        "tid": 0,
+        "ts": 50,
+        "dur": took,
+    }
+    assert facts_of([*products(400, 50, 50), asked]).steps.measured.tolist() == measured
+
+
 def test_a_launch_that_waits_for_a_full_queue_is_no_first_call():
     assert names_of(launching(4000, 5, 5, meanwhile=4000)) == []
     assert names_of(launching(4000, 5, 5, meanwhile=300)) == ["cudaLaunchKernel"]

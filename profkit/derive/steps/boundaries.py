@@ -22,6 +22,7 @@ from profkit.core.marks import STEP_MARK
 from profkit.derive.device.completion import counts_inside, lost_work, sums_inside, when_done
 from profkit.derive.device.driver_memory import allocating, freeing
 from profkit.derive.device.launches import Launches
+from profkit.derive.device.profiling import holding_up
 from profkit.derive.device.starting import find_starting
 from profkit.derive.device.waits import Waits
 from profkit.derive.steps.backward import backward_nodes
@@ -29,7 +30,7 @@ from profkit.derive.steps.layers import are_layers
 from profkit.derive.steps.on_device import REPEATED, find_on_device
 from profkit.derive.steps.renamed import find_renamed
 from profkit.derive.steps.repetition import find_period
-from profkit.derive.timeline.intervals import stretches
+from profkit.derive.timeline.intervals import stretches, union
 from profkit.derive.timeline.outliving import COMPILING
 from profkit.derive.timeline.tree import Tree
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
@@ -375,6 +376,9 @@ def _finish(trace: Trace, launches: Launches, waits: Waits, first_calls: Rows, l
     starting = find_starting(trace, lane)
     loads |= starting.capturing.covered_within(start_ns, end_ns) > _PREPARING_SHARE * (end_ns - start_ns)
     loads |= starting.any.covered_within(start_ns, end_ns) >= STARTING_SHARE * (end_ns - start_ns)
+    asked = np.flatnonzero(holding_up(trace))
+    held_ns = union(events.start_ns[asked], events.ends_of(asked)).covered_within(start_ns, end_ns)
+    loads |= held_ns > _PREPARING_SHARE * (end_ns - start_ns)
     waited = events.lane[waits.rows] == lane
     waited_ns = sums_inside(start_ns, end_ns, events.start_ns[waits.rows[waited]], waits.duration_ns[waited])
     if source == WHOLE_RECORDING or not launches.work.size:
@@ -417,8 +421,9 @@ def compiling(trace: Trace) -> Bools:
 
 def _measured(duration_ns: Int64s, located: Bools, loads: Bools, prepares: Bools, whole: Bools) -> Bools:
     """The steps without line marks, if there are any. Of these are left out, while others remain: steps that lack
-    device work, the rest after the last step, and steps that load code or capture graphs, which happens once. So are
-    steps that compile or get memory if most do not, and a cold first step if at least three are left."""
+    device work, the rest after the last step, steps that load code or capture graphs, which happens once, and those in
+    which the profiler gets a buffer. So are steps that compile or get memory if most do not, and a cold first step if
+    at least three are left."""
     measured = ~located if not located.all() else np.ones(len(located), dtype=bool)
     if (measured & whole).any():
         measured &= whole
