@@ -55,6 +55,10 @@ RENAMED = "ranges of one kind whose digits change"
 ONE_UPDATE = "the one step of the optimizer that was recorded"
 _COLD_TIMES_MEDIAN = 1.5
 """A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
+_ALIKE_TIMES = 1.25
+"""Steps that do the same differ by less on a quiet machine."""
+_OFTEN = 1 / 3
+"""The share of the later steps from which on long ones belong to the program. One of many is an accident."""
 STARTING_SHARE = 0.5
 """A step of which more is start-up is no step of the program. Names tell some of it, so less proves little."""
 _REMAINS_SHARE = 0.1
@@ -419,6 +423,13 @@ def compiling(trace: Trace) -> Bools:
     return trace.where_name(lambda name: name.endswith(COMPILING))
 
 
+def _is_cold(first_ns: int, later_ns: Int64s) -> bool:
+    """Not if a third of the later steps are about as long: batches of two workers come in twos, one late, one ready."""
+    if first_ns <= _COLD_TIMES_MEDIAN * median(later_ns):
+        return False
+    return float((_ALIKE_TIMES * later_ns >= first_ns).mean()) < _OFTEN
+
+
 def _measured(duration_ns: Int64s, located: Bools, loads: Bools, prepares: Bools, whole: Bools) -> Bools:
     """The steps without line marks, if there are any. Of these are left out, while others remain: steps that lack
     device work, the rest after the last step, steps that load code or capture graphs, which happens once, and those in
@@ -432,6 +443,6 @@ def _measured(duration_ns: Int64s, located: Bools, loads: Bools, prepares: Bools
     if 2 * (measured & ~prepares).sum() > measured.sum():
         measured &= ~prepares
     chosen = np.flatnonzero(measured)
-    if len(chosen) >= 3 and duration_ns[chosen[0]] > _COLD_TIMES_MEDIAN * median(duration_ns[chosen[1:]]):
+    if len(chosen) >= 3 and _is_cold(duration_ns[chosen[0]], duration_ns[chosen[1:]]):
         measured[chosen[0]] = False
     return measured
