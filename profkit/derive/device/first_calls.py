@@ -89,7 +89,8 @@ def _single(rows: Rows, code: Int32s, own_ns: Int64s) -> Rows:
     if len(rows) <= _FEWEST_USUAL:
         return rows[:0]
     alone = np.bincount(code, minlength=1)[code] == 1
-    return rows[alone & (own_ns >= _LEAST_NS) & (median(own_ns) <= _LATER_SHARE * own_ns)]
+    found: Rows = rows[alone & (own_ns >= _LEAST_NS) & (median(own_ns) <= _LATER_SHARE * own_ns)]
+    return found
 
 
 def _outstanding(trace: Trace, rows: Rows, code: Int32s, own_ns: Int64s) -> Rows:

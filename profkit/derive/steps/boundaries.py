@@ -149,8 +149,8 @@ def find_steps(trace: Trace, tree: Tree, launches: Launches, waits: Waits, first
         windows = find(trace, tree, lane)
         if windows is not None:
             return _finish(trace, launches, waits, first_calls, lane, windows)
-    for find in (_numbered, _renamed, _repeating, _repeated, _on_device):
-        windows = find(trace, tree, launches, lane)
+    for guess in (_numbered, _renamed, _repeating, _repeated, _on_device):
+        windows = guess(trace, tree, launches, lane)
         if windows is not None and not _are_within_update(trace, windows):
             return _finish(trace, launches, waits, first_calls, lane, windows)
     if (windows := _only_update(trace, tree, lane)) is not None:
