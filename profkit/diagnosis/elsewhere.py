@@ -1,7 +1,8 @@
 """How much of the program's time the judged steps do not stand for, and where that lies.
 
 Figures are those of a median step. If others are much longer, most of the time may lie in what only these hold: a
-rollout before a few updates, or what comes between two epochs.
+rollout before a few updates, or what comes between two epochs. In a recording without other timed steps, whatever else
+was recorded shows that; what is start-up is told apart.
 """
 
 from __future__ import annotations
@@ -9,7 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.derive.steps.boundaries import ONE_UPDATE, STEP_MARKS, WHOLE_RECORDING, whole_window
+from profkit.derive.steps.on_device import MARKED
+from profkit.derive.timeline.intervals import unite
 from profkit.findings.values import Elsewhere, Location, WholeRun
+from profkit.patterns.time.start_up import find_cold_start, preparing
 from profkit.patterns.timed_lines import timed_lines
 from profkit.patterns.whole_run import BETWEEN, OUTSIDE_STEPS, STEPS, whole_run
 from profkit.savings.plain_steps import plain_steps_ns, regular_interval
@@ -21,6 +26,8 @@ _LEAST_STEPS = 10
 """With fewer, the share is that of a handful."""
 _MOST_ELSEWHERE = 0.5
 """Of the time. Where the judged steps stand for more than that, they come first."""
+_MORE_WORK = 1.5
+"""Times the device's work in a judged step. A first step that is longer for such a reason is no cold start."""
 _LONG = 3.0
 """Times a judged step: a busy machine stretches single steps by less, unless another program takes the CPU."""
 _ALIKE = 2.0
@@ -38,6 +45,8 @@ def find_elsewhere(facts: Facts) -> Elsewhere | None:
     run = facts.run
     if not facts.has_trace or run.is_part or run.signals_per_step > 1 or run.one_in > 1:
         return None
+    if not run.reference_step_ns:
+        return _in_recording(facts)
     took_ns, time = plain_steps_ns(facts), step_time(facts)
     known_ns = time.held_up_ns or time.unrecorded_ns
     if len(took_ns) < _LEAST_STEPS:
@@ -52,6 +61,31 @@ def find_elsewhere(facts: Facts) -> Elsewhere | None:
         what = "" if lines[0].label in (BETWEEN, STEPS) else lines[0].label
         at = Location.of(lines[0].site).short
     return Elsewhere(share, every, what, at) if every or seen >= _SEEN else None
+
+
+def _in_recording(facts: Facts) -> Elsewhere | None:
+    """What the recording holds beside as many steps of median length as were measured, and beside start-up. Where the
+    profiler marks steps there is nothing else of the program."""
+    steps = facts.steps
+    if steps.source in (STEP_MARKS, MARKED, WHOLE_RECORDING, ONE_UPDATE):
+        return None
+    begun_ns, end_ns = (int(edge[0]) for edge in whole_window(facts.trace)[:2])
+    once_ns = max(unite(preparing(facts), facts.starting.any).total_ns, _cold_ns(facts))
+    left_ns = end_ns - begun_ns - once_ns - steps.measured_count * steps.median_ns
+    share = left_ns / (end_ns - begun_ns)
+    return Elsewhere(share, of_recording=True) if share >= _MOST_ELSEWHERE else None
+
+
+def _cold_ns(facts: Facts) -> int:
+    """How much longer the first step takes, if the device has no more to do in it than in others."""
+    cold, launches, steps = find_cold_start(facts), facts.launches, facts.steps
+    if cold is None:
+        return 0
+    step = steps.index_of(launches.launched_ns)
+    worked_ns = np.bincount(
+        step[step >= 0], facts.trace.events.duration_ns[launches.work[step >= 0]], minlength=len(steps)
+    )
+    return cold.longer_ns if worked_ns[cold.step] <= _MORE_WORK * median(worked_ns[steps.measured]) else 0
 
 
 def _distance(took_ns: Float64s, judged_ns: float) -> int:

@@ -145,6 +145,8 @@ def _elsewhere(diagnosis: Diagnosis) -> str:
     beside = diagnosis.elsewhere
     if beside is None:
         return ""
+    if beside.of_recording:
+        return f"{format_share(beside.fraction)} of the recording lies outside the judged steps"
     often = f", in one step of {beside.every}" if beside.every else ", in longer steps"
     what = f" {beside.what}" if beside.what else ""
     where = f", most of it{what} at {beside.at}" if beside.at else ""

@@ -720,12 +720,14 @@ class Verdict:
 class Elsewhere:
     """What the judged steps do not stand for: the ``fraction`` of the time of all timed steps that longer ones take
     beyond a judged step. One ``every`` so many steps is long; 0 if they come at no equal distances. ``what`` the run
-    mostly does outside its steps, and ``at`` which line; both are empty if not known."""
+    mostly does outside its steps, and ``at`` which line; both are empty if not known. ``of_recording`` tells that no
+    other step was timed: the fraction is that of the recording that measured steps of median length leave."""
 
     fraction: float
     every: int = 0
     what: str = ""
     at: str = ""
+    of_recording: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ data transfer, at the rate of the shorter type over that of float32 (Williams, W
 written as bfloat16. If rows of the matrices do not begin at multiples of 16 bytes, the product takes as long as kernels
 that load single elements (see `misaligned-matmul`). A CPU may even be slower with bfloat16, and peak rates say little
 about a whole network with its casts, so there only `--measure` finds it: it runs the recorded products both ways.
+PyTorch before 2.1 records no stride and padding: convolutions then count as if they kept the size of the image.
 """
 
 from __future__ import annotations
@@ -49,7 +50,14 @@ from profkit.run.directory import Rates
 from profkit.savings import run_in_both, scale_with_backward, share_with_backward
 from profkit.savings.cost_models.alignment import is_misaligned, misaligned_least_ns
 from profkit.savings.cost_models.devices import ALLOWING_TF32, TF32_KERNEL, has_tf32, rates_of
-from profkit.savings.cost_models.roofline import ITEM_BYTES, is_convolution, product_of, work_of
+from profkit.savings.cost_models.roofline import (
+    ITEM_BYTES,
+    Work,
+    is_convolution,
+    product_of,
+    settings_that_keep_size,
+    work_of,
+)
 from profkit.savings.replay import replay
 from profkit.trace import Bools, Category, Rows
 
@@ -64,6 +72,9 @@ _WIDE_KERNEL = re.compile(r"sgemm|scudnn|f32f32_f32f32|_simt_s", re.IGNORECASE)
 """Names of cuBLAS and cuDNN kernels that multiply in float32."""
 _UNCERTAINTY = 0.3
 """Large products reach the peak rates. Operators between two products may gain, or need a cast."""
+_GUESSED = 0.5
+"""The same for a recording that holds no stride and padding of convolutions: where they move by two, they take a
+quarter of the arithmetic."""
 _FIX = (
     "Where the accuracy allows it, run the forward pass under `torch.autocast('{device}', dtype=torch.bfloat16)`: the "
     "parameters stay float32, products use bfloat16. Results change; compare the accuracy."
@@ -115,7 +126,7 @@ def _on_device(facts: Facts, rows: Rows) -> Suspicions:
     if has_tf32(rates):
         full = _in_full_precision(facts, rows)
         kept = by_call(facts, rows[full], partial(_kept, rates, "float32", "tf32"), float)
-        edit = scale_with_backward(facts, rows[full], kept, _UNCERTAINTY)
+        edit = scale_with_backward(facts, rows[full], kept, _uncertainty(facts, rows[full]))
         if in_most_steps(facts, rows[full]) and replay(facts, edit).fraction >= _MIN_GAIN:
             gained = replay(facts, edit).fraction
             known = "in full float32 on a GPU that has TF32; that would keep 11 of the 24 bits."
@@ -133,7 +144,7 @@ def _in_16_bits(facts: Facts, rows: Rows, full: Bools, rates: Rates, by_tf32: fl
     kept = np.ones(len(rows))
     for mine, rate in ((full, "float32"), (~full, "tf32")):
         kept[mine] = by_call(facts, rows[mine], partial(_kept, rates, rate, short), float)
-    edit = scale_with_backward(facts, rows, kept, _UNCERTAINTY)
+    edit = scale_with_backward(facts, rows, kept, _uncertainty(facts, rows))
     gained = replay(facts, edit).fraction
     if gained - by_tf32 < _MIN_GAIN * (1 - by_tf32):
         return
@@ -164,6 +175,8 @@ def _suspicion(facts: Facts, rows: Rows, verb: str, verbs: str, known: str, fix:
 def _wide_products(facts: Facts) -> Rows:
     """The program's large products of float32 tensors in which nothing runs in 16 bits (autocast)."""
     called = program_operators(facts, MATRIX)
+    if len(called) and not by_call(facts, called, _has_types).any():
+        raise CannotLook("the recording holds no types of tensors")
     inside = facts.tree.holding(
         has_type(facts.trace, "c10::Half", "c10::BFloat16") & (facts.trace.events.category == Category.OPERATOR)
     )
@@ -173,8 +186,24 @@ def _wide_products(facts: Facts) -> Rows:
     return chosen
 
 
+def _uncertainty(facts: Facts, rows: Rows) -> float:
+    return _GUESSED if by_call(facts, rows, _is_guessed).any() else _UNCERTAINTY
+
+
+def _has_types(call: Call) -> bool:
+    return any(call.types)
+
+
+def _is_guessed(call: Call) -> bool:
+    return is_convolution(call.name) and not call.values
+
+
+def _work(call: Call) -> Work | None:
+    return work_of(call.name, call.dims, settings_that_keep_size(call.dims) if _is_guessed(call) else call.values)
+
+
 def _is_large(call: Call) -> bool:
-    work = work_of(call.name, call.dims, call.values)
+    work = _work(call)
     return work is not None and work.operations >= _MIN_OPERATIONS
 
 
@@ -197,7 +226,7 @@ def _kept(rates: Rates, rate: str, to: str, call: Call) -> float:
     """The share of a product's time that stays, by the roofline. Under autocast its tensors are also read as float32
     once more and written as bfloat16."""
     kind = to if to in ITEM_BYTES else "float32"
-    work, product = work_of(call.name, call.dims, call.values), product_of(call.name, call.dims)
+    work, product = _work(call), product_of(call.name, call.dims)
     before = work.least_ns(rates, "float32", rate) if work else None
     after = work.least_ns(rates, kind, to) if work else None
     if work is None or not before or not after:

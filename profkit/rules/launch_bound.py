@@ -5,8 +5,8 @@ At least a fifth of the step in which the device idles while the host is on its 
 empty: most kernels start before the next one is launched, and most are shorter than the time between two launches. The
 step is taken without the recording, which slows the host and hardly the device, and at its shortest. Not counted:
 waiting for data, calls of the allocator, compiling, the gap after the host waited for the device, stretches of a
-millisecond or more in which the host launches nothing because it computes something else, and work inherited from
-before the recording.
+millisecond or more in which the host launches nothing because it computes something else, work inherited from before
+the recording, and what lies between two waits for the size of a result: no graph can hold that.
 
 Why is this bad?
 Each operator costs the host 5 to 50 µs whatever its size. If its kernel takes less, the device finishes early and
@@ -38,6 +38,7 @@ from msgspec.structs import replace
 from profkit.derive.timeline.intervals import Intervals, intersection, union
 from profkit.patterns import locations_of, name_lines, order_sites, times_per_step
 from profkit.patterns.time.idling import busy_otherwise
+from profkit.patterns.time.wait_causes import WaitCause, wait_causes
 from profkit.rules.base import (
     CannotLook,
     Facts,
@@ -143,7 +144,16 @@ def _launching_time(facts: Facts, kernels: _Kernels) -> Intervals:
     away = np.flatnonzero((facts.loading | pauses) & (events.lane == steps.main_lane))
     away = np.concatenate([away, np.flatnonzero(busy_otherwise(facts)), facts.waits.rows[~facts.waits.own]])
     between = between.minus(union(events.start_ns[away], facts.tree.end_ns[away]))
-    return intersection(between, _measured_time(facts))
+    return intersection(between.minus(_between_sizes(facts)), _measured_time(facts))
+
+
+def _between_sizes(facts: Facts) -> Intervals:
+    """From one wait for the size of a result to the next in the same step, as in a loop over experts."""
+    rows = np.sort(facts.waits.rows[wait_causes(facts) == WaitCause.SIZE_OF_RESULT])
+    rows = rows[np.argsort(facts.trace.events.start_ns[rows], kind="stable")]
+    step = facts.step_of(rows)
+    same = (step[1:] == step[:-1]) & (step[1:] >= 0)
+    return union(facts.trace.events.start_ns[rows[:-1][same]], facts.trace.events.start_ns[rows[1:][same]])
 
 
 @derived_once

@@ -5,6 +5,7 @@ from __future__ import annotations
 from profkit.derive.facts import Facts
 from profkit.findings.values import Saving
 from profkit.patterns.time.bounds import Bound
+from profkit.patterns.time.shares import FIRST_LAG
 from profkit.savings.edits import Edit
 from profkit.savings.replay import Replay, device_alone_ns, replay
 from profkit.savings.step_time import step_time
@@ -54,10 +55,17 @@ def measured_saving(facts: Facts, edits: tuple[Edit, Edit, Edit], size_bytes: in
     return _saving_of(facts, (low, middle, high), 0.0, size_bytes)
 
 
+def _unjudged(facts: Facts) -> float:
+    """The share of the step that passes before the first kernel begins, for a reason that was not recorded."""
+    rows = step_time(facts).rows
+    lag = sum(time for label, time in rows if label == FIRST_LAG)
+    return lag / max(sum(time for _, time in rows), 1.0)
+
+
 def _saving_of(facts: Facts, fractions: tuple[float, float, float], uncertainty: float, size_bytes: int) -> Saving:
-    """A saving from its low, middle and high share of the step, widened by the uncertainty and the spread of the
-    steps."""
-    low, middle, high = fractions
+    """A saving from its low, middle and high share of the replayed time, widened by the uncertainty and the spread of
+    the steps. What passes before the first kernel begins is no part of that time, but of the step."""
+    low, middle, high = (one * (1 - _unjudged(facts)) for one in fractions)
     margin = uncertainty + relative_deviation(facts.steps.duration_ns[facts.steps.measured])
     return Saving(
         time_ns_per_step=int(middle * step_time(facts).ns),

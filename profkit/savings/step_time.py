@@ -22,7 +22,7 @@ from profkit.derive.steps.boundaries import WHOLE_RECORDING
 from profkit.derive.steps.distortion import ATTACHED, SURE_WITH_FRAMES, SURE_WITHIN
 from profkit.derive.timeline.intervals import union
 from profkit.patterns.time.bounds import Bound, find_bound, is_busy, is_of_device, is_of_host
-from profkit.patterns.time.shares import kept_shares, time_shares
+from profkit.patterns.time.shares import PROFILING, kept_shares, time_shares
 from profkit.run.directory import unprofiled_steps
 from profkit.savings.edits import Edit
 from profkit.savings.replay import device_alone_ns, host_at_work_ns, replay
@@ -105,7 +105,7 @@ def step_time(facts: Facts) -> StepTime:
         factor = SURE_WITH_FRAMES if frames else SURE_WITHIN
         least_ns, most_ns = int(unrecorded_ns / factor), min(recorded_ns, _longest_ns(facts, unrecorded_ns, factor))
     step_ns = recorded_ns if unrecorded_ns is None else unrecorded_ns
-    rows = _spread(recorded, facts.once(kept_shares), step_ns)
+    rows = _spread(_without_profiler(recorded, unrecorded_ns), facts.once(kept_shares), step_ns)
     return StepTime(
         recorded_ns=recorded_ns,
         unrecorded_ns=unrecorded_ns,
@@ -175,6 +175,12 @@ def _waits_for_device(facts: Facts) -> bool:
 
 def _time_of(rows: Sequence[tuple[str, float]], counts: Callable[[str], bool]) -> int:
     return int(sum(time for label, time in rows if counts(label)))
+
+
+def _without_profiler(recorded: Sequence[tuple[str, float]], unrecorded_ns: int | None) -> list[tuple[str, float]]:
+    """A step without the recording holds none of the profiler's work, whatever else it holds."""
+    is_known = unrecorded_ns is not None
+    return [(label, 0 if is_known and label == PROFILING else time) for label, time in recorded]
 
 
 def _spread(

@@ -89,6 +89,83 @@ def test_a_kernels_first_launch_may_load_its_code():
     assert names_of(launching(4000, 5, 5)) == ["cudaLaunchKernel"]
 
 
+def launching_each(*lengths: int, others: int = 6, meanwhile: int = 0) -> Facts:
+    """One step: launches of 5 µs of one kernel, then one of each length, each of a kernel of its own. During these the
+    device may finish other work of ``meanwhile`` µs."""
+    events = [step(0, 0, 100_000)]
+    for i in range(others):
+        at = 100 * i
+        events += [runtime("cudaLaunchKernel", at, 5, correlation=i + 1), kernel("gemm", at + 6, 9, correlation=i + 1)]
+    if meanwhile:
+        events += [runtime("cudaLaunchKernel", 900, 5, correlation=90), kernel("gemm", 910, meanwhile, correlation=90)]
+    for i, length in enumerate(lengths):
+        at, one = 1000 + 10_000 * i, 100 + i
+        events += [
+            runtime("cudaLaunchKernel", at, length, correlation=one),
+            kernel(f"once{i}", at + length + 9, 50, correlation=one),
+        ]
+    return facts_of(events)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "others", "meanwhile", "found"),
+    [
+        ((6000,), 6, 0, 1),
+        ((6000, 3000), 6, 0, 2),
+        ((999,), 6, 0, 0),  # less than a millisecond
+        ((6000,), 4, 0, 0),  # five launches in all show too little of what one usually takes
+        ((6000,), 6, 6000, 0),  # the queue may be full
+        ((6000, 6000, 6000, 6000, 6000, 6000), 5, 0, 0),  # launches take long in this recording
+    ],
+)
+def test_a_kernel_launched_once_is_compared_with_the_others(lengths, others, meanwhile, found):
+    facts = launching_each(*lengths, others=others, meanwhile=meanwhile)
+    assert names_of(facts) == ["cudaLaunchKernel"] * found
+
+
+def buffered(took: int) -> Facts:
+    """Two products, of which the first takes 2 ms, while CUPTI gets a buffer for ``took`` µs."""
+    asked = {
+        "ph": "X",
+        "cat": "overhead",
+        "name": "Activity Buffer Request",
+        "pid": -1,
+        "tid": 0,
+        "ts": 50,
+        "dur": took,
+    }
+    whole = [event for event in products(2000, 50) if not event["name"].startswith("ProfilerStep")]
+    return facts_of([*whole, asked])
+
+
+def test_a_buffer_for_the_profiler_is_no_first_call_of_the_program():
+    facts = buffered(1800)
+    assert names_of(facts) == []
+    assert dict(time_shares(facts))["idle: the profiler itself works inside a call"] == 1_800_000
+
+
+def test_a_first_call_is_what_the_profiler_leaves_of_it():
+    facts = buffered(500)
+    assert names_of(facts) == ["aten::mm"]
+    shares = dict(time_shares(facts))
+    assert shares["idle: the profiler itself works inside a call"] == 500_000
+    assert shares["idle: compiling or loading code"] == 1_500_000
+
+
+@pytest.mark.parametrize(("took", "measured"), [(101, [False, True, True]), (100, [True, True, True])])
+def test_a_step_in_which_the_profiler_gets_a_buffer_is_left_out(took, measured):
+    asked = {
+        "ph": "X",
+        "cat": "overhead",
+        "name": "Activity Buffer Request",
+        "pid": -1,
+        "tid": 0,
+        "ts": 50,
+        "dur": took,
+    }
+    assert facts_of([*products(400, 50, 50), asked]).steps.measured.tolist() == measured
+
+
 def test_a_launch_that_waits_for_a_full_queue_is_no_first_call():
     assert names_of(launching(4000, 5, 5, meanwhile=4000)) == []
     assert names_of(launching(4000, 5, 5, meanwhile=300)) == ["cudaLaunchKernel"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.traces import annotation, facts_of, op, python
+from tests.traces import annotation, facts_of, kernel, op, python, runtime
 
 Json = dict[str, Any]
 WHOLE, PATTERN, RANGES = "the whole recording, as one step", "a pattern that repeats", "a range that repeats"
@@ -124,3 +124,46 @@ def test_a_range_around_each_layer_is_no_step():
     layers = [annotation("layer", 500 + PERIOD * i, 900) for i in range(REPEATS)]
     assert steps_of(*frames([(0, 14_000)]), *layers) == (1, WHOLE)
     assert steps_of(*layers) == (REPEATS - 1, RANGES)
+
+
+def launching(
+    at: float, of_kernel: str, number: int, name: str = "aten::linear", dims: list[list[int]] | None = None
+) -> list[Json]:
+    """A product that launches a kernel, and an activation."""
+    return [
+        op(name, at, 400, dims=dims),
+        runtime("cudaLaunchKernel", at + 100, 5, correlation=number),
+        kernel(of_kernel, at + 120, 50, correlation=number),
+        op("aten::relu", at + 500, 400),
+    ]
+
+
+def stack(first: str, last: str, shapes: bool = False) -> list[Json]:
+    """Repeats of one kernel between two others. With shapes, these all differ."""
+    names = [first, *["gemm"] * REPEATS, last]
+    dims = [[[8, 64 + i], [64 + i, 65 + i]] if shapes else None for i in range(len(names))]
+    return [event for i, one in enumerate(names) for event in launching(PERIOD * i, one, i + 1, dims=dims[i])]
+
+
+@pytest.mark.parametrize("shapes", [False, True])
+@pytest.mark.parametrize(
+    ("first", "last", "source"),
+    [
+        ("implicit_gemm", "gemv", WHOLE),
+        ("gemm", "gemm", PATTERN),
+        ("implicit_gemm", "gemm", PATTERN),  # a first pass that chose otherwise
+        ("gemm", "gemv", PATTERN),
+    ],
+)
+def test_without_shapes_or_where_all_differ_kernels_tell_the_ends(first, last, source, shapes):
+    assert steps_of(*stack(first, last, shapes))[1] == source
+
+
+def test_equal_shapes_tell_more_than_kernels():
+    """Kernels may change with the clock, the alignment or the autotuner's choice."""
+    same = [
+        event
+        for i, one in enumerate(["a", *["gemm"] * REPEATS, "b"])
+        for event in launching(PERIOD * i, one, i + 1, dims=[[8, 64], [64, 64]])
+    ]
+    assert steps_of(*same)[1] == PATTERN

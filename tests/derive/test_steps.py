@@ -276,3 +276,34 @@ def test_a_loop_that_fills_little_of_the_time_is_not_the_step():
     codes = np.array([1, 2] * 4 + [3], dtype=np.int32)
     start_ns = np.array([0, 1, 2, 3, 4, 5, 6, 7, 100], dtype=np.int64)
     assert find_period(codes, start_ns, 100) is None
+
+
+@pytest.mark.parametrize(
+    ("behind", "end_us", "done_us"),
+    [
+        ([runtime("cudaDeviceSynchronize", 30, 400)], 30, 405),
+        ([runtime("cudaDeviceSynchronize", 30, 390), runtime("cudaDeviceSynchronize", 421, 5)], 30, 405),
+        ([runtime("cudaDeviceSynchronize", 30, 400), op("aten::add", 440, 9)], 449, 449),  # the program goes on
+        ([runtime("cudaStreamSynchronize", 30, 400)], 430, 430),  # the program's own wait
+    ],
+)
+def test_the_whole_recording_ends_before_the_profilers_last_wait(behind, end_us, done_us):
+    launched = runtime("cudaLaunchKernel", 2, 2, correlation=1)
+    steps = facts_of([op("aten::mm", 0, 20), launched, kernel("mm", 5, 400, correlation=1), *behind]).steps
+    assert (steps.end_ns.tolist(), steps.done_ns.tolist()) == ([1000 * end_us], [1000 * done_us])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "is_cold"),
+    [
+        ((900, 100, 100, 100), True),
+        ((900, 100, 880, 100), False),  # every other step waits for the loader
+        ((900, 100, 710, 100), True),  # less than four fifths as long
+        ((900, 100, 880, 100, 100), True),  # one of four is an accident
+        ((900, 100, 100, 880, 100, 100, 880), False),
+    ],
+)
+def test_a_first_step_that_is_long_like_every_third_is_not_cold(lengths, is_cold):
+    begins = np.cumsum((0, *lengths[:-1])).tolist()
+    events = [one for i, at in enumerate(begins) for one in (step(i, at, lengths[i]), op("aten::mm", at, 50))]
+    assert facts_of(events).steps.measured.tolist() == [not is_cold, *[True] * (len(lengths) - 1)]

@@ -11,7 +11,7 @@ from profkit.diagnosis.elsewhere import find_elsewhere
 from profkit.findings.values import Elsewhere
 from profkit.run.directory import CallSite, Run
 from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
-from tests.traces import facts_of, op, step
+from tests.traces import annotation, facts_of, kernel, op, runtime, step
 
 MS, S = 1_000_000, 1_000_000_000
 BESIDE = (10 * MS,) * 5
@@ -67,3 +67,42 @@ def test_too_few_steps_tell_nothing():
 @pytest.mark.parametrize("run", [{"signals_per_step": 4}, {"one_in": 4}, {"is_part": True}])
 def test_where_whole_cycles_or_their_long_steps_were_recorded_nothing_is_elsewhere(run):
     assert find_elsewhere(facts(one_in_four(), **run)) is None
+
+
+def looping(
+    first_us: int, beside_us: int, *, first_work_us: int = 50, numbered: bool = False, loading_us: int = 0
+) -> Facts:
+    """Work of ``beside_us``, then ten rounds of 1 ms with a kernel each, the first longer if need be."""
+    events, at = (
+        [op("aten::linspace", 0, max(beside_us, 1)), runtime("cuModuleLoadData", 0, max(loading_us, 1))],
+        beside_us,
+    )
+    for i in range(10):
+        took = first_us if i == 0 else 1000
+        named = step(i, at, took) if numbered else annotation(f"iteration {i}", at, took)
+        launched = runtime("cudaLaunchKernel", at + 10, 5, correlation=i + 1)
+        work = kernel("gemm", at + 20, first_work_us if i == 0 else 50, correlation=i + 1)
+        events += [named, op("aten::mm", at, 50), launched, work]
+        at += took
+    return facts_of(events)
+
+
+def test_in_a_recording_alone_the_share_is_that_beside_measured_steps():
+    found = find_elsewhere(looping(1000, 30_000))
+    assert found == Elsewhere(pytest.approx(0.75, abs=0.001), of_recording=True)
+
+
+@pytest.mark.parametrize(
+    ("first_us", "beside_us", "more", "is_told"),
+    [
+        (1000, 10_100, {}, True),
+        (1000, 9_900, {}, False),  # less than half
+        (1000, 30_000, {"numbered": True}, False),  # the profiler's marks hold all that was to be recorded
+        (1000, 30_000, {"loading_us": 20_000}, False),  # start-up is told apart
+        (30_000, 0, {}, False),  # a cold start
+        (30_000, 0, {"first_work_us": 25_000}, True),  # the device has more to do: no cold start
+    ],
+)
+def test_what_counts_as_beside_the_steps_of_a_recording(first_us, beside_us, more, is_told):
+    found = find_elsewhere(looping(first_us, beside_us, **more))
+    assert (found is not None) == is_told

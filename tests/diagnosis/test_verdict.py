@@ -347,6 +347,7 @@ def test_beside_a_finding_of_the_step_it_is_told_too_but_not_beside_one_of_the_r
             "60 % of the time lies outside the judged steps, in longer steps, most of it at train.py:7; ",
         ),
         (Elsewhere(0.7, 6), "70 % of the time lies outside the judged steps, in one step of 6; "),
+        (Elsewhere(0.85, of_recording=True), "85 % of the recording lies outside the judged steps; "),
     ],
 )
 def test_if_most_of_the_time_is_elsewhere_the_verdict_begins_with_that(beside, start):

@@ -278,6 +278,34 @@ def test_tensor_cores_without_tf32_are_told_with_float16(name, times, bandwidth)
     assert found.joint.work_kept_ns[0] == pytest.approx(1e6 * kept, rel=1e-3)
 
 
+def convolving(**more: Any) -> Any:
+    """Each step launches one convolution and waits for it: 3 x 3 weights for 64 channels, on 32 images of 56 x 56."""
+    dims = [[32, 64, 56, 56], [64, 64, 3, 3], [], [], [], [], []]
+    of_product = op("aten::conv2d", 5, 20, dims=dims, types=["float", "float", "", "", "", "", ""], **more)
+    events = [
+        {**of_product, "ts": event["ts"]} if event["name"] == "aten::mm" else event for event in launches("scudnn")
+    ]
+    return facts_of(events, deviceProperties=[{"id": 0, "name": "Tesla V100-DGXS-32GB"}])
+
+
+def test_convolutions_without_recorded_stride_count_as_if_they_kept_the_size():
+    """PyTorch before 2.1 records the shapes alone."""
+    settings = ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]
+    (guessed,), (known,) = find(convolving()), find(convolving(concrete=settings))
+    assert guessed.joint is not None
+    assert known.joint is not None
+    assert guessed.joint.work_kept_ns.tolist() == known.joint.work_kept_ns.tolist()
+    assert (guessed.joint.uncertainty, known.joint.uncertainty) == (0.5, 0.3)
+
+
+def test_without_types_it_cannot_look():
+    events = [
+        {**event, "args": {k: v for k, v in event["args"].items() if k != "Input type"}} for event in launches(WIDE)
+    ]
+    with pytest.raises(CannotLook, match="no types"):
+        find(facts_of(events, deviceProperties=GPU))
+
+
 def test_a_gpu_of_which_no_shorter_type_is_faster_is_silent():
     rates = Rates("GPU of 2016", 732e9, {"float32": 9.3e12, "float64": 4.7e12})
     facts = several(WIDE, devices=[{"id": 0, "name": "GPU of 2016"}], run=Run(rates=rates))

@@ -72,6 +72,29 @@ def test_the_line_is_the_one_whose_operators_launch_most():
     assert found.location.line == 3
 
 
+def counted(waits: int, name: str = "aten::nonzero") -> list[Suspicion]:
+    """40 short kernels a step, the host waiting at equal distances for sizes or, in other operators, for something
+    else. Each wait is short, as the device has nothing else to do."""
+
+    def part(at: float, number: int) -> list[Json]:
+        events = launches(40, 50, 10, at + 1, number=number)
+        for i in range(waits):
+            begin = at + 30 + 50 * (40 // waits) * i
+            events += [op(name, begin, 10), runtime("cudaStreamSynchronize", begin + 1, 8)]
+        return events
+
+    return find(facts_of(stepped(part, 2000)))
+
+
+def test_between_two_waits_for_a_size_no_graph_can_hold_the_launches():
+    (whole,), (one,), (two,) = counted(1, "aten::to"), counted(1), counted(2)
+    assert one.evidence["idle_fraction"] == whole.evidence["idle_fraction"]
+    assert two.evidence["idle_fraction"] == pytest.approx(one.evidence["idle_fraction"] / 2, rel=0.1)
+    assert counted(20) == []
+    (other,) = counted(20, "aten::to")
+    assert other.evidence["idle_fraction"] > two.evidence["idle_fraction"]
+
+
 @pytest.mark.parametrize(("kernel_us", "reported"), [(38, 1), (39, 0)])
 def test_a_fifth_idle_is_the_least(kernel_us, reported):
     facts = facts_of(stepped(lambda at, i: launches(40, 50, kernel_us, at + 1, number=i), 2000))

@@ -225,7 +225,21 @@ def test_the_profilers_own_wait_is_not_replayed():
         ]
     )
     assert facts.waits.own.tolist() == [True]
-    assert _replay_us(facts, unblock(facts.waits.rows)) == (50, 50)
+    assert _replay_us(facts, unblock(facts.waits.rows)) == (45, 45)
+
+
+def test_less_work_of_the_device_shortens_a_recording_that_ends_in_the_profilers_wait():
+    """The host is done at 20 µs and would stand in the wait until 50, however little the device does."""
+    facts = facts_of(
+        [
+            op("aten::mm", 0, 20),
+            runtime(LAUNCH, 2, 2, correlation=1),
+            kernel("mm", 5, 40, correlation=1),
+            runtime("cudaDeviceSynchronize", 20, 30),
+        ]
+    )
+    none = np.zeros(0, dtype=np.int64)
+    assert _replay_us(facts, remove(none, facts.launches.work, 0.0)) == (45, 20)
 
 
 def test_without_the_devices_side_a_wait_has_no_price():

@@ -64,3 +64,22 @@ def test_a_host_that_marks_lines_comes_late_to_its_waits(is_marked, is_timed, mo
     saving = predict_saving(facts, replace(unblock(facts.waits.rows), uncertainty=0.0))
     assert saving.high == pytest.approx(saving.fraction + more)
     assert saving.low == saving.fraction > 0.1
+
+
+def test_a_first_lag_is_no_time_that_an_edit_shortens():
+    """The device works for 10 of 20 ms, in the second half. Without one of its two kernels the step takes 15."""
+    events = [
+        op("aten::mm", 0, 10),
+        op("aten::mm", 10, 10),
+        runtime("cudaLaunchKernel", 2, 2, correlation=1),
+        runtime("cudaLaunchKernel", 12, 2, correlation=2),
+        kernel("gemm", 10_000, 5_000, correlation=1),
+        kernel("gemm", 15_000, 5_000, correlation=2),
+        runtime("cudaDeviceSynchronize", 20, 19_985),
+    ]
+    facts = facts_of(events)
+    assert facts.device.first_lag.total_ns > 9_900_000
+    without = remove(np.zeros(0, dtype=np.int64), facts.launches.work[1:], 0.0)
+    saving = predict_saving(facts, without)
+    assert saving.time_ns_per_step == pytest.approx(5_000_000, rel=0.01)
+    assert saving.fraction == pytest.approx(0.25, rel=0.01)

@@ -22,6 +22,7 @@ from profkit.core.marks import STEP_MARK
 from profkit.derive.device.completion import counts_inside, lost_work, sums_inside, when_done
 from profkit.derive.device.driver_memory import allocating, freeing
 from profkit.derive.device.launches import Launches
+from profkit.derive.device.profiling import holding_up
 from profkit.derive.device.starting import find_starting
 from profkit.derive.device.waits import Waits
 from profkit.derive.steps.backward import backward_nodes
@@ -29,7 +30,7 @@ from profkit.derive.steps.layers import are_layers
 from profkit.derive.steps.on_device import REPEATED, find_on_device
 from profkit.derive.steps.renamed import find_renamed
 from profkit.derive.steps.repetition import find_period
-from profkit.derive.timeline.intervals import stretches
+from profkit.derive.timeline.intervals import stretches, union
 from profkit.derive.timeline.outliving import COMPILING
 from profkit.derive.timeline.tree import Tree
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
@@ -48,11 +49,16 @@ _LEAST_STEP_NS = 1_000_000
 _MANY_ROUNDS = 64
 _FEW_ROUNDS = 3
 """Of fewer windows, half without a backward pass may be an evaluation."""
+STEP_MARKS = "the profiler's step marks"
 WHOLE_RECORDING = "the whole recording, as one step"
 RENAMED = "ranges of one kind whose digits change"
 ONE_UPDATE = "the one step of the optimizer that was recorded"
 _COLD_TIMES_MEDIAN = 1.5
 """A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
+_ALIKE_TIMES = 1.25
+"""Steps that do the same differ by less on a quiet machine."""
+_OFTEN = 1 / 3
+"""The share of the later steps from which on long ones belong to the program. One of many is an accident."""
 STARTING_SHARE = 0.5
 """A step of which more is start-up is no step of the program. Names tell some of it, so less proves little."""
 _REMAINS_SHARE = 0.1
@@ -143,13 +149,13 @@ def find_steps(trace: Trace, tree: Tree, launches: Launches, waits: Waits, first
         windows = find(trace, tree, lane)
         if windows is not None:
             return _finish(trace, launches, waits, first_calls, lane, windows)
-    for find in (_numbered, _renamed, _repeating, _repeated, _on_device):
-        windows = find(trace, tree, lane)
+    for guess in (_numbered, _renamed, _repeating, _repeated, _on_device):
+        windows = guess(trace, tree, launches, lane)
         if windows is not None and not _are_within_update(trace, windows):
             return _finish(trace, launches, waits, first_calls, lane, windows)
     if (windows := _only_update(trace, tree, lane)) is not None:
         return _finish(trace, launches, waits, first_calls, lane, windows)
-    return _finish(trace, launches, waits, first_calls, lane, _whole_window(trace))
+    return _finish(trace, launches, waits, first_calls, lane, _until_last_wait(trace, launches, waits))
 
 
 Windows = tuple[Int64s, Int64s, str]
@@ -184,7 +190,7 @@ def _annotated(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: 
     if not rows.size:
         return None
     rows = rows[np.argsort(trace.events.start_ns[rows])]
-    return trace.events.start_ns[rows], trace.events.ends_of(rows), "the profiler's step marks"
+    return trace.events.start_ns[rows], trace.events.ends_of(rows), STEP_MARKS
 
 
 def _between_optimizer_steps(trace: Trace, tree: Tree, lane: int) -> Windows | None:
@@ -208,7 +214,7 @@ def _between_batches(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # 
     return starts[:-1], starts[1:], "the DataLoader's batches"
 
 
-def _numbered(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: ARG001  # one signature for all
+def _numbered(trace: Trace, tree: Tree, launches: Launches, lane: int) -> Windows | None:  # noqa: ARG001  # as others
     """Ranges of one name that do not overlap and whose numbers rise, except where a new epoch begins. If there are
     several such names, the one with the most time counts."""
     events = trace.events
@@ -232,12 +238,12 @@ def _numbered(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: A
     return (*best, "the program's numbered ranges") if best else None
 
 
-def _renamed(trace: Trace, tree: Tree, lane: int) -> Windows | None:
-    found = find_renamed(trace, tree, lane)
+def _renamed(trace: Trace, tree: Tree, launches: Launches, lane: int) -> Windows | None:
+    found = find_renamed(trace, tree, launches, lane)
     return None if found is None else (*found, RENAMED)
 
 
-def _repeating(trace: Trace, tree: Tree, lane: int) -> Windows | None:
+def _repeating(trace: Trace, tree: Tree, launches: Launches, lane: int) -> Windows | None:
     """The period of the main thread's marked lines, or else of its outermost operators."""
     events = trace.events
     here = events.lane == lane
@@ -252,13 +258,13 @@ def _repeating(trace: Trace, tree: Tree, lane: int) -> Windows | None:
             codes = events.site[rows] if wanted is marks else events.name_code[rows]
             starts = find_period(codes, events.start_ns[rows], span_ns)
             if starts is not None and not _is_inner_loop(starts):
-                layers = are_layers(trace, tree, lane, starts)
+                layers = are_layers(trace, tree, launches, lane, starts)
                 return None if layers else (starts[:-1], starts[1:], "a pattern that repeats")
             rows = _inside_longest(trace, tree, wanted, rows)
     return None
 
 
-def _repeated(trace: Trace, tree: Tree, lane: int) -> Windows | None:
+def _repeated(trace: Trace, tree: Tree, launches: Launches, lane: int) -> Windows | None:
     """From one of the program's ranges to the next of that name, if they take most of the thread's time."""
     events = trace.events
     rows = np.flatnonzero(tree.outermost(events.category == Category.ANNOTATION) & (events.lane == lane))
@@ -269,10 +275,12 @@ def _repeated(trace: Trace, tree: Tree, lane: int) -> Windows | None:
     starts = events.start_ns[of_name]
     if of_name.size < 3 or taken_ns.max() < _COVERED_SHARE * (events.ends_of(rows).max() - events.start_ns[rows].min()):
         return None
-    return None if are_layers(trace, tree, lane, starts) else (starts[:-1], starts[1:], "a range that repeats")
+    return (
+        None if are_layers(trace, tree, launches, lane, starts) else (starts[:-1], starts[1:], "a range that repeats")
+    )
 
 
-def _on_device(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: ARG001  # one signature for all sources
+def _on_device(trace: Trace, tree: Tree, launches: Launches, lane: int) -> Windows | None:  # noqa: ARG001  # as others
     """Kernels alone cannot tell a short step from a layer of a stack of equal ones."""
     found = find_on_device(trace)
     return None if found and found[2] == REPEATED and median(found[1] - found[0]) < _LEAST_STEP_NS else found
@@ -295,7 +303,7 @@ def _only_update(trace: Trace, tree: Tree, lane: int) -> Windows | None:
     backward = trace.events.start_ns[backward_nodes(trace)]
     if len(rows) != 1 or not backward.size or backward.min() > trace.events.start_ns[rows[0]]:
         return None
-    start, end, _ = _whole_window(trace)
+    start, end, _ = whole_window(trace)
     return start, end, ONE_UPDATE
 
 
@@ -319,7 +327,7 @@ def _inside_longest(trace: Trace, tree: Tree, wanted: Bools, rows: Rows) -> Rows
 def take_whole(trace: Trace) -> Steps:
     """The whole recording as one measured step, if finding the steps failed. The main thread is the one with the most
     time in events."""
-    start, end, source = _whole_window(trace)
+    start, end, source = whole_window(trace)
     on_device = np.array([lane.on_device for lane in trace.lanes], dtype=bool)
     taken_ns = np.bincount(trace.events.lane, trace.events.duration_ns, minlength=len(trace.lanes))
     lane = int(np.where(on_device, -1, taken_ns).argmax())
@@ -337,13 +345,25 @@ def take_whole(trace: Trace) -> Steps:
     )
 
 
-def _whole_window(trace: Trace) -> Windows:
+def whole_window(trace: Trace) -> Windows:
     """From the first event to the last."""
     events = trace.events
     known = ~trace.in_categories(Category.OTHER, Category.PYTHON)  # Python frames were open before the start
     known = known if known.any() else np.ones(len(events), dtype=bool)
     start, end = events.start_ns[known].min(), events.ends_of(known).max()
     return np.array([start]), np.array([max(end, start + 1)]), WHOLE_RECORDING
+
+
+def _until_last_wait(trace: Trace, launches: Launches, waits: Waits) -> Windows:
+    """The whole recording without the recording's own waits at its end: they last as long as the device still works,
+    which counts anyway. A host that stood in them would hide what less work gives back."""
+    start, end, source = whole_window(trace)
+    events, own = trace.events, waits.rows[waits.own]
+    program = trace.in_categories(Category.OPERATOR, Category.ANNOTATION, Category.RUNTIME, Category.COMPILED_CODE)
+    program[own] = False
+    until_ns = events.end_ns[program].max(initial=start[0] + 1)
+    last = events.start_ns[own][events.start_ns[own] >= until_ns]
+    return start, end if not last.size or not launches.work.size else last[:1].clip(max=last.min()), source
 
 
 def _finish(trace: Trace, launches: Launches, waits: Waits, first_calls: Rows, lane: int, windows: Windows) -> Steps:
@@ -360,6 +380,9 @@ def _finish(trace: Trace, launches: Launches, waits: Waits, first_calls: Rows, l
     starting = find_starting(trace, lane)
     loads |= starting.capturing.covered_within(start_ns, end_ns) > _PREPARING_SHARE * (end_ns - start_ns)
     loads |= starting.any.covered_within(start_ns, end_ns) >= STARTING_SHARE * (end_ns - start_ns)
+    asked = np.flatnonzero(holding_up(trace))
+    held_ns = union(events.start_ns[asked], events.ends_of(asked)).covered_within(start_ns, end_ns)
+    loads |= held_ns > _PREPARING_SHARE * (end_ns - start_ns)
     waited = events.lane[waits.rows] == lane
     waited_ns = sums_inside(start_ns, end_ns, events.start_ns[waits.rows[waited]], waits.duration_ns[waited])
     if source == WHOLE_RECORDING or not launches.work.size:
@@ -400,10 +423,18 @@ def compiling(trace: Trace) -> Bools:
     return trace.where_name(lambda name: name.endswith(COMPILING))
 
 
+def _is_cold(first_ns: int, later_ns: Int64s) -> bool:
+    """Not if a third of the later steps are about as long: batches of two workers come in twos, one late, one ready."""
+    if first_ns <= _COLD_TIMES_MEDIAN * median(later_ns):
+        return False
+    return float((_ALIKE_TIMES * later_ns >= first_ns).mean()) < _OFTEN
+
+
 def _measured(duration_ns: Int64s, located: Bools, loads: Bools, prepares: Bools, whole: Bools) -> Bools:
     """The steps without line marks, if there are any. Of these are left out, while others remain: steps that lack
-    device work, the rest after the last step, and steps that load code or capture graphs, which happens once. So are
-    steps that compile or get memory if most do not, and a cold first step if at least three are left."""
+    device work, the rest after the last step, steps that load code or capture graphs, which happens once, and those in
+    which the profiler gets a buffer. So are steps that compile or get memory if most do not, and a cold first step if
+    at least three are left."""
     measured = ~located if not located.all() else np.ones(len(located), dtype=bool)
     if (measured & whole).any():
         measured &= whole
@@ -412,6 +443,6 @@ def _measured(duration_ns: Int64s, located: Bools, loads: Bools, prepares: Bools
     if 2 * (measured & ~prepares).sum() > measured.sum():
         measured &= ~prepares
     chosen = np.flatnonzero(measured)
-    if len(chosen) >= 3 and duration_ns[chosen[0]] > _COLD_TIMES_MEDIAN * median(duration_ns[chosen[1:]]):
+    if len(chosen) >= 3 and _is_cold(duration_ns[chosen[0]], duration_ns[chosen[1:]]):
         measured[chosen[0]] = False
     return measured

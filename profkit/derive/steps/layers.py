@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.derive.device.launches import Launches
 from profkit.derive.families import MATRIX, operators_of
 from profkit.derive.timeline.tree import Tree
-from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
+from profkit.trace.events import NONE, Bools, Category, Events, Int32s, Int64s, Rows, Trace
 from profkit.trace.statistics import distinct, distinct_rows, median
 
 MODULE_CALL = "nn.Module: "
@@ -19,19 +20,20 @@ _ALIKE_SHARE = 0.8
 """The share of the repeats between the ends that must be alike for them to be a pattern."""
 
 
-def are_layers(trace: Trace, tree: Tree, lane: int, starts_ns: Int64s) -> bool:
+def are_layers(trace: Trace, tree: Tree, launches: Launches, lane: int, starts_ns: Int64s) -> bool:
     """Whether the repeats that begin at ``starts_ns`` on a thread are parts of one pass.
 
     Python frames show it: most repeats share the call of the outermost module around them. If no calls of modules were
     recorded, the ends of the pass show it: a product or an embedding lookup unlike those of the repeats is near the
-    first repeat, and another near the last.
+    first repeat, and another near the last. They differ by their shapes; where these show nothing,
+    by their kernels.
     """
     here = trace.events.lane == lane
     calls = tree.outermost(trace.where_name(lambda name: name.startswith(MODULE_CALL)) & here)
     calls &= trace.events.category == Category.PYTHON
     if calls.any():
         return _share_calls(trace, tree, np.flatnonzero(calls), starts_ns)
-    return _have_ends(trace, here, starts_ns)
+    return _have_ends(trace, launches, here, starts_ns)
 
 
 def _share_calls(trace: Trace, tree: Tree, calls: Rows, starts_ns: Int64s) -> bool:
@@ -41,20 +43,49 @@ def _share_calls(trace: Trace, tree: Tree, calls: Rows, starts_ns: Int64s) -> bo
     return len(starts_ns) - int(inside.sum()) + len(distinct(at[inside])) <= len(starts_ns) / 2
 
 
-def _have_ends(trace: Trace, here: Bools, starts_ns: Int64s) -> bool:
+def _have_ends(trace: Trace, launches: Launches, here: Bools, starts_ns: Int64s) -> bool:
     """Repeats that all differ, as with a cache that grows with each token, show nothing."""
-    events, last = trace.events, len(starts_ns) - 1
+    events = trace.events
     rows = np.flatnonzero(operators_of(trace, _ENDS) & here)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    repeat = np.searchsorted(starts_ns, events.start_ns[rows], side="right") - 1
-    _, kind = distinct_rows(events.name_code[rows], events.dims_code[rows])
-    seen = distinct(kind * (last + 2) + repeat + 1)
-    usual = np.bincount(seen // (last + 2), minlength=1) > len(starts_ns) / 2
-    distance_ns = _MOST_REPEATS_BEFORE_END * median(np.diff(starts_ns))
-    near = _are_near(events.start_ns[rows], events.ends_of(rows), usual[kind], distance_ns)
-    unlike = repeat[~usual[kind] & near]
+    usual = _are_usual(events, rows, events.dims_code[rows], starts_ns)
+    if not usual.any() or (events.dims_code[rows] < 0).all():
+        usual = _are_usual(events, rows, _first_kernels(trace, launches, rows), starts_ns)
+    last, distance_ns = len(starts_ns) - 1, _MOST_REPEATS_BEFORE_END * median(np.diff(starts_ns))
+    near = _are_near(events.start_ns[rows], events.ends_of(rows), usual, distance_ns)
+    unlike = _repeat_of(events, rows, starts_ns)[~usual & near]
     between = distinct(unlike[(unlike > 0) & (unlike < last)])
     return bool((unlike <= 0).any() and (unlike == last).any() and len(between) <= (1 - _ALIKE_SHARE) * last)
+
+
+def _repeat_of(events: Events, rows: Rows, starts_ns: Int64s) -> Int64s:
+    """The repeat that each row begins in, -1 before the first."""
+    repeat: Int64s = np.searchsorted(starts_ns, events.start_ns[rows], side="right") - 1
+    return repeat
+
+
+def _are_usual(events: Events, rows: Rows, codes: Int32s, starts_ns: Int64s) -> Bools:
+    """Which rows are of a kind, by their name and this code, that most repeats have."""
+    _, kind = distinct_rows(events.name_code[rows], codes)
+    repeats = len(starts_ns) + 1
+    seen = distinct(kind * repeats + _repeat_of(events, rows, starts_ns) + 1)
+    usual: Bools = (np.bincount(seen // repeats, minlength=1) > len(starts_ns) / 2)[kind]
+    return usual
+
+
+def _first_kernels(trace: Trace, launches: Launches, rows: Rows) -> Int32s:
+    """The code of the name of the first kernel that each operator launches on its own thread, -1 without one."""
+    events = trace.events
+    called = launches.call >= 0
+    calls, work = launches.call[called], launches.work[called]
+    calls, work = calls[here := np.isin(events.lane[calls], events.lane[rows])], work[here]
+    order = np.argsort(events.start_ns[calls], kind="stable")
+    begun_ns, work = events.start_ns[calls[order]], work[order]
+    at = np.searchsorted(begun_ns, events.start_ns[rows])
+    inside = at < np.searchsorted(begun_ns, events.ends_of(rows))
+    codes: Int32s = np.full(len(rows), NONE, dtype=np.int32)
+    codes[inside] = events.name_code[work[at[inside]]]
+    return codes
 
 
 def _are_near(start_ns: Int64s, end_ns: Int64s, usual: Bools, distance_ns: float) -> Bools:

@@ -15,6 +15,7 @@ import re
 
 import numpy as np
 
+from profkit.derive.device.launches import Launches
 from profkit.derive.steps.layers import are_layers
 from profkit.derive.timeline.tree import Tree
 from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
@@ -39,7 +40,7 @@ _MOST_TIMES = 3.0
 Span = tuple[Int64s, Int64s]
 
 
-def find_renamed(trace: Trace, tree: Tree, lane: int) -> Span | None:
+def find_renamed(trace: Trace, tree: Tree, launches: Launches, lane: int) -> Span | None:
     """The starts and ends of these steps; None if no ranges are."""
     events = trace.events
     here = (events.category == Category.ANNOTATION) & (events.lane == lane)
@@ -55,7 +56,7 @@ def find_renamed(trace: Trace, tree: Tree, lane: int) -> Span | None:
         taken_ns = int(events.duration_ns[rows].sum())
         if taken_ns < _COVERED_SHARE * whole_ns or (best is not None and taken_ns <= best[0]):
             continue
-        if (found := _steps_of(trace, tree, lane, rows, first)) is not None:
+        if (found := _steps_of(trace, tree, launches, rows, first)) is not None:
             best = taken_ns, found
     return None if best is None else best[1]
 
@@ -73,8 +74,8 @@ def _kinds_of(trace: Trace, codes: np.ndarray) -> tuple[dict[int, int], dict[int
     return kinds, first
 
 
-def _steps_of(trace: Trace, tree: Tree, lane: int, rows: Rows, first: dict[int, int]) -> Span | None:
-    events = trace.events
+def _steps_of(trace: Trace, tree: Tree, launches: Launches, rows: Rows, first: dict[int, int]) -> Span | None:
+    events, lane = trace.events, int(trace.events.lane[rows[0]])
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     codes = events.name_code[rows]
     is_engine = _ENGINES.match(trace.names[codes[0]]) is not None
@@ -85,7 +86,9 @@ def _steps_of(trace: Trace, tree: Tree, lane: int, rows: Rows, first: dict[int, 
         return None
     whole = rows[: len(rows) // every * every]
     starts, ends = events.start_ns[whole[::every]], events.ends_of(whole[every - 1 :: every])
-    if not is_engine and (not _are_alike(ends - starts) or (len(starts) > 1 and are_layers(trace, tree, lane, starts))):
+    if not is_engine and not _are_alike(ends - starts):
+        return None
+    if not is_engine and len(starts) > 1 and are_layers(trace, tree, launches, lane, starts):
         return None
     return _until_next(starts, ends, int(tree.end_ns[events.lane == lane].max()))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.core.units import format_share
+from profkit.derive.device.profiling import own_work
 from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import union
 from profkit.diagnosis.health.window import window_ns
 from profkit.savings.step_time import step_time
-from profkit.trace.events import Category
 from profkit.trace.statistics import distinct
 
 _NOTABLE_SLOWDOWN_SHARE = 0.25
@@ -17,8 +17,7 @@ _NOTABLE_SPEEDUP, _NOTABLE_WITH_DEVICE = 1.25, 2.0
 """Recording makes no step faster; a machine with other work makes some longer. From here on the times told of the
 recorded steps differ visibly from a clock's. Beside a device the clock's count, and they vary more."""
 _NOTABLE_WORK_SHARE = 0.05
-_OWN_WORK = ("Activity Buffer Request", "Buffer Flush", "Instrumentation", "Resource")
-"""CUPTI's own overhead (``CUpti_ActivityOverheadKind``); the other kinds are the driver's."""
+"""Of the time. Steps of one program differ by as much."""
 
 
 def check_slowdown(facts: Facts) -> str | None:
@@ -47,7 +46,7 @@ def check_slowdown(facts: Facts) -> str | None:
 def check_own_work(facts: Facts) -> str | None:
     """The time in which the profiler says that it was at work itself, on any thread."""
     events = facts.trace.events
-    rows = np.flatnonzero(facts.trace.named(*_OWN_WORK) & (events.category == Category.OTHER) & facts.measured)
+    rows = np.flatnonzero(own_work(facts.trace) & facts.measured)
     share = union(events.start_ns[rows], events.ends_of(rows)).total_ns / window_ns(facts)
     if share < _NOTABLE_WORK_SHARE:
         return None

@@ -14,9 +14,10 @@ from msgspec import Struct
 
 from profkit.core.marks import STEP_MARK
 from profkit.derive.device.driver_memory import allocating
+from profkit.derive.device.profiling import holding_up
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.steps.boundaries import compiling
-from profkit.derive.timeline.intervals import Intervals, intersection, union
+from profkit.derive.timeline.intervals import NOTHING, Intervals, intersection, union
 from profkit.patterns.places.frames import parse_frame, user_frames
 from profkit.patterns.time.wait_causes import await_unrecorded_work
 from profkit.trace.events import Bools, Category, Int64s, Rows
@@ -31,6 +32,8 @@ LONG_PAUSE_NS = 100_000
 something else."""
 QUEUED = "though work is queued"
 UNRECORDED_WAIT = "the host waits for work that was not recorded"
+PROFILER = "the profiler itself works inside a call"
+"""CUPTI gets a buffer for its records inside the first launch: 1 to 2 ms that the program does not take."""
 HOST_OPERATORS = "operators on the host"
 """The reason for arithmetic on the CPU that launches nothing."""
 _PYTORCHS_OWN = (
@@ -55,6 +58,7 @@ def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
     return [
         (QUEUED, while_queued(facts)),
         ("waiting for data", when_on_main(facts, facts.loading)),
+        (PROFILER, _profiling(facts)),
         ("compiling or loading code", when(facts, (compiling(trace) | first) & serial)),
         ("allocating or freeing memory", when(facts, allocating(trace) & serial)),
         (UNRECORDED_WAIT, when(facts, unexplained & serial)),
@@ -94,8 +98,20 @@ def busy_otherwise(facts: Facts) -> Bools:
     return (allocating(trace) | trace.mask_of(facts.first_calls) | compiling(trace)) & serial
 
 
+def _profiling(facts: Facts) -> Intervals:
+    """The profiler's own work while a thread that holds up the program is inside an operator or a call."""
+    trace, events = facts.trace, facts.trace.events
+    own = np.flatnonzero(holding_up(trace))
+    if not own.size:
+        return NOTHING
+    called = trace.in_categories(Category.OPERATOR, Category.RUNTIME) & facts.serial_lanes[events.lane]
+    return intersection(union(events.start_ns[own], events.ends_of(own)), when(facts, called))
+
+
 def _launching(facts: Facts, operators: Bools) -> Intervals:
-    """Inside operators that launch something, inside the launching calls, and between two launching calls close by."""
+    """Inside operators that launch something, inside the launching calls, and between two launching calls close by. A
+    long stretch inside an operator in which nothing else is recorded is not spent on launching: the operator computes,
+    or compiles unseen."""
     events, launches = facts.trace.events, facts.launches
     calls = launches.call[launches.call >= 0]
     calls = distinct(calls[facts.serial_lanes[events.lane[calls]]])
@@ -108,7 +124,17 @@ def _launching(facts: Facts, operators: Bools) -> Intervals:
         (called.end_ns[:-1][close], called.start_ns[1:][close]),
         (events.start_ns[rows], facts.tree.end_ns[rows]),
     )
-    return union(*(np.concatenate(edges) for edges in zip(*parts, strict=True)))
+    inside = union(*(np.concatenate(edges) for edges in zip(*parts, strict=True)))
+    return inside.minus(_silent(facts).minus(called))
+
+
+def _silent(facts: Facts) -> Intervals:
+    """The stretches of a millisecond or more in which no event begins or ends on a thread that holds up the program."""
+    events = facts.trace.events
+    rows = np.flatnonzero((facts.tree.depth >= 0) & facts.serial_lanes[events.lane])
+    edges = np.sort(np.concatenate([events.start_ns[rows], facts.tree.end_ns[rows]]))
+    long = np.diff(edges) >= _CLOSE_NS
+    return Intervals(edges[:-1][long], edges[1:][long])
 
 
 def time_by_place(facts: Facts, spent: Intervals) -> list[tuple[str, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.timeline.intervals import Intervals, union
-from profkit.patterns.time.idling import between_queued, idle_parts, time_by_place, when_on_main
+from profkit.patterns.time.idling import PROFILER, between_queued, idle_parts, time_by_place, when_on_main
 from profkit.trace.events import Category
 
 Share = tuple[str, int]
@@ -19,6 +19,7 @@ BETWEEN = f"{DEVICE}between two queued kernels"
 IDLE = "idle: "
 """Prefix of the labels for what the host does while the device idles."""
 FIRST_LAG = f"{IDLE}before the first kernel began, cause not recorded"
+PROFILING = f"{IDLE}{PROFILER}"
 HOST_COMPUTING = ("optimizer", "backward", "operators of the forward pass and others")
 """What counts as computing without a device."""
 NO_HOST = f"{IDLE}the host was not recorded"

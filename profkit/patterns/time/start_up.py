@@ -26,7 +26,7 @@ def describe_start_up(facts: Facts) -> str | None:
     if not facts.has_trace:
         return None
     steps, starting = facts.steps, facts.starting
-    whole = union(steps.start_ns[steps.measured], steps.end_ns[steps.measured])
+    whole = union(steps.start_ns[steps.measured], np.maximum(steps.end_ns, steps.done_ns)[steps.measured])
     kinds = {
         "capturing CUDA graphs": starting.capturing,
         "trying out kernels": starting.tuning,

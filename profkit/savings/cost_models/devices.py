@@ -65,6 +65,8 @@ _SHEETS = (
     _sheet("v100 sxm2", 900, 7.8, 15.7, None, 125, None),
     _sheet("v100 pcie", 900, 7.0, 14.0, None, 112, None),
     _sheet("v100s pcie", 1134, 8.2, 16.4, None, 130, None),
+    # NVIDIA DGX Station data sheet, 2018: four V100 with 500 TFLOPS of mixed precision; else as the SXM2 board.
+    _sheet("v100 dgxs", 900, 7.8, 15.7, None, 125, None),
     # NVIDIA T4 product brief PB-09256 (320 GB/s) and data sheet; doubles: 1/32.
     _sheet("t4", 320, 0.253, 8.1, None, 65, None),
     # NVIDIA Turing architecture white paper, appendix A: reference board, half summed in float32; doubles: 1/32.

@@ -59,6 +59,15 @@ def is_convolution(name: str) -> bool:
     return base_name(name) in _CONVOLUTIONS
 
 
+def settings_that_keep_size(dims: str) -> str:
+    """The inputs of a convolution that are no tensors, as the profiler writes them, if it moves by one element at a
+    time and its result is as large as its image. Most are such; PyTorch before 2.1 records none of these inputs."""
+    shapes = parse_dims(dims)
+    kernel = list(shapes[1][2:]) if len(shapes) > 1 else []
+    ones = str([1] * len(kernel))
+    return msgspec.json.encode(["", "", "", ones, str([size // 2 for size in kernel]), ones, "1"]).decode()
+
+
 @lru_cache(TEXTS)
 def work_of(name: str, dims: str, concrete: str = "") -> Work | None:
     """The work of one call of an operator with inputs of these shapes; None if there is no model for it.

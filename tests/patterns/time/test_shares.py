@@ -373,3 +373,25 @@ def test_shares_add_up_to_the_step(events, lengths):
     times_ns = [time_ns for _, time_ns in time_shares(facts)]
     assert all(time_ns >= 0 for time_ns in times_ns)
     assert sum(times_ns) == pytest.approx(facts.steps.median_ns, abs=len(times_ns))
+
+
+@pytest.mark.parametrize(
+    ("silent_us", "call_us", "launching_us"),
+    [
+        (2_000, 5, 35),  # cuDNN plans an attention for a new length, a scripted function compiles
+        (999, 5, 1_029),  # less than a millisecond may be the way to the launch
+        (10, 2_000, 2_035),  # the call itself is long: a launch
+    ],
+)
+def test_a_long_stretch_inside_an_operator_without_any_event_is_not_launching(silent_us, call_us, launching_us):
+    end = 10 + silent_us + call_us + 20
+    events = [
+        step(0, 0, end + 100),
+        op("aten::scaled_dot_product_attention", 0, end),
+        op("aten::_cudnn_attention_forward", 5, end - 10),
+        runtime("cudaLaunchKernel", 5 + silent_us, call_us, correlation=1),
+        kernel("attention", end + 10, 50, correlation=1),
+    ]
+    shares = _shares_us(facts_of(events))
+    assert shares["idle: launching work"] == pytest.approx(launching_us, abs=10)
+    assert shares.get("idle: operators on the host", 0) == (silent_us if silent_us >= 1_000 else 0)
