@@ -1,0 +1,96 @@
+"""Functions that the program calls again with what they had before, for what they gave before."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.facts import Facts, derived_once
+from profkit.patterns.loops.located import call_marks, located_marks
+from profkit.patterns.time.line_prices import CallPrice, price_of_calls
+from profkit.run.directory import CallSite, RepeatedCall, unprofiled_steps
+
+_EACH_TIME = 0.95
+"""Of the calls that were looked at: one in twenty may be the first with new arguments."""
+_LEAST_OF_WATCHED = 0.4
+"""Of its time in a watched step, what a function takes in a plain one at least: line marks and profiles slow Python by
+two to three times."""
+_MOST_BY_OPERATORS = 0.5
+"""Of a line's time: the watch of PyTorch's calls knows what these operators repeat, and names it."""
+
+
+class SameAgain(Struct, frozen=True):
+    """A function with the lines (``sites``) that call it in vain. ``calls`` are made in a step; ``is_within`` says that
+    most repeat one of the same step, else they repeat one of the step before. ``is_lookup`` says that it finds the same
+    object each time. If not ``is_sampled``, the price is what the calls took in a step that recording slowed."""
+
+    callee: str
+    defined: CallSite
+    sites: tuple[CallSite, ...]
+    calls: int
+    is_within: bool
+    is_lookup: bool
+    price: CallPrice
+    is_sampled: bool
+
+
+@derived_once
+def same_again(facts: Facts) -> tuple[SameAgain, ...]:
+    """The outermost such functions: what they call repeats too."""
+    known = [call for call in facts.run.repeated_calls or () if _is_each_time(call)]
+    inside = {(call.defined.file, call.defined.function) for call in known}
+    of_function: defaultdict[tuple[str, int, str], list[RepeatedCall]] = defaultdict(list)
+    for call in known:
+        if (call.site.file, call.site.function) not in inside:
+            of_function[call.defined.file, call.defined.line, call.callee].append(call)
+    return tuple(_together(facts, calls) for calls in of_function.values())
+
+
+def _is_each_time(call: RepeatedCall) -> bool:
+    return not call.differing and call.again + call.across >= _EACH_TIME * max(call.looked_at, 1)
+
+
+def _together(facts: Facts, calls: list[RepeatedCall]) -> SameAgain:
+    calls = sorted(calls, key=lambda call: -call.spent_ns)
+    sites = tuple(dict.fromkeys(call.site for call in calls))
+    first = calls[0]
+    sampled = price_of_calls(facts, {(site.file, site.line) for site in sites}, first.defined)
+    return SameAgain(
+        callee=first.callee,
+        defined=first.defined,
+        sites=sites,
+        calls=sum(call.calls for call in calls),
+        is_within=sum(call.again for call in calls) > sum(call.across for call in calls),
+        is_lookup=all(call.is_same_object for call in calls),
+        price=sampled or _watched_price(facts, calls),
+        is_sampled=sampled is not None,
+    )
+
+
+def _watched_price(facts: Facts, calls: list[RepeatedCall]) -> CallPrice:
+    """What calls of a watched step take of a plain one, if one was timed."""
+    spent_ns = sum(call.spent_ns * call.calls / max(call.looked_at, 1) for call in calls)
+    steps, (nearest_ns, later_ns) = facts.steps, unprofiled_steps(facts.run, "host")
+    measured_ns = (steps.end_ns[steps.measured] - steps.start_ns[steps.measured]).tolist()
+    most = min(spent_ns / max(float(np.median([*nearest_ns, *later_ns] or measured_ns or [1])), 1.0), 1.0)
+    return CallPrice(most * (1 + _LEAST_OF_WATCHED) / 2, most * _LEAST_OF_WATCHED, most)
+
+
+def repeats_by_operators(facts: Facts, found: SameAgain) -> bool:
+    """Whether what these lines take is mostly calls of PyTorch that are known to repeat others."""
+    known, events = facts.run.recomputation, facts.trace.events
+    places = {(site.file, site.line) for site in found.sites}
+    codes = [code for code, site in enumerate(facts.callsites) if (site.file, site.line) in places]
+    lines = located_marks(facts)
+    lines = lines[np.isin(events.site[lines], codes)]
+    if known is None or not lines.size:
+        return False
+    mark_of = call_marks(facts)
+    numbers = [number for number, _ in known.again] + list(known.each_step)
+    rows = mark_of[[number for number in numbers if 0 <= number < len(mark_of)]]
+    needless = facts.trace.mask_of(rows[rows >= 0])
+    inside = np.flatnonzero(facts.tree.outermost(needless) & facts.tree.under(facts.trace.mask_of(lines)))
+    outermost = np.flatnonzero(facts.tree.outermost(facts.trace.mask_of(lines)))
+    return bool(events.duration_ns[inside].sum() >= _MOST_BY_OPERATORS * events.duration_ns[outermost].sum())
