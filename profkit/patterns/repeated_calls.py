@@ -14,6 +14,8 @@ from profkit.run.directory import CallSite, RepeatedCall, unprofiled_steps
 
 _EACH_TIME = 0.95
 """Of the calls that were looked at: one in twenty may be the first with new arguments."""
+_MOSTLY, _LEAST_CALLS = 0.75, 20
+"""A function of few different arguments is asked for each several times. Of fewer calls, so many repeat by chance."""
 _LEAST_OF_WATCHED = 0.4
 """Of its time in a watched step, what a function takes in a plain one at least: line marks and profiles slow Python by
 two to three times."""
@@ -22,24 +24,32 @@ _MOST_BY_OPERATORS = 0.5
 
 
 class SameAgain(Struct, frozen=True):
-    """A function with the lines (``sites``) that call it in vain. ``calls`` are made in a step; ``is_within`` says that
-    most repeat one of the same step, else they repeat one of the step before. ``is_lookup`` says that it finds the same
-    object each time. If not ``is_sampled``, the price is what the calls took in a step that recording slowed."""
+    """A function with the lines (``sites``) that call it in vain. ``calls`` are made in a step (at least, if not
+    ``is_whole``), of which a ``part`` repeats others; ``is_within`` says that most repeat one of the same step, else
+    they repeat one of the step before. ``is_lookup`` says that it finds the same object each time. If not
+    ``is_sampled``, the price is what the calls took in a step that recording slowed."""
 
     callee: str
     defined: CallSite
     sites: tuple[CallSite, ...]
     calls: int
+    part: float
     is_within: bool
     is_lookup: bool
     price: CallPrice
     is_sampled: bool
+    is_whole: bool
 
 
 @derived_once
 def same_again(facts: Facts) -> tuple[SameAgain, ...]:
-    """The outermost such functions: what they call repeats too."""
-    known = [call for call in facts.run.repeated_calls or () if _is_each_time(call)]
+    """The outermost such functions: what they call repeats too. One that only repeats most of its calls is named if
+    nothing inside it repeats all."""
+    calls = [call for call in facts.run.repeated_calls or () if not call.differing]
+    each = [call for call in calls if _part(call) >= _EACH_TIME]
+    around = {(call.site.file, call.site.function) for call in each}
+    most = [call for call in calls if _repeats_most(call) and (call.defined.file, call.defined.function) not in around]
+    known = each + [call for call in most if call not in each]
     inside = {(call.defined.file, call.defined.function) for call in known}
     of_function: defaultdict[tuple[str, int, str], list[RepeatedCall]] = defaultdict(list)
     for call in known:
@@ -48,8 +58,12 @@ def same_again(facts: Facts) -> tuple[SameAgain, ...]:
     return tuple(_together(facts, calls) for calls in of_function.values())
 
 
-def _is_each_time(call: RepeatedCall) -> bool:
-    return not call.differing and call.again + call.across >= _EACH_TIME * max(call.looked_at, 1)
+def _part(call: RepeatedCall) -> float:
+    return min((call.again + call.across) / max(call.looked_at, 1), 1.0)
+
+
+def _repeats_most(call: RepeatedCall) -> bool:
+    return call.looked_at >= _LEAST_CALLS and call.again >= _MOSTLY * call.looked_at
 
 
 def _together(facts: Facts, calls: list[RepeatedCall]) -> SameAgain:
@@ -57,6 +71,7 @@ def _together(facts: Facts, calls: list[RepeatedCall]) -> SameAgain:
     sites = tuple(dict.fromkeys(call.site for call in calls))
     first = calls[0]
     sampled = price_of_calls(facts, {(site.file, site.line) for site in sites}, first.defined)
+    price, part = sampled or _watched_price(facts, calls), _part_of(calls)
     return SameAgain(
         callee=first.callee,
         defined=first.defined,
@@ -64,9 +79,17 @@ def _together(facts: Facts, calls: list[RepeatedCall]) -> SameAgain:
         calls=sum(call.calls for call in calls),
         is_within=sum(call.again for call in calls) > sum(call.across for call in calls),
         is_lookup=all(call.is_same_object for call in calls),
-        price=sampled or _watched_price(facts, calls),
+        part=part,
+        price=CallPrice(price.share * part, price.low * part, price.high * part),
         is_sampled=sampled is not None,
+        is_whole=all(call.is_whole for call in calls),
     )
+
+
+def _part_of(calls: list[RepeatedCall]) -> float:
+    """The part of all calls that repeats others: nearly all is all."""
+    parts = [1.0 if _part(call) >= _EACH_TIME else _part(call) for call in calls]
+    return float(np.average(parts, weights=[max(call.calls, 1) for call in calls]))
 
 
 def _watched_price(facts: Facts, calls: list[RepeatedCall]) -> CallPrice:

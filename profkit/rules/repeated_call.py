@@ -8,7 +8,8 @@ in two steps: within a step, as where each sample of a batch builds one table of
 each update looks parameters up by name. Not reported: functions that return nothing or one of their arguments; that are
 given an iterator, a file or a generator of random numbers; whose result somebody writes into, or needs gradients; and
 lines that mostly call PyTorch's operators again, which `redundant-recomputation` names. A program whose steps all
-compute the same is a benchmark, and only judged within a step.
+compute the same is a benchmark, and only judged within a step. If a function has few different arguments, and three
+quarters of its calls repeat others of the step, that part of them is reported.
 
 Why is this bad?
 The function's whole time is spent on what the program had already. Nothing in the text shows it: the call looks like
@@ -99,11 +100,12 @@ def _judge(facts: Facts, found: SameAgain) -> Suspicions:
 
 
 def _message(found: SameAgain) -> str:
-    often = f"{format_count(found.calls, 'time')} a step"
+    often = f"{'' if found.is_whole else 'at least '}{format_count(found.calls, 'time')} a step"
     when = "an earlier call of the step" if found.is_within else "the step before"
+    part = "" if found.part == 1 else f", {format_share(found.part)} of them"
     gave = "found the same object each time" if found.is_lookup else "gave an equal result each time"
     lines = "" if len(found.sites) == 1 else f" from {format_count(len(found.sites), 'line')}"
-    told = f"`{found.callee}` is called {often}{lines} with the arguments of {when}, and {gave}."
+    told = f"`{found.callee}` is called {often}{lines}{part} with the arguments of {when}, and {gave}."
     if found.is_sampled:
         return f"{told} That takes {format_share(found.price.share)} of the host's time."
     share = f"{format_share(found.price.low)} to {format_share(found.price.high)}"

@@ -282,7 +282,8 @@ class RepeatedCall(Struct, frozen=True):
     repeat so many an earlier one of the same step (``again``) or of the step before (``across``): arguments and result
     are equal, or it is the same object. ``longer`` were given a sequence of an earlier call with more at its end.
     ``differing`` calls of both steps gave another result than their arguments did before, or somebody wrote into it.
-    ``spent_ns`` is the CPU time of the calls looked at, while recording slows them."""
+    ``spent_ns`` is the CPU time of the calls looked at, while recording slows them. If not ``is_whole``, the watch
+    ended within the step."""
 
     site: CallSite
     callee: str
@@ -295,6 +296,7 @@ class RepeatedCall(Struct, frozen=True):
     differing: int = 0
     is_same_object: bool = False
     spent_ns: int = 0
+    is_whole: bool = True
 
 
 class PaddedBatch(Struct, frozen=True):

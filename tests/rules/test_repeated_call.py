@@ -62,12 +62,27 @@ def test_what_a_repeated_function_calls_is_not_named_too():
     "call",
     [
         replace(CALL, differing=1),
-        replace(CALL, looked_at=18),
+        replace(CALL, looked_at=19),
+        replace(CALL, looked_at=40, again=29, across=0),
         replace(CALL, again=0, across=0, longer=16),
     ],
 )
 def test_one_that_gives_something_else_at_times_is_not_named(call):
     assert find(call, shares={(0, 1): 30}) == []
+
+
+def test_most_of_many_calls_are_a_part_of_the_price():
+    (found,) = find(replace(CALL, calls=80, looked_at=40, again=30, across=0), shares={(0, 1): 40})
+    assert "80 times a step, 75 % of them with the arguments of an earlier call of the step" in found.message
+    assert found.evidence["share"] == 0.3
+
+
+def test_one_that_repeats_most_is_not_named_for_what_repeats_all_inside_it():
+    inner = replace(CALL, site=INSIDE, callee="filters", defined=CallSite("train.py", 30, "filters"))
+    outer = replace(CALL, looked_at=40, again=30, across=0)
+    stacks = {(0, 1): 40}
+    assert [found.evidence["callee"] for found in find(inner, outer, shares=stacks)] == []
+    assert len(find(outer, shares=stacks)) == 1
 
 
 def test_boundary_of_what_it_takes():

@@ -7,10 +7,16 @@ import io
 import marshal
 import random
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from datetime import date, timedelta
+from datetime import time as clock_time
+from decimal import Decimal
+from fractions import Fraction
 from itertools import chain, islice
+from pathlib import PurePath
 from types import BuiltinFunctionType, EllipsisType, FunctionType, MethodType, ModuleType
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import torch
@@ -19,6 +25,8 @@ from torch._C import TensorBase
 from torch.multiprocessing.reductions import StorageWeakRef
 
 _PLAIN = (int, bool, bytes, complex, type(None), EllipsisType, torch.dtype, torch.device, torch.layout, torch.Size)
+_VALUES = (PurePath, Decimal, Fraction, date, clock_time, timedelta, UUID)
+"""Objects that are equal if their values are, and never change."""
 _NAMED = (type, FunctionType, BuiltinFunctionType, ModuleType, np.dtype)
 _MOVING = (io.IOBase, torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 """Objects that each use changes, although they look the same before and after."""
@@ -60,9 +68,12 @@ class Describer:
             (_CONTAINERS, self._container),
         )
 
-    def argument(self, value: object) -> Hashable:
-        """Raises `Undescribed` for what changes by being used."""
+    def argument(self, value: Any, read: Collection[str] | None = None) -> Hashable:
+        """Raises `Undescribed` for what changes by being used. Of an object only attributes that are ``read`` count, if
+        these are known."""
         self._parts = 0
+        if read is not None and isinstance(inside := getattr(value, "__dict__", None), dict):
+            return type(value), self.token(value), *[self._describe(inside[name], 1, is_result=False) for name in read]
         return self._describe(value, 0, is_result=False)
 
     def result(self, value: object) -> Hashable:
@@ -93,6 +104,8 @@ class Describer:
             return kind, value
         if kind is float:
             return kind, value.hex()
+        if isinstance(value, _VALUES):
+            return kind, value
         self._parts += 1
         if isinstance(value, _MOVING) or hasattr(kind, "__next__"):
             raise Undescribed

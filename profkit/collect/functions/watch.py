@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
+from profkit.collect.functions.attributes import attributes_read, known_attributes
 from profkit.collect.functions.describing import Describer, Undescribed
 from profkit.collect.program.clocks import time
 from profkit.collect.program.compiled import compiler_is_used
@@ -26,8 +27,9 @@ _EVENT_NS = 450
 """What Python takes for one event with its callback (measured: 300 to 600 ns, the more the more variables)."""
 _MOST_NS = int(FUNCTIONS_S * 1e9 / 2)
 """Of each of the two steps."""
-_LOOKS, _EVERY = 32, 16
-"""Looks at a place in a step before calls are passed by, and how many of the later ones are looked at."""
+_LOOKS, _MOST_LOOKS, _EVERY = 32, 1000, 16
+"""Looks at a place in a step before calls are passed by, of which one in so many is looked at. More looks if some call
+was repeated: there may be hundreds of different arguments."""
 _TRIES = 6
 """Looks at a place without one result that can be compared, after which nothing is expected of it."""
 _HELD_BYTES = 64 << 20
@@ -74,6 +76,7 @@ class _Place:
     callee: str
     defined: CallSite
     function: FunctionType | None
+    reads: frozenset[str] | None
     calls: list[int] = field(default_factory=lambda: [0, 0])
     looked_at: list[int] = field(default_factory=lambda: [0, 0])
     again: list[int] = field(default_factory=lambda: [0, 0])
@@ -83,6 +86,7 @@ class _Place:
     known: dict[Hashable, _Result] = field(default_factory=dict)
     looked_up: dict[Hashable, _LookedUp] = field(default_factory=dict)
     sequences: dict[int, set[int]] = field(default_factory=dict)
+    chosen: set[int] = field(default_factory=set)
     tries: int = 0
     compared: int = 0
     differing: int = 0
@@ -222,9 +226,7 @@ class FunctionWatch:
         if place is None:
             return
         place.calls[self._step] += 1
-        if place.calls[self._step] > _LOOKS and place.calls[self._step] % _EVERY:
-            return
-        if place.tries >= _TRIES and not place.compared:
+        if (place.tries >= _TRIES and not place.compared) or not self._is_chosen(place):
             return
         begun = time.thread_time_ns()
         place.tries += 1
@@ -232,8 +234,7 @@ class FunctionWatch:
             given = _arguments(frame)
             place.looked_at[self._step] += 1
             self._note_sequences(place, given)
-            key = self._all(self._describer.argument, [*given, *_surroundings(frame, place.function)])
-            names = self._all(self._describer.identity, given)
+            key, names = self._key(frame, place, given), self._all(self._describer.identity, given)
             before = place.looked_up.get(names)
             expected = None if before is None or names is None else before.reference()
             held = None if expected is None else (expected, self._one(expected))
@@ -241,6 +242,26 @@ class FunctionWatch:
         self._looks_ns += ended - begun
         if key is not None or names is not None:
             self._open[id(frame)] = _Open(place, key, names, held, tuple(map(id, given)), ended, self._looks_ns)
+
+    def _is_chosen(self, place: _Place) -> bool:
+        """In the second step, of a place, the calls with the numbers of those in the first: others may be new only as
+        they were passed by."""
+        number = place.calls[self._step]
+        if self._step and place.chosen:
+            return number in place.chosen
+        looks = _MOST_LOOKS if any(place.again) else _LOOKS
+        is_chosen = place.looked_at[self._step] < looks or not number % _EVERY
+        if is_chosen and not self._step:
+            place.chosen.add(number)
+        return is_chosen
+
+    def _key(self, frame: FrameType, place: _Place, given: list[Any]) -> Hashable:
+        around = self._all(self._describer.argument, [*given[1:], *_surroundings(frame, place.function)])
+        if around is None or not given:
+            return around
+        read = None if place.reads is None else known_attributes(given[0], place.reads)
+        first = self._all(lambda one: self._describer.argument(one, read), given[:1])
+        return None if first is None else (first, around)
 
     def _all(self, describe: Callable[[Any], Hashable], given: list[Any]) -> Hashable:
         try:
@@ -265,7 +286,7 @@ class FunctionWatch:
             function = _passed_on_to(frame)
             called = code if function is None else function.__code__
             defined = CallSite(source_file(called), called.co_firstlineno, function_name(called), "")
-            place = _Place(site, _name(frame, called), defined, function)
+            place = _Place(site, _name(frame, called), defined, function, attributes_read(code))
         self._places[where] = place
         return place
 
@@ -357,7 +378,7 @@ class FunctionWatch:
             for place in places:
                 if place.again[step] + place.across[step] and not place.same_objects:
                     place.differing += sum(not self._is_unwritten(result) for result in place.known.values())
-        found = [_found(place, step) for place in places if _repeats(place, step)]
+        found = [_found(place, step, is_whole=self.is_on) for place in places if _repeats(place, step)]
         found.sort(key=lambda one: -one.spent_ns)
         if found or not self.found:
             self.found = tuple(found[:_MOST_FOUND])
@@ -367,7 +388,7 @@ def _repeats(place: _Place, step: int) -> bool:
     return bool(place.again[step] + place.across[step] + place.longer[step])
 
 
-def _found(place: _Place, step: int) -> RepeatedCall:
+def _found(place: _Place, step: int, *, is_whole: bool) -> RepeatedCall:
     return RepeatedCall(
         site=place.site,
         callee=place.callee,
@@ -380,6 +401,7 @@ def _found(place: _Place, step: int) -> RepeatedCall:
         differing=place.differing,
         is_same_object=place.same_objects > 0,
         spent_ns=place.spent_ns[step],
+        is_whole=is_whole,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from profkit.collect.functions import watch as watching
+from profkit.collect.functions.attributes import attributes_read
 from profkit.collect.functions.watch import FunctionWatch
 from profkit.run.directory import RepeatedCall
 from profkit.source.user_code import UserFiles
@@ -180,13 +182,75 @@ def test_a_sequence_with_more_at_its_end_is_noted():
     assert (call.looked_at, call.longer, call.again) == (3, 3, 0)
 
 
+class Board:
+    """Its cells change, its size does not."""
+
+    def __init__(self) -> None:
+        self.size, self.cells = 4, [0]
+
+    def beside(self, cell: int) -> list[int]:
+        return [cell - self.size, cell + self.size]
+
+    def taken(self, cell: int) -> list[int]:
+        return [one for one in self.beside(cell) if self.cells[0] != one]
+
+
+def test_what_a_method_does_not_read_of_its_object_may_change():
+    board = Board()
+
+    def step() -> None:
+        for cell in range(40):
+            board.cells[0] += 1
+            board.taken(cell)
+
+    found = watched(step, step)
+    assert set(found) == {"beside"}
+    assert (found["beside"].across, found["beside"].looked_at) == (32, 32)
+
+
+@pytest.mark.parametrize(
+    ("method", "read"),
+    [
+        (Board.beside, {"size"}),
+        (Board.taken, None),
+        (Counter.counted, None),
+        (Counter.nothing, set()),
+        (Counter.itself, None),
+    ],
+)
+def test_attributes_that_a_method_reads(method, read):
+    assert attributes_read(method.__code__) == read
+
+
+def test_a_path_is_its_text():
+    def size(path: Path) -> int:
+        return len(path.name)
+
+    def step() -> None:
+        size(Path("a") / "b")
+
+    assert watched(step, step)["size"].across == 1
+
+
 def test_only_some_of_many_calls_are_looked_at():
     def step() -> None:
         for _ in range(80):
             table(5)
 
     call = watched(step, step)["table"]
-    assert (call.calls, call.looked_at, call.across + call.again) == (80, 35, 35)
+    assert (call.calls, call.looked_at, call.across + call.again) == (80, 80, 80)
+
+
+def test_of_many_that_differ_fewer_are_looked_at():
+    rows = iter(range(1, 2000))
+
+    def step() -> None:
+        for _ in range(80):
+            table(next(rows))
+        table(1)
+
+    call = watched(step, step)["table"]
+    assert (call.calls, call.looked_at) == (1, 1)
 
 
 def test_the_watch_ends_when_its_time_is_used(monkeypatch):
