@@ -280,7 +280,7 @@ class RepeatedCall(Struct, frozen=True):
     """A line, the ``site``, that calls a function with arguments of earlier calls. The ``callee`` is the function's
     qualified name; ``defined`` is its ``def``. Of one step: ``calls`` of it are made, and of the ones ``looked_at``
     repeat so many an earlier one of the same step (``again``) or of the step before (``across``): arguments and result
-    are equal, or it is the same object. ``longer`` were given a sequence of an earlier call with more at its end.
+    are equal, or it is the same object.
     ``differing`` calls of both steps gave another result than their arguments did before, or somebody wrote into it.
     ``spent_ns`` is the CPU time of the calls looked at, while recording slows them. If not ``is_whole``, the watch
     ended within the step."""
@@ -292,7 +292,6 @@ class RepeatedCall(Struct, frozen=True):
     looked_at: int = 0
     again: int = 0
     across: int = 0
-    longer: int = 0
     differing: int = 0
     is_same_object: bool = False
     spent_ns: int = 0

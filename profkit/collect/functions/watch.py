@@ -37,9 +37,6 @@ _HELD_BYTES = 64 << 20
 _MOST_KEPT = 20_000
 _MOST_FOUND = 100
 """Places in ``run.json``, those first that take most."""
-_LEAST_SEQUENCE, _MOST_SEQUENCE = 32, 20_000
-"""Elements: going through fewer again costs nothing, and hashing more takes too long."""
-_MOST_LENGTHS = 16
 _PASSING_ON = ("func", "fn", "function", "f")
 """How decorators call the function that they call in turn."""
 _DEFINED = (FunctionType, BuiltinFunctionType, ModuleType, type)
@@ -68,9 +65,8 @@ class _LookedUp:
 @dataclass(slots=True, eq=False)
 class _Place:
     """A place in the program and a function that it calls. Calls of the two steps are counted separately: those made,
-    looked at, equal to one of the same step (``again``) or to one of the step before (``across``), and those that were
-    given an earlier sequence with more at its end (``longer``). ``differing`` had another result, or somebody wrote
-    into it."""
+    looked at, equal to one of the same step (``again``) or to one of the step before (``across``). ``differing`` had
+    another result, or somebody wrote into it."""
 
     site: CallSite
     callee: str
@@ -81,11 +77,9 @@ class _Place:
     looked_at: list[int] = field(default_factory=lambda: [0, 0])
     again: list[int] = field(default_factory=lambda: [0, 0])
     across: list[int] = field(default_factory=lambda: [0, 0])
-    longer: list[int] = field(default_factory=lambda: [0, 0])
     spent_ns: list[int] = field(default_factory=lambda: [0, 0])
     known: dict[Hashable, _Result] = field(default_factory=dict)
     looked_up: dict[Hashable, _LookedUp] = field(default_factory=dict)
-    sequences: dict[int, set[int]] = field(default_factory=dict)
     chosen: set[int] = field(default_factory=set)
     tries: int = 0
     compared: int = 0
@@ -233,7 +227,6 @@ class FunctionWatch:
         with self._past_functions(), self._past_dispatch():
             given = _arguments(frame)
             place.looked_at[self._step] += 1
-            self._note_sequences(place, given)
             key, names = self._key(frame, place, given), self._all(self._describer.identity, given)
             before = place.looked_up.get(names)
             expected = None if before is None or names is None else before.reference()
@@ -289,22 +282,6 @@ class FunctionWatch:
             place = _Place(site, _name(frame, called), defined, function, attributes_read(code))
         self._places[where] = place
         return place
-
-    def _note_sequences(self, place: _Place, given: list[Any]) -> None:
-        """Whether one of the arguments is a sequence that an earlier call was given, with more at its end."""
-        is_longer = False
-        for one in given:
-            if not isinstance(one, list | tuple | str) or not _LEAST_SEQUENCE <= len(one) <= _MOST_SEQUENCE:
-                continue
-            shorter = sorted((length for length in place.sequences if length < len(one)), reverse=True)[:2]
-            with suppress(TypeError):  # of elements that have no hash
-                is_longer |= any(_hash(one[:length]) in place.sequences[length] for length in shorter)
-                if len(place.sequences) < _MOST_LENGTHS or len(one) in place.sequences:
-                    place.sequences.setdefault(len(one), set()).add(_hash(one))
-                else:
-                    place.sequences.pop(min(place.sequences))
-                    place.sequences[len(one)] = {_hash(one)}
-        place.longer[self._step] += is_longer
 
     def _leave(self, call: _Open, value: Any) -> None:
         begun, place = time.thread_time_ns(), call.place
@@ -385,7 +362,7 @@ class FunctionWatch:
 
 
 def _repeats(place: _Place, step: int) -> bool:
-    return bool(place.again[step] + place.across[step] + place.longer[step])
+    return bool(place.again[step] + place.across[step])
 
 
 def _found(place: _Place, step: int, *, is_whole: bool) -> RepeatedCall:
@@ -397,7 +374,6 @@ def _found(place: _Place, step: int, *, is_whole: bool) -> RepeatedCall:
         looked_at=place.looked_at[step],
         again=place.again[step],
         across=place.across[step],
-        longer=place.longer[step],
         differing=place.differing,
         is_same_object=place.same_objects > 0,
         spent_ns=place.spent_ns[step],
@@ -449,7 +425,3 @@ def _weakly(value: Any) -> Callable[[], Any]:
         return weakref.ref(value)
     except TypeError:
         return lambda: None
-
-
-def _hash(sequence: Any) -> int:
-    return hash(sequence if isinstance(sequence, str) else tuple(sequence))

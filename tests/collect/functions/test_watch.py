@@ -166,22 +166,6 @@ def test_results_with_gradients_are_left_to_the_other_watch():
     assert watched(step, step) == {}
 
 
-def longer(row: list[int]) -> int:
-    return len(set(row))
-
-
-def test_a_sequence_with_more_at_its_end_is_noted():
-    row = list(range(40))
-
-    def step() -> None:
-        for _ in range(3):
-            row.append(len(row))
-            longer(row)
-
-    call = watched(step, step)["longer"]
-    assert (call.looked_at, call.longer, call.again) == (3, 3, 0)
-
-
 class Board:
     """Its cells change, its size does not."""
 
