@@ -8,7 +8,9 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
-from profkit.patterns.loops.located import call_marks, located_marks
+from profkit.patterns.calls import spent_per_step_ns
+from profkit.patterns.loops.located import located_marks
+from profkit.patterns.program import repeating_below
 from profkit.patterns.time.line_prices import CallPrice, price_of_calls
 from profkit.run.directory import CallSite, RepeatedCall, unprofiled_steps
 
@@ -19,8 +21,8 @@ _MOSTLY, _LEAST_CALLS = 0.75, 20
 _LEAST_OF_WATCHED = 0.4
 """Of its time in a watched step, what a function takes in a plain one at least: line marks and profiles slow Python by
 two to three times."""
-_MOST_BY_OPERATORS = 0.5
-"""Of a line's time: the watch of PyTorch's calls knows what these operators repeat, and names it."""
+_BY_OPERATORS = 0.25
+"""Of the price: a function that calls a few operators between its own work is not one that computes with them."""
 
 
 class SameAgain(Struct, frozen=True):
@@ -72,6 +74,7 @@ def _together(facts: Facts, calls: list[RepeatedCall]) -> SameAgain:
     first = calls[0]
     sampled = price_of_calls(facts, {(site.file, site.line) for site in sites}, first.defined)
     price, part = sampled or _watched_price(facts, calls), _part_of(calls)
+    needless = part if sampled is None else part * _part_of_lines(calls)
     return SameAgain(
         callee=first.callee,
         defined=first.defined,
@@ -80,7 +83,7 @@ def _together(facts: Facts, calls: list[RepeatedCall]) -> SameAgain:
         is_within=sum(call.again for call in calls) > sum(call.across for call in calls),
         is_lookup=all(call.is_same_object for call in calls),
         part=part,
-        price=CallPrice(price.share * part, price.low * part, price.high * part),
+        price=CallPrice(price.share * needless, price.low * needless, price.high * needless),
         is_sampled=sampled is not None,
         is_whole=all(call.is_whole for call in calls),
     )
@@ -92,6 +95,12 @@ def _part_of(calls: list[RepeatedCall]) -> float:
     return float(np.average(parts, weights=[max(call.calls, 1) for call in calls]))
 
 
+def _part_of_lines(calls: list[RepeatedCall]) -> float:
+    """Of the calls of the function that these lines make: samples do not tell two calls in one line apart."""
+    made = {call.site: max(call.of_line, call.calls) for call in calls}
+    return min(sum(call.calls for call in calls) / max(sum(made.values()), 1), 1.0)
+
+
 def _watched_price(facts: Facts, calls: list[RepeatedCall]) -> CallPrice:
     """What calls of a watched step take of a plain one, if one was timed."""
     spent_ns = sum(call.spent_ns * call.calls / max(call.looked_at, 1) for call in calls)
@@ -101,19 +110,18 @@ def _watched_price(facts: Facts, calls: list[RepeatedCall]) -> CallPrice:
     return CallPrice(most * (1 + _LEAST_OF_WATCHED) / 2, most * _LEAST_OF_WATCHED, most)
 
 
-def repeats_by_operators(facts: Facts, found: SameAgain) -> bool:
-    """Whether what these lines take is mostly calls of PyTorch that are known to repeat others."""
-    known, events = facts.run.recomputation, facts.trace.events
+def computes_by_operators(facts: Facts, found: SameAgain) -> bool:
+    """Whether PyTorch's operators take a good part of what runs below the function's lines or, if it is a library's,
+    below the lines that call it."""
+    events, function = facts.trace.events, (found.defined.file, found.defined.function)
     places = {(site.file, site.line) for site in found.sites}
-    codes = [code for code, site in enumerate(facts.callsites) if (site.file, site.line) in places]
+    codes = [code for code, site in enumerate(facts.callsites) if (site.file, site.function) == function]
+    codes = codes or [code for code, site in enumerate(facts.callsites) if (site.file, site.line) in places]
     lines = located_marks(facts)
-    lines = lines[np.isin(events.site[lines], codes)]
-    if known is None or not lines.size:
-        return False
-    mark_of = call_marks(facts)
-    numbers = [number for number, _ in known.again] + list(known.each_step)
-    rows = mark_of[[number for number in numbers if 0 <= number < len(mark_of)]]
-    needless = facts.trace.mask_of(rows[rows >= 0])
-    inside = np.flatnonzero(facts.tree.outermost(needless) & facts.tree.under(facts.trace.mask_of(lines)))
-    outermost = np.flatnonzero(facts.tree.outermost(facts.trace.mask_of(lines)))
-    return bool(events.duration_ns[inside].sum() >= _MOST_BY_OPERATORS * events.duration_ns[outermost].sum())
+    marks = facts.trace.mask_of(lines[np.isin(events.site[lines], codes)])
+    if not found.is_sampled and (facts.tree.under(marks)[facts.operators.rows]).any():
+        return True  # watching calls of PyTorch takes longer than they do
+    rows, _ = repeating_below(facts, marks)
+    steps = facts.steps
+    step_ns = facts.steps.per_step_ns(int((steps.end_ns[steps.measured] - steps.start_ns[steps.measured]).sum()))
+    return spent_per_step_ns(facts, rows) >= _BY_OPERATORS * found.price.share * step_ns

@@ -7,7 +7,7 @@ and its module's. The result is equal too, or the same object. That holds for al
 in two steps: within a step, as where each sample of a batch builds one table of filters, or from step to step, as where
 each update looks parameters up by name. Not reported: functions that return nothing or one of their arguments; that are
 given an iterator, a file or a generator of random numbers; whose result somebody writes into, or needs gradients; and
-lines that mostly call PyTorch's operators again, which `redundant-recomputation` names. A program whose steps all
+functions that compute with PyTorch's operators, which `redundant-recomputation` looks at. A program whose steps all
 compute the same is a benchmark, and only judged within a step. If a function has few different arguments, and three
 quarters of its calls repeat others of the step, that part of them is reported.
 
@@ -28,14 +28,15 @@ Use instead
 
 How the saving is estimated
 The share of plain steps in which samples of the stacks meet the function below these lines is left out of each step.
-Without samples it is what the calls took in the step in which they were watched, or less, as watching slows Python.
+Without samples it is what the calls took in the step in which they were watched, or less, as watching slows Python;
+then the rule is silent about a function that calls PyTorch at all.
 With a GPU that is the host's time, and there is no estimate.
 """
 
 from __future__ import annotations
 
 from profkit.patterns import Places
-from profkit.patterns.repeated_calls import SameAgain, repeats_by_operators, same_again
+from profkit.patterns.repeated_calls import SameAgain, computes_by_operators, same_again
 from profkit.rules.base import (
     LOW_FROM,
     CannotLook,
@@ -71,7 +72,7 @@ def repeated_call(facts: Facts) -> Suspicions:
     if facts.run.repeated_calls is None:
         raise CannotLook(why_not_watched(facts, Watch.FUNCTIONS, _NOT_WATCHED))
     for found in same_again(facts):
-        if (found.is_within or not _repeats_all(facts)) and not repeats_by_operators(facts, found):
+        if (found.is_within or not _repeats_all(facts)) and not computes_by_operators(facts, found):
             yield from _judge(facts, found)
 
 

@@ -278,7 +278,8 @@ class Recomputation(Struct, frozen=True):
 
 class RepeatedCall(Struct, frozen=True):
     """A line, the ``site``, that calls a function with arguments of earlier calls. The ``callee`` is the function's
-    qualified name; ``defined`` is its ``def``. Of one step: ``calls`` of it are made, and of the ones ``looked_at``
+    qualified name; ``defined`` is its ``def``. Of one step: ``calls`` of it are made, ``of_line`` with
+    those at other places of the line, and of the ones ``looked_at``
     repeat so many an earlier one of the same step (``again``) or of the step before (``across``): arguments and result
     are equal, or it is the same object.
     ``differing`` calls of both steps gave another result than their arguments did before, or somebody wrote into it.
@@ -289,6 +290,7 @@ class RepeatedCall(Struct, frozen=True):
     callee: str
     defined: CallSite
     calls: int = 0
+    of_line: int = 0
     looked_at: int = 0
     again: int = 0
     across: int = 0

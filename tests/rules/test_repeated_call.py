@@ -11,7 +11,7 @@ from profkit.findings.values import Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.repeated_call import repeated_call
 from profkit.run.directory import CallSite, Recomputation, RepeatedCall, Run, StackSamples
-from tests.traces import facts_of, kernel, op, runtime, stacks_of, step
+from tests.traces import facts_of, kernel, mark, op, runtime, stacks_of, step
 
 MAIN = CallSite("train.py", 4, "main", "features(wave)")
 OTHER = CallSite("train.py", 9, "main", "features(other)")
@@ -69,6 +69,25 @@ def test_what_a_repeated_function_calls_is_not_named_too():
 )
 def test_one_that_gives_something_else_at_times_is_not_named(call):
     assert find(call, shares={(0, 1): 30}) == []
+
+
+def test_two_calls_in_one_line_share_its_samples():
+    (found,) = find(replace(CALL, of_line=32), shares={(0, 1): 40})
+    assert found.evidence["share"] == 0.2
+
+
+@pytest.mark.parametrize(("operator_us", "count"), [(190, 1), (210, 0)])
+def test_a_function_that_computes_with_operators_is_left_to_the_other_rule(operator_us, count):
+    located = [step(0, 0, 2000), mark(0, 0, 500), mark(1, 50, 400), op("aten::mm", 60, operator_us)]
+    later = [event for i in (1, 2, 3) for event in (step(i, 2000 * i, 2000), op("aten::mm", 2000 * i, operator_us))]
+    assert len(find(CALL, shares={(0, 1): 40}, events=located + later)) == count
+
+
+def test_without_samples_one_operator_is_enough_to_leave_it():
+    located = [step(0, 0, 2000), mark(0, 0, 500), mark(1, 50, 400), op("aten::mm", 60, 5)]
+    later = [event for i in (1, 2, 3) for event in (step(i, 2000 * i, 2000), op("aten::mm", 2000 * i, 5))]
+    assert find(CALL, events=located + later) == []
+    assert len(find(CALL, events=[*located[:3], op("aten::mm", 1000, 5), *later])) == 1
 
 
 def test_most_of_many_calls_are_a_part_of_the_price():

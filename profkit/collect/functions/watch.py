@@ -6,6 +6,7 @@ import inspect
 import sys
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -355,7 +356,14 @@ class FunctionWatch:
             for place in places:
                 if place.again[step] + place.across[step] and not place.same_objects:
                     place.differing += sum(not self._is_unwritten(result) for result in place.known.values())
-        found = [_found(place, step, is_whole=self.is_on) for place in places if _repeats(place, step)]
+        there = Counter[tuple[CallSite, CallSite]]()
+        for place in places:
+            there[place.site, place.defined] += place.calls[step]
+        found = [
+            _found(place, step, there[place.site, place.defined], is_whole=self.is_on)
+            for place in places
+            if _repeats(place, step)
+        ]
         found.sort(key=lambda one: -one.spent_ns)
         if found or not self.found:
             self.found = tuple(found[:_MOST_FOUND])
@@ -365,12 +373,13 @@ def _repeats(place: _Place, step: int) -> bool:
     return bool(place.again[step] + place.across[step])
 
 
-def _found(place: _Place, step: int, *, is_whole: bool) -> RepeatedCall:
+def _found(place: _Place, step: int, there: int, *, is_whole: bool) -> RepeatedCall:
     return RepeatedCall(
         site=place.site,
         callee=place.callee,
         defined=place.defined,
         calls=place.calls[step],
+        of_line=there,
         looked_at=place.looked_at[step],
         again=place.again[step],
         across=place.across[step],
