@@ -111,7 +111,7 @@ class FunctionWatch:
         self.ended = ""
         self.is_on = self._saw_suspending = False
         self._is_user = is_user
-        self._thread = self._step = self._events = self._looks_ns = self._charged_ns = 0
+        self._thread = self._step = self._events = self._looks_ns = self._before_ns = self._charged_ns = 0
         self._callback: Callable[[FrameType, str, Any], None] = self._on_event
         self._past_functions, self._past_dispatch = switches_past_modes()
         self._forget()
@@ -128,7 +128,8 @@ class FunctionWatch:
     def begin(self) -> None:
         """The located step begins."""
         self.stop()
-        self.found, self.ended, self._step, self._events, self._looks_ns, self._charged_ns = None, "", 0, 0, 0, 0
+        self.found, self.ended = None, ""
+        self._step = self._events = self._looks_ns = self._before_ns = self._charged_ns = 0
         self._forget()
         if sys.getprofile() is not None or compiler_is_used():
             self.ended = "repeated calls of functions were not looked for, as the program is compiled or profiled"
@@ -145,8 +146,8 @@ class FunctionWatch:
         except Exception as error:
             self._fail(error)
         if self._step == 0 and not self.ended and threading.get_ident() == self._thread:
-            self._step, self._events, self._open = 1, 0, {}
-            self._looks_ns, self._charged_ns = 0, 0
+            self._before_ns, self._step, self._open = self._spent_ns, 1, {}
+            self._events = self._looks_ns = 0
             self.is_on = True
             sys.setprofile(self._callback)
         else:
@@ -154,9 +155,9 @@ class FunctionWatch:
 
     def take_uncharged_s(self) -> float:
         """The CPU time that no earlier call of this returned, in seconds."""
-        spent, charged = self._spent_ns, self._charged_ns
+        spent, charged = self._before_ns + self._spent_ns, self._charged_ns
         self._charged_ns = spent
-        return max(spent - charged, 0) / 1e9
+        return (spent - charged) / 1e9
 
     @property
     def _spent_ns(self) -> int:

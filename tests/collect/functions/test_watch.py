@@ -242,6 +242,18 @@ def test_the_watch_ends_when_its_time_is_used(monkeypatch):
     assert watched(lambda: table(5), lambda: table(5)) == {}
 
 
+def test_what_each_step_costs_is_charged_once():
+    watch = FunctionWatch(UserFiles())
+    watch.begin()
+    charged = []
+    for _ in range(2):
+        table(5)
+        watch.end_step()
+        charged.append(watch.take_uncharged_s())
+    assert min(charged) > 0
+    assert watch.take_uncharged_s() == 0
+
+
 def test_a_program_that_is_profiled_keeps_its_profiler():
     watch = FunctionWatch(UserFiles())
     sys.setprofile(lambda *_: None)
