@@ -5,9 +5,9 @@ Its folders in the order of imports; each may import those before it::
     program      the watched program as Python sees it       machine     what it runs on
     sessions     recordings by torch.profiler                loaders     its DataLoaders
     boundaries   where its steps end                         tensors     what is computed twice, thrown away, or padding
-    census       what its names keep alive                   recorder    one recording, from start to files
-    whole_run    what the run as a whole is spent on         launch      the process that runs it
-    experiments  what could be done instead, timed
+    functions    what is called again for the same           census      what its names keep alive
+    recorder     one recording, from start to files          whole_run   what the run as a whole is spent on
+    launch       the process that runs it                    experiments what could be done instead, timed
 
 Something new to record touches few files of profkit: what reads it, in the folder of its subject; its field in
 ``run/directory.py``; the line of ``recorder/archive.py`` that saves it; and who uses it. What works during the steps is

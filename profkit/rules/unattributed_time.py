@@ -45,11 +45,13 @@ from profkit.derive.timeline.intervals import Intervals, intersection, union
 from profkit.patterns import Places, call_site, length_ns, name_lines, named_operators, program_operators
 from profkit.patterns.places.frames import parse_frame
 from profkit.patterns.ranks.blocked import blocked_time
+from profkit.patterns.repeated_calls import SameAgain, same_again
 from profkit.patterns.time.hottest import Hot, lines_by_time
 from profkit.patterns.time.idling import HOST_OPERATORS, Around, idle_parts, place_around
 from profkit.patterns.time.line_prices import LinePrice, OutsideLine, line_prices, lines_outside
 from profkit.rules.base import (
     HIGH_FROM,
+    LOW_FROM,
     CallSite,
     CannotLook,
     Facts,
@@ -64,7 +66,7 @@ from profkit.rules.base import (
     format_time,
     rule,
 )
-from profkit.savings import Edit, shrink_spans
+from profkit.savings import Edit, shrink_spans, without_share
 from profkit.savings.replay import replay
 from profkit.savings.step_time import as_in_step_ns, step_time
 from profkit.trace import Bools, Category, Rows, among, distinct
@@ -98,8 +100,6 @@ _MOST = 0.5
 """Of the step: more than all the rest together. A line with less may do what the program is for."""
 _NOTABLY_MORE = 0.05
 """Of the step. So much more than its costliest line a function has to take to be worth a sentence."""
-_ROUGH = 0.1
-"""How far a sampled share of the step may be off besides chance: the step itself varies."""
 
 
 @rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.WHOLE_STEP)
@@ -119,8 +119,8 @@ def unattributed_time(facts: Facts) -> Suspicions:
     if total_ns <= 0 or outside_ns < _LEAST_SHARE[has_device] * total_ns or not _is_usual(facts, spent):
         return
     share, per_step_ns = outside_ns / total_ns, steps.per_step_ns(outside_ns)
-    if not has_device and _is_spent_inside(facts):
-        return  # the recorded steps were held up, by the recording or by other programs
+    if (not has_device and _is_spent_inside(facts)) or _is_repeated_time(facts, share):
+        return
     if sampled := _sampled_lines(facts, share):
         yield _suspect_sampled(facts, spent, sampled, share)
         return
@@ -157,7 +157,30 @@ def _sampled_lines(facts: Facts, share: float) -> tuple[OutsideLine, ...]:
         if (site := call_site(facts, code)) is not None
     }
     lines = [line for line in lines_outside(facts) if (line.price.site.file, line.price.site.line) not in updating]
+    lines = [line for line in lines if not _is_repeated(facts, line.price.site)]
     return tuple(line for line in lines[:_MOST_LINES] if line.outside >= _NOTABLE_SHARE * share or line is lines[0])
+
+
+def _is_repeated(facts: Facts, site: CallSite) -> bool:
+    """Whether `repeated-call` names the line, or the function that it belongs to."""
+    return any(
+        site in found.sites or (site.file, site.function) == (found.defined.file, found.defined.function)
+        for found in _repeated(facts)
+    )
+
+
+def _is_repeated_time(facts: Facts, share: float) -> bool:
+    """Whether little of this share of the step is left besides what `repeated-call` names."""
+    known = _repeated(facts)
+    named = sum(found.price.share for found in known)
+    if any(not found.is_sampled for found in known):  # a rough share
+        return named >= share / 2
+    return named > 0 and share - named < _LEAST_SHARE[facts.device.present]
+
+
+def _repeated(facts: Facts) -> list[SameAgain]:
+    """What `repeated-call` names."""
+    return [found for found in same_again(facts) if found.price.low >= LOW_FROM]
 
 
 def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, ...], share: float) -> Suspicion:
@@ -165,7 +188,7 @@ def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, .
     first, has_device = lines[0].price, facts.device.present
     calls = f", in `{first.callee}`" if first.callee else ""
     per_step_ns = facts.steps.per_step_ns(int(length_ns(facts, spent.start_ns, spent.end_ns).sum()))
-    edit = _edit(facts, spent, ()) if has_device else _without_share(facts, first)
+    edit = _edit(facts, spent, ()) if has_device else without_share(facts, first.share, first.low, first.high)
     bound = format_share(replay(facts, edit).fraction) if edit is not None else ""
     how_much = f"{format_share(share)} of the step, {format_time(as_in_step_ns(facts, per_step_ns))},"
     limit = (
@@ -204,17 +227,6 @@ def _is_beside(first: LinePrice, other: LinePrice) -> bool:
     return (first.site.file, first.site.function) == (other.site.file, other.site.function)
 
 
-def _without_share(facts: Facts, price: LinePrice) -> Edit:
-    """Each measured step without the line's share of it. A step that a profiler watches has another one, so what the
-    recording added is left out first."""
-    steps = facts.steps
-    start_ns, end_ns = steps.start_ns[steps.measured], steps.end_ns[steps.measured]
-    undisturbed = replay(facts, Edit()).recorded_ns / max(int((end_ns - start_ns).sum()), 1)
-    kept_ns = ((1 - price.share) * min(undisturbed, 1.0) * (end_ns - start_ns)).astype(np.int64)
-    off = (price.high - price.low) / 2 / max(price.share, 1e-9) + _ROUGH
-    return shrink_spans(start_ns, end_ns, kept_ns, min(off, 1.0))
-
-
 def _is_usual(facts: Facts, spent: Intervals) -> bool:
     """Whether half of the measured steps have their share of that time: a program that the system stops for a while in
     one of them is not at fault."""
@@ -226,7 +238,8 @@ def _is_usual(facts: Facts, spent: Intervals) -> bool:
 
 
 def _is_spent_inside(facts: Facts) -> bool:
-    """Whether samples show that plain steps spend their time inside PyTorch."""
+    """Whether samples show that plain steps spend their time inside PyTorch: then the recording or other programs held
+    the recorded ones up."""
     return bool(line_prices(facts)) and sum(line.outside for line in lines_outside(facts)) < _LEAST_SHARE[False]
 
 

@@ -278,6 +278,30 @@ class Recomputation(Struct, frozen=True):
     looked_at: int = 0
 
 
+class RepeatedCall(Struct, frozen=True):
+    """A line, the ``site``, that calls a function with arguments of earlier calls. The ``callee`` is the function's
+    qualified name; ``defined`` is its ``def``. Of one step: ``calls`` of it are made, ``of_line`` with
+    those at other places of the line, and of the ones ``looked_at``
+    repeat so many an earlier one of the same step (``again``) or of the step before (``across``): arguments and result
+    are equal, or it is the same object.
+    ``differing`` calls of both steps gave another result than their arguments did before, or somebody wrote into it.
+    ``spent_ns`` is the CPU time of the calls looked at, while recording slows them. If not ``is_whole``, the watch
+    ended within the step."""
+
+    site: CallSite
+    callee: str
+    defined: CallSite
+    calls: int = 0
+    of_line: int = 0
+    looked_at: int = 0
+    again: int = 0
+    across: int = 0
+    differing: int = 0
+    is_same_object: bool = False
+    spent_ns: int = 0
+    is_whole: bool = True
+
+
 class PaddedBatch(Struct, frozen=True):
     """One batch of a `PaddedInput`: its ``length`` in positions, and how many of these a row uses: the ``longest`` one
     and on average (``mean``). It has that many ``rows``."""
@@ -309,6 +333,7 @@ class Watch(str, Enum):
     """What a recording watches besides the trace. The value is its name in ``run.json``."""
 
     CALLS = "calls"
+    FUNCTIONS = "functions"
     GRADIENTS = "gradients"
     NAMES = "names"
     LINES = "lines"
@@ -483,6 +508,7 @@ class Run:
     gradients: GradientUse | None = None
     recomputation: Recomputation | None = None
     padding: tuple[PaddedInput, ...] | None = None
+    repeated_calls: tuple[RepeatedCall, ...] | None = None
     unwatched: tuple[Unwatched, ...] = ()
     step_signal: str | None = None
     signals_per_step: int = 1

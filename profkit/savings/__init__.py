@@ -28,6 +28,7 @@ from profkit.savings.pricing import (
     scale_with_backward,
     share_with_backward,
     take_less,
+    without_share,
 )
 from profkit.savings.trial import Trial
 
@@ -51,4 +52,5 @@ __all__ = [
     "shrink_work",
     "take_less",
     "unblock",
+    "without_share",
 ]

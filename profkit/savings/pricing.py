@@ -21,6 +21,8 @@ from profkit.savings.trial import Trial
 from profkit.trace.events import Category, Float64s, Int64s, Rows
 from profkit.trace.statistics import among, quantile
 
+_ROUGH = 0.1
+"""How far a sampled share of the step may be off besides chance: the step itself varies."""
 _CHEAPEST = 0.05
 """The quantile of all operators' times that stands for the cost of a call."""
 
@@ -238,3 +240,14 @@ def _work_of(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
     known = np.flatnonzero(launches.owner >= 0)
     carrier = facts.tree.nearest_ancestor(mine, include_self=True, of=launches.owner[known])
     return launches.work[known[carrier >= 0]], carrier[carrier >= 0]
+
+
+def without_share(facts: Facts, share: float, low: float, high: float) -> Edit:
+    """Each measured step without a share of it, which lies between ``low`` and ``high``. A step that a profiler watches
+    has another one, so what the recording added is left out first."""
+    steps = facts.steps
+    start_ns, end_ns = steps.start_ns[steps.measured], steps.end_ns[steps.measured]
+    undisturbed = replay(facts, Edit()).recorded_ns / max(int((end_ns - start_ns).sum()), 1)
+    kept_ns = ((1 - share) * min(undisturbed, 1.0) * (end_ns - start_ns)).astype(np.int64)
+    off = (high - low) / 2 / max(share, 1e-9) + _ROUGH
+    return shrink_spans(start_ns, end_ns, kept_ns, min(off, 1.0))

@@ -45,6 +45,14 @@ def read_compiled(is_user: _IsUser) -> Compiled | None:
     return None
 
 
+def compiler_is_used() -> bool:
+    """Whether anything was compiled or given to the compiler, which counts only from its first call on. Code that the
+    compiler shall leave alone has no backend."""
+    contexts, utils = (sys.modules.get(f"torch._dynamo.{name}") for name in ("eval_frame", "utils"))
+    backends = getattr(contexts, "cached_backends", {}).values()
+    return any(backend is not None for backend in backends) or any(getattr(utils, "counters", {}).values())
+
+
 def _graph_breaks(utils: Any, is_user: _IsUser) -> tuple[GraphBreak, ...]:
     """Each reason once per stack, except breaks in profkit's own code and breaks outside the user's functions."""
     counted: dict[tuple[str, tuple[CallSite, ...]], int] = {}

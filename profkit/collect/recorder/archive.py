@@ -11,6 +11,7 @@ from profkit.collect.boundaries.choice import SignalChoice
 from profkit.collect.boundaries.schedule import Schedule
 from profkit.collect.boundaries.signals import StepSignals
 from profkit.collect.census.names import Census
+from profkit.collect.functions.watch import FunctionWatch
 from profkit.collect.machine import environment
 from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.machine.page_faults import measure_fault_ns
@@ -63,6 +64,7 @@ class Parts:
     sampler: Sampler
     memory: MemoryWatch
     calls: CallWatch
+    functions: FunctionWatch
     gradients: GradientWatch
     padding: PaddingWatch
 
@@ -173,6 +175,7 @@ class Archive:
         parts = self._parts
         known = {
             Watch.CALLS: parts.calls.budget.ended,
+            Watch.FUNCTIONS: parts.functions.ended,
             Watch.GRADIENTS: parts.gradients.ended,
             Watch.PADDING: parts.padding.ended,
             Watch.NAMES: parts.census.ended,

@@ -54,6 +54,7 @@ class PhaseRecordings:
         self.is_paused = self._was_dropped = self._was_step_left_out = False
         self._plan, self._allowance, self._bounds = plan, allowance, bounds
         self._calls, self._gradients, self._padding = parts.calls, parts.gradients, parts.padding
+        self._functions = parts.functions
         self._schedule, self._recordings, self._prologue = parts.schedule, parts.recordings, parts.prologue
         self._tracer, self._parts, self._archive, self._file, self._notes = parts.tracer, parts, archive, file, notes
         self._memory = parts.memory
@@ -123,6 +124,7 @@ class PhaseRecordings:
             self._bounds.end()
             self._recordings.drop()
             self._calls.stop()
+            self._functions.stop()
             self._parts.census.forget()
         self._schedule.restart(self._recordings.cut_operators_off)
 
@@ -172,6 +174,7 @@ class PhaseRecordings:
     def conclude(self) -> None:
         """Keep the complete steps, else the prologue, else the part of a step that was recorded."""
         phase, complete = self._schedule.phase, self._schedule.recorded
+        self._functions.stop()
         self.stop_tracing()
         if phase in (Phase.AFTER, Phase.DONE):
             return
@@ -234,6 +237,7 @@ class PhaseRecordings:
         recording = self._recordings.start()
         if is_first and phase is Phase.LOCATED and not self._plan.is_light:
             self._calls.begin()
+            self._functions.begin()
             self._padding.begin(with_modules=True)
         if recording.cuda:
             self._memory.failures.begin()
@@ -294,6 +298,11 @@ class PhaseRecordings:
                 self._calls.end_step()
             self._allowance.charge(self._calls.budget.take_uncharged_s())
             self._file.set(recomputation=self._calls.found)
+        if self._functions.is_installed:
+            with self._allowance.spending():
+                self._functions.end_step()
+            self._allowance.charge(self._functions.take_uncharged_s())
+            self._file.set(repeated_calls=self._functions.found)
         if self._padding.is_begun:
             is_recorded = self._padding.must_copy and self._recordings.running is not None
             with self._allowance.spending(), pause_marked() if is_recorded else nullcontext():

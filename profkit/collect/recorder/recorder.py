@@ -21,6 +21,7 @@ from profkit.collect.boundaries.recorded_thread import CUT_OFF, MISSED, Recorded
 from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.boundaries.signals import LoaderWatches, StepSignals
 from profkit.collect.census.names import Census
+from profkit.collect.functions.watch import FunctionWatch
 from profkit.collect.loaders.feeding import FeedingWatch
 from profkit.collect.loaders.sites import LoaderSites
 from profkit.collect.loaders.worker_watch import WorkerWatch
@@ -108,8 +109,8 @@ class Recorder:
         self._stacks = StackRequests(directory, plan.samples_stacks, schedule, self._use_workers)
         self._memory = memory = MemoryWatch(directory, is_user)
         census = Census(is_user, GrowthLines(tracer.was_executed), subject.generators)
-        seen = tracer, census, self._sampler, memory, calls, gradients, self._padding
-        parts = Parts(schedule, self.choice, self.signals, recordings, prologue, *seen)
+        seen = recordings, prologue, tracer, census, self._sampler, memory, calls, FunctionWatch(is_user)
+        parts = Parts(schedule, self.choice, self.signals, *seen, gradients, self._padding)
         self._archive = Archive(directory, self._file, parts, is_user, self._notes, replaces)
         self._phases = PhaseRecordings(plan, allowance, bounds, parts, self._archive, self._file, self._notes)
 

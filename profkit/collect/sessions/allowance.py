@@ -28,6 +28,9 @@ _FIXED_S = 1.5
 """The fixed cost: starting profkit and PyTorch's profiler, the sampling thread, the end; 0.9 to 1.6 s."""
 WATCH_S = 0.6
 """The most that the watch of calls may take in one recording. So much is left aside for it, until it has cost more."""
+FUNCTIONS_S = 0.3
+"""The most that the watch of functions may take, half of it in each of two steps. It seldom takes a tenth of that, so
+nothing is left aside for it."""
 _JUDGED_S = 9e-6
 """Per event, besides the stop: 1 µs to record it, 8 µs to read and judge it in two processes."""
 _LEAST_EVENT_BYTES, MOST_EVENT_BYTES = 150, 460

@@ -150,7 +150,7 @@ class LineTracer:
                 self._clean(caller, traced)
         if self._saw_suspending:
             self._saw_suspending = False
-            for suspended in _suspended_frames():
+            for suspended in suspended_frames():
                 if suspended.f_trace in traced:
                     self._clean(suspended, traced)
 
@@ -298,7 +298,7 @@ def _traced_frame(frame: FrameType | None) -> FrameType | None:
     return None
 
 
-def _suspended_frames() -> list[FrameType]:
+def suspended_frames() -> list[FrameType]:
     """Frames of suspended generators and coroutines, found through the garbage collector's list."""
     frames = [getattr(thing, _FRAME_OF[type(thing)]) for thing in living(*_FRAME_OF)]
     return [frame for frame in frames if frame is not None]

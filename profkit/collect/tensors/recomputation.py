@@ -30,6 +30,7 @@ from torch.autograd import forward_ad
 
 from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.program.clocks import time
+from profkit.collect.program.compiled import compiler_is_used
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import switches_past_modes, uncompiled
 from profkit.collect.program.interrupts import MainThreadCall
@@ -438,14 +439,6 @@ def _random_state() -> list[bytes]:
     return [ctypes.string_at(TensorBase.data_ptr(state), state.nbytes) for state in states]
 
 
-def _compiler_is_used() -> bool:
-    """Whether anything was compiled or given to the compiler, which counts only from its first call on. Code that the
-    compiler shall leave alone has no backend."""
-    contexts, utils = (sys.modules.get(f"torch._dynamo.{name}") for name in ("eval_frame", "utils"))
-    backends = getattr(contexts, "cached_backends", {}).values()
-    return any(backend is not None for backend in backends) or any(getattr(utils, "counters", {}).values())
-
-
 def _compiler_starts() -> list[Callable[[Any], None]]:
     """The compiler's callbacks at its start, before it looks at the modes. An unused list if the compiler has none or
     is not imported: importing it would take a second."""
@@ -469,7 +462,7 @@ def _is_unnoticed() -> bool:
     """Whether a mode would change nothing except the time."""
     if in_backward_pass() or _count_modes is None or _count_modes() or torch._C._get_tracing_state() is not None:
         return False
-    if _compiler_is_used():
+    if compiler_is_used():
         return False
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return False  # other processes write without changing a version

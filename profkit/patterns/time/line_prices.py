@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from math import sqrt
 
 import numpy as np
@@ -100,6 +101,43 @@ def _operators_by_line(facts: Facts) -> dict[tuple[str, int], float]:
         if (known := call_site(facts, site)) is not None:
             shares[known.file, known.line] = shares.get((known.file, known.line), 0.0) + taken
     return shares
+
+
+class CallPrice(Struct, frozen=True):
+    """The share of the recorded thread's time that calls of one function take, with 95 % between ``low`` and
+    ``high``."""
+
+    share: float
+    low: float
+    high: float
+
+
+def price_of_calls(facts: Facts, lines: Collection[tuple[str, int]], function: CallSite) -> CallPrice | None:
+    """What the function takes where these ``lines``, by file and number, call it. None if there are too few samples."""
+    sampled = _Sampled.of(facts, MAIN)
+    count = sampled.total_ns / sampled.period_ns
+    if count < _FEWEST_SAMPLES:
+        return None
+    ns = sum(stack.time_ns for stack in sampled.stacks if _calls(stack, sampled.sites, lines, function))
+    share = min(ns / sampled.total_ns, 1.0)
+    low, high = _interval(share, count / _PER_SAMPLE)
+    return CallPrice(share, low, high) if count >= _LEAST_SAMPLES or low >= _SURELY else None
+
+
+def _calls(
+    stack: SampledStack, sites: tuple[CallSite, ...], lines: Collection[tuple[str, int]], function: CallSite
+) -> bool:
+    """Whether one of the lines calls the function in this stack: the next line of the program lies in the function or,
+    behind a library's, the line calls a function of this name."""
+    names = [*[sites[number].function for number in stack.lines[1:]], stack.callee]
+    files = [*[sites[number].file for number in stack.lines[1:]], function.file]
+    wanted = function.function.rpartition(".")[2]
+    return any(
+        (sites[number].file, sites[number].line) in lines
+        and file == function.file
+        and name.rpartition(".")[2].removesuffix("[…]") == wanted
+        for number, file, name in zip(stack.lines, files, names, strict=True)
+    )
 
 
 @derived_once
