@@ -15,8 +15,8 @@ from profkit.derive.steps.on_device import MARKED
 from profkit.derive.timeline.intervals import unite
 from profkit.findings.values import Elsewhere, Location, WholeRun
 from profkit.patterns.time.start_up import find_cold_start, preparing
-from profkit.patterns.timed_lines import timed_lines
-from profkit.patterns.whole_run import BETWEEN, OUTSIDE_STEPS, STEPS, whole_run
+from profkit.patterns.whole_run.phases import BETWEEN, OUTSIDE_STEPS, STEPS, whole_run
+from profkit.patterns.whole_run.timed_lines import timed_lines
 from profkit.savings.plain_steps import plain_steps_ns, regular_interval
 from profkit.savings.step_time import step_time
 from profkit.trace.events import Float64s

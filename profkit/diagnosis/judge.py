@@ -30,11 +30,11 @@ from profkit.patterns.frequency import times_per_step
 from profkit.patterns.places.events import call_site, enclosing_function
 from profkit.patterns.retention.until_full import time_until_full_ns
 from profkit.patterns.time.start_up import describe_start_up
-from profkit.patterns.whole_run import whole_run
+from profkit.patterns.whole_run.phases import whole_run
 from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
 from profkit.savings.edits import Edit
-from profkit.savings.launch_savings import predict_launch_saving, predict_together
+from profkit.savings.launch.launch_savings import predict_launch_saving, predict_together
 from profkit.savings.simulate import predict_part, predict_saving
 from profkit.savings.taken_out import account_of, account_of_launch
 from profkit.source.changes import rewrite_line

@@ -76,7 +76,7 @@ from profkit.patterns.time.serving import engine_steps
 from profkit.patterns.time.shares import time_parts
 from profkit.patterns.time.wait_causes import wait_causes
 from profkit.patterns.transfers.created import created_tensors
-from profkit.patterns.whole_run import whole_run
+from profkit.patterns.whole_run.phases import whole_run
 from profkit.rules import all_rules
 from profkit.run import directory as run_directory
 from profkit.run.directory import CallSite, Run
@@ -84,7 +84,7 @@ from profkit.run.experiment import Answer, Experiment, Measurement
 from profkit.run.plan import COUNTED_AS
 from profkit.run.whole_run import RunAccount, load_account
 from profkit.savings.costliest import PlaceCost, costliest_places
-from profkit.savings.launch_savings import predict_together
+from profkit.savings.launch.launch_savings import predict_together
 from profkit.savings.replay import host_at_work_ns
 from profkit.savings.simulate import measured_saving
 from profkit.savings.step_time import StepTime, step_time

@@ -131,9 +131,8 @@ def _settings_of(table: object, path: Path) -> Settings:
     _check_rules(names["select"] | names["ignore"], str(path))
     editor = _editor(table.get("editor"), f"{path}: tool.profkit.editor")
     findings = _known(table.get("baseline"), path)
-    return Settings(
-        names["select"], names["ignore"], levels["fail-on"], levels["fail-on-opportunity"], editor, findings
-    )
+    chosen = names["select"], names["ignore"], levels["fail-on"], levels["fail-on-opportunity"], editor
+    return Settings(*chosen, known=findings)
 
 
 def _known(value: Any, path: Path) -> dict[Key, Severity]:

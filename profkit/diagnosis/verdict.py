@@ -37,7 +37,7 @@ from profkit.findings.values import (
     unexplained,
 )
 from profkit.patterns.time.shares import HOST_COMPUTING
-from profkit.patterns.whole_run import BETWEEN, OUTSIDE_STEPS
+from profkit.patterns.whole_run.phases import BETWEEN, OUTSIDE_STEPS
 from profkit.run.directory import FAILED
 from profkit.trace.statistics import median
 

@@ -11,7 +11,7 @@ from profkit.core.errors import UnreadableInput
 from profkit.core.units import format_share
 from profkit.diagnosis.compare import compare_paths
 from profkit.diagnosis.compare.comparison import Comparison, Verdict
-from profkit.report.comparison_wording import difference_note, headline
+from profkit.report.comparison.wording import difference_note, headline
 from profkit.run.directory import DIAGNOSIS_FILE, REPORT_FILE, RUN_FILE, load_run
 
 _MACHINE = ("device", "CPUs")

@@ -78,9 +78,9 @@ def render(
 
 
 COMPARISON_FORMATS: dict[str, Format] = {
-    "text": Format("comparison", "render_text", ("width", "color")),
+    "text": Format("comparison.text", "render_text", ("width", "color")),
     "json": Format("json", "to_json"),
-    "markdown": Format("comparison_markdown", "render_markdown"),
+    "markdown": Format("comparison.markdown", "render_markdown"),
     "html": Format("html.comparison", "render_html"),
 }
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from profkit.core.units import format_share, format_time
 from profkit.findings.values import Diagnosis, WholeRun
-from profkit.patterns.whole_run import PROFKIT
+from profkit.patterns.whole_run.phases import PROFKIT
 from profkit.report.wording import printable, short_place
 
 THE_RUN = "Where the run's time went"

@@ -8,13 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profkit.core.units import format_count, format_share, format_time
-<<<<<<< HEAD
-from profkit.findings.values import Diagnosis, Kind, Location, Severity, notable
-from profkit.report import wording
-from profkit.report.groups import Group, group_cost, major_groups, minor_groups, minor_place, other_places
-=======
 from profkit.findings.roofline import Roofline
-from profkit.findings.values import Diagnosis, Finding, Kind, Location, Severity, notable
+from profkit.findings.values import Diagnosis, Kind, Location, Severity, notable
 from profkit.report import wording
 from profkit.report.device.roofline import (
     FAMILY_HEAD,
@@ -26,7 +21,7 @@ from profkit.report.device.roofline import (
     summary,
 )
 from profkit.report.device.serving import SERVING, sentences
->>>>>>> h_roof
+from profkit.report.groups import Group, group_cost, major_groups, minor_groups, minor_place, other_places
 from profkit.report.page import BOLD, DIM, ITALIC, Page, Style
 from profkit.report.ranks_wording import THE_RANKS, short_launch_lines
 from profkit.report.run_wording import THE_RUN, phase_rows, run_line

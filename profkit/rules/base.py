@@ -29,8 +29,8 @@ from profkit.patterns.named_lines import Places
 from profkit.patterns.retention.holding import MIN_SAMPLES
 from profkit.run.directory import CallSite, Watch, why_unwatched
 from profkit.savings.edits import Edit
-from profkit.savings.launch_savings import predict_launch_saving
-from profkit.savings.pipelines import may_hide_pipelines
+from profkit.savings.launch.launch_savings import predict_launch_saving
+from profkit.savings.launch.pipelines import may_hide_pipelines
 from profkit.savings.replay import replay
 from profkit.savings.trial import Trial
 from profkit.source.changes import Rewrite

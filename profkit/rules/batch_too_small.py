@@ -29,7 +29,7 @@ price is the steps' part of the run that four times the batch would save.
 from __future__ import annotations
 
 from profkit.patterns import Places
-from profkit.patterns.whole_run import STEPS, whole_run
+from profkit.patterns.whole_run.phases import STEPS, whole_run
 from profkit.rules.base import (
     CannotLook,
     Facts,

@@ -29,7 +29,15 @@ they may need the same CPUs; so these are opportunities.
 from __future__ import annotations
 
 from profkit.patterns import Places
-from profkit.patterns.whole_run import ASKING, CHILD, COPYING, NETWORK, Repeated, repeated_between_steps, whole_run
+from profkit.patterns.whole_run.phases import (
+    ASKING,
+    CHILD,
+    COPYING,
+    NETWORK,
+    Repeated,
+    repeated_between_steps,
+    whole_run,
+)
 from profkit.rules.base import (
     MEDIUM_FROM,
     Facts,

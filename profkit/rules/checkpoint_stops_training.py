@@ -32,7 +32,7 @@ import math
 
 from profkit.core.marks import SAVE_MARK
 from profkit.patterns import Places, in_most_steps
-from profkit.patterns.whole_run import SAVING, repeated_between_steps, whole_run
+from profkit.patterns.whole_run.phases import SAVING, repeated_between_steps, whole_run
 from profkit.rules.base import (
     MEDIUM_FROM,
     Facts,

@@ -32,7 +32,7 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.patterns.retention.holding import growing_names
-from profkit.patterns.run_parts import steps_within
+from profkit.patterns.whole_run.run_parts import steps_within
 from profkit.rules.base import (
     CannotLook,
     Facts,

@@ -50,8 +50,8 @@ import numpy as np
 from profkit.derive.steps.boundaries import measured_numbers
 from profkit.patterns import Places
 from profkit.patterns.retention.holding import growing_names
-from profkit.patterns.timed_lines import TimedLine, TimedLines, timed_lines
-from profkit.patterns.whole_run import STEPS, whole_run
+from profkit.patterns.whole_run.phases import STEPS, whole_run
+from profkit.patterns.whole_run.timed_lines import TimedLine, TimedLines, timed_lines
 from profkit.rules.base import (
     CallSite,
     CannotLook,

@@ -27,8 +27,8 @@ The time of that line after the last step, as a share of the run. Of work, only 
 from __future__ import annotations
 
 from profkit.patterns import Places
-from profkit.patterns.run_parts import RunPart, outside_steps
-from profkit.patterns.whole_run import whole_run
+from profkit.patterns.whole_run.phases import whole_run
+from profkit.patterns.whole_run.run_parts import RunPart, outside_steps
 from profkit.rules.base import (
     HIGH_FROM,
     MEDIUM_FROM,

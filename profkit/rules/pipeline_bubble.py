@@ -52,8 +52,8 @@ from profkit.rules.base import (
     format_share,
     rule,
 )
-from profkit.savings.launch_savings import predict_launch_saving
-from profkit.savings.pipelines import pipelines_in_training
+from profkit.savings.launch.launch_savings import predict_launch_saving
+from profkit.savings.launch.pipelines import pipelines_in_training
 from profkit.trace import among, distinct
 
 _ENOUGH = 4

@@ -34,8 +34,8 @@ each step all its time counts, and the severity is medium from a fifth of the ru
 from __future__ import annotations
 
 from profkit.patterns import Places
-from profkit.patterns.timed_lines import TimedLine, TimedLines, timed_lines
-from profkit.patterns.whole_run import BETWEEN, DATA, Repeated, repeated_between_steps, whole_run
+from profkit.patterns.whole_run.phases import BETWEEN, DATA, Repeated, repeated_between_steps, whole_run
+from profkit.patterns.whole_run.timed_lines import TimedLine, TimedLines, timed_lines
 from profkit.rules.base import (
     HIGH_FROM,
     Facts,

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from profkit.patterns.whole_run import whole_run
+from profkit.patterns.whole_run.phases import whole_run
 from profkit.rules.base import (
     CannotLook,
     Facts,

@@ -19,7 +19,7 @@ Use instead
 
 How the saving is estimated
 Each such operation takes what its tensors take to be read and written once at 70 % of the memory's rate. Recorded ones
-with contiguous tensors reach 0.75 to 0.9 on an H100; copies reach 0.81 on an MI300X. Nothing else changes.
+with contiguous tensors reach 0.75 to 0.9 on an H100. Nothing else changes.
 """
 
 from __future__ import annotations

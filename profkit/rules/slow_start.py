@@ -31,8 +31,18 @@ from __future__ import annotations
 import re
 
 from profkit.patterns import Places
-from profkit.patterns.run_parts import RunPart, outside_steps
-from profkit.patterns.whole_run import BEFORE, CHILD, COMPILING, COPYING, DATA, IMPORTS, LOADING, NETWORK, whole_run
+from profkit.patterns.whole_run.phases import (
+    BEFORE,
+    CHILD,
+    COMPILING,
+    COPYING,
+    DATA,
+    IMPORTS,
+    LOADING,
+    NETWORK,
+    whole_run,
+)
+from profkit.patterns.whole_run.run_parts import RunPart, outside_steps
 from profkit.rules.base import (
     CannotLook,
     Facts,

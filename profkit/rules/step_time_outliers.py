@@ -53,8 +53,8 @@ from profkit.core.marks import SAVE_MARK
 from profkit.derive.steps.boundaries import compiling
 from profkit.findings.values import SHARE_OF_TIME, WholeRun
 from profkit.patterns import Places, garbage_collections
-from profkit.patterns.timed_lines import TimedLines, line_beside_steps, timed_lines
-from profkit.patterns.whole_run import BETWEEN, DATA, EVALUATION, LOGGING, SAVING, UNGRADED, whole_run
+from profkit.patterns.whole_run.phases import BETWEEN, DATA, EVALUATION, LOGGING, SAVING, UNGRADED, whole_run
+from profkit.patterns.whole_run.timed_lines import TimedLines, line_beside_steps, timed_lines
 from profkit.rules.base import (
     HIGH_FROM,
     CannotLook,

@@ -60,7 +60,7 @@ from profkit.rules.base import (
     pick_form,
     rule,
 )
-from profkit.savings.uneven_inputs import uneven_inputs
+from profkit.savings.launch.uneven_inputs import uneven_inputs
 from profkit.trace import Bools, Int64s, distinct
 
 _UNCERTAINTY = 0.15

@@ -37,7 +37,7 @@ from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.work_by_rank import WorkByRank
 from profkit.patterns import loader_places
 from profkit.rules.base import CannotLook, Facts, Kind, Need, Suspicion, Suspicions, format_share, format_time, rule
-from profkit.savings.uneven_inputs import uneven_inputs
+from profkit.savings.launch.uneven_inputs import uneven_inputs
 from profkit.trace import distinct
 
 _FIX = (

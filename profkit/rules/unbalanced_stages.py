@@ -37,8 +37,8 @@ from profkit.derive.launch.pipelines import Pipeline
 from profkit.derive.launch.work_by_rank import WorkByRank, place_site
 from profkit.patterns import Places
 from profkit.rules.base import MEDIUM_FROM, CannotLook, Facts, Kind, Need, Suspicion, Suspicions, format_time, rule
-from profkit.savings.pipelines import pipelines_in_training
-from profkit.savings.uneven_inputs import uneven_inputs
+from profkit.savings.launch.pipelines import pipelines_in_training
+from profkit.savings.launch.uneven_inputs import uneven_inputs
 from profkit.trace import Float64s
 
 _FIX = (

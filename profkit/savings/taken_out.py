@@ -16,7 +16,7 @@ from profkit.findings.accounts import Account, TakenFrom, TakenOut
 from profkit.patterns.kernel_names import short_kernel_name
 from profkit.patterns.program import length_ns, spent_ns
 from profkit.savings.edits import Edit
-from profkit.savings.launch_savings import launch_of, replay_of_launch
+from profkit.savings.launch.launch_savings import launch_of, replay_of_launch
 from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.statistics import relative_deviation

@@ -15,8 +15,8 @@ from profkit.run.directory import CallSite, Remark
 from profkit.source import remark_kinds as kinds
 from profkit.source.code import module_names, source_line
 from profkit.source.doubles import double_makers
-from profkit.source.evaluations import rarely_used
-from profkit.source.evaluations_with_grad import evaluations_with_grad
+from profkit.source.evaluations.rarely_used import rarely_used
+from profkit.source.evaluations.with_grad import evaluations_with_grad
 from profkit.source.index import SourceFile, parsed_file
 from profkit.source.models.layers import biased_layers
 from profkit.source.randomness.seeds import drawn, seeded
@@ -49,11 +49,15 @@ def review_sources(paths: Iterable[str]) -> tuple[Remark, ...]:
         for use in rarely_used(file.tree)
     ]
     closing = [Remark(kinds.CYCLE_CLOSED, _site(file, line)) for file, line in cycle_closers(files)]
-<<<<<<< HEAD
     layers = [
         Remark(kinds.BIASED_LAYER_MADE, _site(file, layer.made), used_at=layer.called)
         for file in files
         for layer in biased_layers(file)
+    ]
+    hooks = [
+        Remark(kinds.HOOK_REGISTERED, _site(file, line), until, first)
+        for file in files
+        for line, first, until in _hook_registrations(file)
     ]
     random = [
         Remark(kind_of[whose], _site(file, line))
@@ -61,23 +65,12 @@ def review_sources(paths: Iterable[str]) -> tuple[Remark, ...]:
         for file in files
         for whose, lines in find(file).items()
         for line in sorted(set(lines))[:_MOST_DRAWN]
-=======
-    hooks = [
-        Remark(kinds.HOOK_REGISTERED, _site(file, line), until, first)
-        for file in files
-        for line, first, until in _hook_registrations(file)
->>>>>>> h_line
     ]
     others = (
         [Remark(kind, _site(file, line)) for file in files for line in find(file)] for kind, find in _FINDERS.items()
     )
-<<<<<<< HEAD
-    return tuple(
-        remark for found in (with_grad, closing, *others, rare, layers, random) for remark in found[:_MOST_REMARKS]
-    )
-=======
-    return tuple(remark for found in (with_grad, closing, *others, rare, hooks) for remark in found[:_MOST_REMARKS])
->>>>>>> h_line
+    found = (with_grad, closing, *others, rare, layers, hooks, random)
+    return tuple(remark for remarks in found for remark in remarks[:_MOST_REMARKS])
 
 
 def _calls_of(name: str) -> Callable[[SourceFile], list[int]]:

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from profkit.patterns.whole_run import account_for, label_stacks
+from profkit.patterns.whole_run.phases import account_for, label_stacks
 from profkit.run.whole_run import load_account
 from tests.benchmarks.bench_budget import Taken, run
 from tests.benchmarks.run_phases import STYLES

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.derive.facts import Facts
-from profkit.patterns.timed_lines import TimedLines, timed_lines
+from profkit.patterns.whole_run.timed_lines import TimedLines, timed_lines
 from profkit.run.directory import CallSite, Run
 from profkit.run.whole_run import Place, StackActivity, StackTime
 from profkit.trace.events import no_trace

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.patterns import whole_run as phases
-from profkit.patterns.whole_run import account_for, label_stacks, repeated_between_steps
+from profkit.patterns.whole_run import phases
+from profkit.patterns.whole_run.phases import account_for, label_stacks, repeated_between_steps
 from profkit.run.directory import CallSite
 from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
 from profkit.trace.events import no_trace

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profkit.diagnosis.compare.comparison import Verdict
-from profkit.report.comparison_wording import headline, signed_share
+from profkit.report.comparison.wording import headline, signed_share
 from profkit.report.html.comparison import render_html
 from tests.report.test_comparison import WORSE
 from tests.report.test_html import Page

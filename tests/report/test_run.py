@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profkit.findings.values import Diagnosis, Location, Phase, PhaseLine, RunSummary, Timing, WholeRun
-from profkit.patterns.whole_run import EVALUATION, PROFKIT, START, STEPS
+from profkit.patterns.whole_run.phases import EVALUATION, PROFKIT, START, STEPS
 from profkit.report import FORMATS, render
 from profkit.report.json import parse_json
 from profkit.report.run_wording import describe_run, phase_rows

@@ -15,7 +15,7 @@ from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.exposed_communication import exposed_communication
 from profkit.rules.late_overlap import late_overlap
 from profkit.rules.straggler import straggler
-from profkit.savings.launch_savings import predict_launch_saving
+from profkit.savings.launch.launch_savings import predict_launch_saving
 from profkit.savings.simulate import predict_saving
 from tests.derive.launch.launches import Act, ask, both, end_step, facts_of_launch, launch_of, wait, work
 from tests.derive.launch.tables import Did, table

@@ -10,7 +10,7 @@ from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.matching import match
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.pipeline_bubble import pipeline_bubble
-from profkit.savings.launch_savings import predict_launch_saving
+from profkit.savings.launch.launch_savings import predict_launch_saving
 from tests.derive.launch.launches import facts_of_launch, length_of
 from tests.derive.launch.pipelines import launch, pipeline, transfers_of
 from tests.derive.launch.test_pipelines import borders

@@ -9,7 +9,7 @@ from msgspec import structs
 from profkit.derive.launch.table import Cause
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.straggler import straggler
-from profkit.savings.launch_savings import predict_launch_saving
+from profkit.savings.launch.launch_savings import predict_launch_saving
 from tests.derive.launch.launches import Act, ask, both, end_step, facts_of_launch, launch_of, length_of, wait, work
 
 TRANSFERS = {"grads": 10.0, "flag": 1.0}

@@ -13,7 +13,7 @@ from profkit.derive.launch.table import Cause, Inputs
 from profkit.rules.base import CannotLook, Need, missing_needs
 from profkit.rules.straggler import straggler
 from profkit.rules.unbalanced_input import unbalanced_input
-from profkit.savings.launch_savings import predict_launch_saving
+from profkit.savings.launch.launch_savings import predict_launch_saving
 from tests.derive.launch.launches import Act, both, end_step, facts_of_launch, launch_of, length_of, work
 
 TRANSFERS = {"grads": 10.0, "flag": 1.0}

@@ -16,8 +16,8 @@ from profkit.diagnosis.pipeline import diagnose, read_facts
 from profkit.findings.values import Kind
 from profkit.rules.base import Rule, Suspicion
 from profkit.savings.edits import Edit, remove, shrink_spans
-from profkit.savings.launch_savings import predict_launch_saving, predict_together
-from profkit.savings.rank_edits import edit_of_launch
+from profkit.savings.launch.launch_savings import predict_launch_saving, predict_together
+from profkit.savings.launch.rank_edits import edit_of_launch
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, json_of, op, python, step
 

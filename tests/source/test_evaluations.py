@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from profkit.source.evaluations import RareUse, rarely_used
+from profkit.source.evaluations.rarely_used import RareUse, rarely_used
 
 PROGRAM = """\
 import torch

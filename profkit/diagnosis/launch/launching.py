@@ -32,7 +32,7 @@ from profkit.diagnosis.settings import EVERYTHING, Settings
 from profkit.diagnosis.verdict import conclude, with_ranks
 from profkit.findings.values import Diagnosis, LaunchSummary, VerdictKind
 from profkit.patterns.ranks.table import rank_table
-from profkit.savings.uneven_inputs import uneven_inputs
+from profkit.savings.launch.uneven_inputs import uneven_inputs
 from profkit.trace.events import Rows
 
 Reduce = Callable[[Callable[[str], Any], Sequence[str]], Iterable[Done[Any]]]

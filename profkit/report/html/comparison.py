@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from profkit.core.units import format_count, format_time, pick_form
 from profkit.diagnosis.compare.comparison import Comparison, Move, Side
-from profkit.report import comparison_wording as wording
+from profkit.report.comparison import wording
 from profkit.report.html.drawing import percent
 from profkit.report.html.environment import asset, digest, environment
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from profkit.core.units import format_bytes, format_count, format_share, format_time
 from profkit.findings.pictures import LEVELS, Branch, Lane, MemoryCurve, Pictures, levels_of
 from profkit.findings.values import Diagnosis, Finding, Saving, Severity, WholeRun, WorkerTimes, faults, grows, notable
-from profkit.patterns.whole_run import (
+from profkit.patterns.whole_run.phases import (
     AFTER,
     BEFORE,
     BETWEEN,

@@ -18,7 +18,7 @@ from profkit.diagnosis.launch.launching import gather
 from profkit.diagnosis.launch.schedule import Done, do_at
 from profkit.diagnosis.launch.summary import summarise
 from profkit.findings.values import LaunchSummary
-from profkit.savings.uneven_inputs import uneven_inputs
+from profkit.savings.launch.uneven_inputs import uneven_inputs
 from tests.derive.launch.launches import facts_of_launch
 from tests.diagnosis.launch.hostile_ranks import DAMAGES, RANKS, STEPS, Json, gloo, nccl, packed
 

@@ -18,7 +18,7 @@ from profkit.rules.pipeline_bubble import pipeline_bubble
 from profkit.rules.straggler import straggler
 from profkit.rules.unbalanced_input import unbalanced_input
 from profkit.rules.unbalanced_stages import unbalanced_stages
-from profkit.savings.uneven_inputs import uneven_inputs
+from profkit.savings.launch.uneven_inputs import uneven_inputs
 from tests.derive.launch.launches import facts_of_launch
 from tests.derive.launch.pipelines import interleaved, launch, pipeline, ring
 from tests.derive.launch.test_pipelines import borders

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts, derived_once
-from profkit.patterns.whole_run import IMPORTS, PROFKIT, STEPS, phase_of_stacks
+from profkit.patterns.whole_run.phases import IMPORTS, PROFKIT, STEPS, phase_labels
 from profkit.run.directory import CallSite
 from profkit.run.whole_run import RunAccount, StackActivity
 from profkit.trace.events import Bools, Float64s
@@ -155,7 +155,7 @@ def timed_lines(facts: Facts) -> TimedLines | None:
     if begun_ns < 0:
         return None
     spans = _Spans.of(begun_ns + np.concatenate([[0], np.cumsum(took_ns)]), took_ns, account)
-    labels = phase_of_stacks(facts)
+    labels = phase_labels(facts)
     stacks = [number for number, label in enumerate(labels) if label not in (PROFKIT, IMPORTS)]
     same = _same_lines(account)
     ways = {number: _places(account, number, same) for number in stacks}
@@ -194,7 +194,7 @@ class LineBeside(Struct, frozen=True):
 
 def line_beside_steps(facts: Facts, labels: Collection[str]) -> LineBeside | None:
     """The line that takes most of the run in these phases, whether steps were timed or not; None if there is none."""
-    account, found = facts.account, phase_of_stacks(facts)
+    account, found = facts.account, phase_labels(facts)
     same = _same_lines(account)
     ways = {number: _places(account, number, same) for number in range(len(found))}
     trained = {at for number, way in ways.items() if found[number] == STEPS for at in way}

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 
 from profkit.diagnosis.compare.comparison import Comparison, Move, Verdict
-from profkit.report import comparison_wording as wording
+from profkit.report.comparison import wording
 
 _COLORS = {Verdict.BETTER: "1;32", Verdict.WORSE: "1;31", Verdict.NO_DIFFERENCE: "1", Verdict.INCONCLUSIVE: "1;33"}
 _MIN_WIDTH = 60

@@ -13,7 +13,7 @@ from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.replay import JointReplay, replay_launch
 from profkit.findings.values import Saving
 from profkit.savings.edits import Edit, combine
-from profkit.savings.rank_edits import edit_of_launch
+from profkit.savings.launch.rank_edits import edit_of_launch
 from profkit.savings.simulate import predict_saving
 from profkit.trace.statistics import relative_deviation
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
-from profkit.patterns.whole_run import (
+from profkit.patterns.whole_run.phases import (
     AFTER,
     ASKING,
     BEFORE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from profkit.diagnosis.compare.comparison import Comparison, Move
-from profkit.report import comparison_wording as wording
+from profkit.report.comparison import wording
 from profkit.report.markdown import escape, in_code
 
 

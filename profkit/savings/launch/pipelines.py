@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from profkit.derive.facts import Facts
 from profkit.derive.launch.pipelines import Pipeline, is_in_doubt
-from profkit.savings.uneven_inputs import uneven_inputs
+from profkit.savings.launch.uneven_inputs import uneven_inputs
 
 
 def pipelines_in_training(facts: Facts) -> list[Pipeline]:

@@ -12,7 +12,7 @@ from profkit.derive.launch.joint_edits import JointEdit, combine_joint
 from profkit.derive.launch.launch import Launch
 from profkit.derive.launch.work_by_rank import WorkByRank, measure_work_by_rank, scale_work
 from profkit.findings.values import LOW_FROM
-from profkit.savings.launch_savings import predict_launch_saving
+from profkit.savings.launch.launch_savings import predict_launch_saving
 
 _UNCERTAINTY = 0.2
 """Batches also differ in length within a rank, so no sampler makes them quite equal."""

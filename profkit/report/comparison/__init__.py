@@ -1,0 +1,1 @@
+"""Two diagnoses compared, as text and Markdown; the page lies with the other pages."""
