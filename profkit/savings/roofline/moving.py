@@ -148,9 +148,10 @@ def _update(read: tuple[int, ...], written: tuple[int, ...], call: Call) -> Dema
 
 
 def _foreach(call: Call) -> Demand | None:
-    """``_foreach_add_`` and its like read all their lists and write as much as the first holds."""
+    """``_foreach_add_`` and its like read all their lists and write as much as the first holds, which some recordings
+    do not tell: a number beside it says nothing."""
     lists = tuple(at for at in range(len(call.shapes)) if call.shapes[at] and call.type_of(at))
-    return _moved(Family.OPTIMIZER, call, call.size(*lists), call.size(0)) if lists else None
+    return _moved(Family.OPTIMIZER, call, call.size(*lists), call.size(0)) if call.size(0) else None
 
 
 _ADAM = partial(_update, (0, 1, 2, 3, 4), (0, 2, 3, 4))

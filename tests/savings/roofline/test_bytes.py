@@ -135,6 +135,7 @@ def test_a_layer_of_experts_reads_those_that_a_token_reaches():
         ("aten::add", [], []),
         ("aten::scaled_dot_product_attention", [[4, 5]], [F]),
         ("aten::_foreach_add_", [[], [], []], ["TensorList", "TensorList", "Scalar"]),
+        ("aten::_foreach_mul_", [[], []], ["TensorList", "float"]),
         ("aten::cat", [[], []], ["TensorList", "Scalar"]),
         ("triton_poi_fused_embedding_0", [[50000, 512], [128], [128, 512], []], [F, I, F, "Scalar"]),
         ("triton_tem_fused_mm_0", [[64, 64], [64, 64], [64, 64]], [F, F, F]),
