@@ -13,6 +13,9 @@ from profkit.report.wording import cost, minor_findings, place, printable, short
 _MOST_PLACES = 8
 """Lines of one group that are listed. Who mends eight alike finds the ninth."""
 
+_MOST_CHARACTERS = 80
+"""Of the text of such a line: enough to know it by."""
+
 
 class Group(Struct, frozen=True):
     """Findings of one rule and fix, the largest first. ``numbers`` are theirs in the report, from 1."""
@@ -71,9 +74,15 @@ def other_places(group: Group) -> list[str]:
     rows = []
     for one in group.findings[1:]:
         where = place(one.location) if one.location is not None else "at a line that is not known"
-        rows.append(f"{where}{_weight(one)}")
+        rows.append(f"{where}{_weight(one)}{_text_of(one.location)}")
     left = len(rows) - _MOST_PLACES
     return [*rows[:_MOST_PLACES], *([f"and {format_count(left, 'more line')}"] if left > 0 else [])]
+
+
+def _text_of(location: Location | None) -> str:
+    """What the line says, as the same rule may mean something else there."""
+    text = printable(location.source.strip()) if location is not None else ""
+    return f": {text[:_MOST_CHARACTERS]}{'…' * (len(text) > _MOST_CHARACTERS)}" if text else ""
 
 
 def _weight(finding: Finding) -> str:

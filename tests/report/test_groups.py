@@ -28,6 +28,13 @@ def test_findings_of_one_rule_and_fix_are_one_card(clean_diagnosis: Diagnosis, l
     assert other_places(groups[0]) == ["net.py:5 in forward, 10 % of the step"]
 
 
+def test_each_line_of_a_card_shows_its_text(clean_diagnosis: Diagnosis, leak: Finding) -> None:
+    place = Location("net.py", 5, "forward", "    seen.append(" + "x" * 90 + ")")
+    second = replace(_at(leak, 5, 0.1, 0.05), location=place)
+    (group,) = major_groups(replace(clean_diagnosis, findings=(_at(leak, 3, 0.3, None), second)))
+    assert other_places(group) == [f"net.py:5 in forward, 10 % of the step: seen.append({'x' * 68}…"]
+
+
 def test_another_fix_is_another_card(clean_diagnosis: Diagnosis, leak: Finding) -> None:
     two = _at(leak, 3, 0.3, None), replace(_at(leak, 5, 0.1, 0.05), fix="Another one.")
     assert [group.label for group in major_groups(replace(clean_diagnosis, findings=two))] == ["1", "2"]
