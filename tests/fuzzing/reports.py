@@ -17,6 +17,7 @@ from profkit.diagnosis.compare.comparison import Comparison
 from profkit.diagnosis.settings import EDITORS
 from profkit.findings.values import Diagnosis, Severity
 from profkit.report import COMPARISON_FORMATS, FORMATS, render, render_comparison
+from profkit.report.agent import MOST_CHARACTERS
 from profkit.report.files import rule_pages
 from profkit.report.html.environment import asset
 from profkit.report.json import parse_json
@@ -74,6 +75,7 @@ def check_reports(diagnosis: Diagnosis) -> None:
     check_html(render(diagnosis, "html", pages=_few(pages, diagnosis), editor=_EDITOR))
     check_sarif(render(diagnosis, "sarif", pages=_few(pages, diagnosis)))
     check_github(render(diagnosis, "github"), diagnosis)
+    check_agent(render(diagnosis, "agent"))
     check_junit(render(diagnosis, "junit", pages=_few(pages, diagnosis), fails=lambda one: one.count % 2 == 0))
     try:
         check_markup(render(diagnosis, "memory-timeline"))
@@ -92,7 +94,7 @@ def check_comparison(comparison: Comparison) -> None:
     expect(set(COMPARISON_FORMATS) == {"text", "json", "markdown", "html"}, "a format that nothing checks")
 
 
-_CHECKED = {"text", "json", "markdown", "html", "sarif", "github", "junit", "memory-timeline"}
+_CHECKED = {"text", "json", "markdown", "html", "sarif", "github", "junit", "memory-timeline", "agent"}
 
 
 def _few(pages: dict[str, str], diagnosis: Diagnosis) -> dict[str, str]:
@@ -191,6 +193,12 @@ class _Elements(HTMLParser):
 
 
 # Markdown
+
+
+def check_agent(text: str) -> None:
+    """Bounded, and plain: an agent's terminal is one, too."""
+    expect(len(text) <= MOST_CHARACTERS + 100, "more than an agent is told at once")
+    _expect_printable(text)
 
 
 def check_markdown(text: str) -> None:
