@@ -99,3 +99,57 @@ def test_what_is_sent_must_be_the_same_each_time():
 def test_an_item_of_what_was_repeated_is_not_written_into_all():
     refused("materialised-broadcast", "y = x.repeat(4, 1)  # here\ny[0] = 1\n", "`y` is changed in place")
     assert changed("materialised-broadcast", "y = x.repeat(4, 1)  # here\ny = y + 1\n")
+
+
+ATTENTION = """import torch
+import torch.nn.functional as F
+scores = q @ k.transpose(-2, -1)  # here
+scores = {}
+weights = F.softmax(scores, dim=-1)
+out = weights @ v
+"""
+
+
+def test_a_mask_of_the_scores_themselves_is_no_mask_of_the_fused_call():
+    rule = "unfused-attention"
+    assert changed(rule, ATTENTION.format("scores.masked_fill(mask < 1, float('-inf'))"))
+    refused(rule, ATTENTION.format("scores.masked_fill(scores < 1, float('-inf'))"), "is computed from `scores`")
+    refused(rule, ATTENTION.format("scores + bias(scores)"), "is computed from `scores`")
+    refused(rule, ATTENTION.format("scores / scores.std()"), "is computed from `scores`")
+    refused(rule, ATTENTION.format("scores + mask").replace("@ v", "@ weights"), "is computed from `weights`")
+
+
+def test_what_a_line_makes_is_not_made_twice():
+    text = "import torch\nl = DataLoader(TensorDataset(torch.randn(8, 2)), batch_size=2, shuffle=True)  # here\n"
+    refused("per-sample-fetch", text, "the data is made on that line")
+    assert changed("per-sample-fetch", text.replace("torch.randn(8, 2)", "x"))
+    batch = (
+        "import torch\nm = DDP(n)\nfor x in d:\n    y = m(x)  # here\n    y.backward()\n    if {}:\n        o.step()\n"
+    )
+    refused("redundant-allreduce", batch.format("counter.next()"), "not known before the forward pass")
+    assert changed("redundant-allreduce", batch.format("i % 2 and i < len(d)"))
+
+
+def test_a_whole_model_sees_all_positions():
+    text = "logits = {}(tokens)  # here\np = logits[:, -1]\n"
+    refused("discarded-logits", text.format("model"), "that `model` is one linear layer does not show")
+    assert changed("discarded-logits", text.format("self.lm_head"))
+    assert changed("discarded-logits", "self.out = nn.Linear(8, 9)\n" + text.format("self.out"), 2)
+
+
+def test_a_cast_whose_result_is_read_stays():
+    trip = "2 tensors are cast from float16 to float32 and straight back"
+    text = "y = x.float()  # here\nz = y.half()\n"
+    assert changed("dtype-round-trip", text, message=trip) == "y = x  # here\nz = y.half()\n"
+    with pytest.raises(Refused, match="line 3 reads `y` in the wider type"):
+        changed("dtype-round-trip", text + "print(y.sum())\n", message=trip)
+
+
+def test_an_array_that_the_tensor_shares_stays_shared():
+    refused("float64-compute", "x = torch.from_numpy(a)  # here\na[:] = 1\n", "`a` is changed in place")
+    refused("float64-compute", "x, y = torch.tensor(a), torch.tensor(b)  # here\n", "several tensors are made")
+    assert changed("float64-compute", "x = torch.from_numpy(a)  # here\na = 1\n")
+
+
+def test_a_leaf_of_the_graph_stays_on_its_device():
+    refused("host-created-tensor", "x = torch.ones(8, requires_grad=True).to(device)  # here\n", "`requires_grad=`")
