@@ -52,5 +52,10 @@ def visible(text: str) -> str:
     return _COMMAND.sub(lambda found: f"\\x{ord(found[0]):x}", shown)
 
 
+def visible_row(text: str) -> str:
+    """A row of a program's source, visible, with its tabs as they are."""
+    return "\t".join(map(visible, text.split("\t")))
+
+
 def _escaped(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")

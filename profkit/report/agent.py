@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
 
-from profkit.core.printing import visible
+from profkit.core.printing import visible_row
 from profkit.core.units import format_count, format_share
 from profkit.diagnosis.fixing.previews import preview, proving_command
 from profkit.findings.values import Diagnosis, Finding, Kind, notable
@@ -19,6 +20,8 @@ _LINE = 160
 """Characters of a line of the program."""
 _DIFF_LINES = 36
 """Of a patch: the longest change rewrites a dozen lines, with three around each piece."""
+_DIFF = 3000
+"""Characters of a patch: half a page, so that what follows it stays on the page."""
 _LEFT_OUT = 900
 """Characters for what was not looked at."""
 
@@ -76,12 +79,14 @@ def _change(finding: Finding, diagnosis: Diagnosis, within: Path) -> list[str]:
     found = preview(finding, within)
     if not found.patch:
         return [f"advice: {_cut(finding.fix, _TEXT)}", f"no change by profkit: {printable(found.refusal)}"]
-    rows = [visible(row) for row in found.patch.split("\n")[:-1]]
-    cut = [f"({len(rows) - _DIFF_LINES} more lines)"] if len(rows) > _DIFF_LINES else []
+    rows = [visible_row(row) for row in found.patch.split("\n")[:-1]]
+    shown = [row for row, end in zip(rows, accumulate(map(len, rows)), strict=True) if end <= _DIFF][:_DIFF_LINES]
+    cut = [f"({format_count(len(rows) - len(shown), 'more line')})"] if len(rows) > len(shown) else []
     safe = f"changes numbers: {printable(found.unsafe)}" if found.unsafe else ""
     command = proving_command(diagnosis.run, finding, bool(found.unsafe))
-    proof = f"prove: {printable(command)}" if command else "prove: record again after it, then profkit compare"
-    return ["change, not proven yet:", *rows[:_DIFF_LINES], *cut, *([safe] if safe else []), proof]
+    is_short = 0 < len(command) <= _TEXT
+    proof = f"prove: {printable(command)}" if is_short else "prove: record again after it, then profkit compare"
+    return ["change, not proven yet:", *shown, *cut, *([safe] if safe else []), proof]
 
 
 def _place(finding: Finding, within: Path) -> str:

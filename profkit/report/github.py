@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from profkit.core.printing import visible
+from profkit.core.printing import visible_row
 from profkit.diagnosis.fixing.previews import preview
 from profkit.findings.values import Diagnosis, Finding, Kind, Severity
 from profkit.report.sharing.checkout import path_in_checkout
@@ -43,7 +43,9 @@ def _suggestion(finding: Finding) -> str:
     (piece,) = found.pieces
     if (piece.first, piece.end) != (finding.location.line, finding.location.line + 1) or "```" in piece.text:
         return ""
-    rows = [visible(row) for row in piece.text.split("\n")[:-1]]
+    rows = piece.text.split("\n")[:-1]
+    if any(visible_row(row) != row for row in rows):
+        return ""  # an escape would be put into the file
     return "\n".join(["", "```suggestion", *rows, "```"])
 
 

@@ -45,3 +45,22 @@ def test_a_change_of_the_line_alone_is_a_suggestion(
     assert line.endswith("%0A```suggestion%0A    losses.append(loss.detach())%0A```")
     chance = replace(here, kind=Kind.OPPORTUNITY)
     assert "suggestion" not in render_github(replace(full_diagnosis, findings=(chance,)))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("for x in data:\n\tlosses.append(loss)\n", "%0A\tlosses.append(loss.detach())%0A"),
+        ("for x in data:\r\n    losses.append(loss)\r\n", ""),  # a review would take the line's end away
+        ("\nlosses.append(loss)  # \u200b\n", ""),
+    ],
+)
+def test_a_suggestion_is_what_the_file_would_hold(
+    full_diagnosis: Diagnosis, leak: Finding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, shown: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_bytes(text.encode())
+    assert leak.location is not None
+    here = replace(leak, location=replace(leak.location, line=2))
+    line = render_github(replace(full_diagnosis, findings=(here,))).splitlines()[1]
+    assert (f"```suggestion{shown}```" in line) if shown else ("suggestion" not in line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,8 +46,9 @@ def preview(finding: Finding, within: Path) -> Preview:
     try:
         path = (within / place.file).resolve()  # of an absolute path, that path
         is_own = path.is_relative_to(within.resolve()) and "site-packages" not in path.parts and path.suffix == ".py"
-        raw = path.read_bytes() if is_own and path.stat().st_size <= _MOST_BYTES else b""
-    except (OSError, ValueError) as error:  # a name from elsewhere may be none here
+        is_read = is_own and path.stat().st_size <= _MOST_BYTES and not path.is_fifo()  # a pipe would never end
+        raw = path.read_bytes() if is_read else b""
+    except (OSError, ValueError, RuntimeError) as error:  # a name from elsewhere may be none here, a link its own aim
         return Preview(refusal=f"the file cannot be read ({getattr(error, 'strerror', None) or 'no such name'})")
     if not is_own:
         return Preview(refusal="the line is not part of the program's own folder")
@@ -70,12 +72,21 @@ def _pieces(before: bytes, after: bytes) -> tuple[Piece, ...]:
         old, new = (raw.decode("utf-8").split("\n")[:-1] for raw in (before, after))
     except UnicodeDecodeError:
         return ()
+    head = _alike(old, new)  # equal lines are left out: a comparison takes their number squared
+    tail = min(_alike(old[::-1], new[::-1]), len(old) - head, len(new) - head)
+    old, new = old[head : len(old) - tail], new[head : len(new) - tail]
     changes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     return tuple(
-        Piece(begin + 1, end + 1, "".join(f"{line}\n" for line in new[start:stop]))
+        Piece(head + begin + 1, head + end + 1, "".join(f"{line}\n" for line in new[start:stop]))
         for tag, begin, end, start, stop in changes
         if tag != "equal"
     )
+
+
+def _alike(old: Sequence[str], new: Sequence[str]) -> int:
+    """How many lines two texts begin with alike."""
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((number for number, (before, after) in pairs if before != after), min(len(old), len(new)))
 
 
 def proving_command(run: RunSummary, finding: Finding, unsafe: bool) -> str:

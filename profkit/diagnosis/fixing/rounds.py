@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from profkit.core.errors import ProfkitError
 from profkit.diagnosis.fixing.proving import Fixes, Limits, Trial, prove_fixes
 from profkit.diagnosis.fixing.turns import Stage
 from profkit.findings.values import Diagnosis, Finding
@@ -26,10 +27,14 @@ def prove_all(
     for number in range(2, MOST_ROUNDS + 1):
         tried = len(fixes.trials)
         tell(f"recording the program with what held, round {number}")
-        diagnosis = diagnose(fixes.after)
         known = {_sign(trial.finding) for trial in fixes.trials}
-        new = tuple(finding for finding in diagnosis.findings if _sign(finding) not in known)
-        more = prove_fixes(stage, replace(diagnosis, findings=new), limits, tell, fixes)
+        try:
+            diagnosis = diagnose(fixes.after)
+            new = tuple(finding for finding in diagnosis.findings if _sign(finding) not in known)
+            more = prove_fixes(stage, replace(diagnosis, findings=new), limits, tell, fixes)
+        except ProfkitError as error:  # what held so far took minutes, and holds
+            tell(f"round {number} ended early: {error}")
+            break
         fixes = replace(more, skipped=fixes.skipped)
         if not _some_held(more.trials[tried:]):
             break

@@ -106,7 +106,7 @@ def _add_fixing(server: MCPServer, place: Workplace, answers: _Answers) -> None:
         if page > 1 and key in answers.last:
             return _page(answers.last[key], page)
         if write:
-            await _run(place.refuse_writing)
+            await _run(lambda: place.refuse_unsaved(target))
         fixes, pages = await _work(
             ctx, lambda tell: place.fix(target, rule, arguments, seed, unsafe, float(most_seconds), tell)
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profkit.core.errors import ProfkitError, UsageError
-from profkit.core.printing import visible
+from profkit.core.printing import visible, visible_row
 from profkit.diagnosis.fixing.diagnosing import diagnose_copy
 from profkit.diagnosis.fixing.patches import refuse_dirty, unified_diff, write_files
 from profkit.diagnosis.fixing.proving import Fixes, Limits, prove_fixes
@@ -41,10 +42,14 @@ class Workplace:
 
     def inside(self, given: str) -> Path:
         """The path below the folder, links resolved. Raises `UsageError` for any other, and for one that is missing."""
-        path = (self.root / given).resolve()  # of an absolute path, that path
+        try:
+            path = (self.root / given).resolve()  # of an absolute path, that path
+            exists = path.exists()
+        except (OSError, ValueError, RuntimeError):
+            raise UsageError(f"{visible(given)[:_LINE]}: is no name of a file") from None
         if not path.is_relative_to(self.root.resolve()):
             raise UsageError(f"{given}: lies outside of {self.root}; start `profkit mcp` in the folder that holds it")
-        if not path.exists():
+        if not exists:
             raise UsageError(f"{given}: no such file or folder in {self.root}; `list_runs` names the recordings")
         return path
 
@@ -71,7 +76,7 @@ class Workplace:
         from profkit.rules import all_rules, find_rule
 
         rules = all_rules()
-        if what in rules or ("/" not in what and not (self.root / what).exists()):
+        if what in rules or ("/" not in what and not os.path.exists(self.root / what)):
             found = find_rule(what)
             return paged(f"{found.name} ({found.kind.value})\n\n{found.page}")
         diagnosis = self._read(self.inside(what))
@@ -90,8 +95,9 @@ class Workplace:
         """The run directories below the folder, the latest first."""
         root = self.root.resolve()
         found = [file.parent for file in root.glob(f"**/{RUN_FILE}") if file.resolve().is_relative_to(root)]
-        runs = sorted(((load_run(run).started or "", run) for run in found), reverse=True)[:_MOST_RUNS]
-        lines = [_line(run.relative_to(root), started, load_run(run).command, run) for started, run in runs]
+        known = [one for one in map(_known, found) if one is not None]
+        runs = sorted(known, reverse=True)[:_MOST_RUNS]
+        lines = [_line(run.relative_to(root), started, command, run) for started, run, command in runs]
         return paged("\n".join(lines) or "no recordings here: `diagnose` a script, or run `profkit record`")
 
     def fix(
@@ -117,7 +123,7 @@ class Workplace:
             fixes = prove_fixes(stage, diagnosis, Limits(most_s, unsafe, small=bool(rule)), tell)
         patch = unified_diff(fixes.root, fixes.after).decode("utf-8", "replace")
         text = render_fixes(replace(fixes, skipped={}), patch, "")
-        return fixes, paged("\n".join(visible(line) for line in text.split("\n")))
+        return fixes, paged("\n".join(visible_row(line) for line in text.split("\n")))
 
     def write(self, fixes: Fixes) -> str:
         """Put what held into the files. Raises `UsageError` if that is not allowed."""
@@ -128,6 +134,11 @@ class Workplace:
         refuse_dirty(fixes.root)
         write_files(fixes.root, fixes.before, fixes.after)
         return ", ".join(str(name) for name in sorted(fixes.after)) or "nothing: no change held"
+
+    def refuse_unsaved(self, target: str) -> None:
+        """Raise `UsageError` before minutes of proof whose result could not be written."""
+        self.refuse_writing()
+        refuse_dirty(tree_of(self.inside(target), self.root).root)
 
     def refuse_writing(self) -> None:
         """Raise `UsageError` unless the server may write."""
@@ -179,6 +190,15 @@ def one_page(pages: Sequence[str], number: int) -> str:
 
 def _started_as(run: RunSummary, name: str, arguments: Sequence[str]) -> RunSummary:
     return replace(run, command=("python", name, *arguments))
+
+
+def _known(run: Path) -> tuple[str, Path, tuple[str, ...]] | None:
+    """When a run began, and its command; None for a file of that name that is another program's, or broken."""
+    try:
+        read = load_run(run)
+    except (ProfkitError, OSError):
+        return None
+    return read.started or "", run, tuple(read.command)
 
 
 def _line(name: Path, started: str, command: Sequence[str], run: Path) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AltersNumbers", "Refused", "changed_file"]
 
-NOT_RULES = ("base", "keeping", "models", "refusing", "scopes", "sending")
+NOT_RULES = ("base", "keeping", "models", "refusing", "scopes", "sending", "sharing")
 """Files here that the changes share."""
 
 
@@ -41,9 +41,7 @@ def changed_file(raw: bytes, finding: Finding) -> bytes:
     _refuse_other_line(raw, location.line, location.source)
     change = _change_of(finding.rule)
     if change is not None:
-        from profkit.rules.changes.base import ProgramText
-
-        after = change(ProgramText(raw), finding)
+        after = _changed(raw, change, finding)
     elif finding.change is not None:
         after = _with_line(raw, location.line, finding.change)
     else:
@@ -51,6 +49,15 @@ def changed_file(raw: bytes, finding: Finding) -> bytes:
     if after == raw:
         raise Refused("the change leaves the file as it is")
     return after
+
+
+def _changed(raw: bytes, change: Callable[[ProgramText, Finding], bytes], finding: Finding) -> bytes:
+    from profkit.rules.changes.base import program_text
+
+    try:
+        return change(program_text(raw), finding)
+    except RecursionError:
+        raise Refused("the file is nested too deeply") from None
 
 
 def has_change(rule: str) -> bool:

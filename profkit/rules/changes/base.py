@@ -5,7 +5,10 @@ Everything that parses with libcst is here, so the changes themselves are short.
 
 from __future__ import annotations
 
+import ast
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import libcst
@@ -43,9 +46,10 @@ class ProgramText:
 
     def __init__(self, raw: bytes) -> None:
         try:
+            _refuse_too_deep(raw)
             module = libcst.parse_module(raw)
             is_whole = module.bytes == raw
-        except (libcst.ParserSyntaxError, UnicodeError, LookupError, RecursionError, ValueError) as error:
+        except (libcst.ParserSyntaxError, SyntaxError, LookupError, RecursionError, ValueError, MemoryError) as error:
             raise Refused(f"the file could not be read as Python ({type(error).__name__})") from None
         if not is_whole:
             raise Refused("the file would not be written back byte for byte")
@@ -151,6 +155,19 @@ class ProgramText:
             if alias is not None:
                 return ".".join((alias, *parts[length:]))
         raise Refused(f"the file does not import {parts[0]}")
+
+
+@lru_cache(maxsize=1)
+def program_text(raw: bytes) -> ProgramText:
+    """The tree of a file; that of the last one is kept, because a file often has several findings."""
+    return ProgramText(raw)
+
+
+def _refuse_too_deep(raw: bytes) -> None:
+    """Python refuses what is nested too deeply; libcst's parser would end the process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the program, such as an invalid escape
+        compile(raw, "<file>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
 
 
 class _Editing(libcst.CSTTransformer):

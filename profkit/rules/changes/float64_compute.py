@@ -7,6 +7,8 @@ import libcst
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Edit, ProgramText, called_name, followed_by, text_of, with_new_argument
 from profkit.rules.changes.refusing import AltersNumbers, Refused
+from profkit.rules.changes.scopes import mutated, scope_of
+from profkit.rules.changes.sharing import root_of
 
 _FROM_NUMPY = ("from_numpy", "as_tensor", "tensor")
 _WIDE = frozenset(("torch.float64", "torch.double", '"float64"', '"double"'))
@@ -41,7 +43,14 @@ def _entering(text: ProgramText, finding: Finding) -> dict[libcst.CSTNode, Edit]
     assert finding.location is not None
     here = [one.line for one in (finding.location, *finding.also) if one.file == finding.location.file]
     calls = [call for call in text.calls(*_FROM_NUMPY) if any(text.covers(call, line) for line in here)]
-    return {call: _as_float for call in calls if not _says_type(call) and not _is_cast(text, call)}
+    found = [call for call in calls if not _says_type(call) and not _is_cast(text, call)]
+    for call in found:
+        if sum(text.line_of(call) == text.line_of(other) for other in found) > 1:
+            raise Refused("several tensors are made on that line, and which of them hold doubles does not show")
+        root = root_of(call.args[0].value) if call.args else None
+        if root is not None and mutated(text, scope_of(text, call), {root}):
+            raise Refused(f"`{root}` is changed in place, and the tensor shares its memory")
+    return dict.fromkeys(found, _as_float)
 
 
 def _as_float(call: libcst.Call) -> libcst.Call:

@@ -7,7 +7,8 @@ import libcst
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Edit, ProgramText, called_name, text_of
 from profkit.rules.changes.refusing import Refused
-from profkit.rules.changes.scopes import fresh_name, loops_around, uses, with_statements
+from profkit.rules.changes.scopes import are_set, fresh_name, loops_around, uses, variables_in, with_statements
+from profkit.rules.changes.sharing import refuse_changed_later, refuse_interrupted, refuse_shared
 
 _JOINING = ("cat", "concat", "concatenate", "hstack", "vstack", "dstack")
 
@@ -24,6 +25,11 @@ def growing_concatenation(text: ProgramText, finding: Finding) -> bytes:
         raise Refused(f"line {text.line_of(others[0])} names `{name}` inside of the loop too")
     if len(own) != 2:
         raise Refused(f"what is joined to `{name}` is computed from it")
+    if changed := are_set(text, loop, {one for given in call.args[1:] for one in variables_in(text, given)}):
+        raise Refused(f"`{min(changed)}`, by which it is joined, changes in the loop")
+    refuse_shared(text, statement, name)
+    refuse_interrupted(text, loop, name)
+    refuse_changed_later(text, loop, part)
     parts = fresh_name(text, f"{name}_parts")
     whole = text_of(call.with_changes(args=[_list_argument(call, parts), *call.args[1:]]))
     appended = text.parsed(f"{parts}.append({text_of(part)})")

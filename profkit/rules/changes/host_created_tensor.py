@@ -40,7 +40,7 @@ def _factory(sent: libcst.Call) -> libcst.Call:
         if name in _SAME | _RANDOM and text_of(node.func.value) == "torch":
             refuse_hidden_arguments(node)
             given = {one.keyword.value for one in node.args if one.keyword is not None}
-            if taken := given & {"device", "out", "pin_memory", "generator"}:
+            if taken := given & {"device", "out", "pin_memory", "generator", "requires_grad"}:
                 raise Refused(f"the tensor is made with `{min(taken)}=`")
             return node
         if name not in _SHAPES:

@@ -21,6 +21,7 @@ from profkit.rules.changes.scopes import (
     uses,
     with_statements,
 )
+from profkit.rules.changes.sharing import refuse_changed_later, refuse_interrupted, refuse_shared
 
 _ON_THE_WAY = ("cpu", "detach")
 """Calls between a tensor and its ``.item()`` that are not needed any more."""
@@ -41,6 +42,10 @@ def host_sync_in_step(text: ProgramText, finding: Finding) -> bytes:
     kept = _find_kept(text, text.statement_at(finding.location.line))
     first = _start_of(text, kept)
     outer = _lasting(text, kept, first)
+    refuse_shared(text, kept.line, kept.name)
+    refuse_interrupted(text, outer, kept.name)
+    if kept.is_list:
+        refuse_changed_later(text, outer, _tensor_of(kept.read))
     edits: dict[libcst.CSTNode, Edit] = {kept.read: lambda _: detached(_tensor_of(kept.read))}
     inside = uses(text, outer, kept.name)
     own = uses(text, kept.line, kept.name)
@@ -65,6 +70,8 @@ def _find_kept(text: ProgramText, line: libcst.SimpleStatementLine) -> _Kept:
     is_list = isinstance(part, libcst.Expr)
     if is_list and reads[0] is not value:
         raise Refused("the number is part of what is collected: how to compute it later is the author's choice")
+    if not _is_arithmetic(text, reads[0], value):
+        raise Refused("what the number goes through may not take a tensor")
     return _Kept(_variable(part), reads[0], is_list, line, loops)
 
 
@@ -83,6 +90,18 @@ def _variable(part: libcst.BaseSmallStatement) -> str:
 
 def _is_in(text: ProgramText, call: libcst.Call, value: libcst.BaseExpression) -> bool:
     return call is value or any(node is value for node in text.ancestors(call))
+
+
+def _is_arithmetic(text: ProgramText, read: libcst.Call, value: libcst.BaseExpression) -> bool:
+    """Whether a value is computed of a number by operators alone, which tensors have too."""
+    node: libcst.CSTNode = read
+    for parent in text.ancestors(read):
+        if node is value:
+            break
+        if not isinstance(parent, (libcst.BinaryOperation, libcst.UnaryOperation)):
+            return False
+        node = parent
+    return True
 
 
 def _is_read(call: libcst.Call) -> bool:

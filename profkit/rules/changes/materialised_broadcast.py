@@ -7,6 +7,7 @@ import libcst
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import ProgramText, refuse_hidden_arguments, text_of
 from profkit.rules.changes.refusing import Refused
+from profkit.rules.changes.sharing import refuse_changed_result
 
 
 def materialised_broadcast(text: ProgramText, finding: Finding) -> bytes:
@@ -17,6 +18,7 @@ def materialised_broadcast(text: ProgramText, finding: Finding) -> bytes:
         raise Refused("the call does not show how often each dimension is repeated")
     if all(text_of(given.value) != "1" for given in call.args):
         raise Refused("every dimension is repeated, and which of them have one element does not show")
+    refuse_changed_result(text, call)
     kept = libcst.parse_expression("-1")
     sizes = [given.with_changes(value=kept) if text_of(given.value) == "1" else given for given in call.args]
     function = call.func.with_changes(attr=libcst.Name("expand"))

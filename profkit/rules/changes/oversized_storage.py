@@ -8,6 +8,8 @@ from profkit.findings.values import Finding
 from profkit.rules.changes.base import ProgramText, called_name, followed_by
 from profkit.rules.changes.keeping import stored_value
 from profkit.rules.changes.refusing import Refused
+from profkit.rules.changes.scopes import mutated, scope_of
+from profkit.rules.changes.sharing import root_of
 
 
 def oversized_storage(text: ProgramText, finding: Finding) -> bytes:
@@ -19,4 +21,7 @@ def oversized_storage(text: ProgramText, finding: Finding) -> bytes:
         raise Refused("several values are kept at once: which of them are views does not show")
     if isinstance(value, libcst.Call) and called_name(value) == "clone":
         raise Refused("a copy is kept already")
+    root = root_of(value)
+    if root is not None and mutated(text, scope_of(text, value), {root}):
+        raise Refused(f"`{root}` is changed in place, and what is kept may have to follow")
     return text.replaced(value, followed_by(value, "clone"))

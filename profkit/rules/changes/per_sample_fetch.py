@@ -48,7 +48,10 @@ def _counted(text: ProgramText, call: libcst.Call) -> str:
         if isinstance(made, libcst.Call) and called_name(made) == "TensorDataset":
             return data.value
     if isinstance(data, libcst.Call) and called_name(data) == "TensorDataset" and data.args and not data.args[0].star:
-        return text_of(data.args[0].value)
+        counted = data.args[0].value
+        if text.holds(counted, libcst.Call, libcst.NamedExpr):
+            raise Refused("the data is made on that line: give it a name first")
+        return text_of(counted)
     raise Refused("that the data is one `TensorDataset` does not show in this file")
 
 

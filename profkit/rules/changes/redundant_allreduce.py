@@ -8,7 +8,7 @@ from libcst import matchers
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Edit, ProgramText, called_name, text_of
 from profkit.rules.changes.refusing import Refused
-from profkit.rules.changes.scopes import are_set, block_of, loops_around, variables_in, with_statements
+from profkit.rules.changes.scopes import are_set, block_of, called_in, loops_around, variables_in, with_statements
 
 _TWICE = "Leave the program's own averaging out"
 """How the rule's fix begins where the program averages what has been averaged."""
@@ -37,7 +37,7 @@ def _last_only(text: ProgramText, statement: libcst.SimpleStatementLine) -> byte
         raise Refused("which micro-batch is the last does not show: no `if` with the optimizer's step behind it")
     test = steps[0].test
     between = rest[: next(number for number, one in enumerate(rest) if one is steps[0])]
-    if any(are_set(text, one, variables_in(text, test)) for one in between) or text.holds(test, libcst.NamedExpr):
+    if any(are_set(text, one, variables_in(text, test)) for one in between) or not _is_steady(test):
         raise Refused("what the optimizer's step depends on is not known before the forward pass")
     null = text.imported_as("contextlib.nullcontext")
     edits: dict[libcst.CSTNode, Edit] = {one: lambda _: libcst.RemoveFromParent() for one in inner}
@@ -64,6 +64,11 @@ def _parallel_model(text: ProgramText, statement: libcst.SimpleStatementLine) ->
     if len(called) != 1:
         raise Refused("the line calls no model that this file wraps into `DistributedDataParallel`")
     return called.pop()
+
+
+def _is_steady(test: libcst.BaseExpression) -> bool:
+    """Whether a condition is the same when it is asked twice."""
+    return not called_in(test) - {"len"} and not matchers.findall(test, matchers.NamedExpr())
 
 
 def _calls(node: libcst.CSTNode, method: str) -> bool:

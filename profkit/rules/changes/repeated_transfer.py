@@ -8,8 +8,33 @@ from libcst import matchers
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Edit, ProgramText, text_of
 from profkit.rules.changes.refusing import Refused
-from profkit.rules.changes.scopes import are_set, fresh_name, loops_around, variables_in, with_statements
+from profkit.rules.changes.scopes import are_set, called_in, fresh_name, loops_around, variables_in, with_statements
 from profkit.rules.changes.sending import only_sent, receiver
+from profkit.rules.changes.sharing import refuse_changed_result
+
+_STEADY = frozenset(
+    (
+        "arange",
+        "as_tensor",
+        "expand",
+        "eye",
+        "float",
+        "from_numpy",
+        "full",
+        "linspace",
+        "long",
+        "ones",
+        "reshape",
+        "tensor",
+        "transpose",
+        "tril",
+        "triu",
+        "unsqueeze",
+        "view",
+        "zeros",
+    )
+)
+"""Functions and methods that give the same each time for the same arguments."""
 
 
 def repeated_transfer(text: ProgramText, finding: Finding) -> bytes:
@@ -22,6 +47,9 @@ def repeated_transfer(text: ProgramText, finding: Finding) -> bytes:
 
 
 def _before_the_loop(text: ProgramText, call: libcst.Call) -> bytes:
+    refuse_changed_result(text, call)
+    if others := {name for name in called_in(receiver(call)) if name not in _STEADY}:
+        raise Refused(f"`{min(others)}` may give something else each time")
     loops = loops_around(text, call)
     names = variables_in(text, call)
     lasting = []

@@ -73,6 +73,11 @@ def are_set(text: ProgramText, within: libcst.CSTNode, names: set[str]) -> set[s
     return {name for name in names if any(_changes(text, one) for one in uses(text, within, name))}
 
 
+def mutated(text: ProgramText, within: libcst.CSTNode, names: set[str]) -> set[str]:
+    """Which of these variables are changed in place inside a node, not only assigned anew."""
+    return {name for name in names if any(_mutates(text, use) for use in uses(text, within, name))}
+
+
 def guarded(text: ProgramText, node: libcst.CSTNode, loop: Loop) -> bool:
     """Whether a node in a loop stands under an ``if`` that begins in that loop."""
     for parent in text.ancestors(node):
@@ -104,6 +109,12 @@ def block_of(text: ProgramText, statement: libcst.CSTNode) -> list[libcst.CSTNod
     parent = next(text.ancestors(statement))
     body = getattr(parent, "body", ())
     return [*body] if isinstance(body, (list, tuple)) else []
+
+
+def called_in(value: libcst.CSTNode) -> set[str]:
+    """The names of the functions that an expression calls."""
+    calls = matchers.findall(value, matchers.Call())
+    return {called_name(call) for call in calls if isinstance(call, libcst.Call)}
 
 
 def fresh_name(text: ProgramText, name: str) -> str:
@@ -166,15 +177,39 @@ _MUTATING = frozenset(
 """Methods of containers that change them."""
 
 
+_COPYING = frozenset(("clone", "copy"))
+"""Methods behind which it is another object that is changed."""
+
+
 def _changes(text: ProgramText, name: libcst.Name) -> bool:
-    if is_set(text, name):
-        return True
+    return is_set(text, name) or _mutates(text, name)
+
+
+def _mutates(text: ProgramText, name: libcst.Name) -> bool:
+    """``x += y``, ``x[0] = y``, ``x.view(-1).add_(y)``, ``init.zeros_(x)``, ``f(y, out=x)``."""
     inner: libcst.CSTNode = name
     for parent in text.ancestors(name):
-        if isinstance(parent, libcst.Call):
-            is_method = inner is parent.func and isinstance(inner, libcst.Attribute)
-            return is_method and (called_name(parent).endswith("_") or called_name(parent) in _MUTATING)
-        if not isinstance(parent, (libcst.Attribute, libcst.Subscript)) or parent.value is not inner:
+        if isinstance(parent, _TARGETS):
+            return parent.target is inner and (inner is not name or isinstance(parent, libcst.AugAssign))
+        if isinstance(parent, libcst.Arg):
+            return _writes_to(parent, next(text.ancestors(parent)))
+        if isinstance(parent, libcst.Call) and inner is parent.func:
+            if called_name(parent).endswith("_") or called_name(parent) in _MUTATING:
+                return True
+            if called_name(parent) in _COPYING:
+                return False
+        elif not isinstance(parent, (libcst.Attribute, libcst.Subscript)) or parent.value is not inner:
             return False
         inner = parent
     return False
+
+
+def _writes_to(argument: libcst.Arg, call: libcst.CSTNode) -> bool:
+    """Whether a call changes what it is given: ``init.zeros_(x)``, ``relu(x, inplace=True)``, ``f(y, out=x)``."""
+    if not isinstance(call, libcst.Call):
+        return False
+    name = called_name(call)
+    is_named = argument.keyword is not None and argument.keyword.value == "out"
+    is_first = argument is call.args[0]
+    in_place = any(given.keyword is not None and given.keyword.value == "inplace" for given in call.args)
+    return is_named or (is_first and (in_place or (name.endswith("_") and not name.endswith("__"))))

@@ -14,7 +14,7 @@ from msgspec import Struct
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Argument, Edit, ProgramText, called_name, text_of
 from profkit.rules.changes.refusing import AltersNumbers, Refused
-from profkit.rules.changes.scopes import Statement, block_of, scope_of, uses
+from profkit.rules.changes.scopes import Statement, block_of, names_in, scope_of, uses
 
 _PRODUCTS = ("matmul", "bmm")
 _LAST_TWO = ({"-2", "-1"}, {"2", "3"}, {"1", "2"})
@@ -54,6 +54,7 @@ def unfused_attention(text: ProgramText, finding: Finding) -> bytes:
     if used == len(lines):
         raise Refused("the weights are not multiplied with the values right behind the softmax")
     _refuse_other_readers(text, lines[: used + 1])
+    _refuse_own_steps(lines[: used + 1], written)
     after = _with_call(text, lines, used, written)
     if written.dropout:
         raise AltersNumbers("the fused attention drops out other weights at random", after)
@@ -276,6 +277,16 @@ def _refuse_other_readers(text: ProgramText, lines: list[_Line]) -> None:
         for use in uses(text, scope_of(text, lines[0].statement), name):
             if not inside & {id(one) for one in text.ancestors(use)}:
                 raise Refused(f"line {text.line_of(use)} names `{name}` too")
+
+
+def _refuse_own_steps(lines: list[_Line], written: _Written) -> None:
+    """Raise `Refused` if what the call is given is computed from a step: ``scores.masked_fill(scores < 1, …)``."""
+    names = {line.name for line in lines[:-1]}
+    given = [written.query, written.key, _weighted_values(lines[-1], lines[-2])]
+    given += [one for one in (written.scale, written.mask, written.dropout) if one]
+    for source in given:
+        if own := names & names_in(libcst.parse_expression(source)):
+            raise Refused(f"`{source}` is computed from `{min(own)}`, which the fused call does not give")
 
 
 def _with_call(text: ProgramText, lines: list[_Line], used: int, written: _Written) -> bytes:

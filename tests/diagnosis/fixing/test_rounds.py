@@ -10,7 +10,7 @@ import numpy as np
 from profkit.diagnosis.fixing.proving import HELD, NO_GAIN, REFUSED, Limits, prove_fixes
 from profkit.diagnosis.fixing.rounds import MOST_ROUNDS, prove_all
 from profkit.diagnosis.fixing.trees import Tree
-from profkit.diagnosis.fixing.turns import Program, Run, Seen, Stage
+from profkit.diagnosis.fixing.turns import Program, Run, Seen, Stage, TooLong
 from profkit.findings.values import Diagnosis, Finding, Kind, Location, RunSummary, Severity, Timing
 
 PROGRAM = b"losses.append(loss)\nkept.append(out)\nothers.append(x)\n"
@@ -82,3 +82,17 @@ def test_a_refusal_ends_the_rounds(tmp_path):
     fixes, _ = fix_all(tmp_path, first, Diagnosis(second.run, second.timing, (other,), {}, ()))
     assert [trial.verdict for trial in fixes.trials] == [HELD, REFUSED]
     assert MOST_ROUNDS > 2
+
+
+def test_a_later_round_that_fails_keeps_what_held(tmp_path):
+    (tmp_path / "train.py").write_bytes(PROGRAM)
+    stage = Counted(Tree(tmp_path, tmp_path), Program("train.py"), Path("runs"))
+
+    def diagnose(changed: Mapping[Path, bytes]) -> Diagnosis:
+        raise TooLong("a run did not end within 5 s")
+
+    told: list[str] = []
+    first = prove_fixes(stage, found(tmp_path, 1), Limits(1000.0), told.append)
+    fixes = prove_all(stage, diagnose, first, Limits(1000.0), told.append)
+    assert [trial.verdict for trial in fixes.held] == [HELD]
+    assert told[-1] == "round 2 ended early: a run did not end within 5 s"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from profkit.core.errors import ProfkitError, UsageError
 from profkit.diagnosis.fixing.proving import Fixes
+from profkit.findings.values import Diagnosis, Finding, Kind, Location, RunSummary, Severity, Timing
 from profkit.integrations.agents import read_skill
 from profkit.integrations.agents.work import Workplace, one_page, paged
-from profkit.report.agent import MOST_CHARACTERS
+from profkit.report.agent import MOST_CHARACTERS, agent_pages
 
 RECORDED = Path(__file__).parents[3] / "traces" / "recorded" / "nvidia-h200" / "cpu-tensor-then-cuda" / "pitfall"
 
@@ -98,3 +100,46 @@ def test_the_skill_names_commands_that_there_are():
     named = {line.split()[1] for line in skill.replace("`", "\n").splitlines() if line.startswith("profkit ")}
     known = set(profkit.cli.group.list_commands(None))  # type: ignore[arg-type]
     assert named <= known
+
+
+@pytest.mark.parametrize("name", ["no\0name", "x" * 5000, "loop"])
+def test_a_name_that_is_none_is_refused_in_words(place, name):
+    (place.root / "loop").symlink_to("loop")
+    with pytest.raises(UsageError, match="is no name of a file"):
+        place.inside(name)
+    with pytest.raises(ProfkitError, match="no rule is called"):
+        place.explain(name)
+
+
+def test_a_broken_recording_does_not_hide_the_others(place):
+    for number, content in enumerate((b"{broken", b"\xff\x00", b'{"command": 5}')):
+        (place.root / f"run{number}").mkdir()
+        (place.root / f"run{number}" / "run.json").write_bytes(content)
+    (listed,) = place.list_runs()
+    assert "traces/run  " in listed
+
+
+def test_what_could_not_be_written_is_said_before_it_is_proven(place):
+    script = place.root / "train.py"
+    script.write_text("a = 1\n")
+    with pytest.raises(UsageError, match="this server only reads"):
+        place.refuse_unsaved("train.py")
+    may = Workplace(place.root, may_write=True)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(place.root)]
+    for command in (["init", "-q"], ["add", "train.py"], ["commit", "-qm", "a"]):
+        subprocess.run([*git, *command], check=True)
+    may.refuse_unsaved("train.py")
+    script.write_text("a = 2\n")
+    with pytest.raises(UsageError, match="not committed"):
+        may.refuse_unsaved("train.py")
+
+
+def test_a_long_line_leaves_room_for_what_follows_the_patch(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = f"losses.append({'x' * 20_000})"
+    (tmp_path / "t.py").write_text(f"{source}\n")
+    found = Finding("retained-graph", Kind.FAULT, Severity.HIGH, "", 1, 0.9, "", Location("t.py", 1, "main", source))
+    run = RunSummary(("python", "t.py", "y" * 9000), None, None, None, None)
+    (page,) = agent_pages(Diagnosis(run, Timing(0, 0, "optimizer"), (found,), {"graph-break": "why"}, ()), tmp_path)
+    assert "(2 more lines)\nprove: " in page
+    assert page.endswith("not looked at: graph-break: why\n")

@@ -124,7 +124,7 @@ def test_a_change_alters_only_what_it_must(rule, before, after):
         ("graph-break", "f()\n", "profkit has no change for this rule, only its advice"),
         ("base", "f()\n", "profkit has no change for this rule, only its advice"),
         ("../../x", "f()\n", "profkit has no change for this rule, only its advice"),
-        ("debug-mode-on", "def f(:\n", "the file could not be read as Python (ParserSyntaxError)"),
+        ("debug-mode-on", "def f(:\n", "the file could not be read as Python (SyntaxError)"),
     ],
 )
 def test_what_the_text_does_not_prove_is_refused_with_a_reason(rule, text, reason):
@@ -240,3 +240,17 @@ def test_a_file_that_was_edited_since_is_left_alone():
             changed_file(raw, one)
     with pytest.raises(Refused, match="not in the encoding that it declares"):
         changed_file(b"# coding: utf-8\n# \xe9\xe9\nlosses.append(\xe9)\n", finding("retained-graph", 3))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"xs.append({'(' * 5000}a{')' * 5000})\n",  # libcst's parser alone would end the process
+        f"xs.append({'-' * 20_000}a)\n",
+        f"xs.append({'-' * 400}a)\n",  # parsed, but too deep for what follows
+        "xs.append(a)\x00\n",
+    ],
+)
+def test_a_hostile_file_is_refused(text):
+    with pytest.raises(Refused):
+        changed("retained-graph", text)
