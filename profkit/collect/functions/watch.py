@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
-from torch._C import TensorBase
+from torch import Tensor, nn
 
 from profkit.collect.functions.attributes import attributes_read, known_attributes, own_attributes
 from profkit.collect.functions.describing import Describer
@@ -327,7 +327,7 @@ class FunctionWatch:
         with suppress(TypeError):
             place.looked_up[call.names] = _LookedUp(weakref.ref(value), self._step)
         if before is None:  # new tensors have a graph behind them, what was kept has none
-            place.compared += not issubclass(type(value), TensorBase) or TensorBase.is_leaf.__get__(value)
+            place.compared += value.is_leaf if type(value) in (Tensor, nn.Parameter) else True
             return False
         if call.expected is None or call.expected[0] is not value:
             return False
