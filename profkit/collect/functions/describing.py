@@ -1,7 +1,7 @@
 """What a call is given and what it gives, as values that are equal if a later call may use the earlier result.
 
 Nothing here may run the program's code, not even its ``__class__``, ``__len__`` or ``__getattr__``: so values are told
-apart by `type`, and containers are read as the built-in ones that they are.
+apart by `type`, types by identity, and containers are read as the built-in ones that they are.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ _VALUES = (
 )
 """Objects that are equal if their values are, and never change."""
 _NAMED = (type, FunctionType, BuiltinFunctionType, ModuleType, np.dtype)
-_MOVING = (io.IOBase, torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
-"""Objects that each use changes, although they look the same before and after."""
+_MOVING = (io.IOBase.__mro__[1], torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+"""Objects that each use changes, although they look the same before and after. `io.IOBase` itself has a metaclass that
+asks the program's classes for their hash; what it is built on has none."""
 _CONTAINERS = (list, tuple, dict, set, frozenset)
-_WRITTEN = frozenset((int, bool, float, complex, type(None), EllipsisType, *_TEXTS, *_CONTAINERS))
+_WRITTEN = frozenset(map(id, (int, bool, float, complex, type(None), EllipsisType, *_TEXTS, *_CONTAINERS)))
 """What `marshal` writes by its value. It would write arrays as well, of any size, but without their shape."""
 _MOST_ELEMENTS = 20_000
 """Of a container of plain values that are compared one by one: 0.2 ms. A longer one is the data, which stays the same
@@ -68,6 +69,10 @@ _MOST_TENSORS = 1000
 
 
 _Describe = Callable[..., Hashable]
+_IS_PLAIN, _IS_TEXT, _IS_VALUE, _IS_CONTAINER = (
+    frozenset(map(id, kinds)).__contains__ for kinds in (_PLAIN, _TEXTS, _VALUES, _CONTAINERS)
+)
+"""By the identity of a type: a metaclass may compare as it likes."""
 
 
 class Undescribed(Exception):
@@ -99,7 +104,11 @@ class Describer:
         these are known."""
         self._parts = 0
         if read is not None and (inside := own_attributes(value)) is not None:
-            return type(value), self.token(value), *[self._describe(inside[name], 1, is_result=False) for name in read]
+            return (
+                id(type(value)),
+                self.token(value),
+                *[self._describe(inside[name], 1, is_result=False) for name in read],
+            )
         return self._describe(value, 0, is_result=False)
 
     def result(self, value: object) -> Hashable:
@@ -125,18 +134,18 @@ class Describer:
         return self._last
 
     def _describe(self, value: Any, depth: int, *, is_result: bool) -> Hashable:
-        kind = type(value)
-        if kind in _PLAIN:
-            return kind, value
-        if kind in _TEXTS:
+        kind, number = type(value), id(type(value))
+        if _IS_PLAIN(number):
+            return number, value
+        if _IS_TEXT(number):
             self._keep(sys.getsizeof(value))
             return _text(value)
         if kind is float:
-            return kind, value.hex()
-        if kind in _VALUES:
-            return kind, str(value)
+            return number, value.hex()
+        if _IS_VALUE(number):
+            return number, str(value)
         self._parts += 1
-        if issubclass(kind, _MOVING) or hasattr(kind, "__next__"):
+        if issubclass(kind, _MOVING) or _has(kind, "__next__"):
             raise Undescribed
         describe = next((describe for kinds, describe in self._by_kind if issubclass(kind, kinds)), self._object)
         return describe(value, depth, is_result=is_result)
@@ -145,7 +154,7 @@ class Describer:
         self.kept_bytes = None if self.kept_bytes is None or size is None else self.kept_bytes + size
 
     def _number(self, value: Any, _depth: int, **_: bool) -> Hashable:
-        return type(value), value.tobytes()
+        return id(type(value)), value.tobytes()
 
     def _named(self, value: Any, _depth: int, **_: bool) -> Hashable:
         self._keep(None)
@@ -196,20 +205,20 @@ class Describer:
     def _container(self, value: Any, depth: int, *, is_result: bool) -> Hashable:
         kind, base = type(value), next(base for base in _CONTAINERS if issubclass(type(value), base))
         count = base.__len__(value)
-        is_noticed = kind.__weakrefoffset__ or hasattr(kind, "__del__")
+        is_noticed = kind.__weakrefoffset__ or _has(kind, "__del__")
         self._keep(None if is_noticed else sys.getsizeof(value) if kind is base else count * _ELEMENT_BYTES)
         size = _plain_size(value) if kind is base else None
         if size is not None and size <= _MOST_ELEMENTS:
             self._keep(size * _ELEMENT_BYTES)
-            return kind, hash(marshal.dumps(value, 2))  # later versions of the format write references
+            return id(kind), hash(marshal.dumps(value, 2))  # later versions of the format write references
         items: Iterator[Any] = chain.from_iterable(dict.items(value)) if base is dict else base.__iter__(value)
         if not is_result and (size or count) > _MOST_ELEMENTS:
             every = slice(0, None, count // _SAMPLE + 1)
             sample = base.__getitem__(value, every) if base in (list, tuple) else islice(items, _SAMPLE)
-            return kind, id(value), count, tuple(map(_sampled, sample))
+            return id(kind), id(value), count, tuple(map(_sampled, sample))
         if depth >= _MOST_NESTED or self._parts + count > _MOST_PARTS or base in (set, frozenset):
             raise Undescribed
-        return kind, tuple([self._describe(item, depth + 1, is_result=is_result) for item in items])
+        return id(kind), tuple([self._describe(item, depth + 1, is_result=is_result) for item in items])
 
     def _object(self, value: Any, depth: int, *, is_result: bool) -> Hashable:
         inside = own_attributes(value)
@@ -218,24 +227,28 @@ class Describer:
         if is_result and inside is None:
             raise Undescribed
         if inside is not None and issubclass(type(value), nn.Module):
-            return type(value), number, inside.get("training"), _versions(inside)
+            return id(type(value)), number, inside.get("training"), _versions(inside)
         if inside is None or depth >= _MOST_NESTED or self._parts + len(inside) > _MOST_PARTS:
             if number is None:
                 raise Undescribed
-            return type(value), number
+            return id(type(value)), number
         try:
             held = tuple(
                 [(name, self._describe(item, depth + 1, is_result=is_result)) for name, item in inside.items()]
             )
         except RecursionError:
             raise Undescribed from None
-        return type(value), number, held
+        return id(type(value)), number, held
+
+
+def _has(kind: type, name: str) -> bool:
+    return any(name in base.__dict__ for base in kind.__mro__)
 
 
 def _text(value: str | bytes) -> Hashable:
     if len(value) > _RESULT_BYTES:
         raise Undescribed
-    return type(value), (value if len(value) <= _MOST_TEXT else (len(value), hash(value)))
+    return id(type(value)), (value if len(value) <= _MOST_TEXT else (len(value), hash(value)))
 
 
 def _plain_size(container: Any) -> int | None:
@@ -248,11 +261,11 @@ def _plain_size(container: Any) -> int | None:
             return size
         parts = [[*part, *part.values()] if type(part) is dict else part for part in level]
         items: list[Any] = list(chain.from_iterable(parts))
-        if not (kinds := set(map(type, items))) <= _WRITTEN:
+        if not (kinds := set(map(id, map(type, items)))) <= _WRITTEN:
             return None
-        if not kinds.isdisjoint(_TEXTS):
-            size += sum(len(item) for item in items if type(item) in _TEXTS) // _CHARACTERS
-        level = [item for item in items if type(item) in _CONTAINERS]
+        if any(map(_IS_TEXT, kinds)):
+            size += sum(len(item) for item in items if _IS_TEXT(id(type(item)))) // _CHARACTERS
+        level = [item for item in items if _IS_CONTAINER(id(type(item)))]
         if not level:
             return size
     return None
@@ -260,9 +273,9 @@ def _plain_size(container: Any) -> int | None:
 
 def _sampled(item: Any) -> Hashable:
     """Of a plain value what it is, of another where it lies."""
-    if type(item) in _TEXTS:
+    if _IS_TEXT(id(type(item))):
         return len(item), item[:_SAMPLE]
-    return item if type(item) in (*_PLAIN, float) else id(item)
+    return item if _IS_PLAIN(id(type(item))) or type(item) is float else id(item)
 
 
 def _memory_behind(array: Any) -> int | None:

@@ -327,7 +327,8 @@ class FunctionWatch:
         with suppress(TypeError):
             place.looked_up[call.names] = _LookedUp(weakref.ref(value), self._step)
         if before is None:  # new tensors have a graph behind them, what was kept has none
-            place.compared += value.is_leaf if type(value) in (Tensor, nn.Parameter) else True
+            is_tensor = type(value) is Tensor or type(value) is nn.Parameter
+            place.compared += value.is_leaf if is_tensor else True
             return False
         if call.expected is None or call.expected[0] is not value:
             return False

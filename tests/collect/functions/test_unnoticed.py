@@ -76,6 +76,30 @@ class Told(nn.Linear):
         return super().named_parameters(*given, **named)
 
 
+class Kind(type):
+    """A class of classes may do anything, too."""
+
+    def __getattr__(cls, name: str) -> Any:
+        RAN.append(name)
+        raise AttributeError(name)
+
+    def __eq__(cls, other: object) -> bool:
+        RAN.append("eq")
+        return cls is other
+
+    def __hash__(cls) -> int:
+        RAN.append("hash")
+        return 1
+
+
+class OfKind(metaclass=Kind):
+    pass
+
+
+class ListOfKind(list, metaclass=Kind):  # type: ignore[type-arg]
+    pass
+
+
 PROXY = Proxy()
 
 
@@ -87,7 +111,11 @@ def gives(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("value", [PROXY, Row([1, object()]), Row([1]), Told(2, 2), Decimal("sNaN")], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [PROXY, Row([1, object()]), Row([1]), Told(2, 2), OfKind(), [OfKind()], ListOfKind(), Decimal("sNaN")],
+    ids=str,
+)
 def test_no_code_of_the_program_is_run(value):
     def give() -> object:
         return value
