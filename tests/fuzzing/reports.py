@@ -74,6 +74,7 @@ def check_reports(diagnosis: Diagnosis) -> None:
     check_html(render(diagnosis, "html", pages=_few(pages, diagnosis), editor=_EDITOR))
     check_sarif(render(diagnosis, "sarif", pages=_few(pages, diagnosis)))
     check_github(render(diagnosis, "github"), diagnosis)
+    check_agent(render(diagnosis, "agent"))
     check_junit(render(diagnosis, "junit", pages=_few(pages, diagnosis), fails=lambda one: one.count % 2 == 0))
     try:
         check_markup(render(diagnosis, "memory-timeline"))
@@ -92,7 +93,7 @@ def check_comparison(comparison: Comparison) -> None:
     expect(set(COMPARISON_FORMATS) == {"text", "json", "markdown", "html"}, "a format that nothing checks")
 
 
-_CHECKED = {"text", "json", "markdown", "html", "sarif", "github", "junit", "memory-timeline"}
+_CHECKED = {"text", "json", "markdown", "html", "sarif", "github", "junit", "agent", "memory-timeline"}
 
 
 def _few(pages: dict[str, str], diagnosis: Diagnosis) -> dict[str, str]:
@@ -108,7 +109,16 @@ def check_text(plain: str, coloured: str) -> None:
     _expect_printable(plain)
     lines = [line.rstrip() for line in _COLOUR.sub("", coloured).splitlines()]
     expect(lines == plain.splitlines(), "escape codes that profkit did not write")
-    for line in plain.splitlines():
+    _expect_no_command(plain)
+
+
+def check_agent(text: str) -> None:
+    _expect_printable(text)
+    _expect_no_command(text)
+
+
+def _expect_no_command(text: str) -> None:
+    for line in text.splitlines():
         expect(not _COMMAND.match(line), f"a line that GitHub Actions takes for a command: {line:.100}")
 
 
