@@ -206,13 +206,15 @@ def _price(facts: Facts, suspicion: Suspicion) -> Saving | None:
 
 
 def _price_run(facts: Facts, suspicion: Suspicion) -> Saving | None:
-    """The saving as a share of the run without profkit's own part."""
+    """The saving as a share of the run without profkit's own part: all of it at most, whatever a file from anybody
+    claims."""
     whole = whole_run(facts)
     if whole is None:
         return None
-    fraction = suspicion.run_ns / whole.programs_ns
+    run_ns = min(max(suspicion.run_ns, 0), whole.programs_ns)
+    fraction = run_ns / whole.programs_ns
     spread = fraction * suspicion.run_uncertainty
-    return Saving(0, fraction, max(0.0, fraction - spread), min(1.0, fraction + spread), run_ns=suspicion.run_ns)
+    return Saving(0, fraction, max(0.0, fraction - spread), min(1.0, fraction + spread), run_ns=run_ns)
 
 
 def _full_after_ns(facts: Facts, suspicion: Suspicion) -> float | None:

@@ -53,6 +53,7 @@ _WAITS = 0.1
 _SHOWN = (2, 4, 8)
 _ROOM = 0.9
 """Of a device's memory: allocators need some for themselves."""
+_NO_ROOM = " The device's memory may have no room for twice the batch."
 _UNCERTAINTY = 0.4
 """Ten small models on a CPU: half of the predictions were within 7 %, the worst 54 % too low."""
 
@@ -75,7 +76,9 @@ def batch_too_small(facts: Facts) -> Suspicions:
     gains = ", ".join(f"{found.gain(times):.1f} times with {found.size * times}" for times in _SHOWN)
     stays = 1 - found.growing_ns / max(found.step_ns, 1)
     fits = _fits(facts)
-    room = f" The device's memory has room for about {fits} times the batch." if fits else ""
+    room = (
+        f" The device's memory has room for at least {fits} times the batch." if fits > 1 else _NO_ROOM if fits else ""
+    )
     warning = (
         " The learning rate and its schedule depend on the batch: set them anew, and compare how training converges."
         if trains
@@ -111,13 +114,14 @@ def _waiting(facts: Facts) -> float:
 
 
 def _fits(facts: Facts) -> int:
-    """How many times the batch the fullest device has room for, if all memory grew with it; 0 if unknown."""
+    """How many times the batch the fullest device has room for, if all memory grew with it: at least so many, as not
+    all does. 0 if unknown."""
     fullest = [
-        _ROOM * (one.limit_bytes or one.total_bytes) / one.allocated_peak_bytes
-        for one in facts.device_memory
-        if one.allocated_peak_bytes
+        _ROOM * (device.limit_bytes or device.total_bytes) / device.allocated_peak_bytes
+        for device in facts.device_memory
+        if device.allocated_peak_bytes > 0
     ]
-    return int(min(fullest)) if fullest else 0
+    return max(1, int(min(fullest))) if fullest else 0
 
 
 def _saved_ns(facts: Facts, found: LargerBatch) -> int:

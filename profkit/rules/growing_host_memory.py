@@ -53,6 +53,8 @@ _LEAST_ORDER = 0.85
 """Kendall's tau: at most two pairs of 28 in the wrong order."""
 _LEAST_SAMPLES = 40
 """Five for each block."""
+_MOST_SAMPLES = 1200
+"""Twice as many as a watch takes: a file from anybody may hold any number, and all pairs of them are compared."""
 _LEAST_BYTES, _LEAST_SHARE = 128 << 20, 0.2
 """Allocators keep freed memory, and libraries load what they need at first use: less may be that."""
 _GOES_ON = 0.5
@@ -67,7 +69,8 @@ def growing_host_memory(facts: Facts) -> Suspicions:
     within = steps_within(facts)
     if within is None:
         raise CannotLook("no step was seen, so growth in the steps is not known")
-    samples = [(at, size) for at, size in facts.account.memory if within[0] <= at <= within[1]]
+    known = dict(facts.account.memory[:_MOST_SAMPLES])  # at different times, else there is no slope
+    samples = sorted((at, size) for at, size in known.items() if within[0] <= at <= within[1])
     if len(samples) < _LEAST_SAMPLES:
         raise CannotLook(f"the memory was looked at fewer than {_LEAST_SAMPLES} times between the first step and last")
     times_ns, sizes = np.array(samples, dtype=np.float64).T

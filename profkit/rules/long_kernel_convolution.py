@@ -77,7 +77,7 @@ def _transforms_ns(call: Call) -> float:
         return 0.0
     (rows, inputs, *sizes), (outputs, per_group, *taps) = call.shapes[:2]
     settings = [text.strip("[]").split(",") for text in call.arguments[3:6]]
-    is_plain = len(settings) == 3 and {one.strip() for one in (*settings[0], *settings[2])} == {"1"}
+    is_plain = len(settings) == 3 and {text.strip() for text in (*settings[0], *settings[2])} == {"1"}
     if not 0 < len(taps) <= _MOST_SPATIAL or math.prod(taps) < _LEAST_TAPS or not is_plain:
         return 0.0
     padding = [int(text) if text.strip().isdigit() else 0 for text in settings[1]]

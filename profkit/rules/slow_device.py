@@ -50,6 +50,8 @@ _REASONS = (
     (0x04, "its power limit", 0.2),
 )
 """Bits of ``nvmlClocksEventReasons`` in ``nvml.h``, the more telling first, and the least share of clock missing."""
+_KNOWN = sum(bit for bit, *_ in _REASONS)
+"""The mask has 64 bits, one of which may be taken for a sign."""
 _BUSY = 0.5
 """Of NVML's sampling period: below, the device lowers its clock as it has little to do."""
 _LEAST_SAMPLES = 10
@@ -115,4 +117,4 @@ def _busy_clocks(device: DeviceUse) -> tuple[Float64s, Int64s]:
     """The clocks and the reasons of the looks at the busy device."""
     busy = [sample for sample in device.samples if sample.busy >= _BUSY and sample.clock_mhz > 0]
     clocks = np.array([sample.clock_mhz for sample in busy], dtype=np.float64)
-    return clocks, np.array([sample.reasons for sample in busy], dtype=np.int64)
+    return clocks, np.array([sample.reasons & _KNOWN for sample in busy], dtype=np.int64)

@@ -131,7 +131,7 @@ def _threads_of(facts: Facts) -> _Threads:
         raise CannotLook("the numbers of CPUs and threads were not recorded (run the program under profkit)")
     threads = set_now if isinstance(set_now, int) and set_now > 0 else host.torch_threads
     workers = [worker.threads for loader in loader_accounts(facts) for worker in loader.workers if worker.threads > 1]
-    most, processes = (threads, 1) if threads >= sum(workers) else (max(workers), len(workers))
+    most, processes = (threads, 1) if not workers or threads >= sum(workers) else (max(workers), len(workers))
     if most * processes <= host.cpus:
         return _Threads(most, processes, host.cpus)
     return _Threads(most, processes, host.cpus, *_sleeping(facts, host.cpus))

@@ -7,6 +7,7 @@ import re
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 from profkit.core import forks
 from profkit.core.failures import OWN_ERROR, STRICT
@@ -19,6 +20,8 @@ from profkit.diagnosis.settings import EVERYTHING
 from profkit.findings.values import Diagnosis
 from profkit.rules import all_rules
 from profkit.run.directory import Run
+from profkit.trace.events import no_trace
+from tests.rules.watched import S, StackActivity, doing, line, watched
 from tests.snapshots import MIB, Recording, facts_of_snapshot, in_step
 from tests.traces import facts_of, op, step
 
@@ -122,3 +125,15 @@ def test_no_rule_judges_a_rank_with_only_its_collectives_recorded() -> None:
     assert found.findings == ()
     assert set(found.skipped) == set(all_rules())
     assert set(found.skipped.values()) == {"of this rank only collectives and steps were recorded"}
+
+
+def test_no_price_is_more_than_the_run() -> None:
+    """The columns of a damaged account may hold more time than its stacks."""
+    upload = doing(StackActivity.NETWORK, 20, 30, 60, visits=5)
+    facts = watched((upload, line(9)))
+    columns = tuple(tuple((at, ns * 1000) for at, ns in column) for column in facts.account.columns)
+    damaged = Facts(no_trace(), facts.run, account=replace(facts.account, columns=columns))
+    (found,) = [finding for finding in diagnose(damaged).findings if finding.rule == "blocked-upload"]
+    assert found.saving is not None
+    assert found.saving.run_ns <= 40 * S
+    assert found.saving.fraction <= 1

@@ -16,6 +16,7 @@ from profkit.diagnosis.compare import compare_paths
 from profkit.diagnosis.pipeline import diagnose, read_facts
 from profkit.findings.values import Diagnosis
 from profkit.run.directory import (
+    ACCOUNT_FILE,
     CALLSITES_FILE,
     DEVICE_MEMORY_FILE,
     LIVE_FILE,
@@ -31,6 +32,7 @@ from profkit.run.directory import (
     LoadSample,
     Run,
 )
+from profkit.run.whole_run import Place, RunAccount
 from profkit.trace.worker_records import LoaderRecord, WorkerSums
 from tests.fuzzing import snapshots, traces
 from tests.fuzzing.hostile import TEXTS, damage_bytes, damage_tree, json_of
@@ -73,6 +75,18 @@ def seeds() -> tuple[tuple[bytes, Documents], ...]:
                     | {"batch_from": at % 3 - 1}
                     for at in range(6)
                 ],
+            },
+            ACCOUNT_FILE: sample(RunAccount)
+            | {"started_ns": 0, "begun_ns": 10**9, "until_ns": 61 * 10**9, "column_ns": 10**9, "is_over": True}
+            | {"columns": [[[second % 3, 10**9]] for second in range(60)]}
+            | {"memory": [[second * 10**9, (500 + 10 * second) << 20] for second in range(60)]}
+            | {"places": [{**sample(Place), "site": site, "trains": at == 0} for at, site in enumerate(sites)]}
+            | {
+                "stacks": [
+                    {"activity": kind, "places": [at], "time_ns": 20 * 10**9, "cpu_ns": 10**9}
+                    | {"first_ns": at * 10**9, "last_ns": (57 + at) * 10**9, "looks": 400, "visits": 20}
+                    for at, kind in enumerate(("backward", "network", "other"))
+                ]
             },
             DEVICE_MEMORY_FILE: [{**sample(DeviceMemorySample), "step": step, "device": 0} for step in (0, 1, 2, -1)],
             f"{WORKERS_DIRECTORY}/loader0.json": sample(LoaderRecord) | {"loader": 0, "workers": 2},

@@ -153,3 +153,13 @@ def test_what_is_computed_leads_before_its_backward_pass():
     found = of(columns, later)
     assert found is not None
     assert [(line.site.line, line.is_backward) for line in found.grown()] == [(12, False), (43, True)]
+
+
+def test_a_file_that_claims_any_number_of_columns_or_stacks_tells_nothing():
+    """Each stack has a row of columns: a small file could ask for all memory of the machine."""
+    columns, later_ms = slow_steps(SCORE)
+    account, later_ns = looked_at(columns), tuple(int(ms * MS) for ms in later_ms)
+    run = Run(torch="2.13", later_step_ns=later_ns, timed_until_ns=BEGUN_NS + int(100 * len(columns) * MS))
+    assert timed_lines(Facts(no_trace(), run, account=account)) is not None
+    for more in ({"columns": account.columns + ((),) * 1200}, {"stacks": account.stacks * 10_000}):
+        assert timed_lines(Facts(no_trace(), run, account=replace(account, **more))) is None

@@ -102,7 +102,14 @@ def test_a_device_that_is_hardly_used_has_room():
     (found,) = told(on_device(5, memory=memory))
     assert found.severity is Severity.MEDIUM
     assert found.evidence["gain_at_4x"] == 4.0
-    assert "The device's memory has room for about 7 times the batch." in found.message
+    assert "The device's memory has room for at least 7 times the batch." in found.message
+
+
+@pytest.mark.parametrize("used", [50, 79, 200])
+def test_a_device_that_is_nearly_full_may_have_no_room(used):
+    memory = (DeviceMemorySample(0, 0, 80 * GIB, GIB, used * GIB, GIB, used * GIB),)
+    (found,) = told(on_device(5, memory=memory))
+    assert "The device's memory may have no room for twice the batch." in found.message
 
 
 def test_a_device_that_moves_all_it_can_is_full():

@@ -54,6 +54,17 @@ def test_too_few_looks_cannot_be_judged():
         told([500 + 20 * at for at in range(39)])
 
 
+def test_looks_at_the_same_time_are_one():
+    facts = watched(memory=((40 * S, MIB),) * 1000)
+    with pytest.raises(CannotLook, match="fewer than 40 times"):
+        list(growing_host_memory.check(facts))
+
+
+def test_of_a_file_with_any_number_of_looks_some_are_compared():
+    sizes = [500 + at / 100 for at in range(20_000)]
+    assert told(sizes) == []
+
+
 def test_without_an_account_it_cannot_look():
     facts = facts_of([step(0, 0, 10), op("aten::mm", 1, 2)])
     assert missing_needs(facts, growing_host_memory.needs) == [Need.WHOLE_RUN]

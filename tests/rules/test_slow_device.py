@@ -45,6 +45,12 @@ def test_too_few_looks_or_no_clock_cannot_be_judged(more):
         told(reasons=HEAT, **more)
 
 
+@pytest.mark.parametrize("more", [1 << 63, -(1 << 63)])
+def test_reasons_with_all_bits_are_read(more):
+    (found,) = told(clock=1485, reasons=HEAT + more)
+    assert found.evidence["reason"] == "heat, by its driver"
+
+
 def test_without_looks_it_cannot_look():
     with pytest.raises(CannotLook, match="not installed"):
         list(slow_device.check(watched(no_devices="NVIDIA's management library is not installed here")))

@@ -174,3 +174,7 @@ def test_what_was_not_counted_cannot_be_judged():
     with pytest.raises(CannotLook, match="does not count"):
         find(facts_about(samples=tuple(LoadSample(i, 1, 1.0) for i in range(9))))
     assert missing_needs(facts_of([annotation("x", 0, 1)]), thread_oversubscription.needs) == [Need.OPERATORS]
+
+
+def test_a_negative_number_of_threads_is_no_number():
+    assert find(facts_about(run=Run(host=Host(2, -1, 1 << 30)))) == []

@@ -22,12 +22,12 @@ def attributes_read(code: CodeType) -> frozenset[str] | None:
     if name in code.co_cellvars:
         return None
     instructions = list(dis.get_instructions(code))
-    for at, one in enumerate(instructions):
-        if one.argval != name and not (isinstance(one.argval, tuple) and name in one.argval):
+    for at, step in enumerate(instructions):
+        if step.argval != name and not (isinstance(step.argval, tuple) and name in step.argval):
             continue
         following = instructions[at + 1] if at + 1 < len(instructions) else None
-        if not one.opname.startswith("LOAD_FAST") or one.argval != name or following is None:
-            if one.opname.endswith(("_FAST", "FAST_LOAD_FAST", "FAST_STORE_FAST")) or isinstance(one.argval, tuple):
+        if not step.opname.startswith("LOAD_FAST") or step.argval != name or following is None:
+            if step.opname.endswith(("_FAST", "FAST_LOAD_FAST", "FAST_STORE_FAST")) or isinstance(step.argval, tuple):
                 return None
             continue  # an attribute or a constant of that name
         if following.opname not in _READS:
@@ -39,7 +39,16 @@ def attributes_read(code: CodeType) -> frozenset[str] | None:
 def known_attributes(value: Any, read: Collection[str]) -> tuple[str, ...] | None:
     """Those in the object's own dict. None if one of them is not there, such as a method, which may read others; or if
     the object is a module, whose parameters and buffers lie elsewhere."""
-    inside = getattr(value, "__dict__", None)
-    if isinstance(value, nn.Module) or not isinstance(inside, dict) or any(name not in inside for name in read):
+    inside = own_attributes(value)
+    if issubclass(type(value), nn.Module) or inside is None or any(name not in inside for name in read):
         return None
     return tuple(sorted(read))
+
+
+def own_attributes(value: Any) -> dict[str, Any] | None:
+    """The object's own dict, past what its class does when an attribute is read: a lazy module would be loaded."""
+    try:
+        inside: Any = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return inside if type(inside) is dict else None

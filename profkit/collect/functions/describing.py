@@ -1,4 +1,8 @@
-"""What a call is given and what it gives, as values that are equal if a later call may use the earlier result."""
+"""What a call is given and what it gives, as values that are equal if a later call may use the earlier result.
+
+Nothing here may run the program's code, not even its ``__class__``, ``__len__`` or ``__getattr__``: so values are told
+apart by `type`, types by identity, and containers are read as the built-in ones that they are.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,15 @@ import ctypes
 import io
 import marshal
 import random
+import sys
 import weakref
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from datetime import date, timedelta
+from collections.abc import Callable, Collection, Hashable, Iterator
+from datetime import date, datetime, timedelta
 from datetime import time as clock_time
 from decimal import Decimal
 from fractions import Fraction
 from itertools import chain, islice
-from pathlib import PurePath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import BuiltinFunctionType, EllipsisType, FunctionType, MethodType, ModuleType
 from typing import Any
 from uuid import UUID
@@ -24,16 +29,34 @@ from torch import Tensor, nn
 from torch._C import TensorBase
 from torch.multiprocessing.reductions import StorageWeakRef
 
-_PLAIN = (int, bool, bytes, complex, type(None), EllipsisType, torch.dtype, torch.device, torch.layout, torch.Size)
-_VALUES = (PurePath, Decimal, Fraction, date, clock_time, timedelta, UUID)
+from profkit.collect.functions.attributes import own_attributes
+
+_PLAIN = (int, bool, complex, type(None), EllipsisType, torch.dtype, torch.device, torch.layout, torch.Size)
+_TEXTS = (str, bytes)
+_VALUES = (
+    *(PurePosixPath, PureWindowsPath, type(Path()), Decimal, Fraction, UUID),
+    *(date, datetime, clock_time, timedelta),
+)
 """Objects that are equal if their values are, and never change."""
 _NAMED = (type, FunctionType, BuiltinFunctionType, ModuleType, np.dtype)
-_MOVING = (io.IOBase, torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
-"""Objects that each use changes, although they look the same before and after."""
+_MOVING = (io.IOBase.__mro__[1], torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+"""Objects that each use changes, although they look the same before and after. `io.IOBase` itself has a metaclass that
+asks the program's classes for their hash; what it is built on has none."""
 _CONTAINERS = (list, tuple, dict, set, frozenset)
+_WRITTEN = frozenset(map(id, (int, bool, float, complex, type(None), EllipsisType, *_TEXTS, *_CONTAINERS)))
+"""What `marshal` writes by its value. It would write arrays as well, of any size, but without their shape."""
 _MOST_ELEMENTS = 20_000
 """Of a container of plain values that are compared one by one: 0.2 ms. A longer one is the data, which stays the same
 object."""
+_CHARACTERS = 50
+"""So many count as one element: a megabyte of text in all."""
+_ELEMENT_BYTES = 64
+"""A number with its place in a list or dict."""
+_SAMPLE = 64
+"""Elements of a longer container that are compared, as its address may have been another one's before."""
+_MOST_TEXT = 256
+"""Longer text is known by its hash, so that it is not kept."""
+_MOST_LEVELS = 64
 _MOST_NESTED = 4
 _MOST_PARTS = 300
 """Values inside one argument or result that are looked at, each some microseconds."""
@@ -46,6 +69,10 @@ _MOST_TENSORS = 1000
 
 
 _Describe = Callable[..., Hashable]
+_IS_PLAIN, _IS_TEXT, _IS_VALUE, _IS_CONTAINER = (
+    frozenset(map(id, kinds)).__contains__ for kinds in (_PLAIN, _TEXTS, _VALUES, _CONTAINERS)
+)
+"""By the identity of a type: a metaclass may compare as it likes."""
 
 
 class Undescribed(Exception):
@@ -54,12 +81,16 @@ class Undescribed(Exception):
 
 class Describer:
     """Describes arguments (`argument`) and results (`result`). `token` is the number of an object, None if it cannot
-    have one. Numbers are never used again, unlike addresses."""
+    have one. Numbers are never used again, unlike addresses.
+
+    ``kept_bytes`` is what keeping the last result would keep in memory; None if its end may be noticed, as that of an
+    object whose class has a ``__del__``."""
 
     def __init__(self) -> None:
         self._objects: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._memories: dict[int, tuple[StorageWeakRef, int]] = {}
         self._last = self._parts = 0
+        self.kept_bytes: int | None = 0
         self._by_kind: tuple[tuple[type | tuple[type, ...], _Describe], ...] = (
             (Tensor, self._tensor),
             (np.ndarray, self._array),
@@ -72,18 +103,22 @@ class Describer:
         """Raises `Undescribed` for what changes by being used. Of an object only attributes that are ``read`` count, if
         these are known."""
         self._parts = 0
-        if read is not None and isinstance(inside := getattr(value, "__dict__", None), dict):
-            return type(value), self.token(value), *[self._describe(inside[name], 1, is_result=False) for name in read]
+        if read is not None and (inside := own_attributes(value)) is not None:
+            return (
+                id(type(value)),
+                self.token(value),
+                *[self._describe(inside[name], 1, is_result=False) for name in read],
+            )
         return self._describe(value, 0, is_result=False)
 
     def result(self, value: object) -> Hashable:
         """By what it holds, even if it is another object. Raises `Undescribed` if that cannot be told."""
-        self._parts = 0
+        self._parts = self.kept_bytes = 0
         return self._describe(value, 0, is_result=True)
 
     def identity(self, value: object) -> Hashable:
         """Which object it is, whatever has become of it; plain values and tensors as arguments."""
-        number = None if isinstance(value, (*_PLAIN, str, float, Tensor, np.ndarray)) else self.token(value)
+        number = None if issubclass(type(value), (*_PLAIN, str, float, Tensor, np.ndarray)) else self.token(value)
         return self.argument(value) if number is None else number
 
     def token(self, value: object) -> int | None:
@@ -99,24 +134,31 @@ class Describer:
         return self._last
 
     def _describe(self, value: Any, depth: int, *, is_result: bool) -> Hashable:
-        kind = type(value)
-        if kind in _PLAIN or kind is str:
-            return kind, value
+        kind, number = type(value), id(type(value))
+        if _IS_PLAIN(number):
+            return number, value
+        if _IS_TEXT(number):
+            self._keep(sys.getsizeof(value))
+            return _text(value)
         if kind is float:
-            return kind, value.hex()
-        if isinstance(value, _VALUES):
-            return kind, value
+            return number, value.hex()
+        if _IS_VALUE(number):
+            return number, str(value)
         self._parts += 1
-        if isinstance(value, _MOVING) or hasattr(kind, "__next__"):
+        if issubclass(kind, _MOVING) or _has(kind, "__next__"):
             raise Undescribed
-        describe = next((one for kinds, one in self._by_kind if isinstance(value, kinds)), self._object)
+        describe = next((describe for kinds, describe in self._by_kind if issubclass(kind, kinds)), self._object)
         return describe(value, depth, is_result=is_result)
 
+    def _keep(self, size: int | None) -> None:
+        self.kept_bytes = None if self.kept_bytes is None or size is None else self.kept_bytes + size
+
     def _number(self, value: Any, _depth: int, **_: bool) -> Hashable:
-        return type(value), value.tobytes()
+        return id(type(value)), value.tobytes()
 
     def _named(self, value: Any, _depth: int, **_: bool) -> Hashable:
-        if isinstance(value, MethodType):
+        self._keep(None)
+        if type(value) is MethodType:
             return "method", self.token(value.__func__), self.token(value.__self__)
         return "named", id(value)
 
@@ -126,8 +168,11 @@ class Describer:
         if is_result and tensor.requires_grad:
             raise Undescribed
         shape = tensor.dtype, tuple(tensor.shape), tensor.requires_grad, tensor.device
-        size = tensor.numel() * tensor.element_size()
+        size, held = tensor.numel() * tensor.element_size(), TensorBase.untyped_storage(tensor).nbytes()
+        self._keep(held)
         if tensor.device.type == "cpu" and tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj()):
+            if held < size:  # freed, as by sharded training: there is nothing to read at the address
+                raise Undescribed
             if size <= (_RESULT_BYTES if is_result else _ARGUMENT_BYTES):
                 return "numbers", *shape, hash(ctypes.string_at(TensorBase.data_ptr(tensor), size)) if size else 0
             if is_result:
@@ -148,6 +193,7 @@ class Describer:
     def _array(self, array: Any, _depth: int, *, is_result: bool) -> Hashable:
         if array.dtype.hasobject or type(array) is not np.ndarray:
             raise Undescribed
+        self._keep(_memory_behind(array))
         shape = array.dtype.str, array.shape
         if array.nbytes <= (_RESULT_BYTES if is_result else _ARGUMENT_BYTES):
             return "numbers", *shape, hash(array.tobytes())
@@ -157,39 +203,101 @@ class Describer:
         return ("pieces", *shape, pieces) if is_result else ("memory", *shape, array.ctypes.data, pieces)
 
     def _container(self, value: Any, depth: int, *, is_result: bool) -> Hashable:
-        if len(value) + sum(len(one) for one in value if isinstance(one, _CONTAINERS)) <= _MOST_ELEMENTS:
-            try:  # plain values all the way down; later versions of the format write references
-                return type(value), hash(marshal.dumps(value, 2))
-            except ValueError:
-                pass
-        elif not is_result:
-            return type(value), id(value), len(value)
-        if depth >= _MOST_NESTED or self._parts + len(value) > _MOST_PARTS or isinstance(value, set | frozenset):
+        kind, base = type(value), next(base for base in _CONTAINERS if issubclass(type(value), base))
+        count = base.__len__(value)
+        is_noticed = kind.__weakrefoffset__ or _has(kind, "__del__")
+        self._keep(None if is_noticed else sys.getsizeof(value) if kind is base else count * _ELEMENT_BYTES)
+        size = _plain_size(value) if kind is base else None
+        if size is not None and size <= _MOST_ELEMENTS:
+            self._keep(size * _ELEMENT_BYTES)
+            return id(kind), hash(marshal.dumps(value, 2))  # later versions of the format write references
+        items: Iterator[Any] = chain.from_iterable(dict.items(value)) if base is dict else base.__iter__(value)
+        if not is_result and (size or count) > _MOST_ELEMENTS:
+            every = slice(0, None, count // _SAMPLE + 1)
+            sample = base.__getitem__(value, every) if base in (list, tuple) else islice(items, _SAMPLE)
+            return id(kind), id(value), count, tuple(map(_sampled, sample))
+        if depth >= _MOST_NESTED or self._parts + count > _MOST_PARTS or base in (set, frozenset):
             raise Undescribed
-        items: Iterator[Any] = chain.from_iterable(dict.items(value)) if isinstance(value, dict) else iter(value)
-        return type(value), tuple([self._describe(one, depth + 1, is_result=is_result) for one in items])
+        return id(kind), tuple([self._describe(item, depth + 1, is_result=is_result) for item in items])
 
     def _object(self, value: Any, depth: int, *, is_result: bool) -> Hashable:
-        inside = getattr(value, "__dict__", None)
+        inside = own_attributes(value)
         number = None if is_result else self.token(value)
-        if is_result and not isinstance(inside, Mapping):
+        self._keep(None)
+        if is_result and inside is None:
             raise Undescribed
-        if isinstance(value, nn.Module):
-            return type(value), number, value.training, _versions(value)
-        if not isinstance(inside, Mapping) or depth >= _MOST_NESTED or self._parts + len(inside) > _MOST_PARTS:
+        if inside is not None and issubclass(type(value), nn.Module):
+            return id(type(value)), number, inside.get("training"), _versions(inside)
+        if inside is None or depth >= _MOST_NESTED or self._parts + len(inside) > _MOST_PARTS:
             if number is None:
                 raise Undescribed
-            return type(value), number
+            return id(type(value)), number
         try:
-            held = tuple([(name, self._describe(one, depth + 1, is_result=is_result)) for name, one in inside.items()])
+            held = tuple(
+                [(name, self._describe(item, depth + 1, is_result=is_result)) for name, item in inside.items()]
+            )
         except RecursionError:
             raise Undescribed from None
-        return type(value), number, held
+        return id(type(value)), number, held
 
 
-def _versions(module: nn.Module) -> Hashable:
-    tensors = list(islice(chain(module.parameters(), module.buffers()), _MOST_TENSORS))
-    return len(tensors), sum(0 if tensor.is_inference() else tensor._version for tensor in tensors)
+def _has(kind: type, name: str) -> bool:
+    return any(name in base.__dict__ for base in kind.__mro__)
+
+
+def _text(value: str | bytes) -> Hashable:
+    if len(value) > _RESULT_BYTES:
+        raise Undescribed
+    return id(type(value)), (value if len(value) <= _MOST_TEXT else (len(value), hash(value)))
+
+
+def _plain_size(container: Any) -> int | None:
+    """How many elements a container of plain values has inside, counted until there are too many. None if there is
+    anything else in it."""
+    size, level = 0, [container]
+    for _ in range(_MOST_LEVELS):
+        size += sum(map(len, level))
+        if size > _MOST_ELEMENTS:
+            return size
+        parts = [[*part, *part.values()] if type(part) is dict else part for part in level]
+        items: list[Any] = list(chain.from_iterable(parts))
+        if not (kinds := set(map(id, map(type, items)))) <= _WRITTEN:
+            return None
+        if any(map(_IS_TEXT, kinds)):
+            size += sum(len(item) for item in items if _IS_TEXT(id(type(item)))) // _CHARACTERS
+        level = [item for item in items if _IS_CONTAINER(id(type(item)))]
+        if not level:
+            return size
+    return None
+
+
+def _sampled(item: Any) -> Hashable:
+    """Of a plain value what it is, of another where it lies."""
+    if _IS_TEXT(id(type(item))):
+        return len(item), item[:_SAMPLE]
+    return item if _IS_PLAIN(id(type(item))) or type(item) is float else id(item)
+
+
+def _memory_behind(array: Any) -> int | None:
+    """The bytes that a view keeps; None if they belong to another kind of object."""
+    while type(array.base) is np.ndarray:
+        array = array.base
+    return int(array.nbytes) if array.base is None else None
+
+
+def _versions(inside: dict[str, Any]) -> Hashable:
+    """Of the tensors of a module with these attributes, and of those inside it."""
+    tensors: dict[int, Tensor] = {}
+    modules, seen = [inside], {id(inside)}
+    while modules and len(tensors) <= _MOST_TENSORS:
+        held = modules.pop()
+        for name in ("_parameters", "_buffers"):
+            tensors.update({id(tensor): tensor for tensor in held.get(name, {}).values() if tensor is not None})
+        within = [own_attributes(module) for module in held.get("_modules", {}).values()]
+        modules += [more for more in within if more is not None and id(more) not in seen]
+        seen.update(map(id, modules))
+    counted = list(islice(tensors.values(), _MOST_TENSORS))
+    return len(counted), sum(0 if tensor.is_inference() else tensor._version for tensor in counted)
 
 
 def _pieces(start: int, size: int) -> int:

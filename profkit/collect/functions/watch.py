@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
-from profkit.collect.functions.attributes import attributes_read, known_attributes
-from profkit.collect.functions.describing import Describer, Undescribed
+from torch import Tensor, nn
+
+from profkit.collect.functions.attributes import attributes_read, known_attributes, own_attributes
+from profkit.collect.functions.describing import Describer
 from profkit.collect.program.clocks import time
 from profkit.collect.program.compiled import compiler_is_used
 from profkit.collect.program.frames import SUSPENDS, forget_locals, line_of, walk_up
@@ -40,6 +42,7 @@ _MOST_FOUND = 100
 """Places in ``run.json``, those first that take most."""
 _PASSING_ON = ("func", "fn", "function", "f")
 """How decorators call the function that they call in turn."""
+_DEEP = "repeated calls of functions were looked for until the program recursed as deep as it may"
 _DEFINED = (FunctionType, BuiltinFunctionType, ModuleType, type)
 _WRAPPERS = frozenset(("decorate_context", "wrapper", "inner", "_fn", "wrapped", "decorated"))
 _SPECIAL = frozenset(("__call__", "__getitem__"))
@@ -118,7 +121,7 @@ class FunctionWatch:
 
     def _forget(self) -> None:
         self._describer, self._held_bytes, self._kept = Describer(), 0, 0
-        self._places: dict[tuple[CodeType, CodeType, int], _Place | None] = {}
+        self._places: dict[tuple[int, int, int], tuple[_Place | None, CodeType, CodeType]] = {}
         self._open: dict[int, _Open] = {}
 
     @property
@@ -173,7 +176,7 @@ class FunctionWatch:
         self._forget()
 
     def _uninstall(self) -> None:
-        if sys.getprofile() == self._callback:
+        if sys.getprofile() is self._callback:
             sys.setprofile(None)
 
     def _release_variables(self) -> None:
@@ -190,11 +193,11 @@ class FunctionWatch:
     @uncompiled
     def _on_event(self, frame: FrameType, event: str, value: Any) -> None:
         """Python calls this when a function begins or ends, also one of C."""
-        if not self.is_on:
-            self._uninstall()
-            return
-        self._events += 1
         try:
+            if not self.is_on:
+                self._uninstall()
+                return
+            self._events += 1
             if event == "call":
                 caller = frame.f_back
                 if caller is not None and self._is_user[caller.f_code.co_filename]:
@@ -204,6 +207,8 @@ class FunctionWatch:
             if self._spent_ns > _MOST_NS:
                 self.is_on = False
                 self._uninstall()
+        except RecursionError:  # no call is left to say it
+            self.is_on, self.ended = False, self.ended or _DEEP
         except Exception as error:  # it would reach the program
             self._fail(error)
 
@@ -217,8 +222,8 @@ class FunctionWatch:
         if code.co_flags & SUSPENDS:
             self._saw_suspending = True
             return
-        where = code, caller.f_code, caller.f_lasti
-        place = self._places[where] if where in self._places else self._make(where, frame, caller)
+        where = id(code), id(caller.f_code), caller.f_lasti  # Python hashes all instructions of a code object anew
+        place = self._places[where][0] if where in self._places else self._make(where, frame, caller)
         if place is None:
             return
         place.calls[self._step] += 1
@@ -232,7 +237,7 @@ class FunctionWatch:
             key, names = self._key(frame, place, given), self._all(self._describer.identity, given)
             before = place.looked_up.get(names)
             expected = None if before is None or names is None else before.reference()
-            held = None if expected is None else (expected, self._one(expected))
+            held = None if expected is None else (expected, self._argument(expected))
         ended = time.thread_time_ns()
         self._looks_ns += ended - begun
         if key is not None or names is not None:
@@ -255,22 +260,22 @@ class FunctionWatch:
         if around is None or not given:
             return around
         read = None if place.reads is None else known_attributes(given[0], place.reads)
-        first = self._all(lambda one: self._describer.argument(one, read), given[:1])
+        first = self._all(lambda value: self._describer.argument(value, read), given[:1])
         return None if first is None else (first, around)
 
     def _all(self, describe: Callable[[Any], Hashable], given: list[Any]) -> Hashable:
         try:
-            return tuple([describe(one) for one in given])
+            return tuple([describe(value) for value in given])
         except Exception:  # of a library's objects that only look like tensors, too
             return None
 
-    def _one(self, value: Any) -> Hashable:
+    def _argument(self, value: Any) -> Hashable:
         return self._all(self._describer.argument, [value])
 
-    def _make(self, where: tuple[CodeType, CodeType, int], frame: FrameType, caller: FrameType) -> _Place | None:
+    def _make(self, where: tuple[int, int, int], frame: FrameType, caller: FrameType) -> _Place | None:
         """The place, None if calls there are not looked at: of classes' and modules' bodies, of profkit's own code, and
         of methods that are called for what they do."""
-        code = frame.f_code
+        begun, code = time.thread_time_ns(), frame.f_code
         is_special = code.co_name.startswith("__") and code.co_name not in _SPECIAL
         is_function = code.co_flags & inspect.CO_OPTIMIZED and not code.co_name.endswith("comp>")
         place = None
@@ -282,7 +287,8 @@ class FunctionWatch:
             called = code if function is None else function.__code__
             defined = CallSite(source_file(called), called.co_firstlineno, function_name(called), "")
             place = _Place(site, _name(frame, called), defined, function, attributes_read(code))
-        self._places[where] = place
+        self._places[where] = place, code, caller.f_code
+        self._looks_ns += time.thread_time_ns() - begun
         return place
 
     def _leave(self, call: _Open, value: Any) -> None:
@@ -321,11 +327,12 @@ class FunctionWatch:
         with suppress(TypeError):
             place.looked_up[call.names] = _LookedUp(weakref.ref(value), self._step)
         if before is None:  # new tensors have a graph behind them, what was kept has none
-            place.compared += getattr(value, "is_leaf", True)
+            is_tensor = type(value) is Tensor or type(value) is nn.Parameter
+            place.compared += value.is_leaf if is_tensor else True
             return False
         if call.expected is None or call.expected[0] is not value:
             return False
-        if call.expected[1] is None or self._one(value) != call.expected[1]:
+        if call.expected[1] is None or self._argument(value) != call.expected[1]:
             return False
         (place.again if before.step == self._step else place.across)[self._step] += 1
         place.same_objects += 1
@@ -334,7 +341,7 @@ class FunctionWatch:
     def _content(self, value: Any) -> Hashable:
         try:
             return self._describer.result(value)
-        except Undescribed:
+        except Exception:  # as for arguments
             return None
 
     def _is_unwritten(self, before: _Result) -> bool:
@@ -342,16 +349,17 @@ class FunctionWatch:
         return value is None or self._content(value) == before.content
 
     def _hold(self, value: Any) -> Callable[[], Any]:
-        """Keep a repeated result alive, if there is room, so that it shows whether somebody writes into it."""
-        size = int(getattr(value, "nbytes", 0) or sys.getsizeof(value, 64))
-        if self._held_bytes + size > _HELD_BYTES:
+        """Keep a repeated result alive, if there is room and nobody notices, so that it shows whether somebody writes
+        into it."""
+        size = self._describer.kept_bytes
+        if size is None or self._held_bytes + size > _HELD_BYTES:
             return _weakly(value)
         self._held_bytes += size
         return lambda: value
 
     def _conclude(self) -> None:
         """Keep what the two steps repeat so far."""
-        places = [place for place in self._places.values() if place is not None]
+        places = [place for place, *_ in self._places.values() if place is not None]
         step = self._step
         with self._past_functions(), self._past_dispatch():
             for place in places:
@@ -365,7 +373,7 @@ class FunctionWatch:
             for place in places
             if _repeats(place, step)
         ]
-        found.sort(key=lambda one: -one.spent_ns)
+        found.sort(key=lambda call: -call.spent_ns)
         if found or not self.found:
             self.found = tuple(found[:_MOST_FOUND])
 
@@ -405,12 +413,12 @@ def _surroundings(frame: FrameType, function: FunctionType | None) -> list[Any]:
     if function is not None:
         code, values = function.__code__, function.__globals__
     named = [values[name] for name in code.co_names if name in values]
-    return [one for one in (*around, *named) if not (isinstance(one, _DEFINED) or _is_function_of_c(one))]
+    return [value for value in (*around, *named) if not (issubclass(type(value), _DEFINED) or _is_function_of_c(value))]
 
 
 def _is_function_of_c(value: Any) -> bool:
     """Such as one of NumPy's: it has no state that can be read."""
-    return callable(value) and (not hasattr(value, "__dict__") or hasattr(value, "__wrapped__"))
+    return callable(value) and ((inside := own_attributes(value)) is None or "__wrapped__" in inside)
 
 
 def _passed_on_to(frame: FrameType) -> FunctionType | None:
@@ -418,7 +426,7 @@ def _passed_on_to(frame: FrameType) -> FunctionType | None:
     if frame.f_code.co_name in _WRAPPERS:
         for name in _PASSING_ON:
             function = frame.f_locals.get(name)
-            if isinstance(function, FunctionType):
+            if type(function) is FunctionType:
                 return function
     return None
 

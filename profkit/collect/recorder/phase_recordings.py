@@ -171,6 +171,10 @@ class PhaseRecordings:
         self.enter()
         self.is_paused = False
 
+    def disown(self) -> None:
+        """In the child of a fork: watch no more."""
+        self._functions.stop()
+
     def conclude(self) -> None:
         """Keep the complete steps, else the prologue, else the part of a step that was recorded."""
         phase, complete = self._schedule.phase, self._schedule.recorded

@@ -229,6 +229,7 @@ class Recorder:
     def disown(self) -> None:
         """In the child of a fork: remove everything and leave the recording to the parent."""
         self._tracer.pause()
+        self._phases.disown()
         self._memory.failures.end()
         self._recordings.disown()
         self._leave()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -117,13 +118,19 @@ class Identities:
         return identity is not None
 
 
+_is_wrapped: Callable[[Tensor], bool] = getattr(
+    getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", lambda _: False
+)
+"""Whether it stands for others inside `torch.func.vmap` or `grad`: it has no memory of its own."""
+
+
 def is_plain(value: object) -> bool:
     """Whether it is a tensor whose memory and version identify its content."""
     if type(value) not in (Tensor, Parameter):
         return False
     assert isinstance(value, Tensor)
     is_known = value.layout in _LAYOUTS and value.device.type in _DEVICES and not value.dtype.is_complex
-    return is_known and not TensorBase.is_inference(value)
+    return is_known and not TensorBase.is_inference(value) and not _is_wrapped(value)
 
 
 def _is_comparable(tensor: Tensor) -> bool:

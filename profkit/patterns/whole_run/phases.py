@@ -71,7 +71,7 @@ _WAITS = (StackActivity.NETWORK.value, StackActivity.CHILD.value, StackActivity.
 _MOST_LINES = 5
 _MOSTLY = 0.9
 """Of the time at a line: then each visit of the line is a visit of what it mostly does."""
-_MOST_COLUMNS = 1200
+MOST_COLUMNS = 1200
 """Twice as many as a watch makes: a file from anybody may claim any number."""
 _LOOP_SHARE = 0.5
 """The loop that trains has at least this share of the time of backward passes and updates. A program with two such
@@ -311,9 +311,9 @@ def _band(account: RunAccount, phases: list[Phase], labels: list[str]) -> Iterat
     if account.column_ns <= 0:
         return
     number_of = {phase.label: number for number, phase in enumerate(phases)}
-    yield from repeat(0, min(round(phases[0].time_ns / account.column_ns), _MOST_COLUMNS))
+    yield from repeat(0, min(round(phases[0].time_ns / account.column_ns), MOST_COLUMNS))
     last = 0
-    for column in account.columns[:_MOST_COLUMNS]:
+    for column in account.columns[:MOST_COLUMNS]:
         times = Counter[int]()
         for at, time_ns in column:
             if 0 <= at < len(labels) and labels[at] in number_of:

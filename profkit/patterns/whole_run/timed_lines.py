@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts, derived_once
-from profkit.patterns.whole_run.phases import IMPORTS, PROFKIT, STEPS, phase_labels
+from profkit.patterns.whole_run.phases import IMPORTS, MOST_COLUMNS, PROFKIT, STEPS, phase_labels
 from profkit.run.directory import CallSite
 from profkit.run.whole_run import RunAccount, StackActivity
 from profkit.trace.events import Bools, Float64s
@@ -39,6 +39,8 @@ _BETWEEN_MIDDLES = 3 / 4
 _FEWEST_COLUMNS, _LEAST_SPREAD = 2, 0.1
 """Columns of the account that tell what is usual; and the standard deviation of the share of long steps in them, if
 each holds a part of one."""
+_MOST_STACKS = 10_000
+"""More than a watch keeps: a file from anybody may claim any number, and each takes a row of columns."""
 MOST_LINES = 3
 """More places are no answer."""
 
@@ -149,6 +151,8 @@ class TimedLines(Struct, frozen=True):
 def timed_lines(facts: Facts) -> TimedLines | None:
     """None if the run was not watched, if it is not known when the timed steps ended, or if these are few."""
     account, took_ns = facts.account, np.asarray(facts.run.later_step_ns, dtype=np.float64)
+    if len(account.columns) > MOST_COLUMNS or len(account.stacks) > _MOST_STACKS:
+        return None
     if account.column_ns <= 0 or not facts.run.timed_until_ns or len(took_ns) < _LEAST_STEPS:
         return None
     begun_ns = facts.run.timed_until_ns - account.begun_ns - took_ns.sum()
@@ -179,8 +183,13 @@ def timed_lines(facts: Facts) -> TimedLines | None:
         long_steps=int(spans.long.sum()),
         first_steps=spans.first_steps,
         knows_usual=not spans.long.any() or spans.usual_of(spans.inside) is not None,
-        look_ns=max(sum(one.time_ns for one in account.stacks) / max(sum(one.looks for one in account.stacks), 1), 1.0),
+        look_ns=_look_ns(account),
     )
+
+
+def _look_ns(account: RunAccount) -> float:
+    time_ns, looks = sum(stack.time_ns for stack in account.stacks), sum(stack.looks for stack in account.stacks)
+    return max(time_ns / max(looks, 1), 1.0)
 
 
 class LineBeside(Struct, frozen=True):
@@ -357,7 +366,7 @@ class _Sums(Struct, frozen=True):
         before = way[: way.index(at)] if at in way else ()
         return TimedLine(
             site=self.account.places[at].site,
-            callers=tuple(self.account.places[one].site for one in reversed(before)),
+            callers=tuple(self.account.places[number].site for number in reversed(before)),
             label=known.most_common(1)[0][0],
             is_backward=backward_ns > _MOSTLY * whole_ns,
             is_apart=_function(self.account, at) not in self.trained,

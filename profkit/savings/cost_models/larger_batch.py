@@ -180,10 +180,10 @@ def _products(facts: Facts, rows: Rows, size: int) -> tuple[Float64s, Callable[[
     first, kind = distinct_rows(events.name_code[rows], events.dims_code[rows])
     names = (facts.trace.names[code] for code in events.name_code[rows[first]].tolist())
     products = [product_of(name, _dims(facts, row)) for name, row in zip(names, rows[first].tolist(), strict=True)]
-    operations = np.array([0.0 if one is None else _operations(one) for one in products])[kind]
+    operations = np.array([0.0 if product is None else _operations(product) for product in products])[kind]
 
     def ratios(rate: float, bandwidth: float) -> Float64s:
-        known = [1.0 if one is None else _ratio(one, size, rate, bandwidth) for one in products]
+        known = [1.0 if product is None else _ratio(product, size, rate, bandwidth) for product in products]
         return np.array(known, dtype=np.float64)[kind]
 
     return operations, ratios
@@ -236,4 +236,6 @@ def _loading_ns(facts: Facts) -> float:
 
 def _making_ns(facts: Facts) -> float:
     """The time that the workers of the slowest loader together need for a batch; 0 if there are none."""
-    return max((one.batch_ns / len(one.workers) for one in loader_accounts(facts) if one.workers), default=0.0)
+    return max(
+        (loader.batch_ns / len(loader.workers) for loader in loader_accounts(facts) if loader.workers), default=0.0
+    )

@@ -548,3 +548,15 @@ def test_what_was_found_before_the_budget_ended_is_kept(monkeypatch):
     assert len(watch.found.again) == 8  # the tenth call had not ended
     assert watch.found.each_step == ()
     assert "its room for 10 calls" in watch.budget.ended
+
+
+def test_tensors_that_stand_for_others_end_no_watch():
+    """Those of `vmap` have no memory of their own."""
+    same = matrix()
+
+    def step() -> None:
+        torch.func.vmap(lambda row: row.sum() * 2)(same)
+        torch.func.grad(lambda row: (row * 2).sum())(same)
+        same.exp()
+
+    assert each(step) >= 1
