@@ -53,10 +53,8 @@ from profkit.savings.roofline.below import (
     rows_of,
     spent_ns,
 )
-from profkit.savings.roofline.launches import Point, roofline_of
+from profkit.savings.roofline.launches import LARGEST_CACHE, Point, roofline_of
 
-_LARGE_BYTES = 256e6
-"""The largest cache of a device known here is that of an MI300X, 256 MB."""
 _SLOW, _REACHED = 0.4, 0.7
 """Shares of the memory's rate."""
 _VECTORISED = re.compile(r"vectorized")
@@ -106,4 +104,4 @@ def slow_elementwise(facts: Facts) -> Suspicions:
 
 
 def _is_slow(point: Point) -> bool:
-    return point.demand.bytes >= _LARGE_BYTES and point.of_possible < _SLOW
+    return point.demand.bytes >= LARGEST_CACHE and point.of_possible < _SLOW

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from profkit.derive.device.kernel_families import Family
 from profkit.derive.facts import Facts, derived_once
 from profkit.run.directory import Rates
 from profkit.savings.cost_models.devices import ALLOWING_TF32, TF32_KERNEL, presumed_rates
@@ -17,6 +18,15 @@ from profkit.savings.roofline.demand import PRODUCTS, Demand
 from profkit.savings.roofline.models import demand_of, has_model
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.statistics import distinct_rows
+
+LARGEST_CACHE = 256e6
+"""Bytes: that of an MI300X, the largest of a device known here."""
+_BEYOND_MEMORY = 1.25
+"""Times the data sheet's rate: memory may be clocked a little higher, and a cache may hold the first tensors."""
+_BEYOND_ARITHMETIC = 3.0
+"""Times the peak. Winograd's convolutions of 3x3 multiply 2.25 times less than is counted (Lavin and Gray, Fast
+Algorithms for Convolutional Neural Networks, 2016)."""
+_FAMILIES = tuple(Family)
 
 
 class Point(Struct, frozen=True):
@@ -106,9 +116,22 @@ def _modelled(facts: Facts) -> Bools:
     if not rows.size:
         return np.zeros(len(events), dtype=bool)
     first, kind = _kinds(facts, rows)
-    known = np.array([_demand(facts, row) is not None for row in rows[first].tolist()], dtype=bool)
-    mask: Bools = trace.mask_of(rows[known[kind]])
+    demands = [_demand(facts, row) for row in rows[first].tolist()]
+    known = np.array([demand is not None for demand in demands], dtype=bool)[kind]
+    families = np.array([_FAMILIES.index(demand.kind) if demand is not None else NONE for demand in demands])[kind]
+    mask: Bools = trace.mask_of(rows[known])
+    mask[_passing_on(facts, mask, rows[known], families[known])] = False
     return mask
+
+
+def _passing_on(facts: Facts, calls: Bools, rows: Rows, families: Int64s) -> Rows:
+    """The calls with one of their own family right inside, such as ``linear`` around ``addmm``: the inner one does the
+    work, and the operations would count twice."""
+    family = np.full(len(calls), NONE, dtype=np.int64)
+    family[rows] = families
+    above = facts.tree.nearest_ancestor(calls, of=rows)
+    passing: Rows = above[(above >= 0) & (family[above] == families)]
+    return passing
 
 
 def _kinds(facts: Facts, rows: Rows) -> tuple[Int64s, Int64s]:
@@ -188,11 +211,20 @@ def _points(  # one for each kind of call
             continue
         tf32 = demand.kind in PRODUCTS and demand.type == "float32" and bool(in_tf32[mine].any())
         rate = "tf32" if tf32 and "tf32" in rates.products else demand.type
+        if facts.device.present and _is_impossible(demand, rates, rate, taken_ns[number] / len(rows)):
+            continue
         is_slow = demand.is_memory_bound(rates, rate)
         least_ns = demand.least_ns(rates, rate)
         count, step_ns = len(rows) * per_step, float(taken_ns[number]) * per_step
         found.append(Point(call, demand, rate, count, step_ns, least_ns, is_slow, rows, work[mine], owner[mine]))
     return tuple(sorted(found, key=lambda one: -one.step_ns))
+
+
+def _is_impossible(demand: Demand, rates: Rates, rate: str, each_ns: float) -> bool:
+    """Whether no device does that much in the time, so that the call demands less than its shapes say: they do not tell
+    a sparse matrix, one tensor given twice, or a broadcast view, and a list of tensors may have a narrower type."""
+    from_memory = demand.bytes > LARGEST_CACHE and demand.moving_ns(rates) > _BEYOND_MEMORY * each_ns
+    return from_memory or demand.computing_ns(rates, rate) > _BEYOND_ARITHMETIC * each_ns
 
 
 def _in_tf32(facts: Facts, work: Rows) -> Bools:
