@@ -17,7 +17,7 @@ from profkit.savings.roofline.calls import Call, read_call
 from profkit.savings.roofline.demand import PRODUCTS, Demand
 from profkit.savings.roofline.models import demand_of, has_model
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
-from profkit.trace.statistics import distinct_rows
+from profkit.trace.statistics import distinct, distinct_rows
 
 LARGEST_CACHE = 256e6
 """Bytes: that of an MI300X, the largest of a device known here."""
@@ -66,12 +66,13 @@ class Point(Struct, frozen=True):
 
 class Roofline(Struct, frozen=True):
     """``points`` of the measured steps, the one with most time first. ``worked_ns`` is all device work of a step one by
-    one (of the processor: all modelled calls), ``step_ns`` the mean length of a step."""
+    one (of the processor: all modelled calls), ``step_ns`` the mean length of a step, ``devices`` how many worked."""
 
     rates: Rates
     points: tuple[Point, ...]
     worked_ns: float
     step_ns: float
+    devices: int = 1
 
     @property
     def counted(self) -> float:
@@ -83,7 +84,7 @@ class Roofline(Struct, frozen=True):
         """The products' operations in a step over what the device could compute meanwhile (MFU; Chowdhery et al., PaLM,
         2022, appendix B). Recomputed ones count."""
         peak_ns = sum(point.count * point.demand.computing_ns(self.rates, point.rate) for point in self.points)
-        return peak_ns / self.step_ns if self.step_ns else 0.0
+        return peak_ns / self.step_ns / self.devices if self.step_ns else 0.0
 
     @property
     def operations(self) -> float:
@@ -104,7 +105,9 @@ def roofline_of(facts: Facts) -> Roofline | None:
     time_ns = _own_ns(facts, calls)[work] if not facts.device.present else events.duration_ns[work]
     known = owner >= 0
     points = _points(facts, rates, work[known], owner[known], time_ns[known], per_step)
-    return Roofline(rates, points, float(time_ns.sum()) * per_step, facts.steps.measured_ns * per_step)
+    devices = {facts.trace.lanes[lane].process for lane in distinct(events.lane[work]).tolist()}
+    count = len(devices) if facts.device.present else 1
+    return Roofline(rates, points, float(time_ns.sum()) * per_step, facts.steps.measured_ns * per_step, max(count, 1))
 
 
 def _modelled(facts: Facts) -> Bools:
@@ -211,6 +214,8 @@ def _points(  # one for each kind of call
             continue
         tf32 = demand.kind in PRODUCTS and demand.type == "float32" and bool(in_tf32[mine].any())
         rate = "tf32" if tf32 and "tf32" in rates.products else demand.type
+        if demand.operations and rate not in rates.products:
+            continue
         if facts.device.present and _is_impossible(demand, rates, rate, taken_ns[number] / len(rows)):
             continue
         is_slow = demand.is_memory_bound(rates, rate)

@@ -137,3 +137,24 @@ def test_on_the_processor_only_the_innermost_of_a_family_counts():
     )
     assert found is not None
     assert [point.call.name for point in found.points] == ["aten::mm"]
+
+
+def test_two_devices_can_compute_twice_as_much():
+    """138.9 µs at the peak on each of two devices, in a step of 400 µs."""
+    square = [[4096, 4096], [4096, 4096]]
+    calls = [
+        call("aten::mm", square, BFLOAT16, (GEMM, 160.0), number=number, at=at) for number, at in ((1, 0), (2, 91))
+    ]
+    other = {"pid": 1, "tid": 7}
+    moved = [{**event, **other} if event["cat"] == "kernel" else event for event in calls[1]]
+    found = roofline_of(steps_of(calls[0], moved, length=400.0))
+    assert found is not None
+    assert found.utilisation == pytest.approx(138.9 / 400, rel=1e-3)
+
+
+def test_products_of_a_type_without_a_rate_are_not_counted():
+    """No data sheet here names a rate for int8, and traffic alone would be 4 % of the time."""
+    facts = steps_of(call("aten::_int_mm", [[4096, 4096], [4096, 4096]], "signed char", ("cutlass_i8_gemm", 700.0)))
+    found = roofline_of(facts)
+    assert found is not None
+    assert found.points == ()
