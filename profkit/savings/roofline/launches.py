@@ -12,7 +12,7 @@ from msgspec import Struct
 from profkit.derive.device.kernel_families import Family
 from profkit.derive.facts import Facts, derived_once
 from profkit.run.directory import Rates
-from profkit.savings.cost_models.devices import ALLOWING_TF32, TF32_KERNEL, presumed_rates
+from profkit.savings.cost_models.devices import in_tf32, presumed_rates
 from profkit.savings.roofline.calls import Call, read_call
 from profkit.savings.roofline.demand import PRODUCTS, Demand
 from profkit.savings.roofline.models import demand_of, has_model
@@ -200,7 +200,7 @@ def _points(  # one for each kind of call
     if not work.size:
         return ()
     first, kind = _kinds(facts, owner)
-    in_tf32 = _in_tf32(facts, work)
+    tensor_float = in_tf32(facts, work)
     taken_ns = np.bincount(kind, time_ns, len(first))
     order = np.argsort(kind, kind="stable")
     bounds = np.searchsorted(kind[order], np.arange(len(first) + 1))
@@ -212,7 +212,7 @@ def _points(  # one for each kind of call
         call, demand = read_call(like or name, *texts), demand_of(like or name, *texts)
         if call is None or demand is None or not taken_ns[number]:
             continue
-        tf32 = demand.kind in PRODUCTS and demand.type == "float32" and bool(in_tf32[mine].any())
+        tf32 = demand.kind in PRODUCTS and demand.type == "float32" and bool(tensor_float[mine].any())
         rate = "tf32" if tf32 and "tf32" in rates.products else demand.type
         if demand.operations and rate not in rates.products:
             continue
@@ -230,9 +230,3 @@ def _is_impossible(demand: Demand, rates: Rates, rate: str, each_ns: float) -> b
     a sparse matrix, one tensor given twice, or a broadcast view, and a list of tensors may have a narrower type."""
     from_memory = demand.bytes > LARGEST_CACHE and demand.moving_ns(rates) > _BEYOND_MEMORY * each_ns
     return from_memory or demand.computing_ns(rates, rate) > _BEYOND_ARITHMETIC * each_ns
-
-
-def _in_tf32(facts: Facts, work: Rows) -> Bools:
-    """Which kernels say so in their names. Those of AMD's do not, so the setting decides where it was recorded."""
-    named: Bools = facts.trace.matching(TF32_KERNEL)[work]
-    return named | (facts.device.present and facts.run.flags.get("float32_matmul_precision") in ALLOWING_TF32)
