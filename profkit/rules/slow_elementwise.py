@@ -3,8 +3,7 @@
 What it detects
 Elementwise operations that each move 256 MB or more and reach less than 40 % of the memory's rate by the data sheet, if
 the step would be 3 % shorter at 70 % of it. Smaller tensors may lie in caches, and the bias that a convolution adds is
-the library's. It is an opportunity: layouts, types or
-versions have to change.
+the library's. It is an opportunity: layouts, types or versions have to change.
 
 Why is this bad?
 Such an operation is nothing but reading and writing. A vectorised kernel over contiguous tensors reaches 70 to 90 % of

@@ -222,7 +222,8 @@ def _least_ns(facts: Facts, work: Rows, operators: Rows, rates: Rates) -> Float6
     columns = [column[operators] for column in (events.name_code, events.dims_code, events.types_code)]
     first, kind = distinct_rows(*columns, tensor_float.astype(np.int64))
     computing = [_computing_ns(facts, int(operators[at]), bool(tensor_float[at]), rates) for at in first.tolist()]
-    return np.maximum(moving, np.array(computing)[kind])
+    least: Float64s = np.maximum(moving, np.array(computing)[kind])
+    return least
 
 
 def _computing_ns(facts: Facts, row: int, is_tf32: bool, rates: Rates) -> float:
