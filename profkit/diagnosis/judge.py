@@ -17,8 +17,10 @@ from profkit.findings.accounts import Account
 from profkit.findings.values import (
     FULL_AFTER_EVIDENCE,
     GROWTH_EVIDENCE,
+    HIGH_FROM,
     Change,
     Finding,
+    Kind,
     Location,
     Saving,
     Severity,
@@ -152,7 +154,7 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> PricedFinding:
     finding = Finding(
         rule=rule.name,
         kind=suspicion.kind or rule.kind,
-        severity=suspicion.severity or weigh(saving, suspicion, full_ns),
+        severity=suspicion.severity or _no_higher_than_sure(weigh(saving, suspicion, full_ns), saving, rule, suspicion),
         message=_tell(suspicion, saving),
         count=suspicion.count if suspicion.count is not None else times_per_step(facts, suspicion.rows),
         confidence=suspicion.confidence,
@@ -235,6 +237,20 @@ def weigh(saving: Saving | None, suspicion: Suspicion, full_after_ns: float | No
         else Severity.INFO
     )
     return min(by_time, by_peak, key=lambda severity: severity.rank)
+
+
+def _no_higher_than_sure(severity: Severity, saving: Saving | None, rule: Rule, suspicion: Suspicion) -> Severity:
+    """An opportunity is only high if the low end of its range is: nobody has measured what other kernels, types or
+    batches bring here."""
+    is_opportunity = (suspicion.kind or rule.kind) is Kind.OPPORTUNITY
+    if (
+        severity is Severity.HIGH
+        and is_opportunity
+        and saving is not None
+        and saving.low < HIGH_FROM <= saving.fraction
+    ):
+        return Severity.MEDIUM
+    return severity
 
 
 def _locate(facts: Facts, suspicion: Suspicion) -> Location | None:

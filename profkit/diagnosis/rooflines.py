@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from profkit.core.errors import UsageError
+from profkit.core.printing import visible
 from profkit.derive.device.generated import parse_generated
 from profkit.derive.facts import Facts
 from profkit.findings.roofline import Roofline, RooflineFamily, RooflinePoint
@@ -14,6 +15,8 @@ from profkit.savings.roofline.calls import Call
 
 _MOST_POINTS = 60
 """A picture with more is a cloud, and a diagnosis stays small."""
+_MOST_NAMES, _LONGEST_NAME = 3, 80
+"""Of devices in a message of one line, and the characters of one."""
 _MOST_SHAPES = 3
 """Of a call: what follows are biases and statistics."""
 
@@ -61,9 +64,16 @@ def why_no_roofline(facts: Facts) -> str:
         return "the rates of its processor were not measured (`profkit doctor` does so once, for later recordings)"
     if rates_of(facts) is None:
         names = sorted({name for name in facts.trace.recording.devices if name})
-        which = f"no data sheet is known for {' or '.join(names)}" if names else "it does not name its device"
+        which = f"no data sheet is known for {_listed(names)}" if names else "it does not name its device"
         return f"{which} (--card says which it was, such as {', '.join(known_cards()[:3])})"
     return "it holds no step with calls whose operations or bytes are known"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first of the names, without what could control a terminal, and of a long one its beginning."""
+    first = [visible(name[:_LONGEST_NAME]) for name in names[:_MOST_NAMES]]
+    more = [f"{len(names) - len(first):,} more"] if len(names) > len(first) else []
+    return " or ".join(first + more)
 
 
 def check_card(card: str) -> None:

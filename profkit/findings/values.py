@@ -36,7 +36,7 @@ class Kind(str, Enum):
 class Severity(str, Enum):
     """How much a finding matters, by what fixing it gives back: high from 10 % of the step or for memory that is full
     within a day, medium from 3 % or within a week, low from 0.5 % or if it grows at all, info below. A lower memory
-    peak counts too."""
+    peak counts too. An opportunity is high only if the low end of its range is."""
 
     HIGH = "high"
     MEDIUM = "medium"

@@ -3,8 +3,7 @@
 What it detects
 Elementwise operations that each move 256 MB or more and reach less than 40 % of the memory's rate by the data sheet, if
 the step would be 3 % shorter at 70 % of it. Smaller tensors may lie in caches, and the bias that a convolution adds is
-the library's. It is an opportunity: layouts, types or
-versions have to change.
+the library's. It is an opportunity: layouts, types or versions have to change.
 
 Why is this bad?
 Such an operation is nothing but reading and writing. A vectorised kernel over contiguous tensors reaches 70 to 90 % of
@@ -53,10 +52,8 @@ from profkit.savings.roofline.below import (
     rows_of,
     spent_ns,
 )
-from profkit.savings.roofline.launches import Point, roofline_of
+from profkit.savings.roofline.launches import LARGEST_CACHE, Point, roofline_of
 
-_LARGE_BYTES = 256e6
-"""The largest cache of a device known here is that of an MI300X, 256 MB."""
 _SLOW, _REACHED = 0.4, 0.7
 """Shares of the memory's rate."""
 _VECTORISED = re.compile(r"vectorized")
@@ -106,4 +103,4 @@ def slow_elementwise(facts: Facts) -> Suspicions:
 
 
 def _is_slow(point: Point) -> bool:
-    return point.demand.bytes >= _LARGE_BYTES and point.of_possible < _SLOW
+    return point.demand.bytes >= LARGEST_CACHE and point.of_possible < _SLOW

@@ -284,7 +284,7 @@ def test_each_row_is_printed_as_it_comes(monkeypatch):
     before: list[int] = []
     monkeypatch.setattr(click, "echo", lambda text, **_: printed.append(text))
     monkeypatch.setattr(verifying, "verify", lambda *_: before.append(len(printed)) or PROOFS[0])
-    command.callback(("cat-in-loop", "loss-list"), False, False, False, "cpu", None)
+    command.callback(("cat-in-loop", "loss-list"), False, False, False, False, "cpu", None)
     assert before == [1, 2]
     assert [line.split()[0] for line in printed] == ["scenario", "a-fault", "a-fault", "2"]
 

@@ -120,6 +120,14 @@ def test_the_ninth_operator_is_only_counted() -> None:
     assert "and 2 more that moved less" in text
 
 
+@pytest.mark.parametrize("format_name", ["text", "markdown", "html"])
+def test_kernels_are_named_as_in_a_report(format_name: str) -> None:
+    name = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float> > >(int)"
+    shown = render_comparison(replace(WORSE, operators=(Move(name, 0, 1_000_000, 0, 1),)), format_name)
+    assert "reduce_kernel (MeanOps)" in shown.replace("\\_", "_")
+    assert "ReduceOp" not in shown
+
+
 def test_json_contains_everything_and_can_be_read_back() -> None:
     assert msgspec.json.decode(render_comparison(WORSE, "json"), type=Comparison) == WORSE
 

@@ -109,6 +109,14 @@ def test_what_cannot_be_told_has_a_reason():
     assert "no data sheet is known for Voodoo 2" in why_no_roofline(steps_of(PRODUCT, card="Voodoo 2"))
 
 
+def test_thousands_of_devices_with_long_names_are_told_in_a_line():
+    cards = [{"id": number, "name": f"GPU {number}\x1b[31m" + "x" * 10_000} for number in range(5_000)]
+    reason = why_no_roofline(facts_of([step(0, 0, 10), *PRODUCT], deviceProperties=cards))
+    assert reason.startswith("no data sheet is known for GPU 0\\x1b[31mx")
+    assert "or 4,997 more" in reason
+    assert len(reason) < 500
+
+
 def test_a_processor_has_a_roofline_if_its_rates_were_measured():
     product = op("aten::mm", 1, 5, dims=[[64, 64], [64, 64]], types=["float", "float"])
     run = Run(device="cpu", rates=Rates("some processor", 50e9, {"float32": 1e12}))

@@ -119,6 +119,25 @@ def test_a_device_that_moves_all_it_can_is_full():
     assert larger_batch(on_device(950, rows=rows)).gain(4) < 1.2
 
 
+def product_on_device(kernel_name, types):
+    """68.7 G operations in 1500 of 2000 µs: 45.8 TFLOP/s, of an H100's 67 in float32, 494.5 in TF32 and 989.5."""
+    events = []
+    for i in range(4):
+        events += [
+            op("aten::mm", 2000 * i + 10, 30, dims=[[4096, 2048], [2048, 4096]], types=types, external=i),
+            runtime("cudaLaunchKernel", 2000 * i + 20, 5, correlation=i + 1),
+            kernel(kernel_name, 2000 * i + 40, 1500, correlation=i + 1),
+        ]
+    return facts_of([*steps_of(length=2000), *events], run=run_with(), **H100)
+
+
+def test_products_of_full_float32_fill_a_device_at_their_own_rate():
+    assert told(product_on_device("sm80_xmma_gemm_f32f32_ffma", ["float", "float"])) == []
+    assert told(product_on_device("sm80_xmma_gemm_f32f32_ffma", [])) == []
+    assert told(product_on_device("cutlass_tensorop_s1688gemm_tf32", ["float", "float"]))
+    assert told(product_on_device("sm90_xmma_gemm_bf16bf16", ["c10::BFloat16", "c10::BFloat16"]))
+
+
 @pytest.mark.parametrize(
     ("run", "why"),
     [(Run(), "no DataLoader was used"), (run_with(size=None), "no DataLoader was used")],

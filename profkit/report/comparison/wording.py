@@ -14,6 +14,7 @@ from profkit.diagnosis.compare.comparison import (
     Verdict,
 )
 from profkit.findings.values import Severity
+from profkit.patterns.kernel_names import short_kernel_name
 from profkit.report.wording import printable, short_place, source_text
 
 _MANY_TIMES = 10
@@ -108,9 +109,9 @@ def _number(calls: float) -> str:
 
 
 def move_name(move: Move) -> str:
-    """``aten::mm``, or ``train.py:31 loss = loss + penalty`` for a line."""
+    """``aten::mm``, ``reduce_kernel (MeanOps)``, or ``train.py:31 loss = loss + penalty`` for a line."""
     if move.location is None:
-        return printable(move.name)
+        return printable(short_kernel_name(move.name))
     return f"{short_place(move.location)} {printable(source_text(move.name))}"
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.run.directory import Rates
-from profkit.trace.events import Category
+from profkit.trace.events import Bools, Category, Rows
 
 _SIZE = re.compile(r"\d+gb|hbm\d\w?")
 _NEUTRAL = frozenset(("nvidia", "amd", "tesla", "geforce", "instinct", "oam", "vf"))
@@ -145,6 +145,13 @@ def known_cards() -> tuple[str, ...]:
 def has_tf32(rates: Rates) -> bool:
     """Whether PyTorch's TF32 settings have an effect; on AMD's GPUs they only have one on some."""
     return "tf32" in rates.products and not rates.device.startswith("AMD")
+
+
+def in_tf32(facts: Facts, work: Rows) -> Bools:
+    """Which kernels multiply floats in TF32 by their names. Those of AMD's do not tell, so the setting decides where it
+    was recorded."""
+    named: Bools = facts.trace.matching(TF32_KERNEL)[work]
+    return named | (facts.device.present and facts.run.flags.get("float32_matmul_precision") in ALLOWING_TF32)
 
 
 _BY_TARGET = (

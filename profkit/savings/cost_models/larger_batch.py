@@ -19,11 +19,11 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import ELEMENTWISE, operators_of
-from profkit.derive.operators.operators import parse_dims
+from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
 from profkit.patterns.loader_accounts import loader_accounts
 from profkit.patterns.program import ACCUMULATES
 from profkit.run.directory import Rates
-from profkit.savings.cost_models.devices import rates_of
+from profkit.savings.cost_models.devices import in_tf32, rates_of
 from profkit.savings.cost_models.roofline import Product, product_of
 from profkit.savings.step_time import step_time
 from profkit.trace.events import Bools, Category, Float64s, Rows
@@ -41,6 +41,8 @@ _FULL = 0.5
 """Of the roofline: kernels that do well reach half of it or more, and have no room for a larger batch."""
 _ITEM_BYTES = 4
 """Of an element of a product if no type is known: float32, PyTorch's default."""
+_BY_BYTES = {8: ("float64",), 4: ("float32",), 2: ("float16", "bfloat16"), 1: ("float8",)}
+"""The rates of products by the bytes of an element."""
 _MOST_TIMES = 64
 """Larger batches are another training."""
 _PAYS = 0.1
@@ -145,7 +147,7 @@ def _on_device(facts: Facts, size: int, growing: Rows, loading_ns: float) -> Lar
     part = grows | (events.category[work] == Category.MEMCPY)
     took = events.duration_ns[work].astype(np.float64)
     used = np.ones(len(work))
-    used[grows] = np.clip(_least_ns(facts, operator[grows], rates) / np.maximum(took[grows], 1), 0.0, 1.0)
+    used[grows] = np.clip(_least_ns(facts, work[grows], operator[grows], rates) / np.maximum(took[grows], 1), 0.0, 1.0)
     took *= time.device_ns / max(float(took.sum()), 1.0)
     growing_ns = float(took[part & (used >= _FULL)].sum()) + loading_ns
     fixed = time.ns - loading_ns, float(took[~part].sum())
@@ -210,19 +212,30 @@ def _dims(facts: Facts, row: int) -> str:
     return facts.trace.text_of(int(facts.trace.events.dims_code[row]))
 
 
-def _least_ns(facts: Facts, operators: Rows, rates: Rates) -> Float64s:
+def _least_ns(facts: Facts, work: Rows, operators: Rows, rates: Rates) -> Float64s:
     """The roofline of each operator: what its inputs and as large a result take to be moved, or its product's
-    arithmetic in the fastest type that the inputs may have."""
+    arithmetic at the rate of its type."""
     moving = 2 * facts.operators.input_bytes[operators] / rates.bandwidth * 1e9
     if not len(operators):
         return moving
-    events = facts.trace.events
-    first, kind = distinct_rows(events.name_code[operators], events.dims_code[operators])
-    names, peak = facts.trace.names, max(rates.products.get(name, 0.0) for name in ("float32", "bfloat16", "tf32"))
-    products = (product_of(names[int(events.name_code[row])], _dims(facts, row)) for row in operators[first].tolist())
-    operations = [0.0 if product is None else _operations(product) for product in products]
-    computing = np.array(operations)[kind] / peak * 1e9 if peak else np.zeros(len(operators))
-    return np.maximum(moving, computing)
+    events, tensor_float = facts.trace.events, in_tf32(facts, work)
+    columns = [column[operators] for column in (events.name_code, events.dims_code, events.types_code)]
+    first, kind = distinct_rows(*columns, tensor_float.astype(np.int64))
+    computing = [_computing_ns(facts, int(operators[at]), bool(tensor_float[at]), rates) for at in first.tolist()]
+    least: Float64s = np.maximum(moving, np.array(computing)[kind])
+    return least
+
+
+def _computing_ns(facts: Facts, row: int, is_tf32: bool, rates: Rates) -> float:
+    """What the product of an operator takes at the peak; 0 if it is none. An unknown type counts as the slowest."""
+    name, dims = facts.trace.name_of(row), _dims(facts, row)
+    product = product_of(name, dims)
+    if product is None or not rates.products:
+        return 0.0
+    types = parse_types(facts.trace.text_of(int(facts.trace.events.types_code[row])))
+    kinds = ("tf32",) if is_tf32 else _BY_BYTES.get(item_bytes(types[0]) if types else 0, ())
+    known = [rates.products[kind] for kind in kinds if kind in rates.products]
+    return _operations(product) / min(known or rates.products.values()) * 1e9
 
 
 def _loading_ns(facts: Facts) -> float:

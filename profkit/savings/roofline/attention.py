@@ -14,7 +14,8 @@ from profkit.savings.roofline.demand import Demand
 
 
 class Heads(Struct, frozen=True):
-    """The sizes of an attention. ``keys`` is their length, ``pairs`` how many of its scores a causal mask leaves."""
+    """The sizes of an attention. ``keys`` is their length, ``pairs`` how many of its scores a causal mask leaves. With
+    ``ends_together`` the last query sees the last key, as in FlashAttention's own functions."""
 
     batch: int
     heads: int
@@ -23,6 +24,7 @@ class Heads(Struct, frozen=True):
     width: int
     value_width: int
     is_causal: bool
+    ends_together: bool = False
 
     @property
     def pairs(self) -> int:
@@ -30,6 +32,8 @@ class Heads(Struct, frozen=True):
         if not self.is_causal:
             return self.queries * self.keys
         seen = min(self.queries, self.keys)
+        if self.ends_together:
+            return seen * (seen + 1) // 2 + seen * (self.keys - seen)
         return seen * (seen + 1) // 2 + (self.queries - seen) * self.keys
 
 
@@ -57,6 +61,8 @@ _FORMS: Mapping[str, _Form] = {
     "flash_attn::_flash_attn_forward": _Form(0, 5, heads_last=True),
     "flash_attn::_flash_attn_backward": _Form(1, 11, heads_last=True, is_backward=True),
 }
+_NO_WINDOW = ("-1", "")
+"""What FlashAttention takes beside the flag if each query sees all keys, and if nothing was recorded."""
 _BACKWARD_PRODUCTS = 5
 """Instead of two: the scores are made again (Dao, FlashAttention-2, 2023, section 2.3)."""
 
@@ -72,8 +78,11 @@ def heads_of(call: Call) -> Heads | None:
     length, heads = (-3, -2) if form.heads_last else (-2, -3)
     if query[-1] != key[-1] or key[length] != value[length]:
         return None
-    batch = math.prod(query[:-3])
-    return Heads(batch, query[heads], query[length], key[length], query[-1], value[-1], call.is_true(form.causal))
+    if form.heads_last and any(call.value(form.causal + at) not in _NO_WINDOW for at in (1, 2)):
+        return None
+    batch, is_causal = math.prod(query[:-3]), call.is_true(form.causal)
+    sizes = (batch, query[heads], query[length], key[length], query[-1], value[-1])
+    return Heads(*sizes, is_causal, ends_together=form.heads_last)
 
 
 def _attention(form: _Form, call: Call) -> Demand | None:

@@ -80,7 +80,7 @@ def geometry_of(call: Call) -> Geometry | None:
     else:
         result = [(size + 2 * pad - gap * (kernel - 1) - 1) // step + 1 for size, pad, gap, kernel, step in sizes]
         channels = weight[0]
-    if min(result) < 1:
+    if min(result) < 1 or groups < 1:
         return None
     return Geometry(image, weight, (image[0], channels, *result), groups, is_transposed, max(dilation))
 

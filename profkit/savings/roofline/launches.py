@@ -9,14 +9,24 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from profkit.derive.device.kernel_families import Family
 from profkit.derive.facts import Facts, derived_once
 from profkit.run.directory import Rates
-from profkit.savings.cost_models.devices import ALLOWING_TF32, TF32_KERNEL, presumed_rates
+from profkit.savings.cost_models.devices import in_tf32, presumed_rates
 from profkit.savings.roofline.calls import Call, read_call
 from profkit.savings.roofline.demand import PRODUCTS, Demand
 from profkit.savings.roofline.models import demand_of, has_model
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
-from profkit.trace.statistics import distinct_rows
+from profkit.trace.statistics import distinct, distinct_rows
+
+LARGEST_CACHE = 256e6
+"""Bytes: that of an MI300X, the largest of a device known here."""
+_BEYOND_MEMORY = 1.25
+"""Times the data sheet's rate: memory may be clocked a little higher, and a cache may hold the first tensors."""
+_BEYOND_ARITHMETIC = 3.0
+"""Times the peak. Winograd's convolutions of 3x3 multiply 2.25 times less than is counted (Lavin and Gray, Fast
+Algorithms for Convolutional Neural Networks, 2016)."""
+_FAMILIES = tuple(Family)
 
 
 class Point(Struct, frozen=True):
@@ -56,12 +66,13 @@ class Point(Struct, frozen=True):
 
 class Roofline(Struct, frozen=True):
     """``points`` of the measured steps, the one with most time first. ``worked_ns`` is all device work of a step one by
-    one (of the processor: all modelled calls), ``step_ns`` the mean length of a step."""
+    one (of the processor: all modelled calls), ``step_ns`` the mean length of a step, ``devices`` how many worked."""
 
     rates: Rates
     points: tuple[Point, ...]
     worked_ns: float
     step_ns: float
+    devices: int = 1
 
     @property
     def counted(self) -> float:
@@ -73,7 +84,7 @@ class Roofline(Struct, frozen=True):
         """The products' operations in a step over what the device could compute meanwhile (MFU; Chowdhery et al., PaLM,
         2022, appendix B). Recomputed ones count."""
         peak_ns = sum(point.count * point.demand.computing_ns(self.rates, point.rate) for point in self.points)
-        return peak_ns / self.step_ns if self.step_ns else 0.0
+        return peak_ns / self.step_ns / self.devices if self.step_ns else 0.0
 
     @property
     def operations(self) -> float:
@@ -94,7 +105,9 @@ def roofline_of(facts: Facts) -> Roofline | None:
     time_ns = _own_ns(facts, calls)[work] if not facts.device.present else events.duration_ns[work]
     known = owner >= 0
     points = _points(facts, rates, work[known], owner[known], time_ns[known], per_step)
-    return Roofline(rates, points, float(time_ns.sum()) * per_step, facts.steps.measured_ns * per_step)
+    devices = {facts.trace.lanes[lane].process for lane in distinct(events.lane[work]).tolist()}
+    count = len(devices) if facts.device.present else 1
+    return Roofline(rates, points, float(time_ns.sum()) * per_step, facts.steps.measured_ns * per_step, max(count, 1))
 
 
 def _modelled(facts: Facts) -> Bools:
@@ -106,9 +119,22 @@ def _modelled(facts: Facts) -> Bools:
     if not rows.size:
         return np.zeros(len(events), dtype=bool)
     first, kind = _kinds(facts, rows)
-    known = np.array([_demand(facts, row) is not None for row in rows[first].tolist()], dtype=bool)
-    mask: Bools = trace.mask_of(rows[known[kind]])
+    demands = [_demand(facts, row) for row in rows[first].tolist()]
+    known = np.array([demand is not None for demand in demands], dtype=bool)[kind]
+    families = np.array([_FAMILIES.index(demand.kind) if demand is not None else NONE for demand in demands])[kind]
+    mask: Bools = trace.mask_of(rows[known])
+    mask[_passing_on(facts, mask, rows[known], families[known])] = False
     return mask
+
+
+def _passing_on(facts: Facts, calls: Bools, rows: Rows, families: Int64s) -> Rows:
+    """The calls with one of their own family right inside, such as ``linear`` around ``addmm``: the inner one does the
+    work, and the operations would count twice."""
+    family = np.full(len(calls), NONE, dtype=np.int64)
+    family[rows] = families
+    above = facts.tree.nearest_ancestor(calls, of=rows)
+    passing: Rows = above[(above >= 0) & (family[above] == families)]
+    return passing
 
 
 def _kinds(facts: Facts, rows: Rows) -> tuple[Int64s, Int64s]:
@@ -174,7 +200,7 @@ def _points(  # one for each kind of call
     if not work.size:
         return ()
     first, kind = _kinds(facts, owner)
-    in_tf32 = _in_tf32(facts, work)
+    tensor_float = in_tf32(facts, work)
     taken_ns = np.bincount(kind, time_ns, len(first))
     order = np.argsort(kind, kind="stable")
     bounds = np.searchsorted(kind[order], np.arange(len(first) + 1))
@@ -186,8 +212,12 @@ def _points(  # one for each kind of call
         call, demand = read_call(like or name, *texts), demand_of(like or name, *texts)
         if call is None or demand is None or not taken_ns[number]:
             continue
-        tf32 = demand.kind in PRODUCTS and demand.type == "float32" and bool(in_tf32[mine].any())
+        tf32 = demand.kind in PRODUCTS and demand.type == "float32" and bool(tensor_float[mine].any())
         rate = "tf32" if tf32 and "tf32" in rates.products else demand.type
+        if demand.operations and rate not in rates.products:
+            continue
+        if facts.device.present and _is_impossible(demand, rates, rate, taken_ns[number] / len(rows)):
+            continue
         is_slow = demand.is_memory_bound(rates, rate)
         least_ns = demand.least_ns(rates, rate)
         count, step_ns = len(rows) * per_step, float(taken_ns[number]) * per_step
@@ -195,7 +225,8 @@ def _points(  # one for each kind of call
     return tuple(sorted(found, key=lambda one: -one.step_ns))
 
 
-def _in_tf32(facts: Facts, work: Rows) -> Bools:
-    """Which kernels say so in their names. Those of AMD's do not, so the setting decides where it was recorded."""
-    named: Bools = facts.trace.matching(TF32_KERNEL)[work]
-    return named | (facts.device.present and facts.run.flags.get("float32_matmul_precision") in ALLOWING_TF32)
+def _is_impossible(demand: Demand, rates: Rates, rate: str, each_ns: float) -> bool:
+    """Whether no device does that much in the time, so that the call demands less than its shapes say: they do not tell
+    a sparse matrix, one tensor given twice, or a broadcast view, and a list of tensors may have a narrower type."""
+    from_memory = demand.bytes > LARGEST_CACHE and demand.moving_ns(rates) > _BEYOND_MEMORY * each_ns
+    return from_memory or demand.computing_ns(rates, rate) > _BEYOND_ARITHMETIC * each_ns

@@ -51,7 +51,9 @@ def demand_of_call(call: Call) -> Demand | None:
         return _generated(call) if call.all_bytes else None
     model = _MODELS.get(call.name, experts if has_model(call.name) else None)
     found = model(call) if model is not None else None
-    return found if found is not None and found.bytes > 0 else None
+    if found is None or found.bytes <= 0 or (found.operations and found.type not in call.types):
+        return None  # a rate for a type that nobody recorded would be a guess
+    return found
 
 
 @lru_cache(TEXTS)

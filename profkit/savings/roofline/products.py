@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 
 from profkit.derive.device.kernel_families import Family
 from profkit.savings.cost_models.roofline import Product, product_of
-from profkit.savings.roofline.calls import BYTES_OF, Call
+from profkit.savings.roofline.calls import BYTES_OF, FLOATS, Call
 from profkit.savings.roofline.demand import Demand
 
 _READ = {"addmm": 3, "baddbmm": 3, "linear": 3, "_addmm_activation": 3}
 """How many inputs a product reads, if not two."""
+_WITH_SUMMAND = frozenset(("addmm", "baddbmm", "addmv", "_addmm_activation"))
+"""Their first input is added to the product; the factors follow."""
 _SCALED_OUTPUTS = {"15": "bfloat16", "5": "float16", "6": "float32"}
 """Numbers of element types in PyTorch (``c10/core/ScalarType.h``)."""
 _SCALED_TYPE = 6
@@ -42,10 +44,12 @@ def product(call: Call) -> Demand | None:
     if sizes is None:
         return None
     plain = call.name.removeprefix("aten::")
-    made = call.float_type
+    kind = call.type_of(1 if plain in _WITH_SUMMAND else 0)  # a summand may have another
+    if kind != "int8" and kind not in FLOATS:  # complex numbers take four times as many, whole ones run elsewhere
+        return None
+    made = kind
     if plain == "_scaled_mm":
         made = _SCALED_OUTPUTS.get(call.value(_SCALED_TYPE), "bfloat16")
-    kind = "int8" if plain == "_int_mm" else call.float_type
     operations = 2.0 * sizes.batch * sizes.rows * sizes.inner * sizes.columns
     written = float(sizes.batch * sizes.rows * sizes.columns * BYTES_OF["int32" if kind == "int8" else made])
     return Demand(Family.PRODUCT, operations, call.size(*range(_READ.get(plain, 2))), written, kind)

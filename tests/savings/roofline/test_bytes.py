@@ -132,6 +132,10 @@ def test_a_layer_of_experts_reads_those_that_a_token_reaches():
         ("aten::convolution", [[4, 8, 20, 20], [16, 8, 3, 3]], [F, F]),
         ("vllm::moe_forward", [[4, 64], [4, 8]], [F, F]),
         ("aten::nonzero", [[4, 5]], [F]),
+        ("aten::mm", [[4, 5], [5, 6]], []),
+        ("aten::mm", [[4, 5], [5, 6]], ["c10::complex<float>", "c10::complex<float>"]),
+        ("aten::mm", [[4, 5], [5, 6]], ["c10::Float4_e2m1fn_x2", "c10::Float4_e2m1fn_x2"]),
+        ("aten::scaled_dot_product_attention", [[2, 4, 8, 16]] * 3, []),
         ("aten::add", [], []),
         ("aten::scaled_dot_product_attention", [[4, 5]], [F]),
         ("aten::_foreach_add_", [[], [], []], ["TensorList", "TensorList", "Scalar"]),
@@ -152,9 +156,17 @@ def test_what_shapes_do_not_tell_has_no_demand(name, dims, types):
         ([[4, 8, 20, 20], [16, 8, 3, 3]], ["", "", "", "[0, 0]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]),
         ([[4, 8, 20, 20], [16, 8, 3, 3]], ["", "", "", "[1, 1]", f"[{'9' * 400}]", "[1, 1]", "False", "[0, 0]", "1"]),
         ([[4, 8, 2, 2], [16, 8, 3, 3]], ["", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"]),
+        ([[4, 8, 20, 20], [16, 8, 3, 3]], ["", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "0"]),
         ([[-4, 8, 20, 20], [True, None, 3, 3]], ["", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"]),
     ],
 )
 def test_settings_that_no_convolution_has(dims, values):
     types = json.dumps([F, F, *[""] * 7])
     assert demand_of("aten::convolution", json.dumps(dims), types, json.dumps(values)) is None
+
+
+def test_the_factors_have_the_type_of_a_product():
+    """Its summand may be wider: ``torch.addmm(float32, bfloat16, bfloat16, out_dtype=torch.float32)``."""
+    demand = demand_of("aten::addmm", "[[6], [4, 5], [5, 6]]", json.dumps([F, "c10::BFloat16", "c10::BFloat16"]), "[]")
+    assert demand is not None
+    assert demand.type == "bfloat16"

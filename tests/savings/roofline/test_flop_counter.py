@@ -176,3 +176,21 @@ def test_a_causal_mask_leaves_out_what_the_counter_counts():
     )
     assert demand is not None
     assert demand.operations == sdpa_flop_count(square, square, square) * 25 / 48
+
+
+def _flash(causal: str, window: str) -> float | None:
+    """Operations of 4 queries over 10 keys in FlashAttention's own function; None if they are not known."""
+    dims = json.dumps([[1, 4, 1, 8], [1, 10, 1, 8], [1, 10, 1, 8]])
+    values = json.dumps(["", "", "", "0.", "1.", causal, window, window])
+    demand = demand_of("flash_attn::_flash_attn_forward", dims, json.dumps(["c10::Half"] * 3), values)
+    return None if demand is None else demand.operations
+
+
+def test_the_last_query_of_flash_attention_sees_the_last_key():
+    """Queries see 7, 8, 9 and 10 keys, and each pair has 2 * (8 + 8) operations."""
+    assert _flash("False", "-1") == 40 * 32
+    assert _flash("True", "-1") == 34 * 32
+
+
+def test_a_window_of_flash_attention_is_not_understood():
+    assert _flash("True", "2") is None

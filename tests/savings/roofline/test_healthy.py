@@ -40,8 +40,8 @@ HEALTHY = (
     "kineto/part_batch_sweep_a100/batch_128.json",
 )
 COUNTED = {
-    "h100/runs/clean_convnet/pitfall": (0.99, 0.29),
-    "h100/runs/clean_transformer/pitfall": (0.92, 0.38),
+    "h100/runs/clean_convnet/pitfall": (0.99, 0.31),
+    "h100/runs/clean_transformer/pitfall": (0.92, 0.39),
     "h100/scripts/gpt2_train": (0.97, 0.54),
     "h100/scripts/vit_clean": (0.90, 0.31),
 }
