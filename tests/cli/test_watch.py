@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from profkit.report.json import load_json
-from profkit.run.directory import DIAGNOSIS_FILE
+from profkit.run.directory import DIAGNOSIS_FILE, load_run
 from profkit.run.whole_run import load_account
 
 PROGRAM = """\
@@ -110,3 +110,51 @@ def test_a_directory_with_another_run_is_refused(tmp_path):
     ended = watch("train.py", "--output", "run", cwd=tmp_path)
     assert ended.returncode == 2
     assert "holds another run" in ended.stderr
+
+
+CHANGING = """\
+import sys, time
+import torch
+
+torch.set_num_threads(1)
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+def more(times):
+    for _ in range(times):
+        torch.randn(200, 200) @ torch.randn(200, 200)
+
+def train(seconds, times):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        optimizer.zero_grad()
+        model(torch.ones(64, 64)).sum().backward()
+        more(times)
+        optimizer.step()
+
+train(6, 1)
+train(12, 40)
+print("trained")
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.slow
+def test_a_step_time_that_jumps_opens_one_window_and_names_the_line(tmp_path):
+    (tmp_path / "train.py").write_text(CHANGING)
+    ended = watch("train.py", "--output", "run", "--", "0", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("trained\n")
+    (note,) = (note for note in load_run(tmp_path / "run").notes if "times as long as at first" in note)
+    assert "profkit recorded there, for " in note
+    found = {finding.rule: finding for finding in load_json(tmp_path / "run" / DIAGNOSIS_FILE).findings}
+    assert found["growing-step-time"].location.line == 10
+
+
+@pytest.mark.slow
+def test_a_program_that_fails_in_the_window_keeps_its_status_and_its_traceback(tmp_path):
+    (tmp_path / "train.py").write_text(CHANGING.replace("sys.exit(int(sys.argv[1]))", "raise KeyError('end')"))
+    ended = watch("train.py", "--output", "run", "--", "0", cwd=tmp_path)
+    assert ended.returncode == 3
+    assert "KeyError: 'end'" in ended.stderr
+    assert "profkit/collect" not in ended.stderr
