@@ -54,7 +54,8 @@ class Change(NamedTuple):
 
 class Changes:
     """`note` the end of each step. ``count_crowded_ns`` says how long the thread has waited for a CPU so far, None if
-    that is unknown. ``measure_bytes`` says what the process holds. Both are asked once in a block."""
+    that is unknown. ``measure_bytes`` says what the process holds. Both are asked once in a block. ``steps`` are over,
+    and the last took ``last_ns``."""
 
     def __init__(self, count_crowded_ns: Callable[[], int | None], measure_bytes: Callable[[], int]) -> None:
         self.steps, self.last_ns = 0, 0
@@ -77,11 +78,8 @@ class Changes:
 
     def note(self, ended_ns: int) -> Change | None:
         """A step ended. Return what has changed, if that shows now."""
-        before, self._ended_ns = self._ended_ns, ended_ns
-        self.steps += 1
-        if before is None:
+        if not self.count(ended_ns):
             return None
-        self.last_ns = ended_ns - before
         self._block.append(self.last_ns)
         self._block_ns += self.last_ns
         count = len(self._block)
@@ -89,6 +87,15 @@ class Changes:
             return None
         block, self._block, self._block_ns = self._block, [], 0
         return self._end_block(block)
+
+    def count(self, ended_ns: int) -> bool:
+        """A step ended. Return whether its length, ``last_ns``, is known: not that of the first."""
+        before, self._ended_ns = self._ended_ns, ended_ns
+        self.steps += 1
+        if before is None:
+            return False
+        self.last_ns = ended_ns - before
+        return True
 
     def _end_block(self, block: list[int]) -> Change | None:
         crowded_ns = self._crowded() or 0

@@ -28,6 +28,7 @@ from profkit.collect.program.frames import line_of, walk_up
 from profkit.collect.program.guard import describe, describe_end, say
 from profkit.collect.ranks.identity import RankWatch
 from profkit.collect.ranks.launchers import read_place
+from profkit.collect.whole_run.live import Live, Pace
 from profkit.collect.whole_run.watch import RunWatch
 from profkit.run.directory import FAILED, PROFKIT_FAILED, RUN_FILE, Run, save
 from profkit.run.plan import ACTIVE_STEPS, AFTER_STEPS, BEST_SIGNAL, FULL_RANKS, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
@@ -98,7 +99,11 @@ class Child:
 
     def watch_run(self, program: Program) -> None:
         """Account for the whole run from here on."""
-        self._watch = RunWatch(lambda: self._directory, (os.path.dirname(program.code.co_filename),))
+        options, live = self._options, None
+        if options.live or options.metrics:
+            metrics = Path(options.metrics) if options.metrics else None
+            live = Live(options.live, metrics, lambda: Pace() if self._changes is None else self._changes.pace)
+        self._watch = RunWatch(lambda: self._directory, (os.path.dirname(program.code.co_filename),), live=live)
         self._watch.start()
 
     def watch_for_torch(self, program: Program) -> None:
@@ -204,7 +209,14 @@ class Child:
         roots = (os.path.dirname(program.code.co_filename),)
         subject = Subject(self._command, self._options.target, roots=roots)
         directory = Path(self._options.directory)
-        self._profile = profile.planned(directory, plan, subject, Announcer(), why=why)
+        changes, announce = self._changes, Announcer()
+        if changes is None:
+            self._profile = profile.planned(directory, plan, subject, announce)
+        else:
+            progress = changes.counting(announce)
+            is_shown = self._options.live or self._options.metrics
+            after = changes.count_on if is_shown else lambda: None
+            self._profile = profile.planned(directory, plan, subject, progress, why=why, on_over=after)
         self._profile.__enter__()
 
     @property
@@ -259,6 +271,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--stop-after-recording", action="store_true")
     parser.add_argument("--module", action="store_true")
     parser.add_argument("--watch-only", action="store_true")
+    parser.add_argument("--live", action="store_true")
+    parser.add_argument("--metrics", default="")
     parser.add_argument("--samples-stacks", action="store_true")
     options = parser.parse_args(arguments[:end])
     options.target, *options.arguments = arguments[end + 1 :]

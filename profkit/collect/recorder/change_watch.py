@@ -21,6 +21,7 @@ from profkit.collect.machine.sampler import rss_bytes_of
 from profkit.collect.program.clocks import time
 from profkit.collect.program.guard import Guard, describe, say
 from profkit.collect.sessions.session import is_capturing
+from profkit.collect.whole_run.live import Pace
 from profkit.run.plan import Plan
 
 _ONLY_ONCE = 2
@@ -40,10 +41,35 @@ class ChangeWatch:
         self._choice = SignalChoice()
         self._changes = Changes(count_crowded_ns, partial(rss_bytes_of, psutil.Process()))
         self._signals: StepSignals | None = StepSignals(self._take, self._guard)
+        self._only_counts = False
 
     def install(self) -> None:
         if self._signals is not None:
             self._signals.install()
+
+    def count_on(self) -> None:
+        """After the window: count the steps again, and look for no further change."""
+        if self._signals is not None:  # a window on request is over, during which they were counted
+            return
+        self._only_counts = True
+        self._changes.begin_again()
+        self._signals = StepSignals(self._take, self._guard)
+        self._signals.install()
+
+    @property
+    def pace(self) -> Pace:
+        """The steps so far; any thread may ask."""
+        return Pace(self._changes.steps, self._changes.last_ns)
+
+    def counting(self, announce: Callable[[str, int, int], None]) -> Callable[[str, int, int], None]:
+        """``announce``, which the recorder of a window calls at the end of each step, with the step counted."""
+
+        def progress(phase: str, done: int, total: int) -> None:
+            if self._signals is None:
+                self._changes.count(time.perf_counter_ns())
+            announce(phase, done, total)
+
+        return progress
 
     def remove(self) -> None:
         """Take everything out of the program."""
@@ -62,7 +88,7 @@ class ChangeWatch:
         if verdict is not Verdict.ENDS:
             self._changes.begin_again()
         change = self._changes.note(boundary.time_ns)
-        if change is not None:
+        if change is not None and not self._only_counts:
             self.remove()
             self._on_change(change, boundary.signal)
 

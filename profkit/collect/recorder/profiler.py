@@ -123,11 +123,19 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
 
     @classmethod
     def planned(
-        cls, directory: Path, plan: Plan, subject: Subject, on_progress: Progress | None = None, *, why: str = ""
+        cls,
+        directory: Path,
+        plan: Plan,
+        subject: Subject,
+        on_progress: Progress | None = None,
+        *,
+        why: str = "",
+        on_over: Callable[[], None] = lambda: None,
     ) -> profile:
-        """For profkit's own use: a profile with a complete plan. ``why`` it was opened is noted, and what it cost."""
+        """For profkit's own use: a profile with a complete plan. ``why`` it was opened is noted, and what it cost.
+        ``on_over`` is called when nothing of it is left in the program."""
         made = cls.__new__(cls)
-        made._prepare(directory, plan, subject, on_progress, why=why)
+        made._prepare(directory, plan, subject, on_progress, why=why, on_over=on_over)
         return made
 
     def _prepare(
@@ -139,9 +147,10 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         claim: Callable[[], Path | None] = lambda: None,
         *,
         why: str = "",
+        on_over: Callable[[], None] = lambda: None,
     ) -> None:
         """``claim`` returns another directory for one of several ranks when the recording begins."""
-        self._claim, self._why = claim, why
+        self._claim, self._why, self._on_over = claim, why, on_over
         self._directory, self._plan, self._subject, self._on_progress = fixed(directory), plan, subject, on_progress
         self._directories: list[Path] = []
         self._guard = Guard(self._give_up)
@@ -320,6 +329,7 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
             elif recorder.choice.may_be_outdone:
                 self._replacement.wait()
             self._next.go_on(recorder.choice.name, recorder.thread.ident)
+            self._on_over()
 
     def _stop(self, recorder: Recorder | None) -> None:
         """End the program now. If only calls or batches were recorded but an optimizer exists, first give it some time
