@@ -19,6 +19,7 @@ from profkit.collect.boundaries.signals import StepSignals
 from profkit.collect.machine.page_faults import count_crowded_ns
 from profkit.collect.machine.sampler import rss_bytes_of
 from profkit.collect.program.clocks import time
+from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard, describe, say
 from profkit.collect.sessions.session import is_capturing
 from profkit.collect.whole_run.live import Pace
@@ -40,8 +41,10 @@ class ChangeWatch:
         self._guard = Guard(self._give_up)
         self._choice = SignalChoice()
         self._changes = Changes(count_crowded_ns, partial(rss_bytes_of, psutil.Process()))
-        self._signals: StepSignals | None = StepSignals(self._take, self._guard)
+        self._signals: StepSignals | None = StepSignals(self._take, self._guard, pass_by=self._pass_by)
         self._only_counts = False
+        self._found: Change | None = None
+        self._passed = 1
 
     def install(self) -> None:
         if self._signals is not None:
@@ -53,7 +56,8 @@ class ChangeWatch:
             return
         self._only_counts = True
         self._changes.begin_again()
-        self._signals = StepSignals(self._take, self._guard)
+        self._signals = StepSignals(self._take, self._guard, pass_by=self._pass_by)
+        self._passed = 1
         self._signals.install()
 
     @property
@@ -87,10 +91,28 @@ class ChangeWatch:
             return
         if verdict is not Verdict.ENDS:
             self._changes.begin_again()
-        change = self._changes.note(boundary.time_ns)
+            self._passed = 1
+        change, self._found = self._found or self._note(boundary.time_ns), None
         if change is not None and not self._only_counts:
             self.remove()
             self._on_change(change, boundary.signal)
+
+    def _note(self, ended_ns: int) -> Change | None:
+        passed, self._passed = self._passed, 1
+        return self._changes.note(ended_ns, passed)
+
+    def _pass_by(self) -> int:
+        """A shortcut for short steps: note those since the last call, and let some of the next pass without one."""
+        together = self._changes.together
+        if together <= 1 or not self._choice.is_each_update or self._signals is None:
+            return 0
+        if threading.get_ident() != threading.main_thread().ident or in_backward_pass() or is_capturing():
+            return 0
+        self._found = self._note(time.perf_counter_ns())
+        if self._found is not None and not self._only_counts:
+            return 0
+        self._passed = together
+        return together
 
     def _give_up(self, error: BaseException) -> None:
         self.remove()

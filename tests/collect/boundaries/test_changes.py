@@ -111,3 +111,19 @@ def test_other_steps_have_their_own_usual_length():
     assert run.steps(*[USUAL] * FIRST) is None
     run.changes.begin_again()
     assert run.steps(*[4 * USUAL] * FIRST * 2) is None
+
+
+@pytest.mark.parametrize(("step_ns", "together"), [(20 * MS, 1), (MS, 2), (MS // 10, 20), (1000, 100)])
+def test_short_steps_are_noted_together(step_ns, together):
+    run = Run()
+    assert run.changes.together == 1
+    run.steps(*repeat(step_ns, 2000))
+    assert run.changes.together == together
+
+
+def test_steps_noted_together_count_each():
+    run = Run()
+    run.steps(*repeat(MS, 2500))
+    run.now_ns += 10 * 3 * MS
+    run.changes.note(run.now_ns, 10)
+    assert (run.changes.steps, run.changes.last_ns) == (2511, 3 * MS)
