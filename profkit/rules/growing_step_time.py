@@ -32,7 +32,8 @@ the lines are those of a hook which a function registers that is no constructor,
 register it once more.
 
 If the steps after the recording took twice as long as the recorded ones, profkit recorded again: then the steps
-between both recordings are the first ones, whatever came later.
+between both recordings are the first ones, whatever came later. `profkit watch` records only when the steps take twice
+as long as at first: then its first steps are the first ones.
 
 Without such lines there is no estimate. Some growth is meant, as that of a text that is written word by word. The
 finding states by how much the steps got longer. Its severity is medium if they got longer by half, else low.
@@ -154,8 +155,8 @@ def _since_an_earlier_recording(facts: Facts, timed: TimedLines) -> Suspicion:
     """The steps got so much longer that profkit recorded again: what they took before that and at last."""
     lines, growth = timed.grown(), timed.last_ns / max(timed.first_ns, 1.0) - 1
     return Suspicion(
-        message=f"The steps got longer: those after the first recording took {format_time(timed.first_ns)}, the last "
-        f"ones {format_time(timed.last_ns)}, {format_share(growth)} more.{_tell(facts, lines)}",
+        message=f"The steps got longer: earlier ones took {format_time(timed.first_ns)}, the last ones "
+        f"{format_time(timed.last_ns)}, {format_share(growth)} more.{_tell(facts, lines)}",
         fix=_FIX,
         confidence=0.7,
         count=1,

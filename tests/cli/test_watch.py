@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from profkit.report.json import load_json
-from profkit.run.directory import DIAGNOSIS_FILE
+from profkit.run.directory import DIAGNOSIS_FILE, load_run
 from profkit.run.whole_run import load_account
 
 PROGRAM = """\
@@ -110,3 +110,89 @@ def test_a_directory_with_another_run_is_refused(tmp_path):
     ended = watch("train.py", "--output", "run", cwd=tmp_path)
     assert ended.returncode == 2
     assert "holds another run" in ended.stderr
+
+
+CHANGING = """\
+import sys, time
+import torch
+
+torch.set_num_threads(1)
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+def more(times):
+    for _ in range(times):
+        torch.randn(200, 200) @ torch.randn(200, 200)
+
+def train(seconds, times):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        optimizer.zero_grad()
+        model(torch.ones(64, 64)).sum().backward()
+        more(times)
+        optimizer.step()
+
+train(6, 1)
+train(12, 40)
+print("trained")
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.slow
+def test_a_step_time_that_jumps_opens_one_window_and_names_the_line(tmp_path):
+    (tmp_path / "train.py").write_text(CHANGING)
+    ended = watch("train.py", "--output", "run", "--", "0", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("trained\n")
+    (note,) = (note for note in load_run(tmp_path / "run").notes if "times as long as at first" in note)
+    assert "profkit recorded there, for " in note
+    found = {finding.rule: finding for finding in load_json(tmp_path / "run" / DIAGNOSIS_FILE).findings}
+    assert found["growing-step-time"].location.line == 10
+
+
+@pytest.mark.slow
+def test_a_program_that_fails_in_the_window_keeps_its_status_and_its_traceback(tmp_path):
+    (tmp_path / "train.py").write_text(CHANGING.replace("sys.exit(int(sys.argv[1]))", "raise KeyError('end')"))
+    ended = watch("train.py", "--output", "run", "--", "0", cwd=tmp_path)
+    assert ended.returncode == 3
+    assert "KeyError: 'end'" in ended.stderr
+    assert "profkit/collect" not in ended.stderr
+
+
+@pytest.mark.slow
+def test_figures_are_kept_in_a_file_and_nothing_is_said_where_stderr_is_no_terminal(tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    ended = watch("train.py", "--output", "run", "--live", "--metrics", "run.prom", "--", "0", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("done ['0']\n")
+    assert "profkit:" not in ended.stderr
+    figures = (tmp_path / "run.prom").read_text()
+    assert 'profkit_phase{phase="over"} 1' in figures
+    assert figures.endswith("# EOF\n")
+    assert {path.name for path in tmp_path.iterdir()} == {"train.py", "run", "run.prom"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_a_terminal_shows_what_the_program_does(tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    told = [sys.executable, "-m", "profkit", "watch", "train.py", "--output", "run", "--live", "--", "0"]
+    spawn = f"import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn({told!r})))"
+    command = [sys.executable, "-c", spawn]
+    ended = subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout
+    said = [line.strip() for line in ended.stdout.splitlines() if line.startswith("profkit: ")]
+    assert len(said) >= 2
+    assert " · over" in said[-1]
+    assert "done ['0']" in ended.stdout.splitlines()
+
+
+@pytest.mark.parametrize("target", ["folder", "link", "gone/run.prom"])
+def test_figures_go_to_a_plain_file_only(tmp_path, target):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "train.py")
+    ended = watch("train.py", "--output", "run", "--metrics", target, "--", "0", cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert not (tmp_path / "run").exists()

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -28,12 +28,15 @@ from profkit.collect.program.frames import line_of, walk_up
 from profkit.collect.program.guard import describe, describe_end, say
 from profkit.collect.ranks.identity import RankWatch
 from profkit.collect.ranks.launchers import read_place
+from profkit.collect.whole_run.live import Live, Pace
 from profkit.collect.whole_run.watch import RunWatch
 from profkit.run.directory import FAILED, PROFKIT_FAILED, RUN_FILE, Run, save
 from profkit.run.plan import ACTIVE_STEPS, AFTER_STEPS, BEST_SIGNAL, FULL_RANKS, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
 from profkit.source.code import PROFKIT
 
 if TYPE_CHECKING:
+    from profkit.collect.boundaries.changes import Change
+    from profkit.collect.recorder.change_watch import ChangeWatch
     from profkit.collect.recorder.profiler import profile
 
 INTERRUPTED = 130
@@ -67,8 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         program = load_module(options.target) if options.module else load_script(options.target)
         sys.orig_argv[1:] = [*(["-m"] if options.module else []), options.target, *options.arguments]
         child.watch_run(program)
-        if not options.watch_only:
-            child.watch_for_torch(program)
+        child.watch_for_torch(program)
         program.enter(options.arguments)
         program.run()
     except SystemExit as leaving:
@@ -87,6 +89,7 @@ class Child:
         self._profile: profile | None = None
         self._failure: str | None = None
         self._watch: RunWatch | None = None
+        self._changes: ChangeWatch | None = None
         self._is_finished = False
         self._process = os.getpid()
 
@@ -96,11 +99,17 @@ class Child:
 
     def watch_run(self, program: Program) -> None:
         """Account for the whole run from here on."""
-        self._watch = RunWatch(lambda: self._directory, (os.path.dirname(program.code.co_filename),))
+        options, live = self._options, None
+        if options.live or options.metrics:
+            metrics = Path(options.metrics) if options.metrics else None
+            live = Live(options.live, metrics, lambda: Pace() if self._changes is None else self._changes.pace)
+        self._watch = RunWatch(lambda: self._directory, (os.path.dirname(program.code.co_filename),), live=live)
         self._watch.start()
 
     def watch_for_torch(self, program: Program) -> None:
-        ImportWatch("torch", _LATE_NAME, lambda: self._try_to_begin(program)).install()
+        begin = self._look_for_changes if self._options.watch_only else self._begin
+        if not self._options.watch_only or read_place(os.environ) is None:  # ranks would look at different steps
+            ImportWatch("torch", _LATE_NAME, lambda: self._try(begin, program)).install()
 
     def leave(self, leaving: SystemExit) -> None:
         """The program called ``sys.exit``, or profkit ended it once it was recorded."""
@@ -129,6 +138,8 @@ class Child:
         if self._is_finished or os.getpid() != self._process:  # a fork of the program that went on to its end
             return
         self._is_finished = True
+        if self._changes is not None:
+            self._changes.remove()
         if self._profile is not None:
             self._profile.finish(status, note, was_stopped, error)
             self._finish_watch()
@@ -169,21 +180,49 @@ class Child:
         how = ("-m",) if self._options.module else ()
         return ("python", *how, self._options.target, *self._options.arguments)
 
-    def _try_to_begin(self, program: Program) -> None:
-        """Record from here on, unless profkit fails: the program's module of a library's name is all that it takes."""
+    def _try(self, begin: Callable[[Program], None], program: Program) -> None:
+        """Begin, unless profkit fails: the program's module of a library's name is all that it takes."""
         try:
-            self._begin(program)
+            begin(program)
         except Exception as error:
             self._failure = PROFKIT_FAILED + describe(error)
             say(f"not recording: {describe(error)}")
 
     def _begin(self, program: Program) -> None:
+        self._enter(program, self._plan)
+
+    def _look_for_changes(self, program: Program) -> None:
+        from profkit.collect.recorder.change_watch import ChangeWatch
+
+        self._changes = ChangeWatch(lambda change, signal: self._look_closer(program, change, signal))
+        self._changes.install()
+
+    def _look_closer(self, program: Program, change: Change, signal: str) -> None:
+        """Record a window: something changed."""
+        from profkit.collect.recorder.change_watch import plan_of_window
+
+        self._try(lambda of: self._enter(of, plan_of_window(self._plan, change, signal), change.note), program)
+
+    def _enter(self, program: Program, plan: Plan, why: str = "") -> None:
         from profkit.collect.recorder.profiler import profile
 
-        options = self._options
         roots = (os.path.dirname(program.code.co_filename),)
-        subject = Subject(self._command, options.target, roots=roots)
-        plan = Plan(
+        subject = Subject(self._command, self._options.target, roots=roots)
+        directory = Path(self._options.directory)
+        changes, announce = self._changes, Announcer()
+        if changes is None:
+            self._profile = profile.planned(directory, plan, subject, announce)
+        else:
+            progress = changes.counting(announce)
+            is_shown = self._options.live or self._options.metrics
+            after = changes.count_on if is_shown else lambda: None
+            self._profile = profile.planned(directory, plan, subject, progress, why=why, on_over=after)
+        self._profile.__enter__()
+
+    @property
+    def _plan(self) -> Plan:
+        options = self._options
+        return Plan(
             wait=options.wait,
             warmup=options.warmup,
             active=options.active,
@@ -194,8 +233,6 @@ class Child:
             ranks=options.ranks,
             samples_stacks=options.samples_stacks,
         )
-        self._profile = profile.planned(Path(options.directory), plan, subject, Announcer())
-        self._profile.__enter__()
 
 
 class Announcer:
@@ -234,6 +271,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--stop-after-recording", action="store_true")
     parser.add_argument("--module", action="store_true")
     parser.add_argument("--watch-only", action="store_true")
+    parser.add_argument("--live", action="store_true")
+    parser.add_argument("--metrics", default="")
     parser.add_argument("--samples-stacks", action="store_true")
     options = parser.parse_args(arguments[:end])
     options.target, *options.arguments = arguments[end + 1 :]

@@ -25,6 +25,7 @@ from profkit.collect.recorder.termination import NOTE, STATUS, Termination
 from profkit.collect.recorder.windows import WindowRequests, complete, note_outdone, note_window, window_directory
 from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.whole_run.watch import RunWatch
+from profkit.core.units import format_time
 from profkit.run.directory import (
     FAILED,
     PROFKIT_FAILED,
@@ -121,10 +122,20 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         self._prepare(alone, plan, subject, on_progress, partial(claim_directory, wanted, by_default))
 
     @classmethod
-    def planned(cls, directory: Path, plan: Plan, subject: Subject, on_progress: Progress | None = None) -> profile:
-        """For profkit's own use: a profile with a complete plan."""
+    def planned(
+        cls,
+        directory: Path,
+        plan: Plan,
+        subject: Subject,
+        on_progress: Progress | None = None,
+        *,
+        why: str = "",
+        on_over: Callable[[], None] = lambda: None,
+    ) -> profile:
+        """For profkit's own use: a profile with a complete plan. ``why`` it was opened is noted, and what it cost.
+        ``on_over`` is called when nothing of it is left in the program."""
         made = cls.__new__(cls)
-        made._prepare(directory, plan, subject, on_progress)
+        made._prepare(directory, plan, subject, on_progress, why=why, on_over=on_over)
         return made
 
     def _prepare(
@@ -134,9 +145,12 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         subject: Subject,
         on_progress: Progress | None,
         claim: Callable[[], Path | None] = lambda: None,
+        *,
+        why: str = "",
+        on_over: Callable[[], None] = lambda: None,
     ) -> None:
         """``claim`` returns another directory for one of several ranks when the recording begins."""
-        self._claim = claim
+        self._claim, self._why, self._on_over = claim, why, on_over
         self._directory, self._plan, self._subject, self._on_progress = fixed(directory), plan, subject, on_progress
         self._directories: list[Path] = []
         self._guard = Guard(self._give_up)
@@ -315,6 +329,7 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
             elif recorder.choice.may_be_outdone:
                 self._replacement.wait()
             self._next.go_on(recorder.choice.name, recorder.thread.ident)
+            self._on_over()
 
     def _stop(self, recorder: Recorder | None) -> None:
         """End the program now. If only calls or batches were recorded but an optimizer exists, first give it some time
@@ -359,6 +374,8 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         self._stopper.cancel()
         if self._recorder is not None:
             self._let_go()
+            if self._why:
+                notes = (*notes, f"{self._why}: profkit recorded there, for {format_time(self._allowance.spent_ns)}")
             self._recorder.finish(exit_status, notes, was_stopped, error)
             self._recorder = None
             self._is_finished = True

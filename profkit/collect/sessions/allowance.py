@@ -99,6 +99,11 @@ class Allowance:
             self.events_per_busy_s = max(self.events_per_busy_s, events / busy_s)
 
     @property
+    def spent_ns(self) -> int:
+        """What recording has cost so far, in nanoseconds of CPU time."""
+        return int((self._spent_s + self._watched_s) * 1e9)
+
+    @property
     def events_left(self) -> int:
         """How many events may still be recorded, from 0 to `MAX_EVENTS`."""
         if self._is_rank:

@@ -34,6 +34,11 @@ class MemoryCurve:
             self._samples = self._samples[1::2]
             self._pause_ns *= 2
 
+    @property
+    def latest(self) -> int:
+        """The bytes of the last sample; -1 if there is none."""
+        return self._samples[-1][1] if self._samples else -1
+
     def taken(self) -> tuple[tuple[int, int], ...]:
         """Pairs of nanoseconds since the beginning of the watch and bytes."""
         return tuple(self._samples)

@@ -20,6 +20,7 @@ from profkit.collect.whole_run.blocking import Blocking
 from profkit.collect.whole_run.columns import Columns
 from profkit.collect.whole_run.devices import Devices, read_choice
 from profkit.collect.whole_run.library_frames import ON_ITS_OWN, activity_of, combine
+from profkit.collect.whole_run.live import Live
 from profkit.collect.whole_run.memory import MemoryCurve
 from profkit.core.errors import ProfkitError
 from profkit.run.directory import ACCOUNT_FILE, CallSite, save
@@ -67,7 +68,7 @@ class RunWatch:
 
     ``roots`` are folders whose code is the program's own. ``is_whole`` says that the process has just begun, so the
     time since its start counts; else the account begins here. A fork of the process is not watched; around a fork the
-    looking pauses, as Python warns of other threads there.
+    looking pauses, as Python warns of other threads there. ``live`` shows what each look tells.
     """
 
     _current: ClassVar[RunWatch | None] = None
@@ -79,8 +80,10 @@ class RunWatch:
         *,
         is_whole: bool = True,
         interval_s: float = _INTERVAL_S,
+        live: Live | None = None,
     ) -> None:
         self._where, self._is_whole, self._interval_s = where, is_whole, interval_s
+        self._live, self._activity = live, StackActivity.OTHER
         self._files, self._process = UserFiles(roots), os.getpid()
         self._thread = threading.main_thread().ident or 0
         self._known: dict[CodeType, tuple[StackActivity | None, bool]] = {}
@@ -107,6 +110,7 @@ class RunWatch:
         self._is_over, RunWatch._current = True, None
         with suppress(Exception):  # the program's own end matters more, and its exit status
             self._look()
+            self._show(is_over=True)
             self._save()
 
     @classmethod
@@ -158,16 +162,23 @@ class RunWatch:
     def _look_and_save(self) -> None:
         self._look()
         self._devices.look(self._looked_ns)
+        self._show()
         if self._looked_ns >= self._due_ns:
             self._due_ns = int(self._looked_ns * _SAVED_AGAIN)
             with suppress(OSError, ProfkitError):
                 self._save()
+
+    def _show(self, *, is_over: bool = False) -> None:
+        if self._live is not None:
+            activity = None if is_over else self._activity
+            self._live.look(self._looked_ns, activity, self._memory.latest, self._devices.taken)
 
     def _look(self) -> None:
         stack = self._read(sys._current_frames().get(self._thread))
         now_ns, cpu_ns = time.monotonic_ns() - self._origin_ns, self._read_cpu_ns()
         if stack[0] is StackActivity.OTHER:
             stack = self._blocking.read() or stack[0], stack[1]
+        self._activity = stack[0]
         seen = self._entry(stack)
         if seen.number != self._last and (not seen.visits or stack[1] != self._last_lines):
             seen.visits += 1  # what a line does may change while it is at work; that is no new visit

@@ -1,0 +1,129 @@
+"""Listens to the ends of steps of a watched program, and records one window when its steps change.
+
+Until then no profiler runs. The end of a step takes some microseconds, of which the most are for telling whether it is
+one (`profkit.collect.boundaries`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import psutil  # type: ignore[import-untyped]  # its types are a package of their own
+
+from profkit.collect.boundaries.changes import Change, Changes
+from profkit.collect.boundaries.choice import SignalChoice, StepBoundary, Verdict
+from profkit.collect.boundaries.signals import StepSignals
+from profkit.collect.machine.page_faults import count_crowded_ns
+from profkit.collect.machine.sampler import rss_bytes_of
+from profkit.collect.program.clocks import time
+from profkit.collect.program.engine import in_backward_pass
+from profkit.collect.program.guard import Guard, describe, say
+from profkit.collect.sessions.session import is_capturing
+from profkit.collect.whole_run.live import Pace
+from profkit.run.plan import Plan
+
+_ONLY_ONCE = 2
+"""`Plan.anew` of a recording that no other replaces: the program pays for one window and no more."""
+_NEAREST = 8
+"""Steps after the window that count as its own without a profiler. All behind them show what has changed, and a run may
+end soon."""
+
+
+class ChangeWatch:
+    """From `install` to `remove`, calls ``on_change`` with a `Change` and the signal that ends the steps, once, at the
+    end of a step on the main thread."""
+
+    def __init__(self, on_change: Callable[[Change, str], None]) -> None:
+        self._on_change = on_change
+        self._guard = Guard(self._give_up)
+        self._choice = SignalChoice()
+        self._changes = Changes(count_crowded_ns, partial(rss_bytes_of, psutil.Process()))
+        self._signals: StepSignals | None = StepSignals(self._take, self._guard, pass_by=self._pass_by)
+        self._only_counts = False
+        self._found: Change | None = None
+        self._passed = 1
+
+    def install(self) -> None:
+        if self._signals is not None:
+            self._signals.install()
+
+    def count_on(self) -> None:
+        """After the window: count the steps again, and look for no further change."""
+        if self._signals is not None:  # a window on request is over, during which they were counted
+            return
+        self._only_counts = True
+        self._changes.begin_again()
+        self._signals = StepSignals(self._take, self._guard, pass_by=self._pass_by)
+        self._passed = 1
+        self._signals.install()
+
+    @property
+    def pace(self) -> Pace:
+        """The steps so far; any thread may ask."""
+        return Pace(self._changes.steps, self._changes.last_ns)
+
+    def counting(self, announce: Callable[[str, int, int], None]) -> Callable[[str, int, int], None]:
+        """``announce``, which the recorder of a window calls at the end of each step, with the step counted."""
+
+        def progress(phase: str, done: int, total: int) -> None:
+            if self._signals is None:
+                self._changes.count(time.perf_counter_ns())
+            announce(phase, done, total)
+
+        return progress
+
+    def remove(self) -> None:
+        """Take everything out of the program."""
+        signals, self._signals = self._signals, None
+        if signals is not None:
+            signals.remove()
+
+    def _take(self, boundary: StepBoundary) -> None:
+        if self._signals is None or boundary.thread != threading.main_thread().ident or is_capturing():
+            return
+        if not self._choice.counts(boundary, is_committed=False):
+            return
+        verdict = self._choice.judge(boundary, is_committed=False)
+        if verdict is Verdict.NOTHING:
+            return
+        if verdict is not Verdict.ENDS:
+            self._changes.begin_again()
+            self._passed = 1
+        change, self._found = self._found or self._note(boundary.time_ns), None
+        if change is not None and not self._only_counts:
+            self.remove()
+            self._on_change(change, boundary.signal)
+
+    def _note(self, ended_ns: int) -> Change | None:
+        passed, self._passed = self._passed, 1
+        return self._changes.note(ended_ns, passed)
+
+    def _pass_by(self) -> int:
+        """A shortcut for short steps: note those since the last call, and let some of the next pass without one."""
+        together = self._changes.together
+        if together <= 1 or not self._choice.is_each_update or self._signals is None:
+            return 0
+        if threading.get_ident() != threading.main_thread().ident or in_backward_pass() or is_capturing():
+            return 0
+        self._found = self._note(time.perf_counter_ns())
+        if self._found is not None and not self._only_counts:
+            return 0
+        self._passed = together
+        return together
+
+    def _give_up(self, error: BaseException) -> None:
+        self.remove()
+        say(f"not looking for changes: {describe(error)}")
+
+
+def plan_of_window(plan: Plan, change: Change, signal: str) -> Plan:
+    """What to record once this has changed, at the end of a step by ``signal``. It is like a recording that replaces
+    one from before the steps got longer: as many steps behind it are timed as in any, and their lines are set beside
+    those of the usual steps."""
+    until_ns = time.time_ns() - (time.perf_counter_ns() - change.until_ns)
+    after = min(plan.after, _NEAREST)
+    window = replace(plan.for_better(signal), anew=_ONLY_ONCE, after=after)
+    return replace(window, earlier_step_ns=change.first_ns, earlier_until_ns=until_ns)
