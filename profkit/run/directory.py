@@ -267,15 +267,27 @@ class GradientUse(Struct, frozen=True):
     unheld: tuple[int, ...] = ()
 
 
+class ZeroedResult(Struct, frozen=True):
+    """A product in which the share ``zero`` of so many ``rows`` of one factor is multiplied by zeros. ``call`` is the
+    number of its event in the located step; ``makers`` are the calls that made these rows for nothing else."""
+
+    call: int
+    makers: tuple[int, ...]
+    rows: int
+    zero: float
+
+
 class Recomputation(Struct, frozen=True):
     """Calls of PyTorch whose result existed already, by the numbers of their events in the located step. ``again``
     repeats another call of that step, given with its number; ``each_step`` is repeated by the next step. The inputs
     have not changed in between, the calls draw no random numbers, and nothing writes to their results. ``looked_at``
-    is the number of the step's calls that the watch looked at: of many it samples some; 0 if unknown."""
+    is the number of the step's calls that the watch looked at: of many it samples some; 0 if unknown. ``zeroed`` are
+    results that are multiplied by zeros; None if not looked at: the watch must see the whole step, on the host."""
 
     again: tuple[tuple[int, int], ...] = ()
     each_step: tuple[int, ...] = ()
     looked_at: int = 0
+    zeroed: tuple[ZeroedResult, ...] | None = None
 
 
 class RepeatedCall(Struct, frozen=True):

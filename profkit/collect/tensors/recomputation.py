@@ -40,6 +40,7 @@ from profkit.collect.tensors.askers import asking
 from profkit.collect.tensors.call_budget import NOTICED, CallBudget
 from profkit.collect.tensors.identities import Identities, Identity, Memory, is_plain
 from profkit.collect.tensors.sampling import PASSED_NS, CallSampling
+from profkit.collect.tensors.zeroed import ZeroedResults
 from profkit.core.marks import CALL_MARK
 from profkit.run.directory import Recomputation
 
@@ -139,6 +140,7 @@ class CallWatch(overrides.TorchFunctionMode):
         self._known: dict[Hashable, _Call] = {}
         self._makers: dict[Identity, _Call] = {}
         self._calls = []
+        self._zeroed = ZeroedResults()
 
     @property
     def is_installed(self) -> bool:
@@ -163,6 +165,8 @@ class CallWatch(overrides.TorchFunctionMode):
             return
         self._conclude()
         if self._step == 0:
+            if self.found is not None and not self.sampling.is_on and not cuda_is_used():
+                self.found = replace(self.found, zeroed=self._zeroed.conclude(self._users_of))
             self._step, self._begun_ns = 1, self.budget.all_ns
         else:
             self.stop()
@@ -176,6 +180,9 @@ class CallWatch(overrides.TorchFunctionMode):
         else:
             across = {call.first.number for call in needless if call.first and call.first.step < self._step}
             self.found = replace(self.found or Recomputation(), each_step=tuple(sorted(across)))
+
+    def _users_of(self, number: int) -> list[int | None]:
+        return [None if user is None else user.number for user in self._calls[number].users]
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -328,8 +335,14 @@ class CallWatch(overrides.TorchFunctionMode):
         call = self._recognise(function, name, arguments, named, given)
         for maker in makers:
             maker.users.append(call)
+        if call is not None and self._step == 0:
+            self._zeroed.note(call.number, name, given, self._number_of_maker)
         random = _random_state() if call is not None and call.first is not None else None
         return _Open(call, given, [tensor._version for tensor in given], random)
+
+    def _number_of_maker(self, tensor: Tensor) -> int | None:
+        maker = self._maker_of(tensor)
+        return None if maker is None else maker.number
 
     def _maker_of(self, tensor: Tensor) -> _Call | None:
         identity = self._identities.identity_of(tensor)
@@ -383,7 +396,10 @@ class CallWatch(overrides.TorchFunctionMode):
         for memory in {self._identities.memory_of(tensor) for tensor in written}:
             memory.written.append(is_again)
         if call is not None:
-            self._give_values(call, [*_plain_in((result,)), *written])
+            made = [*_plain_in((result,)), *written]
+            self._give_values(call, made)
+            if self._step == 0:
+                self._zeroed.note_results(call.number, made)
 
     def _give_values(self, call: _Call, made: list[Tensor]) -> None:
         first = call.first
