@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 triggers = ("long-kernel-convolution",)
-SIZE = 8192
+SIZE = 16384
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class State:
 
 def setup(device: str) -> State:
     torch.manual_seed(0)
-    speech = [torch.randn(4, 6144, device=device) for _ in range(24)]
-    decay = torch.exp(-torch.arange(2048, device=device) / 300)
-    return State(speech, torch.randn(4, 2048, device=device) * decay)
+    speech = [torch.randn(4, 12288, device=device) for _ in range(24)]
+    decay = torch.exp(-torch.arange(4096, device=device) / 300)
+    return State(speech, torch.randn(4, 4096, device=device) * decay)
 
 
 def pitfall(state: State) -> Iterator[Tensor]:

@@ -1,5 +1,4 @@
-"""A convolution takes each element of a long kernel times each element of the input, where a Fourier transform is far
-cheaper.
+"""A convolution multiplies a long kernel element by element, where a Fourier transform is far cheaper.
 
 What it detects
 A convolution of stride and dilation 1 on a CPU with a kernel of 256 weights or more for each pair of channels, such as

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,14 @@ def _objects_of_earlier_tests_are_skipped() -> None:
     cached would make each recording several times as slow."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_compiled_yet() -> None:
+    """Watches leave a process alone in which something was compiled, as another test may have done."""
+    if dynamo := sys.modules.get("torch._dynamo"):
+        dynamo.reset()
+        dynamo.utils.counters.clear()
 
 
 @pytest.fixture

@@ -168,18 +168,20 @@ class Describer:
         if is_result and tensor.requires_grad:
             raise Undescribed
         shape = tensor.dtype, tuple(tensor.shape), tensor.requires_grad, tensor.device
-        size, held = tensor.numel() * tensor.element_size(), TensorBase.untyped_storage(tensor).nbytes()
+        size = TensorBase.numel(tensor) * TensorBase.element_size(tensor)  # a program may replace those of `Tensor`
+        held = TensorBase.untyped_storage(tensor).nbytes()
         self._keep(held)
-        if tensor.device.type == "cpu" and tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj()):
+        is_plain = TensorBase.is_contiguous(tensor) and not (TensorBase.is_neg(tensor) or TensorBase.is_conj(tensor))
+        if tensor.device.type == "cpu" and is_plain:
             if held < size:  # freed, as by sharded training: there is nothing to read at the address
                 raise Undescribed
             if size <= (_RESULT_BYTES if is_result else _ARGUMENT_BYTES):
                 return "numbers", *shape, hash(ctypes.string_at(TensorBase.data_ptr(tensor), size)) if size else 0
             if is_result:
                 return "pieces", *shape, _pieces(TensorBase.data_ptr(tensor), size)
-        if tensor.is_inference():
+        if TensorBase.is_inference(tensor):
             raise Undescribed
-        return "memory", *shape, self._memory(tensor), tensor._version, tensor.storage_offset(), tensor.stride()
+        return "memory", *shape, self._memory(tensor), tensor._version, *_layout(tensor)
 
     def _memory(self, tensor: Tensor) -> int:
         storage = TensorBase.untyped_storage(tensor)
@@ -297,7 +299,11 @@ def _versions(inside: dict[str, Any]) -> Hashable:
         modules += [more for more in within if more is not None and id(more) not in seen]
         seen.update(map(id, modules))
     counted = list(islice(tensors.values(), _MOST_TENSORS))
-    return len(counted), sum(0 if tensor.is_inference() else tensor._version for tensor in counted)
+    return len(counted), sum(0 if TensorBase.is_inference(tensor) else tensor._version for tensor in counted)
+
+
+def _layout(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
+    return TensorBase.storage_offset(tensor), TensorBase.stride(tensor)
 
 
 def _pieces(start: int, size: int) -> int:

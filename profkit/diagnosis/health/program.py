@@ -25,7 +25,12 @@ def notes_of_run(facts: Facts) -> tuple[str, ...]:
 def _ended_watches(facts: Facts) -> Iterator[str]:
     """Why watches ended that left something to look at: a rule that has nothing gives the reason itself."""
     run = facts.run
-    empty = {Watch.CALLS: run.recomputation, Watch.GRADIENTS: run.gradients, Watch.PADDING: run.padding}
+    empty = {
+        Watch.CALLS: run.recomputation,
+        Watch.FUNCTIONS: run.repeated_calls,
+        Watch.GRADIENTS: run.gradients,
+        Watch.PADDING: run.padding,
+    }
     without = {watch.value for watch, seen in empty.items() if seen is None}
     yield from (one.reason for one in run.unwatched if one.watch not in without and one.reason not in run.notes)
 

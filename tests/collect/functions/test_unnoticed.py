@@ -114,7 +114,7 @@ def gives(value: Any) -> Any:
 @pytest.mark.parametrize(
     "value",
     [PROXY, Row([1, object()]), Row([1]), Told(2, 2), OfKind(), [OfKind()], ListOfKind(), Decimal("sNaN")],
-    ids=str,
+    ids=["proxy", "row of a row", "row", "told", "of a kind", "list of a kind", "list kind", "not a number"],
 )
 def test_no_code_of_the_program_is_run(value):
     def give() -> object:

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
+from profkit.collect.sessions.kineto import quiet_log
 from profkit.diagnosis.pipeline import read_facts
 from profkit.savings.roofline.demand import PRODUCTS
 from profkit.savings.roofline.models import demand_of, has_model
@@ -104,7 +105,8 @@ MODELS: dict[str, Callable[[], Run]] = {
 
 def _by_shapes(run: Run, path: Path) -> float:
     """The operations of all products, each at the innermost call that is understood."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as prof:
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    with quiet_log(), torch.profiler.profile(activities=cpu, record_shapes=True) as prof:
         run()
     prof.export_chrome_trace(str(path))
     facts = read_facts(path)
