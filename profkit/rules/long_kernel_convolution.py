@@ -47,7 +47,7 @@ from profkit.trace import Float64s, Rows
 _LEAST_TAPS = 256
 """Weights for each pair of channels: with fewer, direct kernels reach so high a rate that transforms gain nothing."""
 _OPERATIONS_PER_NS = 4.0
-"""Of transforms and their product, one thread, lengths with small prime factors: 3.8 to 24 measured (1.6 for others)."""
+"""Of transforms and their product, one thread, lengths with small prime factors: 3.8 to 24 were measured."""
 _MOST_KEPT = 1 / 3
 """A transform of twice the price then still is the cheaper way."""
 _UNCERTAINTY = 0.5

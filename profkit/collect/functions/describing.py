@@ -303,7 +303,7 @@ def _versions(inside: dict[str, Any]) -> Hashable:
 
 
 def _layout(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
-    return TensorBase.storage_offset(tensor), TensorBase.stride(tensor)
+    return int(TensorBase.storage_offset(tensor)), TensorBase.stride(tensor)
 
 
 def _pieces(start: int, size: int) -> int:
