@@ -18,6 +18,7 @@ from profkit.findings.values import (
     FULL_AFTER_EVIDENCE,
     GROWTH_EVIDENCE,
     HIGH_FROM,
+    MEDIUM_FROM,
     Change,
     Finding,
     Kind,
@@ -154,7 +155,8 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> PricedFinding:
     finding = Finding(
         rule=rule.name,
         kind=suspicion.kind or rule.kind,
-        severity=suspicion.severity or _no_higher_than_sure(weigh(saving, suspicion, full_ns), saving, rule, suspicion),
+        severity=suspicion.severity
+        or no_higher_than_sure(weigh(saving, suspicion, full_ns), saving, suspicion.kind or rule.kind),
         message=_tell(suspicion, saving),
         count=suspicion.count if suspicion.count is not None else times_per_step(facts, suspicion.rows),
         confidence=suspicion.confidence,
@@ -239,16 +241,11 @@ def weigh(saving: Saving | None, suspicion: Suspicion, full_after_ns: float | No
     return min(by_time, by_peak, key=lambda severity: severity.rank)
 
 
-def _no_higher_than_sure(severity: Severity, saving: Saving | None, rule: Rule, suspicion: Suspicion) -> Severity:
+def no_higher_than_sure(severity: Severity, saving: Saving | None, kind: Kind) -> Severity:
     """An opportunity is only high if the low end of its range is: nobody has measured what other kernels, types or
-    batches bring here."""
-    is_opportunity = (suspicion.kind or rule.kind) is Kind.OPPORTUNITY
-    if (
-        severity is Severity.HIGH
-        and is_opportunity
-        and saving is not None
-        and saving.low < HIGH_FROM <= saving.fraction
-    ):
+    batches bring here. A fault is if that end is still of medium severity."""
+    least = HIGH_FROM if kind is Kind.OPPORTUNITY else MEDIUM_FROM
+    if severity is Severity.HIGH and saving is not None and saving.low < least and saving.fraction >= HIGH_FROM:
         return Severity.MEDIUM
     return severity
 

@@ -14,10 +14,10 @@ from profkit.core.failures import OWN_ERROR, STRICT
 from profkit.derive.facts import Facts
 from profkit.diagnosis import judge as judging
 from profkit.diagnosis import pipeline as diagnosing
-from profkit.diagnosis.judge import gather, judging_tasks
+from profkit.diagnosis.judge import gather, judging_tasks, no_higher_than_sure
 from profkit.diagnosis.pipeline import diagnose
 from profkit.diagnosis.settings import EVERYTHING
-from profkit.findings.values import Diagnosis, Severity
+from profkit.findings.values import Diagnosis, Kind, Saving, Severity
 from profkit.rules import all_rules
 from profkit.run.directory import Run
 from profkit.trace.events import no_trace
@@ -152,3 +152,18 @@ def test_an_opportunity_is_high_if_the_low_end_of_its_range_is(others_us: int, s
     assert found.saving is not None
     assert found.saving.fraction > 0.1
     assert found.severity is severity
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "severity"),
+    [
+        (Kind.FAULT, 0.03, Severity.HIGH),
+        (Kind.FAULT, 0.029, Severity.MEDIUM),
+        (Kind.OPPORTUNITY, 0.1, Severity.HIGH),
+        (Kind.OPPORTUNITY, 0.099, Severity.MEDIUM),
+    ],
+)
+def test_what_may_be_next_to_nothing_is_not_high(kind: Kind, low: float, severity: Severity) -> None:
+    assert no_higher_than_sure(Severity.HIGH, Saving(1_000, 0.17, low, 0.4), kind) is severity
+    assert no_higher_than_sure(Severity.LOW, Saving(1_000, 0.17, low, 0.4), kind) is Severity.LOW
+    assert no_higher_than_sure(Severity.HIGH, None, kind) is Severity.HIGH, "memory that grows has no saving"
