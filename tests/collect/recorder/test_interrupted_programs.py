@@ -122,7 +122,9 @@ def test_a_kill_before_anything_is_written_is_reported_in_a_line(recordings):
 
 def test_profkit_passes_sigterm_on_to_the_program(recordings):
     """For example from ``timeout 600 profkit diagnose``: the program must not be left running."""
-    end = f"train({RECORDED})\nos.kill(os.getppid(), signal.SIGTERM)\nsignal.pause()\n"
+    # The signal may come before `signal.pause()` begins, which then waits for ever.
+    wait = "while True:\n    signal.sigtimedwait([signal.SIGUSR2], 1)\n"
+    end = f"train({RECORDED})\nos.kill(os.getppid(), signal.SIGTERM)\n{wait}"
     outcome = run(recordings, end)
     assert outcome.status == 3
     assert f"exit status {128 + signal.SIGTERM}" in outcome.stderr
