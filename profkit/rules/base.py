@@ -32,6 +32,7 @@ from profkit.savings.edits import Edit
 from profkit.savings.launch.launch_savings import predict_launch_saving
 from profkit.savings.launch.pipelines import may_hide_pipelines
 from profkit.savings.replay import replay
+from profkit.savings.roofline.launches import Roofline, roofline_of
 from profkit.savings.trial import Trial
 from profkit.source.changes import Rewrite
 from profkit.trace.events import Rows
@@ -58,6 +59,7 @@ __all__ = [
     "format_count",
     "format_share",
     "format_time",
+    "known_roofline",
     "missing_needs",
     "pick_form",
     "reason_for",
@@ -238,6 +240,14 @@ def why_not_watched(facts: Facts, watch: Watch, otherwise: str) -> str:
     if run.is_part:
         return Need.WHOLE_STEP.value
     return otherwise if run.torch is None or run.step_signal is not None else _NO_STEP_ENDED
+
+
+def known_roofline(facts: Facts) -> Roofline:
+    """The measured steps on the roofline. Raises `CannotLook` if that of the device is not known."""
+    roofline = roofline_of(facts)
+    if roofline is None:
+        raise CannotLook("the peak rates of this device are not known")
+    return roofline
 
 
 def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:

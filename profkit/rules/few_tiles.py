@@ -30,7 +30,6 @@ from __future__ import annotations
 from functools import partial
 
 from profkit.derive.device.kernel_families import Family
-from profkit.patterns import times_per_step
 from profkit.rules.base import (
     CannotLook,
     Facts,
@@ -41,21 +40,13 @@ from profkit.rules.base import (
     format_count,
     format_share,
     format_time,
+    known_roofline,
     pick_form,
     rule,
 )
 from profkit.savings.cost_models.alignment import achievable
-from profkit.savings.roofline.below import (
-    at_share,
-    counted_as,
-    in_steps,
-    mean_share,
-    places_of,
-    points_below,
-    rows_of,
-    spent_ns,
-)
-from profkit.savings.roofline.launches import Point, roofline_of
+from profkit.savings.roofline.below import at_share, gather, points_below
+from profkit.savings.roofline.launches import Point
 from profkit.savings.roofline.products import sizes_of
 from profkit.savings.roofline.tiles import multiprocessors, tiling_of
 
@@ -74,19 +65,14 @@ _UNCERTAINTY = 0.4
 @rule(Kind.OPPORTUNITY, Need.DEVICE, Need.OPERATORS, Need.SHAPES)
 def few_tiles(facts: Facts) -> Suspicions:
     """One finding for all of them, at the line that spends most in them."""
-    roofline = roofline_of(facts)
-    if roofline is None:
-        raise CannotLook("the peak rates of this device are not known")
+    roofline = known_roofline(facts)
     places = multiprocessors(roofline.rates.device)
     if places is None:
         raise CannotLook("the number of this device's multiprocessors is not known")
-    slow = points_below(roofline, (Family.PRODUCT,), partial(_has_few, facts, places))
-    if not in_steps(facts, slow):
+    slow = gather(facts, roofline, points_below(roofline, (Family.PRODUCT,), partial(_has_few, facts, places)))
+    if slow is None:
         return
-    worst = slow[0]
-    count, taken_ns = times_per_step(facts, rows_of(slow)), spent_ns(slow)
-    tiles, product = _tiles(facts, worst), sizes_of(worst.call)
-    share, best = mean_share(slow), achievable(roofline.rates)
+    tiles, product, best = _tiles(facts, slow.worst), sizes_of(slow.worst.call), achievable(roofline.rates)
     sizes = "" if product is None else f"{product.rows:,} x {product.columns:,}"
     length = 0 if product is None else product.inner
 
@@ -95,21 +81,21 @@ def few_tiles(facts: Facts) -> Suspicions:
         return max(point.of_possible, min(best, wanted))
 
     yield Suspicion(
-        message=f"{format_count(count, 'product')} a step {pick_form(count, 'takes', 'take')} {format_time(taken_ns)} "
-        f"at {format_share(share)} of what the device could do: a result of {sizes} has "
-        f"{format_count(tiles, 'tile')} for {places} multiprocessors, and a sum of {length:,} runs in each."
-        + counted_as(roofline),
+        message=f"{format_count(slow.count, 'product')} a step {pick_form(slow.count, 'takes', 'take')} "
+        f"{format_time(slow.taken_ns)} at {format_share(slow.share)} of what the device could do: a result of {sizes} "
+        f"has {format_count(tiles, 'tile')} for {places} multiprocessors, and a sum of {length:,} runs in each."
+        + slow.note,
         fix="Divide the long sum: reshape both factors to a batch of shorter products and add these up, or let "
         '`torch.compile(mode="max-autotune")` choose a kernel that splits it. On AMD, `PYTORCH_TUNABLEOP_ENABLED=1` '
         "measures the library's kernels for each shape.",
-        rows=rows_of(slow),
+        rows=slow.rows,
         edit=at_share(facts, slow, reached, _UNCERTAINTY),
         worth=_MIN_FRACTION,
         confidence=0.75,
-        count=count,
-        spent_ns=taken_ns,
-        places=places_of(facts, slow),
-        evidence={"tiles": tiles, "multiprocessors": places, "share_of_possible": round(share, 4)},
+        count=slow.count,
+        spent_ns=slow.taken_ns,
+        places=slow.places,
+        evidence={"tiles": tiles, "multiprocessors": places, "share_of_possible": round(slow.share, 4)},
     )
 
 

@@ -26,11 +26,7 @@ fused layers reach with thousands of tokens (0.57 on an MI300X). The rates come 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from profkit.patterns import times_per_step
 from profkit.rules.base import (
-    CannotLook,
     Facts,
     Kind,
     Need,
@@ -39,22 +35,13 @@ from profkit.rules.base import (
     format_count,
     format_share,
     format_time,
+    known_roofline,
     rule,
 )
 from profkit.savings import Edit
-from profkit.savings.roofline.below import (
-    LARGE_NS,
-    at_share,
-    counted_as,
-    in_steps,
-    keeping,
-    mean_share,
-    places_of,
-    rows_of,
-    spent_ns,
-)
+from profkit.savings.roofline.below import LARGE_NS, SlowLaunches, at_share, gather, keeping
 from profkit.savings.roofline.calls import BYTES_OF
-from profkit.savings.roofline.launches import Point, Roofline, roofline_of
+from profkit.savings.roofline.launches import Point, Roofline
 from profkit.savings.roofline.products import Experts
 
 _SLOW, _REACHED = 0.34, 0.5
@@ -70,22 +57,21 @@ _NARROWED = 0.5
 @rule(Kind.OPPORTUNITY, Need.DEVICE, Need.OPERATORS, Need.SHAPES)
 def scattered_experts(facts: Facts) -> Suspicions:
     """A finding for each of the two cases."""
-    roofline = roofline_of(facts)
-    if roofline is None:
-        raise CannotLook("the peak rates of this device are not known")
+    roofline = known_roofline(facts)
     layers = [
         (point, point.demand)
         for point in roofline.points
         if isinstance(point.demand, Experts) and point.each_ns >= LARGE_NS
     ]
-    few = [point for point, layer in layers if _is_scattered(roofline, point, layer)]
-    slow = [point for point, _ in layers if not point.is_memory_bound and point.of_possible < _SLOW]
-    if in_steps(facts, few):
+    few = gather(facts, roofline, [point for point, layer in layers if _is_scattered(roofline, point, layer)])
+    if few is not None:
         edit = keeping(facts, few, lambda _: _NARROWED, _UNCERTAINTY)
-        yield _report(facts, few, edit, _few_tokens(few[0]) + counted_as(roofline), _MORE_TOKENS)
-    if in_steps(facts, slow):
+        yield _report(few, edit, _few_tokens(few.worst), _MORE_TOKENS)
+    unbound = [point for point, _ in layers if not point.is_memory_bound and point.of_possible < _SLOW]
+    slow = gather(facts, roofline, unbound)
+    if slow is not None:
         edit = at_share(facts, slow, lambda _: _REACHED, _UNCERTAINTY)
-        yield _report(facts, slow, edit, _slowly(slow) + counted_as(roofline), _OTHER_KERNEL)
+        yield _report(slow, edit, _slowly(slow), _OTHER_KERNEL)
 
 
 _MORE_TOKENS = (
@@ -117,33 +103,33 @@ def _few_tokens(point: Point) -> str:
     )
 
 
-def _slowly(points: Sequence[Point]) -> str:
-    layer = points[0].demand
+def _slowly(slow: SlowLaunches) -> str:
+    layer = slow.worst.demand
     assert isinstance(layer, Experts)
     return (
         f"with {layer.tokens_per_expert:,.0f} tokens for each of {layer.experts} experts they reach "
-        f"{format_share(mean_share(points))} of what the device could do."
+        f"{format_share(slow.share)} of what the device could do."
     )
 
 
-def _report(facts: Facts, points: Sequence[Point], edit: Edit, why: str, fix: str) -> Suspicion:
-    count, taken_ns = times_per_step(facts, rows_of(points)), spent_ns(points)
-    layer = points[0].demand
+def _report(slow: SlowLaunches, edit: Edit, why: str, fix: str) -> Suspicion:
+    layer = slow.worst.demand
     assert isinstance(layer, Experts)
     return Suspicion(
-        message=f"{format_count(count, 'layer')} of experts a step, {format_time(taken_ns)} in all: {why}",
+        message=f"{format_count(slow.count, 'layer')} of experts a step, {format_time(slow.taken_ns)} in all: {why}"
+        + slow.note,
         fix=fix,
-        rows=rows_of(points),
+        rows=slow.rows,
         edit=edit,
         worth=_MIN_FRACTION,
         confidence=0.6,
-        count=count,
-        spent_ns=taken_ns,
-        places=places_of(facts, points),
+        count=slow.count,
+        spent_ns=slow.taken_ns,
+        places=slow.places,
         evidence={
             "experts": layer.experts,
             "tokens": layer.tokens,
             "tokens_per_expert": round(layer.tokens_per_expert, 3),
-            "share_of_possible": round(mean_share(points), 4),
+            "share_of_possible": round(slow.share, 4),
         },
     )

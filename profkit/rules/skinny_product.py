@@ -25,9 +25,7 @@ pass over large tensors reach 0.7 to 0.9 on an H100 (recorded). Nothing else cha
 from __future__ import annotations
 
 from profkit.derive.device.kernel_families import Family
-from profkit.patterns import times_per_step
 from profkit.rules.base import (
-    CannotLook,
     Facts,
     Kind,
     Need,
@@ -36,20 +34,12 @@ from profkit.rules.base import (
     format_count,
     format_share,
     format_time,
+    known_roofline,
     pick_form,
     rule,
 )
-from profkit.savings.roofline.below import (
-    at_share,
-    counted_as,
-    in_steps,
-    mean_share,
-    places_of,
-    points_below,
-    rows_of,
-    spent_ns,
-)
-from profkit.savings.roofline.launches import Point, roofline_of
+from profkit.savings.roofline.below import at_share, gather, points_below
+from profkit.savings.roofline.launches import Point
 from profkit.savings.roofline.products import sizes_of
 
 _NARROW = 64
@@ -65,34 +55,30 @@ _UNCERTAINTY = 0.4
 @rule(Kind.OPPORTUNITY, Need.DEVICE, Need.OPERATORS, Need.SHAPES)
 def skinny_product(facts: Facts) -> Suspicions:
     """One finding for all of them, at the line that spends most in them."""
-    roofline = roofline_of(facts)
-    if roofline is None:
-        raise CannotLook("the peak rates of this device are not known")
-    slow = points_below(roofline, (Family.PRODUCT,), _is_skinny)
-    if not in_steps(facts, slow):
+    roofline = known_roofline(facts)
+    slow = gather(facts, roofline, points_below(roofline, (Family.PRODUCT,), _is_skinny))
+    if slow is None:
         return
-    worst, share = slow[0], mean_share(slow)
-    product = sizes_of(worst.call)
+    product = sizes_of(slow.worst.call)
     sizes = "" if product is None else f"({product.rows:,} x {product.inner:,} by {product.columns:,}) "
-    count, taken_ns = times_per_step(facts, rows_of(slow)), spent_ns(slow)
     yield Suspicion(
-        message=f"{format_count(count, 'narrow product')} a step {sizes}{pick_form(count, 'takes', 'take')} "
-        f"{format_time(taken_ns)}: bound by memory, {pick_form(count, 'it reaches', 'they reach')} "
-        f"{format_share(share)} of its rate." + counted_as(roofline),
+        message=f"{format_count(slow.count, 'narrow product')} a step {sizes}{pick_form(slow.count, 'takes', 'take')} "
+        f"{format_time(slow.taken_ns)}: bound by memory, {pick_form(slow.count, 'it reaches', 'they reach')} "
+        f"{format_share(slow.share)} of its rate." + slow.note,
         fix="Join narrow products of one input into a wide one, give them more rows at once, or compile the block, so "
         "that what comes before and after runs in the same kernel. Where a weight meets few rows, weights in 8 bits "
         "take half the time to read.",
-        rows=rows_of(slow),
+        rows=slow.rows,
         edit=at_share(facts, slow, lambda _: _REACHED, _UNCERTAINTY),
         worth=_MIN_FRACTION,
         confidence=0.7,
-        count=count,
-        spent_ns=taken_ns,
-        places=places_of(facts, slow),
+        count=slow.count,
+        spent_ns=slow.taken_ns,
+        places=slow.places,
         evidence={
-            "products_per_step": count,
-            "share_of_possible": round(share, 4),
-            "bytes_per_s": round(worst.bytes_per_s),
+            "products_per_step": slow.count,
+            "share_of_possible": round(slow.share, 4),
+            "bytes_per_s": round(slow.worst.bytes_per_s),
         },
     )
 

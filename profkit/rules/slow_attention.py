@@ -32,9 +32,7 @@ import re
 from functools import partial
 
 from profkit.derive.device.kernel_families import Family
-from profkit.patterns import times_per_step
 from profkit.rules.base import (
-    CannotLook,
     Facts,
     Kind,
     Need,
@@ -43,22 +41,13 @@ from profkit.rules.base import (
     format_count,
     format_share,
     format_time,
+    known_roofline,
     rule,
 )
 from profkit.run.directory import Rates
 from profkit.savings.roofline.attention import Heads, heads_of
-from profkit.savings.roofline.below import (
-    LARGE_NS,
-    at_share,
-    counted_as,
-    in_steps,
-    mean_share,
-    places_of,
-    points_below,
-    rows_of,
-    spent_ns,
-)
-from profkit.savings.roofline.launches import Point, composites_of, roofline_of
+from profkit.savings.roofline.below import LARGE_NS, at_share, gather, points_below
+from profkit.savings.roofline.launches import Point, composites_of
 
 _SLOW = 0.25
 """Of the possible. The fast kernels reach 0.37 to 0.43 with heads of 64 on an H100, forward and backward."""
@@ -84,34 +73,30 @@ _UNCERTAINTY = 0.4
 @rule(Kind.OPPORTUNITY, Need.DEVICE, Need.OPERATORS, Need.SHAPES)
 def slow_attention(facts: Facts) -> Suspicions:
     """One finding for all of them, at the line that spends most in them."""
-    roofline = roofline_of(facts)
-    if roofline is None:
-        raise CannotLook("the peak rates of this device are not known")
-    slow = points_below(roofline, (Family.ATTENTION,), partial(_is_slow, facts, roofline.rates))
+    roofline = known_roofline(facts)
+    found = points_below(roofline, (Family.ATTENTION,), partial(_is_slow, facts, roofline.rates))
     written_out = composites_of(facts, _MATH, "aten::scaled_dot_product_attention")
-    slow += [point for point in written_out if point.of_possible < _SLOW and point.each_ns >= LARGE_NS]
-    slow.sort(key=lambda point: -point.step_ns)
-    if not in_steps(facts, slow):
+    found += [point for point in written_out if point.of_possible < _SLOW and point.each_ns >= LARGE_NS]
+    slow = gather(facts, roofline, sorted(found, key=lambda point: -point.step_ns))
+    if slow is None:
         return
-    worst, share = slow[0], mean_share(slow)
-    heads = heads_of(worst.call)
-    count, taken_ns = times_per_step(facts, rows_of(slow)), spent_ns(slow)
+    heads = heads_of(slow.worst.call)
     yield Suspicion(
-        message=f"Attention runs {format_count(count, 'time')} a step in {_kernel_of(facts, worst)}, "
-        f"{format_time(taken_ns)} at {format_share(share)} of what the device could do"
+        message=f"Attention runs {format_count(slow.count, 'time')} a step in {_kernel_of(facts, slow.worst)}, "
+        f"{format_time(slow.taken_ns)} at {format_share(slow.share)} of what the device could do"
         + (f": {_why(heads)}." if heads is not None else ".")
-        + counted_as(roofline),
-        fix=_fix(facts, roofline.rates, worst),
-        rows=rows_of(slow),
+        + slow.note,
+        fix=_fix(facts, roofline.rates, slow.worst),
+        rows=slow.rows,
         edit=at_share(facts, slow, partial(_reached, roofline.rates), _UNCERTAINTY),
         worth=_MIN_FRACTION,
         confidence=0.7,
-        count=count,
-        spent_ns=taken_ns,
-        places=places_of(facts, slow),
+        count=slow.count,
+        spent_ns=slow.taken_ns,
+        places=slow.places,
         evidence={
-            "attentions_per_step": count,
-            "share_of_possible": round(share, 4),
+            "attentions_per_step": slow.count,
+            "share_of_possible": round(slow.share, 4),
             **({"head_width": heads.width, "keys": heads.keys} if heads is not None else {}),
         },
     )

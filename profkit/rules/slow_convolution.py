@@ -30,9 +30,7 @@ a first layer of three channels reaches 22 %. The rates come from the data sheet
 from __future__ import annotations
 
 from profkit.derive.device.kernel_families import Family
-from profkit.patterns import times_per_step
 from profkit.rules.base import (
-    CannotLook,
     Facts,
     Kind,
     Need,
@@ -41,21 +39,13 @@ from profkit.rules.base import (
     format_count,
     format_share,
     format_time,
+    known_roofline,
     pick_form,
     rule,
 )
-from profkit.savings.roofline.below import (
-    at_share,
-    counted_as,
-    in_steps,
-    mean_share,
-    places_of,
-    points_below,
-    rows_of,
-    spent_ns,
-)
+from profkit.savings.roofline.below import at_share, gather, points_below
 from profkit.savings.roofline.convolutions import Geometry, geometry_of
-from profkit.savings.roofline.launches import Point, roofline_of
+from profkit.savings.roofline.launches import Point
 
 _SLOW, _REACHED = 0.15, 0.3
 """Shares of the possible. Half of what convolutions reach in a bad layout is no matter of noise or of a clock."""
@@ -74,31 +64,26 @@ _UNCERTAINTY = 0.5
 @rule(Kind.OPPORTUNITY, Need.DEVICE, Need.OPERATORS, Need.SHAPES)
 def slow_convolution(facts: Facts) -> Suspicions:
     """One finding for all of them, at the line that spends most in them."""
-    roofline = roofline_of(facts)
-    if roofline is None:
-        raise CannotLook("the peak rates of this device are not known")
-    slow = points_below(roofline, (Family.CONVOLUTION,), _is_slow)
-    if not in_steps(facts, slow):
+    roofline = known_roofline(facts)
+    slow = gather(facts, roofline, points_below(roofline, (Family.CONVOLUTION,), _is_slow))
+    if slow is None:
         return
-    count, taken_ns = times_per_step(facts, rows_of(slow)), spent_ns(slow)
-    worst = slow[0]
-    share = mean_share(slow)
     yield Suspicion(
-        message=f"{format_count(count, 'convolution')} a step {pick_form(count, 'takes', 'take')} "
-        f"{format_time(taken_ns)} and {pick_form(count, 'reaches', 'reach')} {format_share(share)} of what the device "
-        f"could do: {_why(worst)}." + counted_as(roofline),
-        fix=_fix(worst),
-        rows=rows_of(slow),
+        message=f"{format_count(slow.count, 'convolution')} a step {pick_form(slow.count, 'takes', 'take')} "
+        f"{format_time(slow.taken_ns)} and {pick_form(slow.count, 'reaches', 'reach')} {format_share(slow.share)} of "
+        f"what the device could do: {_why(slow.worst)}." + slow.note,
+        fix=_fix(slow.worst),
+        rows=slow.rows,
         edit=at_share(facts, slow, _reached, _UNCERTAINTY),
         worth=_MIN_FRACTION,
         confidence=0.7,
-        count=count,
-        spent_ns=taken_ns,
-        places=places_of(facts, slow),
+        count=slow.count,
+        spent_ns=slow.taken_ns,
+        places=slow.places,
         evidence={
-            "convolutions_per_step": count,
-            "share_of_possible": round(share, 4),
-            "operations_per_s": round(worst.operations_per_s),
+            "convolutions_per_step": slow.count,
+            "share_of_possible": round(slow.share, 4),
+            "operations_per_s": round(slow.worst.operations_per_s),
         },
     )
 

@@ -27,9 +27,7 @@ import re
 
 from profkit.derive.device.kernel_families import Family
 from profkit.derive.families import MATRIX, operators_of
-from profkit.patterns import times_per_step
 from profkit.rules.base import (
-    CannotLook,
     Facts,
     Kind,
     Need,
@@ -39,20 +37,12 @@ from profkit.rules.base import (
     format_count,
     format_share,
     format_time,
+    known_roofline,
     pick_form,
     rule,
 )
-from profkit.savings.roofline.below import (
-    at_share,
-    counted_as,
-    in_steps,
-    mean_share,
-    places_of,
-    points_below,
-    rows_of,
-    spent_ns,
-)
-from profkit.savings.roofline.launches import LARGEST_CACHE, Point, roofline_of
+from profkit.savings.roofline.below import at_share, gather, points_below
+from profkit.savings.roofline.launches import LARGEST_CACHE, Point
 
 _SLOW, _REACHED = 0.4, 0.7
 """Shares of the memory's rate."""
@@ -66,24 +56,23 @@ _UNCERTAINTY = 0.4
 @rule(Kind.OPPORTUNITY, Need.DEVICE, Need.OPERATORS, Need.SHAPES)
 def slow_elementwise(facts: Facts) -> Suspicions:
     """One finding for all of them, at the line that spends most in them."""
-    roofline = roofline_of(facts)
-    if roofline is None:
-        raise CannotLook("the peak rates of this device are not known")
+    roofline = known_roofline(facts)
     within = facts.tree.under(operators_of(facts.trace, MATRIX))
-    slow = points_below(roofline, (Family.ELEMENTWISE,), lambda point: _is_slow(point) and not within[point.rows].any())
-    if not in_steps(facts, slow):
+    passes = points_below(roofline, (Family.ELEMENTWISE,), _is_slow)
+    slow = gather(facts, roofline, [point for point in passes if not within[point.rows].any()])
+    if slow is None:
         return
-    count, taken_ns, share = times_per_step(facts, rows_of(slow)), spent_ns(slow), mean_share(slow)
-    vectorised = any(_VECTORISED.search(facts.trace.name_of(row)) for row in slow[0].work.tolist())
+    vectorised = any(_VECTORISED.search(facts.trace.name_of(row)) for row in slow.worst.work.tolist())
     yield Suspicion(
-        message=f"{format_count(count, 'elementwise operation')} a step on {format_bytes(slow[0].demand.bytes)} each "
-        f"{pick_form(count, 'takes', 'take')} {format_time(taken_ns)}, {format_share(share)} of the memory's rate"
+        message=f"{format_count(slow.count, 'elementwise operation')} a step on "
+        f"{format_bytes(slow.worst.demand.bytes)} each {pick_form(slow.count, 'takes', 'take')} "
+        f"{format_time(slow.taken_ns)}, {format_share(slow.share)} of the memory's rate"
         + (
             ", although the kernel is vectorised."
             if vectorised
             else ": the kernel loads single elements, as tensors are no neighbours in memory or differ in type."
         )
-        + counted_as(roofline),
+        + slow.note,
         fix=(
             "Check whether the device is shared or throttled and whether the build of PyTorch is made for it; compile "
             "the function, so that a kernel made for these shapes replaces the library's."
@@ -91,14 +80,14 @@ def slow_elementwise(facts: Facts) -> Suspicions:
             else "Keep all inputs in one layout and type (`.contiguous()` once, not in each step), or compile the "
             "function, which joins the operations to one pass."
         ),
-        rows=rows_of(slow),
+        rows=slow.rows,
         edit=at_share(facts, slow, lambda _: _REACHED, _UNCERTAINTY),
         worth=_MIN_FRACTION,
         confidence=0.6,
-        count=count,
-        spent_ns=taken_ns,
-        places=places_of(facts, slow),
-        evidence={"operations_per_step": count, "share_of_possible": round(share, 4)},
+        count=slow.count,
+        spent_ns=slow.taken_ns,
+        places=slow.places,
+        evidence={"operations_per_step": slow.count, "share_of_possible": round(slow.share, 4)},
     )
 
 

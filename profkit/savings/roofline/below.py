@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.device.kernel_families import Family
 from profkit.derive.facts import Facts
-from profkit.patterns import Places, in_most_steps, name_lines, order_sites
+from profkit.patterns import Places, in_most_steps, name_lines, order_sites, times_per_step
 from profkit.savings.cost_models.devices import PRESUMED
 from profkit.savings.edits import Edit, combine, shrink, shrink_work
 from profkit.savings.roofline.launches import Point, Roofline
@@ -36,29 +37,64 @@ def points_below(roofline: Roofline, families: Sequence[Family], is_slow: Callab
     ]
 
 
-def rows_of(points: Sequence[Point]) -> Rows:
-    """The calls of all these points."""
-    return np.concatenate([point.rows for point in points]) if points else np.zeros(0, dtype=np.int64)
+class SlowLaunches(Struct, frozen=True):
+    """Launches far below the roof, the costliest kind first, as a finding tells them: their calls as ``rows`` of the
+    trace, how many a step has and how long they take in it, the share of the possible that they reach together, and the
+    lines that call them, forward or backward, the one with most time first. ``note`` is a sentence where the recording
+    does not name the device."""
+
+    points: tuple[Point, ...]
+    rows: Rows
+    count: int
+    taken_ns: int
+    share: float
+    places: Places
+    note: str
+
+    @property
+    def worst(self) -> Point:
+        return self.points[0]
 
 
-def in_steps(facts: Facts, points: Sequence[Point]) -> bool:
-    """Whether most measured steps have one of them."""
-    return bool(points) and in_most_steps(facts, rows_of(points))
+def gather(facts: Facts, roofline: Roofline, points: Sequence[Point]) -> SlowLaunches | None:
+    """None unless most measured steps have one of them."""
+    rows = np.concatenate([point.rows for point in points]) if points else np.zeros(0, dtype=np.int64)
+    if not points or not in_most_steps(facts, rows):
+        return None
+    total_ns = sum(point.step_ns for point in points)
+    reached_ns = sum(point.of_possible * point.step_ns for point in points)
+    weights = np.concatenate([np.full(len(point.rows), int(point.each_ns)) for point in points])
+    return SlowLaunches(
+        points=tuple(points),
+        rows=rows,
+        count=times_per_step(facts, rows),
+        taken_ns=int(total_ns),
+        share=reached_ns / total_ns if total_ns else 0.0,
+        places=name_lines(facts, order_sites(facts.lines.forward_site[rows], weights)),
+        note=_counted_as(roofline),
+    )
 
 
-def at_share(facts: Facts, points: Sequence[Point], reached: Callable[[Point], float], uncertainty: float) -> Edit:
+def _counted_as(roofline: Roofline) -> str:
+    device = roofline.rates.device
+    if not device.startswith(PRESUMED):
+        return ""
+    return f" The recording does not name its device; by its kernels it is counted as {device.removeprefix(_A_DEVICE)}."
+
+
+def at_share(facts: Facts, slow: SlowLaunches, reached: Callable[[Point], float], uncertainty: float) -> Edit:
     """The step with each of these launches at that share of what the device could do, or as it is if that is slower."""
     return keeping(
         facts,
-        points,
+        slow,
         lambda point: min(1.0, point.least_ns / reached(point) / max(point.each_ns, 1.0)),
         uncertainty,
     )
 
 
-def keeping(facts: Facts, points: Sequence[Point], share: Callable[[Point], float], uncertainty: float) -> Edit:
+def keeping(facts: Facts, slow: SlowLaunches, share: Callable[[Point], float], uncertainty: float) -> Edit:
     """The step with each of these launches taking that share of its time."""
-    return combine([_keep(facts, point, share(point), uncertainty) for point in points])
+    return combine([_keep(facts, point, share(point), uncertainty) for point in slow.points])
 
 
 def _keep(facts: Facts, point: Point, share: float, uncertainty: float) -> Edit:
@@ -74,29 +110,3 @@ def _keep(facts: Facts, point: Point, share: float, uncertainty: float) -> Edit:
     kept_ns = length_ns[waited] - (inside_ns[waited] * (1 - share)).astype(np.int64)
     kernels = shrink_work(point.work, (took_ns * share).astype(np.int64), uncertainty)
     return combine([kernels, shrink(point.rows[waited], kept_ns, uncertainty)]) if waited.any() else kernels
-
-
-def places_of(facts: Facts, points: Sequence[Point]) -> Places:
-    """The lines that call them, forward or backward, the one with most time first."""
-    rows = rows_of(points)
-    weights = np.concatenate([np.full(len(point.rows), int(point.each_ns)) for point in points])
-    return name_lines(facts, order_sites(facts.lines.forward_site[rows], weights))
-
-
-def counted_as(roofline: Roofline) -> str:
-    """A sentence where the recording does not name the device."""
-    device = roofline.rates.device
-    if not device.startswith(PRESUMED):
-        return ""
-    return f" The recording does not name its device; by its kernels it is counted as {device.removeprefix(_A_DEVICE)}."
-
-
-def spent_ns(points: Sequence[Point]) -> int:
-    """Their time in a step."""
-    return int(sum(point.step_ns for point in points))
-
-
-def mean_share(points: Sequence[Point]) -> float:
-    """The share of the possible that they reach together."""
-    total_ns = sum(point.step_ns for point in points)
-    return sum(point.of_possible * point.step_ns for point in points) / total_ns if total_ns else 0.0
