@@ -90,17 +90,26 @@ def work_of(name: str, dims: str, concrete: str = "") -> Work | None:
 def _backward(name: str, shapes: Sequence[Sequence[int]], values: Sequence[str]) -> Work | None:
     """A backward pass gets the gradient of the result, and then what the forward pass got."""
     if name == _CONVOLUTION_BACKWARD:
-        return _times(_convolution(name, shapes[1:], values[1:]), _gradients(values))
+        return _times(_convolution(name, shapes[1:], values[1:]), sum(wanted_gradients(values)))
     if _ATTENTION_BACKWARD.fullmatch(name):
         return _times(_attention(shapes[1:]), _ATTENTION_TIMES_FORWARD)
     return None
 
 
-def _gradients(values: Sequence[str]) -> float:
-    """How many gradients of image and weight the backward pass of a convolution makes, each with the arithmetic of the
-    forward pass. Both if that was not recorded."""
+def wanted_gradients(values: Sequence[str]) -> tuple[bool, bool]:
+    """Whether the backward pass of a convolution makes the gradients of image and weight, each with the arithmetic of
+    the forward pass. Both if that was not recorded."""
     mask = values[_OUTPUT_MASK].lower().strip("[]").split(",") if len(values) > _OUTPUT_MASK else []
-    return float(sum(wanted.strip() == "true" for wanted in mask[:2])) or 2.0
+    of_image, of_weight = [*(wanted.strip() == "true" for wanted in mask[:2]), False, False][:2]
+    return (of_image, of_weight) if of_image or of_weight else (True, True)
+
+
+def convolved(
+    sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> list[int]:
+    """The sizes of a convolution's result, as in PyTorch's documentation of ``Conv2d``."""
+    settings = zip(sizes, padding, dilation, kernel, stride, strict=True)
+    return [(size + 2 * pad - gap * (length - 1) - 1) // step + 1 for size, pad, gap, length, step in settings]
 
 
 def _times(forward: Work | None, factor: float) -> Work | None:
@@ -157,8 +166,7 @@ def _sizes_of(name: str, shapes: Sequence[Sequence[int]]) -> tuple[int, int, int
 
 
 def _convolution(name: str, shapes: Sequence[Sequence[int]], values: Sequence[str]) -> Work | None:
-    """2 operations for each element of the result and each weight that it takes. The size of the result follows from
-    stride, padding and dilation as in PyTorch's documentation of ``Conv2d``."""
+    """2 operations for each element of the result and each weight that it takes."""
     image, weight = shapes[0], shapes[1] if len(shapes) > 1 else []
     spatial = len(weight) - 2
     settings = [_numbers(value, spatial) for value in values[3:6]]
@@ -168,10 +176,7 @@ def _convolution(name: str, shapes: Sequence[Sequence[int]], values: Sequence[st
     stride, padding, dilation = settings
     if not (stride and padding and dilation and min(stride) > 0):
         return None
-    result = [
-        (size + 2 * pad - gap * (kernel - 1) - 1) // step + 1
-        for size, pad, gap, kernel, step in zip(image[2:], padding, dilation, weight[2:], stride, strict=True)
-    ]
+    result = convolved(image[2:], weight[2:], stride, padding, dilation)
     if min(result) < 1:
         return None
     produced = image[0] * weight[0] * math.prod(result)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from profkit.derive.device.kernel_families import Family
+from profkit.savings.cost_models.roofline import convolved, wanted_gradients
 from profkit.savings.roofline.calls import BYTES_OF, Call
 from profkit.savings.roofline.demand import Demand
 
@@ -50,8 +51,6 @@ _WHOLE = _Settings(0, 3, 4, 5, 6, 7, 8)
 _PLAIN = _Settings(0, 3, 4, 5, None, None, 6)
 _TRANSPOSED = _Settings(0, 3, 4, 7, None, 5, 6)
 _BACKWARD = _Settings(1, 4, 5, 6, 7, 8, 9)
-_OUTPUT_MASK = 10
-"""The input of ``convolution_backward`` that says which gradients are wanted (``native_functions.yaml``)."""
 
 
 def geometry_of(call: Call) -> Geometry | None:
@@ -69,8 +68,8 @@ def geometry_of(call: Call) -> Geometry | None:
     stride, padding, dilation = (one or () for one in settings)
     is_transposed = found is _TRANSPOSED or (found.transposed is not None and call.is_true(found.transposed))
     groups = (call.numbers(found.groups) or (1,))[0]
-    sizes = zip(image[2:], padding, dilation, weight[2:], stride, strict=True)
     if is_transposed:
+        sizes = zip(image[2:], padding, dilation, weight[2:], stride, strict=True)
         extra = (call.numbers(found.output_padding, spatial) if found.output_padding is not None else None) or (0,) * 9
         result = [
             (size - 1) * step - 2 * pad + gap * (kernel - 1) + more + 1
@@ -78,7 +77,7 @@ def geometry_of(call: Call) -> Geometry | None:
         ]
         channels = weight[1] * groups
     else:
-        result = [(size + 2 * pad - gap * (kernel - 1) - 1) // step + 1 for size, pad, gap, kernel, step in sizes]
+        result = convolved(image[2:], weight[2:], stride, padding, dilation)
         channels = weight[0]
     if min(result) < 1 or groups < 1:
         return None
@@ -96,13 +95,11 @@ def forward(call: Call) -> Demand | None:
 
 
 def backward(call: Call) -> Demand | None:
-    """The gradients of image and weight have the arithmetic of the forward pass each. Both if it was not recorded
-    which are wanted."""
+    """The gradients of image and weight have the arithmetic of the forward pass each."""
     found = geometry_of(call)
     if found is None:
         return None
-    wanted = [one.strip() == "true" for one in call.value(_OUTPUT_MASK).lower().strip("[]").split(",")][:2]
-    of_image, of_weight = wanted if any(wanted) and len(wanted) == 2 else (True, True)
+    of_image, of_weight = wanted_gradients(call.values)
     count = of_image + of_weight
     read = count * call.size(0) + of_image * call.size(2) + of_weight * call.size(1)
     written = of_image * call.size(1) + of_weight * call.size(2)
