@@ -19,6 +19,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from profkit.collect.launch.main_module import split_command
+from profkit.collect.launch.unrecorded import run_unrecorded
+
 _MOST_STEPS = 200
 """Each reads all parameters. What differs in none of so many steps hardly comes from how tensors are computed."""
 _DIGEST_BYTES = 8
@@ -134,23 +137,11 @@ def _digest(tensor: Any) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the script that the command line names and end as it ends."""
-    from profkit.collect.launch.import_watch import ImportWatch
-    from profkit.collect.launch.main_module import load_script
-
-    if not getattr(sys.flags, "safe_path", False):  # else Python has put nothing there
-        sys.path[0] = __file__  # holds no module; the program's own folder takes this place
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    end = given.index("--")
     parser = argparse.ArgumentParser(prog="python -m profkit.collect.launch.bits")
     parser.add_argument("--result", required=True)
-    options = parser.parse_args(given[:end])
-    target, *rest = given[end + 1 :]
+    options = split_command(parser, sys.argv[1:] if arguments is None else list(arguments))
     with Path(options.result).absolute().open("w", encoding="utf-8") as file:
-        program = load_script(target)
-        sys.orig_argv[1:] = [target, *rest]
-        ImportWatch("torch", "_import_device_backends", Bits(file).begin).install()
-        program.enter(rest)
-        program.run()
+        run_unrecorded(options.target, options.arguments, Bits(file).begin)
 
 
 if __name__ == "__main__":

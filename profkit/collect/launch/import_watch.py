@@ -16,6 +16,14 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+LATE_NAME = "_import_device_backends"
+"""What PyTorch's package defines near its end."""
+
+
+def watch_for_torch(action: Callable[[], None]) -> None:
+    """Call ``action`` once PyTorch was imported, or at once if it was before."""
+    ImportWatch("torch", LATE_NAME, action).install()
+
 
 class ImportWatch:
     """Calls ``action`` once, right after the module ``name`` was executed, in the process that made this object.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import io
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -14,6 +16,15 @@ from types import CodeType, ModuleType
 _AS_SPAWNED = "__mp_main__"
 """What spawned processes call the main module. Once it is imported, `multiprocessing` has that name in the main process
 too, for the objects that they send back."""
+
+
+def split_command(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The parser's options, and the program's ``target`` and ``arguments``. Everything after the first ``--`` belongs
+    to the program, further ``--`` included."""
+    end = list(arguments).index("--")
+    options = parser.parse_args(arguments[:end])
+    options.target, *options.arguments = arguments[end + 1 :]
+    return options
 
 
 @dataclass(frozen=True, slots=True)

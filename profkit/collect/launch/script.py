@@ -21,8 +21,8 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 import profkit.collect.program.clocks  # noqa: F401  # before the program replaces any
-from profkit.collect.launch.import_watch import ImportWatch
-from profkit.collect.launch.main_module import Program, load_module, load_script
+from profkit.collect.launch.import_watch import watch_for_torch
+from profkit.collect.launch.main_module import Program, load_module, load_script, split_command
 from profkit.collect.launch.unusual_ends import catch_unusual_ends
 from profkit.collect.program.frames import line_of, walk_up
 from profkit.collect.program.guard import describe, describe_end, say
@@ -44,9 +44,6 @@ INTERRUPTED = 130
 _ENTRY = "profkit.collect.launch.entry"
 _PR_SET_PDEATHSIG = 1
 """From ``linux/prctl.h``: sets the signal that a process gets when its parent ends."""
-
-_LATE_NAME = "_import_device_backends"
-"""What PyTorch's package defines near its end."""
 
 _PROGRESS = {
     "opening": "found the program's steps; timing some of them without the profiler",
@@ -109,7 +106,7 @@ class Child:
     def watch_for_torch(self, program: Program) -> None:
         begin = self._look_for_changes if self._options.watch_only else self._begin
         if not self._options.watch_only or read_place(os.environ) is None:  # ranks would look at different steps
-            ImportWatch("torch", _LATE_NAME, lambda: self._try(begin, program)).install()
+            watch_for_torch(lambda: self._try(begin, program))
 
     def leave(self, leaving: SystemExit) -> None:
         """The program called ``sys.exit``, or profkit ended it once it was recorded."""
@@ -258,8 +255,6 @@ class Announcer:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Everything after the first ``--`` belongs to the program, further ``--`` included."""
-    end = list(arguments).index("--")
     parser = argparse.ArgumentParser(prog=f"python -m {_ENTRY}")
     parser.add_argument("--directory", required=True)
     parser.add_argument("--wait", type=int, default=WAIT_STEPS)
@@ -274,9 +269,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--live", action="store_true")
     parser.add_argument("--metrics", default="")
     parser.add_argument("--samples-stacks", action="store_true")
-    options = parser.parse_args(arguments[:end])
-    options.target, *options.arguments = arguments[end + 1 :]
-    return options
+    return split_command(parser, arguments)
 
 
 def _why_nothing_was_recorded() -> str:

@@ -20,6 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from profkit.collect.launch.main_module import split_command
+from profkit.collect.launch.unrecorded import run_unrecorded
 from profkit.collect.program.clocks import time
 
 _MOST_OPTIMIZERS = 8
@@ -106,33 +108,20 @@ class Turn:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program that the command line names and end as it ends."""
-    from profkit.collect.launch.import_watch import ImportWatch
-    from profkit.collect.launch.main_module import load_module, load_script
-
-    if not getattr(sys.flags, "safe_path", False):  # else Python has put nothing there
-        sys.path[0] = __file__  # holds no module; the program's own folder takes this place
     options = _parse(sys.argv[1:] if arguments is None else list(arguments))
     turn = Turn(Path(options.result).absolute(), options.seed)
     try:
-        program = load_module(options.target) if options.module else load_script(options.target)
-        sys.orig_argv[1:] = [*(["-m"] if options.module else []), options.target, *options.arguments]
-        ImportWatch("torch", "_import_device_backends", turn.begin).install()
-        program.enter(options.arguments)
-        program.run()
+        run_unrecorded(options.target, options.arguments, turn.begin, is_module=options.module)
     finally:
         turn.end()
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
-    """Everything after the first ``--`` belongs to the program."""
-    end = arguments.index("--")
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m profkit.collect.launch.turn")
     parser.add_argument("--result", required=True)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--module", action="store_true")
-    options = parser.parse_args(arguments[:end])
-    options.target, *options.arguments = arguments[end + 1 :]
-    return options
+    return split_command(parser, arguments)
 
 
 def _numbers_of(optimizer: Any) -> list[Any]:

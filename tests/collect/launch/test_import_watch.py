@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from profkit.collect.launch.import_watch import ImportWatch
-from profkit.collect.launch.script import _LATE_NAME
+from profkit.collect.launch.import_watch import LATE_NAME, ImportWatch
 
 NAME = "profkit_watched"
 SOURCE = f"""\
@@ -237,4 +236,4 @@ def test_a_fork_does_not_act(watched):
 
 
 def test_pytorch_defines_the_late_name():
-    assert _LATE_NAME in vars(torch)
+    assert LATE_NAME in vars(torch)
