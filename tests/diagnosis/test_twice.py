@@ -84,3 +84,10 @@ def test_a_script_runs_twice_in_copies_of_its_folder(tmp_path: Path, monkeypatch
     script.write_text("raise ValueError('broken')")
     with pytest.raises(RunFailed, match="ended with status 1: ValueError: broken"):
         run_twice(script, (), 300)
+
+
+def test_a_conjugate_view_has_bits_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """PyTorch refuses to read it as bytes, and the program would fail in profkit's hook."""
+    (tmp_path / "run.py").write_text("import torch\ntorch.nn.Identity()(torch.ones(3, dtype=torch.complex64).conj())\n")
+    monkeypatch.chdir(tmp_path)
+    assert run_twice(Path("run.py"), (), 300) == Twice(2, 0)

@@ -130,7 +130,7 @@ def _digest(tensor: Any) -> str:
 
     read = hashlib.blake2b(str((tuple(tensor.shape), tensor.dtype)).encode(), digest_size=_DIGEST_BYTES)
     if tensor.layout == torch.strided and not tensor.is_quantized:
-        bits = tensor.detach().reshape(-1).cpu().contiguous().view(torch.uint8)
+        bits = tensor.detach().resolve_conj().reshape(-1).cpu().contiguous().view(torch.uint8)
         read.update(memoryview(bits.numpy()))
     return read.hexdigest()
 
