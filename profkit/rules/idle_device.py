@@ -1,9 +1,9 @@
 """The machine has a GPU that the program never uses.
 
 What it detects
-A device that the driver shows to the process and on which no kernel of any process ran during the whole run, at looks
-once a second or less often. Four cases: PyTorch was built for no GPU; the environment hides all devices; the program
-never asks for one; or it uses some and not the others, although nothing hides them. A device that
+A device that the driver shows to the process and on which no kernel of any process was seen during the whole run. It is
+looked at once a second or less often. Four cases: PyTorch was built for no GPU; the environment hides all devices; the
+program never asks for one; or it uses some and not the others, although nothing hides them. A device that
 `CUDA_VISIBLE_DEVICES` leaves out while others are used was meant to be left out.
 
 Why is this bad?
@@ -60,7 +60,7 @@ def idle_device(facts: Facts) -> Suspicions:
     told = _tell(account.choice, idle, len(account.devices)) if idle else None
     if told is not None:
         yield Suspicion(
-            message=f"No kernel ran on {_name(idle)} during the whole run: {told[0]}.",
+            message=f"No kernel was seen on {_name(idle)} during the whole run: {told[0]}.",
             fix=told[1],
             severity=Severity.MEDIUM,
             count=1,

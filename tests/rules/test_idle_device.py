@@ -29,12 +29,14 @@ def told(*devices, choice):
     ],
 )
 def test_a_device_that_nobody_uses_is_told_with_the_reason(choice, why):
-    assert told(IDLE, choice=choice) == [f"No kernel ran on GPU 1 (NVIDIA H100) during the whole run: {why}."]
+    assert told(IDLE, choice=choice) == [f"No kernel was seen on GPU 1 (NVIDIA H100) during the whole run: {why}."]
 
 
 def test_some_of_several_are_never_used():
     (message,) = told(BUSY, IDLE, device(2), choice=USING)
-    assert message == ("No kernel ran on GPUs 1, 2 (NVIDIA H100) during the whole run: the program uses 1 device of 3.")
+    assert message == (
+        "No kernel was seen on GPUs 1, 2 (NVIDIA H100) during the whole run: the program uses 1 device of 3."
+    )
     (found,) = idle_device.check(watched(devices=(BUSY, IDLE), choice=USING))
     assert found.severity is Severity.MEDIUM
 
