@@ -8,16 +8,20 @@ slice takes a tensor of that shape before the next one is made: that may be anot
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, base_name
+from profkit.patterns.attribution import busiest_site
 from profkit.patterns.calls import Call
-from profkit.patterns.step_calls import COPIES, PRODUCTS, Shape, StepCalls, step_calls
+from profkit.patterns.frequency import in_most_steps
+from profkit.patterns.named_lines import Places, costliest_lines
+from profkit.patterns.step_calls import COPIES, PRODUCTS, Shape, StepCalls, repeated_in_measured, step_calls
 from profkit.trace.events import Rows
 
 _LEAST_ELEMENTS = 1 << 16
@@ -48,14 +52,6 @@ class UsedPart(Struct, frozen=True):
     used: float
 
 
-def mostly_unused(facts: Facts) -> list[UsedPart]:
-    """Tensors of which at most half is read, each with the operators that make it."""
-    step = step_calls(facts)
-    cut = {given[0] for call, given in zip(step.calls, step.shapes, strict=True) if given and _cuts_much(call, given)}
-    looked_at = sorted(cut, key=math.prod, reverse=True)[:_MOST_SHAPES]
-    return [part for shape in looked_at for part in _parts_of(shape, step)]
-
-
 class SortedHead(Struct, frozen=True):
     """``rows`` are operators that sort ``length`` elements in a row, of which the first or last ``used`` are read by
     the ``cuts``."""
@@ -64,6 +60,38 @@ class SortedHead(Struct, frozen=True):
     cuts: Rows
     length: int
     used: int
+
+
+_Cut = TypeVar("_Cut", UsedPart, SortedHead)
+
+
+def cut_by_line(facts: Facts, found: Iterable[_Cut]) -> Iterator[tuple[list[_Cut], Rows]]:
+    """Those whose operators one line calls, with these operators in the measured steps; lines of most steps only."""
+    by_line: dict[int, list[_Cut]] = {}
+    for cut in found:
+        by_line.setdefault(busiest_site(facts, cut.rows), []).append(cut)
+    for cuts in by_line.values():
+        rows = repeated_in_measured(facts, np.concatenate([cut.rows for cut in cuts]))
+        if in_most_steps(facts, rows):
+            yield cuts, rows
+
+
+def rows_of_cuts(facts: Facts, found: Sequence[_Cut]) -> Rows:
+    """What reads only a part, in the measured steps."""
+    return repeated_in_measured(facts, np.concatenate([cut.cuts for cut in found]))
+
+
+def makers_and_cuts(facts: Facts, rows: Rows, cuts: Rows) -> Places:
+    """The lines that make something, and then those that read a part of it."""
+    return Places.of([*costliest_lines(facts, rows).all(), *costliest_lines(facts, cuts).all()])
+
+
+def mostly_unused(facts: Facts) -> list[UsedPart]:
+    """Tensors of which at most half is read, each with the operators that make it."""
+    step = step_calls(facts)
+    cut = {given[0] for call, given in zip(step.calls, step.shapes, strict=True) if given and _cuts_much(call, given)}
+    looked_at = sorted(cut, key=math.prod, reverse=True)[:_MOST_SHAPES]
+    return [part for shape in looked_at for part in _parts_of(shape, step)]
 
 
 def sorted_heads(facts: Facts) -> list[SortedHead]:

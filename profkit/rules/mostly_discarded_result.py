@@ -30,9 +30,16 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.families import operators_of
-from profkit.patterns import Places, busiest_site, costliest_lines, in_most_steps, spent_ns, times_per_step
-from profkit.patterns.step_calls import first_seen, repeated_in_measured
-from profkit.patterns.used_parts import DIAGONALS, UsedPart, mostly_unused
+from profkit.patterns import spent_ns, times_per_step
+from profkit.patterns.step_calls import first_seen
+from profkit.patterns.used_parts import (
+    DIAGONALS,
+    UsedPart,
+    cut_by_line,
+    makers_and_cuts,
+    mostly_unused,
+    rows_of_cuts,
+)
 from profkit.rules.base import (
     LOW_FROM,
     Facts,
@@ -57,13 +64,8 @@ _UNCERTAINTY = 0.2
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
 def mostly_discarded_result(facts: Facts) -> Suspicions:
     """One finding for each line that computes most of such results."""
-    by_line: dict[int, list[UsedPart]] = {}
-    for part in mostly_unused(facts):
-        by_line.setdefault(busiest_site(facts, part.rows), []).append(part)
-    for parts in by_line.values():
-        rows = repeated_in_measured(facts, np.concatenate([part.rows for part in parts]))
-        if in_most_steps(facts, rows):
-            yield _suspect(facts, parts, rows)
+    for parts, rows in cut_by_line(facts, mostly_unused(facts)):
+        yield _suspect(facts, parts, rows)
 
 
 def _suspect(facts: Facts, parts: list[UsedPart], rows: Rows) -> Suspicion:
@@ -74,7 +76,7 @@ def _suspect(facts: Facts, parts: list[UsedPart], rows: Rows) -> Suspicion:
     kept = np.maximum(share, call_ns(facts) / np.maximum(spent_ns(facts, rows), 1)).clip(max=1)
     largest = max(parts, key=lambda part: np.prod(part.shape))
     count, size = times_per_step(facts, rows), " x ".join(f"{length:,}" for length in largest.shape)
-    cuts = repeated_in_measured(facts, np.concatenate([part.cuts for part in parts]))
+    cuts = rows_of_cuts(facts, parts)
     diagonal = _DIAGONAL * bool(operators_of(facts.trace, DIAGONALS)[cuts].any())
     compute = pick_form(count, "computes", "compute")
     return Suspicion(
@@ -87,6 +89,6 @@ def _suspect(facts: Facts, parts: list[UsedPart], rows: Rows) -> Suspicion:
         worth=LOW_FROM,
         confidence=0.85,
         count=count,
-        places=Places.of([*costliest_lines(facts, rows).all(), *costliest_lines(facts, cuts).all()]),
+        places=makers_and_cuts(facts, rows, cuts),
         evidence={"used_share": round(largest.used, 6), "elements": int(np.prod(largest.shape))},
     )

@@ -26,9 +26,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.patterns import Places, busiest_site, costliest_lines, in_most_steps, times_per_step
-from profkit.patterns.step_calls import first_seen, repeated_in_measured
-from profkit.patterns.used_parts import SortedHead, sorted_heads
+from profkit.patterns import times_per_step
+from profkit.patterns.step_calls import first_seen
+from profkit.patterns.used_parts import SortedHead, cut_by_line, makers_and_cuts, rows_of_cuts, sorted_heads
 from profkit.rules.base import LOW_FROM, Facts, Kind, Need, Suspicion, Suspicions, format_count, pick_form, rule
 from profkit.savings import take_less
 from profkit.trace import Rows
@@ -46,14 +46,9 @@ _UNCERTAINTY, _UNCERTAINTY_ON_DEVICE = 0.15, 0.5
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
 def needless_sort(facts: Facts) -> Suspicions:
     """One finding for each line that sorts."""
-    by_line: dict[int, list[SortedHead]] = {}
-    for head in sorted_heads(facts):
-        if head.used <= _MOST_USED * head.length:
-            by_line.setdefault(busiest_site(facts, head.rows), []).append(head)
-    for heads in by_line.values():
-        rows = repeated_in_measured(facts, np.concatenate([head.rows for head in heads]))
-        if in_most_steps(facts, rows):
-            yield _suspect(facts, heads, rows)
+    needless = [head for head in sorted_heads(facts) if head.used <= _MOST_USED * head.length]
+    for heads, rows in cut_by_line(facts, needless):
+        yield _suspect(facts, heads, rows)
 
 
 def _suspect(facts: Facts, heads: list[SortedHead], rows: Rows) -> Suspicion:
@@ -62,7 +57,6 @@ def _suspect(facts: Facts, heads: list[SortedHead], rows: Rows) -> Suspicion:
         used[head.rows] = head.used / head.length
     on_device = facts.device.present
     kept = _LEAST_KEPT + _PER_USED * used[first_seen(facts, rows)]
-    cuts = repeated_in_measured(facts, np.concatenate([head.cuts for head in heads]))
     count, largest = times_per_step(facts, rows), max(heads, key=lambda head: head.length)
     some = "the first or last one" if largest.used == 1 else f"{largest.used:,} at one end"
     return Suspicion(
@@ -80,6 +74,6 @@ def _suspect(facts: Facts, heads: list[SortedHead], rows: Rows) -> Suspicion:
         worth=LOW_FROM,
         confidence=0.85,
         count=count,
-        places=Places.of([*costliest_lines(facts, rows).all(), *costliest_lines(facts, cuts).all()]),
+        places=makers_and_cuts(facts, rows, rows_of_cuts(facts, heads)),
         evidence={"elements": largest.length, "used": largest.used},
     )

@@ -33,11 +33,14 @@ each step all its time counts, and the severity is medium from a fifth of the ru
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from profkit.patterns import Places
 from profkit.patterns.whole_run.phases import BETWEEN, DATA, Repeated, repeated_between_steps, whole_run
 from profkit.patterns.whole_run.timed_lines import TimedLine, TimedLines, timed_lines
 from profkit.rules.base import (
     HIGH_FROM,
+    CallSite,
     Facts,
     Kind,
     Location,
@@ -84,17 +87,34 @@ def repeated_epoch_work(facts: Facts) -> Suspicions:
 
 
 def _suspect_between(found: Repeated, run_ns: int) -> Suspicion:
+    return _suspect(
+        f"This line runs at least {found.visits} times between two runs of the loop that trains and takes "
+        f"{format_time(found.time_ns)}, {format_share(found.time_ns / run_ns)} of the run.",
+        _FIX,
+        [found.site],
+        found.time_ns - found.time_ns // found.visits,
+        {"between_ns_in_run": found.time_ns, "visits_seen": found.visits},
+    )
+
+
+def _suspect(
+    message: str,
+    fix: str,
+    sites: Sequence[CallSite],
+    spared_ns: int,
+    evidence: Mapping[str, int],
+    severity: Severity = Severity.MEDIUM,
+) -> Suspicion:
     return Suspicion(
-        message=f"This line runs at least {found.visits} times between two runs of the loop that trains and "
-        f"takes {format_time(found.time_ns)}, {format_share(found.time_ns / run_ns)} of the run.",
-        fix=_FIX,
-        places=Places.of([Location.of(found.site)]),
-        run_ns=found.time_ns - found.time_ns // found.visits,
+        message=message,
+        fix=fix,
+        places=Places.of([Location.of(site) for site in sites]),
+        run_ns=spared_ns,
         run_uncertainty=_UNCERTAINTY,
-        severity=Severity.MEDIUM,
+        severity=severity,
         count=1,
         confidence=0.7,
-        evidence={"between_ns_in_run": found.time_ns, "visits_seen": found.visits},
+        evidence=dict(evidence),
     )
 
 
@@ -106,18 +126,14 @@ def _makes_starts_late(line: TimedLine, run_ns: int) -> bool:
 
 def _suspect_start(line: TimedLine, timed: TimedLines, run_ns: int) -> Suspicion:
     """A sampler or a dataset that prepares an epoch while its first batch is waited for."""
-    return Suspicion(
-        message=f"{format_count(timed.long_steps, 'step')} waited much longer for a batch than the others, mostly "
-        f"while this line ran: it takes {format_time(line.run_ns)}, {format_share(line.run_ns / run_ns)} of the run.",
-        fix="Prepare once, where the sampler or the dataset is made, what is the same in each epoch: groups, lists, "
-        "files that are read. Only a new order of the samples has to be made anew.",
-        places=Places.of([Location.of(site) for site in (line.site, *line.callers[:1])]),
-        run_ns=line.run_ns,
-        run_uncertainty=_UNCERTAINTY,
-        severity=Severity.MEDIUM,
-        count=1,
-        confidence=0.7,
-        evidence={"between_ns_in_run": line.run_ns, "long_steps_seen": timed.long_steps},
+    return _suspect(
+        f"{format_count(timed.long_steps, 'step')} waited much longer for a batch than the others, mostly while this "
+        f"line ran: it takes {format_time(line.run_ns)}, {format_share(line.run_ns / run_ns)} of the run.",
+        "Prepare once, where the sampler or the dataset is made, what is the same in each epoch: groups, lists, files "
+        "that are read. Only a new order of the samples has to be made anew.",
+        [line.site, *line.callers[:1]],
+        line.run_ns,
+        {"between_ns_in_run": line.run_ns, "long_steps_seen": timed.long_steps},
     )
 
 
@@ -130,16 +146,13 @@ def _is_in_usual_steps(timed: TimedLines, found: Repeated) -> bool:
 def _suspect_in_steps(found: Repeated, run_ns: int) -> Suspicion:
     """Work of each step, beside a loop within the step that trains."""
     share = found.time_ns / run_ns
-    return Suspicion(
-        message=f"This line runs in each step, beside the loop in it that trains, and takes "
-        f"{format_time(found.time_ns)}, {format_share(share)} of the run.",
-        fix="Do once before the training what it does not change. What is made anew in each step, as a copy of a model "
-        "or an optimizer, can be made once and filled again.",
-        places=Places.of([Location.of(found.site)]),
-        run_ns=found.time_ns,
-        run_uncertainty=_UNCERTAINTY,
-        severity=Severity.MEDIUM if share >= _MUCH else Severity.LOW,
-        count=1,
-        confidence=0.7,
-        evidence={"between_ns_in_run": found.time_ns, "visits_seen": found.visits},
+    return _suspect(
+        f"This line runs in each step, beside the loop in it that trains, and takes {format_time(found.time_ns)}, "
+        f"{format_share(share)} of the run.",
+        "Do once before the training what it does not change. What is made anew in each step, as a copy of a model or "
+        "an optimizer, can be made once and filled again.",
+        [found.site],
+        found.time_ns,
+        {"between_ns_in_run": found.time_ns, "visits_seen": found.visits},
+        Severity.MEDIUM if share >= _MUCH else Severity.LOW,
     )

@@ -98,12 +98,6 @@ def assignment_of(text: ProgramText, name: str, near: libcst.CSTNode) -> libcst.
     return found[0]
 
 
-def statement_around(text: ProgramText, node: libcst.CSTNode) -> Statement:
-    """The statement that a node is part of: the innermost that stands in a block."""
-    kinds = (libcst.SimpleStatementLine, libcst.BaseCompoundStatement)
-    return next(parent for parent in text.ancestors(node) if isinstance(parent, kinds))
-
-
 def block_of(text: ProgramText, statement: libcst.CSTNode) -> list[libcst.CSTNode]:
     """The statements beside a statement, itself among them."""
     parent = next(text.ancestors(statement))
