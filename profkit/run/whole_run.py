@@ -6,8 +6,10 @@ parts add up to the whole. Looks at the same lines are one `StackTime`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -32,6 +34,26 @@ class StackActivity(str, Enum):
     FORWARD = "forward"
     PROFKIT = "profkit"
     OTHER = "other"
+
+
+PHASE_OF: Mapping[StackActivity, str] = MappingProxyType(
+    {
+        StackActivity.SAVING: "checkpoints",
+        StackActivity.LOADING: "reading checkpoints",
+        StackActivity.COMPILING: "compiling",
+        StackActivity.DATA: "waiting for data",
+        StackActivity.NETWORK: "network",
+        StackActivity.LOGGING: "logging",
+        StackActivity.IMPORTING: "imports",
+        StackActivity.COPYING: "copying files",
+        StackActivity.CHILD: "other programs",
+        StackActivity.ASKING: "waiting for input",
+        StackActivity.PROFKIT: "profkit itself",
+    }
+)
+"""The phases of a run that one look at the stack tells. Updates, passes and all else need the loop around them."""
+PROGRAM_PHASE = "the program's own code"
+"""Where nothing tells more."""
 
 
 class Place(Struct, frozen=True):

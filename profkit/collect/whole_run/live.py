@@ -13,26 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from profkit.core.files.writing import write_file
 from profkit.core.units import format_bytes, format_share, format_time
-from profkit.run.whole_run import DeviceUse, StackActivity
+from profkit.run.whole_run import PHASE_OF, PROGRAM_PHASE, DeviceUse, StackActivity
 
 _PAUSE_NS = 5_000_000_000
 """Often enough to see that a program goes on, seldom enough to leave its own output readable."""
-_NAMES = {
-    StackActivity.SAVING: "checkpoints",
-    StackActivity.LOADING: "reading checkpoints",
-    StackActivity.COMPILING: "compiling",
-    StackActivity.DATA: "waiting for data",
-    StackActivity.NETWORK: "network",
-    StackActivity.LOGGING: "logging",
-    StackActivity.IMPORTING: "imports",
-    StackActivity.COPYING: "copying files",
-    StackActivity.CHILD: "other programs",
-    StackActivity.ASKING: "waiting for input",
-    StackActivity.PROFKIT: "profkit itself",
-}
-"""Phases that a single look tells. Of all else the steps say whether it is training."""
-_UNKNOWN, OVER = "the program's own code", "over"
+OVER = "over"
 
 
 class Pace(NamedTuple):
@@ -110,30 +97,19 @@ class Live:
         pace = self._pace()
         new, took_s = pace.steps - self._steps, (now_ns - self._before_ns) / 1e9
         self._steps, self._before_ns = pace.steps, now_ns
-        training = "steps" if new > 0 else "between steps" if pace.steps else _UNKNOWN
-        phase = OVER if activity is None else _NAMES.get(activity, training)
+        training = "steps" if new > 0 else "between steps" if pace.steps else PROGRAM_PHASE
+        phase = OVER if activity is None else PHASE_OF.get(activity, training)
         self._write(Moment(now_ns, phase, pace, new / took_s if took_s > 0 else 0.0, held_bytes, devices()))
 
     def _write(self, moment: Moment) -> None:
         if self._metrics is not None:
             with suppress(OSError):
-                write_whole(self._metrics, moment.metrics)
+                write_file(self._metrics.parent, self._metrics.name, moment.metrics.encode())
         if self._shows_line:
             stream = sys.__stderr__
             with suppress(OSError, ValueError):  # closed; in the background a write may stop the program
                 if stream is not None and stream.isatty() and os.tcgetpgrp(stream.fileno()) == os.getpgrp():
                     os.write(stream.fileno(), f"{moment.line}\n".encode())
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace the file at once: a reader sees the text of before or all of this."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with new.open("x", encoding="utf-8") as file:
-            file.write(text)
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def _latest(devices: Sequence[DeviceUse]) -> list[tuple[DeviceUse, float, int]]:

@@ -19,29 +19,29 @@ from msgspec import Struct, structs
 from profkit.derive.facts import Facts, derived_once
 from profkit.findings.values import Location, Phase, PhaseLine, WholeRun
 from profkit.run.directory import CallSite
-from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
+from profkit.run.whole_run import PHASE_OF, PROGRAM_PHASE, Place, RunAccount, StackActivity, StackTime
 
 START = "starting Python"
-IMPORTS = "imports"
-LOADING = "reading checkpoints"
+IMPORTS = PHASE_OF[StackActivity.IMPORTING]
+LOADING = PHASE_OF[StackActivity.LOADING]
 BEFORE = "before the first step"
-COMPILING = "compiling"
+COMPILING = PHASE_OF[StackActivity.COMPILING]
 STEPS = "steps"
-DATA = "waiting for data"
+DATA = PHASE_OF[StackActivity.DATA]
 EVALUATION = "evaluation"
 UNGRADED = "work without gradients"
 """Such as a rollout: neither does the text call it an evaluation, nor is it within the loop that trains."""
 BETWEEN = "between the epochs"
-SAVING = "checkpoints"
-NETWORK = "network"
-COPYING = "copying files"
-CHILD = "other programs"
+SAVING = PHASE_OF[StackActivity.SAVING]
+NETWORK = PHASE_OF[StackActivity.NETWORK]
+COPYING = PHASE_OF[StackActivity.COPYING]
+CHILD = PHASE_OF[StackActivity.CHILD]
 """The program waits for a command that it started."""
-ASKING = "waiting for input"
-LOGGING = "logging"
+ASKING = PHASE_OF[StackActivity.ASKING]
+LOGGING = PHASE_OF[StackActivity.LOGGING]
 AFTER = "after the last step"
-PROFKIT = "profkit itself"
-PROGRAM = "the program's own code"
+PROFKIT = PHASE_OF[StackActivity.PROFKIT]
+PROGRAM = PROGRAM_PHASE
 """Where no step was seen, all that shows nothing else."""
 PHASES = (
     *(START, IMPORTS, LOADING, BEFORE, COMPILING, STEPS, DATA, EVALUATION, UNGRADED, BETWEEN),
@@ -50,21 +50,7 @@ PHASES = (
 """In the order in which a run has them."""
 OUTSIDE_STEPS = (EVALUATION, UNGRADED, BETWEEN, SAVING, COPYING, CHILD, ASKING, LOGGING)
 """The phases of a run that come again and again between its steps."""
-_OF_ACTIVITY: Mapping[str, str] = MappingProxyType(
-    {
-        StackActivity.SAVING.value: SAVING,
-        StackActivity.LOADING.value: LOADING,
-        StackActivity.COMPILING.value: COMPILING,
-        StackActivity.DATA.value: DATA,
-        StackActivity.NETWORK.value: NETWORK,
-        StackActivity.COPYING.value: COPYING,
-        StackActivity.CHILD.value: CHILD,
-        StackActivity.ASKING.value: ASKING,
-        StackActivity.LOGGING.value: LOGGING,
-        StackActivity.IMPORTING.value: IMPORTS,
-        StackActivity.PROFKIT.value: PROFKIT,
-    }
-)
+_OF_ACTIVITY: Mapping[str, str] = MappingProxyType({activity.value: phase for activity, phase in PHASE_OF.items()})
 _TRAINING = (StackActivity.UPDATE.value, StackActivity.BACKWARD.value)
 _PLAIN = (StackActivity.OTHER.value, StackActivity.FORWARD.value)
 _WAITS = (StackActivity.NETWORK.value, StackActivity.CHILD.value, StackActivity.ASKING.value)

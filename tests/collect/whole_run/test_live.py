@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from profkit.collect.whole_run.live import Live, Moment, Pace, write_whole
+from profkit.collect.whole_run.live import Live, Moment, Pace
 from profkit.run.whole_run import DeviceSample, DeviceUse, StackActivity
 
 S, MB = 10**9, 10**6
@@ -71,15 +69,24 @@ def test_a_line_goes_to_a_terminal_only(capfd):
 
 def test_a_file_is_replaced_at_once_and_leaves_no_other(tmp_path):
     path = tmp_path / "run.prom"
-    write_whole(path, "before\n")
+    live = Live(False, path, Pace)
+    live.look(0, StackActivity.SAVING, -1, tuple)
+    before = path.read_text()
     with path.open() as reader:
-        write_whole(path, "after\n")
-        assert reader.read() == "before\n"
-    assert path.read_text() == "after\n"
+        live.look(9 * S, StackActivity.LOADING, -1, tuple)
+        assert reader.read() == before
+    assert path.read_text() != before
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_folder_that_is_gone_changes_nothing(tmp_path):
     Live(False, tmp_path / "gone" / "run.prom", Pace).look(0, StackActivity.OTHER, -1, tuple)
-    with pytest.raises(OSError, match="gone"):
-        write_whole(tmp_path / "gone" / "run.prom", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_that_took_the_files_place_is_left_alone(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    (tmp_path / "run.prom").symlink_to(elsewhere)
+    Live(False, tmp_path / "run.prom", Pace).look(0, StackActivity.OTHER, -1, tuple)
+    assert (tmp_path / "run.prom").is_symlink()
+    assert not elsewhere.exists()

@@ -21,7 +21,6 @@ EXEMPT = {
     "collect/launch/bits.py": "what a run left, in a temporary folder",
     "collect/launch/turn.py": "what a run left, in a temporary folder",
     "collect/ranks/folders.py": "opened only if absent; a folder that takes its final name",
-    "collect/whole_run/live.py": "a path that the user gives, replaced as a whole",
     "collect/sessions/exporting.py": "appends to the file that Kineto has just written, under a name of its own",
     "diagnosis/fixing/patches.py": "the program's own files, as asked for with --write",
     "diagnosis/fixing/trees.py": "a copy in a temporary folder",
