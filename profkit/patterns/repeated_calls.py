@@ -122,6 +122,5 @@ def computes_by_operators(facts: Facts, found: SameAgain) -> bool:
     if not found.is_sampled and (facts.tree.under(marks)[facts.operators.rows]).any():
         return True  # watching calls of PyTorch takes longer than they do
     rows, _ = repeating_below(facts, marks)
-    steps = facts.steps
-    step_ns = facts.steps.per_step_ns(int((steps.end_ns[steps.measured] - steps.start_ns[steps.measured]).sum()))
+    step_ns = facts.steps.per_step_ns(facts.steps.measured_ns)
     return spent_per_step_ns(facts, rows) >= _BY_OPERATORS * found.price.share * step_ns

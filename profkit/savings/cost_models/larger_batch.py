@@ -182,17 +182,13 @@ def _products(facts: Facts, rows: Rows, size: int) -> tuple[Float64s, Callable[[
     first, kind = distinct_rows(events.name_code[rows], events.dims_code[rows])
     names = (facts.trace.names[code] for code in events.name_code[rows[first]].tolist())
     products = [product_of(name, _dims(facts, row)) for name, row in zip(names, rows[first].tolist(), strict=True)]
-    operations = np.array([0.0 if product is None else _operations(product) for product in products])[kind]
+    operations = np.array([0.0 if product is None else product.operations for product in products])[kind]
 
     def ratios(rate: float, bandwidth: float) -> Float64s:
         known = [1.0 if product is None else _ratio(product, size, rate, bandwidth) for product in products]
         return np.array(known, dtype=np.float64)[kind]
 
     return operations, ratios
-
-
-def _operations(product: Product) -> float:
-    return 2.0 * product.batch * product.rows * product.inner * product.columns
 
 
 def _ratio(product: Product, size: int, rate: float, bandwidth: float) -> float:
@@ -202,8 +198,7 @@ def _ratio(product: Product, size: int, rate: float, bandwidth: float) -> float:
     fixed = right if product.rows % size == 0 else result
     growing = product.batch * (left + right + result) - fixed if product.batch > 1 else left + right + result - fixed
     once, twice = (
-        max(_operations(product) * times / rate, (fixed + growing * times) * _ITEM_BYTES / bandwidth)
-        for times in (1, 2)
+        max(product.operations * times / rate, (fixed + growing * times) * _ITEM_BYTES / bandwidth) for times in (1, 2)
     )
     return min(1.0, twice / once - 1)
 
@@ -235,7 +230,7 @@ def _computing_ns(facts: Facts, row: int, is_tf32: bool, rates: Rates) -> float:
     types = parse_types(facts.trace.text_of(int(facts.trace.events.types_code[row])))
     kinds = ("tf32",) if is_tf32 else _BY_BYTES.get(item_bytes(types[0]) if types else 0, ())
     known = [rates.products[kind] for kind in kinds if kind in rates.products]
-    return _operations(product) / min(known or rates.products.values()) * 1e9
+    return product.operations / min(known or rates.products.values()) * 1e9
 
 
 def _loading_ns(facts: Facts) -> float:

@@ -117,14 +117,12 @@ def _times(forward: Work | None, factor: float) -> Work | None:
 
 
 def _matmul(name: str, shapes: Sequence[Sequence[int]]) -> Work | None:
-    """2 m n k for each product of an m x k and a k x n matrix (Golub and Van Loan, Matrix Computations, 1.1)."""
-    sizes = _sizes_of(name, shapes)
-    if sizes is None:
+    product = _sizes_of(name, shapes)
+    if product is None:
         return None
-    batch, rows, inner, columns = sizes
     read = shapes[: 3 if name in _WITH_SUMMAND or name == "linear" else 2]  # `out` may follow
-    moved = sum(math.prod(shape) for shape in read) + batch * rows * columns
-    return Work(2.0 * batch * rows * columns * inner, float(moved), True)
+    moved = sum(math.prod(shape) for shape in read) + product.batch * product.rows * product.columns
+    return Work(product.operations, float(moved), True)
 
 
 class Product(Struct, frozen=True):
@@ -135,6 +133,11 @@ class Product(Struct, frozen=True):
     inner: int
     columns: int
 
+    @property
+    def operations(self) -> float:
+        """2 m n k for each product of an m x k and a k x n matrix (Golub and Van Loan, Matrix Computations, 1.1)."""
+        return 2.0 * self.batch * self.rows * self.inner * self.columns
+
 
 @lru_cache(TEXTS)
 def product_of(name: str, dims: str) -> Product | None:
@@ -142,12 +145,12 @@ def product_of(name: str, dims: str) -> Product | None:
     plain = base_name(name)
     if plain not in _MATMULS:
         return None
-    sizes = _sizes_of(plain, [shape for shape in parse_dims(dims) if shape])
-    return None if sizes is None or min(sizes) < 1 else Product(*sizes)
+    found = _sizes_of(plain, [shape for shape in parse_dims(dims) if shape])
+    return found if found is not None and min(found.batch, found.rows, found.inner, found.columns) >= 1 else None
 
 
-def _sizes_of(name: str, shapes: Sequence[Sequence[int]]) -> tuple[int, int, int, int] | None:
-    """How many products, and the rows, the inner dimension and the columns of each."""
+def _sizes_of(name: str, shapes: Sequence[Sequence[int]]) -> Product | None:
+    """A size may be 0."""
     factors = (shapes[1:3] if len(shapes) > 2 else shapes) if name in _WITH_SUMMAND else shapes[:2]
     if len(factors) != 2 or (name == "linear" and len(factors[1]) != 2):
         return None
@@ -162,7 +165,7 @@ def _sizes_of(name: str, shapes: Sequence[Sequence[int]]) -> tuple[int, int, int
         batch = math.prod(np.broadcast_shapes(tuple(left[:-2]), tuple(right[:-2])))
     except ValueError:
         return None
-    return batch, rows, inner, columns
+    return Product(batch, rows, inner, columns)
 
 
 def _convolution(name: str, shapes: Sequence[Sequence[int]], values: Sequence[str]) -> Work | None:

@@ -39,7 +39,6 @@ def _by_vector(call: Call, first: int) -> Product | None:
 
 
 def product(call: Call) -> Demand | None:
-    """2 m n k operations for each product (Golub and Van Loan, Matrix Computations, 1.1)."""
     sizes = sizes_of(call)
     if sizes is None:
         return None
@@ -50,9 +49,8 @@ def product(call: Call) -> Demand | None:
     made = kind
     if plain == "_scaled_mm":
         made = _SCALED_OUTPUTS.get(call.value(_SCALED_TYPE), "bfloat16")
-    operations = 2.0 * sizes.batch * sizes.rows * sizes.inner * sizes.columns
     written = float(sizes.batch * sizes.rows * sizes.columns * BYTES_OF["int32" if kind == "int8" else made])
-    return Demand(Family.PRODUCT, operations, call.size(*range(_READ.get(plain, 2))), written, kind)
+    return Demand(Family.PRODUCT, sizes.operations, call.size(*range(_READ.get(plain, 2))), written, kind)
 
 
 def grouped(call: Call) -> Demand | None:
