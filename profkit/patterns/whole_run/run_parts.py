@@ -73,21 +73,24 @@ def outside_steps(facts: Facts) -> Outside | None:
     start, tail = list[tuple[int, int]](), list[tuple[int, int]]()
     for number, (stack, label) in enumerate(zip(account.stacks, labels, strict=True)):
         if label in _OF_START:
-            start.append((number, _time_within(account, number, stack, (-1, first))))
+            start.append((number, _time_within(account, number, stack, until_ns=first)))
         if label == COMPILING:
             start.append((number, stack.time_ns))
         if label in _OF_TAIL:
-            tail.append((number, _time_within(account, number, stack, (last, account.until_ns))))
+            tail.append((number, _time_within(account, number, stack, from_ns=last)))
     trains = any(is_training(account, stack) for stack in _steps(facts))
     return Outside(tuple(_parts(account, labels, start)), tuple(_parts(account, labels, tail)), trains)
 
 
-def _time_within(account: RunAccount, number: int, stack: StackTime, within_ns: tuple[int, int]) -> int:
-    """The stack's time from one look to another: all of it, or that of the columns which lie between them whole."""
-    if within_ns[0] <= stack.first_ns and stack.last_ns <= within_ns[1]:
+def _time_within(
+    account: RunAccount, number: int, stack: StackTime, from_ns: int = -1, until_ns: int | None = None
+) -> int:
+    """The stack's time from one look to another, or to the end: all of it, or that of the columns which lie between
+    them whole."""
+    if from_ns <= stack.first_ns and (until_ns is None or stack.last_ns <= until_ns):
         return stack.time_ns
-    from_at, until_at = within_ns[0] // account.column_ns + 1, within_ns[1] // account.column_ns
-    columns = account.columns[max(0, from_at) : max(0, until_at)]
+    until_at = None if until_ns is None else max(0, until_ns // account.column_ns)
+    columns = account.columns[max(0, from_ns // account.column_ns + 1) : until_at]
     return sum(time_ns for column in columns for at, time_ns in column if at == number)
 
 
