@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from profkit.core.errors import UnreadableInput
+from profkit.core.files.reading import read_file
 from profkit.diagnosis.fixing.patches import diff_of
 from profkit.findings.values import Finding, Kind, RunSummary
 from profkit.rules.changes import AltersNumbers, Refused, changed_file
@@ -44,14 +46,9 @@ def preview(finding: Finding, within: Path) -> Preview:
     if place is None or not place.source:
         return Preview(refusal="no single line of the program is at fault")
     try:
-        path = (within / place.file).resolve()  # of an absolute path, that path
-        is_own = path.is_relative_to(within.resolve()) and "site-packages" not in path.parts and path.suffix == ".py"
-        is_read = is_own and path.stat().st_size <= _MOST_BYTES and not path.is_fifo()  # a pipe would never end
-        raw = path.read_bytes() if is_read else b""
-    except (OSError, ValueError, RuntimeError) as error:  # a name from elsewhere may be none here, a link its own aim
-        return Preview(refusal=f"the file cannot be read ({getattr(error, 'strerror', None) or 'no such name'})")
-    if not is_own:
-        return Preview(refusal="the line is not part of the program's own folder")
+        name, raw = _own_file(place.file, within)
+    except Refused as reason:
+        return Preview(refusal=str(reason))
     unsafe = "it may alter the numbers that the program computes" if finding.kind is Kind.OPPORTUNITY else ""
     try:
         after = changed_file(raw, finding)
@@ -59,9 +56,24 @@ def preview(finding: Finding, within: Path) -> Preview:
         after, unsafe = change.after, str(change).removesuffix("; --unsafe tries it")
     except Refused as reason:
         return Preview(refusal=str(reason))
-    name = path.relative_to(within.resolve())
     patch = diff_of(name, raw, after).decode("utf-8", "replace")
     return Preview(patch, unsafe=unsafe, name=name.as_posix(), pieces=_pieces(raw, after))
+
+
+def _own_file(name: str, within: Path) -> tuple[Path, bytes]:
+    """A file of the folder by its name, relative to that, and what it holds. Raises `Refused` for any other."""
+    try:
+        path = (within / name).resolve()  # of an absolute path, that path
+    except (OSError, ValueError, RuntimeError) as error:  # a name from elsewhere may be none here, a link its own aim
+        raise Refused("the file cannot be read (no such name)") from error
+    if not (path.is_relative_to(within.resolve()) and "site-packages" not in path.parts and path.suffix == ".py"):
+        raise Refused("the line is not part of the program's own folder")
+    try:
+        return path.relative_to(within.resolve()), read_file(path, _MOST_BYTES)
+    except UnreadableInput as error:
+        raise Refused(f"the file {error.cause}") from error
+    except (OSError, ValueError) as error:
+        raise Refused("the file cannot be read (no such file)") from error
 
 
 def _pieces(before: bytes, after: bytes) -> tuple[Piece, ...]:

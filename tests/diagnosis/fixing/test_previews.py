@@ -30,7 +30,7 @@ def test_a_name_that_is_no_file_is_not_read(tmp_path, name):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names")
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.py")
-    assert preview(finding("pipe.py"), tmp_path).refusal == "the line is no longer what was recorded"
+    assert preview(finding("pipe.py"), tmp_path).refusal.startswith("the file is a named pipe")
 
 
 def test_a_link_that_leads_out_of_the_folder_is_not_followed(tmp_path):
