@@ -241,8 +241,12 @@ class Announcer:
 
     def __init__(self) -> None:
         self._said: set[str] = set()
+        self._last = ("", 0)
 
     def __call__(self, phase: str, done: int, total: int) -> None:
+        if (phase, done) == self._last:  # thousands of steps are timed after the recording
+            return
+        self._last = phase, done
         line = _PROGRESS.get(phase, "").format(done=done, total=total)
         if not line or line in self._said:
             return

@@ -274,10 +274,14 @@ class Recorder:
         return not is_complete and self.cycles.may_begin and not self.cycles.plan.is_rank
 
     def _passes(self, may_skip: bool = False) -> int:
-        if self.over or self._busy or self._phases.is_paused or self._on_progress or in_backward_pass():
+        if self.over or self._busy or self._phases.is_paused or in_backward_pass():
             return 0
-        at = time.perf_counter_ns(), count_faults
-        return self._schedule.pass_by(*at, may_skip) or self.cycles.pass_by(*at)
+        at, phase = (time.perf_counter_ns(), count_faults), self._schedule.phase
+        may_skip = may_skip and self._on_progress is None  # it hears of every step
+        passed = self._schedule.pass_by(*at, may_skip) or self.cycles.pass_by(*at)
+        if passed and self._on_progress is not None:
+            self._on_progress(phase.value, *self._schedule.progress)
+        return passed
 
     def _work(self, action: Callable[[], None]) -> None:
         """Run ``action`` without hearing any boundary."""

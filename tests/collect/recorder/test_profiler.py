@@ -18,6 +18,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import profkit
 from profkit.collect.recorder.profiler import profile
+from profkit.collect.recorder.recorder import Recorder
 from profkit.core.errors import UnreadableInput
 from profkit.run.directory import load_callsites, load_live, load_run, load_samples
 from tests.collect.reading import is_inside, marks_around, marks_of, read_events, steps_of, traces_in
@@ -159,6 +160,22 @@ def test_progress_is_reported_step_by_step(tmp_path):
         train(5, recording)
     said = [("opening", 0, 3), ("located", 1, 3), ("reference", 2, 3), ("active", 3, 3)]
     assert [step for step in known if step in said][-4:] == said
+
+
+def test_progress_is_heard_of_steps_that_take_the_shortcut(tmp_path, monkeypatch):
+    known: list[str] = []
+    turned: list[str] = []
+    turn = Recorder._turn
+
+    def counted(self: Recorder, *given: Any) -> None:
+        turned.append(self._schedule.phase.value)
+        turn(self, *given)
+
+    monkeypatch.setattr(Recorder, "_turn", counted)
+    with profile(tmp_path, at_step=50, on_progress=lambda phase, *_: known.append(phase)):
+        train(90)
+    assert known.count("reference") == 51, "all before the recorded ones, and the one between these"
+    assert turned.count("reference") < 10, "those that are only counted"
 
 
 def test_the_diagnosis_is_made_once_and_only_after_the_recording(tmp_path, monkeypatch):
