@@ -15,6 +15,7 @@ from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import (
     Loop,
     assignment_of,
+    fresh_name,
     guarded,
     is_set,
     loops_around,
@@ -28,11 +29,13 @@ _ON_THE_WAY = ("cpu", "detach")
 
 
 class _Kept(Struct, frozen=True):
-    """What the line keeps: the variable, the read in it, whether in a list, and the loops around, innermost first."""
+    """What the line keeps: the variable, the read in it, whether in a list, and the loops around, innermost first.
+    ``entry`` is what the list gets if the read is only a part of it: a tuple, or a dictionary."""
 
     name: str
     read: libcst.Call
     is_list: bool
+    entry: libcst.Tuple | libcst.Dict | None
     line: libcst.SimpleStatementLine
     loops: list[Loop]
 
@@ -54,7 +57,7 @@ def host_sync_in_step(text: ProgramText, finding: Finding) -> bytes:
         if kept.is_list:
             raise Refused(f"`{kept.name}` is read inside of the loop too")
         edits[name] = lambda node: libcst.parse_expression(_as_number(text, first, node.value))
-    edits[outer] = lambda loop: with_statements(text, (), loop, (_behind(text, kept, first),))
+    edits[outer] = lambda loop: with_statements(text, (), loop, _behind(text, kept, first))
     return text.edited(edits)
 
 
@@ -68,11 +71,25 @@ def _find_kept(text: ProgramText, line: libcst.SimpleStatementLine) -> _Kept:
     if len(reads) != 1:
         raise Refused(f"{len(reads) or 'no'} number{'s' * (len(reads) != 1)} of `.item()` or `float()` kept there")
     is_list = isinstance(part, libcst.Expr)
-    if is_list and reads[0] is not value:
+    entry = value if isinstance(value, (libcst.Tuple, libcst.Dict)) and _is_part(reads[0], value) else None
+    if is_list and reads[0] is not value and entry is None:
         raise Refused("the number is part of what is collected: how to compute it later is the author's choice")
-    if not _is_arithmetic(text, reads[0], value):
+    if entry is None and not _is_arithmetic(text, reads[0], value):
         raise Refused("what the number goes through may not take a tensor")
-    return _Kept(_variable(part), reads[0], is_list, line, loops)
+    return _Kept(_variable(part), reads[0], is_list, entry, line, loops)
+
+
+def _is_part(read: libcst.Call, value: libcst.Tuple | libcst.Dict) -> bool:
+    """Whether a read is one of the values, whose places show."""
+    if isinstance(value, libcst.Tuple):
+        return all(isinstance(one, libcst.Element) for one in value.elements) and any(
+            one.value is read for one in value.elements
+        )
+    return any(isinstance(one, libcst.DictElement) and _is_key_of(one, read) for one in value.elements)
+
+
+def _is_key_of(element: libcst.DictElement, read: libcst.Call) -> bool:
+    return element.value is read and isinstance(element.key, libcst.SimpleString)
 
 
 def _variable(part: libcst.BaseSmallStatement) -> str:
@@ -158,7 +175,26 @@ def _as_number(text: ProgramText, first: libcst.Assign, name: str) -> str:
     return f"{text.known_as('torch')}.as_tensor({name}).item()"
 
 
-def _behind(text: ProgramText, kept: _Kept, first: libcst.Assign) -> str:
+def _behind(text: ProgramText, kept: _Kept, first: libcst.Assign) -> tuple[str, ...]:
     if not kept.is_list:
-        return f"{kept.name} = {_as_number(text, first, kept.name)}"
-    return f"{kept.name} = {text.known_as('torch')}.stack({kept.name}).tolist() if {kept.name} else []"
+        return (f"{kept.name} = {_as_number(text, first, kept.name)}",)
+    torch = text.known_as("torch")
+    if kept.entry is None:
+        return (f"{kept.name} = {torch}.stack({kept.name}).tolist() if {kept.name} else []",)
+    numbers, (part, whole) = fresh_name(text, "numbers"), _entry(kept.entry, kept.read)
+    return (
+        f"{numbers} = {torch}.stack([entry{part} for entry in {kept.name}]).tolist() if {kept.name} else []",
+        f"{kept.name} = [{whole} for entry, number in zip({kept.name}, {numbers})]",
+    )
+
+
+def _entry(entry: libcst.Tuple | libcst.Dict, read: libcst.Call) -> tuple[str, str]:
+    """How the tensor is found in an ``entry``, and the entry with the ``number`` in its place."""
+    if isinstance(entry, libcst.Dict):
+        keys = (one for one in entry.elements if isinstance(one, libcst.DictElement) and one.value is read)
+        key = text_of(next(keys).key)
+        return f"[{key}]", f"{{**entry, {key}: number}}"
+    at = next(number for number, one in enumerate(entry.elements) if one.value is read)
+    before = "*entry[:" + str(at) + "], " if at else ""
+    behind = f", *entry[{at + 1}:]" if at + 1 < len(entry.elements) else ""
+    return f"[{at}]", f"({before}number{behind}{'' if before or behind else ','})"

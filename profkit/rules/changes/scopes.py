@@ -98,6 +98,27 @@ def assignment_of(text: ProgramText, name: str, near: libcst.CSTNode) -> libcst.
     return found[0]
 
 
+def attribute_assignment(text: ProgramText, name: str, near: libcst.CSTNode) -> libcst.Assign:
+    """The only plain assignment of ``self.name`` in the class around a node, or of a variable in its function or at
+    the top of the file. Raises `Refused` if there is not exactly one."""
+    first, _, attribute = name.partition(".")
+    if not attribute:
+        scope = scope_of(text, near)
+        is_own = any(_sets(one, name) and scope_of(text, one) is scope for one in text.nodes(libcst.Assign))
+        return assignment_of(text, name, near if is_own else text.module.body[0])
+    around = next((one for one in text.ancestors(near) if isinstance(one, libcst.ClassDef)), None)
+    if first != "self" or "." in attribute or around is None:
+        raise Refused(f"where `{name}` is set does not show in the class")
+    found = [one for one in text.nodes(libcst.Assign) if _sets(one, name) and _lies_in(text, one, around)]
+    if len(found) != 1:
+        raise Refused(f"`{name}` is set at {len(found) or 'no'} place{'s' * (len(found) != 1)} in that class")
+    return found[0]
+
+
+def _lies_in(text: ProgramText, node: libcst.CSTNode, outer: libcst.CSTNode) -> bool:
+    return any(parent is outer for parent in text.ancestors(node))
+
+
 def block_of(text: ProgramText, statement: libcst.CSTNode) -> list[libcst.CSTNode]:
     """The statements beside a statement, itself among them."""
     parent = next(text.ancestors(statement))

@@ -573,3 +573,53 @@ def test_windows_line_ends_and_tabs_stay_where_statements_move():
     before = "for x in d:\n\te = torch.cat([e, f(x)])  # here\ng()\n"
     after = "e_parts = [e]\nfor x in d:\n\te_parts.append(f(x))  # here\ne = torch.cat(e_parts)\ng()\n"
     assert changed("growing-concatenation", before.replace("\n", "\r\n")) == after.replace("\n", "\r\n")
+
+
+def test_a_number_in_a_tuple_that_is_collected_is_read_behind_the_loop():
+    before = """
+        import torch
+        log = []
+        for i in range(3):
+            log.append((i, float(f(i)), "a"))  # here
+        print(log)
+    """
+    assert changed("host-sync-in-step", before) == expect("""
+        import torch
+        log = []
+        for i in range(3):
+            log.append((i, f(i).detach(), "a"))  # here
+        numbers = torch.stack([entry[1] for entry in log]).tolist() if log else []
+        log = [(*entry[:1], number, *entry[2:]) for entry, number in zip(log, numbers)]
+        print(log)
+    """)
+
+
+def test_a_number_in_a_dictionary_that_is_collected_is_read_behind_the_loop():
+    before = """
+        import torch
+        def main(numbers):
+            log = []
+            for i in numbers:
+                loss = f(i)
+                log.append({"step": i, "loss": loss.item()})  # here
+            return log
+    """
+    assert changed("host-sync-in-step", before) == expect("""
+        import torch
+        def main(numbers):
+            log = []
+            for i in numbers:
+                loss = f(i)
+                log.append({"step": i, "loss": loss.detach()})  # here
+            numbers_2 = torch.stack([entry["loss"] for entry in log]).tolist() if log else []
+            log = [{**entry, "loss": number} for entry, number in zip(log, numbers_2)]
+            return log
+    """)
+
+
+@pytest.mark.parametrize(
+    "entry", ["(i, round(f(i).item()))", "(*i, f(i).item())", "{i: f(i).item()}", "[i, f(i).item()]"]
+)
+def test_a_number_deeper_in_what_is_collected_is_its_authors(entry):
+    with pytest.raises(Refused, match="part of what is collected"):
+        changed("host-sync-in-step", f"import torch\nlog = []\nfor i in x:\n    log.append({entry})  # here\n")

@@ -1,0 +1,288 @@
+"""A loop over one of PyTorch's cells becomes a call of its layer, before the loop. What else the loop does stays.
+
+The layer draws its weights as the cell does, in the same order, so a program with a seed begins with the same numbers.
+"""
+
+from __future__ import annotations
+
+import libcst
+from msgspec import Struct
+
+from profkit.findings.values import Finding
+from profkit.rules.changes.base import Edit, ProgramText, called_name, text_of, with_new_argument
+from profkit.rules.changes.refusing import AltersNumbers, Refused
+from profkit.rules.changes.scopes import (
+    are_set,
+    attribute_assignment,
+    fresh_name,
+    is_set,
+    loops_around,
+    mutated,
+    names_in,
+    scope_of,
+    uses,
+    with_statements,
+)
+
+_LAYERS = {"RNNCell": "RNN", "GRUCell": "GRU", "LSTMCell": "LSTM"}
+_SIZES = 2
+"""Of a cell and its layer, the input's and the state's. Behind these their arguments differ."""
+_SAVING = frozenset(("state_dict", "load_state_dict", "save", "load", "load_file", "save_file", "from_pretrained"))
+_OF_ANY_MODULE = ("parameters", "to", "train", "eval", "zero_grad", "requires_grad_")
+_JUMPS = (libcst.Break, libcst.Continue, libcst.Return, libcst.Yield, libcst.Await, libcst.Raise)
+
+
+class _Round(Struct, frozen=True):
+    """What each round does: ``h, c = cell(input, (h, c))``. ``own`` is that line."""
+
+    call: libcst.Call
+    states: tuple[str, ...]
+    given: libcst.BaseExpression
+    own: libcst.SimpleStatementLine
+
+
+class _Sequence(Struct, frozen=True):
+    """All inputs, with time as dimension ``axis``. ``index`` is the variable that counts the rounds, ``item`` the one
+    that holds the input; one of them may be empty."""
+
+    source: str
+    axis: int
+    index: str = ""
+    item: str = ""
+
+    def at(self, name: str, index: str) -> str:
+        """The states of one round."""
+        return f"{name}[:, {index}]" if self.axis else f"{name}[{index}]"
+
+
+def unrolled_recurrence(text: ProgramText, finding: Finding) -> bytes:
+    assert finding.location is not None
+    statement = text.statement_at(finding.location.line)
+    loop = _loop_of(text, statement)
+    found = _round_of(loop, statement)
+    sequence = _sequence_of(loop, found.given)
+    made = _construction(text, found.call, statement)
+    _refuse_other_states(text, loop, found)
+    if changed := are_set(text, loop, names_in(libcst.parse_expression(sequence.source))):
+        raise Refused(f"`{min(changed)}`, of which the inputs are read, changes in the loop")
+    edits: dict[libcst.CSTNode, Edit] = {made: lambda call: _as_layer(text, call, sequence.axis)}
+    edits |= _without_calls(text, loop, found, sequence)
+    after = text.edited(edits)
+    if _SAVING & names_in(text.module):
+        raise AltersNumbers("weights that are saved or loaded get other names (weight_ih_l0 for weight_ih)", after)
+    return after
+
+
+def _loop_of(text: ProgramText, statement: libcst.SimpleStatementLine) -> libcst.For:
+    loops = loops_around(text, statement)
+    if not loops or not isinstance(loops[0], libcst.For):
+        raise Refused("the line stands in no `for` loop of its function")
+    loop = loops[0]
+    if statement not in loop.body.body or loop.orelse is not None or loop.asynchronous is not None:
+        raise Refused("the cell is not called in each round alike")
+    if text.holds(loop.body, *_JUMPS):
+        raise Refused("the loop may end before the sequence does")
+    return loop
+
+
+def _round_of(loop: libcst.For, statement: libcst.SimpleStatementLine) -> _Round:
+    part = statement.body[0]
+    call = part.value if isinstance(part, libcst.Assign) and len(part.targets) == 1 else None
+    if not isinstance(part, libcst.Assign) or not isinstance(call, libcst.Call):
+        raise Refused("the line does not assign the cell's state")
+    if len(call.args) != _SIZES or any(one.star or one.keyword is not None for one in call.args):
+        raise Refused("the cell is not called with an input and a state")
+    states = _names(part.targets[0].target)
+    if not states or states != _names(call.args[1].value):
+        raise Refused("the state that the cell gives is not the one that it takes")
+    given = call.args[0].value
+    before = _input_before(loop, statement, given)
+    if before is None:
+        return _Round(call, states, given, statement)
+    value = before.body[0]
+    assert isinstance(value, libcst.Assign)
+    return _Round(call, states, value.value, statement)
+
+
+def _names(value: libcst.BaseExpression) -> tuple[str, ...]:
+    """``h`` or ``h, c``."""
+    parts = [one.value for one in value.elements] if isinstance(value, libcst.Tuple) else [value]
+    return tuple(one.value for one in parts if isinstance(one, libcst.Name)) if len(parts) <= _SIZES else ()
+
+
+def _input_before(
+    loop: libcst.For, statement: libcst.SimpleStatementLine, given: libcst.BaseExpression
+) -> libcst.SimpleStatementLine | None:
+    """``x = xs[:, t]`` in the same round, if the cell takes ``x``."""
+    for line in loop.body.body:
+        if line is statement or not isinstance(line, libcst.SimpleStatementLine):
+            break
+        part = line.body[0]
+        if isinstance(part, libcst.Assign) and [text_of(one.target) for one in part.targets] == [text_of(given)]:
+            return line
+    return None
+
+
+def _sequence_of(loop: libcst.For, given: libcst.BaseExpression) -> _Sequence:
+    head, target = loop.iter, loop.target
+    if isinstance(target, libcst.Name) and _is_call(head, "range"):
+        assert isinstance(head, libcst.Call)
+        return _indexed(given, target.value, text_of(head.args[0].value))
+    index = ""
+    if isinstance(target, libcst.Tuple) and len(target.elements) == 2 and _is_call(head, "enumerate"):
+        assert isinstance(head, libcst.Call)
+        index, head, target = text_of(target.elements[0].value), head.args[0].value, target.elements[1].value  # type: ignore[assignment]  # any expression
+    if not isinstance(target, libcst.Name) or text_of(given) != target.value:
+        raise Refused("the input of the cell is computed in the loop")
+    if isinstance(head, libcst.Call) and called_name(head) == "unbind" and isinstance(head.func, libcst.Attribute):
+        axis = "".join(text_of(one.value) for one in head.args) or "0"
+        return _plain(head.func.value, axis, index, target.value)
+    return _plain(head, "0", index, target.value)
+
+
+def _is_call(value: libcst.BaseExpression, name: str) -> bool:
+    """A call of a function of Python with one argument."""
+    is_one = isinstance(value, libcst.Call) and isinstance(value.func, libcst.Name) and value.func.value == name
+    return is_one and isinstance(value, libcst.Call) and len(value.args) == 1 and not value.args[0].star
+
+
+def _plain(value: libcst.BaseExpression, axis: str, index: str, item: str) -> _Sequence:
+    if not isinstance(value, (libcst.Name, libcst.Attribute)) or axis not in ("0", "1"):
+        raise Refused("the sequence is no variable whose time is its first or second dimension")
+    return _Sequence(text_of(value), int(axis), index, item)
+
+
+def _indexed(given: libcst.BaseExpression, index: str, rounds: str) -> _Sequence:
+    """Of ``xs[:, t]`` or ``xs[t]`` in ``for t in range(rounds)``."""
+    if not isinstance(given, libcst.Subscript):
+        raise Refused("the input of the cell is computed in the loop")
+    parts = [text_of(one.slice).strip() for one in given.slice]
+    axis = parts.index(index) if index in parts else -1
+    if axis not in (0, 1) or any(part != ":" for part in parts[:axis] + parts[axis + 1 :]):
+        raise Refused("the input of the cell is no row of a sequence")
+    whole = _plain(given.value, str(axis), index, "")
+    lengths = {f"{whole.source}.size({axis})", f"{whole.source}.shape[{axis}]"} | (
+        {f"len({whole.source})"} if axis == 0 else set()
+    )
+    if rounds in lengths:
+        return whole
+    cut = f"{whole.source}[:, :{rounds}]" if axis else f"{whole.source}[:{rounds}]"
+    return _Sequence(cut, axis, index)
+
+
+def _construction(text: ProgramText, call: libcst.Call, near: libcst.CSTNode) -> libcst.Call:
+    """Where the cell is made. Nothing else may use it."""
+    name = text_of(call.func)
+    made = attribute_assignment(text, name, near).value
+    if not isinstance(made, libcst.Call) or called_name(made) not in _LAYERS:
+        raise Refused(f"`{name}` is none of PyTorch's cells")
+    plain = [one for one in made.args if one.keyword is None]
+    if any(one.star for one in made.args) or len(plain) > _SIZES:
+        raise Refused("the cell is made with arguments that its layer takes in another order")
+    last = name.rpartition(".")[2]
+    named = [one for one in text.nodes(libcst.Name) if one.value == last and not _is_of_any_module(text, one)]
+    if len(named) != 2:  # where it is made and where it is called
+        raise Refused(f"`{name}` is used elsewhere, too")
+    return made
+
+
+def _is_of_any_module(text: ProgramText, name: libcst.Name) -> bool:
+    """``cell.parameters()``, ``self.cell.to(device)``: what layers have as cells do."""
+    inner: libcst.CSTNode = name
+    for parent in text.ancestors(name):
+        if not isinstance(parent, libcst.Attribute):
+            return False
+        if parent.value is inner:
+            return parent.attr.value in _OF_ANY_MODULE
+        inner = parent
+    return False
+
+
+def _refuse_other_states(text: ProgramText, loop: libcst.For, found: _Round) -> None:
+    own = {id(one) for name in found.states for one in uses(text, found.own, name)}
+    for name in found.states:
+        others = [one for one in uses(text, loop, name) if id(one) not in own]
+        if name != found.states[0] and others:
+            raise Refused(f"line {text.line_of(others[0])} reads `{name}` in each round")
+        if mutated(text, loop, {name}) or any(is_set(text, one) for one in others):
+            raise Refused(f"`{name}` changes in the loop besides")
+        values = [_value_of(one, name) for one in _begun(text, loop, name)]
+        if not values or "None" in values:
+            raise Refused(f"that `{name}` begins as a tensor does not show")
+
+
+def _begun(text: ProgramText, loop: libcst.For, name: str) -> list[libcst.Assign]:
+    """The plain assignments to a variable in the function, outside of the loop."""
+    scope = scope_of(text, loop)
+    return [
+        one
+        for one in text.nodes(libcst.Assign)
+        if any(name in _names(target.target) for target in one.targets)
+        and scope_of(text, one) is scope
+        and not any(parent is loop for parent in text.ancestors(one))
+    ]
+
+
+def _value_of(part: libcst.Assign, name: str) -> str:
+    """What an assignment gives to a variable, of ``h, c = a, b`` too."""
+    names = next(_names(target.target) for target in part.targets if name in _names(target.target))
+    if len(names) > 1 and isinstance(part.value, libcst.Tuple):
+        return text_of(part.value.elements[names.index(name)].value)
+    return text_of(part.value)
+
+
+def _as_layer(text: ProgramText, call: libcst.Call, axis: int) -> libcst.Call:
+    layer = _LAYERS[called_name(call)]
+    if isinstance(call.func, libcst.Attribute):
+        call = call.with_changes(func=call.func.with_changes(attr=libcst.Name(layer)))
+    else:
+        call = call.with_changes(func=libcst.parse_expression(f"{text.known_as('torch.nn')}.{layer}"))
+    return with_new_argument(call, "batch_first", "True") if axis else call
+
+
+def _without_calls(
+    text: ProgramText, loop: libcst.For, found: _Round, sequence: _Sequence
+) -> dict[libcst.CSTNode, Edit]:
+    all_states, state = fresh_name(text, "states"), found.states[0]
+    begun = ", ".join(f"{name}[None]" for name in found.states)
+    called = f"{text_of(found.call.func)}({sequence.source}, {f'({begun})' if len(found.states) > 1 else begun})"
+    is_last_read = any(_is_read_outside(text, loop, name) for name in found.states[1:])
+    last = f"(_, {found.states[-1]})" if is_last_read else "_"
+    before = [f"{all_states}, {last} = {called}"]
+    before += [f"{found.states[-1]} = {found.states[-1]}[0]"] if is_last_read else []
+    line = found.own
+    if len(loop.body.body) == 1:
+        end = f"{state} = {sequence.at(all_states, '-1')}"
+        return {loop: lambda one: _in_place_of(text, one, (*before, end))}
+    if sequence.index:
+        each = text.parsed(f"{state} = {sequence.at(all_states, sequence.index)}")
+        edits: dict[libcst.CSTNode, Edit] = {line: lambda one: one.with_changes(body=each.body)}
+    else:
+        rows = f"{all_states}.unbind(1)" if sequence.axis else all_states
+        pairs = f"zip({text_of(loop.iter)}, {rows})"
+        is_read = len(uses(text, loop.body, sequence.item)) > 1
+        target, head = (f"{sequence.item}, {state}", pairs) if is_read else (state, rows)
+        edits = {
+            line: lambda _: libcst.RemoveFromParent(),
+            loop.target: lambda _: libcst.parse_expression(target),
+            loop.iter: lambda _: libcst.parse_expression(head),
+        }
+    edits[loop] = lambda one: with_statements(text, tuple(before), one)
+    return edits
+
+
+def _is_read_outside(text: ProgramText, loop: libcst.For, name: str) -> bool:
+    """Whether anything reads the last value, be it the loop itself in a next round of one around it."""
+    begun, around = _begun(text, loop, name), loops_around(text, loop)
+    if any(not any(parent is outer for one in begun for parent in text.ancestors(one)) for outer in around):
+        return True
+    others = (one for one in uses(text, scope_of(text, loop), name) if not is_set(text, one))
+    outside = [one for one in others if not any(parent is loop for parent in text.ancestors(one))]
+    return any(around or text.line_of(one) > text.line_of(loop) for one in outside)
+
+
+def _in_place_of(
+    text: ProgramText, loop: libcst.For, sources: tuple[str, ...]
+) -> libcst.FlattenSentinel[libcst.CSTNode]:
+    first, *others = (text.parsed(source) for source in sources)
+    return libcst.FlattenSentinel([first.with_changes(leading_lines=loop.leading_lines), *others])

@@ -1,0 +1,141 @@
+"""A loop over a cell becomes a call of its layer: the exact text, that it computes the same, and when there is none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from profkit.rules.changes import AltersNumbers, Refused
+from tests.rules.changes.test_restructured import changed, expect
+
+RULE = "unrolled-recurrence"
+MODEL = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.{cell}(3, 5)
+
+    def forward(self, xs, h, c):
+        h, c = h + 0, c + 0
+        found = []
+{loop}
+        return {result}
+"""
+INDEXED = """
+        for t in range(xs.size(1)):
+            h = self.cell(xs[:, t], h)  # here
+            found.append(h)
+"""
+BY_TIME = """
+        for t in range({rounds}):
+            {line}  # here
+            found.append(h)
+"""
+BY_ITEM = """
+        for {items}:
+            h, c = self.cell(x, (h, c))  # here
+            found.append({kept})
+"""
+INPUT_BEFORE = """
+        for t in range(xs.size(1)):
+            x = xs[:, t]
+            h = self.cell(x, h)  # here
+            found.append(h + x.sum())
+"""
+ALONE = """
+        for x in xs.unbind(1):
+            h, c = self.cell(x, (h, c))  # here
+"""
+CARRIED_OVER = """
+        for _ in range(2):
+            for x in xs.unbind(1):
+                h, c = self.cell(x, (h, c))  # here
+                found.append(h)
+"""
+COUNTED = BY_ITEM.format(items="t, x in enumerate(xs.unbind(1))", kept="h * t")
+ALL = "torch.stack(found)"
+LOOPS = {
+    "indexed": ("GRUCell", INDEXED, f"{ALL}, h"),
+    "last only": ("RNNCell", INDEXED.replace("            found.append(h)\n", ""), "h"),
+    "some rounds": ("GRUCell", INDEXED.replace("xs.size(1)", "4"), f"{ALL}, h"),
+    "time first": ("GRUCell", BY_TIME.format(rounds="len(xs)", line="h = self.cell(xs[t], h)"), ALL),
+    "input before": ("GRUCell", INPUT_BEFORE, ALL),
+    "items": ("LSTMCell", BY_ITEM.format(items="x in xs.unbind(1)", kept="2 * h"), f"{ALL}, h, c"),
+    "items used": ("LSTMCell", BY_ITEM.format(items="x in xs", kept="h + x.mean()"), f"{ALL}, c"),
+    "counted items": ("LSTMCell", COUNTED, ALL),
+    "carried over": ("LSTMCell", CARRIED_OVER, ALL),
+    "both last": ("LSTMCell", ALONE, "h, c"),
+}
+
+
+def run(source: str) -> list[torch.Tensor]:
+    """What the model computes of a sequence, with the gradients of its weights."""
+    torch.manual_seed(1)
+    names: dict[str, object] = {}
+    exec(source, names)
+    model = names["Model"]()  # type: ignore[operator]  # the class of the source
+    found = model(torch.rand(6, 6, 3), torch.rand(6, 5), torch.rand(6, 5))
+    found = [found] if isinstance(found, torch.Tensor) else list(found)
+    sum(one.square().sum() for one in found).backward()
+    return [*found, *(one.grad for one in model.parameters())]
+
+
+@pytest.mark.parametrize("name", sorted(LOOPS))
+def test_the_layer_computes_what_the_loop_did(name):
+    cell, loop, result = LOOPS[name]
+    before = MODEL.format(cell=cell, loop=loop.strip("\n"), result=result)
+    after = changed(RULE, before)
+    assert "self.cell(x" not in after.replace("self.cell(xs", "")
+    assert f"nn.{cell.removesuffix('Cell')}(" in after
+    for old, new in zip(run(before), run(after), strict=True):
+        torch.testing.assert_close(new, old)
+
+
+def test_the_rest_of_the_loop_stays():
+    before = MODEL.format(cell="LSTMCell", loop=COUNTED.strip("\n"), result="found")
+    after = changed(RULE, before)
+    assert expect("""
+        found = []
+        states, _ = self.cell(xs, (h[None], c[None]))
+        for t, x in enumerate(xs.unbind(1)):
+            h = states[:, t]  # here
+            found.append(h * t)
+        return found
+    """).strip() in "\n".join(line.removeprefix("        ") for line in after.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("loop", "reason"),
+    [
+        (INDEXED + "            h = h * 0.5\n", "changes in the loop besides"),
+        (INDEXED + "            h.mul_(0.5)\n", "changes in the loop besides"),
+        (INDEXED + "            if h.sum() > 3: break\n", "may end before the sequence does"),
+        (INDEXED + "            xs[:, t] = 0\n", "`xs`, of which the inputs are read, changes"),
+        (INDEXED.replace("xs[:, t]", "xs[:, t] * 2"), "computed in the loop"),
+        (INDEXED.replace("xs[:, t]", "xs[:, t + 1]"), "no row of a sequence"),
+        (INDEXED.replace("xs[:, t], h)", "xs[:, t], c)"), "not the one that it takes"),
+        (INDEXED + "        self.cell.weight_hh.mean()\n", "used elsewhere"),
+        (INDEXED.replace("self.cell(", "self.other("), "is set at no places in that class"),
+        ("        h = self.cell(xs[:, 0], h)  # here\n", "no `for` loop"),
+        ("        if c is None:\n            h = None\n" + INDEXED, "begins as a tensor"),
+    ],
+)
+def test_a_loop_that_does_more_is_refused(loop, reason):
+    with pytest.raises(Refused, match=reason):
+        changed(RULE, MODEL.format(cell="GRUCell", loop=loop.strip("\n"), result="h"))
+
+
+def test_a_cell_of_the_program_is_refused():
+    with pytest.raises(Refused, match="none of PyTorch's cells"):
+        changed(RULE, MODEL.format(cell="Linear", loop=INDEXED.strip("\n"), result="h"))
+
+
+def test_where_weights_are_saved_it_is_offered_apart():
+    text = (
+        MODEL.format(cell="GRUCell", loop=INDEXED.strip("\n"), result="h") + "\ntorch.save(Model().state_dict(), 'm')\n"
+    )
+    with pytest.raises(AltersNumbers, match="get other names"):
+        changed(RULE, text)
