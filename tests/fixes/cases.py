@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profkit.diagnosis.catalogue import ANOTHER_RESULT, NOTHING, list_scenarios
+from tests.end_to_end.programs import all_programs
 
 ROUNDS = 3
 """A scenario's two dozen steps take as long as the import of PyTorch; three times as many show more."""
+MARK = re.compile(r" *# expect: \S+$", re.MULTILINE)
 _SEVERAL = re.compile(r"^processes = ", re.MULTILINE)
 _RUNNER = """
 
@@ -32,14 +34,17 @@ class Case:
     name: str
     program: str
     text: str
-    fixed: str
-    fixed_text: str
+    fixed: str = ""
+    fixed_text: str = ""
+    rule: str = ""
+    """The only one whose changes are tried, if not all. Of such a program no fix needs to be known."""
 
     def lay_out(self, folder: Path) -> Path:
         """Write the program's files, and return the one that is to be fixed."""
         folder.mkdir(parents=True)
         (folder / self.program).write_text(self.text, encoding="utf-8")
-        (folder / self.fixed).write_text(self.fixed_text, encoding="utf-8")
+        if self.fixed:
+            (folder / self.fixed).write_text(self.fixed_text, encoding="utf-8")
         return folder / self.program
 
 
@@ -65,6 +70,15 @@ def _variant(text: str, name: str) -> str:
     begin = min([other.lineno, *(one.lineno for one in other.decorator_list)])
     kept = [*lines[: begin - 1], *lines[other.end_lineno :]]
     return "".join(kept) + _RUNNER.format(rounds=ROUNDS, variant=name)
+
+
+def labelled() -> list[Case]:
+    """The programs that name the rule of their fault, without the comments that do, where their libraries are."""
+    return [
+        Case(one.path.stem, one.path.name, MARK.sub("", one.path.read_text(encoding="utf-8")), rule=one.expected[1])
+        for one in all_programs()
+        if one.expected is not None and not one.missing
+    ]
 
 
 def programs(folder: Path) -> list[Case]:

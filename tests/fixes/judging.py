@@ -55,21 +55,22 @@ def judge(case: Case, work: Path, pairs: int, most_s: float, unsafe: bool) -> Ro
     stages.mkdir()
     stage = Stage(Tree(folder.resolve(), folder.resolve()), Program(case.program), stages.resolve())
     try:
-        fixes = _fix(stage, Limits(most_s, unsafe))
-        won, possible = _measured(stage, case, fixes.after, pairs, most_s)
+        fixes = _fix(stage, case.rule, Limits(most_s, unsafe))
+        won, possible = _measured(stage, case, fixes.after, pairs, most_s) if case.fixed else (None, None)
     except ProfkitError as error:
         return Row(case.name, failure=str(error))
     told = tuple((one.finding.rule, one.verdict, one.reason) for one in fixes.trials)
     return Row(case.name, told, won, possible)
 
 
-def _fix(stage: Stage, limits: Limits) -> Fixes:
+def _fix(stage: Stage, rule: str, limits: Limits) -> Fixes:
     def diagnose(changed: Mapping[Path, bytes]) -> Diagnosis:
         found = diagnose_copy(stage, Settings(), changed, limits.most_s)
-        return replace(found, findings=tuple(notable(found.findings)))
+        asked = [one for one in found.findings if one.rule == rule] if rule else notable(found.findings)
+        return replace(found, findings=tuple(asked))
 
     fixes = prove_fixes(stage, diagnose({}), limits, lambda _: None)
-    return prove_all(stage, diagnose, fixes, limits, lambda _: None) if fixes.held else fixes
+    return prove_all(stage, diagnose, fixes, limits, lambda _: None) if fixes.held and not rule else fixes
 
 
 def _measured(

@@ -43,6 +43,7 @@ def figures(rows: Sequence[Row]) -> str:
     return "\n".join(
         (
             f"findings with a change: {_of(len(tried), len(verdicts))}",
+            f"programs with a change: {_of(sum(row.tried > 0 for row in rows), len(rows))}",
             f"changes that hold: {_of(tried.count(HELD), len(tried))}",
             f"programs within a tenth of their known fix: {_of(sum(one >= 0.9 for one in reached), len(reached))}",
             f"of the possible time won: {format_share(won / possible) if possible else 'not measured'}",

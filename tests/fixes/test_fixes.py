@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from profkit.diagnosis.fixing.proving import HELD, NO_GAIN, REFUSED
-from tests.fixes.cases import programs, scenarios
+from tests.fixes.cases import MARK, labelled, programs, scenarios
 from tests.fixes.judging import Row
 from tests.fixes.table import figures, reasons, render
 
@@ -20,6 +20,7 @@ ROWS = (
 def test_each_figure_counts_what_it_says():
     assert figures(ROWS).splitlines() == [
         "findings with a change: 2 of 3 (67 %)",
+        "programs with a change: 2 of 4 (50 %)",
         "changes that hold: 1 of 2 (50 %)",
         "programs within a tenth of their known fix: 1 of 2 (50 %)",
         "of the possible time won: 56 %",
@@ -54,3 +55,13 @@ def test_a_folder_of_programs_is_read(tmp_path):
     (case,) = programs(tmp_path)
     assert case.lay_out(tmp_path / "work" / "one") == tmp_path / "work" / "one" / "fault.py"
     assert (tmp_path / "work" / "one" / "fix.py").read_text() == "print(2)\n"
+
+
+def test_an_ordinary_program_is_tried_on_the_rule_of_its_fault_and_does_not_name_it(tmp_path):
+    made = {case.name: case for case in labelled()}
+    case = made["dcgan"]
+    assert case.rule == "retained-graph"
+    assert not MARK.search(case.text)
+    assert "clean_dqn" not in made
+    case.lay_out(tmp_path / "dcgan")
+    assert [one.name for one in (tmp_path / "dcgan").iterdir()] == ["dcgan.py"]
