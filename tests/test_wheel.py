@@ -63,3 +63,18 @@ def test_scenarios_of_the_user_and_of_profkit_do_not_shadow_each_other(installed
 
 def test_the_skill_for_agents_travels_in_the_wheel(installed: Path, tmp_path: Path) -> None:
     assert python(installed, tmp_path, "-m", "profkit", "mcp", "--skill").startswith("---\nname: profkit\n")
+
+
+def test_an_installed_profkit_has_its_templates_compiled_and_renders_the_same_page(
+    installed: Path, tmp_path: Path
+) -> None:
+    code = (
+        "import sys, hashlib; from pathlib import Path; from profkit.report.html.page import render_html;"
+        "from profkit.diagnosis.pipeline import diagnose_path;"
+        "page = render_html(diagnose_path(Path(sys.argv[1])));"
+        "print('profkit.report.html.compiled.report' in sys.modules, hashlib.sha256(page.encode()).hexdigest())"
+    )
+    trace = next((ROOT / "traces" / "recorded").rglob("*.json.gz"))
+    told = {where: python(where, tmp_path, "-c", code, str(trace)).split() for where in (installed, ROOT)}
+    assert [told[where][0] for where in (installed, ROOT)] == ["True", "False"]
+    assert told[installed][1] == told[ROOT][1]

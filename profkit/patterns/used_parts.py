@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import TypeVar
 
@@ -152,6 +153,7 @@ def _cuts_much(call: Call, given: Sequence[Shape]) -> bool:
     return math.prod(whole) >= _LEAST_ELEMENTS and base_name(call.name) in _CUTS and bool(_cut(call, whole))
 
 
+@lru_cache(maxsize=1 << 12)  # the same few calls come thousands of times
 def _cut(call: Call, whole: Shape) -> Shape:
     """The shape of what a slice or a selection leaves of a tensor; nothing if its arguments are not known."""
     try:
@@ -210,9 +212,9 @@ def _read_by(at: int, shape: Shape, step: StepCalls) -> float:
     """The share of the tensor that the slice at this place, and those that directly follow it, leave; 0 if it is none
     or not known."""
     left = shape
-    for call in (step.calls[step.number[place]] for place in range(at, len(step.number))):
-        given = call.shapes
-        is_next = base_name(call.name) in _CUTS and given and tuple(given[0]) == left
+    for number in (step.number[place] for place in range(at, len(step.number))):
+        call, given = step.calls[number], step.shapes[number]
+        is_next = base_name(call.name) in _CUTS and given and given[0] == left
         if not is_next:
             break
         left = _cut(call, left)

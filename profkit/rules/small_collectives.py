@@ -39,6 +39,7 @@ from profkit.patterns.averaging.exchanged import (
 from profkit.patterns.averaging.exposed import find_exposed, latency_ns
 from profkit.patterns.averaging.gradients import are_too_many, default_buckets
 from profkit.patterns.named_lines import busiest_call_lines
+from profkit.patterns.ranks.exchanges import find_exchanges
 from profkit.rules.base import (
     LOW_FROM,
     CannotLook,
@@ -101,9 +102,11 @@ def small_collectives(facts: Facts) -> Suspicions:
 def _tell_others(facts: Facts) -> None:
     """Many all-reduces in a step with a backward pass, none of which the storing of a gradient starts, may still be of
     gradients: some libraries start them elsewhere."""
+    if not (facts.lines.backward.any() and len(find_exchanges(facts))):
+        return
     issued_ns = on_trace_clock(facts, own_table(facts).collectives.issue_ns[all_reduces(facts)])
     count = round(int(facts.steps.in_measured(issued_ns).sum()) / facts.steps.measured_count)
-    if count > _MANY and facts.lines.backward.any():
+    if count > _MANY:
         raise CannotLook(
             f"of {count:,} all-reduces a step none is started by the storing of a gradient, and nothing else recorded "
             "tells which carry gradients"

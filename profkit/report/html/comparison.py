@@ -14,7 +14,7 @@ from profkit.core.units import format_count, format_time, pick_form
 from profkit.diagnosis.compare.comparison import Comparison, Move, Side
 from profkit.report.comparison import wording
 from profkit.report.html.drawing import percent
-from profkit.report.html.environment import asset, digest, environment
+from profkit.report.html.environment import asset, digest, template
 
 _MOST_DOTS = 200
 _MOST_BEYOND = 0.05
@@ -129,4 +129,4 @@ def _ticks(axis_ns: float) -> list[Tick]:
 
 @cache
 def _template() -> Template:
-    return environment().from_string(asset("comparison.html.j2"))
+    return template("comparison.html.j2")

@@ -5,7 +5,7 @@ Its Content-Security-Policy allows only its own style sheet and script, by their
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from html import escape
 from typing import Any
@@ -24,7 +24,7 @@ from profkit.report.device import serving
 from profkit.report.groups import group_cost, major_groups, minor_groups, minor_message, minor_place, other_places
 from profkit.report.html import drawing
 from profkit.report.html.editor import link_to
-from profkit.report.html.environment import asset, digest, environment
+from profkit.report.html.environment import asset, digest, template
 from profkit.report.html.ranks import render_ranks
 from profkit.report.html.roofline import draw_roofline
 from profkit.report.memory_timeline import draw_timeline
@@ -175,23 +175,22 @@ def _pieces(line: str) -> list[tuple[bool, str]]:
 
 @cache
 def _template() -> Template:
-    engine = environment()
-    engine.filters.update(
-        shown=printable,
-        lines=wording.printable_lines,
-        line=lambda text: "".join(wording.printable_lines(wording.source_text(text))),
-        place=wording.place,
-        cost=group_cost,
-        alike=other_places,
-        minor_place=minor_place,
-        minor_message=minor_message,
-        changed=wording.change_lines,
-        share=format_share,
-        times=lambda count: format_count(count, "time"),
-        counted=lambda count: format_count(count, "rule"),
-        evidence=wording.evidence,
-        account_rows=account_rows,
-        whisker=drawing.whisker,
-        pieces=_pieces,
-    )
-    return engine.from_string(asset("report.html.j2"))
+    filters: dict[str, Callable[..., Any]] = {
+        "shown": printable,
+        "lines": wording.printable_lines,
+        "line": lambda text: "".join(wording.printable_lines(wording.source_text(text))),
+        "place": wording.place,
+        "cost": group_cost,
+        "alike": other_places,
+        "minor_place": minor_place,
+        "minor_message": minor_message,
+        "changed": wording.change_lines,
+        "share": format_share,
+        "times": lambda count: format_count(count, "time"),
+        "counted": lambda count: format_count(count, "rule"),
+        "evidence": wording.evidence,
+        "account_rows": account_rows,
+        "whisker": drawing.whisker,
+        "pieces": _pieces,
+    }
+    return template("report.html.j2", filters)

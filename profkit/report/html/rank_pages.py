@@ -24,7 +24,7 @@ from profkit.findings.values import (
     RankWait,
 )
 from profkit.report.html.drawing import percent
-from profkit.report.html.environment import asset, environment
+from profkit.report.html.environment import template
 from profkit.report.ranks_wording import group_title, name_of
 from profkit.report.wording import place, printable, short_place
 
@@ -295,6 +295,4 @@ def _clock(launch: LaunchSummary, one: RankSummary, details: RankDetails) -> Ite
 
 @cache
 def _template() -> Template:
-    engine = environment()
-    engine.filters.update(place=place, line=printable)
-    return engine.from_string(asset("rank_pages.html.j2"))
+    return template("rank_pages.html.j2", {"place": place, "line": printable})

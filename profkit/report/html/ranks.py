@@ -14,7 +14,7 @@ from profkit.core.units import format_count, format_time
 from profkit.findings.pictures import RankPicture, RankRow
 from profkit.findings.values import GroupSummary, LaunchSummary, PipelineSummary, RankSummary
 from profkit.report.html.drawing import LANE_HEIGHT, outline
-from profkit.report.html.environment import asset, environment
+from profkit.report.html.environment import template
 from profkit.report.ranks_wording import THE_RANKS, bandwidth, group_name, launch_lines, reason, size_parts
 from profkit.report.wording import printable
 
@@ -150,4 +150,4 @@ def _stripe(picture: RankPicture, row: RankRow, anchors: Mapping[int, str]) -> S
 
 @cache
 def _template() -> Template:
-    return environment().from_string(asset("ranks.html.j2"))
+    return template("ranks.html.j2")
