@@ -28,6 +28,7 @@ from profkit.derive.steps.distortion import (
     ATTACHED,
     estimate_overhead,
     find_overhead,
+    marks_overhead,
     may_hide_overhead,
     timed_while_attached,
 )
@@ -228,12 +229,23 @@ class Facts:
             return self.estimated_overhead
         in_steps = self.serial_lanes[self.trace.events.lane] & self.measured
         known = Thinned(find_overhead(self.trace, self.tree, self.steps, in_steps, self.run), 1.0)
+        known = max(known, self.marks_added, key=lambda one: one.total_ns)
         most_ns = known.total_ns + self._slowed_ns(known)
         if may_hide_overhead(self.steps, self.run, self._worked_ns):
             most_ns += int(self.waits.duration_ns[in_steps[self.waits.rows] & ~self.waits.own].sum())
         if most_ns == known.total_ns:
             return known
         return max(known, self.estimated_overhead.at_most(most_ns), key=lambda one: one.total_ns)
+
+    @_fact
+    def marks_added(self) -> Thinned:
+        """What line marks added to the measured steps beside a device, if all have them and plain steps were timed by
+        the device's clock; else nothing."""
+        run = self.run
+        if not (self.device.present and run.reference_step_ns and any(run.reference_step_device_ns)):
+            return UNTOUCHED
+        in_steps = self.serial_lanes[self.trace.events.lane] & self.measured
+        return marks_overhead(self.trace, self.tree, self.steps, in_steps, self.waits, run)
 
     @_fact
     def estimated_overhead(self) -> Thinned:

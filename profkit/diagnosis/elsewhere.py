@@ -71,7 +71,7 @@ def _in_recording(facts: Facts) -> Elsewhere | None:
         return None
     begun_ns, end_ns = (int(edge[0]) for edge in whole_window(facts.trace)[:2])
     once_ns = max(unite(preparing(facts), facts.starting.any).total_ns, _cold_ns(facts))
-    left_ns = end_ns - begun_ns - once_ns - steps.measured_count * steps.median_ns
+    left_ns = end_ns - begun_ns - once_ns - steps.measured_count * steps.usual_ns
     share = left_ns / max(end_ns - begun_ns, 1)
     return Elsewhere(share, of_recording=True) if share >= _MOST_ELSEWHERE else None
 

@@ -517,7 +517,7 @@ def _describe_steps(facts: Facts) -> str:
 
 def _time(facts: Facts) -> tuple[Timing, tuple[str, ...]]:
     """The times of the steps and where they went, and a note for each part that failed."""
-    recorded = StepTime(facts.steps.median_ns)
+    recorded = StepTime(facts.steps.usual_ns)
     found, not_bound = attempt("the step without the recording", partial(step_time, facts), recorded)
     timing, not_timed = attempt("timing the steps", partial(_time_steps, facts, found), Timing(0, None, ""))
     return replace(timing, shares=_share(found.rows, found.ns)), (*not_bound, *not_timed)
@@ -528,7 +528,7 @@ def _time_steps(facts: Facts, found: StepTime) -> Timing:
     least_ns, most_ns = found.range_ns
     return Timing(
         steps=steps.measured_count,
-        step_time_ns=steps.median_ns,
+        step_time_ns=steps.usual_ns,
         steps_from=_describe_steps(facts),
         unprofiled_step_time_ns=found.unrecorded_ns,
         profiler_overhead_fraction=found.recorded_ns / found.unrecorded_ns - 1 if found.unrecorded_ns else None,

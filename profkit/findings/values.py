@@ -320,11 +320,12 @@ class CostlyPlace:
 class Timing:
     """Step times, in nanoseconds.
 
-    ``step_time_ns`` is the median as recorded, ``unprofiled_step_time_ns`` the median without a profiler (the mean if
-    steps alternate between short and long), None if unknown; ``unprofiled_from`` says whether that was ``measured`` or
-    ``estimated``. ``unprofiled_least_time_ns`` is the shortest that it may be and ``unprofiled_most_time_ns`` the
-    longest, None if it is about as certain as a measurement. ``profiler_overhead_fraction`` is how much longer
-    recording makes a step (0.25: a quarter).
+    ``step_time_ns`` is the median as recorded, or the mean if the device bounds the steps and has different work in
+    them. ``unprofiled_step_time_ns`` is the median without a profiler (the mean if steps alternate between short and
+    long), None if unknown; ``unprofiled_from`` says whether that was ``measured`` or ``estimated``.
+    ``unprofiled_least_time_ns`` is the shortest that it may be and ``unprofiled_most_time_ns`` the longest, None if it
+    is about as certain as a measurement. ``profiler_overhead_fraction`` is how much longer recording makes a step
+    (0.25: a quarter).
 
     ``steps`` counts the measured steps, ``steps_from`` says what ends one, and ``measured_steps`` are the numbers of
     the first and the last, as the program counts them from 0. ``shares`` say where the time goes. ``bound_by`` is

@@ -124,7 +124,7 @@ def unattributed_time(facts: Facts) -> Suspicions:
     if sampled := _sampled_lines(facts, share):
         yield _suspect_sampled(facts, spent, sampled, share)
         return
-    if has_device and not _fits_plain_steps(facts, per_step_ns):
+    if has_device and not _fits_plain_steps(facts, steps.per_step_ns(spent.total_ns)):
         return
     lines = () if around else _lines(facts, spent)
     edit = _edit(facts, spent, lines)
@@ -244,8 +244,8 @@ def _is_spent_inside(facts: Facts) -> bool:
 
 
 def _fits_plain_steps(facts: Facts, per_step_ns: int) -> bool:
-    """Whether the device idles for about so long in a step without the profiler; true if none was timed. Else the
-    recording made most of it, by marks on lines or CUPTI's buffers."""
+    """Whether the device idles for about so long in a step without the profiler as it did as recorded; true if none was
+    timed. Else the recording made most of it, by marks on lines or CUPTI's buffers."""
     step = step_time(facts)
     return step.source != "measured" or per_step_ns <= _MOST_OF_PLAIN * (step.ns - (step.busy_ns or 0))
 

@@ -27,7 +27,7 @@ from profkit.run.directory import unprofiled_steps
 from profkit.savings.edits import Edit
 from profkit.savings.replay import device_alone_ns, host_at_work_ns, replay
 from profkit.trace.events import Category
-from profkit.trace.statistics import are_of_two_sorts, median, pace
+from profkit.trace.statistics import are_of_two_sorts, pace
 
 _SEEN = 0.05
 """Steps of one program differ by this much from run to run."""
@@ -78,7 +78,7 @@ class StepTime(Struct, frozen=True):
 def step_time(facts: Facts) -> StepTime:
     """The step time of a recording."""
     steps, run, recorded = facts.steps, facts.run, facts.once(time_shares)
-    recorded_ns = steps.median_ns
+    recorded_ns = steps.usual_ns
     is_whole = not run.is_part and steps.source != WHOLE_RECORDING  # else it may be any part of a step
     timed_ns = unprofiled_steps(run, None)[0] if is_whole else ()
     reference_ns = int(pace(timed_ns)) if timed_ns else None
@@ -210,13 +210,13 @@ def _spread(
 
 def _device_ns(facts: Facts) -> int:
     """How long the device alone needs for a step with its usual work. If the host held one step up, the device had no
-    more to do in it than in the others, so the median counts."""
+    more to do in it than in the others."""
     steps, launches = facts.steps, facts.launches
     step = steps.index_of(launches.launched_ns)
     worked_ns = np.bincount(
         step[step >= 0], facts.trace.events.duration_ns[launches.work][step >= 0], minlength=len(steps)
     )[steps.measured]
-    return int(device_alone_ns(facts) * median(worked_ns) / max(worked_ns.sum(), 1))
+    return int(device_alone_ns(facts) * steps.usual(worked_ns) / max(worked_ns.sum(), 1))
 
 
 def _own_work_ns(facts: Facts) -> int:

@@ -190,6 +190,44 @@ def test_waits_for_the_device_are_not_a_cost_of_recording():
     assert longer.overhead.total_ns == pytest.approx(waiting.overhead.total_ns, rel=0.01)
 
 
+def _marked(reference_us: int, *, by_device: bool = True, others: int = 0, silent_us: float = 0, wait_us: float = 0):
+    """Ten operators of 50 µs, one every 100, in a step whose lines are marked; then nothing, and a wait."""
+    length_us = 1_000 + silent_us + wait_us
+    events = [step(0, 0, length_us), mark(1, 0.5, 0.2), runtime("cudaLaunchKernel", 0.1, 0.1, correlation=1)]
+    events += [kernel("mm", 1, 10, correlation=1), *(op("aten::add", 100 * i + 50, 50) for i in range(10))]
+    events += [runtime("cudaDeviceSynchronize", 1_000 + silent_us, wait_us)] if wait_us else []
+    events += [step(1, length_us, 200), op("aten::add", length_us + 10, 5)] * (others > 0)
+    timed_ns = (1_000 * reference_us,)
+    run = Run(reference_step_ns=timed_ns, reference_step_device_ns=timed_ns if by_device else ())
+    return facts_of(events, run=run)
+
+
+def test_beside_a_device_a_host_that_marks_all_lines_is_shrunk_to_a_plain_step():
+    facts = _marked(300)
+    assert facts.overhead.total_ns == facts.marks_added.total_ns == pytest.approx(700_000, rel=0.001)
+    assert facts.overhead.share == pytest.approx(0.7, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    "known", [{"reference_us": 1_000}, {"reference_us": 100, "by_device": False}, {"reference_us": 100, "others": 1}]
+)
+def test_marks_are_not_estimated_without_need_or_evidence(known):
+    """The step is no longer than a plain one, the host alone timed these, or a step without marks was recorded."""
+    assert _marked(**known).marks_added.total_ns == 0
+
+
+def test_of_what_no_event_shows_marks_slow_the_end_only_while_that_explains_the_step():
+    """A computation of 800 µs in the program keeps 550, unless the plain step has no room for it."""
+    assert _marked(900, silent_us=800, wait_us=1).marks_added.where.total_ns == pytest.approx(1_250_000, rel=0.001)
+    assert _marked(100, silent_us=800, wait_us=1).marks_added.where.total_ns == pytest.approx(1_800_000, rel=0.001)
+
+
+def test_marks_do_not_lengthen_waits_for_the_device():
+    waited = _marked(900, wait_us=600)
+    assert waited.marks_added.where.total_ns == pytest.approx(1_000_000, rel=0.001)
+    assert waited.marks_added.total_ns == pytest.approx(700_000, rel=0.002)
+
+
 def _waiting(kernel_us: float, step_us: float, reference_us: float, detached: bool = True):
     """A thousand operators in 10 ms, then a wait for a kernel that began at once, until the end of the step."""
     events = [

@@ -75,7 +75,7 @@ def _count_and_ms(facts: Facts, name: str) -> tuple[int, float]:
 
 
 def _shares(facts: Facts) -> dict[str, float]:
-    return {label: time_ns / facts.steps.median_ns for label, time_ns in time_shares(facts)}
+    return {label: time_ns / facts.steps.usual_ns for label, time_ns in time_shares(facts)}
 
 
 @of(*FILES)

@@ -307,3 +307,43 @@ def test_a_first_step_that_is_long_like_every_third_is_not_cold(lengths, is_cold
     begins = np.cumsum((0, *lengths[:-1])).tolist()
     events = [one for i, at in enumerate(begins) for one in (step(i, at, lengths[i]), op("aten::mm", at, 50))]
     assert facts_of(events).steps.measured.tolist() == [not is_cold, *[True] * (len(lengths) - 1)]
+
+
+def _on_device(*work_us: float, length_us: float = 100, name: str = "gemm") -> Steps:
+    """Steps of this length after one another. The device works so long on what each launches, as soon as it can."""
+    events, free_us = [], 0.0
+    for number, worked_us in enumerate(work_us):
+        start_us = number * length_us
+        begin_us = max(free_us, start_us + 2)
+        free_us = begin_us + worked_us
+        events += [
+            step(number, start_us, length_us),
+            runtime("cudaLaunchKernel", start_us + 1, 1, correlation=number + 1),
+            kernel(name, begin_us, worked_us, correlation=number + 1),
+        ]
+    return _steps(events)
+
+
+def test_steps_with_different_work_of_a_device_that_bounds_them_take_as_long_as_they_come():
+    steps = _on_device(200, 600, 200, 200)
+    assert steps.worked_ns.tolist() == [200_000, 600_000, 200_000, 200_000]
+    assert (steps.median_ns, steps.usual_ns) == (201_000, 300_500)
+    assert steps.per_step_ns(steps.measured_ns / 2) == 150_250
+
+
+@pytest.mark.parametrize(
+    ("work_us", "name"),
+    [
+        ((200, 249, 200, 200), "gemm"),  # alike
+        ((20, 60, 20, 20), "gemm"),  # the host bounds them
+        ((200, 600, 200, 200), "ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)"),  # a wait for others
+    ],
+)
+def test_otherwise_a_step_takes_the_median(work_us: tuple[float, ...], name: str):
+    steps = _on_device(*work_us, name=name)
+    assert steps.usual_ns == steps.median_ns
+
+
+def test_without_a_device_a_long_step_is_an_accident():
+    steps = _steps([step(0, 0, 100), step(1, 100, 400), step(2, 500, 100), op("aten::mul", 0, 1)])
+    assert (steps.usual_ns, steps.median_ns) == (100_000, 100_000)

@@ -43,7 +43,7 @@ class Sums:
     """``surprises`` are predictions that are off by more than three tenths of the step and whose interval excludes the
     measurement. ``false_alarms`` are clean recordings with a finding of medium or high severity; ``grave_fixes`` are
     fixes with one, which may be right, as they fix only the pitfall. ``rank_correlation`` is that of predictions with
-    measurements."""
+    measurements. ``plain_near_blocks`` and ``run_near_blocks`` allow for what the measurement itself varied by."""
 
     diagnosed: Part
     gpu_bound_plain_within: Part
@@ -51,6 +51,8 @@ class Sums:
     run_within: Part
     plain_near: Part
     run_near: Part
+    plain_near_blocks: Part
+    run_near_blocks: Part
     covered: Part
     with_rule: Pitfalls
     without_rule: Pitfalls
@@ -76,6 +78,8 @@ def sum_up(rows: Sequence[Row]) -> Sums:
         run_within=_part(is_step_right(row) for row in programs if row.recording.form != PLAIN),
         plain_near=_part(is_step_right(row, _NEAR) for row in plain),
         run_near=_part(is_step_right(row, _NEAR) for row in programs if row.recording.form != PLAIN),
+        plain_near_blocks=_part(map(is_step_near_blocks, plain)),
+        run_near_blocks=_part(is_step_near_blocks(row) for row in programs if row.recording.form != PLAIN),
         covered=_part(map(is_step_covered, programs)),
         with_rule=_pitfalls([one for one in sought if one.exists]),
         without_rule=_pitfalls([one for one in sought if not one.exists]),
@@ -93,6 +97,14 @@ def sum_up(rows: Sequence[Row]) -> Sums:
 def is_step_right(row: Row, within: float = _WITHIN) -> bool:
     """Whether the stated step time is within a tenth, or so much, of the measured one."""
     return row.ratio is not None and abs(row.ratio - 1) <= within
+
+
+def is_step_near_blocks(row: Row) -> bool:
+    """Whether the stated step time is within a fifth of what some of the seven measured blocks may have taken."""
+    if row.step_ms is None or row.blocks_ms is None:
+        return is_step_right(row, _NEAR)
+    least_ms, most_ms = row.blocks_ms
+    return (1 - _NEAR) * least_ms <= row.step_ms <= (1 + _NEAR) * most_ms
 
 
 def is_step_covered(row: Row) -> bool:

@@ -86,7 +86,7 @@ class Row:
     """One recording. ``error`` says why there is no diagnosis. ``step_ms`` is the stated step time, without the cost of
     recording if that is known, ``least_ms`` and ``most_ms`` its bounds, ``busy_ms`` how long the device worked on a
     step, as recorded. ``clean``: nothing is wrong with the program. ``grave``: its findings of medium and high
-    severity."""
+    severity. ``measured_ms`` is the median of seven blocks of steps, ``blocks_ms`` their least and most."""
 
     recording: Recording
     measured_ms: float | None
@@ -99,6 +99,7 @@ class Row:
     grave: tuple[str, ...] = ()
     least_ms: float | None = None
     most_ms: float | None = None
+    blocks_ms: tuple[float, float] | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -164,6 +165,7 @@ def _judge(root: Path, recording: Recording, truth: Mapping[str, Any]) -> Row:
         grave=tuple(one.rule for one in diagnosis.findings if one.severity in _GRAVE),
         least_ms=None if timing.unprofiled_least_time_ns is None else timing.unprofiled_least_time_ns / 1e6,
         most_ms=None if timing.unprofiled_most_time_ns is None else timing.unprofiled_most_time_ns / 1e6,
+        blocks_ms=tuple(truth["spread_ms"][recording.variant]) if measured_ms and "spread_ms" in truth else None,
     )
 
 

@@ -96,6 +96,8 @@ def _summary(sums: Sums) -> Iterator[str]:
     yield f"step within 10 %, run directories: {sums.run_within}"
     yield f"step within 20 %, all plain traces: {sums.plain_near}"
     yield f"step within 20 %, run directories: {sums.run_near}"
+    yield f"step within 20 % of the range of the seven measured blocks, plain traces: {sums.plain_near_blocks}"
+    yield f"step within 20 % of the range of the seven measured blocks, run directories: {sums.run_near_blocks}"
     yield f"step within 10 %, or within 10 % of the stated range, all: {sums.covered}"
     yield f"pitfalls with a rule: {_describe(sums.with_rule)}"
     yield f"pitfalls without a rule yet: {_describe(sums.without_rule)}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from profkit.findings.values import Location
-from tests.h100.sums import Part, Pitfalls, is_step_covered, is_step_right, is_surprise, sum_up
+from tests.h100.sums import Part, Pitfalls, is_step_covered, is_step_near_blocks, is_step_right, is_surprise, sum_up
 from tests.h100.survey import (
     FIX,
     PITFALL,
@@ -155,6 +155,21 @@ def test_a_step_is_right_within_a_tenth(step_ms, right):
 )
 def test_a_step_is_covered_within_a_tenth_of_the_stated_range(step_ms, least_ms, most_ms, covered):
     assert is_step_covered(row(step_ms, 1.0, least_ms=least_ms, most_ms=most_ms)) is covered
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "blocks_ms", "near"),
+    [
+        (15.9, (9.0, 13.3), True),
+        (16.0, (9.0, 13.3), False),
+        (7.3, (9.0, 13.3), True),
+        (7.1, (9.0, 13.3), False),
+        (11.9, None, True),
+        (12.1, None, False),
+    ],
+)
+def test_a_step_is_near_the_measured_blocks_within_a_fifth_of_their_range(step_ms, blocks_ms, near):
+    assert is_step_near_blocks(row(step_ms, 1.0, blocks_ms=blocks_ms)) is near
 
 
 def test_a_program_is_gpu_bound_from_nine_tenths_of_the_measured_step():

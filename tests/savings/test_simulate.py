@@ -48,9 +48,13 @@ def test_what_gives_nothing_back_gains_nothing_by_a_faster_host():
     assert predict_saving(facts, remove(_rows(facts, "aten::mm"), uncertainty=0.0)).high == 0
 
 
-@pytest.mark.parametrize(("is_marked", "is_timed", "more"), [(True, True, 0.4), (True, False, 0.0), (False, True, 0.0)])
-def test_a_host_that_marks_lines_comes_late_to_its_waits(is_marked, is_timed, more):
-    """In a step of 200 µs it waits for 30 of the kernel's 40 µs, and in one of 100 µs perhaps for all of them."""
+@pytest.mark.parametrize(
+    ("is_marked", "is_timed", "more", "margin"),
+    [(True, True, 0.4, 0.3), (True, False, 0.0, 0.0), (False, True, 0.0, 0.0)],
+)
+def test_a_host_that_marks_lines_comes_late_to_its_waits(is_marked, is_timed, more, margin):
+    """In a step of 200 µs it waits for 30 of the kernel's 40 µs, and in one of 100 µs perhaps for all of them. As its
+    work is shrunk to that, how long it takes there is less certain."""
     events = [
         step(3, 0, 200),
         *([mark(0, 0, 5)] if is_marked else []),
@@ -62,8 +66,9 @@ def test_a_host_that_marks_lines_comes_late_to_its_waits(is_marked, is_timed, mo
     plain = (100_000,) * 4 if is_timed else ()
     facts = facts_of(events, run=Run(reference_step_ns=plain, reference_step_device_ns=plain))
     saving = predict_saving(facts, replace(unblock(facts.waits.rows), uncertainty=0.0))
-    assert saving.high == pytest.approx(saving.fraction + more)
-    assert saving.low == saving.fraction > 0.1
+    assert saving.high == pytest.approx((1 + margin) * (saving.fraction + more), abs=1e-5)
+    assert saving.low == pytest.approx((1 - margin) * saving.fraction, abs=1e-5)
+    assert saving.fraction > 0.1
 
 
 def test_a_first_lag_is_no_time_that_an_edit_shortens():

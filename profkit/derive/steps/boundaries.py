@@ -19,6 +19,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.core.marks import STEP_MARK
+from profkit.derive.device.communication import is_communication
 from profkit.derive.device.completion import counts_inside, lost_work, sums_inside, when_done
 from profkit.derive.device.driver_memory import allocating, freeing
 from profkit.derive.device.launches import Launches
@@ -63,6 +64,8 @@ STARTING_SHARE = 0.5
 """A step of which more is start-up is no step of the program. Names tell some of it, so less proves little."""
 _REMAINS_SHARE = 0.1
 """The share of the longest step below which a last step without work is no step of the loop."""
+_BOUND_SHARE = 0.9
+"""The share of the measured time from which on the device's work decides how long the steps take."""
 _PREPARING_SHARE = 0.01
 """The share of the host's step. Less moves the median by nothing that anybody would see."""
 
@@ -73,7 +76,8 @@ class Steps(Struct, frozen=True):
     ``start_ns`` and ``end_ns`` are the host's. Events of its threads belong to the step that they start in, device work
     to the step that launched it. ``begun_ns`` is when the step before was over on host and device, and ``done_ns`` when
     this one was; without a device they are the same as the host's. ``measured`` marks the steps that figures come from:
-    neither located nor cold."""
+    neither located nor cold. ``worked_ns`` is how long the device works on what each launched, without communication,
+    which may be a wait; None if unknown."""
 
     start_ns: Int64s
     end_ns: Int64s
@@ -84,6 +88,7 @@ class Steps(Struct, frozen=True):
     source: str
     main_lane: int
     pause_ns: Int64s
+    worked_ns: Int64s | None = None
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -103,6 +108,25 @@ class Steps(Struct, frozen=True):
         return int(median(self.duration_ns[self.measured]))
 
     @property
+    def usual_ns(self) -> int:
+        """How long a measured step takes: the median, which no accident moves. If the device bounds the steps and has
+        more to do in one than in another, as with texts of any length, the mean: so long they take one after another.
+        """
+        return int(self.usual(self.duration_ns[self.measured]))
+
+    def usual(self, of_measured: Int64s) -> float:
+        """The usual one of these values, each of a measured step, by the same average."""
+        return float(np.mean(of_measured)) if self._differ else median(of_measured)
+
+    @property
+    def _differ(self) -> bool:
+        if self.worked_ns is None:
+            return False
+        worked_ns = self.worked_ns[self.measured]
+        bound = worked_ns.sum() >= _BOUND_SHARE * self.duration_ns[self.measured].sum()
+        return bool(bound and worked_ns.max() > _ALIKE_TIMES * worked_ns.min())
+
+    @property
     def measured_count(self) -> int:
         """At least one, as some step is always measured."""
         return int(self.measured.sum())
@@ -113,8 +137,8 @@ class Steps(Struct, frozen=True):
         return max(int(self.duration_ns[self.measured].sum()), 1)
 
     def per_step_ns(self, total_ns: float) -> int:
-        """The same share of a step of median length as ``total_ns`` is of the measured time."""
-        return int(total_ns / self.measured_ns * self.median_ns)
+        """The same share of a usual step as ``total_ns`` is of the measured time."""
+        return int(total_ns / self.measured_ns * self.usual_ns)
 
     @property
     def window_ns(self) -> tuple[int, int]:
@@ -394,7 +418,15 @@ def _finish(trace: Trace, launches: Launches, waits: Waits, first_calls: Rows, l
     measured = _measured(done_ns - begun_ns - pause_ns, located, loads, compiled | grows, whole)
     if (done_ns <= begun_ns)[measured].all():  # all of it ran while the device was still busy with earlier steps
         begun_ns, done_ns = start_ns, end_ns
-    return Steps(start_ns, end_ns, begun_ns, done_ns, located, measured, source, lane, pause_ns)
+    worked_ns = _worked_ns(trace, launches, start_ns, end_ns)
+    return Steps(start_ns, end_ns, begun_ns, done_ns, located, measured, source, lane, pause_ns, worked_ns)
+
+
+def _worked_ns(trace: Trace, launches: Launches, start_ns: Int64s, end_ns: Int64s) -> Int64s:
+    """How long the device works on what each step launched, apart from communication."""
+    exchanging = trace.where_name(is_communication)[launches.work]
+    own_ns = np.where(exchanging, 0, trace.events.duration_ns[launches.work])
+    return sums_inside(start_ns, end_ns, launches.launched_ns, own_ns)
 
 
 def _is_begun_only(launches: Launches, start_ns: Int64s, end_ns: Int64s) -> Bools:

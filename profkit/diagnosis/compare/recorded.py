@@ -26,7 +26,7 @@ from profkit.run.directory import (
     noted_origin,
     unprofiled_steps,
 )
-from profkit.trace.events import DEVICE_WORK, Bools, Category, Int64s, Rows
+from profkit.trace.events import Bools, Category, Int64s, Rows
 
 _Key = TypeVar("_Key", bound=Hashable)
 LineKey = tuple[str, str, str]
@@ -154,8 +154,19 @@ def _host_work(facts: Facts) -> Bools:
 
 
 def _device_work(facts: Facts) -> Bools:
-    mask: Bools = facts.measured & facts.trace.in_categories(*DEVICE_WORK)
+    """What the measured steps launched, however late the device does it."""
+    mask = np.zeros(len(facts.trace.events), dtype=bool)
+    mask[facts.launches.work[facts.steps.in_measured(facts.launches.launched_ns)]] = True
     return mask
+
+
+@derived_once
+def _steps_of(facts: Facts) -> Int64s:
+    """The step that each event belongs to, -1 outside all steps: that of its launch, or on the host of its start."""
+    steps, launches = facts.steps, facts.launches
+    step = steps.index_of(facts.trace.events.start_ns)
+    step[launches.work] = steps.index_of(launches.launched_ns)
+    return step
 
 
 def _operators(facts: Facts) -> dict[str, Work]:
@@ -254,7 +265,7 @@ def _tabulate(facts: Facts, wanted: Bools, key: Int64s, self_ns: Int64s | None =
     if not rows.size:
         return {}
     numbers = np.cumsum(steps.measured) - 1
-    step = numbers[steps.index_of(events.start_ns[rows])]
+    step = numbers[_steps_of(facts)[rows]]
     keys, inverse = np.unique(key[rows], return_inverse=True)
     on_host = facts.tree.depth[rows] >= 0
     self_ns = _self_ns(facts) if self_ns is None else self_ns

@@ -35,7 +35,7 @@ def kernel_families(facts: Facts) -> tuple[FamilyTime, ...]:
     total_ns = float(taken_ns.sum())
     if not total_ns:
         return ()
-    per_step = steps.median_ns / steps.measured_ns
+    per_step = steps.usual_ns / steps.measured_ns
     of_family: dict[Family, list[int]] = {}
     for code in codes.tolist():
         of_family.setdefault(family_of_kernel(facts.trace.names[code]), []).append(code)
