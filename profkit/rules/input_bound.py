@@ -33,10 +33,11 @@ model up: an operator on several threads is as fast as its slowest thread, so a 
 stops them all, and nothing is gained. If the model fills all CPUs and a batch takes less than the rest of the step,
 more workers do not help.
 
-If one line of the program takes most of a batch's time in the main process itself, with each batch ready the step
-would be a fifth shorter, and the step without its function shorter by more than workers give back, a finding names
-that line. Its saving is that of the requests without the function: the most that a cheaper way can give back. If that
-is twice what workers would give back on a machine without other programs, they are not advised at all. If workers gain
+If one line of the program takes half of a batch's time itself, with each batch ready the step would be a fifth
+shorter, and the step without that line shorter by as much as workers give back on this machine, a finding names that
+line. Its saving is that of the requests without the line's function: the most that a cheaper way can give back. Its
+range reaches down to the line alone. If the saving is twice what workers would give back on a machine without other
+programs, they are not advised at all. If workers gain
 nothing and several lines together take most of it, the finding names the line that calls them, without a price. If
 each batch comes from an iterator of its own, which first orders the whole set anew, the saving is that of the requests
 without the order.
@@ -107,10 +108,8 @@ as much as a single one."""
 _FEW_OTHERS = 0.25
 """CPUs. The background load of an idle machine varies by about that much."""
 _MOST = 0.5
-"""Of a batch's time. Below that, no single line accounts for it. Also of the step, for a price of high severity."""
-_DOMINATING = 0.6
-"""Of a batch's time, taken by a line itself and not by other lines that it calls: more than any step of a chain of
-transforms takes, and less than the 70 to 98 % of faults in public reports."""
+"""Of a batch's time. Below that, no single line accounts for it; above, whether it leads depends on what it gives back
+beside workers. Also of the step, for a price of high severity."""
 _LEAST_SHARE = 0.2
 """Of the step, from which on the making of samples is told although workers do not pay: as of other time outside of
 PyTorch (`unattributed-time`)."""
@@ -303,39 +302,42 @@ class _Making(Struct, frozen=True):
 
 
 def _making(facts: Facts, loading: _Loading, least: float) -> _Making | None:
-    """The function that takes most of a batch's time, if a ready batch would give a fifth of the step back, and the
-    function ``least`` or more. None if its line does not dominate, or if the main process or the workers only wait.
+    """The function that takes most of a batch's time, if a ready batch would give a fifth of the step back, and its
+    line alone, without what it calls of the program's own, ``least`` or more: then cheaper samples come before workers.
+    None if no line takes half of a batch itself, or if the main process or the workers only wait.
 
     Samples tell it in the main process and in workers. Without them line marks do in the main process: they make Python
     slower, but of what only passes there the shares are about right."""
     found = worker_function(facts) if loading.workers else batch_function(facts)
     if found is not None:
         line = found.line
-        if line.own_share < _DOMINATING:
+        if line.own_share < _MOST:
             return None
         known = found.name, found.share, Location.of(line.site), line.own_share, line.callee
     elif loading.workers == 0 and not batch_prices(facts):
-        hot = hottest_function(facts, _located_requests(facts), _DOMINATING, busiest_site(facts, loading.rows))
+        hot = hottest_function(facts, _located_requests(facts), _MOST, busiest_site(facts, loading.rows))
         places = locations_of(facts, [hot.line.site]) if hot is not None else ()
         if hot is None or not places:
             return None
         known = hot.name, hot.fraction, places[0], hot.line.fraction, ""
     else:
         return None
-    edit = _without_part(facts, loading, known[1])
-    saved = replay(facts, edit).fraction
-    is_told = saved >= max(least, _WORTH) and replay(facts, remove(loading.rows)).fraction >= _LEAST_SHARE
-    return _Making(*known, edit, saved) if is_told else None
+    alone = replay(facts, _without_part(facts, loading, known[3])).fraction
+    if alone < max(least, _WORTH) or replay(facts, remove(loading.rows)).fraction < _LEAST_SHARE:
+        return None
+    saved = replay(facts, _without_part(facts, loading, known[1])).fraction
+    off = max(_UNCERTAINTY, 1 - alone / max(saved, alone))  # what else the function does may have to stay
+    return _Making(*known, _without_part(facts, loading, known[1], off), saved)
 
 
-def _without_part(facts: Facts, loading: _Loading, share: float) -> Edit:
+def _without_part(facts: Facts, loading: _Loading, share: float, off: float = _UNCERTAINTY) -> Edit:
     """The requests if that share of making a batch is gone. Workers then are ready the sooner."""
     kept_share = 1 - share
     if loading.workers:
         still_ns = loading.batch_ns * kept_share / loading.workers - loading.rest_ns
         kept_share = min(max(still_ns, _handing_over_ns(facts, loading.rows)) / max(loading.wait_ns, 1.0), 1.0)
     kept = (facts.trace.events.duration_ns[loading.rows] * kept_share).astype(np.int64)
-    return shrink(loading.rows, kept, _UNCERTAINTY)
+    return shrink(loading.rows, kept, off)
 
 
 def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Making, by_workers: float) -> Suspicion:
