@@ -34,8 +34,8 @@ stops them all, and nothing is gained. If the model fills all CPUs and a batch t
 more workers do not help.
 
 If one line of the program takes half of a batch's time itself, with each batch ready the step would be a fifth
-shorter, and the step without that line shorter by as much as workers give back on this machine, a finding names that
-line. Its saving is that of the requests without the line's function: the most that a cheaper way can give back. Its
+shorter, and the step without that line's function shorter by as much as workers give back on this machine, a finding
+names that line. Its saving is that of the requests without the function: the most that a cheaper way can give back. Its
 range reaches down to the line alone. If the saving is twice what workers would give back on a machine without other
 programs, they are not advised at all. If workers gain
 nothing and several lines together take most of it, the finding names the line that calls them, without a price. If
@@ -305,9 +305,9 @@ class _Making(Struct, frozen=True):
 
 
 def _making(facts: Facts, loading: _Loading, least: float) -> _Making | None:
-    """The function that takes most of a batch's time, if a ready batch would give a fifth of the step back, and its
-    line alone, without what it calls of the program's own, ``least`` or more: then cheaper samples come before workers.
-    None if no line takes half of a batch itself, or if the main process or the workers only wait.
+    """The function that takes most of a batch's time, if a ready batch would give a fifth of the step back, and the
+    function ``least`` or more: then cheaper samples come before workers. None if no line takes half of a batch itself,
+    or if the main process or the workers only wait.
 
     Samples tell it in the main process and in workers. Without them line marks do in the main process: they make Python
     slower, but of what only passes there the shares are about right."""
@@ -325,11 +325,11 @@ def _making(facts: Facts, loading: _Loading, least: float) -> _Making | None:
         known = hot.name, hot.fraction, places[0], hot.line.fraction, ""
     else:
         return None
-    alone = replay(facts, _without_part(facts, loading, known[3])).fraction
-    if alone < max(least, _WORTH) or replay(facts, remove(loading.rows)).fraction < _LEAST_SHARE:
-        return None
     saved = replay(facts, _without_part(facts, loading, known[1])).fraction
-    off = max(_UNCERTAINTY, 1 - alone / max(saved, alone))  # what else the function does may have to stay
+    if saved < max(least, _WORTH) or replay(facts, remove(loading.rows)).fraction < _LEAST_SHARE:
+        return None
+    alone = replay(facts, _without_part(facts, loading, known[3])).fraction
+    off = max(_UNCERTAINTY, 1 - alone / saved)  # what else the function does may have to stay
     return _Making(*known, _without_part(facts, loading, known[1], off), saved)
 
 
