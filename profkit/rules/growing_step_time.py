@@ -32,7 +32,8 @@ the lines are those of a hook which a function registers that is no constructor,
 register it once more.
 
 If the steps after the recording took twice as long as the recorded ones, profkit recorded again: then the steps
-between both recordings are the first ones, whatever came later. `profkit watch` records only when the steps take twice
+between both recordings are the first ones, whatever came later, and what the lines take in these beyond the program's
+first step counts too. `profkit watch` records only when the steps take twice
 as long as at first: then its first steps are the first ones.
 
 Without such lines there is no estimate. Some growth is meant, as that of a text that is written word by word. The
@@ -110,7 +111,7 @@ def growing_step_time(facts: Facts) -> Suspicions:
         return
     if len(later_ns) < _LEAST_STEPS:
         raise CannotLook(f"fewer than {_LEAST_STEPS} steps were timed after the recording, too few to tell growth")
-    fastest_ns = np.array([block.min() for block in np.array_split(later_ns, _BLOCKS)])
+    fastest_ns = _fastest(later_ns)
     first_ns, last_ns = fastest_ns[:2].mean(), fastest_ns[-2:].mean()
     growth = float(last_ns / max(first_ns, 1.0)) - 1
     order = _order(fastest_ns)
@@ -151,9 +152,16 @@ def _last_part(path: str) -> str:
     return path.rpartition(".")[2].partition("[")[0]
 
 
+def _fastest(steps_ns: Float64s) -> Float64s:
+    """The fastest step of each block."""
+    return np.array([block.min() for block in np.array_split(steps_ns, _BLOCKS)])
+
+
 def _since_an_earlier_recording(facts: Facts, timed: TimedLines) -> Suspicion:
     """The steps got so much longer that profkit recorded again: what they took before that and at last."""
     lines, growth = timed.grown(), timed.last_ns / max(timed.first_ns, 1.0) - 1
+    timed_ns = np.array([*facts.run.earlier_step_ns, *facts.run.later_step_ns], dtype=np.float64)
+    is_even = len(timed_ns) >= _LEAST_STEPS and _order(_fastest(timed_ns)) >= _LEAST_ORDER
     return Suspicion(
         message=f"The steps got longer: earlier ones took {format_time(timed.first_ns)}, the last ones "
         f"{format_time(timed.last_ns)}, {format_share(growth)} more.{_tell(facts, lines)}",
@@ -161,7 +169,7 @@ def _since_an_earlier_recording(facts: Facts, timed: TimedLines) -> Suspicion:
         confidence=0.7,
         count=1,
         places=Places.of_sites(_lines_to_change(facts, lines)),
-        run_ns=_grown_ns(facts, timed, is_even=False),
+        run_ns=_grown_ns(facts, timed, is_even),
         run_uncertainty=_UNCERTAINTY,
         severity=Severity.MEDIUM if growth >= _MUCH_GROWTH else Severity.LOW,
         evidence={
@@ -189,14 +197,16 @@ def _hooks_around(facts: Facts, lines: Sequence[TimedLine]) -> list[CallSite]:
 
 
 def _grown_ns(facts: Facts, timed: TimedLines | None, is_even: bool) -> int:
-    """What the lines take in the timed steps because they grew; without even growth since the first of these alone."""
+    """What the lines take in the timed steps because they grew: with even growth since the program's first step, else
+    since the first of these alone."""
     if timed is None:
         return 0
-    numbers = measured_numbers(facts.trace, facts.steps)
-    before = numbers[1] + 1 if numbers is not None and is_even else 0
     if not is_even:
         return int(sum(max(0.0, line.timed_ns - line.first_ns * timed.steps) for line in timed.grown()))
-    return int(sum(line.grown_ns(timed.steps, before) for line in timed.grown()))
+    numbers, earlier = measured_numbers(facts.trace, facts.steps), len(facts.run.earlier_step_ns)
+    recorded = numbers[1] + 1 if numbers is not None else 0  # the second recording counts anew, as the first did
+    before, between = (recorded, recorded) if recorded <= earlier or not earlier else (0, recorded - earlier)
+    return int(sum(line.grown_ns(timed.steps, before, earlier, between) for line in timed.grown()))
 
 
 def _tell(facts: Facts, lines: Sequence[TimedLine]) -> str:

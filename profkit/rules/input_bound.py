@@ -33,13 +33,14 @@ model up: an operator on several threads is as fast as its slowest thread, so a 
 stops them all, and nothing is gained. If the model fills all CPUs and a batch takes less than the rest of the step,
 more workers do not help.
 
-If one line of the program takes most of a batch's time in the main process itself, with each batch ready the step
-would be a fifth shorter, and the step without its function shorter by more than workers give back, a finding names
-that line. Its saving is that of the requests without the function: the most that a cheaper way can give back. If that
-is twice what workers would give back on a machine without other programs, they are not advised at all. If workers gain
+If one line of the program takes half of a batch's time itself, with each batch ready the step would be a fifth
+shorter, and the step without that line's function shorter by as much as workers give back on this machine, a finding
+names that line. Its saving is that of the requests without the function: the most that a cheaper way can give back. Its
+range reaches down to the line alone. If the saving is twice what workers would give back on a machine without other
+programs, they are not advised at all. If workers gain
 nothing and several lines together take most of it, the finding names the line that calls them, without a price. If
 each batch comes from an iterator of its own, which first orders the whole set anew, the saving is that of the requests
-without the order.
+without the order, and of freeing it after them.
 
 For a loader that already has workers, their own account gives the CPU time of a batch and the time it is blocked on
 files and networks; waiting for a CPU does not count. Time the main process is blocked needs no CPU either. Without an
@@ -93,7 +94,7 @@ from profkit.rules.base import (
     rule,
 )
 from profkit.run.directory import Host
-from profkit.savings import Edit, remove, shrink
+from profkit.savings import Edit, combine, remove, shrink, shrink_spans
 from profkit.savings.replay import replay
 from profkit.savings.step_time import as_in_step_ns
 from profkit.source.changes import Argument, ChangedCall
@@ -107,16 +108,17 @@ as much as a single one."""
 _FEW_OTHERS = 0.25
 """CPUs. The background load of an idle machine varies by about that much."""
 _MOST = 0.5
-"""Of a batch's time. Below that, no single line accounts for it. Also of the step, for a price of high severity."""
-_DOMINATING = 0.6
-"""Of a batch's time, taken by a line itself and not by other lines that it calls: more than any step of a chain of
-transforms takes, and less than the 70 to 98 % of faults in public reports."""
+"""Of a batch's time. Below that, no single line accounts for it; above, whether it leads depends on what it gives back
+beside workers. Also of the step, for a price of high severity."""
 _LEAST_SHARE = 0.2
 """Of the step, from which on the making of samples is told although workers do not pay: as of other time outside of
 PyTorch (`unattributed-time`)."""
 _CLEARLY_MORE = 2.0
 """If a cheaper function would give back this many times what workers do, they are not advised. Workers that hide all of
 it would give back as much; twice is more than the uncertainty of either."""
+_UNCERTAINTY_SEEN = 0.2
+"""Of what is recorded and needs no model: an order of half a million samples drives the model's data out of the caches,
+so that the rest of the step takes half as long without it (2.5 ms instead of 4; AMD EPYC)."""
 _MOST_OF_AN_ORDER = 2
 """Batches. Of an order that is hardly longer than what is used of it, little is thrown away."""
 _HICCUP = 0.8
@@ -304,38 +306,41 @@ class _Making(Struct, frozen=True):
 
 def _making(facts: Facts, loading: _Loading, least: float) -> _Making | None:
     """The function that takes most of a batch's time, if a ready batch would give a fifth of the step back, and the
-    function ``least`` or more. None if its line does not dominate, or if the main process or the workers only wait.
+    function ``least`` or more: then cheaper samples come before workers. None if no line takes half of a batch itself,
+    or if the main process or the workers only wait.
 
     Samples tell it in the main process and in workers. Without them line marks do in the main process: they make Python
     slower, but of what only passes there the shares are about right."""
     found = worker_function(facts) if loading.workers else batch_function(facts)
     if found is not None:
         line = found.line
-        if line.own_share < _DOMINATING:
+        if line.own_share < _MOST:
             return None
         known = found.name, found.share, Location.of(line.site), line.own_share, line.callee
     elif loading.workers == 0 and not batch_prices(facts):
-        hot = hottest_function(facts, _located_requests(facts), _DOMINATING, busiest_site(facts, loading.rows))
+        hot = hottest_function(facts, _located_requests(facts), _MOST, busiest_site(facts, loading.rows))
         places = locations_of(facts, [hot.line.site]) if hot is not None else ()
         if hot is None or not places:
             return None
         known = hot.name, hot.fraction, places[0], hot.line.fraction, ""
     else:
         return None
-    edit = _without_part(facts, loading, known[1])
-    saved = replay(facts, edit).fraction
-    is_told = saved >= max(least, _WORTH) and replay(facts, remove(loading.rows)).fraction >= _LEAST_SHARE
-    return _Making(*known, edit, saved) if is_told else None
+    saved = replay(facts, _without_part(facts, loading, known[1])).fraction
+    if saved < max(least, _WORTH) or replay(facts, remove(loading.rows)).fraction < _LEAST_SHARE:
+        return None
+    alone = replay(facts, _without_part(facts, loading, known[3])).fraction
+    off = max(_UNCERTAINTY, 1 - alone / saved)  # what else the function does may have to stay
+    return _Making(*known, _without_part(facts, loading, known[1], off), saved)
 
 
-def _without_part(facts: Facts, loading: _Loading, share: float) -> Edit:
+def _without_part(facts: Facts, loading: _Loading, share: float, off: float = _UNCERTAINTY) -> Edit:
     """The requests if that share of making a batch is gone. Workers then are ready the sooner."""
     kept_share = 1 - share
     if loading.workers:
         still_ns = loading.batch_ns * kept_share / loading.workers - loading.rest_ns
         kept_share = min(max(still_ns, _handing_over_ns(facts, loading.rows)) / max(loading.wait_ns, 1.0), 1.0)
     kept = (facts.trace.events.duration_ns[loading.rows] * kept_share).astype(np.int64)
-    return shrink(loading.rows, kept, _UNCERTAINTY)
+    return shrink(loading.rows, kept, off)
 
 
 def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Making, by_workers: float) -> Suspicion:
@@ -378,23 +383,29 @@ def _orders_made_afresh(facts: Facts, loading: _Loading) -> Suspicion | None:
     uses = [use.batch_size for use in facts.run.loaders if use.batch_size]
     if loading.workers != 0 or not uses or not begins_an_iterator(facts, loading.rows).all():
         return None
-    rows, drawing_ns = discarded_orders(facts, loading.rows, _MOST_OF_AN_ORDER * max(uses))
-    if len(rows) < len(loading.rows):
+    orders = discarded_orders(facts, loading.rows, _MOST_OF_AN_ORDER * max(uses))
+    if len(orders.rows) < len(loading.rows):
         return None
-    edit = shrink(rows, facts.trace.events.duration_ns[rows] - drawing_ns, _UNCERTAINTY)
+    ended_ns = facts.tree.end_ns[orders.rows]
+    kept_ns = facts.trace.events.duration_ns[orders.rows] - orders.drawing_ns
+    freeing = shrink_spans(ended_ns, ended_ns + orders.freeing_ns, 0, _UNCERTAINTY_SEEN)
+    edit = combine([shrink(orders.rows, kept_ns, _UNCERTAINTY_SEEN), freeing])
     if replay(facts, edit).fraction < _WORTH:
         return None
-    drawn = _told(facts, facts.steps.per_step_ns(int(drawing_ns.sum())))
+    in_vain_ns = facts.steps.per_step_ns(int((orders.drawing_ns + orders.freeing_ns).sum()))
     return Suspicion(
         message=f"Each step makes a new iterator of the DataLoader for a single batch. It first puts the whole set of "
-        f"samples in a new order, {drawn} a step. All of that but the first batch is thrown away.",
+        f"samples in a new order, and frees that afterwards, {_told(facts, in_vain_ns)} a step. All of that but the "
+        "first batch is thrown away.",
         fix="Make the iterator once and ask it again, until it is used up:\n    batches = iter(loader)\n    ...\n"
         "    x, y = next(batches)\nOr draw the samples of a batch without a DataLoader (torch.randint).",
-        rows=rows,
+        rows=orders.rows,
         edit=edit,
         confidence=0.9,
-        places=Places.of([*locations_of(facts, [busiest_site(facts, rows)]), *loader_places(facts, rows).all()]),
-        evidence={"drawing_ns_per_step": facts.steps.per_step_ns(int(drawing_ns.sum()))},
+        places=Places.of(
+            [*locations_of(facts, [busiest_site(facts, orders.rows)]), *loader_places(facts, orders.rows).all()]
+        ),
+        evidence={"drawing_ns_per_step": in_vain_ns},
     )
 
 

@@ -19,7 +19,9 @@ class Edit(Struct, frozen=True, eq=False):
     step; the replay only looks at the measured ones. ``spans`` are the same for stretches of a host thread that are not
     events, such as a whole loop: start, end, and what each keeps. ``work`` are pieces of device work that would take
     ``work_kept_ns``. ``waits`` are waits of the host that would no longer be necessary. ``uncertainty`` is how far the
-    model behind the kept times may be off either way (0.3: 30 % of the saving). Edits are compared by identity.
+    model behind the kept times may be off either way (0.3: 30 % of the saving). ``of_plain_steps`` says that the kept
+    times come from steps without the recording, so that it does not matter where that slowed the steps. Edits are
+    compared by identity.
     """
 
     rows: Rows = field(default_factory=_no_rows)
@@ -31,6 +33,7 @@ class Edit(Struct, frozen=True, eq=False):
     work_kept_ns: Int64s = field(default_factory=_no_rows)
     waits: Rows = field(default_factory=_no_rows)
     uncertainty: float = 0.1
+    of_plain_steps: bool = False
 
 
 def remove(rows: Rows, work: Rows | None = None, uncertainty: float = 0.1) -> Edit:
@@ -73,4 +76,8 @@ def combine(edits: list[Edit]) -> Edit:
         return edits[0]  # the same object, whose replay is known
     columns = ("rows", "kept_ns", "span_start_ns", "span_end_ns", "span_kept_ns", "work", "work_kept_ns", "waits")
     joined = {name: np.concatenate([getattr(edit, name) for edit in edits]) for name in columns}
-    return Edit(**joined, uncertainty=max(edit.uncertainty for edit in edits))
+    return Edit(
+        **joined,
+        uncertainty=max(edit.uncertainty for edit in edits),
+        of_plain_steps=all(edit.of_plain_steps for edit in edits),
+    )

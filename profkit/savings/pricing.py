@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import structs
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
@@ -250,4 +251,4 @@ def without_share(facts: Facts, share: float, low: float, high: float) -> Edit:
     undisturbed = replay(facts, Edit()).recorded_ns / max(int((end_ns - start_ns).sum()), 1)
     kept_ns = ((1 - share) * min(undisturbed, 1.0) * (end_ns - start_ns)).astype(np.int64)
     off = (high - low) / 2 / max(share, 1e-9) + _ROUGH
-    return shrink_spans(start_ns, end_ns, kept_ns, min(off, 1.0))
+    return structs.replace(shrink_spans(start_ns, end_ns, kept_ns, min(off, 1.0)), of_plain_steps=True)

@@ -74,7 +74,14 @@ def _with_faults(events, reference_us, **counted) -> list[tuple[int, int]]:
     return [(int(s), int(e)) for s, e in zip(facts.overhead.where.start_ns, facts.overhead.where.end_ns, strict=True)]
 
 
-GROWING = [step(0, 0, 100), op("aten::a", 20, 30), memory(25, 3000, 64), op("aten::b", 60, 30), memory(61, 1000, 128)]
+GROWING = [
+    step(0, 0, 100),
+    op("aten::a", 20, 30),
+    memory(25, 30_720, 64),
+    op("aten::b", 60, 30),
+    memory(61, 10_240, 128),
+]
+"""Ten pages: seven and a half, and two and a half."""
 
 
 def test_pages_needed_only_by_the_recording_are_taken_from_allocating_operators():
@@ -83,11 +90,40 @@ def test_pages_needed_only_by_the_recording_are_taken_from_allocating_operators(
     assert _with_faults(GROWING, 92, **counted) == [(44_000, 50_000), (88_000, 90_000)]
 
 
+def test_memory_that_the_step_has_freed_is_no_new_page():
+    """The second operator gets the first one's memory; of ten pages at 800 ns the first gets all that it has room
+    for, and a third one, which holds more than was ever held, the rest."""
+    events = [step(0, 0, 100), op("aten::a", 20, 10), memory(21, 40_960, 64), memory(29, -40_960, 64)]
+    again = [op("aten::b", 40, 10), memory(41, 40_960, 64)]
+    counted = {"reference_step_faults": (0,), "measured_step_faults": (10,), "page_fault_ns": 800}
+    assert _with_faults([*events, *again], 92, **counted) == [(22_000, 30_000)]
+    more = [op("aten::c", 60, 10), memory(61, 20_480, 128)]
+    counted["measured_step_faults"] = (15,)
+    assert _with_faults([*events, *again, *more], 88, **counted) == [(22_000, 30_000), (66_000, 70_000)]
+
+
+def test_more_pages_than_what_a_step_holds_has_are_divided_by_bytes():
+    """Of 16 pages ten are those of the first operator; of the other six each gets what is left to it of its own ten."""
+    events = [step(0, 0, 100), op("aten::a", 20, 10), memory(21, 40_960, 64), memory(29, -40_960, 64)]
+    again = [op("aten::b", 40, 10), memory(41, 40_960, 64)]
+    counted = {"reference_step_faults": (0,), "measured_step_faults": (16,), "page_fault_ns": 800}
+    found = _with_faults([*events, *again], 87.2, **counted)
+    assert found == [(22_000, 30_000), (45_200, 50_000)]
+
+
+def test_pages_beyond_an_operators_bytes_are_the_profilers_own():
+    """100 pages were counted, but the operators' results have ten; the edges take the rest of 12 µs."""
+    counted = {"reference_step_faults": (0,), "measured_step_faults": (100,), "page_fault_ns": 800}
+    found = _with_faults(GROWING, 88, **counted)
+    assert (44_000, 50_000) in [(end - 6_000, end) for _, end in found]
+    assert sum(end - start for start, end in found) == pytest.approx(12_000, abs=8)
+
+
 def test_pages_cost_at_most_the_difference_and_the_time_of_allocating_operators():
     counted = {"reference_step_faults": (0,), "measured_step_faults": (1000,), "page_fault_ns": 1000}
     assert _with_faults(GROWING, 96, **counted) == [(47_000, 50_000), (89_000, 90_000)]
     most = [(15_000, 20_000), (25_000, 60_000), (61_000, 90_000), (95_000, 100_000)]
-    assert _with_faults(GROWING, 1, **counted) == most
+    assert _with_faults(GROWING, 1, **{**counted, "page_fault_ns": 20_000}) == most
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,28 @@ def test_sequence_numbers_drawn_on_the_backward_thread_are_not_matched():
     assert facts.lines.forward[rows_named(facts.trace, "aten::mm")].tolist() == rows_named(facts.trace, "aten::addmm")
 
 
+@pytest.mark.parametrize(("thread", "is_known"), [(1, True), (9, False)])
+def test_a_gradient_of_a_gradient_belongs_to_the_operator_that_it_differentiates(thread, is_known):
+    """The first backward pass runs with `create_graph` at line 2, so its operators have numbers; the next goes through
+    them. On a thread of autograd's own they count from zero, and so tell nothing."""
+    engine = "autograd::engine::evaluate_function: {}"
+    events = [
+        step(0, 0, 900),
+        *(mark(1, 10, 40), mark(2, 100, 60), mark(3, 200, 90)),
+        op("aten::tanh", 20, 20, sequence=5),
+        op(engine.format("TanhBackward0"), 110, 30, sequence=5, tid=thread),
+        op("aten::tanh_backward", 115, 20, sequence=8, tid=thread),
+        op(engine.format("TanhBackwardBackward0"), 210, 50, sequence=8, tid=thread),
+    ]
+    facts = facts_of(events)
+    (node,) = rows_named(facts.trace, engine.format("TanhBackwardBackward0"))
+    known = rows_named(facts.trace, "aten::tanh_backward") if is_known else [NONE]
+    assert facts.lines.forward[node] == known[0]
+    assert not is_known or facts.lines.forward_site[node] == 2
+    (first,) = rows_named(facts.trace, engine.format("TanhBackward0"))
+    assert [facts.lines.forward[first]] == rows_named(facts.trace, "aten::tanh")
+
+
 def test_of_forward_operators_with_the_same_number_the_last_made_the_node():
     forward = [op("aten::linear", 0, 9, sequence=4), op("aten::t", 1, 2, sequence=4)]
     facts = facts_of([*forward, op("TBackward0", 50, 9, sequence=4)])

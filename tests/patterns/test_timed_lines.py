@@ -81,6 +81,16 @@ def test_the_line_whose_time_grew_alone_is_named():
     assert line.grown_ns(found.steps, 1_000) == line.timed_ns  # in the first of these steps it was nothing yet
 
 
+def test_earlier_steps_that_had_grown_already_count_from_the_programs_first():
+    """Nothing at first, 2 ms more in each 100 steps: 4 ms in the middle of 200 earlier steps (100 before them), 13 in
+    the middle of the last quarter of 240 (100 between)."""
+    line = growing((10, 10), (10, 30)).every[0]
+    line = replace(line, first_ns=4 * MS, last_ns=4 * MS + 410 * 20_000, timed_ns=2_000 * MS)
+    assert line.grown_ns(240, 100, 200, 100) == pytest.approx(2_000 * MS + 200 * 4 * MS)
+    slower = replace(line, last_ns=4 * MS + 410 * 10_000)  # 2 ms were there at first
+    assert slower.grown_ns(240, 100, 200, 100) == pytest.approx((2_000 - 240 * 2) * MS + 200 * 2 * MS)
+
+
 @pytest.mark.parametrize(
     ("update_ms", "score_ms"),
     [((10, 20), (10, 20)), ((10, 10), (10, 10)), ((10, 10), (30, 10))],

@@ -212,8 +212,11 @@ def test_a_jump_counts_if_one_line_alone_got_longer():
     assert looked((10, 20), (10, 20), parts=jump) == []
 
 
-def recorded_again(update_ms: int, score_ms: int) -> list[Suspicion]:
-    """30 steps of 20 ms, of which each line takes a half, then a second recording, then 40 steps of that length."""
+def recorded_again(
+    update_ms: int, score_ms: int, earlier_ms: np.ndarray | None = None, later_ms: np.ndarray | None = None
+) -> list[Suspicion]:
+    """30 steps of 20 ms, of which each line takes a half, then a second recording, then 40 steps of that length. Single
+    steps may differ."""
     step_ms = update_ms + score_ms
     later = {UPDATE: 100 * MS * update_ms // step_ms, SCORE: 100 * MS * score_ms // step_ms}
     first = [{UPDATE: 50 * MS, SCORE: 50 * MS}] * 6
@@ -222,12 +225,16 @@ def recorded_again(update_ms: int, score_ms: int) -> list[Suspicion]:
     run = Run(
         torch="2.13",
         reference_step_ns=(MS,) * 20,
-        later_step_ns=(step_ms * MS,) * 40,
+        later_step_ns=_ns(np.full(40, step_ms) if later_ms is None else later_ms),
         timed_until_ns=BEGUN_NS + 100 * MS * len(columns),
-        earlier_step_ns=(20 * MS,) * 30,
+        earlier_step_ns=_ns(np.full(30, 20) if earlier_ms is None else earlier_ms),
         earlier_until_ns=BEGUN_NS + 600 * MS,
     )
     return list(growing_step_time.check(facts_of(events, run=run, account=looked_at(columns))))
+
+
+def _ns(steps_ms: np.ndarray) -> tuple[int, ...]:
+    return tuple((steps_ms * MS).astype(int).tolist())
 
 
 def test_steps_between_two_recordings_are_the_first_ones():
@@ -236,6 +243,15 @@ def test_steps_between_two_recordings_are_the_first_ones():
     assert found.location is not None
     assert (found.location.line, found.severity) == (12, Severity.MEDIUM)
     assert found.run_ns == pytest.approx(40 * 80 * MS, rel=0.01)
+
+
+def test_even_growth_across_both_recordings_began_with_the_programs_first_step():
+    """Earlier steps grew from 15 ms to 25, later ones from 70 to 130: of the first line's 10 ms, too, nothing is left
+    in the program's first step, so all that it takes is growth."""
+    even = recorded_again(10, 90, np.linspace(15, 25, 30), np.linspace(70, 130, 40))
+    jump = recorded_again(10, 90)
+    assert even[0].run_ns == pytest.approx((40 * 90 + 30 * 10) * MS, rel=0.01)
+    assert jump[0].run_ns == pytest.approx(40 * 80 * MS, rel=0.01)
 
 
 def test_if_all_lines_got_longer_between_two_recordings_the_later_steps_decide():

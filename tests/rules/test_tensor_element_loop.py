@@ -216,6 +216,28 @@ def test_the_backward_nodes_take_the_time_of_one_round_too():
     assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(lasted * 63 / 64 / 1000, abs=2e-3)
 
 
+def test_gradients_of_gradients_that_the_loop_takes_shrink_with_it():
+    """A Jacobian row by row, in a round of which a node runs: the later backward pass takes 100 µs for it, and as much
+    for what is not the loop's."""
+
+    def part(at: float) -> list[Json]:
+        engine, number = "autograd::engine::evaluate_function: {}", int(at) + 7
+        inside = [
+            op(engine.format("TanhBackward0"), at + 17.6, 0.3),
+            op("aten::tanh_backward", at + 17.7, 0.1, sequence=number),
+        ]
+        outside = op("aten::exp", at + 250, 1, dims=[[100_000]], types=["float"], sequence=number + 1)
+        later = [
+            op(engine.format("TanhBackwardBackward0"), at + 300, 100, sequence=number),
+            op(engine.format("ExpBackward0"), at + 400, 100, sequence=number + 1),
+        ]
+        return [*summing(at), *inside, outside, *later]
+
+    facts = facts_of(steps_of(part, 1000))
+    lasted = 63 * 3 + 2.5 + 100
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(lasted * 63 / 64 / 1000, abs=2e-3)
+
+
 def test_what_stands_before_and_after_the_loop_is_not_part_of_it():
     def part(at: float) -> list[Json]:
         around = [tensor_op("aten::zeros", at, 20), tensor_op("aten::mean", at + 250, 50, [100])]

@@ -88,3 +88,17 @@ def test_a_first_lag_is_no_time_that_an_edit_shortens():
     saving = predict_saving(facts, without)
     assert saving.time_ns_per_step == pytest.approx(5_000_000, rel=0.01)
     assert saving.fraction == pytest.approx(0.25, rel=0.01)
+
+
+def test_the_range_holds_what_a_recording_gives_that_slowed_everything_alike():
+    """Of 100 µs, 10 are the recording's, and none of these lies in the operator of 10 µs: it takes a ninth of a step
+    without the recording, or a tenth of each."""
+    events = [step(0, 0, 100), op("aten::a", 20, 10), op("aten::b", 60, 10)]
+    facts = facts_of(events, run=Run(reference_step_ns=(90_000,)))
+    edit = remove(np.array(_rows(facts, "aten::a")), uncertainty=0.0)
+    saving = predict_saving(facts, edit)
+    assert (saving.low, saving.fraction, saving.high) == pytest.approx((0.1, 1 / 9, 1 / 9), abs=1e-4)
+    plain = predict_saving(facts, replace(edit, of_plain_steps=True))
+    assert (plain.low, plain.fraction) == pytest.approx((1 / 9, 1 / 9), abs=1e-4)
+    unknown = facts_of(events)
+    assert predict_saving(unknown, edit).low == pytest.approx(0.1)

@@ -69,22 +69,27 @@ def _marked(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats, mark: Rows
 def _forward_operators(trace: Trace, tree: Tree, steps: Steps, backward: Bools) -> Int32s:
     """For backward operators, the row of the forward operator with the same sequence number in the same step or the one
     before. If calls of the model end the steps, as with L-BFGS, a step begins with the backward pass of the call before
-    it."""
+    it. Gradients of gradients belong to the operator of the backward pass that they differentiate, if that ran on the
+    main thread, whose numbers the forward pass has too."""
     events = trace.events
-    nodes = np.flatnonzero(backward_nodes(trace) & (events.sequence >= 0))
-    forward = np.flatnonzero(~backward & (events.sequence >= 0) & (events.category == Category.OPERATOR))
-    if not nodes.size or not forward.size:
+    is_node = backward_nodes(trace)
+    nodes = np.flatnonzero(is_node & (events.sequence >= 0))
+    numbered = (events.sequence >= 0) & (events.category == Category.OPERATOR) & ~is_node
+    if not nodes.size or not numbered.any():
         return constant(NONE, np.int32, len(events))
     origin = np.full(len(events), NONE, dtype=np.int32)
-    forward_keys = _keys(trace, steps, forward)
-    order = np.argsort(forward_keys, kind="stable")
-    keys = forward_keys[order]
-    for steps_back in (0, 1):
-        node_keys = _keys(trace, steps, nodes, steps_back)
-        at = np.searchsorted(keys, node_keys, side="right") - 1
-        match = (at >= 0) & (keys[at.clip(min=0)] == node_keys)
-        origin[nodes[match]] = forward[order[at[match]]]
-        nodes = nodes[~match]
+    here = events.lane == steps.main_lane
+    for forward in (np.flatnonzero(numbered & ~backward), np.flatnonzero(numbered & backward & here)):
+        forward_keys = _keys(trace, steps, forward)
+        order = np.argsort(forward_keys, kind="stable")
+        keys = forward_keys[order]
+        for steps_back in (0, 1) if keys.size else ():
+            node_keys = _keys(trace, steps, nodes, steps_back)
+            at = np.searchsorted(keys, node_keys, side="right") - 1
+            match = (at >= 0) & (keys[at.clip(min=0)] == node_keys)
+            match &= events.start_ns[forward[order[at.clip(min=0)]]] < events.start_ns[nodes]
+            origin[nodes[match]] = forward[order[at[match]]]
+            nodes = nodes[~match]
     carrier = tree.nearest_ancestor(origin >= 0, include_self=True)
     return np.where(carrier >= 0, origin[carrier], np.int32(NONE))
 

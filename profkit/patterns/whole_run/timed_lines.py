@@ -71,12 +71,14 @@ class TimedLine(Struct, frozen=True):
         """How much longer it takes per step in the last quarter than in the first."""
         return self.last_ns - self.first_ns
 
-    def grown_ns(self, steps: int, before: int) -> float:
+    def grown_ns(self, steps: int, before: int, earlier: int = 0, between: int = 0) -> float:
         """What it takes in so many timed steps beyond its time in the program's first step, if it grows by the same in
-        each, and did so ``before`` them."""
-        in_step = self.growth_ns / (_BETWEEN_MIDDLES * steps)
-        at_first = max(0.0, self.first_ns - in_step * (before + steps * (1 - _BETWEEN_MIDDLES) / 2))
-        return max(0.0, self.timed_ns - at_first * steps)
+        each, and did so ``before`` them. What it takes beyond that in ``earlier`` steps, with so many ``between`` them
+        and the others, counts as well."""
+        middle = earlier / 2 if earlier else steps * (1 - _BETWEEN_MIDDLES) / 2
+        last = earlier + between + steps * (1 + _BETWEEN_MIDDLES) / 2
+        at_first = max(0.0, self.first_ns - self.growth_ns / (last - middle) * (before + middle))
+        return max(0.0, self.timed_ns - at_first * steps) + max(0.0, self.first_ns - at_first) * earlier
 
 
 class TimedLines(Struct, frozen=True):
