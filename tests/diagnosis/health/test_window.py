@@ -152,6 +152,8 @@ def test_of_the_programs_beginning_nothing_is_said_of_a_step(passed):
     assert found.verdict.text.startswith(beginning) is bool(passed)
     assert ("doubtful, as no steps were found" in found.verdict.text) is not passed
     assert not (passed and found.costliest)
+    (seen,) = [one for one in found.findings if one.rule == "tensor-element-loop"]
+    assert seen.severity.value == ("low" if passed else "high")
 
 
 def notes_on_first_calls(call: str, *numbers: int, lasts: float = 200) -> list[str]:
