@@ -23,7 +23,7 @@ from profkit.derive.operators.operators import Operators, describe_operators
 from profkit.derive.operators.source_lines import Lines, find_lines
 from profkit.derive.operators.updates import Updates, find_updates
 from profkit.derive.steps.allocations import Memory, follow_memory
-from profkit.derive.steps.boundaries import Steps, find_steps, take_whole
+from profkit.derive.steps.boundaries import WHOLE_RECORDING, Steps, find_steps, take_whole
 from profkit.derive.steps.distortion import (
     ATTACHED,
     estimate_overhead,
@@ -145,6 +145,18 @@ class Facts:
             None,
         )
         return take_whole(self._recorded) if found is None else found, failure
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether steps of the program passed, but only what ran before the first of them was recorded: imports, the
+        making of models and data. Nothing of it comes again in each step."""
+        run = self.run
+        return run.step_signal is None and bool(run.reference_step_ns) and self.steps.source == WHOLE_RECORDING
+
+    @property
+    def is_part(self) -> bool:
+        """Whether no whole step was recorded: the only one was cut off, or it was the program's beginning."""
+        return self.run.is_part or self.is_beginning
 
     @_fact
     def repeats(self) -> Repeats:

@@ -155,8 +155,7 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> PricedFinding:
     finding = Finding(
         rule=rule.name,
         kind=suspicion.kind or rule.kind,
-        severity=suspicion.severity
-        or no_higher_than_sure(weigh(saving, suspicion, full_ns), saving, suspicion.kind or rule.kind),
+        severity=suspicion.severity or _weigh(facts, suspicion, saving, suspicion.kind or rule.kind, full_ns),
         message=_tell(suspicion, saving),
         count=suspicion.count if suspicion.count is not None else times_per_step(facts, suspicion.rows),
         confidence=suspicion.confidence,
@@ -169,6 +168,16 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> PricedFinding:
         account=_account(facts, suspicion),
     )
     return PricedFinding(rule.name, suspicion, finding, suspicion.edit)
+
+
+def _weigh(
+    facts: Facts, suspicion: Suspicion, saving: Saving | None, kind: Kind, full_after_ns: float | None
+) -> Severity:
+    """By what the fix gives back. What only the program's beginning shows comes once: its time is of low severity."""
+    severity = no_higher_than_sure(weigh(saving, suspicion, full_after_ns), saving, kind)
+    is_of_memory = suspicion.grows or suspicion.peak_fraction > 0
+    comes_once = saving is not None and saving.of_part and facts.is_beginning and not is_of_memory
+    return max(severity, Severity.LOW, key=lambda one: one.rank) if comes_once else severity
 
 
 def _account(facts: Facts, suspicion: Suspicion) -> Account | None:

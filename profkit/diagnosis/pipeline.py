@@ -380,8 +380,9 @@ def _tell_serving(facts: Facts) -> tuple[EngineSteps, ...]:
 
 
 def _tell_costliest(facts: Facts) -> tuple[CostlyPlace, ...]:
-    """Where the time is if no rule knows a fault. Of a recording whose device was not recorded, nobody knows."""
-    if describe_unrecorded(facts) is not None:
+    """Where the time is if no rule knows a fault. Of a recording whose device was not recorded, nobody knows; and what
+    only the program's beginning does is no part of a step."""
+    if facts.is_beginning or describe_unrecorded(facts) is not None:
         return ()
     return tuple(_place_of(facts, one) for one in costliest_places(facts))
 

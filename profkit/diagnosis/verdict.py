@@ -47,6 +47,8 @@ _MUCH_WAITING = 0.1
 """As much as a fault of high severity costs."""
 NO_STEPS = "no steps were found: the whole recording is treated as one step"
 """An obstacle that leaves what the device did to be told."""
+BEGINNING = "no step was recorded, only the program's beginning: shares are those of that part"
+"""An obstacle that is told before whatever was found: nothing of it comes again in each step."""
 CUT_OFF = "the file is cut off, and what is lost may be from any part of the recording"
 """An obstacle that is told before whatever was found: all figures are those of a part."""
 _UPDATE = "Optimizer.step#"
@@ -104,9 +106,9 @@ def _conclude(diagnosis: Diagnosis, obstacles: Sequence[str]) -> Verdict:
 
 
 def _doubted(found: str, obstacles: Sequence[str]) -> str:
-    """What was found, with the first obstacle as a caveat; that the file is cut off comes first."""
-    if obstacles and obstacles[0] == CUT_OFF:
-        return f"{_capitalised(CUT_OFF)}; {_lowered(found)}"
+    """What was found, with the first obstacle as a caveat; what makes all figures those of a part comes first."""
+    if obstacles and obstacles[0] in (BEGINNING, CUT_OFF):
+        return f"{_capitalised(obstacles[0])}; {_lowered(found)}"
     return f"{found}; doubtful, as {obstacles[0]}" if obstacles else found
 
 
@@ -231,6 +233,8 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding], in
         count = "an opportunity" if len(chances) == 1 else f"{len(chances)} opportunities; the largest"
         found = f"{_capitalised(count) if in_doubt else f'No fault, but {count}'} {_gain(lead)}: {_short_name(lead)}"
     timing = diagnosis.timing
+    if BEGINNING in diagnosis.health:
+        return found
     if lead.severity is Severity.LOW and timing.shares:
         return f"{found}; {_where_time_goes(diagnosis)}"
     found = f"{found}; {left}" if (left := _costliest(diagnosis)) else found

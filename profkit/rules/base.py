@@ -204,6 +204,7 @@ def _share_saved(facts: Facts, found: Suspicion) -> float:
     return replay(facts, found.edit).fraction if found.edit is not None else 0.0
 
 
+_ONLY_BEGUN = "only the program's beginning was recorded: what a step does, and its share of a step, are not known"
 _ONLY_WATCHED = "the run was only watched, its steps were not recorded (profkit diagnose does)"
 _NO_STEPS = "no step of the program was recorded, and growth is seen from step to step (call step() after each)"
 _OUTDONE = "the optimizer stepped for the first time after the recording: what grows from call to call may end there"
@@ -222,6 +223,8 @@ def reason_for(facts: Facts, need: Need) -> str:
     reason: str = need.value
     if need is Need.TRACE:
         return reason if facts.snapshot is not None else _ONLY_WATCHED
+    if need is Need.WHOLE_STEP and facts.is_beginning:
+        return _ONLY_BEGUN
     if facts.trace.recording.kind and need in _NEVER_IN_OTHER_KINDS:
         return f"{facts.trace.recording.kind} holds no {_NEVER_IN_OTHER_KINDS[need]}"
     if need is Need.COMPUTE and facts.accelerator is not None:
@@ -265,7 +268,7 @@ def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
         Need.OPERATORS: lambda: len(facts.operators.rows) > 0,
         Need.COMPUTE: lambda: facts.accelerator is None or facts.accelerator.is_recorded,
         Need.LINES: lambda: bool(facts.steps.located.any()),
-        Need.WHOLE_STEP: lambda: not facts.run.is_part,
+        Need.WHOLE_STEP: lambda: not facts.is_part,
         Need.WHOLE_RUN: lambda: bool(facts.account.stacks),
         Need.RANKS: lambda: facts.launch is not None,
         Need.MESSAGES: lambda: not may_hide_pipelines(facts),

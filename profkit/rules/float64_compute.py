@@ -5,7 +5,8 @@ Operators (matrix products and convolutions of any size, others from 4,096 eleme
 `double`, if float32 would shorten the step by at least 1 %. Zero-dimensional doubles, as optimizers keep them, and the
 conversion of data that arrives as float64 do not count. Neither do doubles that the program asks for by name, or that
 the step itself casts to, in order to solve or decompose a matrix, nor any if solving and decomposing take most of their
-time: then the step is a solver's, and needs the digits.
+time: then the step is a solver's, and needs the digits. Where the program makes float64 the type of all new tensors it
+may have a reason that no recording shows, so this is an opportunity, of medium severity at most.
 
 Why is this bad?
 NumPy's default is float64, PyTorch's is float32. A tensor made from an array keeps the array's type, and from then on
@@ -55,11 +56,24 @@ from profkit.patterns import (
 from profkit.patterns.loops.located import in_located_step, marks_before
 from profkit.patterns.places.callers import model_call_sites
 from profkit.patterns.program import launching
-from profkit.rules.base import CallSite, Facts, Kind, Location, Need, Suspicion, Suspicions, derived_once, rule
+from profkit.rules.base import (
+    HIGH_FROM,
+    CallSite,
+    Facts,
+    Kind,
+    Location,
+    Need,
+    Severity,
+    Suspicion,
+    Suspicions,
+    derived_once,
+    rule,
+)
 from profkit.run.directory import Rates
 from profkit.savings import computing_ns, run_in_both, scale_with_backward
 from profkit.savings.cost_models.devices import ALLOWING_TF32, OLD_DOUBLES, double_rates, has_tf32, rates_of
 from profkit.savings.cost_models.roofline import is_convolution, work_of
+from profkit.savings.replay import replay
 from profkit.source.doubles import double_makers
 from profkit.source.remark_kinds import DOUBLES_ASKED_FOR, DOUBLES_BY_DEFAULT, DOUBLES_MADE
 from profkit.source.statements import assigned_names, names_in
@@ -79,9 +93,12 @@ _DATA_FIX = (
     "`np.asarray(data, dtype=np.float32)` or `torch.tensor(data, dtype=torch.float32)`; leave out `.double()`."
 )
 _DEFAULT_FIX = (
-    "The program makes float64 the type of all new tensors: leave out `torch.set_default_dtype(torch.float64)`, and "
-    "convert only what needs the digits with `.double()`."
+    "The program makes float64 the type of all new tensors. If nothing needs the digits (an optimizer with a line "
+    "search, a constraint to 1e-8, a matrix function), leave out `torch.set_default_dtype(torch.float64)`. Else "
+    "convert only what needs them with `.double()`."
 )
+_SURE, _ASKED_FOR = 0.85, 0.6
+"""Confidence in doubles that came with the data, and in those that the program asks for."""
 _MIN_FRACTION = 0.01
 """Less than one per cent of the step is a detail (an index, a mask, a metric), not a type that runs through it."""
 _KEPT = 0.5
@@ -110,13 +127,17 @@ def float64_compute(facts: Facts) -> Suspicions:
         return
     count, kept = times_per_step(facts, rows), _kept_shares(facts, rows)
     saved = max(1 - float(np.average(kept, weights=np.maximum(computing_ns(facts, rows), 1))), 1e-3)
+    edit = scale_with_backward(facts, rows, kept, max(_UNCERTAINTY, _EFFICIENCY * (1 - saved) / saved))
+    is_default = facts.run.flags.get("default_dtype") == _DEFAULT
     yield Suspicion(
         message=f"{each_step(count, 'operator', 'works', 'work')} on float64 (double) tensors.",
-        fix=_DEFAULT_FIX if facts.run.flags.get("default_dtype") == _DEFAULT else _DATA_FIX,
+        fix=_DEFAULT_FIX if is_default else _DATA_FIX,
         rows=rows,
-        edit=scale_with_backward(facts, rows, kept, max(_UNCERTAINTY, _EFFICIENCY * (1 - saved) / saved)),
+        edit=edit,
         worth=_MIN_FRACTION,
-        confidence=0.85,
+        kind=Kind.OPPORTUNITY if is_default else None,
+        severity=Severity.MEDIUM if is_default and replay(facts, edit).fraction >= HIGH_FROM else None,
+        confidence=_ASKED_FOR if is_default else _SURE,
         places=Places.of(_where_doubles_enter(facts, made, np.concatenate([made, rows]))),
         evidence={"operators_per_step": count},
         trial=run_in_both(facts, rows, "narrower-type", _UNCERTAINTY, "float64", "float32"),

@@ -95,5 +95,5 @@ def _saving_of(facts: Facts, fractions: tuple[float, float, float], uncertainty:
         low=round(low * max(0.0, 1 - margin), 6),
         high=round(min(1.0, high * (1 + margin)), 6),
         bytes=size_bytes,
-        of_part=facts.run.is_part,
+        of_part=facts.is_part,
     )

@@ -368,3 +368,102 @@ def modalities(file: str, train: int, valid: int) -> Write:
         (folder / file).write_bytes(pickle.dumps(splits))
 
     return write
+
+
+def clouds_in_hdf5(train: int, test: int, points: int) -> Write:
+    """ModelNet40's files as DGCNN reads them: points of shape (objects, points, 3), and a class of forty each."""
+
+    def write(folder: Path) -> None:
+        import h5py
+
+        folder.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(0)
+        for name, count in (("train", train), ("test", test)):
+            with h5py.File(folder / f"ply_data_{name}0.h5", "w") as file:
+                file.create_dataset("data", data=random.standard_normal((count, points, 3)).astype(np.float32))
+                file.create_dataset("label", data=random.integers(0, 40, (count, 1)).astype(np.uint8))
+
+    return write
+
+
+def columns(file: str, rows: int, count: int) -> Write:
+    """Readings of several sensors, a row for each hour, parted by commas and without a head."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        values = np.random.default_rng(0).random((rows, count)) + 0.5
+        np.savetxt(folder / file, values, fmt="%.4f", delimiter=",")
+
+    return write
+
+
+def lesions(*folders: str, count: int) -> Write:
+    """ISIC's photographs of skin, and for each a mask in a folder beside them."""
+
+    def write(folder: Path) -> None:
+        from PIL import Image
+
+        random = np.random.default_rng(0)
+        for name in folders:
+            (folder / name).mkdir(parents=True)
+            (folder / f"{name}_GT").mkdir()
+            for number in range(count):
+                coarse = random.integers(0, 256, (12, 16, 3), dtype=np.uint8)
+                Image.fromarray(coarse).resize((1024, 768)).save(folder / name / f"ISIC_{number:07}.jpg")
+                mask = (coarse[:, :, 0] > 128).astype(np.uint8) * 255
+                at = folder / f"{name}_GT" / f"ISIC_{number:07}_segmentation.png"
+                Image.fromarray(mask).resize((1024, 768)).save(at)
+
+    return write
+
+
+def sounds(file: str, tracks: int, samples: int) -> Write:
+    """Recordings in 256 steps of loudness, all in one `.npz`."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(0)
+        np.savez(folder / file, *(random.integers(0, 256, samples).astype(np.uint8) for _ in range(tracks)))
+
+    return write
+
+
+def trees(train: int, other: int, vocabulary: int = 2000, width: int = 300) -> Write:
+    """SICK, parsed: pairs of sentences, the parent of each word, how alike the two are, and vectors of the words."""
+
+    def write(folder: Path) -> None:
+        import torch
+
+        random = np.random.default_rng(0)
+        words = sorted(set(_words(200_000, vocabulary)))
+        for split, count in (("train", train), ("dev", other), ("test", other)):
+            (folder / split).mkdir(parents=True)
+            for side in "ab":
+                lengths = random.integers(6, 14, count).tolist()
+                texts = (" ".join(words[at] for at in random.integers(0, len(words), length)) for length in lengths)
+                (folder / split / f"{side}.toks").write_text("\n".join(texts) + "\n")
+                parents = ((0, *(int(random.integers(1, at)) for at in range(2, n + 1))) for n in lengths)
+                lines = (" ".join(map(str, row)) for row in parents)
+                (folder / split / f"{side}.parents").write_text("\n".join(lines) + "\n")
+            marks = random.uniform(1, 5, count).round(1).tolist()
+            (folder / split / "sim.txt").write_text("\n".join(map(str, marks)) + "\n")
+        (folder / "sick.vocab").write_text("\n".join(words) + "\n")
+        torch.save(torch.randn(len(words) + 4, width), folder / "sick_embed.pth")
+
+    return write
+
+
+def particles(train: int, other: int, atoms: int = 5) -> Write:
+    """NRI's springs: places and speeds of a few balls over time, and which of them are joined."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(0)
+        for split, count, steps in (("train", train, 49), ("valid", other, 49), ("test", other, 98)):
+            for name in ("loc", "vel"):
+                walk = random.standard_normal((count, steps, 2, atoms)).cumsum(axis=1)
+                np.save(folder / f"{name}_{split}_springs{atoms}.npy", walk)
+            joined = random.integers(0, 2, (count, atoms, atoms)).astype(np.float64)
+            np.save(folder / f"edges_{split}_springs{atoms}.npy", joined)
+
+    return write

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.diagnosis.pipeline import diagnose
+from profkit.rules.base import Kind, Need, Suspicion, missing_needs
 from profkit.rules.float64_compute import float64_compute
 from profkit.run.directory import CallSite, Rates, Remark, Run
 from profkit.run.experiment import Case, Experiment
@@ -362,6 +363,16 @@ def test_the_advice_names_what_made_the_doubles(flags, advice):
     facts = facts_of(steps_of(lambda at: [linear(at + 10, 40)]), run=Run(flags=flags))
     (found,) = find(facts)
     assert advice in found.fix
+
+
+@pytest.mark.parametrize(
+    ("default", "kind", "severity"), [("float32", Kind.FAULT, "high"), ("float64", Kind.OPPORTUNITY, "medium")]
+)
+def test_doubles_that_the_program_asks_for_are_an_opportunity_and_never_of_high_severity(default, kind, severity):
+    flags = {"default_dtype": default}
+    facts = facts_of(steps_of(lambda at: [linear(at + 10, 80)]), run=Run(torch="2.13", trace="t", flags=flags))
+    (found,) = [one for one in diagnose(facts).findings if one.rule == "float64-compute"]
+    assert (found.kind, found.severity.value) == (kind, severity)
 
 
 def test_without_shapes_it_does_not_look():

@@ -87,7 +87,7 @@ class LargerBatch(Struct, frozen=True):
 def larger_batch(facts: Facts) -> LargerBatch | None:
     """None if the size of the batch or the shapes are not known, or if operators were held up too much to tell."""
     sizes = [(use.asked_ns, use.batch_size) for use in facts.run.loaders if use.batch_size]
-    if not sizes or not facts.operators.has_shapes or facts.run.is_part:
+    if not sizes or not facts.operators.has_shapes or facts.is_part:
         return None
     size = max(sizes)[1] or 1
     rows = _operators(facts)

@@ -28,7 +28,7 @@ def predict_launch_saving(facts: Facts, edit: JointEdit) -> Saving:
         fraction=round(fraction, 6),
         low=round(fraction * max(0.0, 1 - margin), 6),
         high=round(min(1.0, fraction * (1 + margin)), 6),
-        of_part=facts.run.is_part,
+        of_part=facts.is_part,
     )
 
 

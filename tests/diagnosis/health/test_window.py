@@ -136,6 +136,26 @@ def test_in_a_partly_recorded_step_repetitions_are_reported_but_no_shares_of_the
     assert ("doubtful, as the only recorded step was cut off" in found.verdict.text) is is_part
 
 
+@pytest.mark.parametrize("passed", [(), (900_000, 900_000)])
+def test_of_the_programs_beginning_nothing_is_said_of_a_step(passed):
+    """Both recordings hold no step. Of one, steps passed later: then it is no step itself."""
+    loop = [event for event in loop_over_elements() if event["cat"] == "cpu_op"]
+    run = Run(torch="2.13", trace="t", reference_step_ns=passed)
+    facts = facts_of(loop, run=run)
+    found = diagnose(facts)
+    assert facts.is_beginning is bool(passed)
+    text = render(found, "text")
+    assert ("of the part that was recorded" in text) is bool(passed)
+    assert ("unattributed-time" in {one.rule for one in found.findings}) is not passed
+    assert ("only the program's beginning" in found.skipped.get("unattributed-time", "")) is bool(passed)
+    beginning = "No step was recorded, only the program's beginning: shares are those of that part; "
+    assert found.verdict.text.startswith(beginning) is bool(passed)
+    assert ("doubtful, as no steps were found" in found.verdict.text) is not passed
+    assert not (passed and found.costliest)
+    (seen,) = [one for one in found.findings if one.rule == "tensor-element-loop"]
+    assert seen.severity.value == ("low" if passed else "high")
+
+
 def notes_on_first_calls(call: str, *numbers: int, lasts: float = 200) -> list[str]:
     """The notes if this runtime call comes in those of five steps."""
     calls = [runtime(call, 1000 * i + 100, lasts) for i in numbers]
