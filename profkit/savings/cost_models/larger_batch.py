@@ -101,7 +101,7 @@ def larger_batch(facts: Facts) -> LargerBatch | None:
     loading_ns = _loading_ns(facts) * step_ns / max(time.recorded_ns, 1)
     if facts.device.present:
         return _on_device(facts, size, rows, loading_ns)
-    took = facts.tree.self_ns(facts.trace.events)[rows].astype(np.float64)
+    took: Float64s = facts.tree.self_ns(facts.trace.events)[rows].astype(np.float64)
     crowded_ns = facts.once(_crowded_ns)
     held_up_ns = _per_step(facts, rows, took - _usual(facts, rows, took))
     if max(held_up_ns, float(median(crowded_ns)) if len(crowded_ns) else 0.0) > _HELD_UP * step_ns:
@@ -121,8 +121,9 @@ def _per_step(facts: Facts, rows: Rows, times_ns: Float64s) -> float:
 
 def _sums(facts: Facts, rows: Rows, times_ns: Float64s) -> Float64s:
     """The time of these events within each measured step."""
-    sums: Float64s = np.bincount(facts.step_of(rows), times_ns, minlength=len(facts.steps))
-    return sums[facts.steps.measured]
+    sums = np.bincount(facts.step_of(rows), times_ns, minlength=len(facts.steps))
+    measured: Float64s = sums[facts.steps.measured].astype(np.float64)
+    return measured
 
 
 def _crowded_ns(facts: Facts) -> Int64s:
@@ -161,10 +162,11 @@ def _growing_ns(facts: Facts, rows: Rows, size: int, took: Float64s) -> Float64s
     rate = max(_LEAST_RATE, float((operations[at] / took[at]).max(initial=0.0)) * 1e9)
     bandwidth = max(_LEAST_BANDWIDTH, float((moved[plain] / took[plain]).max(initial=0.0)) * 1e9)
     needs = np.where(at, np.where(operations > 0, operations / rate, moved / bandwidth) * 1e9, 0.0)
-    calls_ns = np.full(len(rows), float(_MOST_CALL_NS))
+    calls_ns: Float64s = np.full(len(rows), float(_MOST_CALL_NS))
     for name, most_ns in _MOST_CALLS_NS.items():
         calls_ns[facts.trace.named(name)[rows]] = most_ns
-    return np.clip(np.maximum(needs, took - calls_ns), 0.0, took) * ratios(rate, bandwidth)
+    growing: Float64s = np.clip(np.maximum(needs, took - calls_ns), 0.0, took)
+    return growing * ratios(rate, bandwidth)
 
 
 def _on_device(facts: Facts, size: int, growing: Rows, loading_ns: float) -> LargerBatch | None:
