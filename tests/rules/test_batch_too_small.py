@@ -174,13 +174,14 @@ def test_operators_that_others_held_up_tell_nothing(held_us, is_known):
             told(facts)
 
 
-def crowded(growing_us, waits_us, plain_us, count=4):
+def crowded(growing_us, waits_us, plain_us, count=4, threads=1):
     """A step of 1000 µs with `ROW` operators that take ``growing_us``; in each the program waits so long for a CPU."""
     events = [op("aten::relu", 10 + 200 * i, length, dims=ROW, types=["float"]) for i, length in enumerate(growing_us)]
     run = replace(
         run_with(),
         measured_step_crowded_ns=tuple(1000 * us for us in waits_us),
         reference_step_ns=tuple(1000 * us for us in plain_us),
+        flags={"torch_threads": threads},
     )
     return facts_of(steps_of(*events, count=count), run=run)
 
@@ -200,6 +201,12 @@ def test_short_waits_for_a_cpu_change_nothing():
     assert (found.step_ns, found.growing_ns) == (1_000_000, 100_000)
     found = larger_batch(crowded((40, 40, 40, 60), (260,) * 4, ()))
     assert (found.step_ns, found.growing_ns) == (740_000, 80_000)
+
+
+def test_threads_that_wait_for_each_other_tell_nothing():
+    """The one that the main thread waits for may have no CPU either."""
+    assert larger_batch(crowded((40, 40, 40, 190), (600,) * 4, (), threads=2)) is None
+    assert larger_batch(crowded((40, 40, 40, 60), (240,) * 4, (), threads=2)) is not None
 
 
 @pytest.mark.parametrize("waits_us", [(), (600,), (600,) * 5])

@@ -105,7 +105,7 @@ def larger_batch(facts: Facts) -> LargerBatch | None:
     crowded_ns = facts.once(_crowded_ns)
     held_up_ns = _per_step(facts, rows, took - _usual(facts, rows, took))
     if max(held_up_ns, float(median(crowded_ns)) if len(crowded_ns) else 0.0) > _HELD_UP * step_ns:
-        if not len(crowded_ns):
+        if not len(crowded_ns) or _computes_together(facts):
             return None
         step_ns, loading_ns = _alone_ns(facts, step_ns, crowded_ns), _loading_ns(facts, least=True)
         took = _usual(facts, rows, took, least=True)
@@ -134,10 +134,16 @@ def _crowded_ns(facts: Facts) -> Int64s:
 
 
 def _alone_ns(facts: Facts, step_ns: int, crowded_ns: Int64s) -> int:
-    """The step without other programs: a measured one without its waits for a CPU, or the shortest without the
-    recording."""
+    """The step without other programs: the shortest measured one without its waits for a CPU, or the shortest without
+    the recording."""
     recorded_ns = facts.steps.duration_ns[facts.steps.measured] - crowded_ns
-    return max(1, min(step_ns, int(median(recorded_ns)), *unprofiled_steps(facts.run, None)[0]))
+    return max(1, min(step_ns, int(recorded_ns.min()), *unprofiled_steps(facts.run, None)[0]))
+
+
+def _computes_together(facts: Facts) -> bool:
+    """Whether several threads compute an operator: they wait for the one that has no CPU, and nobody counts that."""
+    host, set_now = facts.run.host, facts.run.flags.get("torch_threads")
+    return (set_now if isinstance(set_now, int) else host.torch_threads if host else 0) != 1
 
 
 def _usual(facts: Facts, rows: Rows, times_ns: Float64s, least: bool = False) -> Float64s:
