@@ -17,7 +17,7 @@ from profkit.cli._launching import (
     names_recording,
     run,
 )
-from profkit.cli._output import Delivery, open_page, print_report, say_where, sharing_options, write
+from profkit.cli._output import Delivery, open_page, print_report, say, say_where, sharing_options, write
 from profkit.cli._recording import (
     PROGRAMS_ONLY,
     RecordedProgram,
@@ -35,6 +35,7 @@ from profkit.report import FORMATS, TRACE_COPY
 
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
+    from profkit.diagnosis.fixing.larger_batches import BatchTrials
     from profkit.diagnosis.settings import Settings
     from profkit.findings.values import Diagnosis
     from profkit.trace.cache import Origin
@@ -88,6 +89,14 @@ if TYPE_CHECKING:
 @click.option(
     "--measure", is_flag=True, help="Price findings by experiments on this machine where possible; takes seconds."
 )
+@click.option("--try-batch", is_flag=True, help="First run a script with larger batches, in copies of its folder.")
+@click.option(
+    "--link",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    metavar="PATH",
+    help="With --try-batch: do not copy this, the program only reads it. May be repeated.",
+)
 @settings_options
 def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     target: str | None,
@@ -120,15 +129,14 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     settings = _on_card(settings, wishes.pop("card"))
     wished = _wished(format_name, Path() if module is not None else Path(target or ""), settings, wishes)
     if module is not None:
-        given = arguments_of_module(target, arguments)
-        return _finish_program(run(module, given, output, True, **wishes), measure, wished, settings)
+        recorded = _run(module, arguments_of_module(target, arguments), output, True, **wishes)
+        return _finish_program(*recorded, measure, wished, settings)
     if target is None:
         raise UsageError("give a scenario, a script.py, a trace or a directory (see `profkit diagnose --help`)")
     kind = classify(target)
     if kind is TargetKind.SCRIPT:
-        return _finish_program(run(target, arguments, output, False, **wishes), measure, wished, settings)
-    if arguments:
-        raise UsageError(f"{arguments[0]}: only a script or a module takes arguments")
+        return _finish_program(*_run(target, arguments, output, False, **wishes), measure, wished, settings)
+    _refuse_trials(kind.value, arguments, wishes)
     refuse_wishes(f"a {kind.value}", **{name: wishes.pop(name) for name in PROGRAMS_ONLY})
     if kind is TargetKind.SCENARIO:
         found = _run_scenario(target, variant, device, output, wishes, measure, settings)
@@ -252,7 +260,56 @@ def _run_scenario(
     return _diagnose(directory, measure, settings), directory
 
 
-def _finish_program(recorded: RecordedProgram, measure: bool, wished: Delivery, settings: Settings) -> None:
+def _refuse_trials(what: str, arguments: tuple[str, ...], wishes: dict[str, Any]) -> None:
+    """Raise `UsageError` for arguments and for the options of trials, and take these out of ``wishes``."""
+    if arguments:
+        raise UsageError(f"{arguments[0]}: only a script or a module takes arguments")
+    for name in ("try_batch", "link"):
+        if wishes.pop(name):
+            raise UsageError(f"--{name.replace('_', '-')}: not for a {what}, only for a script or a module")
+
+
+def _run(
+    target: str,
+    arguments: tuple[str, ...],
+    output: Path | None,
+    module: bool,
+    *,
+    try_batch: bool,
+    link: tuple[Path, ...],
+    **wishes: Any,
+) -> tuple[RecordedProgram, BatchTrials | None]:
+    """Record a program, and try larger batches if asked to: first, so that no trial resumes a checkpoint of the
+    recording."""
+    if link and not try_batch:
+        raise UsageError("--link: only with --try-batch, which copies the program's folder")
+    if try_batch and wishes["nproc"] is not None:
+        raise UsageError("--try-batch: not with --nproc, as a trial is a single process")
+    tried = None
+    if try_batch:
+        from profkit.cli._copies import try_larger_batches
+
+        tried = try_larger_batches(target, arguments, module, link)
+    return run(target, arguments, output, module, **wishes), tried
+
+
+def _tell_batches(tried: BatchTrials, found: Diagnosed, wished: Delivery) -> None:
+    """Print what larger batches gave beside the prediction, on stderr if stdout is for a program to read."""
+    from profkit.report.trials.larger_batches import render_larger_batches
+    from profkit.savings.cost_models.larger_batch import larger_batch
+
+    guess = None if found.facts is None or not found.facts.has_trace else larger_batch(found.facts)
+    predicted = {} if guess is None else {trial.times: guess.gain(trial.times) for trial in tried.trials[1:]}
+    text = render_larger_batches(tried, predicted)
+    if wished.format_name == "text":
+        say(f"\n{text}")
+    else:
+        click.echo(text, err=True)
+
+
+def _finish_program(
+    recorded: RecordedProgram, tried: BatchTrials | None, measure: bool, wished: Delivery, settings: Settings
+) -> None:
     """Diagnose a program, and each further window recorded while it ran; print the first recording's report."""
     first, *windows = recorded.directories
     if recorded.is_launch:
@@ -260,6 +317,8 @@ def _finish_program(recorded: RecordedProgram, measure: bool, wished: Delivery, 
     else:
         diagnosed = [_diagnose(first, measure, settings)]
     _deliver(diagnosed[0], first, wished, settings)
+    if tried is not None:
+        _tell_batches(tried, diagnosed[0], wished)
     for window in windows:
         diagnosed.append(_diagnose(window, measure, settings))
         write(diagnosed[-1].diagnosis, window, wished)

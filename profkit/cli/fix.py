@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from profkit.cli._copies import copies_of
 from profkit.cli._recording import PROGRAM_FAILED, arguments_of_module, program_arguments
 from profkit.cli._targets import TargetKind, classify, complete_rules
 
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from profkit.findings.values import Diagnosis
 
 COULD_BE_WON = 1
-_INTERRUPTED = 130
-"""The exit status that shells report for a program that was interrupted."""
-_TERMINATED = 143
-"""The same for one that was asked to end."""
 _MOST_S = 300
 """Seconds for all runs of one change: three pairs of a program of 50 s."""
 
@@ -95,23 +91,9 @@ def _stage(
 ) -> Iterator[tuple[Stage, Path | None]]:
     """Where the program's copies run, and the recording to take the findings from, if one was named. The copies go in
     the end, whatever ends profkit."""
-    from tempfile import TemporaryDirectory
-
-    from profkit.diagnosis.fixing.trees import tree_of
-    from profkit.diagnosis.fixing.turns import Stage
-
     program, recording = _program(target, arguments, module, options)
-    script = None if program.is_module else Path(program.target)
-    tree = tree_of(script, Path.cwd(), options["link"])
-    if script is not None:
-        program = _within(program, str(script.resolve().relative_to(tree.root)))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
-    try:
-        with TemporaryDirectory(prefix="profkit-fix-") as folder:
-            yield Stage(tree, program, Path(folder).resolve()), recording
-    except KeyboardInterrupt:
-        click.echo("profkit: interrupted; the program's files are as they were", err=True)
-        sys.exit(_INTERRUPTED)
+    with copies_of(program, options["link"], "fix") as stage:
+        yield stage, recording
 
 
 def _program(
@@ -132,12 +114,6 @@ def _program(
         raise UsageError(f"{target}: fix takes a script.py, a run directory, or -m MODULE")
     (name, *given_then), is_module = program_of(Path(target))
     return Program(name, tuple(given_then), is_module, **with_input), Path(target)
-
-
-def _within(program: Program, script: str) -> Program:
-    from dataclasses import replace
-
-    return replace(program, target=script)
 
 
 def _settings(select: tuple[str, ...]) -> Settings:

@@ -380,12 +380,23 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class RunCurve:
+    """What was seen again and again during a run: pairs of nanoseconds since the start of the process and a value. That
+    is bytes or, without ``is_bytes``, a share."""
+
+    label: str
+    points: tuple[tuple[int, float], ...]
+    is_bytes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class WholeRun:
     """What the run spent its time on, from the start of the process to the last look at it: the phases add up to
     ``time_ns``, of which ``own_ns`` are profkit's. ``is_over`` is False if the program was ended from outside, so the
     last seconds may be missing.
     ``band`` divides the run into equal parts of ``column_ns``: for each, the phase that took most of it, by its number
-    in ``phases``."""
+    in ``phases``. ``recorded_ns`` is when the recorded steps began and ended, counted as in ``curves``; None if no step
+    was recorded or the clock does not tell."""
 
     time_ns: int
     phases: tuple[Phase, ...]
@@ -393,6 +404,8 @@ class WholeRun:
     is_over: bool = True
     column_ns: int = 0
     band: tuple[int, ...] = ()
+    recorded_ns: tuple[int, int] | None = None
+    curves: tuple[RunCurve, ...] = ()
 
     @property
     def programs_ns(self) -> int:

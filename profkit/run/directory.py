@@ -394,6 +394,18 @@ class SkippedGraph(Struct, frozen=True):
     frame: int = -1
 
 
+class GeneratedCode(Struct, frozen=True):
+    """The code that the compiler's backend made for graphs of all functions, those of libraries, too, such as a module
+    that is compiled from outside; and what its caches had to do with it. The code of
+    ``hits`` graphs lay in a cache, which spared ``spared_ns``. That of ``misses`` did not: writing and compiling it
+    took ``generating_ns``, which a later run with the same cache is spared."""
+
+    hits: int = 0
+    misses: int = 0
+    generating_ns: int = 0
+    spared_ns: int = 0
+
+
 class Compiled(Struct, frozen=True):
     """What PyTorch's compiler did with the user's functions. ``elapsed_ns`` is how long the process had run.
     ``skipped`` is None in recordings made before it was looked at."""
@@ -493,6 +505,8 @@ class Run:
     Ranks: ``identity`` is None in a program that is not one of several ranks; ``is_light`` says that only collectives
     and steps of this one were recorded.
 
+    Compilers: ``compiled`` is what PyTorch's did with the user's functions, ``generated`` what came out of its caches.
+
     Watches: ``unwatched`` says what kept some from seeing everything, and what to do. ``padding`` are the inputs of the
     first and the located step that are padded, None if none was looked at.
 
@@ -540,6 +554,7 @@ class Run:
     page_fault_ns: int | None = None
     feeding: Feeding | None = None
     compiled: Compiled | None = None
+    generated: GeneratedCode | None = None
     remarks: tuple[Remark, ...] = ()
     trace: str | None = None
     window: int = 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profkit.findings.values import Diagnosis, Location, Phase, PhaseLine, RunSummary, Timing, WholeRun
+from profkit.findings.values import Diagnosis, Location, Phase, PhaseLine, RunCurve, RunSummary, Timing, WholeRun
 from profkit.patterns.whole_run.phases import EVALUATION, PROFKIT, START, STEPS
 from profkit.report import FORMATS, render
 from profkit.report.json import parse_json
@@ -66,6 +66,35 @@ def test_a_band_with_numbers_of_no_phase_is_drawn_without_a_name(diagnosis):
     """A file may have come from anybody."""
     odd = replace(diagnosis, whole_run=replace(WHOLE, band=(9, -1)))
     assert "<title>: 0 ns to 1.00 s</title>" in render(odd, "html")
+
+
+def test_the_recorded_steps_are_framed_on_the_band(diagnosis):
+    page = render(replace(diagnosis, whole_run=replace(WHOLE, recorded_ns=(2 * S, 3 * S))), "html")
+    assert '<rect class="recorded" x="40.0%" y="1" width="20.0%" height="30"><title>recorded: 2.00 s to 3.00 s' in page
+    assert "Framed: the recorded steps, 2.00 s to 3.00 s" in page
+    assert "Framed" not in render(diagnosis, "html")
+
+
+def test_a_short_recording_at_the_end_is_seen(diagnosis):
+    page = render(replace(diagnosis, whole_run=replace(WHOLE, recorded_ns=(5 * S - 1, 5 * S))), "html")
+    assert '<rect class="recorded" x="99.7%" y="1" width="0.3%"' in page
+
+
+def test_what_was_seen_during_the_run_lies_below_the_band(diagnosis):
+    memory = RunCurve("memory of the process", ((S, 1e9), (3 * S, 4e9), (9 * S, 2e9)), is_bytes=True)
+    use = RunCurve("use of <GPU> 0", ((0, 0.0), (S, 0.25)))
+    none = RunCurve("use of GPU 1", ((0, 0.0), (S, 0.0)))
+    page = render(replace(diagnosis, whole_run=replace(WHOLE, curves=(memory, use, none))), "html")
+    assert '<path class="idle" d="M20.00 100V75.0H60.00V0.0H100.00V50.0V100Z"/>' in page
+    assert "memory of the process, at most 4.00 GB" in page
+    assert '<path class="idle" d="M0.00 100V100.0H20.00V75.0V100Z"/>' in page
+    assert "use of &lt;GPU&gt; 0, at most 25 %" in page
+    assert "GPU 1" not in page
+
+
+def test_curves_and_recorded_steps_are_saved_and_read_back(diagnosis):
+    whole = replace(WHOLE, recorded_ns=(1, 2), curves=(RunCurve("memory", ((1, 2.0),), is_bytes=True),))
+    assert parse_json(render(replace(diagnosis, whole_run=whole), "json").encode()).whole_run == whole
 
 
 def test_it_is_saved_and_read_back(diagnosis):

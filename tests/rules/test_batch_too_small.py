@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from profkit.rules.base import CannotLook, Need, Severity, missing_needs
@@ -170,6 +172,56 @@ def test_operators_that_others_held_up_tell_nothing(held_us, is_known):
     if not is_known:
         with pytest.raises(CannotLook, match="held up"):
             told(facts)
+
+
+def crowded(growing_us, waits_us, plain_us, count=4, threads=1):
+    """A step of 1000 µs with `ROW` operators that take ``growing_us``; in each the program waits so long for a CPU."""
+    events = [op("aten::relu", 10 + 200 * i, length, dims=ROW, types=["float"]) for i, length in enumerate(growing_us)]
+    run = replace(
+        run_with(),
+        measured_step_crowded_ns=tuple(1000 * us for us in waits_us),
+        reference_step_ns=tuple(1000 * us for us in plain_us),
+        flags={"torch_threads": threads},
+    )
+    return facts_of(steps_of(*events, count=count), run=run)
+
+
+def test_beside_other_programs_the_step_is_its_own_time_without_the_waits():
+    found = larger_batch(crowded((40, 40, 40, 190), (600, 600, 600, 600), (900,)))
+    assert (found.step_ns, found.growing_ns) == (400_000, 80_000)  # each operator takes 20 µs and the price of a call
+
+
+def test_beside_other_programs_the_shortest_step_without_the_recording_counts():
+    found = larger_batch(crowded((40, 40, 40, 190), (600, 600, 600, 600), (950, 300, 900, 960)))
+    assert (found.step_ns, found.growing_ns) == (300_000, 80_000)
+
+
+def test_short_waits_for_a_cpu_change_nothing():
+    found = larger_batch(crowded((40, 40, 40, 60), (240,) * 4, ()))
+    assert (found.step_ns, found.growing_ns) == (1_000_000, 100_000)
+    found = larger_batch(crowded((40, 40, 40, 60), (260,) * 4, ()))
+    assert (found.step_ns, found.growing_ns) == (740_000, 80_000)
+
+
+def test_threads_that_wait_for_each_other_tell_nothing():
+    """The one that the main thread waits for may have no CPU either."""
+    assert larger_batch(crowded((40, 40, 40, 190), (600,) * 4, (), threads=2)) is None
+    assert larger_batch(crowded((40, 40, 40, 60), (240,) * 4, (), threads=2)) is not None
+
+
+@pytest.mark.parametrize("waits_us", [(), (600,), (600,) * 5])
+def test_waits_that_are_not_those_of_the_steps_tell_nothing(waits_us):
+    assert larger_batch(crowded((20, 20, 20, 300), waits_us, ())) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "call_us"),
+    [("aten::mkldnn_convolution", 40), ("aten::convolution_backward", 90), ("aten::_slow_conv2d_forward", 20)],
+)
+def test_a_convolution_of_onednn_costs_more_to_call(name, call_us):
+    shapes = [[8, 3, 16, 16], [16, 3, 3, 3]]
+    facts = facts_of(steps_of(op(name, 100, 500, dims=shapes, types=["float"] * 2)), run=run_with())
+    assert larger_batch(facts).growing_ns == (500 - call_us) * 1000
 
 
 def test_without_shapes_it_cannot_look():

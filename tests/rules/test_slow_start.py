@@ -9,6 +9,7 @@ from profkit.diagnosis.pipeline import diagnose
 from profkit.findings.values import Kind, Severity
 from profkit.rules.base import CannotLook, Need, missing_needs
 from profkit.rules.slow_start import slow_start
+from profkit.run.directory import GeneratedCode, Run
 from profkit.run.whole_run import RunAccount
 from profkit.trace.events import no_trace
 from tests.rules.watched import S, StackActivity, doing, line, watched
@@ -44,6 +45,45 @@ def test_compiling_counts_whenever_it_happens():
     facts = watched((doing(StackActivity.COMPILING, 10, 25, 50), line(9, "model(x)")))
     (found,) = slow_start.check(facts)
     assert found.message == "Compiling what this line calls takes 10.0 s, 33 % of the run."
+
+
+def compiling(generated, *times_s):
+    seen = [(doing(StackActivity.COMPILING, s, 1, 29), line(9 + at, "model(x)")) for at, s in enumerate(times_s)]
+    facts = watched(*seen)
+    return list(slow_start.check(Facts(no_trace(), Run(generated=generated), account=facts.account)))
+
+
+def test_what_a_warm_cache_would_have_spared_is_told():
+    (found,) = compiling(GeneratedCode(hits=1, misses=3, generating_ns=7 * S), 10)
+    assert found.message.endswith(
+        "A warm cache would have spared about 7.00 s: the code of 3 of 4 graphs was not in it."
+    )
+    assert found.run_ns == found.evidence["spared_ns"] == 7 * S
+    assert found.run_uncertainty == 0.2
+    assert "TORCHINDUCTOR_CACHE_DIR" in found.fix
+
+
+def test_two_lines_share_what_it_would_have_spared_and_no_more_than_they_took():
+    first, second = compiling(GeneratedCode(misses=2, generating_ns=12 * S), 18, 18)
+    assert (first.run_ns, second.run_ns) == (6 * S, 6 * S)
+    (found,) = compiling(GeneratedCode(misses=2, generating_ns=50 * S), 12)
+    assert found.run_ns == 12 * S
+
+
+def test_a_cache_that_was_warm_cannot_spare_more():
+    (found,) = compiling(GeneratedCode(hits=2, spared_ns=30 * S), 10)
+    assert found.message.endswith(
+        "The code of all 2 graphs came out of the cache, which spared 30.0 s: what is left is tracing and loading."
+    )
+    assert "CACHE_DIR" not in found.fix
+    assert found.run_ns == 10 * S
+
+
+@pytest.mark.parametrize("generated", [None, GeneratedCode(misses=2)])
+def test_a_compiler_that_does_not_tell_leaves_the_bound(generated):
+    (found,) = compiling(generated, 10)
+    assert found.message.endswith("33 % of the run.")
+    assert found.run_ns == 10 * S
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,8 @@ class Turn:
             "run_ns": ended_ns - self._begun_ns - self._aside_ns,
             "step_ns": self._step_ns,
             "graph_nodes": self._graph_nodes,
-            "peak_bytes": _peak_bytes(),
-            "device_peak_bytes": _device_peak_bytes(),
+            "peak_bytes": peak_bytes(),
+            "device_peak_bytes": device_peak_bytes(),
             "random_states": states,
             "drawn": sorted(name for name, state in states.items() if self._drawn_from.get(name) != state),
             "files": sorted({file for module in [*sys.modules.values()] if (file := _file_of(module))}),
@@ -181,7 +181,7 @@ def _random_states() -> dict[str, str]:
     return {name: hashlib.sha256(state).hexdigest() for name, state in states.items()}
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
     """The most memory that this process held; 0 where the system does not say."""
     with suppress(ImportError):
         import resource
@@ -190,7 +190,7 @@ def _peak_bytes() -> int:
     return 0
 
 
-def _device_peak_bytes() -> int:
+def device_peak_bytes() -> int:
     cuda = getattr(sys.modules["torch"], "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return 0

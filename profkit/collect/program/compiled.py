@@ -18,7 +18,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
 from profkit.collect.program.clocks import time
-from profkit.run.directory import CallSite, Compilation, Compiled, GraphBreak, SkippedGraph
+from profkit.run.directory import CallSite, Compilation, Compiled, GeneratedCode, GraphBreak, SkippedGraph
 from profkit.source.code import PROFKIT, source_line
 
 _IsUser = Callable[[str], bool]
@@ -29,6 +29,10 @@ _MOST_SKIPPED = 100
 _MOST_TEXT = 2_000
 _LINE = re.compile(r'File "(.+)", line (\d{1,9}), in (.+)\n    (.*)')
 """As ``traceback`` formats a stack."""
+_HITS = ("inductor_fx_local_cache_hit_count", "inductor_fx_remote_cache_hit_count")
+_MISSES = ("inductor_fx_local_cache_miss_count",)
+"""By PyTorch 2.13. What a hit spared is called ``remote_cache_time_saved_s`` for a cache on the disk, too. A graph that
+is in none counts as missed in the local one; it may then be found in a remote one."""
 _COMPILE_ID = re.compile(r"(\d{1,9})/\d{1,9}$")
 
 
@@ -103,6 +107,25 @@ def _compilation(metrics: Any, frame: int, file: str, is_user: _IsUser) -> Compi
         failure=text("fail_reason"),
         failed_at=_call_site(failed, int(failed_line), text("co_name")) if is_user(failed) and failed_line else None,
     )
+
+
+def read_generated_code() -> GeneratedCode | None:
+    """What the caches of generated code had to do with all compilations; None if no graph was looked up in one. A
+    backward pass that is compiled with its forward pass counts as a graph of its own. Never raises."""
+    hits = misses = 0
+    generating_s = spared_s = 0.0
+    with suppress(Exception):  # private to PyTorch, as above
+        for metrics in list(sys.modules[_UTILS].get_compilation_metrics())[-_MOST:]:
+            found, missed = (sum(_number(metrics, name) for name in names) for names in (_HITS, _MISSES))
+            hits, misses = hits + int(found), misses + int(missed)
+            generating_s += _number(metrics, "inductor_compile_time_s") if missed else 0.0
+            spared_s += _number(metrics, "remote_cache_time_saved_s") if found else 0.0
+    return GeneratedCode(hits, misses, int(generating_s * 1e9), int(spared_s * 1e9)) if hits or misses else None
+
+
+def _number(metrics: Any, name: str) -> float:
+    found = getattr(metrics, name, None)
+    return max(0.0, float(found)) if isinstance(found, int | float) else 0.0
 
 
 def _frame_of(metrics: Any) -> int:

@@ -19,7 +19,7 @@ from profkit.collect.machine.rates import read_rates
 from profkit.collect.machine.sampler import Sampler
 from profkit.collect.memory.watch import MemoryWatch
 from profkit.collect.program.clocks import time
-from profkit.collect.program.compiled import read_compiled
+from profkit.collect.program.compiled import read_compiled, read_generated_code
 from profkit.collect.ranks.identity import RankWatch
 from profkit.collect.recorder.prologue import Prologue
 from profkit.collect.sessions.detaching import STAYS_ATTACHED, stays_attached
@@ -159,6 +159,7 @@ class Archive:
             feeding=parts.signals.feeding,
             unwatched=self._unwatched,
             compiled=read_compiled(self._is_user.__getitem__),
+            generated=read_generated_code(),
             notes=tuple(dict.fromkeys((*self._notes, *parts.tracer.notes, *parts.memory.notes))),
         )
         save(self._directory, RUN_FILE, self._file.run)

@@ -111,6 +111,13 @@ class Stage:
         seen = msgspec.json.decode(result.read_bytes(), type=Seen) if result.exists() else Seen()
         return Run(status, output, errors, seen, written_since(self.copy, before), _load(result))
 
+    def try_out(self, child: str, options: list[str], timeout_s: float) -> tuple[int, str]:
+        """Run a fresh copy in another of profkit's ways to run a program (`profkit.collect.launch`): its exit status,
+        and what it wrote to standard error. Raises `TooLong`."""
+        copy_tree(self.tree, self.copy, {})
+        status, _, errors = self._call(child, options, timeout_s)
+        return status, errors
+
     def record(self, directory: Path, changed: Mapping[Path, bytes], timeout_s: float) -> tuple[int, str]:
         """Record the program with these files changed into a run directory: its exit status, and what it wrote to
         standard error."""

@@ -18,6 +18,7 @@ from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.findings.values import Location, Phase, PhaseLine, WholeRun
+from profkit.patterns.whole_run.curves import curves_of, early_ns, recorded_within
 from profkit.run.directory import CallSite
 from profkit.run.whole_run import PHASE_OF, PROGRAM_PHASE, Place, RunAccount, StackActivity, StackTime
 
@@ -70,7 +71,9 @@ _Loop = tuple[str, str, int]
 @derived_once
 def whole_run(facts: Facts) -> WholeRun | None:
     """The account of the run; None if it was not watched."""
-    return account_for(facts.account, phase_labels(facts)) if facts.account.stacks else None
+    if not facts.account.stacks:
+        return None
+    return replace(account_for(facts.account, phase_labels(facts)), recorded_ns=recorded_within(facts))
 
 
 @derived_once
@@ -82,19 +85,20 @@ def phase_labels(facts: Facts) -> list[str]:
 def account_for(account: RunAccount, labels: list[str]) -> WholeRun:
     """The phases of a run that was watched, given that of each stack. They add up to the time from the start of the
     process to the last look."""
-    early_ns = max(0, account.begun_ns - account.started_ns) if account.started_ns else 0
+    before_ns = early_ns(account)
     seen_ns = Counter[str]()
     for stack, label in zip(account.stacks, labels, strict=True):
         seen_ns[label] += stack.time_ns
-    whole = WholeRun(max(early_ns + seen_ns.total(), 1), (), seen_ns[PROFKIT], account.is_over, account.column_ns)
-    phases = [Phase(START, early_ns, early_ns / whole.programs_ns)]  # of no length if only a part was watched
+    whole = WholeRun(max(before_ns + seen_ns.total(), 1), (), seen_ns[PROFKIT], account.is_over, account.column_ns)
+    phases = [Phase(START, before_ns, before_ns / whole.programs_ns)]  # of no length if only a part was watched
     for label in PHASES[1:]:
         if time_ns := seen_ns[label]:
             stacks = [stack for stack, found in zip(account.stacks, labels, strict=True) if found == label]
             share = time_ns / (whole.time_ns if label == PROFKIT else whole.programs_ns)
             cpu_ns = sum(stack.cpu_ns for stack in stacks)
             phases.append(Phase(label, time_ns, share, cpu_ns, _lines(account, stacks, label)))
-    return replace(whole, phases=tuple(phases), band=tuple(_band(account, phases, labels)))
+    band = tuple(_band(account, phases, labels))
+    return replace(whole, phases=tuple(phases), band=band, curves=curves_of(account))
 
 
 class Repeated(Struct, frozen=True):

@@ -143,6 +143,8 @@ def _pictures(diagnosis: Diagnosis, pictures: Pictures) -> dict[str, Any]:
         "stacked": drawing.stacked(diagnosis),
         "phases": drawing.phases(diagnosis.whole_run),
         "run_band": drawing.band(diagnosis.whole_run),
+        "run_recorded": drawing.recorded_part(diagnosis.whole_run),
+        "run_curves": drawing.curves(diagnosis.whole_run),
         "columns": drawing.columns(pictures),
         "column_ticks": drawing.column_ticks(pictures),
         "stripes": drawing.stripes(pictures.lanes),

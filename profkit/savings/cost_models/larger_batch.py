@@ -22,21 +22,25 @@ from profkit.derive.families import ELEMENTWISE, operators_of
 from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
 from profkit.patterns.loader_accounts import loader_accounts
 from profkit.patterns.program import ACCUMULATES
-from profkit.run.directory import Rates
+from profkit.run.directory import Rates, unprofiled_steps
 from profkit.savings.cost_models.devices import in_tf32, rates_of
 from profkit.savings.cost_models.roofline import Product, product_of
 from profkit.savings.step_time import step_time
-from profkit.trace.events import Bools, Category, Float64s, Rows
+from profkit.trace.events import Bools, Category, Float64s, Int64s, Rows
 from profkit.trace.statistics import distinct_rows, median
 
 _MOST_CALL_NS = 20_000
 """An operator costs the host 5 to 20 µs whatever its size, here in C++ and without the recording's part."""
+_MOST_CALLS_NS = {"aten::mkldnn_convolution": 40_000, "aten::convolution_backward": 90_000}
+"""oneDNN lays out image, weight and result anew in each call. Fits over batches of 1 to 8 on one core of an EPYC leave
+35 to 50 µs and 75 to 100 µs for batches of none: 8 to 64 channels, images of 8 x 8 to 16 x 16, with groups and without.
+PyTorch's own convolutions are other operators, and cost no more than the rest."""
 _LEAST_RATE, _LEAST_BANDWIDTH = 50e9, 10e9
 """Floating-point operations and bytes per second that a core with AVX2 does at least, for recordings with tiny
 operators only, whose best rate tells no more than the price of a call."""
 _HELD_UP = 0.25
-"""Of the step: if operators took so much longer than others of their name and shapes, the processor was not theirs, and
-neither what grows nor what stays is known."""
+"""Of the step: if operators took so much longer than others of their name and shapes, or the thread waited so long for
+a CPU, then what the clock says of most of them is another program's time."""
 _FULL = 0.5
 """Of the roofline: kernels that do well reach half of it or more, and have no room for a larger batch."""
 _ITEM_BYTES = 4
@@ -97,9 +101,14 @@ def larger_batch(facts: Facts) -> LargerBatch | None:
     loading_ns = _loading_ns(facts) * step_ns / max(time.recorded_ns, 1)
     if facts.device.present:
         return _on_device(facts, size, rows, loading_ns)
-    took = facts.tree.self_ns(facts.trace.events)[rows].astype(np.float64)
-    if _per_step(facts, rows, took - _usual(facts, rows, took)) > _HELD_UP * step_ns:
-        return None
+    took: Float64s = facts.tree.self_ns(facts.trace.events)[rows].astype(np.float64)
+    crowded_ns = facts.once(_crowded_ns)
+    held_up_ns = _per_step(facts, rows, took - _usual(facts, rows, took))
+    if max(held_up_ns, float(median(crowded_ns)) if len(crowded_ns) else 0.0) > _HELD_UP * step_ns:
+        if not len(crowded_ns) or _computes_together(facts):
+            return None
+        step_ns, loading_ns = _alone_ns(facts, step_ns, crowded_ns), _loading_ns(facts, least=True)
+        took = _usual(facts, rows, took, least=True)
     grow_ns = min(_per_step(facts, rows, _growing_ns(facts, rows, size, took)) + loading_ns, step_ns)
     none = np.zeros(0)
     return LargerBatch(size, step_ns, int(grow_ns), grow_ns, none, none, step_ns - grow_ns, 0.0, _making_ns(facts))
@@ -107,18 +116,45 @@ def larger_batch(facts: Facts) -> LargerBatch | None:
 
 def _per_step(facts: Facts, rows: Rows, times_ns: Float64s) -> float:
     """The median over the measured steps of the time of these events within each."""
+    return float(median(_sums(facts, rows, times_ns)))
+
+
+def _sums(facts: Facts, rows: Rows, times_ns: Float64s) -> Float64s:
+    """The time of these events within each measured step."""
     sums = np.bincount(facts.step_of(rows), times_ns, minlength=len(facts.steps))
-    return float(median(sums[facts.steps.measured]))
+    measured: Float64s = sums[facts.steps.measured].astype(np.float64)
+    return measured
 
 
-def _usual(facts: Facts, rows: Rows, times_ns: Float64s) -> Float64s:
-    """For each operator the median time of all with its name and shapes: other programs hold single ones up."""
+def _crowded_ns(facts: Facts) -> Int64s:
+    """How long the program waited for a CPU in each measured step; empty if that was not counted."""
+    steps, counted = facts.steps, np.array(facts.run.measured_step_crowded_ns, dtype=np.int64)
+    recorded: Bools = ~steps.located
+    return counted[steps.measured[recorded]] if len(counted) == np.count_nonzero(recorded) else counted[:0]
+
+
+def _alone_ns(facts: Facts, step_ns: int, crowded_ns: Int64s) -> int:
+    """The step without other programs: the shortest measured one without its waits for a CPU, or the shortest without
+    the recording."""
+    recorded_ns = facts.steps.duration_ns[facts.steps.measured] - crowded_ns
+    return max(1, min(step_ns, int(recorded_ns.min()), *unprofiled_steps(facts.run, None)[0]))
+
+
+def _computes_together(facts: Facts) -> bool:
+    """Whether several threads compute an operator: they wait for the one that has no CPU, and nobody counts that."""
+    host, set_now = facts.run.host, facts.run.flags.get("torch_threads")
+    return (set_now if isinstance(set_now, int) else host.torch_threads if host else 0) != 1
+
+
+def _usual(facts: Facts, rows: Rows, times_ns: Float64s, least: bool = False) -> Float64s:
+    """For each operator the median time of all with its name and shapes, or the ``least``: other programs hold single
+    ones up."""
     if not len(rows):
         return times_ns
     events = facts.trace.events
     _, kind = distinct_rows(events.name_code[rows], events.dims_code[rows])
     order, count = np.lexsort((times_ns, kind)), np.bincount(kind)
-    middle = np.cumsum(count) - count + (count - 1) // 2
+    middle = np.cumsum(count) - count + (0 if least else (count - 1) // 2)
     usual: Float64s = np.minimum(times_ns, times_ns[order][middle][kind])
     return usual
 
@@ -132,7 +168,11 @@ def _growing_ns(facts: Facts, rows: Rows, size: int, took: Float64s) -> Float64s
     rate = max(_LEAST_RATE, float((operations[at] / took[at]).max(initial=0.0)) * 1e9)
     bandwidth = max(_LEAST_BANDWIDTH, float((moved[plain] / took[plain]).max(initial=0.0)) * 1e9)
     needs = np.where(at, np.where(operations > 0, operations / rate, moved / bandwidth) * 1e9, 0.0)
-    return np.clip(np.maximum(needs, took - _MOST_CALL_NS), 0.0, took) * ratios(rate, bandwidth)
+    calls_ns: Float64s = np.full(len(rows), float(_MOST_CALL_NS))
+    for name, most_ns in _MOST_CALLS_NS.items():
+        calls_ns[facts.trace.named(name)[rows]] = most_ns
+    growing: Float64s = np.clip(np.maximum(needs, took - calls_ns), 0.0, took)
+    return growing * ratios(rate, bandwidth)
 
 
 def _on_device(facts: Facts, size: int, growing: Rows, loading_ns: float) -> LargerBatch | None:
@@ -233,13 +273,14 @@ def _computing_ns(facts: Facts, row: int, is_tf32: bool, rates: Rates) -> float:
     return product.operations / min(known or rates.products.values()) * 1e9
 
 
-def _loading_ns(facts: Facts) -> float:
-    """The time in which the main process makes samples, but for the price of a call. 0 with workers, which make them
-    meanwhile."""
+def _loading_ns(facts: Facts, least: bool = False) -> float:
+    """The time in which the main process makes samples, but for the price of a call, in a usual step or the one where
+    it took ``least``. 0 with workers, which make them meanwhile."""
     if any(use.workers for use in facts.run.loaders):
         return 0.0
     rows = facts.measured_rows(facts.loading & (facts.trace.events.lane == facts.steps.main_lane))
-    return _per_step(facts, rows, (facts.trace.events.duration_ns[rows] - _MOST_CALL_NS).clip(0).astype(np.float64))
+    took = (facts.trace.events.duration_ns[rows] - _MOST_CALL_NS).clip(0).astype(np.float64)
+    return float(_sums(facts, rows, took).min()) if least else _per_step(facts, rows, took)
 
 
 def _making_ns(facts: Facts) -> float:

@@ -11,8 +11,8 @@ import pytest
 
 import profkit
 from profkit.collect.program import compiled
-from profkit.collect.program.compiled import read_compiled
-from profkit.run.directory import CallSite, Compilation, Compiled, GraphBreak, load_run
+from profkit.collect.program.compiled import read_compiled, read_generated_code
+from profkit.run.directory import CallSite, Compilation, Compiled, GeneratedCode, GraphBreak, load_run
 
 USERS = "/home/me/train.py"
 LIBRARY = "/site-packages/lib.py"
@@ -133,6 +133,22 @@ def test_an_older_compiler_records_less(compiler):
 def test_unexpected_records_cost_nothing(compiler, records):
     compiler.records = records
     assert read_compiled(is_user) is None
+
+
+def test_what_the_caches_had_is_added_up_over_all_functions(compiler):
+    compiler.records += [
+        metrics(inductor_fx_local_cache_miss_count=1, inductor_compile_time_s=2.5, co_filename=LIBRARY),
+        metrics(inductor_fx_local_cache_hit_count=2, remote_cache_time_saved_s=4.0, inductor_compile_time_s=0.5),
+        metrics(inductor_fx_remote_cache_hit_count=1, inductor_compile_time_s=None),
+        metrics(),
+    ]
+    assert read_generated_code() == GeneratedCode(3, 1, 2_500_000_000, 4_000_000_000)
+
+
+@pytest.mark.parametrize("records", [[], [metrics()], None, [metrics(inductor_fx_local_cache_hit_count="many")]])
+def test_without_a_lookup_nothing_is_known_of_caches(compiler, records):
+    compiler.records = records
+    assert read_generated_code() is None
 
 
 def test_a_real_program_breaks_and_is_recompiled_at_its_own_lines(tmp_path, forks):

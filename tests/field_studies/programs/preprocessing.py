@@ -11,7 +11,7 @@ def tokenize(text):
 
 
 model, optimizer = make()
-for _ in range(5):
+for _ in range(12):
     rows = [tokenize(text) for text in TEXT]
     data = torch.tensor(rows[:2560], dtype=torch.float32).repeat(1, 2)[:, :64]
     train(model, optimizer, data.split(128))
