@@ -68,11 +68,11 @@ from profkit.patterns.memory_use import memory_uses
 from profkit.patterns.places.events import call_site
 from profkit.patterns.places.frames import parse_frame
 from profkit.patterns.program import program_elementwise, program_traffic
+from profkit.patterns.serving.kinds import engine_steps
 from profkit.patterns.time.bounds import Bound
 from profkit.patterns.time.communicating import communicating
 from profkit.patterns.time.hottest import hottest_lines, hottest_operators, hottest_updates
 from profkit.patterns.time.kernels import kernel_families
-from profkit.patterns.time.serving import engine_steps
 from profkit.patterns.time.shares import time_parts
 from profkit.patterns.time.wait_causes import wait_causes
 from profkit.patterns.transfers.created import created_tensors

@@ -6,9 +6,10 @@ import pytest
 
 from profkit.derive.facts import Facts
 from profkit.diagnosis.pipeline import diagnose
-from profkit.patterns.time.serving import Step, engine_steps, read_sglang, read_vllm
+from profkit.patterns.serving.kinds import engine_steps
+from profkit.patterns.serving.names import Step, read_sglang, read_tensorrt, read_vllm
 from profkit.report import render
-from tests.traces import Json, annotation, facts_of, kernel, python, runtime
+from tests.traces import Json, annotation, facts_of, kernel, memcpy, python, runtime
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,7 @@ from tests.traces import Json, annotation, facts_of, kernel, python, runtime
             "execute_8192_context_9(sq8155sk8430sqsq7475785sqsk7671310)_generation_37(sq37sk34489sqsq37sqsk34489)",
             Step(9, 37, 8192, 42919),
         ),
+        ("execute_context_1(888_788544)_generation_0(0_0)", Step(1, 0, 888, 0)),
         ("execute_model", None),
         ("step[DECODE bs=32]", None),
     ],
@@ -41,15 +43,31 @@ def test_sglangs_names(name, step):
     assert read_sglang(name) == step
 
 
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("[Executor] _forward_step 7: 0 ctx reqs, 32 gen reqs", Step(0, 32, 32, 0)),
+        ("[Executor] _forward_step 7: 2 ctx reqs, 512 ctx tokens, 3 gen reqs", Step(2, 3, 515, 0)),
+        ("[Executor] _forward_step 7: 2 ctx reqs, 3 gen reqs", Step(2, 3, 0, 0)),
+        ("_forward_step: 0 ctx reqs, 1 gen reqs", Step(0, 1, 1, 0)),
+        ("_forward_step 7", None),
+    ],
+)
+def test_tensorrts_names(name, step):
+    assert read_tensorrt(name) == step
+
+
 def test_kinds_of_steps():
     assert [Step(*counts, 1, 0).kind for counts in ((1, 0), (0, 1), (1, 1))] == ["prefill", "decode", "mixed"]
 
 
-def _decoding(count: int, launch: str = "cudaGraphLaunch", name: str = "execute_context_0(0)_generation_8(8)") -> Facts:
-    """Steps of 1000 µs with 600 µs of work, and 350 µs of Python before the next."""
+def _decoding(
+    count: int, launch: str = "cudaGraphLaunch", name: str = "execute_context_0(0)_generation_8(8)", paused_us: int = 0
+) -> Facts:
+    """Steps of 1000 µs with 600 µs of work, and 350 µs of Python before the next. In the middle is a pause."""
     events: list[Json] = []
     for number in range(count):
-        at = 1000 * number
+        at = 1000 * number + (paused_us if number >= count // 2 else 0)
         events += [
             annotation(name, at, 50),
             runtime(launch, at + 10, 20, correlation=number + 1),
@@ -80,6 +98,26 @@ def test_what_lies_between_two_replays():
 def test_kernels_without_a_graph():
     (one,) = engine_steps(_decoding(4, "cudaLaunchKernel"))
     assert one.replayed == 0.0
+
+
+def test_waiting_for_work_that_was_not_recorded_is_no_part_of_a_step():
+    """The first kernel is queued for 800 µs behind something that the recording lacks."""
+    events = [
+        annotation("step[DECODE bs=4]", 0, 900),
+        runtime("cudaMemcpyAsync", 5, 5, correlation=1),
+        memcpy("Memcpy HtoD (Pinned -> Device)", 12, 3, correlation=1),
+        runtime("cudaGraphLaunch", 20, 5, correlation=2),
+        kernel("gemm", 825, 100, correlation=2),
+    ]
+    (one,) = engine_steps(facts_of(events))
+    assert one.device_ns == 103_000
+    assert one.step_ns == pytest.approx(163_000, abs=2_000)  # of the 810 µs, 60 are on this side of the queue
+
+
+def test_a_pause_without_requests_is_not_idling_before_a_step():
+    (one,) = engine_steps(_decoding(8, paused_us=50_000))
+    assert one.steps == 8
+    assert one.idle_ns == 400_000
 
 
 def test_a_single_step_that_waits_has_no_rate():
