@@ -48,7 +48,7 @@ def test_ranges_of_one_kind_whose_digits_change_are_steps(names):
 
 
 def test_an_engines_steps_need_not_fill_the_thread():
-    """It waits and samples outside of its ranges, which all have one name, while another thread waits for the result."""
+    """It waits and samples outside of its ranges, all of one name; another thread waits for results."""
     events = _ranges(["execute_context_0(0)_generation_1(1)"] * 4, length=200)
     events += [runtime("cudaEventSynchronize", 350 + 1000 * n, 700, tid=2) for n in range(4)]
     steps = _steps(events)

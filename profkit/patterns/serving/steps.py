@@ -21,7 +21,8 @@ class EngineWork(Struct, frozen=True):
     it. ``begin_ns`` and ``end_ns`` span the step's work on the device (its range, if there is none), ``busy_ns`` is how
     long the device works meanwhile. ``kernels`` are the step's kernels, ``replayed`` those that graphs launch.
     ``idle_ns`` is how long the device idles before the step, -1 for the first. ``in_turn`` says whether it follows the
-    step before at once: after a pause, the engine was without requests."""
+    step before at once: after a pause, the engine was without requests. ``work`` is all work of the device, in
+    ``step_of`` the step of each."""
 
     named: NamedSteps
     begin_ns: Int64s
@@ -32,6 +33,8 @@ class EngineWork(Struct, frozen=True):
     replayed: Int64s
     idle_ns: Int64s
     in_turn: Bools
+    work: Rows
+    step_of: Rows
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -88,6 +91,8 @@ def _work_of(facts: Facts, named: NamedSteps) -> EngineWork:
         np.bincount(of[kernels & is_replayed], minlength=count),
         np.concatenate([[NONE], (begin_ns[1:] - end_ns[:-1]).clip(min=0)]),
         np.concatenate([[False], turns <= _MOST_TIMES * np.median(turns)]) if len(turns) else np.zeros(1, dtype=bool),
+        work,
+        of,
     )
 
 

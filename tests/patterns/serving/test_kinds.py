@@ -9,7 +9,8 @@ from profkit.diagnosis.pipeline import diagnose
 from profkit.patterns.serving.kinds import engine_steps
 from profkit.patterns.serving.names import Step, read_sglang, read_tensorrt, read_vllm
 from profkit.report import render
-from tests.traces import Json, annotation, facts_of, kernel, memcpy, python, runtime
+from profkit.run.directory import Rates, Run
+from tests.traces import Json, annotation, facts_of, kernel, memcpy, op, python, runtime
 
 
 @pytest.mark.parametrize(
@@ -149,10 +150,47 @@ def test_other_programs_have_none():
     assert engine_steps(facts_of([annotation("train_step", 0, 50), kernel("gemm", 1, 5)])) == ()
 
 
+def test_waiting_for_a_steps_tokens_is_no_fault_of_its_own():
+    named = {finding.rule for finding in diagnose(_decoding(8)).findings}
+    assert named == {"host-between-replays"}
+    other = {finding.rule for finding in diagnose(_decoding(8, name="train 1")).findings}
+    assert other == {"host-between-replays", "host-sync-in-step"}
+
+
 def test_reports_tell_them():
     diagnosis = diagnose(_decoding(4))
     text = " ".join(render(diagnosis, "text").split())
-    assert "vLLM, decode: 4 steps of 8 tokens of 8 sequences, 1.00 ms each. The device works 600 µs of that" in text
+    assert "vLLM, decode: 4 steps of 8 tokens of 8 sequences, 1.00 ms each, by the names of its ranges." in text
+    assert "The device works 600 µs of that, replayed from a graph." in text
+    assert "Of its kernels' time: matrix products 67 %, attention 33 %." in text
     assert "Before it the device idles 400 µs, in scheduler.py(12): schedule." in text
     assert "8,000 tokens a second" in text
     assert "vLLM, decode" in render(diagnosis, "html")
+
+
+def _looping(length: int) -> Facts:
+    """A loop of one's own on a processor: each pass takes 1000 µs."""
+    events: list[Json] = []
+    for number in range(5):
+        at, read = 1000 * number, length + number if length > 1 else 1
+        events += [
+            op("aten::embedding", at + 1, 10, dims=[[1000, 64], [2, read]]),
+            op("aten::linear", at + 20, 700, dims=[[2, 1, 64], [1000, 64], []], types=["float", "float", ""]),
+            op("aten::argmax", at + 800, 20, dims=[[2, 1000], [], []]),
+        ]
+    return facts_of(events, run=Run(rates=Rates("a processor", 1e9, {})))
+
+
+def test_reports_tell_a_loop_of_ones_own():
+    diagnosis = diagnose(_looping(1))
+    text = " ".join(render(diagnosis, "text").split())
+    assert "A loop of the program's own adds a token to 2 sequences in each pass, 1.00 ms each." in text
+    assert "That makes 2,000 tokens a second, one every 500 µs." in text
+    assert "A pass has to read 256 kB of weights, at least 256 µs: it takes 3.9 times as long." in text
+    (one,) = diagnosis.serving
+    assert (one.engine, one.kind, one.weight_bytes, one.floor_ns) == ("", "decode", 256_000, 256_000)
+
+
+def test_reports_tell_what_is_read_again():
+    text = " ".join(render(diagnose(_looping(30)), "text").split())
+    assert "Each pass reads 32 tokens of a sequence again, of which one is new." in text
