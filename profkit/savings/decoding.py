@@ -68,9 +68,11 @@ def _read_bytes(facts: Facts, rows: Rows) -> tuple[float, float]:
     count = np.bincount(kind, minlength=len(first))
     weights = cached = 0.0
     for row, times in zip(rows[first].tolist(), count.tolist(), strict=True):
-        texts = (trace.text_of(int(codes[row])) for codes in (events.dims_code, events.types_code))
-        call = read_call(trace.name_of(row), *texts, "")
-        for operand in _OPERANDS[base_name(trace.name_of(row))] if call is not None else ():
+        dims, types = (trace.text_of(int(codes[row])) for codes in (events.dims_code, events.types_code))
+        call = read_call(trace.name_of(row), dims, types, "")
+        if call is None:
+            continue
+        for operand in _OPERANDS[base_name(call.name)]:
             size = times * math.prod(call.shape(operand)) * BYTES_OF.get(call.type_of(operand), 0)
             if len(call.shape(operand)) > 2:
                 cached += size

@@ -98,7 +98,9 @@ def _steps_of(trace: Trace, tree: Tree, launches: Launches, rows: Rows, first: d
     if not is_engine and len(starts) > 1 and are_layers(trace, tree, launches, lane, starts):
         return None
     last_ns = int(tree.end_ns[events.lane == lane].max())
-    return _in_turns(starts, ends, last_ns) if is_engine else _until_next(starts, ends, last_ns)
+    if is_engine:
+        return _in_turns(starts, ends, last_ns, _when_done(trace, launches, starts))
+    return _until_next(starts, ends, last_ns)
 
 
 def engine_ranges(trace: Trace) -> Rows:
@@ -128,11 +130,19 @@ def _cycle_of(numbers: list[int]) -> int:
     return again if whole == cycle * (len(whole) // again) else 1
 
 
-def _in_turns(starts: Int64s, ends: Int64s, last_ns: int) -> Span:
+def _when_done(trace: Trace, launches: Launches, starts: Int64s) -> Int64s:
+    """When the device is done with what each step launched; 0 if that is nothing."""
+    number = np.searchsorted(starts, launches.launched_ns, side="right") - 1
+    done_ns = np.zeros(len(starts), dtype=np.int64)
+    np.maximum.at(done_ns, number[number >= 0], trace.events.ends_of(launches.work[number >= 0]))
+    return done_ns
+
+
+def _in_turns(starts: Int64s, ends: Int64s, last_ns: int, done_ns: Int64s) -> Span:
     """Each step until the next begins, unless the engine was without requests for a while. The last one takes as long
     as the others, as far as the recording reaches."""
-    turns = np.diff(starts)
-    follow = turns <= _MOST_TIMES * median(turns) if len(turns) else np.zeros(0, dtype=bool)
+    turns, pauses = np.diff(starts), starts[1:] - np.maximum(ends, done_ns)[:-1]
+    follow = pauses <= _MOST_TIMES * median(turns) if len(turns) else np.zeros(0, dtype=bool)
     if not follow.any():
         return _until_next(starts, ends, last_ns)
     until = np.where(follow, starts[1:], ends[:-1])

@@ -33,6 +33,29 @@ class Decoding(Struct, frozen=True):
         return union(self.start_ns, self.end_ns)
 
 
+class Generating(Struct, frozen=True):
+    """When the host is in steps that add tokens, prompts beside them or not, and the ``sequences`` of one (a mean)."""
+
+    time: Intervals
+    sequences: float
+
+
+@derived_once
+def generating_time(facts: Facts) -> Generating | None:
+    """The measured steps that add tokens, of an engine or a loop of one's own; None if there are none."""
+    starts_ns = facts.trace.events.start_ns
+    work = engine_work(facts)
+    if work is None:
+        passes = token_passes(facts)
+        return None if passes is None else Generating(union(starts_ns[passes.rows], passes.end_ns), passes.sequences)
+    mine = np.sort(np.concatenate([work.of_kind("decode"), work.of_kind("mixed")]))
+    mine = mine[facts.steps.in_measured(starts_ns[work.named.rows[mine]])]
+    if not mine.size:
+        return None
+    sequences = float(np.mean([work.named.steps[at].generating for at in mine.tolist()]))
+    return Generating(union(starts_ns[work.named.rows[mine]], _until_next(facts, work)[mine]), sequences)
+
+
 @derived_once
 def eager_decoding(facts: Facts) -> Decoding | None:
     """The steps that generate and are launched kernel by kernel; None if there are none."""
@@ -52,12 +75,17 @@ def _of_engine(facts: Facts, work: EngineWork) -> Decoding | None:
     eager = mine[(work.replayed[mine] == 0) & (work.kernels[mine] >= _FEWEST_KERNELS)]
     if not eager.size:
         return None
-    ends_ns = facts.trace.events.ends_of(work.named.rows)
-    follows = np.append(work.in_turn[1:], False)
-    until = np.where(follows, np.append(starts_ns[1:], 0), ends_ns)
+    until = _until_next(facts, work)
     sequences = float(np.mean([work.named.steps[at].generating for at in eager.tolist()]))
     kernels = float(work.kernels[eager].mean())
     return Decoding(starts_ns[eager], until[eager], sequences, kernels, work.named.engine, len(mine) - len(eager))
+
+
+def _until_next(facts: Facts, work: EngineWork) -> Int64s:
+    """When the host ends each step: with the start of the next one, if that follows at once."""
+    rows, events = work.named.rows, facts.trace.events
+    follows = np.append(work.in_turn[1:], False)
+    return np.where(follows, np.append(events.start_ns[rows[1:]], 0), events.ends_of(rows))
 
 
 def _of_passes(facts: Facts, passes: TokenPasses) -> Decoding | None:

@@ -81,6 +81,7 @@ def _work_of(facts: Facts, named: NamedSteps) -> EngineWork:
     call = launches.call[inside]
     is_replayed = facts.trace.matching(GRAPH_LAUNCH)[call.clip(min=0)] & (call != NONE)
     turns = np.diff(starts_ns)
+    pauses = starts_ns[1:] - np.maximum(events.ends_of(rows), end_ns)[:-1]
     return EngineWork(
         named,
         begin_ns,
@@ -90,7 +91,7 @@ def _work_of(facts: Facts, named: NamedSteps) -> EngineWork:
         np.bincount(of[kernels], minlength=count),
         np.bincount(of[kernels & is_replayed], minlength=count),
         np.concatenate([[NONE], (begin_ns[1:] - end_ns[:-1]).clip(min=0)]),
-        np.concatenate([[False], turns <= _MOST_TIMES * np.median(turns)]) if len(turns) else np.zeros(1, dtype=bool),
+        np.concatenate([[False], pauses <= _MOST_TIMES * np.median(turns)]) if len(turns) else np.zeros(1, dtype=bool),
         work,
         of,
     )
