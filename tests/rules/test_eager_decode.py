@@ -112,6 +112,7 @@ def loop(ids: list[int], count: int = 5, drawn: bool = True) -> list[Json]:
                 runtime("cudaLaunchKernel", call, 4, correlation=correlation),
                 kernel("gemm", call + 8, 10, correlation=correlation),
             ]
+        events.append(op("aten::scaled_dot_product_attention", begin + 2040, 20, dims=[[ids[0], 4, 1, 16]] * 3))
         if drawn:
             events.append(op("aten::argmax", begin + 2100, 10, dims=[[ids[0], 1000], [], []]))
     return events

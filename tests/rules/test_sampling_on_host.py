@@ -29,6 +29,7 @@ def steps(
             annotation(name, at, 60),
             op("aten::embedding", at + 1, 8, dims=[[WORDS, 64], [8, 1]]),
             runtime("cudaGraphLaunch", at + 10, 10, correlation=ids + 1),
+            op("aten::_flash_attention_forward", at + 62, 3),
             kernel("gemm", at + 25, 300, correlation=ids + 1),
             op("aten::to", at + 70, 330),
             runtime("cudaMemcpyAsync", at + 72, 8, correlation=ids + 2),

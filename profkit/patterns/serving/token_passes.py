@@ -1,19 +1,22 @@
 """Loops of one's own that generate text: the passes of a model that each add a token to its sequences.
 
 A pass looks up token embeddings, and before the next one a token is drawn for each sequence from the scores over the
-table's words. Two passes are told apart from prefill, and from a classifier, by what they look up: one token of each
-sequence (the rest is in a cache), or one token more each time.
+table's words. Passes are told apart from prefill, and from a classifier, by what they look up: one token of each
+sequence (the rest is in a cache), or one token more each time, or a window of constant length from which a token is
+drawn at random. And they are told apart from a recommendation, which also ranks many things for one, by what looks
+back at the tokens before: attention, or a state that is carried on.
 """
 
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
-from profkit.derive.families import operators_of
+from profkit.derive.families import base_name, operators_of
 from profkit.patterns.program import named_operators
 from profkit.patterns.serving.lookups import lengths_of, table_and_ids
 from profkit.patterns.shapes import shapes_of, with_shapes
@@ -22,6 +25,12 @@ from profkit.trace.statistics import median
 
 _DRAWS = frozenset(("argmax", "max", "multinomial", "topk", "sort", "softmax", "_softmax", "log_softmax"))
 """One of them stands between the scores and the chosen token."""
+_LOOKS_BACK = re.compile(
+    r"atten|attn|_mha|gru|lstm|rnn|selective_scan|mamba|ssm|rwkv|wkv|delta_rule|retention|conv1d", re.IGNORECASE
+)
+"""Operators that need the tokens before, by their names. Attention by hand shows as a softmax over several heads."""
+_HEADS_AND_ALL = 4
+"""Dimensions of scores of attention: sequences, heads, and two of tokens."""
 _FEWEST = 3
 """Passes in the measured steps: fewer make no rate."""
 _OF_THE_TABLE = 0.5
@@ -62,35 +71,62 @@ def token_passes(facts: Facts) -> TokenPasses | None:
         if len(table) == 2 and sequences:
             tables.setdefault(table, []).append((row, known, sequences, length))
     found = [_passes(facts, words, of, draws) for (words, _), of in tables.items()]
-    return max((one for one in found if one is not None), key=len, default=None)
+    best = max((one for one in found if one is not None), key=len, default=None)
+    return best if best is not None and _looks_back(facts, best) else None
 
 
-def _draws(facts: Facts, called: Rows) -> list[tuple[int, int, int]]:
-    """Operators that may draw a token: when each starts, of how many sequences, from how many scores."""
+def _looks_back(facts: Facts, passes: TokenPasses) -> bool:
+    """Whether each pass has an operator that needs the tokens before."""
+    events, called = facts.trace.events, facts.operators.rows
+    by_name = called[facts.trace.matching(_LOOKS_BACK)[called]]
+    weighing = called[operators_of(facts.trace, frozenset(("softmax", "_softmax")))[called]]
+    known = with_shapes(facts, weighing)
+    by_hand = [
+        row
+        for row, of in zip(weighing.tolist(), known.tolist(), strict=True)
+        if of >= 0 and len(next(iter(shapes_of(facts, of)), ())) >= _HEADS_AND_ALL
+    ]
+    starts_ns = np.sort(events.start_ns[np.concatenate([by_name, np.array(by_hand, dtype=np.int64)])])
+    first = np.searchsorted(starts_ns, events.start_ns[passes.rows])
+    return bool((np.append(starts_ns, np.iinfo(np.int64).max)[first] < passes.end_ns).all())
+
+
+class _Draw(Struct, frozen=True):
+    """An operator that may draw a token: when it starts, of how many sequences, from how many ``scores``."""
+
+    at_ns: int
+    sequences: int
+    scores: int
+    is_random: bool
+
+
+def _draws(facts: Facts, called: Rows) -> list[_Draw]:
     rows = called[operators_of(facts.trace, _DRAWS)[called]]
     found = []
     for row, known in zip(rows.tolist(), with_shapes(facts, rows).tolist(), strict=True):
         shape = next(iter(shapes_of(facts, known)), ()) if known >= 0 else ()
         if shape:
-            found.append((int(facts.trace.events.start_ns[row]), math.prod(shape[:-1]), shape[-1]))
+            is_random = base_name(facts.trace.name_of(row)) == "multinomial"
+            found.append(_Draw(int(facts.trace.events.start_ns[row]), math.prod(shape[:-1]), shape[-1], is_random))
     return found
 
 
-def _passes(
-    facts: Facts, words: int, of: list[tuple[int, int, int, int]], draws: list[tuple[int, int, int]]
-) -> TokenPasses | None:
+def _passes(facts: Facts, words: int, of: list[tuple[int, int, int, int]], draws: list[_Draw]) -> TokenPasses | None:
     rows, known, sequences, known_length = (np.array(column, dtype=np.int64) for column in zip(*of, strict=True))
     length = lengths_of(facts, rows, known, known_length)
     start_ns = facts.trace.events.start_ns[rows]
-    drawn = np.array([at for at, _, scores in draws if _OF_THE_TABLE * words <= scores <= words], dtype=np.int64)
-    count = np.array([some for _, some, scores in draws if _OF_THE_TABLE * words <= scores <= words], dtype=np.int64)
+    fitting = [draw for draw in draws if _OF_THE_TABLE * words <= draw.scores <= words]
+    drawn = np.array([draw.at_ns for draw in fitting], dtype=np.int64)
+    count = np.array([draw.sequences for draw in fitting], dtype=np.int64)
+    random = np.array([draw.at_ns for draw in fitting if draw.is_random], dtype=np.int64)
     until = np.append(start_ns[1:], np.iinfo(np.int64).max)
     first = np.searchsorted(drawn, start_ns)
     draws_next = (first < len(drawn)) & (np.append(drawn, np.iinfo(np.int64).max)[first] < until)
     of_draw = np.append(count, 0)[first.clip(max=len(count))]
     grows = np.append(False, np.diff(length) == 1) | np.append(np.diff(length) == 1, False)
+    slides = (length > 1) & (np.searchsorted(random, until) > np.searchsorted(random, start_ns))
     flat = (sequences == 1) & (length == of_draw) & (length > 1)  # all sequences' tokens in one row
-    adds = draws_next & (((of_draw == sequences) & ((length == 1) | grows)) | flat) & facts.measured[rows]
+    adds = draws_next & (((of_draw == sequences) & ((length == 1) | grows | slides)) | flat) & facts.measured[rows]
     if adds.sum() < _FEWEST:
         return None
     ends = np.where(until < np.iinfo(np.int64).max, until, start_ns)

@@ -176,6 +176,7 @@ def _looping(length: int) -> Facts:
         events += [
             op("aten::embedding", at + 1, 10, dims=[[1000, 64], [2, read]]),
             op("aten::linear", at + 20, 700, dims=[[2, 1, 64], [1000, 64], []], types=["float", "float", ""]),
+            op("aten::gru", at + 730, 30, dims=[[2, 1, 64]]),
             op("aten::argmax", at + 800, 20, dims=[[2, 1000], [], []]),
         ]
     return facts_of(events, run=Run(rates=Rates("a processor", 1e9, {})))

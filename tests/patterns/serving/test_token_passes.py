@@ -14,14 +14,20 @@ Json = dict[str, Any]
 WORDS, WIDTH = 1000, 64
 
 
-def passes(ids: list[list[int]], scores: list[int] | None = None, draw: str = "aten::argmax") -> list[Json]:
-    """For each shape of ids a lookup, a product, and a draw, 1000 µs apart."""
+def passes(
+    ids: list[list[int]],
+    scores: list[int] | None = None,
+    draw: str = "aten::argmax",
+    back: str = "aten::scaled_dot_product_attention",
+) -> list[Json]:
+    """For each shape of ids a lookup, a product, attention, and a draw, 1000 µs apart."""
     events: list[Json] = []
     for number, shape in enumerate(ids):
         at = 1000 * number
         events += [
             op("aten::embedding", at + 1, 10, dims=[[WORDS, WIDTH], shape]),
-            op("aten::mm", at + 20, 700, dims=[[shape[0], WIDTH], [WIDTH, WORDS]]),
+            op("aten::mm", at + 20, 500, dims=[[shape[0], WIDTH], [WIDTH, WORDS]]),
+            *([op(back, at + 600, 50, dims=[[shape[0], 4, 1, 16]] * 3)] if back else []),
             op(draw, at + 800, 20, dims=[scores or [shape[0], WORDS], [], []]),
         ]
     return events
@@ -39,6 +45,19 @@ def test_what_draws(draw):
     assert token_passes(facts_of(passes([[2, 1]] * 4, draw=draw))) is not None
 
 
+@pytest.mark.parametrize("back", ["aten::gru", "aten::softmax", "flash_attn::_flash_attn_forward", "vllm::mamba_mixer"])
+def test_what_looks_back(back):
+    assert token_passes(facts_of(passes([[2, 1]] * 4, back=back))) is not None
+
+
+def test_a_window_that_slides():
+    """nanoGPT crops the text to what the model can read, and draws at random."""
+    found = token_passes(facts_of(passes([[1, 32]] * 5, draw="aten::multinomial")))
+    assert found is not None
+    assert found.length.tolist() == [32] * len(found)
+    assert token_passes(facts_of(passes([[1, 32]] * 5))) is None
+
+
 def test_a_flat_batch_of_one_token_each():
     found = token_passes(facts_of(passes([[6]] * 4)))
     assert found is not None
@@ -53,6 +72,7 @@ def test_a_flat_batch_of_one_token_each():
         (passes([[4, 1]] * 5, scores=[8, WORDS]), "other sequences"),
         (passes([[4, 1]] * 5, draw="aten::relu"), "no draw"),
         (passes([[4, 1]] * 2), "too few"),
+        (passes([[256]] * 5, back=""), "things recommended to 256 users"),
     ],
 )
 def test_other_programs(events, why):
