@@ -79,6 +79,17 @@ def test_a_program_without_an_engine_that_replays_graphs():
     assert "Launch the next replay before" in found.fix
 
 
+def test_a_pause_without_requests_is_not_the_hosts():
+    frames = (("scheduler.py(12): schedule", 0.5),)
+    late = [{**event, "ts": event["ts"] + 90_000, "args": dict(event["args"])} for event in serving(400, frames=frames)]
+    for event in late:
+        if "correlation" in event["args"]:
+            event["args"]["correlation"] += 100
+    (found,) = find(serving(400, frames=frames) + late)
+    assert found.evidence["idle_ns_each"] == pytest.approx(450_000, rel=0.2)
+    assert "schedules (schedule, " in found.message
+
+
 def test_two_replays_are_too_few():
     assert find(serving(400, count=2)) == []
 

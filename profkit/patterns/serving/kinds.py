@@ -57,7 +57,7 @@ def _of_kind(facts: Facts, work: EngineWork, kind: str, mine: Rows) -> StepsOfKi
     step_ns, busy_ns = _median(work.length_ns[mine]), _median(work.busy_ns[mine])
     generating = sum(step.generating for step in steps) / len(steps)
     has_rate = step_ns > 0 and (len(steps) >= _ENOUGH or busy_ns >= _MOSTLY * step_ns)
-    followed = mine[work.in_turn[mine]]
+    followed = mine[work.in_turn[mine] & facts.device.present]
     return StepsOfKind(
         work.named.engine,
         kind,

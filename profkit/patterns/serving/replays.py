@@ -86,16 +86,14 @@ def between_replays(facts: Facts) -> Between:
     gaps = union(done_ns, found.begin_ns[1:])
     others = [spent for reason, spent in idle_parts(facts) if reason in _NOT_THE_HOSTS]
     window = facts.device.busy.gaps(int(found.begin_ns[0]), int(found.begin_ns[-1]))
-    idle = intersection(intersection(gaps, window), _measured(facts)).minus(while_queued(facts))
-    host = _until_launched(facts, found, done_ns)
+    steps = facts.steps
+    over = union(steps.begun_ns[steps.measured], steps.done_ns[steps.measured])
+    idle = intersection(intersection(gaps, window), over).minus(while_queued(facts))
+    of_host = union(steps.start_ns[steps.measured], steps.end_ns[steps.measured])
+    host = intersection(_until_launched(facts, found, done_ns), of_host)  # no pause without requests
     for other in others:
         idle, host = idle.minus(other), host.minus(other)
     return Between(idle, host, host_functions(facts, host))
-
-
-def _measured(facts: Facts) -> Intervals:
-    steps = facts.steps
-    return union(steps.begun_ns[steps.measured], steps.done_ns[steps.measured])
 
 
 def _until_launched(facts: Facts, found: Replays, done_ns: Int64s) -> Intervals:

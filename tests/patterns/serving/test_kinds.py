@@ -195,3 +195,11 @@ def test_reports_tell_a_loop_of_ones_own():
 def test_reports_tell_what_is_read_again():
     text = " ".join(render(diagnose(_looping(30)), "text").split())
     assert "Each pass reads 32 tokens of a sequence again, of which one is new." in text
+
+
+def test_an_engine_on_a_processor():
+    events = [annotation("execute_context_0(0)_generation_8(8)", 1000 * number, 600) for number in range(5)]
+    events += [op("aten::mm", 1000 * number + 5, 500) for number in range(5)]
+    (one,) = diagnose(facts_of(events)).serving
+    assert (one.steps, one.step_ns, one.device_ns, one.idle_ns) == (5, 1_000_000, 0, 0)
+    assert one.tokens_per_s == pytest.approx(8000)
