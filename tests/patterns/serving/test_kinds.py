@@ -203,3 +203,36 @@ def test_an_engine_on_a_processor():
     (one,) = diagnose(facts_of(events)).serving
     assert (one.steps, one.step_ns, one.device_ns, one.idle_ns) == (5, 1_000_000, 0, 0)
     assert one.tokens_per_s == pytest.approx(8000)
+
+
+def _busy(name: str, launch: str = "cudaGraphLaunch") -> list[Json]:
+    """Steps of 1000 µs in which the device never rests, launched ahead."""
+    events: list[Json] = []
+    for number in range(6):
+        events += [
+            annotation(name, 1000 * number, 900),
+            runtime(launch, 1000 * number + 5, 20, correlation=number + 1),
+            kernel("gemm", 1000 * number + 45, 1000, correlation=number + 1),
+        ]
+    return events
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("step[DECODE bs=8]", "SGLang generates 8,000 tokens a second, 100 % of its kernels' time in matrix products"),
+        ("step[EXTEND bs=1 toks=4096]", "SGLang reads 4,096,000 tokens of prompts a second, 100 % of"),
+        ("step[MIXED bs=4 toks=900]", "SGLang generates 4,000 tokens a second beside reading prompts, 100 % of"),
+    ],
+)
+def test_the_verdict_tells_what_is_served(name, says):
+    verdict = diagnose(facts_of(_busy(name))).verdict
+    assert verdict is not None
+    assert says in verdict.text
+
+
+def test_the_verdict_tells_what_a_loop_adds():
+    verdict = diagnose(_looping(1)).verdict
+    assert verdict is not None
+    says = "the loop that generates text adds 2,000 tokens a second, 3.9 times as long as reading weights and cache"
+    assert says in verdict.text
