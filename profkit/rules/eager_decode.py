@@ -28,6 +28,7 @@ from __future__ import annotations
 from profkit.derive.timeline.intervals import intersection
 from profkit.patterns import name_lines, order_sites
 from profkit.patterns.serving.decoding import Decoding, eager_decoding
+from profkit.patterns.serving.names import named_steps
 from profkit.rules.base import (
     CannotLook,
     Facts,
@@ -62,7 +63,7 @@ _OF_A_LOOP = (
 def eager_decode(facts: Facts) -> Suspicions:
     """One finding for all of these steps."""
     launches, events = facts.launches, facts.trace.events
-    if not (launches.call >= 0).any():
+    if named_steps(facts) is not None and not (launches.call >= 0).any():
         raise CannotLook("the recording does not say which call launched which kernel")
     found = eager_decoding(facts)
     if found is None:

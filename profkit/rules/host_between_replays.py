@@ -87,7 +87,8 @@ _WHAT = (
 @rule(Kind.OPPORTUNITY, Need.DEVICE, Need.WHOLE_STEP)
 def host_between_replays(facts: Facts) -> Suspicions:
     """One finding for all gaps."""
-    if not (facts.launches.call >= 0).any():
+    engine = named_steps(facts)
+    if engine is not None and not (facts.launches.call >= 0).any():
         raise CannotLook("the recording does not say which call launched which kernel")
     found = replays(facts)
     if len(found.calls) < _FEWEST or not is_replayed(facts):
@@ -97,7 +98,6 @@ def host_between_replays(facts: Facts) -> Suspicions:
     if idle_share < HIGH_FROM or not between.host.total_ns:
         return
     each_ns = between.idle.total_ns / (len(found.calls) - 1)
-    engine = named_steps(facts)
     yield Suspicion(
         message=f"Between {format_count(len(found.calls), 'replay')} of graphs the device idles "
         f"{format_time(each_ns)} each time, at least {format_share(idle_share)} of the step, while the host "

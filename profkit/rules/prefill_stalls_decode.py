@@ -30,7 +30,6 @@ from msgspec import Struct
 from profkit.patterns.serving.steps import EngineWork, engine_work
 from profkit.rules.base import (
     HIGH_FROM,
-    CannotLook,
     Facts,
     Kind,
     Need,
@@ -74,10 +73,8 @@ class _Stalls(Struct, frozen=True):
 def prefill_stalls_decode(facts: Facts) -> Suspicions:
     """One finding for all of these steps."""
     work = engine_work(facts)
-    if work is None:
-        raise CannotLook("the recording holds no steps of an engine that serves a language model")
-    found = _find(work)
-    if found is None:
+    found = None if work is None else _find(work)
+    if work is None or found is None:
         return
     each_ns = float(median(work.length_ns[found.steps]))
     beyond_ns = float((work.length_ns[found.steps] - found.usual_ns).sum())

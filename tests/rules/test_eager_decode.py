@@ -134,5 +134,9 @@ def test_a_recording_that_does_not_tell_launches_cannot_be_judged():
         find([annotation(DECODE, 0, 50), kernel("gemm", 1, 5)])
 
 
+def test_other_programs_need_no_such_recording():
+    assert find([annotation("train 1", 0, 50), kernel("gemm", 1, 5)]) == []
+
+
 def test_without_a_device():
     assert Need.DEVICE in missing_needs(facts_of([op("aten::add", 0, 5)]), eager_decode.needs)
