@@ -65,6 +65,13 @@ _FIXES = {
     "SGLang": "Leave SGLang's overlapped scheduler on (no `--disable-overlap-schedule`), and sample on the device.",
     "TensorRT-LLM": "Leave the overlapped scheduler on (no `disable_overlap_scheduler`).",
 }
+_MOSTLY = 0.5
+"""Of the idle time: more of it lies within steps than between them."""
+_WHOLE = (
+    "Capture the whole step as one graph, not a graph for each piece between two calls of attention: vLLM does so with "
+    "`cudagraph_mode` `FULL` or `FULL_AND_PIECEWISE`, if the attention backend allows it; in your own code break the "
+    "graph nowhere."
+)
 _FIX = (
     "Launch the next replay before you handle the tokens of the last one: keep the chosen tokens on the device as the "
     "next inputs, write inputs into fixed buffers, and make text, statistics and schedules while the device works."
@@ -102,12 +109,16 @@ def host_between_replays(facts: Facts) -> Suspicions:
         message=f"Between {format_count(len(found.calls), 'replay')} of graphs the device idles "
         f"{format_time(each_ns)} each time, at least {format_share(idle_share)} of the step, while the host "
         f"{_does(between)}.",
-        fix=_FIX if engine is None else _FIXES[engine.engine],
+        fix=_WHOLE if between.inside > _MOSTLY else _FIX if engine is None else _FIXES[engine.engine],
         places=Places.of([_function(one) for one in between.functions]),
         rows=found.calls,
         edit=shrink_spans(between.host.start_ns, between.host.end_ns, 0, _UNCERTAINTY),
         confidence=0.7,
-        evidence={"idle_fraction": round(idle_share, 4), "idle_ns_each": int(each_ns)},
+        evidence={
+            "idle_fraction": round(idle_share, 4),
+            "idle_ns_each": int(each_ns),
+            "inside_steps": round(between.inside, 4),
+        },
     )
 
 

@@ -90,6 +90,23 @@ def test_a_pause_without_requests_is_not_the_hosts():
     assert "schedules (schedule, " in found.message
 
 
+def test_graphs_of_pieces_of_a_step():
+    """Four graphs of 100 µs in each step, with the host's launch of attention in between."""
+    events: list[Json] = []
+    for number in range(5):
+        at = 800 * number
+        events.append(annotation("execute_context_0(0)_generation_8(8)", at, 780))
+        for piece in range(4):
+            correlation = 10 * number + piece + 1
+            events += [
+                runtime("cudaGraphLaunch", at + 10 + 195 * piece, 10, correlation=correlation),
+                kernel("gemm", at + 30 + 195 * piece, 100, correlation=correlation),
+            ]
+    (found,) = find(events)
+    assert found.evidence["inside_steps"] == pytest.approx(15 / 19, abs=0.05)
+    assert found.fix.startswith("Capture the whole step as one graph")
+
+
 def test_two_replays_are_too_few():
     assert find(serving(400, count=2)) == []
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.timeline.intervals import NOTHING, Intervals, intersection, union
+from profkit.patterns.serving.names import named_steps
 from profkit.patterns.time.idling import UNRECORDED_WAIT, idle_parts, while_queued
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.statistics import distinct
@@ -45,11 +46,13 @@ class Spent(Struct, frozen=True):
 
 class Between(Struct, frozen=True):
     """``idle`` is when the device idles between two replays, ``host`` when the host works between the end of a replay
-    and the launch of the next, ``functions`` what takes most of that."""
+    and the launch of the next, ``functions`` what takes most of that. ``inside`` is the share of the idle
+    time between two replays of one engine's step, whose graphs hold a piece each."""
 
     idle: Intervals
     host: Intervals
     functions: tuple[Spent, ...] = ()
+    inside: float = 0.0
 
 
 @derived_once
@@ -93,7 +96,19 @@ def between_replays(facts: Facts) -> Between:
     host = intersection(_until_launched(facts, found, done_ns), of_host)  # no pause without requests
     for other in others:
         idle, host = idle.minus(other), host.minus(other)
-    return Between(idle, host, host_functions(facts, host))
+    pieces = _of_one_step(facts, found)
+    inside_ns = idle.covered_within(done_ns[pieces], np.maximum(done_ns, found.begin_ns[1:])[pieces]).sum()
+    return Between(idle, host, host_functions(facts, host), float(inside_ns / max(idle.total_ns, 1)))
+
+
+def _of_one_step(facts: Facts, found: Replays) -> Bools:
+    """Which replays, from the second on, belong to the engine's step of the one before; none without an engine."""
+    named, events = named_steps(facts), facts.trace.events
+    if named is None:
+        return np.zeros(len(found.calls) - 1, dtype=bool)
+    step = np.searchsorted(events.start_ns[named.rows], events.start_ns[found.calls], side="right")
+    same: Bools = step[1:] == step[:-1]
+    return same
 
 
 def _until_launched(facts: Facts, found: Replays, done_ns: Int64s) -> Intervals:
