@@ -39,6 +39,7 @@ from profkit.findings.values import (
     CostlyPlace,
     DeviceMemory,
     Diagnosis,
+    ExchangeRate,
     Finding,
     HotSpot,
     KernelFamily,
@@ -68,6 +69,7 @@ from profkit.patterns.memory_use import memory_uses
 from profkit.patterns.places.events import call_site
 from profkit.patterns.places.frames import parse_frame
 from profkit.patterns.program import program_elementwise, program_traffic
+from profkit.patterns.ranks.bandwidths import bus_rates
 from profkit.patterns.time.bounds import Bound
 from profkit.patterns.time.communicating import communicating
 from profkit.patterns.time.hottest import hottest_lines, hottest_operators, hottest_updates
@@ -523,6 +525,22 @@ def _time_steps(facts: Facts, found: StepTime) -> Timing:
         recorded_shares=_share(found.recorded_rows, found.recorded_ns) if found.source and found.busy_ns else (),
         unprofiled_most_time_ns=most_ns,
         held_up_step_time_ns=found.held_up_ns,
+        exchange_rates=_rates(facts),
+    )
+
+
+def _rates(facts: Facts) -> tuple[ExchangeRate, ...]:
+    return tuple(
+        ExchangeRate(
+            operation=one.operation,
+            ranks=one.ranks,
+            count=one.count,
+            size_bytes=one.size_bytes,
+            each_ns=one.each_ns,
+            bytes_per_s=round(one.bytes_per_s),
+            best_bytes_per_s=round(one.best_bytes_per_s),
+        )
+        for one in bus_rates(facts)
     )
 
 
