@@ -30,15 +30,16 @@ from profkit.diagnosis.health.window import describe_start
 from profkit.diagnosis.judge import Outcome, PricedFinding, edit_behind, gather, judging_tasks, price_together, weigh
 from profkit.diagnosis.pictures.from_facts import draw
 from profkit.diagnosis.rooflines import tell_roofline
+from profkit.diagnosis.serving import tell_serving
 from profkit.diagnosis.settings import EVERYTHING, UNCHOSEN, Settings, is_left_out
 from profkit.diagnosis.verdict import conclude
-from profkit.findings.serving import EngineSteps
 from profkit.findings.values import (
     FULL_AFTER_EVIDENCE,
     MEASURED_EVIDENCE,
     CostlyPlace,
     DeviceMemory,
     Diagnosis,
+    ExchangeRate,
     Finding,
     HotSpot,
     KernelFamily,
@@ -68,11 +69,11 @@ from profkit.patterns.memory_use import memory_uses
 from profkit.patterns.places.events import call_site
 from profkit.patterns.places.frames import parse_frame
 from profkit.patterns.program import program_elementwise, program_traffic
+from profkit.patterns.ranks.bandwidths import bus_rates
 from profkit.patterns.time.bounds import Bound
 from profkit.patterns.time.communicating import communicating
 from profkit.patterns.time.hottest import hottest_lines, hottest_operators, hottest_updates
 from profkit.patterns.time.kernels import kernel_families
-from profkit.patterns.time.serving import engine_steps
 from profkit.patterns.time.shares import time_parts
 from profkit.patterns.time.wait_causes import wait_causes
 from profkit.patterns.transfers.created import created_tensors
@@ -285,7 +286,7 @@ def _with_steps(facts: Facts, diagnosis: Diagnosis, rows: Sequence[Rows]) -> Dia
     pictures, not_drawn = attempt("the pictures of the steps", partial(draw, facts, rows), None)
     kernels, not_named = attempt("what the device's kernels do", partial(_tell_kernels, facts), ())
     roofline, not_counted = attempt("how near the launches come to the roofline", partial(tell_roofline, facts), None)
-    serving, not_read = attempt("the steps of the engine", partial(_tell_serving, facts), ())
+    serving, not_read = attempt("the steps of the engine", partial(tell_serving, facts), ())
     diagnosis = replace(
         diagnosis,
         run=run,
@@ -356,26 +357,6 @@ def _tell_kernels(facts: Facts) -> tuple[KernelFamily, ...]:
             name_fraction=round(one.code_fraction, 4),
         )
         for one in kernel_families(facts)
-    )
-
-
-def _tell_serving(facts: Facts) -> tuple[EngineSteps, ...]:
-    return tuple(
-        EngineSteps(
-            engine=one.engine,
-            kind=one.kind,
-            steps=one.steps,
-            sequences=round(one.sequences, 2),
-            tokens=round(one.tokens, 2),
-            context_tokens=round(one.context_tokens, 2),
-            step_ns=int(one.step_ns),
-            device_ns=int(one.device_ns),
-            replayed_fraction=round(one.replayed, 4),
-            idle_ns=int(one.idle_ns),
-            idle_in=one.idle_in,
-            tokens_per_s=round(one.tokens_per_s, 1),
-        )
-        for one in engine_steps(facts)
     )
 
 
@@ -545,6 +526,22 @@ def _time_steps(facts: Facts, found: StepTime) -> Timing:
         recorded_shares=_share(found.recorded_rows, found.recorded_ns) if found.source and found.busy_ns else (),
         unprofiled_most_time_ns=most_ns,
         held_up_step_time_ns=found.held_up_ns,
+        exchange_rates=_rates(facts),
+    )
+
+
+def _rates(facts: Facts) -> tuple[ExchangeRate, ...]:
+    return tuple(
+        ExchangeRate(
+            operation=one.operation,
+            ranks=one.ranks,
+            count=one.count,
+            size_bytes=one.size_bytes,
+            each_ns=one.each_ns,
+            bytes_per_s=round(one.bytes_per_s),
+            best_bytes_per_s=round(one.best_bytes_per_s),
+        )
+        for one in bus_rates(facts)
     )
 
 

@@ -1,4 +1,4 @@
-"""The steps of an engine that serves a language model, as a diagnosis tells them."""
+"""The steps of what serves a language model, as a diagnosis tells them: an engine's, or a loop's of one's own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,17 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class FamilyShare:
+    """The share of the time of all kernels of these steps that those of one ``family`` take."""
+
+    family: str
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSteps:
     """All steps of one ``kind`` (``prefill``, ``decode`` or ``mixed``) of an ``engine``, by the names of its ranges.
+    Without an engine (empty) they are the passes of a loop of the program's own, whose model is called ``where``.
 
     ``sequences`` and ``tokens`` are means of a step: the sequences in it, and the tokens that it computes.
     ``context_tokens`` are the tokens that these attend to, 0 if the names do not tell. ``step_ns`` is the median time
@@ -15,7 +24,10 @@ class EngineSteps:
     ``device_ns`` is the median time in which the device works on it, ``replayed_fraction`` the share of its kernels
     that a graph launches. ``idle_ns`` is the median time between the end of the work of the step before and the
     beginning of its own, and ``idle_in`` the Python functions that take most of it. ``tokens_per_s`` counts a token for
-    each sequence that generates."""
+    each sequence that generates. ``families`` are those of the kernels that take most, the first with most.
+
+    A pass of a loop reads ``weight_bytes`` of weights and ``cache_bytes`` of keys and values, 0 if unknown. Reading
+    each once takes at least ``floor_ns``, 0 if the rate of the memory is unknown."""
 
     engine: str
     kind: str
@@ -29,3 +41,8 @@ class EngineSteps:
     idle_ns: int
     idle_in: tuple[str, ...] = ()
     tokens_per_s: float = 0.0
+    families: tuple[FamilyShare, ...] = ()
+    weight_bytes: int = 0
+    cache_bytes: int = 0
+    floor_ns: int = 0
+    where: str = ""

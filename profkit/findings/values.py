@@ -317,6 +317,22 @@ class CostlyPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class ExchangeRate:
+    """What a link carries in collectives of one ``operation`` among so many ``ranks``, by the measure of nccl-tests
+    (bus bandwidth). ``count`` are those in the measured steps into which a rank puts a megabyte or more, ``size_bytes``
+    and ``each_ns`` medians of them. ``bytes_per_s`` is a median and holds waits for other ranks, ``best_bytes_per_s``
+    that of the fastest."""
+
+    operation: str
+    ranks: int
+    count: int
+    size_bytes: int
+    each_ns: int
+    bytes_per_s: float
+    best_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """Step times, in nanoseconds.
 
@@ -336,6 +352,7 @@ class Timing:
     ``recorded_bound_by`` is what the step waits for as recorded, and ``recorded_shares`` are its shares; both are left
     out without a device. ``held_up_step_time_ns`` is what the steps without a profiler took if that is longer than the
     recorded ones: something else held them up, and ``unprofiled_step_time_ns`` is then the recorded step.
+    ``exchange_rates`` are those of the collectives, the ones with most time first.
     """
 
     steps: int
@@ -356,6 +373,7 @@ class Timing:
     recorded_shares: tuple[TimeShare, ...] = ()
     unprofiled_most_time_ns: int | None = None
     held_up_step_time_ns: int | None = None
+    exchange_rates: tuple[ExchangeRate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

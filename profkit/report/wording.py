@@ -16,6 +16,7 @@ from profkit.findings.values import (
     MEASURED_EVIDENCE,
     DeviceMemory,
     Diagnosis,
+    ExchangeRate,
     Finding,
     Kind,
     Location,
@@ -36,6 +37,8 @@ _SLOWS_FROM = 0.1
 """The share of the step that hides communication. NCCL and DeepEP run on up to 24 of an H100's 132 multiprocessors
 (``NCCL_MAX_CTAS``, ``Buffer.set_num_sms``), so what is computed beside them is slower by up to a fifth: less than this
 makes 2 % of the step at most."""
+_MOST_RATES = 2
+"""Kinds of collectives told of: further ones take less time."""
 _MAY_SLOW = ", which may be slower for it: both share the device's processors and memory"
 
 
@@ -248,7 +251,17 @@ def communication_note(timing: Timing) -> str:
     share = format_share(hidden) if hidden else "none"
     found = f"Communication takes {format_time(exchanged_ns)} a step, {share} of it hidden"
     is_much = timing.step_time_ns is not None and hidden * exchanged_ns >= _SLOWS_FROM * timing.step_time_ns
-    return f"{found} behind computing{_MAY_SLOW if is_much else ''}"
+    rates = "".join(f". {_rate_note(one)}" for one in timing.exchange_rates[:_MOST_RATES])
+    return f"{found} behind computing{_MAY_SLOW if is_much else ''}{rates}"
+
+
+def _rate_note(one: ExchangeRate) -> str:
+    name, each = printable(one.operation).replace("_", "-"), format_time(one.each_ns)
+    usual, best = format_bytes(one.bytes_per_s), format_bytes(one.best_bytes_per_s)
+    return (
+        f"{name[:1].upper()}{name[1:]} of {format_bytes(one.size_bytes)} among {one.ranks} ranks takes {each}, waits "
+        f"for other ranks included: {usual} a second on the bus, {best} at best"
+    )
 
 
 def run_facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:

@@ -5,9 +5,10 @@ With a GPU: lines that make the host wait for the device in most steps. `.item()
 `if x > y:` on a tensor read a number from the device, `.cpu()` reads all of it; `torch.cuda.synchronize()` and blocking
 copies wait for the whole queue. Without a GPU: lines that read a number out of a tensor in at least half of the steps.
 A read every hundred steps is not reported, nor are PyTorch's own reads: in the DataLoader, in an optimizer's step, in
-GradScaler's check for overflow; nor are calls that wait for work which was not recorded. Boolean indexing has its own
-rule, and so do copies of data (pageable-transfer, many-small-transfers, repeated-transfer, device-to-host-in-step) and,
-without a GPU, loops over elements.
+GradScaler's check for overflow; nor are calls that wait for work which was not recorded, or for the tokens of a
+server's step (see `host-between-replays`). Boolean indexing has its own rule, and so do copies of data
+(pageable-transfer, many-small-transfers, repeated-transfer, device-to-host-in-step) and, without a GPU, loops over
+elements.
 
 Why is this bad?
 The host usually runs ahead and fills a queue of kernels. A number exists only once everything queued before it has run,
@@ -62,6 +63,7 @@ from profkit.patterns import (
 from profkit.patterns.loops.reading_loops import reading_loops
 from profkit.patterns.places.calls_between import sites_of_calls
 from profkit.patterns.program import calling_operator
+from profkit.patterns.serving.results import awaits_a_step
 from profkit.patterns.time.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
 from profkit.patterns.transfers.copies import program_transfers
 from profkit.patterns.transfers.faults import waits_told_of
@@ -169,9 +171,9 @@ def host_sync_in_step(facts: Facts) -> Suspicions:
 
 
 def waiting_lines(facts: Facts) -> Iterator[tuple[_Remedy, list[_Line]]]:
-    """The waits that this rule judges, by remedy and by line. Waits that a rule of the transfers reports form lines of
-    their own, as they have a part in what all of them give back."""
-    cause = wait_causes(facts)
+    """The waits that this rule judges, by remedy and by line; none for an engine's tokens. Waits that a rule of
+    the transfers reports form lines of their own, as they have a part in what all of them give back."""
+    cause = np.where(awaits_a_step(facts), NONE, wait_causes(facts))
     for remedy in REMEDIES:
         rows = facts.waits.rows[among(cause, np.array(remedy.causes))]
         known = waits_told_of(facts)[rows]

@@ -52,10 +52,11 @@ from profkit.patterns import (
     with_shapes,
 )
 from profkit.patterns.places.callers import model_call_sites
+from profkit.patterns.serving.lookups import lengths_of, table_and_ids
 from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, rule
 from profkit.savings import Edit, computing_ns, memory_bytes_per_ns, take_less
 from profkit.savings.pricing import dispatch_ns
-from profkit.trace import Int64s, Rows, among, distinct, distinct_rows
+from profkit.trace import Rows, among, distinct, distinct_rows
 
 _MIN_CALLS = 8
 """Fewer tokens are a label or an answer, which is not worth the code of a cache."""
@@ -128,14 +129,14 @@ def _growing_passes(facts: Facts) -> Iterator[list[_Pass]]:
     lookups = called[named_operators(facts, "aten::embedding")[called]]
     known = with_shapes(facts, lookups)
     lookups, known = lookups[known >= 0], known[known >= 0]
-    shapes = [_table_and_ids(facts, int(row)) for row in known]
+    shapes = [table_and_ids(facts, int(row)) for row in known]
     tables: dict[tuple[object, ...], list[int]] = {}
     for i, (table, _, _) in enumerate(shapes):
         tables.setdefault((int(facts.lines.site[lookups[i]]), table), []).append(i)
     for mine in tables.values():
         batch = np.array([shapes[i][1] for i in mine])
         was = np.array([shapes[i][2] for i in mine])
-        length = _lengths(facts, lookups[mine], known[mine], was)
+        length = lengths_of(facts, lookups[mine], known[mine], was)
         step = facts.step_of(lookups[mine])
         grows = (np.diff(length) == 1) & (np.diff(batch) == 0) & (length[:-1] > 0) & (np.diff(step) <= 1)
         stops = np.append(np.searchsorted(called, lookups[mine])[1:], len(called))
@@ -149,23 +150,6 @@ def _growing_passes(facts: Facts) -> Iterator[list[_Pass]]:
                 )
         if passes:
             yield passes
-
-
-def _table_and_ids(facts: Facts, row: int) -> tuple[tuple[int, ...], int, int]:
-    """For a lookup: the shape of the table, the number of sequences, and the tokens in each."""
-    shapes = shapes_of(facts, row)
-    if len(shapes) < 2 or not shapes[1]:
-        return (), 0, 0
-    return tuple(shapes[0]), math.prod(shapes[1][:-1]), shapes[1][-1]
-
-
-def _lengths(facts: Facts, lookups: Rows, known: Rows, known_length: Int64s) -> Int64s:
-    """How long the sequence of each lookup is: told by what it allocates compared with the similar one whose length is
-    known; 0 if that is no whole number of tokens."""
-    here, there = facts.allocated_bytes[lookups], facts.allocated_bytes[known]
-    times = here * known_length
-    whole = np.where(there > 0, times // there.clip(min=1), 0)
-    return np.where(lookups == known, known_length, np.where(whole * there == times, whole, 0))
 
 
 def _cut(facts: Facts, called: Rows, run: list[tuple[int, int, int, int, int]]) -> list[_Pass]:
@@ -215,7 +199,7 @@ def _draws(facts: Facts, passes: list[_Pass], batch: int) -> bool:
     inside = called[among(facts.steps.index_of(start_ns[called]), step)]
     first, _ = distinct_rows(facts.trace.events.dims_code[inside])
     shapes = [shapes_of(facts, row) for row in inside[first].tolist() if facts.trace.events.dims_code[row] >= 0]
-    tokens = _table_and_ids(facts, int(passes[0].known[0]))[0][:1]
+    tokens = table_and_ids(facts, int(passes[0].known[0]))[0][:1]
     return any(math.prod(of[0][:-1]) == batch for of in shapes if of and (len(of[0]) > 1 or tuple(of[0]) == tokens))
 
 

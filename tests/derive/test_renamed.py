@@ -6,7 +6,7 @@ import pytest
 
 from profkit.derive.steps.boundaries import ONE_UPDATE, RENAMED, WHOLE_RECORDING
 from profkit.diagnosis.pipeline import diagnose
-from tests.traces import annotation, facts_of, op, python
+from tests.traces import annotation, facts_of, op, python, runtime
 
 VLLM = "execute_{0}_context_0(sq0sk0sqsq0sqsk0)_generation_{0}(sq{0}sk{1}sqsq{0}sqsk{1})"
 
@@ -34,6 +34,7 @@ def _ranges(names, *, every=1000, length=900, first=100):
         [VLLM.format(32, 800 + n) for n in range(4)],
         ["execute_context_1(888)_generation_0(0)", *(f"execute_context_0(0)_generation_{n}({n})" for n in (8, 7, 8))],
         ["step[EXTEND bs=1 toks=8192]", "step[DECODE bs=32]", "step[DECODE bs=32]", "step[DECODE bs=31]"],
+        [f"[Executor] _forward_step {n}: 0 ctx reqs, {n % 3} gen reqs" for n in (7, 8, 9, 10)],
         [f"train {n}" for n in (7, 8, 9, 10)],
         [f"request-{n}" for n in (41, 17, 99, 3)],
         [f"update (epoch 3, {n})" for n in range(4)],
@@ -44,6 +45,20 @@ def test_ranges_of_one_kind_whose_digits_change_are_steps(names):
     steps = _steps(_ranges(names))
     assert steps.source == RENAMED
     assert _windows(steps) == [(100, 1100), (1100, 2100), (2100, 3100), (3100, 4000)]
+
+
+def test_an_engines_steps_need_not_fill_the_thread():
+    """It waits and samples outside of its ranges, all of one name; another thread waits for results."""
+    events = _ranges(["execute_context_0(0)_generation_1(1)"] * 4, length=200)
+    events += [runtime("cudaEventSynchronize", 350 + 1000 * n, 700, tid=2) for n in range(4)]
+    steps = _steps(events)
+    assert steps.source == RENAMED
+    assert _windows(steps) == [(100, 1100), (1100, 2100), (2100, 3100), (3100, 3300)]
+
+
+def test_an_engine_without_requests_pauses():
+    events = _ranges(["step[DECODE bs=8]"] * 3, length=200) + _ranges(["step[DECODE bs=8]"] * 2, length=200, first=9000)
+    assert _windows(_steps(events)) == [(100, 1100), (1100, 2100), (2100, 2300), (9000, 10000), (10000, 10200)]
 
 
 def test_what_passes_between_two_steps_belongs_to_the_first():

@@ -47,6 +47,7 @@ FULL = {
         "recorded_shares": [],
         "unprofiled_most_time_ns": None,
         "held_up_step_time_ns": None,
+        "exchange_rates": [],
     },
     "findings": [
         {

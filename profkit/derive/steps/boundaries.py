@@ -29,7 +29,7 @@ from profkit.derive.device.waits import Waits
 from profkit.derive.steps.backward import backward_nodes
 from profkit.derive.steps.layers import are_layers
 from profkit.derive.steps.on_device import REPEATED, find_on_device
-from profkit.derive.steps.renamed import find_renamed
+from profkit.derive.steps.renamed import engine_ranges, find_renamed
 from profkit.derive.steps.repetition import find_period
 from profkit.derive.timeline.intervals import stretches, union
 from profkit.derive.timeline.outliving import COMPILING
@@ -187,11 +187,12 @@ Windows = tuple[Int64s, Int64s, str]
 
 def _main_lane(trace: Trace, tree: Tree) -> int:
     """The host thread that runs the program: the one with the profiler's steps, else the one that steps the optimizer
-    or asks for batches, else the one whose outermost operators, ranges and calls take longest. Python frames around
-    these do not count, and neither do backward nodes: autograd runs those of a GPU on its own thread."""
+    or asks for batches, else the one with an engine's steps (another may wait for each result), else the one whose
+    outermost operators, ranges and calls take longest. Python frames around these do not count, and neither do backward
+    nodes: autograd runs those of a GPU on its own thread."""
     events = trace.events
-    for prefixes in ((STEP_MARK,), (_OPTIMIZER, _LOADER)):
-        rows = _rows_starting_with(trace, *prefixes)
+    marks = (_rows_starting_with(trace, *prefixes) for prefixes in ((STEP_MARK,), (_OPTIMIZER, _LOADER)))
+    for rows in (*marks, engine_ranges(trace)):
         if rows.size:
             return int(np.bincount(events.lane[rows]).argmax())
     called = (tree.depth >= 0) & (events.category != Category.PYTHON)

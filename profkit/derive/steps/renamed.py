@@ -3,7 +3,7 @@
 Servers of language models name each step after what it holds: ``execute_32_context_0(sq0sk0)_generation_32(…)`` (vLLM),
 ``step[DECODE bs=32]`` and ``step[EXTEND bs=1 toks=8192]`` (SGLang), and training loops after its number. The words in
 front stay. Ranges are of one kind if these words are the same; the outermost of a kind are the steps if they hold most
-of what the thread does.
+of what the thread does. An engine's are steps in any case: it waits for the device, and samples, outside of them.
 
 Layers and micro-batches are numbered as well, but within a step. If their numbers begin anew again and again, each
 round is a step.
@@ -23,8 +23,12 @@ from profkit.trace.statistics import distinct, median
 
 _KIND = re.compile(r"([^\w]{0,3}[A-Za-z][A-Za-z_ .\-]{0,60}?)[\W_]{0,3}(?=\d|[\[(])[^\d]{0,60}(\d{1,18})")
 """The words before the first digit or bracket, and the first number."""
-_ENGINES = re.compile(r"execute_(?:\d{1,9}_)?context_\d|execute_diffusion_\d|step\[[A-Z_]{2,30} bs=\d")
-"""The names that vLLM (``gpu_model_runner.py``), xDiT and SGLang (``scheduler.py``) give to a step: one is enough."""
+_ENGINES = re.compile(
+    r"execute_(?:\d{1,9}_)?context_\d|execute_diffusion_\d|step\[[A-Z_]{2,30} bs=\d"
+    r"|(?:\[Executor\] )?_forward_step \d{1,18}:"
+)
+"""The names that vLLM (``gpu_model_runner.py``), xDiT, SGLang (``scheduler.py``) and TensorRT-LLM (``py_executor.py``)
+give to a step: one is enough."""
 _PARTS = re.compile(
     r"layer|block|stage|head|expert|chunk|bucket|shard|micro|module|forward|backward|capture|warm", re.IGNORECASE
 )
@@ -54,7 +58,8 @@ def find_renamed(trace: Trace, tree: Tree, launches: Launches, lane: int) -> Spa
         mine = here & (of_kind[events.name_code] == kind)
         rows = np.flatnonzero(tree.outermost(mine))
         taken_ns = int(events.duration_ns[rows].sum())
-        if taken_ns < _COVERED_SHARE * whole_ns or (best is not None and taken_ns <= best[0]):
+        is_most = taken_ns >= _COVERED_SHARE * whole_ns or _is_engine(trace, rows)
+        if not is_most or (best is not None and taken_ns <= best[0]):
             continue
         if (found := _steps_of(trace, tree, launches, rows, first)) is not None:
             best = taken_ns, found
@@ -62,13 +67,15 @@ def find_renamed(trace: Trace, tree: Tree, launches: Launches, lane: int) -> Spa
 
 
 def _kinds_of(trace: Trace, codes: np.ndarray) -> tuple[dict[int, int], dict[int, int]]:
-    """The kind of each name that has one, by the name's code, and its first number."""
+    """The kind of each name that has one, by the name's code, and its first number. All of an engine's are one kind."""
     numbers: dict[str, int] = {}
     kinds: dict[int, int] = {}
     first: dict[int, int] = {}
     for code in codes.tolist():
         name = trace.names[code]
-        if not name.startswith(_NOT_THE_PROGRAMS) and (match := _KIND.match(name)):
+        if _ENGINES.match(name):
+            kinds[code], first[code] = numbers.setdefault("", len(numbers)), 0
+        elif not name.startswith(_NOT_THE_PROGRAMS) and (match := _KIND.match(name)):
             kinds[code] = numbers.setdefault(match[1].lower(), len(numbers))
             first[code] = int(match[2])
     return kinds, first
@@ -78,7 +85,7 @@ def _steps_of(trace: Trace, tree: Tree, launches: Launches, rows: Rows, first: d
     events, lane = trace.events, int(trace.events.lane[rows[0]])
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     codes = events.name_code[rows]
-    is_engine = _ENGINES.match(trace.names[codes[0]]) is not None
+    is_engine = _is_engine(trace, rows)
     if not is_engine and len(distinct(codes)) < 2:
         return None
     every = 1 if is_engine else _cycle_of([first[code] for code in codes.tolist()])
@@ -90,7 +97,20 @@ def _steps_of(trace: Trace, tree: Tree, launches: Launches, rows: Rows, first: d
         return None
     if not is_engine and len(starts) > 1 and are_layers(trace, tree, launches, lane, starts):
         return None
-    return _until_next(starts, ends, int(tree.end_ns[events.lane == lane].max()))
+    last_ns = int(tree.end_ns[events.lane == lane].max())
+    if is_engine:
+        return _in_turns(starts, ends, last_ns, _when_done(trace, launches, starts))
+    return _until_next(starts, ends, last_ns)
+
+
+def engine_ranges(trace: Trace) -> Rows:
+    """The ranges that an engine opens around its steps."""
+    named = trace.where_name(lambda name: _ENGINES.match(name) is not None)
+    return np.flatnonzero(named & (trace.events.category == Category.ANNOTATION))
+
+
+def _is_engine(trace: Trace, rows: Rows) -> bool:
+    return _ENGINES.match(trace.name_of(int(rows[0]))) is not None
 
 
 def _are_alike(lengths_ns: Int64s) -> bool:
@@ -108,6 +128,26 @@ def _cycle_of(numbers: list[int]) -> int:
     cycle = [numbers[0] + at for at in range(again)]
     whole = numbers[: len(numbers) // again * again]
     return again if whole == cycle * (len(whole) // again) else 1
+
+
+def _when_done(trace: Trace, launches: Launches, starts: Int64s) -> Int64s:
+    """When the device is done with what each step launched; 0 if that is nothing."""
+    number = np.searchsorted(starts, launches.launched_ns, side="right") - 1
+    done_ns = np.zeros(len(starts), dtype=np.int64)
+    np.maximum.at(done_ns, number[number >= 0], trace.events.ends_of(launches.work[number >= 0]))
+    return done_ns
+
+
+def _in_turns(starts: Int64s, ends: Int64s, last_ns: int, done_ns: Int64s) -> Span:
+    """Each step until the next begins, unless the engine was without requests for a while. The last one takes as long
+    as the others, as far as the recording reaches."""
+    turns, pauses = np.diff(starts), starts[1:] - np.maximum(ends, done_ns)[:-1]
+    follow = pauses <= _MOST_TIMES * median(turns) if len(turns) else np.zeros(0, dtype=bool)
+    if not follow.any():
+        return _until_next(starts, ends, last_ns)
+    until = np.where(follow, starts[1:], ends[:-1])
+    last = min(max(int(starts[-1] + median(turns[follow])), int(ends[-1])), max(last_ns, int(ends[-1])))
+    return starts, np.append(until, last)
 
 
 def _until_next(starts: Int64s, ends: Int64s, last_ns: int) -> Span:
