@@ -7,7 +7,7 @@ the time, each without the modelled calls inside it.
 from __future__ import annotations
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from profkit.derive.device.kernel_families import Family
 from profkit.derive.facts import Facts, derived_once
@@ -16,6 +16,7 @@ from profkit.savings.cost_models.devices import in_tf32, presumed_rates
 from profkit.savings.roofline.calls import Call, read_call
 from profkit.savings.roofline.demand import PRODUCTS, Demand
 from profkit.savings.roofline.models import demand_of, has_model
+from profkit.savings.roofline.products import Experts
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.statistics import distinct, distinct_rows
 
@@ -216,13 +217,30 @@ def _points(  # one for each kind of call
         rate = "tf32" if tf32 and "tf32" in rates.products else demand.type
         if demand.operations and rate not in rates.products:
             continue
-        if facts.device.present and _is_impossible(demand, rates, rate, taken_ns[number] / len(rows)):
-            continue
+        if facts.device.present:
+            possible = _possible(demand, rates, rate, taken_ns[number] / len(rows))
+            if possible is None:
+                continue
+            demand = possible
         is_slow = demand.is_memory_bound(rates, rate)
         least_ns = demand.least_ns(rates, rate)
         count, step_ns = len(rows) * per_step, float(taken_ns[number]) * per_step
         found.append(Point(call, demand, rate, count, step_ns, least_ns, is_slow, rows, work[mine], owner[mine]))
     return tuple(sorted(found, key=lambda one: -one.step_ns))
+
+
+def _possible(demand: Demand, rates: Rates, rate: str, each_ns: float) -> Demand | None:
+    """What the call demands at least; None if no device does that in the time. Tokens that prefer some experts reach
+    fewer of them than tokens that choose at random: then as many weights count as the memory could read meanwhile."""
+    if not _is_impossible(demand, rates, rate, each_ns):
+        return demand
+    if not isinstance(demand, Experts):
+        return None
+    fewest = structs.replace(demand, read_bytes=demand.chosen * demand.weight_bytes)
+    read_bytes = each_ns * rates.bandwidth / 1e9 - demand.written_bytes
+    if _is_impossible(fewest, rates, rate, each_ns) or read_bytes < fewest.read_bytes:
+        return None
+    return structs.replace(demand, read_bytes=read_bytes)
 
 
 def _is_impossible(demand: Demand, rates: Rates, rate: str, each_ns: float) -> bool:
