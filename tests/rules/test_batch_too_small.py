@@ -157,7 +157,7 @@ def test_on_an_unknown_gpu_it_cannot_look():
         ],
         run=facts.run,
     )
-    with pytest.raises(CannotLook, match="on this GPU is not known: .*--card NAME"):
+    with pytest.raises(CannotLook, match=r"on this GPU is not known: .*--card NAME"):
         told(unknown)
 
 
