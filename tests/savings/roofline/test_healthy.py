@@ -19,6 +19,7 @@ RULES = (
     "scattered-experts",
     "slow-elementwise",
     "slow-scatter",
+    "bandwidth-bound-optimizer",
 )
 HEALTHY = (
     "h100/runs/clean_convnet/pitfall",
