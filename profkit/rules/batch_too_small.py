@@ -43,7 +43,7 @@ from profkit.rules.base import (
     rule,
 )
 from profkit.savings.cost_models.devices import why_no_rates
-from profkit.savings.cost_models.larger_batch import LargerBatch, larger_batch
+from profkit.savings.larger_batch import LargerBatch, larger_batch
 
 _TIMES = 4
 """Twice the batch may be chance, eight times is often another training."""

@@ -11,13 +11,14 @@ from msgspec import Struct, structs
 
 from profkit.derive.device.kernel_families import Family
 from profkit.derive.facts import Facts, derived_once
+from profkit.findings.values import GOOD_RATE
 from profkit.run.directory import Rates
 from profkit.savings.cost_models.devices import in_tf32, presumed_rates
 from profkit.savings.roofline.calls import Call, read_call
-from profkit.savings.roofline.demand import PRODUCTS, Demand
+from profkit.savings.roofline.demand import PRODUCTS, USUAL_SHARES, Demand
 from profkit.savings.roofline.models import demand_of, has_model
 from profkit.savings.roofline.products import Experts
-from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.trace.events import NONE, Bools, Category, Float64s, Int64s, Rows
 from profkit.trace.statistics import distinct, distinct_rows
 
 LARGEST_CACHE = 256e6
@@ -109,6 +110,30 @@ def roofline_of(facts: Facts) -> Roofline | None:
     devices = {facts.trace.lanes[lane].process for lane in distinct(events.lane[work]).tolist()}
     count = len(devices) if facts.device.present else 1
     return Roofline(rates, points, float(time_ns.sum()) * per_step, facts.steps.measured_ns * per_step, max(count, 1))
+
+
+@derived_once
+def least_of_work(facts: Facts) -> Float64s:
+    """For each event how long the roofline lets it take, in nanoseconds, if it is work of the device that a point
+    counts: the call's least time by the kernels' shares of it. NaN for all others."""
+    least = np.full(len(facts.trace.events), np.nan)
+    roofline = roofline_of(facts)
+    if roofline is None or not facts.device.present:
+        return least
+    for point in roofline.points:
+        least[point.work] = facts.trace.events.duration_ns[point.work] * (point.least_ns / max(point.each_ns, 1.0))
+    return least
+
+
+@derived_once
+def usual_of_work(facts: Facts) -> Float64s:
+    """For each event the share of the possible that work of its kind reaches with nothing wrong; `GOOD_RATE` if that is
+    not known to be less."""
+    usual = np.full(len(facts.trace.events), GOOD_RATE)
+    roofline = roofline_of(facts)
+    for point in () if roofline is None else roofline.points:
+        usual[point.work] = USUAL_SHARES.get(point.demand.kind, GOOD_RATE)
+    return usual
 
 
 def _modelled(facts: Facts) -> Bools:
