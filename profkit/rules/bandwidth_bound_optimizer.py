@@ -40,7 +40,7 @@ from profkit.rules.base import (
     known_roofline,
     rule,
 )
-from profkit.savings.roofline.below import gather, keeping
+from profkit.savings.roofline.below import SlowLaunches, gather, keeping
 from profkit.savings.roofline.launches import Point, Roofline
 
 _ON_LISTS = "aten::_foreach_"
@@ -63,29 +63,29 @@ def bandwidth_bound_optimizer(facts: Facts) -> Suspicions:
     roofline = known_roofline(facts)
     for name, points in _updates(facts, roofline):
         slow = gather(facts, roofline, points)
-        if slow is None:
-            continue
-        states = _states(name, points)
-        once = _parameter_bytes(points)
-        moves = sum(point.count * point.demand.bytes for point in points)
-        needs = (2 * states + 3) * once
-        least_ns = needs / (_REACHED * roofline.rates.bandwidth) * 1e9
-        share = min(1.0, least_ns / max(slow.taken_ns, 1))
-        since = note_since(facts, FUSED_SINCE[name])
-        yield Suspicion(
-            message=f"{name} updates {format_bytes(once)} of parameters in {format_count(slow.count, 'call')} on "
-            f"lists of tensors, which read and write {format_bytes(moves)} in {format_time(slow.taken_ns)} a step; "
-            f"one fused pass moves {format_bytes(needs)}." + slow.note,
-            fix=f"Pass `fused=True`{since} to `torch.optim.{name}`.",
-            rows=slow.rows,
-            edit=keeping(facts, slow, lambda _, share=share: share, _UNCERTAINTY),
-            worth=_MIN_FRACTION,
-            confidence=0.85,
-            count=slow.count,
-            spent_ns=slow.taken_ns,
-            places=slow.places,
-            evidence={"calls_per_step": slow.count, "moved_bytes": round(moves), "fused_bytes": round(needs)},
-        )
+        if slow is not None:
+            yield _suspect(facts, roofline, name, slow)
+
+
+def _suspect(facts: Facts, roofline: Roofline, name: str, slow: SlowLaunches) -> Suspicion:
+    once = _parameter_bytes(slow.points)
+    moves = sum(point.count * point.demand.bytes for point in slow.points)
+    needs = (2 * _states(name, slow.points) + 3) * once
+    share = min(1.0, needs / (_REACHED * roofline.rates.bandwidth) * 1e9 / max(slow.taken_ns, 1))
+    return Suspicion(
+        message=f"{name} updates {format_bytes(once)} of parameters in {format_count(slow.count, 'call')} on lists of "
+        f"tensors, which read and write {format_bytes(moves)} in {format_time(slow.taken_ns)} a step; one fused pass "
+        f"moves {format_bytes(needs)}." + slow.note,
+        fix=f"Pass `fused=True`{note_since(facts, FUSED_SINCE[name])} to `torch.optim.{name}`.",
+        rows=slow.rows,
+        edit=keeping(facts, slow, lambda _: share, _UNCERTAINTY),
+        worth=_MIN_FRACTION,
+        confidence=0.85,
+        count=slow.count,
+        spent_ns=slow.taken_ns,
+        places=slow.places,
+        evidence={"calls_per_step": slow.count, "moved_bytes": round(moves), "fused_bytes": round(needs)},
+    )
 
 
 def _updates(facts: Facts, roofline: Roofline) -> Iterator[tuple[str, Sequence[Point]]]:
