@@ -296,7 +296,7 @@ def _run(
 def _tell_batches(tried: BatchTrials, found: Diagnosed, wished: Delivery) -> None:
     """Print what larger batches gave beside the prediction, on stderr if stdout is for a program to read."""
     from profkit.report.trials.larger_batches import render_larger_batches
-    from profkit.savings.cost_models.larger_batch import larger_batch
+    from profkit.savings.larger_batch import larger_batch
 
     guess = None if found.facts is None or not found.facts.has_trace else larger_batch(found.facts)
     predicted = {} if guess is None else {trial.times: guess.gain(trial.times) for trial in tried.trials[1:]}

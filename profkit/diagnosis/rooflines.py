@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from profkit.core.errors import UsageError
-from profkit.core.printing import visible
 from profkit.derive.device.generated import parse_generated
 from profkit.derive.facts import Facts
 from profkit.findings.roofline import Roofline, RooflineFamily, RooflinePoint
-from profkit.savings.cost_models.devices import PRESUMED, find_rates, known_cards, rates_of
+from profkit.savings.cost_models.devices import (
+    PRESUMED,
+    find_rates,
+    known_cards,
+    presumed_rates,
+    rates_of,
+    why_no_rates,
+)
 from profkit.savings.roofline import launches
 from profkit.savings.roofline.calls import Call
 
 _MOST_POINTS = 60
 """A picture with more is a cloud, and a diagnosis stays small."""
-_MOST_NAMES, _LONGEST_NAME = 3, 80
-"""Of devices in a message of one line, and the characters of one."""
 _MOST_SHAPES = 3
 """Of a call: what follows are biases and statistics."""
 
@@ -62,18 +66,9 @@ def why_no_roofline(facts: Facts) -> str:
         return "it holds no tensor shapes (record_shapes=True)"
     if rates_of(facts) is None and not facts.device.present:
         return "the rates of its processor were not measured (`profkit doctor` does so once, for later recordings)"
-    if rates_of(facts) is None:
-        names = sorted({name for name in facts.trace.recording.devices if name})
-        which = f"no data sheet is known for {_listed(names)}" if names else "it does not name its device"
-        return f"{which} (--card says which it was, such as {', '.join(known_cards()[:3])})"
+    if presumed_rates(facts) is None:
+        return why_no_rates(facts)
     return "it holds no step with calls whose operations or bytes are known"
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first of the names, without what could control a terminal, and of a long one its beginning."""
-    first = [visible(name[:_LONGEST_NAME]) for name in names[:_MOST_NAMES]]
-    more = [f"{len(names) - len(first):,} more"] if len(names) > len(first) else []
-    return " or ".join(first + more)
 
 
 def check_card(card: str) -> None:

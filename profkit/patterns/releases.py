@@ -7,6 +7,7 @@ has plainly, and anything newer together with the release that brought it.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from profkit.derive.facts import Facts
 
@@ -18,6 +19,11 @@ INDUCTOR: Release = (2, 0)
 ``zero_grad()`` sets to None (release notes of 2.0)."""
 FOREACH: Release = (1, 12)
 """The argument ``foreach`` of optimizers; the default on GPUs from 2.0 on."""
+
+FUSED_STATES: Mapping[str, int] = {"Adam": 2, "AdamW": 2, "SGD": 1, "Adagrad": 1}
+"""Optimizers that take ``fused=True`` (torch.optim's documentation), and how many state tensors each keeps."""
+FUSED_SINCE: Mapping[str, Release] = {"Adam": (1, 13), "AdamW": (2, 0), "SGD": (2, 3), "Adagrad": (2, 13)}
+"""On GPUs (release notes; Adagrad's came with pytorch/pytorch#177672)."""
 
 
 def has_release(facts: Facts, since: Release) -> bool | None:

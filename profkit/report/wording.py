@@ -325,12 +325,13 @@ def skipped_rules(rules: Sequence[str], show: Callable[[str], str] = str) -> str
     return f"{format_count(len(rules), 'rule')}, such as {', '.join(map(show, rules[:2]))}"
 
 
-_REMEDY = re.compile(r"\(([^()]*?(\w+=True|under profkit|--measure|call step\(\))[^()]*)\)")
+_REMEDY = re.compile(r"\(([^()]*?(\w+=True|under profkit|--measure|--card NAME|call step\(\))[^()]*)\)")
 """What a reason says to do next time: a flag of the profiler, or another way to run the program."""
 
 _NEXT_TIME = {
     "under profkit": "running the program under profkit",
     "call step()": "calling step() after each step",
+    "--card NAME": "profkit diagnose --card NAME, which names the device,",
 }
 """Remedies in words that continue a sentence."""
 

@@ -22,16 +22,19 @@ import numpy as np
 from msgspec import Struct, field
 
 from profkit.core.units import format_bytes, format_count, format_share, format_time, pick_form
+from profkit.derive.device.kernel_families import Family
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.launch.joint_edits import JointEdit
 from profkit.findings.values import HIGH_FROM, LOW_FROM, MEDIUM_FROM, Kind, Location, Severity
 from profkit.patterns.named_lines import Places
 from profkit.patterns.retention.holding import MIN_SAMPLES
 from profkit.run.directory import CallSite, Watch, why_unwatched
+from profkit.savings.cost_models.devices import ASK_FOR_CARD, PRESUMED, presumed_rates, why_no_rates
 from profkit.savings.edits import Edit
 from profkit.savings.launch.launch_savings import predict_launch_saving
 from profkit.savings.launch.pipelines import may_hide_pipelines
 from profkit.savings.replay import replay
+from profkit.savings.roofline.below import points_below
 from profkit.savings.roofline.launches import Roofline, roofline_of
 from profkit.savings.trial import Trial
 from profkit.source.changes import Rewrite
@@ -61,6 +64,7 @@ __all__ = [
     "format_time",
     "known_roofline",
     "missing_needs",
+    "nothing_below",
     "pick_form",
     "reason_for",
     "rule",
@@ -248,9 +252,21 @@ def why_not_watched(facts: Facts, watch: Watch, otherwise: str) -> str:
 def known_roofline(facts: Facts) -> Roofline:
     """The measured steps on the roofline. Raises `CannotLook` if that of the device is not known."""
     roofline = roofline_of(facts)
+    if roofline is None and presumed_rates(facts) is not None:
+        raise CannotLook("the recording holds no step with calls whose operations or bytes are known")
     if roofline is None:
-        raise CannotLook("the peak rates of this device are not known")
+        raise CannotLook(f"the peak rates of this device are not known: {why_no_rates(facts)}")
     return roofline
+
+
+def nothing_below(roofline: Roofline, *families: Family) -> None:
+    """What a rule returns that found no slow launch of these families. Raises `CannotLook` if there are such launches
+    and only their kernels tell the device: a faster one, of which they reach less, has the same kernels."""
+    if roofline.rates.device.startswith(PRESUMED) and points_below(roofline, families, lambda _: True):
+        card = roofline.rates.device.removeprefix(PRESUMED)
+        raise CannotLook(
+            f"the recording does not name its device, and on an {card} these are not slow ({ASK_FOR_CARD})"
+        )
 
 
 def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:

@@ -42,7 +42,8 @@ from profkit.rules.base import (
     format_share,
     rule,
 )
-from profkit.savings.cost_models.larger_batch import LargerBatch, larger_batch
+from profkit.savings.cost_models.devices import why_no_rates
+from profkit.savings.larger_batch import LargerBatch, larger_batch
 
 _TIMES = 4
 """Twice the batch may be chance, eight times is often another training."""
@@ -67,7 +68,7 @@ def batch_too_small(facts: Facts) -> Suspicions:
     found = larger_batch(facts)
     if found is None:
         raise CannotLook(
-            "the peak rates of this GPU are unknown, so what a larger batch takes is not known"
+            f"what a larger batch takes on this GPU is not known: {why_no_rates(facts)}"
             if facts.device.present
             else "other programs held up the recorded operators too much to tell what grows with the batch"
         )

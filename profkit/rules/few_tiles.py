@@ -41,6 +41,7 @@ from profkit.rules.base import (
     format_share,
     format_time,
     known_roofline,
+    nothing_below,
     pick_form,
     rule,
 )
@@ -71,7 +72,7 @@ def few_tiles(facts: Facts) -> Suspicions:
         raise CannotLook("the number of this device's multiprocessors is not known")
     slow = gather(facts, roofline, points_below(roofline, (Family.PRODUCT,), partial(_has_few, facts, places)))
     if slow is None:
-        return
+        return nothing_below(roofline, Family.PRODUCT)
     tiles, product, best = _tiles(facts, slow.worst), sizes_of(slow.worst.call), achievable(roofline.rates)
     sizes = "" if product is None else f"{product.rows:,} x {product.columns:,}"
     length = 0 if product is None else product.inner

@@ -49,7 +49,7 @@ from profkit.rules.base import CannotLook, Facts, Kind, Need, Suspicion, Suspici
 from profkit.run.directory import Rates
 from profkit.savings import run_in_both, scale_with_backward, share_with_backward
 from profkit.savings.cost_models.alignment import is_misaligned, misaligned_least_ns
-from profkit.savings.cost_models.devices import ALLOWING_TF32, TF32_KERNEL, has_tf32, rates_of
+from profkit.savings.cost_models.devices import ALLOWING_TF32, TF32_KERNEL, has_tf32, rates_of, why_no_rates
 from profkit.savings.cost_models.roofline import (
     ITEM_BYTES,
     Work,
@@ -121,7 +121,7 @@ def _on_device(facts: Facts, rows: Rows) -> Suspicions:
     """TF32 if a setting forbids it, and what bfloat16 gives beyond that."""
     rates = rates_of(facts)
     if rates is None:
-        raise CannotLook("no data sheet is known that says what this GPU does with TF32")
+        raise CannotLook(f"what this GPU does with TF32 is not known: {why_no_rates(facts)}")
     full, gained = np.ones(len(rows), dtype=bool), 0.0
     if has_tf32(rates):
         full = _in_full_precision(facts, rows)

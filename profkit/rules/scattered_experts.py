@@ -26,6 +26,7 @@ fused layers reach with thousands of tokens (0.57 on an MI300X). The rates come 
 
 from __future__ import annotations
 
+from profkit.derive.device.kernel_families import Family
 from profkit.rules.base import (
     Facts,
     Kind,
@@ -36,6 +37,7 @@ from profkit.rules.base import (
     format_share,
     format_time,
     known_roofline,
+    nothing_below,
     rule,
 )
 from profkit.savings import Edit
@@ -72,6 +74,8 @@ def scattered_experts(facts: Facts) -> Suspicions:
     if slow is not None:
         edit = at_share(facts, slow, lambda _: _REACHED, _UNCERTAINTY)
         yield _report(slow, edit, _slowly(slow), _OTHER_KERNEL)
+    if few is None and slow is None:
+        nothing_below(roofline, Family.EXPERTS)
 
 
 _MORE_TOKENS = (

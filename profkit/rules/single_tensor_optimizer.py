@@ -53,7 +53,7 @@ from profkit.patterns import (
 )
 from profkit.patterns.loops.own_optimizers import in_own_loop, loop_head, resembles_adam, rounds_of_lines
 from profkit.patterns.loops.traffic import measure_traffic
-from profkit.patterns.releases import FOREACH, Release, has_release, note_since
+from profkit.patterns.releases import FOREACH, FUSED_SINCE, FUSED_STATES, Release, has_release, note_since
 from profkit.rules.base import (
     CallSite,
     Facts,
@@ -72,13 +72,9 @@ from profkit.savings.step_time import as_in_step_ns
 from profkit.trace import Category, Float64s, Rows, among, distinct
 from profkit.trace.statistics import quantile
 
-_FUSED = {"Adam": 2, "AdamW": 2, "SGD": 1, "Adagrad": 1}
-"""Optimizers that take ``fused=True`` (torch.optim's documentation), and how many state tensors each keeps."""
-_FUSED_SINCE: dict[str, Release] = {"Adam": (1, 13), "AdamW": (2, 0), "SGD": (2, 3), "Adagrad": (2, 13)}
-"""On GPUs (release notes; Adagrad's came with pytorch/pytorch#177672)."""
 _FUSED_ON_CPU_SINCE: Release = (2, 4)
 """All four (release notes)."""
-_FOREACH = frozenset((*_FUSED, "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"))
+_FOREACH = frozenset((*FUSED_STATES, "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"))
 """Those that take ``foreach=True``; the others in torch.optim only have the loop."""
 _TOGETHER = ("aten::_foreach_", "aten::_fused_")
 _OF_SPARSE = "aten::_nnz"
@@ -137,7 +133,7 @@ class _Updates(Struct, frozen=True):
     @property
     def fused_states(self) -> int | None:
         """State tensors that an equivalent fused update keeps; None if there is no such update."""
-        return _FUSED["Adam"] if self.may_be_adam else _FUSED[self.name] if self.takes_fused else None
+        return FUSED_STATES["Adam"] if self.may_be_adam else FUSED_STATES[self.name] if self.takes_fused else None
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
@@ -155,7 +151,7 @@ def single_tensor_optimizer(facts: Facts) -> Suspicions:
         updates = structs.replace(
             found,
             may_be_adam=found.may_be_adam and not pays_by_itself,
-            takes_fused=found.name in _FUSED
+            takes_fused=found.name in FUSED_STATES
             and has_release(facts, _fused_since(found.name, bool(work.size))) is not False,
         )
         if not pays_by_itself and updates.fused_states is None:
@@ -192,7 +188,7 @@ def _has_sparse(facts: Facts, updates: _Updates) -> bool:
 
 
 def _fused_since(name: str, on_device: bool) -> Release:
-    return _FUSED_SINCE[name] if on_device else _FUSED_ON_CPU_SINCE
+    return FUSED_SINCE[name] if on_device else _FUSED_ON_CPU_SINCE
 
 
 def _adds_regions(facts: Facts, updates: _Updates, work: Rows) -> bool:

@@ -35,6 +35,7 @@ from profkit.rules.base import (
     format_share,
     format_time,
     known_roofline,
+    nothing_below,
     pick_form,
     rule,
 )
@@ -58,7 +59,7 @@ def skinny_product(facts: Facts) -> Suspicions:
     roofline = known_roofline(facts)
     slow = gather(facts, roofline, points_below(roofline, (Family.PRODUCT,), _is_skinny))
     if slow is None:
-        return
+        return nothing_below(roofline, Family.PRODUCT)
     product = sizes_of(slow.worst.call)
     sizes = "" if product is None else f"({product.rows:,} x {product.inner:,} by {product.columns:,}) "
     yield Suspicion(

@@ -42,6 +42,7 @@ from profkit.rules.base import (
     format_share,
     format_time,
     known_roofline,
+    nothing_below,
     rule,
 )
 from profkit.run.directory import Rates
@@ -79,7 +80,7 @@ def slow_attention(facts: Facts) -> Suspicions:
     found += [point for point in written_out if point.of_possible < _SLOW and point.each_ns >= LARGE_NS]
     slow = gather(facts, roofline, sorted(found, key=lambda point: -point.step_ns))
     if slow is None:
-        return
+        return nothing_below(roofline, Family.ATTENTION)
     heads = heads_of(slow.worst.call)
     yield Suspicion(
         message=f"Attention runs {format_count(slow.count, 'time')} a step in {_kernel_of(facts, slow.worst)}, "

@@ -40,6 +40,7 @@ from profkit.rules.base import (
     format_share,
     format_time,
     known_roofline,
+    nothing_below,
     pick_form,
     rule,
 )
@@ -67,7 +68,7 @@ def slow_convolution(facts: Facts) -> Suspicions:
     roofline = known_roofline(facts)
     slow = gather(facts, roofline, points_below(roofline, (Family.CONVOLUTION,), _is_slow))
     if slow is None:
-        return
+        return nothing_below(roofline, Family.CONVOLUTION)
     yield Suspicion(
         message=f"{format_count(slow.count, 'convolution')} a step {pick_form(slow.count, 'takes', 'take')} "
         f"{format_time(slow.taken_ns)} and {pick_form(slow.count, 'reaches', 'reach')} {format_share(slow.share)} of "

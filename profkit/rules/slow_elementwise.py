@@ -38,6 +38,7 @@ from profkit.rules.base import (
     format_share,
     format_time,
     known_roofline,
+    nothing_below,
     pick_form,
     rule,
 )
@@ -61,7 +62,7 @@ def slow_elementwise(facts: Facts) -> Suspicions:
     passes = points_below(roofline, (Family.ELEMENTWISE,), _is_slow)
     slow = gather(facts, roofline, [point for point in passes if not within[point.rows].any()])
     if slow is None:
-        return
+        return nothing_below(roofline, Family.ELEMENTWISE)
     vectorised = any(_VECTORISED.search(facts.trace.name_of(row)) for row in slow.worst.work.tolist())
     yield Suspicion(
         message=f"{format_count(slow.count, 'elementwise operation')} a step on "

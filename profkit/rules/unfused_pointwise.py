@@ -3,8 +3,9 @@
 What it detects
 Three or more elementwise operators in a row (arithmetic, activations, comparisons, casts, dropout) on tensors of the
 same, large number of elements. Operators of an optimizer's step and of a DataLoader do not count. A compiled region has
-operators of other names and is never reported. A formula of several lines that is a function of its own is reported at
-the line that calls it. It is an opportunity: the compiler costs seconds at the start.
+operators of other names and is never reported. Nor is one operator of two tensors that repeats on equal shapes: it may
+be a benchmark, whose results are not each other's inputs. A formula of several lines that is a function
+of its own is reported at the line that calls it. It is an opportunity: the compiler costs seconds at the start.
 
 Why is this bad?
 Each operator loads its input from memory, adds or multiplies, and stores a result that the next one loads again. Memory
@@ -202,15 +203,24 @@ def _find_chains(facts: Facts) -> Iterator[_Chain]:
     gap_ns = start[after] - end[after - 1] - freed.covered_before(start[after]) + freed.covered_before(end[after - 1])
     joined &= (step[here] == step[after]) & (gap_ns <= MAX_GAP_NS)
     for part in (kept[one] for one in stretches(np.flatnonzero(~joined) + 1, len(kept), _MIN_OPERATORS)):
-        if large[part].all() and not _updates_in_turn(facts, rows[part]):
-            elements = int(traffic.elements[part[0]])
-            yield _price(rows[part], elements, traffic.read_bytes[part], traffic.written_bytes[part])
+        moved = traffic.read_bytes[part], traffic.written_bytes[part]
+        if not large[part].all() or _updates_in_turn(facts, rows[part]) or _repeats_a_call(facts, rows[part], *moved):
+            continue
+        yield _price(rows[part], int(traffic.elements[part[0]]), *moved)
 
 
 def _updates_in_turn(facts: Facts, rows: Rows) -> bool:
     """Whether one or two in-place operators repeat: a loop over parameters (an average of weights), not a formula."""
     codes = distinct(facts.trace.events.name_code[rows])
     return len(codes) < _MIN_OPERATORS and all(facts.trace.names[code].endswith("_") for code in codes)
+
+
+def _repeats_a_call(facts: Facts, rows: Rows, read_bytes: Int64s, written_bytes: Int64s) -> bool:
+    """Whether one operator of several tensors runs again and again on inputs alike, as in a benchmark of ``a + b``. In
+    a chain one of them would be the result before, and all others tensors of their own; nothing recorded says so."""
+    events = facts.trace.events
+    kinds, _ = distinct_rows(events.name_code[rows], events.dims_code[rows], events.types_code[rows])
+    return len(kinds) == 1 and bool((read_bytes >= 2 * written_bytes).all())
 
 
 def _price(rows: Rows, elements: int, read_bytes: Int64s, written_bytes: Int64s) -> _Chain:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from profkit.derive.device.kernel_families import Family, family_of_kernel
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import MATRIX, base_name
-from profkit.derive.operators.operators import TEXTS, parse_types
+from profkit.derive.operators.operators import TEXTS
 from profkit.derive.timeline.intervals import Intervals, union
 from profkit.findings.values import GOOD_RATE, WORTH_EXPLAINING, Activity, Doing, Peak
 from profkit.patterns.program import spent_ns
@@ -27,9 +27,11 @@ from profkit.patterns.time.divided import Divided, divide_steps
 from profkit.patterns.time.hottest import BACKWARD
 from profkit.run.directory import Rates
 from profkit.savings.cost_models.devices import rates_of
-from profkit.savings.cost_models.roofline import work_of
 from profkit.savings.edits import Edit, combine, remove, shrink_spans, unblock
 from profkit.savings.replay import replay
+from profkit.savings.roofline.demand import PRODUCTS
+from profkit.savings.roofline.launches import least_of_work, usual_of_work
+from profkit.savings.roofline.models import demand_of
 from profkit.trace.events import NONE, Category, Float64s, Int32s, Int64s, Rows
 from profkit.trace.statistics import among, distinct_rows
 
@@ -51,7 +53,7 @@ _UNCERTAINTY = 0.0
 """It is a bound, and not what a fix gives back."""
 _PRODUCT_PARTS = ("convolution", "scaled_dot_product", "flash_attention", "mkldnn_rnn", "_cudnn_rnn")
 """In the names of operators that compute products, forward or backward."""
-_PRODUCT_KERNELS = {Family.PRODUCT, Family.CONVOLUTION, Family.ATTENTION, Family.EXPERTS, Family.RECURRENT}
+_PRODUCT_KERNELS = PRODUCTS | {Family.RECURRENT}
 """Families of kernels that compute products, if no operator is known."""
 _LEAST_RATE = 20e9
 """Floating-point operations per second of one thread: eight floats in a vector register, two operations each, at 1.25
@@ -60,7 +62,7 @@ _MOST_RATE = 224e9
 """The same for 16 floats in a register, two units that multiply and add, and 3.5 GHz: no thread is faster."""
 _COSTLY_KIND = 0.1
 """Of the time of all products: what runs for so long is timed well enough to be a yardstick."""
-_TYPES = {"float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
+_TYPES = ("float32", "float64", "float16", "bfloat16")
 
 
 class PlaceCost(Struct, frozen=True):
@@ -90,16 +92,20 @@ def _cost_of(facts: Facts, divided: Divided, columns: Columns, place: int, share
     # Without a device all of the host's time is one timeline, and nothing is hidden behind anything.
     bound = min(replay(facts, _without(facts, divided, place)).fraction, 1.0) if facts.device.present else share
     does = columns.activities(facts, place, divided.total_ns)
-    is_explained = _explained(does) >= _EXPLAINED_SHARE * share
+    is_explained = _explained(columns, place, does) >= _EXPLAINED_SHARE * share
     site, code = (place, NONE) if place < divided.lines else (NONE, place - divided.lines)
     shown = [one for one in does if one.fraction >= _LEAST_ACTIVITY * share][:_MOST_ACTIVITIES]
     unjudged = "" if is_explained else _why_unjudged(facts, does)
     return PlaceCost(share, bound, site, code if place >= 0 else NONE, tuple(shown), is_explained, unjudged)
 
 
-def _explained(does: list[Doing]) -> float:
+def _explained(columns: Columns, place: int, does: list[Doing]) -> float:
     """The share of the step that the place visibly needs."""
-    of = {one.activity: one.fraction for one in does if one.of_peak is None or one.of_peak >= GOOD_RATE}
+    of = {
+        one.activity: one.fraction
+        for one in does
+        if one.of_peak is None or one.of_peak >= columns.usual_rate(place, one.activity)
+    }
     good = {one.activity for one in does if one.of_peak is not None}
     products = of.get(Activity.PRODUCTS, 0.0) if Activity.PRODUCTS in good else 0.0
     beside = of.get(Activity.OPERATORS, 0.0) if Activity.OPERATORS in good else 0.0
@@ -153,13 +159,15 @@ def _without(facts: Facts, divided: Divided, place: int) -> Edit:
 
 class Columns(Struct, frozen=True):
     """The parts of the steps' time, in columns: the place, the activity's number, the time, the code of the operator's
-    or kernel's name (`NONE` without one), and how long the part takes at the device's peak (NaN if unknown)."""
+    or kernel's name (`NONE` without one), how long the part takes at the device's peak (NaN if unknown), and the share
+    of the peak that such work reaches with nothing wrong."""
 
     place: Int64s
     activity: Int64s
     time_ns: Float64s
     name_code: Int64s
     least_ns: Float64s
+    usual: Float64s
 
     @classmethod
     def of(cls, facts: Facts, divided: Divided) -> Columns:
@@ -185,6 +193,12 @@ class Columns(Struct, frozen=True):
             found.append(Doing(activity, float(time_ns.sum()) / total_ns, name, count, rate, origin))
         return sorted(found, key=lambda one: -one.fraction)
 
+    def usual_rate(self, place: int, activity: Activity) -> float:
+        """What the work of one activity at a place reaches together with nothing wrong."""
+        mine = (self.place == place) & (self.activity == _NUMBER[activity]) & ~np.isnan(self.least_ns)
+        time_ns = self.time_ns[mine]
+        return float((self.usual[mine] * time_ns).sum() / time_ns.sum()) if time_ns.sum() > 0 else GOOD_RATE
+
 
 _NUMBER = {activity: number for number, activity in enumerate(Activity)}
 
@@ -197,7 +211,7 @@ def _host_parts(facts: Facts, divided: Divided) -> list[Columns]:
         activity = np.full(len(rows), _NUMBER[Activity.LAUNCHING])
         activity[facts.tree.holding(facts.trace.mask_of(facts.waits.rows))[rows]] = _NUMBER[Activity.WAITING]
         unknown = np.full(len(rows), np.nan)
-        return [Columns(host.place, activity, time_ns, names[rows].astype(np.int64), unknown)]
+        return [Columns(host.place, activity, time_ns, names[rows].astype(np.int64), unknown, _good(len(rows)))]
     product_ns, least_ns = _products(facts, spent_ns(facts, np.arange(len(names))).astype(np.float64), _peaks(facts))
     whole_ns = np.maximum(time_ns, 1.0)
     inside_ns = np.minimum(facts.tree.total_under(product_ns.astype(np.int64))[rows], whole_ns)
@@ -214,13 +228,16 @@ def _host_parts(facts: Facts, divided: Divided) -> list[Columns]:
     rest[facts.updates.inside[rows]] = _NUMBER[Activity.UPDATE]
     code = names[rows].astype(np.int64)
     moved_ns = _moving_ns(facts, rows)
-    products = np.full(len(rows), _NUMBER[Activity.PRODUCTS])
+    products, good = np.full(len(rows), _NUMBER[Activity.PRODUCTS]), _good(len(rows))
+    moved_ns = np.where(rest == _NUMBER[Activity.OPERATORS], moved_ns, np.nan)
     return [
-        Columns(host.place, products, inside_ns, code, np.where(unknown, np.nan, least)),
-        Columns(
-            host.place, rest, time_ns - inside_ns, code, np.where(rest == _NUMBER[Activity.OPERATORS], moved_ns, np.nan)
-        ),
+        Columns(host.place, products, inside_ns, code, np.where(unknown, np.nan, least), good),
+        Columns(host.place, rest, time_ns - inside_ns, code, moved_ns, good),
     ]
+
+
+def _good(count: int) -> Float64s:
+    return np.full(count, GOOD_RATE)
 
 
 def _device_parts(facts: Facts, divided: Divided) -> Columns:
@@ -234,23 +251,23 @@ def _device_parts(facts: Facts, divided: Divided) -> Columns:
     taken_ns = np.zeros(len(events))
     np.add.at(taken_ns, of_work[of_work >= 0], device.time_ns[of_work >= 0])
     carried_ns = facts.tree.total_under(taken_ns.astype(np.int64)).astype(np.float64)
-    product_ns, least_ns = _products(facts, carried_ns, _peaks(facts))
+    product_ns, _ = _products(facts, carried_ns, None)
     carrier = facts.tree.nearest_ancestor(product_ns > 0, include_self=True, of=of_work.clip(min=0))
     in_product = (of_work >= 0) & (carrier >= 0)
     by_name = facts.trace.where_name(lambda name: family_of_kernel(name) in _PRODUCT_KERNELS)[rows]
     activity[in_product & (device.time_ns > _SMALL_KERNEL_NS)] = _NUMBER[Activity.PRODUCTS]
     activity[(of_work < 0) & by_name & (device.time_ns > _SMALL_KERNEL_NS)] = _NUMBER[Activity.PRODUCTS]
-    least = np.where(in_product, least_ns[carrier] * device.time_ns / np.maximum(carried_ns[carrier], 1.0), np.nan)
     alone = ~in_product & (of_work >= 0)
     moved_ns = _moving_ns(facts, of_work.clip(min=0)) * device.time_ns / np.maximum(taken_ns[of_work.clip(min=0)], 1.0)
-    least = np.where(alone, moved_ns, least)
+    least = least_of_work(facts)[rows] * device.time_ns / np.maximum(events.duration_ns[rows], 1)
+    least = np.where(alone & np.isnan(least), moved_ns, least)
     activity[facts.updates.inside[of_work.clip(min=0)] & (of_work >= 0)] = _NUMBER[Activity.UPDATE]
     activity[(events.category[rows] == Category.MEMCPY)] = _NUMBER[Activity.COPIES]
     collective = np.zeros(len(events), dtype=bool)
     collective[launches.work] = facts.device.collective
     activity[collective[rows]] = _NUMBER[Activity.EXCHANGE]
     code = np.where(of_work >= 0, events.name_code[of_work.clip(min=0)], events.name_code[rows]).astype(np.int64)
-    return Columns(device.place, activity, device.time_ns, code, least)
+    return Columns(device.place, activity, device.time_ns, code, least, usual_of_work(facts)[rows])
 
 
 def _gap_parts(facts: Facts, divided: Divided) -> Columns:
@@ -279,7 +296,7 @@ def _gap_parts(facts: Facts, divided: Divided) -> Columns:
         updates = facts.lines.site[facts.updates.rows].astype(np.int64)
         activity[among(gaps.place, updates) & (activity == _NUMBER[Activity.PYTHON])] = _NUMBER[update]
     nothing = np.full(len(of), NONE, dtype=np.int64)
-    return Columns(gaps.place, activity, gaps.parts_ns(), nothing, np.full(len(of), np.nan))
+    return Columns(gaps.place, activity, gaps.parts_ns(), nothing, np.full(len(of), np.nan), _good(len(of)))
 
 
 def _compiled(facts: Facts) -> Intervals:
@@ -322,7 +339,7 @@ def _peaks(facts: Facts) -> Rates | None:
     if rates is not None or facts.device.present or not facts.operators.has_shapes:
         return rates
     threads = facts.run.host.torch_threads if facts.run.host is not None else 1
-    unit = Rates("", 1e18, dict.fromkeys(_TYPES.values(), 1e9))  # one operation per nanosecond
+    unit = Rates("", 1e18, dict.fromkeys(_TYPES, 1e9))  # one operation per nanosecond
     taken_ns = np.where(facts.measured, spent_ns(facts, np.arange(len(facts.trace.events))), 0).astype(np.float64)
     product_ns, operations = _products(facts, taken_ns, unit)
     rows = np.flatnonzero((product_ns > _SMALL_NS) & ~np.isnan(operations))
@@ -330,7 +347,7 @@ def _peaks(facts: Facts) -> Rates | None:
         _fastest_kind(product_ns[rows], operations[rows], facts.trace.events.name_code[rows]) if rows.size else 0.0
     )
     rate = min(max(fastest, threads * _LEAST_RATE), threads * _MOST_RATE)
-    return Rates("", math.inf, dict.fromkeys(_TYPES.values(), rate))
+    return Rates("", math.inf, dict.fromkeys(_TYPES, rate))
 
 
 def _fastest_kind(taken_ns: Float64s, operations: Float64s, name_code: Int32s) -> float:
@@ -358,20 +375,13 @@ def _is_product(name: str) -> bool:
 def _least_ns(facts: Facts, row: int, rates: Rates | None) -> float:
     """How long one product takes at the device's peak; NaN if unknown."""
     trace, events = facts.trace, facts.trace.events
-    dims, types, concrete = (
+    dims, types, values = (
         trace.text_of(int(column[row])) for column in (events.dims_code, events.types_code, events.concrete_code)
     )
-    name = trace.name_of(row)
-    work, kind = work_of(name, dims, concrete), next((_TYPES[one] for one in parse_types(types) if one in _TYPES), None)
-    if work is None or not work.is_product or kind is None or rates is None:
+    demand = demand_of(trace.name_of(row), dims, types, values)
+    if rates is None or demand is None or not demand.operations or demand.type not in rates.products:
         return np.nan
-    tf32 = kind == "float32" and facts.device.present and "tf32" in rates.products and _may_use_tf32(facts)
-    least = work.least_ns(rates, kind, "tf32" if tf32 else None)
-    return np.nan if least is None else least
-
-
-def _may_use_tf32(facts: Facts) -> bool:
-    return facts.run.flags.get("float32_matmul_precision") in ("high", "medium")
+    return demand.least_ns(rates, demand.type)
 
 
 def _moving_ns(facts: Facts, rows: Rows) -> Float64s:

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import profkit
 from profkit.diagnosis.pipeline import read_facts
-from profkit.savings.cost_models.larger_batch import larger_batch
+from profkit.savings.larger_batch import larger_batch
 
 _STEPS = 16
 _RECORDED = 60

@@ -444,6 +444,12 @@ def _not_looked_at(text: str) -> list[str]:
     return text.partition("Not looked at\n")[2].partition("\n\n")[0].strip().splitlines()
 
 
+def test_a_device_that_is_not_named_can_be(clean_diagnosis: Diagnosis) -> None:
+    skipped = {"slow-a": "the recording does not name its device (`--card NAME` says which it was)", "slow-b": "else"}
+    text = render_text(replace(clean_diagnosis, skipped=skipped), width=200)
+    assert "- next time, profkit diagnose --card NAME, which names the device, lets slow-a look" in text
+
+
 def test_what_was_not_looked_at_is_a_count_and_what_to_set_next_time(clean_diagnosis: Diagnosis) -> None:
     diagnosis = replace(clean_diagnosis, skipped=SKIPPED)
     assert _not_looked_at(render_text(diagnosis, width=200)) == SHORT

@@ -68,6 +68,12 @@ def test_64_ki_elements_are_the_least(shape, reported):
     assert len(find(facts_of(steps_of(lambda at: formula(at + 10, shape))))) == reported
 
 
+def test_one_operator_of_two_tensors_repeated_is_no_chain():
+    """A benchmark of `a + b`, for all that the recording says; with another operator between, it may be a formula."""
+    assert find(facts_of(steps_of(lambda at: [add(at + 10), add(at + 32), add(at + 54)]))) == []
+    assert len(find(facts_of(steps_of(lambda at: [add(at + 10), relu(at + 32), add(at + 54)])))) == 1
+
+
 def test_two_operators_are_no_chain():
     assert find(facts_of(steps_of(lambda at: formula(at + 10)[:2]))) == []
 

@@ -9,6 +9,8 @@ import pytest
 from profkit.findings.values import Activity, Peak
 from profkit.run.directory import CallSite, Host, Rates, Run
 from profkit.savings.costliest import PlaceCost, costliest_places
+from profkit.savings.roofline.launches import roofline_of
+from tests.savings.roofline.launching import call, steps_of
 from tests.traces import annotation, facts_of, kernel, mark, op, runtime, step
 
 SITES = tuple(CallSite("/a/train.py", line, "main", f"line {line}") for line in range(3))
@@ -105,3 +107,23 @@ def test_an_update_that_the_device_waits_for_is_not_explained():
     launch = [runtime("cudaLaunchKernel", 2, 3, correlation=1), kernel("add", 900, 100, correlation=1)]
     found = {cost.does[0].activity: cost for cost in costs(*update, *launch, rates=None)}
     assert not found[Activity.LAUNCHING].is_explained
+
+
+def test_a_causal_mask_halves_what_attention_needs_as_on_the_roofline():
+    """The product's least time, the roofline's: 2 x 2 x 32 x 128 x (4096 x 4097 / 2) operations at 989.5 TFLOP/s."""
+    shape = [[1, 32, 4096, 128]] * 3
+    types, values = ["c10::BFloat16"] * 3 + ["Scalar"] * 2, ["", "", "", "0.", "True"]
+    attention = call(
+        "aten::_scaled_dot_product_flash_attention",
+        [*shape, [], []],
+        types,
+        ("flash_fwd_kernel", 350),
+        values=values,
+    )
+    facts = steps_of(attention, length=400)
+    roofline = roofline_of(facts)
+    assert roofline is not None
+    (doing,) = [one for one in costliest_places(facts)[0].does if one.activity is Activity.PRODUCTS]
+    assert doing.of_peak == pytest.approx(roofline.points[0].of_possible)
+    assert doing.of_peak == pytest.approx(139 / 350, abs=0.01)
+    assert costliest_places(facts)[0].is_explained  # attention with nothing wrong reaches no more than that

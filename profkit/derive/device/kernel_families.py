@@ -7,7 +7,8 @@ of, a layer of experts before both.
 
 Sources: the kernels of PyTorch (``aten/src/ATen/native/cuda``), CUTLASS, cuBLAS, cuDNN and CUB as Kineto records them;
 hipBLASLt and Tensile (``Cijk_``), Composable Kernel, MIOpen, AITER and rocPRIM in public traces of AMD's GPUs; FBGEMM's
-in those of recommenders; vLLM's and SGLang's in their own. Inductor's names are read by `generated`.
+in those of recommenders; vLLM's and SGLang's in their own; FlashInfer's (a namespace, not all of it attention),
+bitsandbytes', Apex's and Mamba's in their sources. Inductor's names are read by `generated`.
 """
 
 from __future__ import annotations
@@ -53,27 +54,50 @@ class Family(str, Enum):
 
 
 _WORDS = (
-    (Family.LAYOUT, r"reshape_and_cache|concat_and_cache|store_kv|set_(?:mla_)?kv|kv_?cache_copy"),
-    (Family.ATTENTION, r"[Aa]ttn|[Aa]ttention|[Ff]mha|[Ff]lash|sdpa|mha_|_mla_|compute_dot_do_o|convert_dq_to_16bits"),
+    (
+        Family.LAYOUT,
+        (
+            r"reshape_and_cache|concat_and_cache|store_kv|set_(?:mla_)?kv|kv_?cache_copy|AppendPagedKV|req_to_token|"
+            r"transform_bias_rescale_qkv"
+        ),
+    ),
+    (
+        Family.ATTENTION,
+        (
+            r"[Aa]ttn|[Aa]ttention|[Ff]mha|[Ff]lash(?!infer)|sdpa|mha_|(?<![a-z])mla_|compute_dot_do_o|"
+            r"convert_dq_to_16bits|(?:Batch|Single)(?:Decode|Prefill)With|MergeStates|sage_fwd|"
+            r"_fwd_(?:grouped_)?kernel_stage[12]|(?<![a-z])pa_[bf]\w*_gqa"
+        ),
+    ),
     (
         Family.EXPERTS,
-        r"moe|expert|_matmul_ogs|_finalize_matmul_scatter|topk_?gating|grouped_?topk|bmm_\w*MxE|[Rr]outing|bitmatrix",
+        (
+            r"moe|expert|_matmul_ogs|_finalize_matmul_scatter|topk_?gating|grouped_?topk|bmm_\w*MxE|[Rr]outing|bitmatrix|"
+            r"expandInputRows|dispatch_layout"
+        ),
     ),
-    (Family.RECURRENT, r"lstm|LSTM|(?<![a-z])gru(?![a-z])|GRU|RNN|rnn(?![a-z])"),
+    (
+        Family.RECURRENT,
+        (
+            r"lstm|LSTM|(?<![a-z])gru(?![a-z])|GRU|RNN|rnn(?![a-z])|selective_scan|_chunk_(?:scan|state)|_state_passing|"
+            r"delta_rule|fused_recurrent"
+        ),
+    ),
     (
         Family.CONVOLUTION,
         (
             r"convolve|conv(?!ert)|Conv(?!ert)|scudnn|fprop|dgrad|wgrad|winograd|Winograd|implicit_gemm|ImplicitGemm|igemm_|"
-            r"im2col|Im2d?2?Col|col2im|fft2d_|flip_filter|first_layer|cask_(?:plugin\w*)?cudnn|precompute_indices"
+            r"im2col|Im2d?2?Col|col2im|fft2d_|flip_filter|first_layer|cask_\w*cudnn|precompute_indices|"
+            r"gfx9_f\dx\d_|vol2col|col2vol"
         ),
     ),
-    (Family.SPARSE, r"spmm|SpMM|spgemm|cusparse|csrmv|csr2|coo2"),
+    (Family.SPARSE, r"spmm|SpMM|spgemm|cusparse|csrmv|csr2|coo2|CooToCsr|CsrToCoo"),
     (
         Family.NORMALISATION,
         (
             r"batch_?norm|BatchNorm|layer_?norm|LayerNorm|group_?norm|GroupNorm|rms_?norm|R[Mm][Ss]Norm|Rmsnorm|"
             r"instance_?norm|bn_(?:fw|bw)|ln_(?:fw|bw)|GammaBeta|RowwiseMoments|InternalGradients|FusedParams|"
-            r"GradientCoefficient|weight_norm"
+            r"GradientCoefficient|weight_norm|cuComputeGradInput"
         ),
     ),
     (
@@ -87,7 +111,8 @@ _WORDS = (
         Family.PRODUCT,
         (
             r"(?<!fb)gemm|Gemm|GEMM|gemv|nvjet|Cijk_|xmma|cutlass(?:::Kernel|::device_kernel|::gemm|_\d)|splitK|epilogue::impl|"
-            r"matmul|Matmul|_mm_kernel|(?<![a-z])bmm|dot_kernel|marlin|wvSplitK|Cublas"
+            r"matmul|Matmul|_mm_kernel|(?<![a-z])bmm|dot_kernel|[Mm]arlin|wvSplitK|"
+            r"wv_splitk|Cublas|machete|scaled_mm|lora_(?:shrink|expand)|(?<![a-z])[sb]gmv"
         ),
     ),
     (
@@ -101,9 +126,9 @@ _WORDS = (
     ),
     (
         Family.POOLING,
-        r"pool|Pool|upsample|Upsample|interpolat|grid_sampl|roi_|RoIAlign|nms_kernel|reflection_pad|replication_pad",
+        r"pool|Pool|upsample|Upsample|interpolat|grid_sampl|roi_|RoIAlign|nms_?[kK]ernel|reflection_pad|replication_pad",
     ),
-    (Family.OPTIMIZER, r"multi_tensor_apply|MultiTensor|fused_?adam|FusedAdam|fused_?sgd|lamb_kernel"),
+    (Family.OPTIMIZER, r"multi_tensor_apply|MultiTensor|fused_?adam|FusedAdam|fused_?sgd|lamb_kernel|kOptimizer"),
     (
         Family.SORTING,
         (
@@ -112,8 +137,8 @@ _WORDS = (
             r"[Pp]artition|find_long_segments|write_num_of_segments|compute_num_of_partial"
         ),
     ),
-    (Family.RANDOM, r"distribution_|philox|random_|(?<![a-z])rand_|curand|bernoulli|multinomial"),
-    (Family.FOURIER, r"(?<![a-z])fft|FFT"),
+    (Family.RANDOM, r"distribution_|philox|random_|(?<![a-z])rand_|curand|bernoulli|multinomial|Sampling"),
+    (Family.FOURIER, r"(?<![a-z])(?:vk|roc|cu)?fft|FFT|bluestein"),
     (
         Family.DECOMPOSITION,
         r"getrf|getri|potrf|potrs|geqrf|gesvd|syev|svd_|trsm|trsv|trtri|larfg|cusolver|magma|householder|ormtr",
@@ -121,7 +146,7 @@ _WORDS = (
     (
         Family.INDEXING,
         (
-            r"index|Index|gather|Gather|scatter|Scatter|take_|put_kernel|compute_grad_weight|coalesceValues|krn_partial|"
+            r"index|Index|kv_indices|offsets_range|segment_(?:csr|coo)|gather|Gather|scatter|Scatter|take_|put_kernel|compute_grad_weight|coalesceValues|krn_partial|"
             r"segment_reduce"
         ),
     ),
@@ -133,13 +158,14 @@ _WORDS = (
             r"init_device_workspace|tensorTransform|to_dense"
         ),
     ),
-    (Family.REDUCTION, r"reduc|Reduc|_norm_kernel|sum_kernel|cleanup|mean_kernel|amax|argmax"),
+    (Family.REDUCTION, r"reduc|Reduc|cdist|nrm2|_norm_kernel|sum_kernel|cleanup|mean_kernel|amax|argmax"),
     (
         Family.ELEMENTWISE,
         (
-            r"[Ee]lementwise|[Pp]oint[Ww]ise|dropout|act_and_mul|silu|gelu|relu|swiglu|rotary|rope|Rope|activation|"
+            r"[Ee]lementwise|[Pp]oint[Ww]ise|dropout|act_and_mul|silu|gelu|relu|swiglu|[Rr]otary|rope|Rope|[Aa]ctivation|"
             r"scalePackedTensor|scal_kernel|op_generic_tensor|Op\d?d?Tensor|axpy|add_kernel|mul_kernel|arange|linspace|"
-            r"assert_async|[ao]\w\wTensor|transform_kernel|transform_config"
+            r"assert_async|[ao]\w\wTensor|transform_kernel|transform_config|"
+            r"unary_transform|amp_update_scale|penalties_kernel|token_bitmask"
         ),
     ),
 )

@@ -13,6 +13,7 @@ import re
 
 from msgspec import Struct
 
+from profkit.core.printing import visible
 from profkit.derive.facts import Facts
 from profkit.run.directory import Rates
 from profkit.trace.events import Bools, Category, Rows
@@ -155,14 +156,19 @@ def in_tf32(facts: Facts, work: Rows) -> Bools:
 
 
 _BY_TARGET = (
-    (re.compile(r"_ISA942_|gfx942|(?<![a-z])aiter"), "MI300X"),
-    (re.compile(r"_ISA950_|gfx950"), "MI355X"),
-    (re.compile(r"_ISA90a_|gfx90a"), "MI210"),
+    (re.compile(r"_ISA942_|gfx942|igemm_\w+_gtcx3_|(?<![a-z])aiter"), "MI300X"),
+    (re.compile(r"_ISA950_|gfx950|igemm_\w+_gtcx35_"), "MI355X"),
+    (re.compile(r"_ISA90a_|gfx90a|igemm_\w+_gtcx2_"), "MI210"),
     (re.compile(r"_ISA908_|gfx908|igemm_\w+_gtcx_"), "MI100"),
 )
-"""AMD's kernels are built for one architecture, which Tensile's names tell; AITER has none before gfx942, and MIOpen's
-``gtcx`` stands for gfx908. Each is the slowest of its kind, so a share of its rates is at least as high as the true
-one."""
+"""AMD's kernels are built for one architecture, which Tensile's names tell; AITER has none before gfx942. MIOpen's
+assembly says ``gtcx`` on gfx908, ``gtcx2`` on gfx90a, ``gtcx3`` on gfx94x and ``gtcx35`` on gfx950 (``ToKernelName`` in
+its ``conv_asm_implicit_gemm_gtc_*_nhwc.cpp``). Each card is the slowest of its kind, so a share of its rates is at
+least as high as the true one."""
+ASK_FOR_CARD = "`--card NAME` says which it was"
+"""Ends a reason why nobody looked."""
+_MOST_NAMES, _LONGEST_NAME = 3, 80
+"""Of devices in a message of one line, and the characters of one."""
 PRESUMED = "a device like an "
 """Begins the name of a device that only its kernels tell."""
 
@@ -178,6 +184,16 @@ def presumed_rates(facts: Facts) -> Rates | None:
             found = find_rates(card)
             return None if found is None else Rates(PRESUMED + card, found.bandwidth, found.products)
     return None
+
+
+def why_no_rates(facts: Facts) -> str:
+    """Why the peak rates of the recording's GPU are not known, and what to do about it."""
+    names = sorted({name for name in facts.trace.recording.devices if name})
+    if not names:
+        return f"the recording does not name its device, nor do its kernels ({ASK_FOR_CARD})"
+    first = " or ".join(visible(name[:_LONGEST_NAME]) for name in names[:_MOST_NAMES])
+    more = f" or {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    return f"no data sheet is known for {first}{more} ({ASK_FOR_CARD})"
 
 
 def double_rates(rates: Rates, with_old_instruction: bool) -> Rates:

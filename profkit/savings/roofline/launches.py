@@ -7,16 +7,18 @@ the time, each without the modelled calls inside it.
 from __future__ import annotations
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from profkit.derive.device.kernel_families import Family
 from profkit.derive.facts import Facts, derived_once
+from profkit.findings.values import GOOD_RATE
 from profkit.run.directory import Rates
 from profkit.savings.cost_models.devices import in_tf32, presumed_rates
 from profkit.savings.roofline.calls import Call, read_call
-from profkit.savings.roofline.demand import PRODUCTS, Demand
+from profkit.savings.roofline.demand import PRODUCTS, USUAL_SHARES, Demand
 from profkit.savings.roofline.models import demand_of, has_model
-from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.savings.roofline.products import Experts
+from profkit.trace.events import NONE, Bools, Category, Float64s, Int64s, Rows
 from profkit.trace.statistics import distinct, distinct_rows
 
 LARGEST_CACHE = 256e6
@@ -108,6 +110,30 @@ def roofline_of(facts: Facts) -> Roofline | None:
     devices = {facts.trace.lanes[lane].process for lane in distinct(events.lane[work]).tolist()}
     count = len(devices) if facts.device.present else 1
     return Roofline(rates, points, float(time_ns.sum()) * per_step, facts.steps.measured_ns * per_step, max(count, 1))
+
+
+@derived_once
+def least_of_work(facts: Facts) -> Float64s:
+    """For each event how long the roofline lets it take, in nanoseconds, if it is work of the device that a point
+    counts: the call's least time by the kernels' shares of it. NaN for all others."""
+    least = np.full(len(facts.trace.events), np.nan)
+    roofline = roofline_of(facts)
+    if roofline is None or not facts.device.present:
+        return least
+    for point in roofline.points:
+        least[point.work] = facts.trace.events.duration_ns[point.work] * (point.least_ns / max(point.each_ns, 1.0))
+    return least
+
+
+@derived_once
+def usual_of_work(facts: Facts) -> Float64s:
+    """For each event the share of the possible that work of its kind reaches with nothing wrong; `GOOD_RATE` if that is
+    not known to be less."""
+    usual = np.full(len(facts.trace.events), GOOD_RATE)
+    roofline = roofline_of(facts)
+    for point in () if roofline is None else roofline.points:
+        usual[point.work] = USUAL_SHARES.get(point.demand.kind, GOOD_RATE)
+    return usual
 
 
 def _modelled(facts: Facts) -> Bools:
@@ -216,13 +242,30 @@ def _points(  # one for each kind of call
         rate = "tf32" if tf32 and "tf32" in rates.products else demand.type
         if demand.operations and rate not in rates.products:
             continue
-        if facts.device.present and _is_impossible(demand, rates, rate, taken_ns[number] / len(rows)):
-            continue
+        if facts.device.present:
+            possible = _possible(demand, rates, rate, taken_ns[number] / len(rows))
+            if possible is None:
+                continue
+            demand = possible
         is_slow = demand.is_memory_bound(rates, rate)
         least_ns = demand.least_ns(rates, rate)
         count, step_ns = len(rows) * per_step, float(taken_ns[number]) * per_step
         found.append(Point(call, demand, rate, count, step_ns, least_ns, is_slow, rows, work[mine], owner[mine]))
     return tuple(sorted(found, key=lambda one: -one.step_ns))
+
+
+def _possible(demand: Demand, rates: Rates, rate: str, each_ns: float) -> Demand | None:
+    """What the call demands at least; None if no device does that in the time. Tokens that prefer some experts reach
+    fewer of them than tokens that choose at random: then as many weights count as the memory could read meanwhile."""
+    if not _is_impossible(demand, rates, rate, each_ns):
+        return demand
+    if not isinstance(demand, Experts):
+        return None
+    fewest = structs.replace(demand, read_bytes=demand.chosen * demand.weight_bytes)
+    read_bytes = each_ns * rates.bandwidth / 1e9 - demand.written_bytes
+    if _is_impossible(fewest, rates, rate, each_ns) or read_bytes < fewest.read_bytes:
+        return None
+    return structs.replace(demand, read_bytes=read_bytes)
 
 
 def _is_impossible(demand: Demand, rates: Rates, rate: str, each_ns: float) -> bool:

@@ -133,13 +133,29 @@ def _scatter(index: int, source: int, call: Call) -> Demand | None:
     return _moved(Family.INDEXING, call, 2 * moved + call.size(index), moved) if moved else None
 
 
+def is_added_up(call: Call) -> bool:
+    """``index_put_(to, indices, from, accumulate)``: whether elements for one place are added up."""
+    return call.is_true(3)
+
+
+def _put(call: Call) -> Demand | None:
+    """Elements at places that lists of indices name. A mask leaves the number of places open."""
+    moved, indices = call.size(2), call.shapes[1] if len(call.shapes) > 1 else ()
+    if not call.shape(2) or not indices or call.shape(0) in indices:
+        return None
+    places = sum(math.prod(shape) for shape in indices) * BYTES_OF["int64"]
+    read = (2 if is_added_up(call) else 1) * moved
+    return _moved(Family.INDEXING, call, read + places, moved)
+
+
 def _rows_backward(call: Call) -> Demand | None:
-    """``embedding_dense_backward(gradient, index, rows, …)`` writes a table of that many rows."""
+    """``embedding_dense_backward(gradient, index, rows, …)`` adds rows to a table of that many, filled with zeros by a
+    call of its own."""
     shape, rows = call.shape(0), call.numbers(2)
     if not shape or not rows:
         return None
     table = float(rows[0] * shape[-1] * BYTES_OF.get(call.type_of(0), 4))
-    return _moved(Family.EMBEDDING, call, call.size(0, 1), table)
+    return _moved(Family.EMBEDDING, call, call.size(0, 1), min(table, call.size(0)))
 
 
 def _update(read: tuple[int, ...], written: tuple[int, ...], call: Call) -> Demand | None:
@@ -160,6 +176,7 @@ _NORMS = """layer_norm native_layer_norm native_layer_norm_backward group_norm n
     native_group_norm_backward native_batch_norm native_batch_norm_backward cudnn_batch_norm cudnn_batch_norm_backward
     miopen_batch_norm miopen_batch_norm_backward _native_batch_norm_legit rms_norm _fused_rms_norm
     _fused_rms_norm_backward batch_norm _batch_norm_impl_index"""
+_SCATTERS = "scatter_add index_add scatter_reduce index_reduce"
 _ONE_LIST = "add sub mul div addcmul addcdiv lerp sqrt pow neg reciprocal norm zero copy maximum clamp_min clamp_max"
 MOVING_MODELS: Mapping[str, Callable[[Call], Demand | None]] = {
     **{
@@ -184,10 +201,8 @@ MOVING_MODELS: Mapping[str, Callable[[Call], Demand | None]] = {
     "aten::embedding_dense_backward": _rows_backward,
     "aten::index_select": _select,
     "aten::gather": _gather,
-    "aten::scatter_add_": partial(_scatter, 2, 3),
-    "aten::scatter_add": partial(_scatter, 2, 3),
-    "aten::index_add_": partial(_scatter, 2, 3),
-    "aten::index_add": partial(_scatter, 2, 3),
+    **{f"aten::{name}{end}": partial(_scatter, 2, 3) for name in _SCATTERS.split() for end in ("", "_")},
+    **{f"aten::{name}": _put for name in ("index_put", "index_put_", "_index_put_impl_")},
     "aten::_fused_adam_": _ADAM,
     "aten::_fused_adamw_": _ADAM,
     "aten::_fused_sgd_": partial(_update, (0, 1, 2), (0, 2)),

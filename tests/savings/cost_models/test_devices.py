@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profkit.run.directory import Rates, Run
-from profkit.savings.cost_models.devices import _SHEETS, find_rates, presumed_rates, rates_of
+from profkit.savings.cost_models.devices import _SHEETS, find_rates, presumed_rates, rates_of, why_no_rates
 from tests.traces import facts_of, kernel, op, runtime
 
 
@@ -166,6 +166,9 @@ def test_a_recording_of_the_host_alone_has_what_was_measured_there():
         ("Cijk_Ailk_Bljk_BBS_BH_MT256x112x64_GSU1_ISA90a_WGM1", "a device like an MI210"),
         ("aiter_fused_moe_kernel_bf16", "a device like an MI300X"),
         ("igemm_fwd_gtcx_nhwc_fp32_bx0", "a device like an MI100"),
+        ("igemm_fwd_gtcx2_nhwc_fp32_bx0", "a device like an MI210"),
+        ("igemm_wrw_gtcx3_nhwc_bf16_bx0_ex1", "a device like an MI300X"),
+        ("igemm_fwd_gtcx35_nhwc_fp32_bx0", "a device like an MI355X"),
         ("ampere_sgemm_128x64_tn", None),
     ],
 )
@@ -179,3 +182,10 @@ def test_a_name_counts_more_than_kernels():
     assert presumed_rates(named) == rates_of(named)
     unknown = facts_of([kernel("aiter_fused_moe", 0, 10)], deviceProperties=[{"id": 0, "name": "Something new"}])
     assert presumed_rates(unknown) is None
+
+
+def test_unknown_rates_have_a_reason_that_names_the_remedy():
+    assert "does not name its device" in why_no_rates(_facts())
+    unknown = why_no_rates(_facts("Something new"))
+    assert "no data sheet is known for Something new" in unknown
+    assert "--card" in unknown

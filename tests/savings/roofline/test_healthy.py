@@ -11,7 +11,16 @@ from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Facts, Rule, missing_needs
 from profkit.savings.roofline.launches import roofline_of
 
-RULES = ("few-tiles", "skinny-product", "slow-convolution", "slow-attention", "scattered-experts", "slow-elementwise")
+RULES = (
+    "few-tiles",
+    "skinny-product",
+    "slow-convolution",
+    "slow-attention",
+    "scattered-experts",
+    "slow-elementwise",
+    "slow-scatter",
+    "bandwidth-bound-optimizer",
+)
 HEALTHY = (
     "h100/runs/clean_convnet/pitfall",
     "h100/runs/clean_transformer/pitfall",

@@ -6,8 +6,9 @@ a limit; beyond that it grows, too. Everything else stays: Python, launches, the
 are stored or averaged. A product of matrices also reads a matrix without a batch, and if that takes longest, it stays
 (the roofline of `profkit.savings.cost_models.roofline`). A batch that the main process makes grows by its samples.
 
-A device: a kernel below half of its roofline does not fill the device. It stays as long as it is until it would reach
-that half, and then grows. The step takes as long as the slower of host and device, or as workers need for a batch.
+A device: a kernel below half of its roofline (`profkit.savings.roofline`) does not fill the device. It stays as long as
+it is until it would reach that half, and then grows; one whose roofline is unknown grows. The step takes as long as the
+slower of host and device, or as workers need for a batch.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import ELEMENTWISE, operators_of
-from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
+from profkit.derive.operators.operators import parse_dims
 from profkit.patterns.loader_accounts import loader_accounts
 from profkit.patterns.program import ACCUMULATES
-from profkit.run.directory import Rates, unprofiled_steps
-from profkit.savings.cost_models.devices import in_tf32, rates_of
+from profkit.run.directory import unprofiled_steps
+from profkit.savings.cost_models.devices import rates_of
 from profkit.savings.cost_models.roofline import Product, product_of
+from profkit.savings.roofline.launches import least_of_work, usual_of_work
 from profkit.savings.step_time import step_time
 from profkit.trace.events import Bools, Category, Float64s, Int64s, Rows
 from profkit.trace.statistics import distinct_rows, median
@@ -45,8 +47,6 @@ _FULL = 0.5
 """Of the roofline: kernels that do well reach half of it or more, and have no room for a larger batch."""
 _ITEM_BYTES = 4
 """Of an element of a product if no type is known: float32, PyTorch's default."""
-_BY_BYTES = {8: ("float64",), 4: ("float32",), 2: ("float16", "bfloat16"), 1: ("float8",)}
-"""The rates of products by the bytes of an element."""
 _MOST_TIMES = 64
 """Larger batches are another training."""
 _PAYS = 0.1
@@ -178,8 +178,7 @@ def _growing_ns(facts: Facts, rows: Rows, size: int, took: Float64s) -> Float64s
 def _on_device(facts: Facts, size: int, growing: Rows, loading_ns: float) -> LargerBatch | None:
     """With a device the host only launches, so of its time just the making of batches grows."""
     events, launches, time = facts.trace.events, facts.launches, step_time(facts)
-    rates = rates_of(facts)
-    if rates is None or time.device_ns is None:
+    if rates_of(facts) is None or time.device_ns is None:
         return None
     inside = facts.steps.in_measured(launches.launched_ns)
     work, operator = launches.work[inside], launches.operator[inside]
@@ -187,7 +186,9 @@ def _on_device(facts: Facts, size: int, growing: Rows, loading_ns: float) -> Lar
     part = grows | (events.category[work] == Category.MEMCPY)
     took = events.duration_ns[work].astype(np.float64)
     used = np.ones(len(work))
-    used[grows] = np.clip(_least_ns(facts, work[grows], operator[grows], rates) / np.maximum(took[grows], 1), 0.0, 1.0)
+    known = grows & ~np.isnan(least_of_work(facts)[work])
+    reached = least_of_work(facts)[work[known]] / np.maximum(took[known], 1)
+    used[known] = np.clip(reached * _FULL / usual_of_work(facts)[work[known]], 0.0, 1.0)
     took *= time.device_ns / max(float(took.sum()), 1.0)
     growing_ns = float(took[part & (used >= _FULL)].sum()) + loading_ns
     fixed = time.ns - loading_ns, float(took[~part].sum())
@@ -245,32 +246,6 @@ def _ratio(product: Product, size: int, rate: float, bandwidth: float) -> float:
 
 def _dims(facts: Facts, row: int) -> str:
     return facts.trace.text_of(int(facts.trace.events.dims_code[row]))
-
-
-def _least_ns(facts: Facts, work: Rows, operators: Rows, rates: Rates) -> Float64s:
-    """The roofline of each operator: what its inputs and as large a result take to be moved, or its product's
-    arithmetic at the rate of its type."""
-    moving = 2 * facts.operators.input_bytes[operators] / rates.bandwidth * 1e9
-    if not len(operators):
-        return moving
-    events, tensor_float = facts.trace.events, in_tf32(facts, work)
-    columns = [column[operators] for column in (events.name_code, events.dims_code, events.types_code)]
-    first, kind = distinct_rows(*columns, tensor_float.astype(np.int64))
-    computing = [_computing_ns(facts, int(operators[at]), bool(tensor_float[at]), rates) for at in first.tolist()]
-    least: Float64s = np.maximum(moving, np.array(computing)[kind])
-    return least
-
-
-def _computing_ns(facts: Facts, row: int, is_tf32: bool, rates: Rates) -> float:
-    """What the product of an operator takes at the peak; 0 if it is none. An unknown type counts as the slowest."""
-    name, dims = facts.trace.name_of(row), _dims(facts, row)
-    product = product_of(name, dims)
-    if product is None or not rates.products:
-        return 0.0
-    types = parse_types(facts.trace.text_of(int(facts.trace.events.types_code[row])))
-    kinds = ("tf32",) if is_tf32 else _BY_BYTES.get(item_bytes(types[0]) if types else 0, ())
-    known = [rates.products[kind] for kind in kinds if kind in rates.products]
-    return product.operations / min(known or rates.products.values()) * 1e9
 
 
 def _loading_ns(facts: Facts, least: bool = False) -> float:
