@@ -75,12 +75,12 @@ _DOUBLE = "7"
 """``torch.float64`` as the profiler writes it: its number in ``c10/core/ScalarType.h``. In a cast it is the second
 argument."""
 _DATA_FIX = (
-    "Convert to float32 where the data enters, once: `torch.from_numpy(array).float()`, "
-    "`np.asarray(data, dtype=np.float32)` or `torch.tensor(data, dtype=torch.float32)`; leave out `.double()`."
+    "Convert to float32 once, where the data enters: `torch.from_numpy(array).float()`, `np.asarray(data, "
+    "dtype=np.float32)` or `torch.tensor(data, dtype=torch.float32)`. Leave out `.double()`."
 )
 _DEFAULT_FIX = (
-    "The program makes float64 the type of all new tensors: leave out `torch.set_default_dtype(torch.float64)`, and "
-    "convert only what needs the digits with `.double()`."
+    "The program makes float64 the type of all new tensors. Leave out `torch.set_default_dtype(torch.float64)`, "
+    "and convert only what needs the digits with `.double()`."
 )
 _MIN_FRACTION = 0.01
 """Less than one per cent of the step is a detail (an index, a mask, a metric), not a type that runs through it."""
