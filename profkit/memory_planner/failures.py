@@ -26,8 +26,8 @@ def describe_missing_data(error: BaseException) -> str:
     """One line if an operator needed tensors with data; else empty."""
     if isinstance(error, _NEED_DATA):
         return (
-            f"{_place(error.__traceback__)} needs the values of a tensor ({error.func}), and a plan has none:"
-            " plan a model without that line, such as one whose lengths and masks are fixed"
+            f"{_place(error.__traceback__)} needs the values of a tensor ({error.func}), and a plan has none: "
+            "plan a model without that line, with fixed lengths and masks"
         )
     if isinstance(error, UnsupportedOperatorException):
         return (
