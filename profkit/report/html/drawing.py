@@ -418,10 +418,10 @@ class Levels(Struct, frozen=True):
     explained: str
 
 
-def explain_levels(pictures: Pictures) -> Levels:
-    known = [level for level in _LEVEL_HUES if level in pictures.levels and (level != "kernel" or pictures.of_device)]
-    time = "Time on the device" if pictures.of_device else "Time of operators on the main thread"
-    inner = "" if pictures.of_device else ", and what these call"
+def explain_levels(levels: Sequence[str], of_device: bool) -> Levels:
+    known = [level for level in _LEVEL_HUES if level in levels and (level != "kernel" or of_device)]
+    time = "Time on the device" if of_device else "Time of operators on the main thread"
+    inner = "" if of_device else ", and what these call"
     missing = "" if "module" in known else " No modules were recorded."
     title = f"Time by {', '.join(known[:-1])} and {known[-1]}" if len(known) > 1 else "Time by operator"
     return Levels(title, f"{time}. From the top: {'s, '.join(known)}s{inner}.{missing}")

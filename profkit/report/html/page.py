@@ -152,7 +152,7 @@ def _pictures(diagnosis: Diagnosis, pictures: Pictures) -> dict[str, Any]:
         "memory": drawing.memory(pictures),
         "step_ends": drawing.step_ends(diagnosis),
         "leaves": drawing.leaves(pictures),
-        "levels": drawing.explain_levels(pictures),
+        "levels": drawing.explain_levels(pictures.levels, pictures.of_device),
         "depths": 1 + max((one.depth for one in pictures.branches), default=-1),
         "tables": [(title, drawing.table(pictures, level)) for title, level in tables],
         "height": drawing.LANE_HEIGHT,
