@@ -124,7 +124,7 @@ def _name_parts(parts: Mapping[Purpose, int], failure: Failure) -> str:
     whole = max(failure.held_bytes, 1)
     named = [(format_share(size / whole), label_of(purpose, failure.has_history)) for purpose, size in parts.items()]
     return ", ".join(
-        f"{share}{'' if at else ' of them'} {label}" for at, (share, label) in enumerate(named[:_MOST_NAMED])
+        f"{share}{'' if at else ' of it'} {label}" for at, (share, label) in enumerate(named[:_MOST_NAMED])
     )
 
 

@@ -97,7 +97,7 @@ def test_the_icicle_says_what_became_of_each_part_by_its_colour_and_in_words() -
 
 
 def test_without_a_tree_there_is_no_icicle() -> None:
-    assert "before and after</h2>" not in render_html(TIMED)
+    assert 'class="leaf"' not in render_html(TIMED)
 
 
 def test_names_in_the_icicle_are_escaped() -> None:

@@ -53,7 +53,7 @@ def test_the_line_that_asks_what_was_held_and_what_to_change():
     assert (found.location.file, found.location.line) == ("/home/me/model.py", 40)
     assert [place.line for place in found.also] == [10, 31, 3]
     assert found.message.startswith(
-        "A request for 33.6 MB failed: 83.9 MB was held, 80 % of them activations, 20 % param"
+        "A request for 33.6 MB failed: 83.9 MB was held, 80 % of it activations, 20 % param"
     )
     assert "The device had 5.24 MB left" in found.message
     assert found.severity is Severity.HIGH
@@ -173,7 +173,7 @@ def test_a_run_that_fails_while_no_history_is_kept_is_judged_by_its_notes():
     assert found.location is not None
     assert (found.location.file, found.location.line) == ("/home/me/train.py", 31)
     assert found.severity is Severity.HIGH
-    assert found.message.startswith("A request for 33.6 MB failed: 67.1 MB was held, 100 % of them activations.")
+    assert found.message.startswith("A request for 33.6 MB failed: 67.1 MB was held, 100 % of it activations.")
     assert "The process may use 83.9 MB of the device (set_per_process_memory_fraction)" in found.message
     assert "no backward pass" not in found.message + found.fix, "without a history nobody saw whether one ran"
     assert "let go of what grows" not in found.fix

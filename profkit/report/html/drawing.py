@@ -63,6 +63,8 @@ _LEAST_BAR = 6.0
 """Per cent of the height. The least would not be seen at all."""
 _MOST_TICKS = 6
 """In 80 pixels a line of text fits every 16."""
+_MOST_NUMBERS = 8
+"""Of steps of four digits in 290 pixels."""
 _LEAST_LABEL = 9.0
 """Per cent of the width. A narrower branch has no room for a name."""
 
@@ -247,6 +249,21 @@ class Tick(Struct, frozen=True):
 
     y: float
     text: str
+
+
+def column_labels(pictures: Pictures) -> list[Label]:
+    """The numbers of the steps below their columns, as many as fit a phone's screen."""
+    drawn = columns(pictures)
+    every = max(1, -(-len(drawn) // _MOST_NUMBERS))
+    return (
+        [
+            Label(round(column.x + column.width / 2, 3), str(step.number))
+            for at, (column, step) in enumerate(zip(drawn, pictures.steps, strict=True))
+            if at % every == 0
+        ]
+        if drawn
+        else []
+    )
 
 
 def column_ticks(pictures: Pictures) -> list[Tick]:
