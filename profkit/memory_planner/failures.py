@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 import traceback
 from types import TracebackType
 
@@ -48,8 +49,10 @@ def _place(trace: TracebackType | None) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The message, cut to one line."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:_LONGEST]
+    """The first line of the message, cut at a word."""
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    cut = textwrap.shorten(first, _LONGEST, placeholder=" ...")
+    return cut if cut != "..." else first[:_LONGEST]
 
 
 def traceback_of(error: BaseException) -> str:
